@@ -1,0 +1,23 @@
+//! What crosses a process boundary: receipts, plans and reports, as JSON objects.
+//!
+//! Law: plain data, every field with its unit in its name; `serde` lives in this room only.
+//! Non-goal: the engine. Nothing here computes.
+
+mod hex;
+mod plan;
+mod receipt;
+mod report;
+
+pub use plan::{Hardware, Plan, PlanStage};
+pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
+pub use report::{Check, DoctorReport, Finding, Verdict};
+
+/// The text of any of this room's objects: one line of JSON.
+pub fn to_json<T: serde::Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("plain data always has a JSON form")
+}
+
+/// Reads back what [`to_json`] wrote.
+pub fn from_json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|e| e.to_string())
+}

@@ -1,0 +1,66 @@
+//! The plan: what a run will do and take, said before it starts.
+
+use serde::{Deserialize, Serialize};
+
+/// Rates of this machine, measured at another size than what is planned.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Hardware {
+    /// Bytes per second of large reads from the input's disk.
+    pub read_bytes_per_second: f64,
+    /// Bytes per second of large writes to the scratch or output disk.
+    pub write_bytes_per_second: f64,
+    /// Bytes per second, read and written added, when both go on at once.
+    pub mixed_bytes_per_second: f64,
+    /// Records of 100 bytes that one core distributes per second.
+    pub distribute_records_per_second: f64,
+    /// Records of 100 bytes that one core sorts and gathers per second.
+    pub sort_records_per_second: f64,
+}
+
+/// One stage of a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlanStage {
+    /// The stage's name; the receipt uses the same.
+    pub name: String,
+    /// Bytes it will read.
+    pub read_bytes: u64,
+    /// Bytes it will write.
+    pub written_bytes: u64,
+    /// Seconds it should take.
+    pub seconds: f64,
+    /// What limits it: `disk read`, `disk write`, `disk read+write`, `cpu`.
+    pub bottleneck: String,
+}
+
+/// What a sort will do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// How the work is done: `in memory`, `distribute`, `runs and merge`.
+    pub method: String,
+    /// How many times every byte that does not fit is read: 1 if all fits.
+    pub passes: u32,
+    /// Input bytes.
+    pub input_bytes: u64,
+    /// Records, exact for fixed layouts, estimated from a sample for lines.
+    pub records: u64,
+    /// Bytes of a block, the unit of disk traffic.
+    pub block_bytes: u64,
+    /// How many ranges the keys are cut into.
+    pub ranges: u32,
+    /// Lanes (threads) that do the work.
+    pub lanes: u32,
+    /// The promise for the whole process.
+    pub memory_bytes: u64,
+    /// Scratch space that will be needed.
+    pub scratch_bytes: u64,
+    /// Files open at once, at most.
+    pub open_files: u32,
+    /// The rates the prediction rests on.
+    pub hardware: Hardware,
+    /// Stages in order.
+    pub stages: Vec<PlanStage>,
+    /// Seconds of all stages.
+    pub seconds: f64,
+    /// The stage and resource that take most of the time.
+    pub bottleneck: String,
+}

@@ -1,0 +1,157 @@
+//! Sizes as people write them (`512M`, `1GiB`, `10%`) and as they read them.
+//!
+//! Law: `K M G T` and `KiB MiB GiB TiB` are powers of 1024, `KB MB GB TB` powers of 1000, as in
+//! GNU coreutils.
+
+use std::fmt;
+
+/// One kibibyte.
+pub const KIB: u64 = 1 << 10;
+/// One mebibyte.
+pub const MIB: u64 = 1 << 20;
+/// One gibibyte.
+pub const GIB: u64 = 1 << 30;
+
+/// A size as typed: bytes, or a share of something known only on the machine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Size {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many percent of a whole, 0 to 100.
+    Percent(f64),
+}
+
+impl Size {
+    /// Bytes, given what 100 % is.
+    pub fn of(self, whole_bytes: u64) -> u64 {
+        match self {
+            Size::Bytes(bytes) => bytes,
+            Size::Percent(p) => (whole_bytes as f64 * p / 100.0) as u64,
+        }
+    }
+}
+
+/// Why a size could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SizeError(String);
+
+impl fmt::Display for SizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' is not a size: write a number and a unit, as in 512M, 1GiB, 100MB or 10%", self.0)
+    }
+}
+
+impl std::error::Error for SizeError {}
+
+impl std::str::FromStr for Size {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Self, SizeError> {
+        let wrong = || SizeError(text.to_string());
+        let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let unit = unit.trim();
+        if unit == "%" {
+            let p: f64 = number.parse().map_err(|_| wrong())?;
+            return if p > 0.0 && p <= 100.0 { Ok(Size::Percent(p)) } else { Err(wrong()) };
+        }
+        let scale: u64 = match unit.to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" | "kib" => KIB,
+            "m" | "mib" => MIB,
+            "g" | "gib" => GIB,
+            "t" | "tib" => GIB << 10,
+            "kb" => 1_000,
+            "mb" => 1_000_000,
+            "gb" => 1_000_000_000,
+            "tb" => 1_000_000_000_000,
+            _ => return Err(wrong()),
+        };
+        if let Ok(whole) = number.parse::<u64>() {
+            return whole.checked_mul(scale).map(Size::Bytes).ok_or_else(wrong);
+        }
+        let fraction: f64 = number.parse().map_err(|_| wrong())?;
+        let bytes = fraction * scale as f64;
+        if bytes.is_finite() && bytes >= 0.0 && bytes < u64::MAX as f64 {
+            Ok(Size::Bytes(bytes as u64))
+        } else {
+            Err(wrong())
+        }
+    }
+}
+
+/// Bytes as people read them: `1.5 GiB`, `512 MiB`, `100 B`.
+#[derive(Debug, Clone, Copy)]
+pub struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scale, unit) = match self.0 {
+            b if b >= GIB << 10 => (GIB << 10, "TiB"),
+            b if b >= GIB => (GIB, "GiB"),
+            b if b >= MIB => (MIB, "MiB"),
+            b if b >= KIB => (KIB, "KiB"),
+            b => return write!(f, "{b} B"),
+        };
+        if self.0 % scale == 0 {
+            write!(f, "{} {unit}", self.0 / scale)
+        } else {
+            write!(f, "{:.2} {unit}", self.0 as f64 / scale as f64)
+        }
+    }
+}
+
+/// Counts with thin groups of three: `10 000 000`.
+#[derive(Debug, Clone, Copy)]
+pub struct Count(pub u64);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        for (i, c) in digits.chars().enumerate() {
+            if i > 0 && (digits.len() - i) % 3 == 0 {
+                f.write_str(" ")?;
+            }
+            write!(f, "{c}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_coreutils_reads_them() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("100", 100),
+            ("512M", 512 * MIB),
+            ("1GiB", GIB),
+            ("1.5g", GIB * 3 / 2),
+            ("100MB", 100_000_000),
+            ("2TiB", 2048 * GIB),
+        ] {
+            assert_eq!(text.parse(), Ok(Size::Bytes(bytes)), "{text}");
+        }
+        assert_eq!("10%".parse(), Ok(Size::Percent(10.0)));
+        assert_eq!("10%".parse::<Size>().unwrap().of(1000), 100);
+    }
+
+    #[test]
+    fn what_is_not_a_size_is_refused() {
+        for text in ["", "M", "1Q", "-1", "1..2", "0%", "101%", "99999999999T", "1e9"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_counts_are_shown_for_people() {
+        assert_eq!(Bytes(GIB * 3 / 2).to_string(), "1.50 GiB");
+        assert_eq!(Bytes(512 * MIB).to_string(), "512 MiB");
+        assert_eq!(Bytes(99).to_string(), "99 B");
+        assert_eq!(Count(10_000_000).to_string(), "10 000 000");
+        assert_eq!(Count(999).to_string(), "999");
+    }
+}

@@ -1,0 +1,204 @@
+//! Fill: one block filled by several threads at once, each at a place reserved beforehand.
+//!
+//! Places are reserved in order by one thread at a time (the caller's sequencer), so the bytes end
+//! up in a fixed order however the copying is scheduled. Whoever commits the last byte of a sealed
+//! fill gets the block.
+//!
+//! ```text
+//! reserve 0..300 -> A     reserve 300..420 -> B     seal     A commits     B commits => block
+//! ```
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::Block;
+
+/// A block under construction.
+pub struct Fill {
+    shared: Arc<Shared>,
+    reserved: u32,
+}
+
+struct Shared {
+    base: NonNull<u8>,
+    capacity: u32,
+    /// Bytes committed, plus `OPEN` until the fill is sealed with its length.
+    pending: AtomicU32,
+    block: std::sync::Mutex<Option<Block>>,
+}
+
+/// Keeps `pending` above zero until the seal; capacities are below it.
+const OPEN: u32 = 1 << 31;
+
+// SAFETY: the bytes are reached only through `Place`s, which are disjoint, and through the block,
+// which leaves only when every place is committed.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+/// A reserved stretch of a fill, to be written by its holder. Must be filled wholly.
+pub struct Place {
+    at: NonNull<u8>,
+    left: u32,
+    length: u32,
+    shared: Arc<Shared>,
+}
+
+// SAFETY: a place owns its stretch of the block exclusively.
+unsafe impl Send for Place {}
+
+impl Fill {
+    /// Starts to fill a block from its first byte.
+    pub fn new(block: Block) -> Fill {
+        assert!(block.capacity() < OPEN as usize);
+        Fill {
+            shared: Arc::new(Shared {
+                base: block.address(),
+                capacity: block.capacity() as u32,
+                pending: AtomicU32::new(OPEN),
+                block: std::sync::Mutex::new(Some(block)),
+            }),
+            reserved: 0,
+        }
+    }
+
+    /// Bytes not reserved yet.
+    pub fn room(&self) -> usize {
+        (self.shared.capacity - self.reserved) as usize
+    }
+
+    /// Bytes reserved so far.
+    pub fn len(&self) -> usize {
+        self.reserved as usize
+    }
+
+    /// True while nothing has been reserved.
+    pub fn is_empty(&self) -> bool {
+        self.reserved == 0
+    }
+
+    /// Reserves the next `length` bytes; at most `room()`.
+    pub fn reserve(&mut self, length: usize) -> Place {
+        assert!(length <= self.room(), "{length} bytes in a fill with room for {}", self.room());
+        // SAFETY: reserved + length <= capacity, so the stretch lies inside the block.
+        let at = unsafe { self.shared.base.add(self.reserved as usize) };
+        self.reserved += length as u32;
+        self.shared.pending.fetch_add(length as u32, Ordering::Relaxed);
+        Place { at, left: length as u32, length: length as u32, shared: Arc::clone(&self.shared) }
+    }
+
+    /// Ends the reserving. Returns the block if all places are committed already; else the last
+    /// `Place::commit` does.
+    pub fn seal(self) -> Option<Block> {
+        finish(&self.shared, OPEN, self.reserved)
+    }
+}
+
+/// Takes `amount` off what is pending; at zero hands out the block with the length it has.
+fn finish(shared: &Shared, amount: u32, reserved: u32) -> Option<Block> {
+    if amount == OPEN
+        && let Some(block) = shared.block.lock().expect("no holder panics").as_mut()
+    {
+        block.set_len(reserved as usize);
+    }
+    if shared.pending.fetch_sub(amount, Ordering::AcqRel) != amount {
+        return None;
+    }
+    shared.block.lock().expect("no holder panics").take()
+}
+
+impl Place {
+    /// Bytes still to be written.
+    pub fn left(&self) -> usize {
+        self.left as usize
+    }
+
+    /// Copies as much of `bytes` as there is room for; returns how many that was.
+    #[inline]
+    pub fn push(&mut self, bytes: &[u8]) -> usize {
+        let n = bytes.len().min(self.left as usize);
+        // SAFETY: `left` bytes at `at` belong to this place alone, and `n` <= `left`.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.as_ptr(), n);
+            self.at = self.at.add(n);
+        }
+        self.left -= n as u32;
+        n
+    }
+
+    /// Says that the place is written. Returns the block if it was the last of a sealed fill.
+    pub fn commit(self) -> Option<Block> {
+        assert_eq!(
+            self.left, 0,
+            "a place was committed with {} of {} bytes unwritten",
+            self.left, self.length
+        );
+        finish(&self.shared, self.length, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pool;
+
+    #[test]
+    fn bytes_lie_in_the_order_of_reservation_whoever_commits_last() {
+        let pool = Pool::new(4096, 1).unwrap();
+        for seal_first in [false, true] {
+            let mut fill = Fill::new(pool.take());
+            let mut a = fill.reserve(3);
+            let mut b = fill.reserve(2);
+            assert_eq!(b.push(b"yy"), 2);
+            let mut block = None;
+            if seal_first {
+                block = block.or(b.commit());
+                block = block.or(fill.seal());
+                assert_eq!(a.push(b"xxxx"), 3);
+                block = block.or(a.commit());
+            } else {
+                assert_eq!(a.push(b"xxx"), 3);
+                block = block.or(a.commit());
+                block = block.or(b.commit());
+                assert!(block.is_none());
+                block = block.or(fill.seal());
+            }
+            assert_eq!(&block.expect("the last one gets the block")[..], b"xxxyy");
+        }
+        assert_eq!(pool.free(), 1);
+    }
+
+    #[test]
+    fn many_threads_fill_one_block() {
+        let pool = Pool::new(1 << 16, 1).unwrap();
+        for _ in 0..50 {
+            let mut fill = Fill::new(pool.take());
+            let places: Vec<Place> = (0..64).map(|_| fill.reserve(1024)).collect();
+            let block = std::thread::scope(|s| {
+                let mut handles = Vec::new();
+                for (i, mut place) in places.into_iter().enumerate() {
+                    handles.push(s.spawn(move || {
+                        place.push(&[i as u8; 1024]);
+                        place.commit()
+                    }));
+                }
+                let mut got = fill.seal();
+                for h in handles {
+                    got = got.or(h.join().unwrap());
+                }
+                got
+            });
+            let block = block.expect("one of them gets it");
+            assert!(block.iter().enumerate().all(|(i, &b)| b as usize == i / 1024));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "unwritten")]
+    fn a_place_left_short_is_caught() {
+        let pool = Pool::new(4096, 1).unwrap();
+        let mut fill = Fill::new(pool.take());
+        let _ = fill.reserve(2).commit();
+    }
+}

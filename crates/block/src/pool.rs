@@ -1,0 +1,291 @@
+//! The pool and its blocks.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Arc, Condvar, Mutex};
+
+use thalweg_base::units::{Bytes, MIB};
+
+/// Alignment of every block: what O_DIRECT asks for on any disk we know.
+pub(crate) const ALIGN: usize = 4096;
+/// Below this budget a huge page would be a large share of it, and ordinary pages are used.
+const HUGE_FROM_BYTES: usize = 64 * MIB as usize;
+
+/// Why a pool could not be made.
+#[derive(Debug)]
+pub struct PoolError {
+    bytes: usize,
+    source: std::io::Error,
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "cannot map {} of memory: {}; give a smaller --memory",
+            Bytes(self.bytes as u64),
+            self.source
+        )
+    }
+}
+
+impl std::error::Error for PoolError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// A fixed number of equal blocks, lent out and taken back. Cheap to clone; all clones are one pool.
+#[derive(Clone)]
+pub struct Pool(Arc<Inner>);
+
+struct Inner {
+    base: NonNull<u8>,
+    mapped_bytes: usize,
+    block_size: usize,
+    capacity: usize,
+    free: Mutex<Vec<u32>>,
+    returned: Condvar,
+}
+
+// SAFETY: the mapping is plain memory owned by `Inner`; access to its bytes goes through `Block`s,
+// whose indices are handed out at most once at a time by the mutex.
+unsafe impl Send for Inner {}
+// SAFETY: as above; `Inner` itself reads and writes no byte of the mapping.
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: `base` and `mapped_bytes` are what mmap returned, and every block holds an `Arc`
+        // of this, so none is left.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
+    }
+}
+
+impl Pool {
+    /// Maps `capacity` blocks of `block_size` bytes (a multiple of 4096). Memory is touched, and so
+    /// counted by the kernel, only as blocks are first used; reused blocks are preferred.
+    pub fn new(block_size: usize, capacity: usize) -> Result<Pool, PoolError> {
+        assert!(
+            block_size > 0 && block_size % ALIGN == 0,
+            "block size {block_size} is not a multiple of {ALIGN}"
+        );
+        assert!(capacity > 0 && capacity <= u32::MAX as usize, "a pool of {capacity} blocks");
+        let bytes = block_size * capacity;
+        let failed = |source| PoolError { bytes, source };
+        // SAFETY: an anonymous private mapping of fresh addresses; the result is checked.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(failed(std::io::Error::last_os_error()));
+        }
+        if bytes >= HUGE_FROM_BYTES {
+            // SAFETY: the range is the mapping just made; the call is advice and may fail freely.
+            unsafe { libc::madvise(address, bytes, libc::MADV_HUGEPAGE) };
+        }
+        let base =
+            NonNull::new(address.cast::<u8>()).ok_or_else(|| failed(std::io::Error::other("mapped at 0")))?;
+        Ok(Pool(Arc::new(Inner {
+            base,
+            mapped_bytes: bytes,
+            block_size,
+            capacity,
+            free: Mutex::new((0..capacity as u32).rev().collect()),
+            returned: Condvar::new(),
+        })))
+    }
+
+    /// Bytes that each block can hold.
+    pub fn block_size(&self) -> usize {
+        self.0.block_size
+    }
+
+    /// How many blocks there are in all.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity
+    }
+
+    /// How many blocks are at home now.
+    pub fn free(&self) -> usize {
+        self.0.free.lock().expect("no holder of the pool panics").len()
+    }
+
+    /// A block if one is at home.
+    pub fn try_take(&self) -> Option<Block> {
+        let index = self.0.free.lock().expect("no holder of the pool panics").pop()?;
+        Some(self.lend(index))
+    }
+
+    /// Waits until a block is at home and takes it.
+    pub fn take(&self) -> Block {
+        let mut free = self.0.free.lock().expect("no holder of the pool panics");
+        loop {
+            if let Some(index) = free.pop() {
+                drop(free);
+                return self.lend(index);
+            }
+            free = self.0.returned.wait(free).expect("no holder of the pool panics");
+        }
+    }
+
+    /// Address and length of the whole mapping, for asking the kernel about it.
+    pub fn mapping(&self) -> (usize, usize) {
+        (self.0.base.as_ptr() as usize, self.0.mapped_bytes)
+    }
+
+    fn lend(&self, index: u32) -> Block {
+        assert!((index as usize) < self.0.capacity);
+        // SAFETY: index < capacity, so the block lies inside the mapping.
+        let bytes = unsafe { self.0.base.add(index as usize * self.0.block_size) };
+        Block {
+            bytes,
+            capacity: self.0.block_size as u32,
+            len: 0,
+            index,
+            offset: 0,
+            home: Arc::clone(&self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool({} of {} blocks of {} B free)", self.free(), self.0.capacity, self.0.block_size)
+    }
+}
+
+/// Aligned bytes with a length and an offset in their stream. Derefs to the bytes up to its length.
+pub struct Block {
+    bytes: NonNull<u8>,
+    capacity: u32,
+    len: u32,
+    index: u32,
+    offset: u64,
+    home: Arc<Inner>,
+}
+
+// SAFETY: a block owns its bytes exclusively; they are plain memory.
+unsafe impl Send for Block {}
+// SAFETY: through a shared reference the bytes can only be read.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Bytes it can hold.
+    pub fn capacity(&self) -> usize {
+        self.capacity as usize
+    }
+
+    /// Says how many of its bytes are payload.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity as usize, "length {len} of a block of {}", self.capacity);
+        self.len = len as u32;
+    }
+
+    /// Offset of its first byte in the stream that it is part of.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Says where in its stream it lies.
+    pub fn set_offset(&mut self, offset: u64) {
+        self.offset = offset;
+    }
+
+    /// All its bytes, beyond the length too: zero when never used, else whatever was there.
+    pub fn whole(&self) -> &[u8] {
+        // SAFETY: the block owns `capacity` bytes at `bytes`, initialised by the kernel.
+        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr(), self.capacity as usize) }
+    }
+
+    /// All its bytes, to be written.
+    pub fn whole_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `whole`, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.bytes.as_ptr(), self.capacity as usize) }
+    }
+
+    pub(crate) fn address(&self) -> NonNull<u8> {
+        self.bytes
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.whole()[..self.len as usize]
+    }
+}
+
+impl DerefMut for Block {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let len = self.len as usize;
+        &mut self.whole_mut()[..len]
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.home.free.lock().expect("no holder of the pool panics").push(self.index);
+        self.home.returned.notify_one();
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({} of {} B at {})", self.len, self.capacity, self.offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_aligned_apart_and_come_home() {
+        let pool = Pool::new(8192, 3).unwrap();
+        let mut blocks: Vec<Block> = (0..3).map(|_| pool.try_take().unwrap()).collect();
+        assert!(pool.try_take().is_none());
+        for (i, b) in blocks.iter_mut().enumerate() {
+            assert_eq!(b.whole().as_ptr() as usize % ALIGN, 0);
+            b.whole_mut().fill(i as u8 + 1);
+            b.set_len(100);
+        }
+        for (i, b) in blocks.iter().enumerate() {
+            assert_eq!(b.len(), 100);
+            assert!(b.whole().iter().all(|&x| x == i as u8 + 1));
+        }
+        blocks.clear();
+        assert_eq!(pool.free(), 3);
+    }
+
+    #[test]
+    fn take_waits_for_a_block_to_come_home() {
+        let pool = Pool::new(4096, 1).unwrap();
+        let held = pool.take();
+        let other = pool.clone();
+        let waiting = std::thread::spawn(move || other.take().capacity());
+        drop(held);
+        assert_eq!(waiting.join().unwrap(), 4096);
+        assert_eq!(pool.free(), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "length 4097")]
+    fn a_length_beyond_the_block_is_refused() {
+        Pool::new(4096, 1).unwrap().take().set_len(4097);
+    }
+
+    #[test]
+    fn more_than_the_address_space_is_an_error_that_names_the_remedy() {
+        let error = Pool::new(1 << 30, 1 << 20).unwrap_err().to_string();
+        assert!(error.contains("--memory"), "{error}");
+    }
+}

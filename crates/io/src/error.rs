@@ -1,0 +1,100 @@
+//! Errors of files: what was tried, on which file, where, and what the system said.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Results of this room.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What was being done when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Opening an existing file.
+    Open,
+    /// Making a new file.
+    Create,
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+    /// Making data or names durable.
+    Sync,
+    /// Setting the length, or reserving room.
+    Allocate,
+    /// Changing a name.
+    Rename,
+    /// Removing a name.
+    Remove,
+    /// Asking about a file or a file system.
+    Stat,
+    /// Setting up an I/O back end.
+    Setup,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Action::Open => "open",
+            Action::Create => "create",
+            Action::Read => "read",
+            Action::Write => "write",
+            Action::Sync => "sync",
+            Action::Allocate => "reserve room in",
+            Action::Rename => "rename",
+            Action::Remove => "remove",
+            Action::Stat => "inspect",
+            Action::Setup => "set up",
+        })
+    }
+}
+
+/// A failed operation on a file.
+#[derive(Debug)]
+pub struct Error {
+    /// What was tried.
+    pub action: Action,
+    /// On what.
+    pub path: PathBuf,
+    /// At which byte, for reads and writes.
+    pub offset: Option<u64>,
+    /// What the system said.
+    pub source: std::io::Error,
+}
+
+impl Error {
+    /// An error without a place in the file.
+    pub fn new(action: Action, path: impl AsRef<Path>, source: std::io::Error) -> Error {
+        Error { action, path: path.as_ref().to_path_buf(), offset: None, source }
+    }
+
+    /// An error at a byte of the file.
+    pub fn at(action: Action, path: impl AsRef<Path>, offset: u64, source: std::io::Error) -> Error {
+        Error { action, path: path.as_ref().to_path_buf(), offset: Some(offset), source }
+    }
+
+    /// The system's error number, if it gave one.
+    pub fn errno(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+
+    /// True for a full disk or an exhausted quota.
+    pub fn is_full(&self) -> bool {
+        matches!(self.errno(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {} {}", self.action, self.path.display())?;
+        if let Some(offset) = self.offset {
+            write!(f, " at byte {offset}")?;
+        }
+        write!(f, ": {}", self.source)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}

@@ -1,0 +1,198 @@
+//! Files and the seam behind which a real or a simulated disk stands.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::{Queue, Result};
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// An existing file, to be read.
+    Read,
+    /// An existing file, to be read past the page cache if the file system allows it.
+    ReadDirect,
+    /// A new file (an old one of that name is emptied), to be written and read, past the page cache
+    /// if the file system allows it.
+    CreateDirect,
+    /// A new file, to be written and read through the page cache.
+    Create,
+    /// An existing file, to be written and read, past the page cache if the file system allows it.
+    UpdateDirect,
+    /// An existing file, to be written and read through the page cache.
+    Update,
+    /// Whatever is there (a pipe, a terminal, a device), to be written in order.
+    WriteStream,
+}
+
+/// What a back end calls an open file (the operating system's descriptor, or an index).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId(pub i32);
+
+/// What is known of a file without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metadata {
+    /// Bytes.
+    pub len: u64,
+    /// A regular file, so that it can be read at any place and again.
+    pub is_regular: bool,
+    /// A directory.
+    pub is_directory: bool,
+    /// The device that holds it.
+    pub device: u64,
+    /// Its number on that device.
+    pub inode: u64,
+    /// When its contents last changed, in nanoseconds of the file system's clock.
+    pub modified_ns: i128,
+    /// The permission bits.
+    pub mode: u32,
+}
+
+/// Room on a file system, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// What an ordinary user may still use.
+    pub available: u64,
+    /// All there is.
+    pub total: u64,
+}
+
+/// A disk: opens files, makes queues, changes names. Blocking calls; data moves through queues.
+///
+/// Each call is a point where a simulated disk may fail or crash.
+pub trait Io: Send + Sync {
+    /// The back end's name as the receipt shows it: `uring`, `threads`, `sim`.
+    fn name(&self) -> &'static str;
+
+    /// A queue for the calling thread, with room for `depth` operations.
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>>;
+
+    /// Opens a file; the second value tells whether it is direct (past the page cache).
+    fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)>;
+
+    /// Closes a file. Called once, when the last `File` of it is dropped.
+    fn close(&self, id: FileId);
+
+    /// Facts about an open file.
+    fn metadata(&self, id: FileId, path: &Path) -> Result<Metadata>;
+
+    /// Facts about a name.
+    fn stat(&self, path: &Path) -> Result<Metadata>;
+
+    /// Sets the length.
+    fn set_len(&self, id: FileId, path: &Path, len: u64) -> Result<()>;
+
+    /// Reserves room for the first `len` bytes and sets the length to at least that; where the file system cannot
+    /// reserve, only sets the length. A full disk is an error.
+    fn allocate(&self, id: FileId, path: &Path, len: u64) -> Result<()>;
+
+    /// Makes the file's bytes and length durable.
+    fn sync(&self, id: FileId, path: &Path) -> Result<()>;
+
+    /// Makes the names in a directory durable.
+    fn sync_directory(&self, path: &Path) -> Result<()>;
+
+    /// Changes a name, replacing what had the new one.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+
+    /// Removes a name.
+    fn remove(&self, path: &Path) -> Result<()>;
+
+    /// The names in a directory, sorted.
+    fn list(&self, path: &Path) -> Result<Vec<PathBuf>>;
+
+    /// Room on the file system that holds `path`.
+    fn space(&self, path: &Path) -> Result<Space>;
+
+    /// The share (0 to 1) of the file's first `len` bytes that the page cache holds.
+    fn cached_share(&self, id: FileId, len: u64) -> f64;
+
+    /// Reads at a byte into any buffer, blocking, through the page cache for files not opened direct. For small things (manifests,
+    /// samples); returns less than asked only at the end of the file.
+    fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> Result<usize>;
+
+    /// Writes all of `from` at a byte, blocking. For small things.
+    fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> Result<()>;
+}
+
+/// An open file. Cheap to clone; closed when the last clone is dropped.
+#[derive(Clone)]
+pub struct File(Arc<Inner>);
+
+struct Inner {
+    id: FileId,
+    direct: bool,
+    path: PathBuf,
+    io: Arc<dyn Io>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.io.close(self.id);
+    }
+}
+
+impl File {
+    /// Opens `path` on `io`.
+    pub fn open(io: &Arc<dyn Io>, path: &Path, access: Access) -> Result<File> {
+        let (id, direct) = io.open(path, access)?;
+        Ok(File(Arc::new(Inner { id, direct, path: path.to_path_buf(), io: Arc::clone(io) })))
+    }
+
+    /// What the back end calls it.
+    pub fn id(&self) -> FileId {
+        self.0.id
+    }
+
+    /// Whether it bypasses the page cache, and so wants offsets and lengths in multiples of 4096.
+    pub fn is_direct(&self) -> bool {
+        self.0.direct
+    }
+
+    /// The name it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// See [`Io::metadata`].
+    pub fn metadata(&self) -> Result<Metadata> {
+        self.0.io.metadata(self.0.id, &self.0.path)
+    }
+
+    /// See [`Io::set_len`].
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        self.0.io.set_len(self.0.id, &self.0.path, len)
+    }
+
+    /// See [`Io::allocate`].
+    pub fn allocate(&self, len: u64) -> Result<()> {
+        self.0.io.allocate(self.0.id, &self.0.path, len)
+    }
+
+    /// See [`Io::sync`].
+    pub fn sync(&self) -> Result<()> {
+        self.0.io.sync(self.0.id, &self.0.path)
+    }
+
+    /// See [`Io::cached_share`].
+    pub fn cached_share(&self, len: u64) -> f64 {
+        self.0.io.cached_share(self.0.id, len)
+    }
+
+    /// See [`Io::read_at`].
+    pub fn read_at(&self, at: u64, into: &mut [u8]) -> Result<usize> {
+        self.0.io.read_at(self.0.id, &self.0.path, at, into)
+    }
+
+    /// See [`Io::write_at`].
+    pub fn write_at(&self, at: u64, from: &[u8]) -> Result<()> {
+        self.0.io.write_at(self.0.id, &self.0.path, at, from)
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "File({}, direct: {})", self.0.path.display(), self.0.direct)
+    }
+}

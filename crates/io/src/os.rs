@@ -1,0 +1,1 @@
+//! System calls shared by the two real back ends.
