@@ -1,1 +1,15 @@
-//! x
+//! Move, sort and prove record data at the speed of the hardware.
+//!
+//! The engine behind the `thalweg` command: options in, a receipt out. This is the only crate with a
+//! stable interface.
+
+mod error;
+mod options;
+mod progress;
+mod verbs;
+
+pub use error::{Error, Result};
+pub use options::{CheckOptions, Endpoint, GenOptions, IoChoice, SortOptions};
+pub use progress::{Progress, ProgressView};
+pub use thalweg_record::{KeyPart, Layout};
+pub use verbs::{check, doctor, generate, plan, sort};

@@ -1,0 +1,90 @@
+//! What the verbs can be asked, as typed: nothing here has looked at the machine yet.
+
+use std::path::PathBuf;
+
+use thalweg_base::units::Size;
+use thalweg_record::{KeyPart, Layout};
+
+/// Where bytes come from or go to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A file by name.
+    Path(PathBuf),
+    /// Standard input or output, written `-`.
+    Standard,
+}
+
+/// Which I/O back end to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IoChoice {
+    /// io_uring where the kernel allows it, else threads; the receipt says which.
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    Uring,
+    /// Threads with pread and pwrite.
+    Threads,
+}
+
+/// What to sort and how.
+#[derive(Debug, Clone)]
+pub struct SortOptions {
+    /// Where the records are, in order; standard input if empty.
+    pub inputs: Vec<Endpoint>,
+    /// Where the sorted records go. May be one of the inputs.
+    pub output: Endpoint,
+    /// How records lie in the inputs.
+    pub layout: Layout,
+    /// The parts of the key; the whole record if empty.
+    pub keys: Vec<KeyPart>,
+    /// Memory for the whole process; half of what is available if not given.
+    pub memory: Option<Size>,
+    /// Directories for what does not fit; the output's directory if empty.
+    pub scratch: Vec<PathBuf>,
+    /// The most scratch space to use; a percentage is of the space available.
+    pub scratch_limit: Option<Size>,
+    /// Lanes; one for each core if not given.
+    pub threads: Option<usize>,
+    /// Keep only the first of records with equal keys.
+    pub unique: bool,
+    /// Go on from what an earlier run of the same command left.
+    pub resume: bool,
+    /// The I/O back end.
+    pub io: IoChoice,
+    /// Whether to compute proofs. Only benchmarks turn this off.
+    pub proof: bool,
+}
+
+/// What to generate.
+#[derive(Debug, Clone)]
+pub struct GenOptions {
+    /// How many records.
+    pub count: u128,
+    /// Where they go.
+    pub output: Endpoint,
+    /// ASCII records instead of binary ones.
+    pub ascii: bool,
+    /// Skewed keys.
+    pub skewed: bool,
+    /// Number of the first record.
+    pub start: u128,
+    /// The I/O back end.
+    pub io: IoChoice,
+}
+
+/// What to check.
+#[derive(Debug, Clone)]
+pub struct CheckOptions {
+    /// The files, partitions of one sequence in order; with `merge`, summaries in order.
+    pub inputs: Vec<Endpoint>,
+    /// How records lie in the files.
+    pub layout: Layout,
+    /// The parts of the key; the whole record if empty.
+    pub keys: Vec<KeyPart>,
+    /// Where to write the 280-byte summary, for 100-byte records with the key 0:10 only.
+    pub summary: Option<PathBuf>,
+    /// The inputs are summaries to be merged.
+    pub merge: bool,
+    /// The I/O back end.
+    pub io: IoChoice,
+}

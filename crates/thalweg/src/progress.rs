@@ -1,0 +1,70 @@
+//! Progress of a running verb, shared between the engine, which writes it, and whoever shows it.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+/// A running verb's progress and its off switch. Share it in an `Arc`.
+#[derive(Debug, Default)]
+pub struct Progress {
+    stage: Mutex<String>,
+    done_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+    stage_index: AtomicU64,
+    stages: AtomicU64,
+    cancelled_by: AtomicI32,
+}
+
+/// Progress at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgressView {
+    /// Name of the current stage; empty before the first.
+    pub stage: String,
+    /// Which stage it is, from 1.
+    pub stage_index: u64,
+    /// How many stages there will be.
+    pub stages: u64,
+    /// Bytes of the stage that are done.
+    pub done_bytes: u64,
+    /// Bytes of the stage in all; 0 if nobody knows (a pipe).
+    pub total_bytes: u64,
+}
+
+impl Progress {
+    /// Begins a stage.
+    pub fn begin(&self, stage: &str, index: u64, stages: u64, total_bytes: u64) {
+        *self.stage.lock().expect("no holder panics") = stage.to_string();
+        self.stage_index.store(index, Ordering::Relaxed);
+        self.stages.store(stages, Ordering::Relaxed);
+        self.total_bytes.store(total_bytes, Ordering::Relaxed);
+        self.done_bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// Says that so many more bytes are done.
+    pub fn advance(&self, bytes: u64) {
+        self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Asks the verb to stop; `signal` is the number that asked.
+    pub fn cancel(&self, signal: i32) {
+        self.cancelled_by.store(signal, Ordering::Relaxed);
+    }
+
+    /// The signal that asked to stop, if one did.
+    pub fn cancelled(&self) -> Option<i32> {
+        match self.cancelled_by.load(Ordering::Relaxed) {
+            0 => None,
+            signal => Some(signal),
+        }
+    }
+
+    /// What to show now.
+    pub fn view(&self) -> ProgressView {
+        ProgressView {
+            stage: self.stage.lock().expect("no holder panics").clone(),
+            stage_index: self.stage_index.load(Ordering::Relaxed),
+            stages: self.stages.load(Ordering::Relaxed),
+            done_bytes: self.done_bytes.load(Ordering::Relaxed),
+            total_bytes: self.total_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
