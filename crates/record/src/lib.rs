@@ -4,6 +4,11 @@
 //! Law: comparing two keys by their windows and then by [`Key::compare`] is comparing the keys.
 //! Non-goals: files, threads, time.
 
+mod gensort;
 mod layout;
+mod lcg;
+mod valsort;
 
+pub use gensort::{Generator, KEY_BYTES, Kind, RECORD_BYTES};
 pub use layout::{KeyPart, KeyPartError, Layout};
+pub use valsort::{SUMMARY_BYTES, Summary, SummaryError};
