@@ -17,6 +17,7 @@ mod os;
 mod queue;
 pub mod sim;
 pub mod threads;
+mod transfer;
 pub mod uring;
 
 pub use error::{Action, Error, Result};

@@ -1,1 +1,418 @@
-//! System calls shared by the two real back ends.
+//! System calls shared by the two real back ends: everything but the queues.
+//!
+//! Model: a [`FileId`] is the descriptor with two marks above it, so that no table of open files is
+//! needed: whether it is direct, and whether it is a stream (a pipe, terminal or device), which has
+//! no offsets. A back end supplies a name and a queue ([`Queues`]) and gets the rest of [`Io`].
+//! Law: every call that a signal can interrupt is repeated; every failure names the file.
+//! Non-goals: deciding what to open how.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::fs::{File as StdFile, Metadata as StdMetadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::transfer::{ALIGN, Progress, Step};
+use crate::{Access, Action, Error, FileId, Io, Kind, Metadata, Queue, Result, Space};
+
+/// The mark of a stream in a [`FileId`].
+const STREAM: i32 = 1 << 30;
+/// The mark of a direct file in a [`FileId`].
+const DIRECT: i32 = 1 << 29;
+/// The most that a misaligned read of a direct file copies through at a time.
+const BOUNCE_BYTES: usize = 256 << 10;
+
+/// What a real back end adds to the calls of this file.
+pub(crate) trait Queues: Send + Sync {
+    /// See [`Io::name`].
+    fn name(&self) -> &'static str;
+
+    /// See [`Io::queue`].
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>>;
+}
+
+impl<T: Queues> Io for T {
+    fn name(&self) -> &'static str {
+        Queues::name(self)
+    }
+
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        Queues::queue(self, depth)
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)> {
+        open(path, access)
+    }
+
+    fn close(&self, id: FileId) {
+        // SAFETY: the seam promises one close for each open, so the descriptor is ours and open.
+        // What close itself reports is not a failure to store: whoever needs that calls `sync`.
+        drop(unsafe { OwnedFd::from_raw_fd(descriptor(id)) });
+    }
+
+    fn metadata(&self, id: FileId, path: &Path) -> Result<Metadata> {
+        borrow(id).metadata().map(|m| facts(&m)).map_err(|e| Error::new(Action::Stat, path, e))
+    }
+
+    fn stat(&self, path: &Path) -> Result<Metadata> {
+        std::fs::metadata(path).map(|m| facts(&m)).map_err(|e| Error::new(Action::Stat, path, e))
+    }
+
+    fn set_len(&self, id: FileId, path: &Path, len: u64) -> Result<()> {
+        borrow(id).set_len(len).map_err(|e| Error::new(Action::Allocate, path, e))
+    }
+
+    fn allocate(&self, id: FileId, path: &Path, len: u64) -> Result<()> {
+        allocate(id, len).map_err(|e| Error::new(Action::Allocate, path, e))
+    }
+
+    fn sync(&self, id: FileId, path: &Path) -> Result<()> {
+        match borrow(id).sync_data() {
+            // Pipes and terminals refuse; they have nothing that could be made durable.
+            Err(e) if is_stream(id) && matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOTSUP)) => {
+                Ok(())
+            }
+            other => other.map_err(|e| Error::new(Action::Sync, path, e)),
+        }
+    }
+
+    fn sync_directory(&self, path: &Path) -> Result<()> {
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(or_here(path));
+        opened.and_then(|d| d.sync_all()).map_err(|e| Error::new(Action::Sync, path, e))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        std::fs::rename(from, to).map_err(|e| Error::new(Action::Rename, from, e))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        std::fs::remove_file(path).map_err(|e| Error::new(Action::Remove, path, e))
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let entries = std::fs::read_dir(or_here(path)).and_then(|d| {
+            d.map(|entry| entry.map(|e| path.join(e.file_name()))).collect::<io::Result<Vec<PathBuf>>>()
+        });
+        let mut names = entries.map_err(|e| Error::new(Action::Stat, path, e))?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        space(path).map_err(|e| Error::new(Action::Stat, path, e))
+    }
+
+    fn cached_share(&self, id: FileId, len: u64) -> f64 {
+        cached_share(id, len).unwrap_or(0.0)
+    }
+
+    fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> Result<usize> {
+        if !is_direct(id) {
+            return read_whole(id, at, into).map_err(|e| Error::at(Action::Read, path, at, e));
+        }
+        let mut read = 0;
+        while read < into.len() {
+            let here = at + read as u64;
+            match read_bounced(id, here, &mut into[read..]) {
+                Ok(0) => break,
+                Ok(n) => read += n,
+                Err(e) => return Err(Error::at(Action::Read, path, here, e)),
+            }
+        }
+        Ok(read)
+    }
+
+    fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> Result<()> {
+        write_at(id, path, at, from).map_err(|e| Error::at(Action::Write, path, at, e))
+    }
+}
+
+/// Whether a file has no offsets, so that its operations go one after the other.
+pub(crate) fn is_stream(id: FileId) -> bool {
+    id.0 & STREAM != 0
+}
+
+fn is_direct(id: FileId) -> bool {
+    id.0 & DIRECT != 0
+}
+
+/// The operating system's name for it.
+pub(crate) fn descriptor(id: FileId) -> RawFd {
+    id.0 & !(STREAM | DIRECT)
+}
+
+/// The file as the standard library sees it, without the duty to close it.
+fn borrow(id: FileId) -> ManuallyDrop<StdFile> {
+    // SAFETY: an id comes from `open` and is used only while its `File` lives, so the descriptor is
+    // open; `ManuallyDrop` leaves closing to `Io::close`.
+    ManuallyDrop::new(unsafe { StdFile::from_raw_fd(descriptor(id)) })
+}
+
+/// An empty path means the current directory, as the parent of a bare name does.
+fn or_here(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}
+
+fn open(path: &Path, access: Access) -> Result<(FileId, bool)> {
+    let creates = matches!(access, Access::Create | Access::CreateDirect);
+    let failed = |e| Error::new(if creates { Action::Create } else { Action::Open }, path, e);
+    let mut options = OpenOptions::new();
+    match access {
+        Access::Read | Access::ReadDirect => options.read(true),
+        Access::Create | Access::CreateDirect => options.read(true).write(true).create(true).truncate(true),
+        Access::Update | Access::UpdateDirect => options.read(true).write(true),
+        Access::WriteStream => options.write(true),
+    };
+    if access == Access::WriteStream {
+        let opened = match standard_descriptor(path) {
+            Some(fd) => duplicate(fd),
+            None => options.custom_flags(libc::O_NOCTTY).open(path),
+        };
+        return opened.and_then(|file| adopt(file, true, false)).map_err(failed);
+    }
+    if matches!(access, Access::ReadDirect | Access::CreateDirect | Access::UpdateDirect) {
+        match options.clone().custom_flags(libc::O_NOCTTY | libc::O_DIRECT).open(path) {
+            // How a file system says that it knows no direct access.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
+            opened => return opened.and_then(|file| adopt(file, false, true)).map_err(failed),
+        }
+    }
+    let opened = options.custom_flags(libc::O_NOCTTY).open(path);
+    opened.and_then(|file| adopt(file, false, false)).map_err(failed)
+}
+
+/// Marks a file with what it turned out to be.
+fn adopt(file: StdFile, ordered: bool, direct: bool) -> io::Result<(FileId, bool)> {
+    let kind = file.metadata()?.file_type();
+    if kind.is_dir() {
+        // Opening one to read succeeds; saying so here is clearer than a failed first read.
+        return Err(io::Error::from_raw_os_error(libc::EISDIR));
+    }
+    let stream = ordered || !(kind.is_file() || kind.is_block_device());
+    let suited = direct && !stream && suits_direct(&file);
+    if direct && !suited {
+        // On a pipe the flag would mean packets; elsewhere reads would fail one by one.
+        end_direct(&file)?;
+    }
+    let fd = file.into_raw_fd();
+    assert!((0..DIRECT).contains(&fd), "descriptor {fd} is too large to be marked");
+    let marks = if stream { STREAM } else { 0 } | if suited { DIRECT } else { 0 };
+    Ok((FileId(fd | marks), suited))
+}
+
+/// The open descriptor that a name stands for. Opening such a name again would start at byte 0 of a
+/// redirected file, over what was written before, and fails for a socket.
+fn standard_descriptor(path: &Path) -> Option<RawFd> {
+    let path = path.to_str()?;
+    match path {
+        "/dev/stdout" => Some(1),
+        "/dev/stderr" => Some(2),
+        _ => path.strip_prefix("/dev/fd/").or(path.strip_prefix("/proc/self/fd/"))?.parse().ok(),
+    }
+}
+
+fn duplicate(fd: RawFd) -> io::Result<StdFile> {
+    // SAFETY: the call takes no pointer; a descriptor that is not open is reported.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `copy` was made here and belongs to nobody else.
+    Ok(unsafe { StdFile::from_raw_fd(copy) })
+}
+
+/// Whether direct access works in units of [`ALIGN`], where the file system says so at all. Some
+/// accept the flag for files (encrypted, journalled) that they cannot read that way.
+fn suits_direct(file: &StdFile) -> bool {
+    // SAFETY: all-zero bytes are a valid `statx`, which is plain numbers.
+    let mut about: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: the path is an empty C string, so the call is about the descriptor; `about` is ours.
+    let result = unsafe {
+        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &mut about)
+    };
+    let silent = result != 0 || about.stx_mask & libc::STATX_DIOALIGN == 0;
+    silent
+        || [about.stx_dio_mem_align, about.stx_dio_offset_align]
+            .iter()
+            .all(|&n| n > 0 && ALIGN.is_multiple_of(n as usize))
+}
+
+/// Makes a descriptor go through the page cache from here on.
+fn end_direct(file: &StdFile) -> io::Result<()> {
+    // SAFETY: both calls take numbers only, and the descriptor is open.
+    let result = unsafe {
+        let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
+        libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_DIRECT)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn facts(m: &StdMetadata) -> Metadata {
+    Metadata {
+        len: m.len(),
+        is_regular: m.is_file(),
+        is_directory: m.is_dir(),
+        device: m.dev(),
+        inode: m.ino(),
+        modified_ns: i128::from(m.mtime()) * 1_000_000_000 + i128::from(m.mtime_nsec()),
+        mode: m.mode() & 0o7777,
+    }
+}
+
+/// The length of an open file.
+pub(crate) fn length(id: FileId) -> io::Result<u64> {
+    Ok(borrow(id).metadata()?.len())
+}
+
+fn allocate(id: FileId, len: u64) -> io::Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    let bytes = i64::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+    loop {
+        // SAFETY: the call takes numbers only, and the descriptor is open.
+        if unsafe { libc::fallocate64(descriptor(id), 0, 0, bytes) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => break,
+            _ => return Err(error),
+        }
+    }
+    if length(id)? < len { borrow(id).set_len(len) } else { Ok(()) }
+}
+
+fn space(path: &Path) -> io::Result<Space> {
+    let name = CString::new(or_here(path).as_os_str().as_bytes())?;
+    // SAFETY: all-zero bytes are a valid `statvfs64`, which is plain numbers.
+    let mut about: libc::statvfs64 = unsafe { std::mem::zeroed() };
+    // SAFETY: `name` is a C string and `about` is ours.
+    while unsafe { libc::statvfs64(name.as_ptr(), &mut about) } != 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    let unit = about.f_frsize;
+    Ok(Space { available: about.f_bavail.saturating_mul(unit), total: about.f_blocks.saturating_mul(unit) })
+}
+
+/// Asks cachestat (Linux 6.5); older kernels do not have it, and some files are not ours to ask about.
+fn cached_share(id: FileId, len: u64) -> io::Result<f64> {
+    /// Number of the call; the same on every architecture.
+    const CACHESTAT: libc::c_long = 451;
+    if len == 0 || is_stream(id) {
+        return Ok(0.0);
+    }
+    let range: [u64; 2] = [0, len];
+    // In the kernel's order: pages cached, dirty, in writeback, evicted, recently evicted.
+    let mut pages = [0u64; 5];
+    // SAFETY: the call reads two and writes five 64-bit numbers, at addresses that are ours.
+    let result = unsafe { libc::syscall(CACHESTAT, descriptor(id), &range, &mut pages, 0) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call takes a number only.
+    let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    Ok((pages[0] as f64 / len.div_ceil(page_size) as f64).min(1.0))
+}
+
+/// One attempt to move bytes, for the back end that has no ring.
+pub(crate) fn attempt(id: FileId, kind: Kind, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    match kind {
+        Kind::Read => read_once(id, at, bytes),
+        Kind::Write => write_once(id, at, bytes),
+    }
+}
+
+fn read_once(id: FileId, at: u64, into: &mut [u8]) -> io::Result<usize> {
+    let file = borrow(id);
+    if is_stream(id) { (&*file).read(into) } else { file.read_at(into, at) }
+}
+
+fn write_once(id: FileId, at: u64, from: &[u8]) -> io::Result<usize> {
+    let file = borrow(id);
+    if is_stream(id) { (&*file).write(from) } else { file.write_at(from, at) }
+}
+
+/// Waits, a moment at a time, until a pipe or terminal that somebody set to be non-blocking is ready.
+pub(crate) fn wait_ready(id: FileId, kind: Kind) {
+    /// So that a queue with more in flight still looks at the rest.
+    const MOMENT_MS: libc::c_int = 20;
+    let events = if kind == Kind::Read { libc::POLLIN } else { libc::POLLOUT };
+    let mut poll = libc::pollfd { fd: descriptor(id), events, revents: 0 };
+    // SAFETY: one `pollfd`, which is ours. Any failure shows in the attempt that follows.
+    unsafe { libc::poll(&mut poll, 1, MOMENT_MS) };
+}
+
+/// Attempts until `progress` is complete; returns how much was moved.
+fn finish(
+    id: FileId,
+    kind: Kind,
+    at: u64,
+    mut progress: Progress,
+    mut attempt: impl FnMut(usize) -> io::Result<usize>,
+) -> io::Result<usize> {
+    while !progress.is_complete() {
+        let outcome = attempt(progress.done());
+        match progress.apply(outcome, |n| length(id).is_ok_and(|len| at + n as u64 >= len)) {
+            Step::Again => {}
+            Step::Blocked => wait_ready(id, kind),
+            Step::Complete => break,
+            Step::Failed(e) => return Err(e),
+        }
+    }
+    Ok(progress.done())
+}
+
+fn read_whole(id: FileId, at: u64, into: &mut [u8]) -> io::Result<usize> {
+    let progress = Progress::new(Kind::Read, is_direct(id), into.len());
+    finish(id, Kind::Read, at, progress, |done| read_once(id, at + done as u64, &mut into[done..]))
+}
+
+/// Reads the start of `into` from a direct file through an aligned copy. Not through the page cache:
+/// a sample of a few bytes would draw in 128 KiB of read-ahead.
+fn read_bounced(id: FileId, at: u64, into: &mut [u8]) -> io::Result<usize> {
+    let skip = (at % ALIGN as u64) as usize;
+    let span = (skip + into.len()).next_multiple_of(ALIGN).min(BOUNCE_BYTES);
+    let mut room = vec![0u8; span + ALIGN];
+    let start = room.as_ptr().align_offset(ALIGN);
+    let aligned = &mut room[start..start + span];
+    let read = read_whole(id, at - skip as u64, aligned)?;
+    let got = read.saturating_sub(skip).min(into.len());
+    into[..got].copy_from_slice(&aligned[skip..skip + got]);
+    Ok(got)
+}
+
+fn write_at(id: FileId, path: &Path, at: u64, from: &[u8]) -> io::Result<()> {
+    // A direct file is opened once more, through the page cache. The alternative, to read, change
+    // and write whole pages, would have to cut the file's end back while others may be extending it.
+    let buffered = if is_direct(id) { Some(open_buffered(id, path)?) } else { None };
+    let progress = Progress::new(Kind::Write, false, from.len());
+    finish(id, Kind::Write, at, progress, |done| match &buffered {
+        Some(file) => file.write_at(&from[done..], at + done as u64),
+        None => write_once(id, at + done as u64, &from[done..]),
+    })?;
+    Ok(())
+}
+
+/// Opens the same file again, whatever its name is by now.
+fn open_buffered(id: FileId, path: &Path) -> io::Result<StdFile> {
+    let by_descriptor = format!("/proc/self/fd/{}", descriptor(id));
+    if let Ok(file) = OpenOptions::new().write(true).open(by_descriptor) {
+        return Ok(file);
+    }
+    // Without /proc the name has to do, if it still leads to the same file.
+    let file = OpenOptions::new().write(true).open(path)?;
+    let (ours, theirs) = (borrow(id).metadata()?, file.metadata()?);
+    if (ours.dev(), ours.ino()) != (theirs.dev(), theirs.ino()) {
+        return Err(io::Error::other("it was renamed while open, and /proc is not there to find it by"));
+    }
+    Ok(file)
+}

@@ -1,1 +1,199 @@
-//! Threads.
+//! The back end for where io_uring is refused: a small team of threads with pread and pwrite.
+//!
+//! Model: queues hand operations to one team, which grows by a thread whenever work waits and nobody
+//! is idle, up to its limit; completions come back through each queue's own inbox.
+//! Law: the team ends when the back end and all its queues are gone, and not before.
+//! Non-goals: order among operations, fairness among queues.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use crate::os::{self, Queues};
+use crate::transfer::{Flight, Ledger};
+use crate::{Done, Op, Queue, Result};
+
+/// A thread here only makes system calls; memory is the user's budget.
+const STACK_BYTES: usize = 128 << 10;
+
+/// Files by pread and pwrite on a few threads.
+pub struct Threads(Arc<Team>);
+
+impl Threads {
+    /// At most `threads` operations at a time, over all queues. Threads start when first needed.
+    pub fn new(threads: usize) -> Threads {
+        assert!(threads > 0, "a team of no threads");
+        let shared = Shared { limit: threads, state: Mutex::default(), work: Condvar::new() };
+        Threads(Arc::new(Team { shared: Arc::new(shared), members: Mutex::default() }))
+    }
+}
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Threads({} of {})", self.0.shared.lock().threads, self.0.shared.limit)
+    }
+}
+
+impl Queues for Threads {
+    fn name(&self) -> &'static str {
+        "threads"
+    }
+
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        let (team, inbox) = (Arc::clone(&self.0), Arc::new(Inbox::default()));
+        Ok(Box::new(ThreadsQueue { ledger: Ledger::new(depth), team, inbox }))
+    }
+}
+
+/// The threads and what they share.
+struct Team {
+    shared: Arc<Shared>,
+    members: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    limit: usize,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Work>,
+    threads: usize,
+    idle: usize,
+    closing: bool,
+}
+
+struct Work {
+    flight: Flight,
+    inbox: Arc<Inbox>,
+}
+
+/// Completions on their way back to one queue.
+#[derive(Default)]
+struct Inbox {
+    done: Mutex<VecDeque<Done>>,
+    arrived: Condvar,
+}
+
+impl Work {
+    fn carry_out(self) {
+        let done = self.flight.run(os::attempt, os::length, os::wait_ready);
+        self.inbox.done.lock().expect("no holder of an inbox panics").push_back(done);
+        self.inbox.arrived.notify_one();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of the team's state panics")
+    }
+
+    fn work_until_closing(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(work) = state.waiting.pop_front() {
+                drop(state);
+                work.carry_out();
+                state = self.lock();
+            } else if state.closing {
+                return;
+            } else {
+                state.idle += 1;
+                state = self.work.wait(state).expect("no holder of the team's state panics");
+                state.idle -= 1;
+            }
+        }
+    }
+}
+
+impl Team {
+    fn give(&self, work: Work) {
+        let mut state = self.shared.lock();
+        state.waiting.push_back(work);
+        let grow = state.waiting.len() > state.idle && state.threads < self.shared.limit;
+        if grow {
+            state.threads += 1;
+        }
+        drop(state);
+        self.shared.work.notify_one();
+        if grow {
+            self.grow();
+        }
+    }
+
+    fn grow(&self) {
+        let shared = Arc::clone(&self.shared);
+        let builder = std::thread::Builder::new().name("thalweg-io".into()).stack_size(STACK_BYTES);
+        if let Ok(member) = builder.spawn(move || shared.work_until_closing()) {
+            self.members.lock().expect("no holder of the members panics").push(member);
+            return;
+        }
+        // The system has no thread left. A smaller team does; without any, the caller works itself,
+        // which breaks the promise never to wait but keeps the one to complete.
+        let mut state = self.shared.lock();
+        state.threads -= 1;
+        let work = if state.threads == 0 { state.waiting.pop_front() } else { None };
+        drop(state);
+        if let Some(work) = work {
+            work.carry_out();
+        }
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        // Every queue holds the team and empties its inbox before letting go, so that nothing
+        // waits here, and no member holds the last file, whose end would bring it here to join itself.
+        self.shared.lock().closing = true;
+        self.shared.work.notify_all();
+        let members = std::mem::take(&mut *self.members.lock().expect("no holder of the members panics"));
+        for member in members {
+            member.join().expect("members do not panic");
+        }
+    }
+}
+
+/// One thread's operations on the team.
+struct ThreadsQueue {
+    ledger: Ledger,
+    team: Arc<Team>,
+    inbox: Arc<Inbox>,
+}
+
+impl Queue for ThreadsQueue {
+    fn submit(&mut self, op: Op) {
+        self.ledger.enter(&op);
+        self.team.give(Work { flight: Flight::new(op), inbox: Arc::clone(&self.inbox) });
+    }
+
+    fn reap(&mut self, wait: bool) -> Option<Done> {
+        if self.ledger.in_flight() == 0 {
+            return None;
+        }
+        let mut arrived = self.inbox.done.lock().expect("no holder of an inbox panics");
+        while wait && arrived.is_empty() {
+            arrived = self.inbox.arrived.wait(arrived).expect("no holder of an inbox panics");
+        }
+        let done = arrived.pop_front()?;
+        drop(arrived);
+        self.ledger.leave(&done);
+        Some(done)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.ledger.in_flight()
+    }
+
+    fn depth(&self) -> usize {
+        self.ledger.depth()
+    }
+}
+
+impl Drop for ThreadsQueue {
+    fn drop(&mut self) {
+        while self.reap(true).is_some() {}
+    }
+}

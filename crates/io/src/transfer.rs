@@ -1,0 +1,304 @@
+//! What an operation still has to move: the loop below every short read and write.
+//!
+//! Model: an operation is carried out in attempts. [`Progress`] hears how each attempt ended and
+//! says whether another is needed; [`Flight`] joins it to an operation and its block; [`Ledger`]
+//! counts a queue's flights. All three back ends use these, so the simulated disk tests the very
+//! code that finishes a short write on a real one.
+//! Law: a read is complete when it is full or when the file ends, a write only when it is full; no
+//! attempt is repeated without either progress or an interruption.
+//! Non-goals: system calls, and repeating what failed for a reason.
+
+use std::io;
+
+use crate::{Action, Done, Error, File, FileId, Kind, Op, os};
+
+/// What a direct file wants its offsets and lengths to be multiples of.
+pub(crate) const ALIGN: usize = 4096;
+
+/// What follows an attempt.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Try the rest.
+    Again,
+    /// The other side of a pipe or terminal is not ready; wait for it, then try the rest.
+    Blocked,
+    /// All was moved, or the file ended.
+    Complete,
+    /// It failed for a reason that repeating does not cure.
+    Failed(io::Error),
+}
+
+/// How much of one transfer is done. Knows neither bytes nor files.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    kind: Kind,
+    direct: bool,
+    len: usize,
+    done: usize,
+}
+
+impl Progress {
+    pub(crate) fn new(kind: Kind, direct: bool, len: usize) -> Progress {
+        Progress { kind, direct, len, done: 0 }
+    }
+
+    pub(crate) fn done(&self) -> usize {
+        self.done
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.done == self.len
+    }
+
+    /// Takes in how an attempt at the rest ended. `ends_by(n)` tells whether the file ends at or
+    /// before the transfer's byte `n`; it is asked only where the count leaves that open.
+    pub(crate) fn apply(&mut self, outcome: io::Result<usize>, ends_by: impl FnOnce(usize) -> bool) -> Step {
+        let moved = match outcome {
+            Ok(moved) => moved,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Step::Again,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Step::Blocked,
+            Err(e) => return Step::Failed(e),
+        };
+        assert!(
+            moved <= self.len - self.done,
+            "{moved} bytes moved where {} were left",
+            self.len - self.done
+        );
+        self.done += moved;
+        if self.is_complete() {
+            return Step::Complete;
+        }
+        match self.kind {
+            Kind::Write if moved == 0 => Step::Failed(io::ErrorKind::WriteZero.into()),
+            Kind::Write => Step::Again,
+            Kind::Read if moved == 0 => Step::Complete,
+            Kind::Read if self.direct && !self.done.is_multiple_of(ALIGN) => self.direct_tail(moved, ends_by),
+            Kind::Read => Step::Again,
+        }
+    }
+
+    /// A direct read stopped inside a page. At the end of the file that is how it should be, and
+    /// going on from there would be refused as misaligned; anywhere else the page is read again.
+    fn direct_tail(&mut self, moved: usize, ends_by: impl FnOnce(usize) -> bool) -> Step {
+        if ends_by(self.done) {
+            return Step::Complete;
+        }
+        let back = self.done % ALIGN;
+        self.done -= back;
+        if back >= moved {
+            return Step::Failed(io::Error::other("the device delivers part of a page, again and again"));
+        }
+        Step::Again
+    }
+}
+
+/// An operation that a queue has taken and not yet given back.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    op: Op,
+    progress: Progress,
+}
+
+impl Flight {
+    pub(crate) fn new(op: Op) -> Flight {
+        let progress = Progress::new(op.kind, op.file.is_direct(), op.block.len());
+        Flight { op, progress }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.op.kind
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.op.file
+    }
+
+    /// An empty transfer is complete before its first attempt.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.progress.is_complete()
+    }
+
+    /// Where in the file the next attempt starts, and the bytes it is about.
+    pub(crate) fn rest(&mut self) -> (u64, &mut [u8]) {
+        let done = self.progress.done();
+        (self.op.at + done as u64, &mut self.op.block[done..])
+    }
+
+    /// Takes in how an attempt ended; `length` asks for the file's length.
+    pub(crate) fn apply(
+        &mut self,
+        outcome: io::Result<usize>,
+        length: impl FnOnce(FileId) -> io::Result<u64>,
+    ) -> Step {
+        let (at, id) = (self.op.at, self.op.file.id());
+        // A length that cannot be had does not prove an end; the repeated read will say why.
+        self.progress.apply(outcome, |n| length(id).is_ok_and(|len| at + n as u64 >= len))
+    }
+
+    /// Attempts until it is complete or fails. `blocked` waits for the other side.
+    pub(crate) fn run(
+        mut self,
+        mut attempt: impl FnMut(FileId, Kind, u64, &mut [u8]) -> io::Result<usize>,
+        mut length: impl FnMut(FileId) -> io::Result<u64>,
+        mut blocked: impl FnMut(FileId, Kind),
+    ) -> Done {
+        while !self.is_complete() {
+            let (id, kind) = (self.op.file.id(), self.op.kind);
+            let (at, bytes) = self.rest();
+            let outcome = attempt(id, kind, at, bytes);
+            match self.apply(outcome, &mut length) {
+                Step::Again => {}
+                Step::Blocked => blocked(id, kind),
+                Step::Complete => break,
+                Step::Failed(source) => return self.finish(Some(source)),
+            }
+        }
+        self.finish(None)
+    }
+
+    /// Gives the operation back.
+    pub(crate) fn finish(self, failure: Option<io::Error>) -> Done {
+        let Op { kind, file, at, mut block, tag } = self.op;
+        let done = self.progress.done();
+        let result = match failure {
+            None => {
+                if kind == Kind::Read {
+                    block.set_len(done);
+                }
+                Ok(())
+            }
+            Some(source) => Err(Error::at(action(kind), file.path(), at + done as u64, source)),
+        };
+        Done { kind, file, at, block, tag, result }
+    }
+}
+
+/// The action that an operation of this kind is.
+pub(crate) fn action(kind: Kind) -> Action {
+    match kind {
+        Kind::Read => Action::Read,
+        Kind::Write => Action::Write,
+    }
+}
+
+/// What a queue has in flight, and the asserts that every queue makes of its caller.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    depth: usize,
+    in_flight: usize,
+    /// Streams with an operation in flight: they have no offsets, so a second one could overtake.
+    streams: Vec<FileId>,
+}
+
+impl Ledger {
+    pub(crate) fn new(depth: usize) -> Ledger {
+        assert!(depth > 0, "a queue of depth 0 can carry out nothing");
+        Ledger { depth, in_flight: 0, streams: Vec::new() }
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Enters an operation, which must be one that the queue's contract allows.
+    pub(crate) fn enter(&mut self, op: &Op) {
+        assert!(self.in_flight < self.depth, "more than {} operations in one queue", self.depth);
+        assert!(
+            !op.file.is_direct()
+                || (op.at.is_multiple_of(ALIGN as u64) && op.block.len().is_multiple_of(ALIGN)),
+            "{} bytes at {} of a direct file",
+            op.block.len(),
+            op.at
+        );
+        let id = op.file.id();
+        if os::is_stream(id) {
+            assert!(
+                !self.streams.contains(&id),
+                "two operations at once on {}, a stream",
+                op.file.path().display()
+            );
+            self.streams.push(id);
+        }
+        self.in_flight += 1;
+    }
+
+    /// Crosses out an operation that goes back to its submitter.
+    pub(crate) fn leave(&mut self, done: &Done) {
+        assert!(self.in_flight > 0, "an operation was given back twice");
+        self.in_flight -= 1;
+        let id = done.file.id();
+        self.streams.retain(|&stream| stream != id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errno(n: i32) -> io::Result<usize> {
+        Err(io::Error::from_raw_os_error(n))
+    }
+
+    fn never(_: usize) -> bool {
+        panic!("the length is not needed here")
+    }
+
+    #[test]
+    fn short_attempts_go_on_until_all_is_moved() {
+        for kind in [Kind::Read, Kind::Write] {
+            let mut p = Progress::new(kind, false, 10);
+            assert!(matches!(p.apply(Ok(3), never), Step::Again));
+            assert!(matches!(p.apply(errno(libc::EINTR), never), Step::Again));
+            assert!(matches!(p.apply(errno(libc::EAGAIN), never), Step::Blocked));
+            assert_eq!(p.done(), 3);
+            assert!(matches!(p.apply(Ok(7), never), Step::Complete));
+            assert_eq!(p.done(), 10);
+        }
+    }
+
+    #[test]
+    fn nothing_moved_ends_a_read_and_fails_a_write() {
+        let mut read = Progress::new(Kind::Read, false, 10);
+        assert!(matches!(read.apply(Ok(4), never), Step::Again));
+        assert!(matches!(read.apply(Ok(0), never), Step::Complete));
+        assert_eq!(read.done(), 4);
+        let mut write = Progress::new(Kind::Write, false, 10);
+        assert!(matches!(write.apply(Ok(0), never), Step::Failed(_)));
+    }
+
+    #[test]
+    fn a_failure_is_passed_on_as_it_is() {
+        let mut p = Progress::new(Kind::Write, true, 8192);
+        match p.apply(errno(libc::ENOSPC), never) {
+            Step::Failed(e) => assert_eq!(e.raw_os_error(), Some(libc::ENOSPC)),
+            step => panic!("{step:?}"),
+        }
+    }
+
+    #[test]
+    fn a_direct_read_inside_a_page_ends_only_where_the_file_does() {
+        let mut p = Progress::new(Kind::Read, true, 3 * ALIGN);
+        assert!(matches!(p.apply(Ok(ALIGN), never), Step::Again));
+        // 512 bytes beyond the next page, but the file goes on: that page is read again.
+        assert!(matches!(p.apply(Ok(ALIGN + 512), |n| n > 3 * ALIGN), Step::Again));
+        assert_eq!(p.done(), 2 * ALIGN);
+        assert!(matches!(p.apply(Ok(100), |n| n == 2 * ALIGN + 100), Step::Complete));
+        assert_eq!(p.done(), 2 * ALIGN + 100);
+    }
+
+    #[test]
+    fn a_direct_read_that_never_passes_a_page_fails_instead_of_spinning() {
+        let mut p = Progress::new(Kind::Read, true, 2 * ALIGN);
+        assert!(matches!(p.apply(Ok(512), |_| false), Step::Failed(_)));
+    }
+
+    #[test]
+    #[should_panic(expected = "11 bytes moved")]
+    fn more_than_was_asked_is_a_broken_back_end() {
+        let _ = Progress::new(Kind::Read, false, 10).apply(Ok(11), never);
+    }
+}
