@@ -1,0 +1,210 @@
+//! Progress on standard error, drawn by a thread of its own from what the verb writes down.
+//!
+//! Law: ten looks a second at most and one small stack, because the promise of `--memory` is about the whole
+//! process; when [`Shown::end`] returns, nothing more is drawn.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use thalweg::ProgressView;
+use thalweg_base::clock::Stopwatch;
+
+use crate::hi;
+use crate::show::{rate, seconds, traffic};
+
+const STACK_BYTES: usize = 128 << 10;
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LINE_EVERY_SECONDS: f64 = 1.0;
+
+const MEASURED: &str = "{prefix} {msg:<18} {bar:28} {percent:>3} %  {decimal_bytes} of {decimal_total_bytes}  {decimal_bytes_per_sec}  {eta} left";
+const UNMEASURED: &str = "{prefix} {msg:<18} {spinner}  {decimal_bytes}  {decimal_bytes_per_sec}";
+
+/// Progress that is being shown.
+pub(crate) struct Shown {
+    end: Sender<bool>,
+    thread: JoinHandle<()>,
+}
+
+impl Shown {
+    /// Shows progress from now on, if it is to be shown and a thread can be had.
+    pub(crate) fn start(how: hi::Progress, progress: Arc<thalweg::Progress>) -> Option<Shown> {
+        let canvas = match how {
+            hi::Progress::Off => return None,
+            hi::Progress::Bar => Canvas::Bar(None),
+            hi::Progress::Lines => Canvas::Lines,
+        };
+        let (end, ended) = channel();
+        let builder = std::thread::Builder::new().name("progress".into()).stack_size(STACK_BYTES);
+        let thread = builder.spawn(move || Drawer::new(canvas).draw_until(&ended, &progress)).ok()?;
+        Some(Shown { end, thread })
+    }
+
+    /// Draws the end: that the verb is done, or where it stopped.
+    pub(crate) fn end(self, done: bool) {
+        // The thread may have ended by a panic, which has been told already.
+        let _ = self.end.send(done);
+        let _ = self.thread.join();
+    }
+}
+
+/// What is drawn on.
+enum Canvas {
+    /// A terminal; the bar is that of the current stage.
+    Bar(Option<ProgressBar>),
+    /// Anything else.
+    Lines,
+}
+
+struct Drawer {
+    canvas: Canvas,
+    /// What was seen last.
+    last: ProgressView,
+    since_stage: Stopwatch,
+    since_line: Stopwatch,
+}
+
+impl Drawer {
+    fn new(canvas: Canvas) -> Drawer {
+        let last =
+            ProgressView { stage: String::new(), stage_index: 0, stages: 0, done_bytes: 0, total_bytes: 0 };
+        Drawer { canvas, last, since_stage: Stopwatch::start(), since_line: Stopwatch::start() }
+    }
+
+    fn draw_until(mut self, ended: &Receiver<bool>, progress: &thalweg::Progress) {
+        loop {
+            let end = ended.recv_timeout(LOOK_EVERY);
+            self.look(progress.view());
+            match end {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(done) => return self.leave_stage(done),
+                Err(RecvTimeoutError::Disconnected) => return self.leave_stage(false),
+            }
+        }
+    }
+
+    fn look(&mut self, mut now: ProgressView) {
+        let is_new = (now.stage_index, &now.stage) != (self.last.stage_index, &self.last.stage);
+        if is_new {
+            self.leave_stage(true);
+            self.since_stage = Stopwatch::start();
+        }
+        if now.total_bytes > 0 {
+            // A stage may read a little more than it was thought to.
+            now.done_bytes = now.done_bytes.min(now.total_bytes);
+        }
+        self.last = now;
+        if self.last.stage.is_empty() {
+            return;
+        }
+        match &mut self.canvas {
+            Canvas::Bar(bar) => {
+                let bar = bar.get_or_insert_with(|| new_bar(&self.last));
+                bar.set_position(self.last.done_bytes);
+            }
+            Canvas::Lines if is_new || self.since_line.seconds() >= LINE_EVERY_SECONDS => {
+                self.since_line = Stopwatch::start();
+                print_line(&line(&self.last, self.since_stage.seconds()));
+            }
+            Canvas::Lines => {}
+        }
+    }
+
+    /// Leaves the last state of the stage on the canvas.
+    fn leave_stage(&mut self, done: bool) {
+        if self.last.stage.is_empty() {
+            return;
+        }
+        match &mut self.canvas {
+            Canvas::Bar(bar) => match bar.take() {
+                Some(bar) if done && self.last.total_bytes > 0 => bar.finish(),
+                Some(bar) => bar.abandon(),
+                None => {}
+            },
+            Canvas::Lines => {
+                let end = if done { "done after" } else { "stopped after" };
+                let took = seconds(self.since_stage.seconds());
+                print_line(&format!("{} {end} {took}", head(&self.last)));
+            }
+        }
+    }
+}
+
+fn new_bar(view: &ProgressView) -> ProgressBar {
+    let (length, template) = match view.total_bytes {
+        0 => (None, UNMEASURED),
+        total => (Some(total), MEASURED),
+    };
+    let style = ProgressStyle::with_template(template).expect("the template is fixed, and right");
+    let target = ProgressDrawTarget::stderr_with_hz(10);
+    ProgressBar::with_draw_target(length, target)
+        .with_style(style.progress_chars("=> "))
+        .with_prefix(place(view))
+        .with_message(Cow::from(view.stage.clone()))
+}
+
+fn place(view: &ProgressView) -> String {
+    format!("[{}/{}]", view.stage_index, view.stages)
+}
+
+fn head(view: &ProgressView) -> String {
+    format!("{} {}", place(view), view.stage)
+}
+
+fn line(view: &ProgressView, elapsed_seconds: f64) -> String {
+    let (done, total) = (view.done_bytes, view.total_bytes);
+    let rate = rate(done, elapsed_seconds);
+    if total == 0 {
+        return format!("{}: {}, {rate}", head(view), traffic(done));
+    }
+    let percent = done as f64 * 100.0 / total as f64;
+    let left = match done {
+        0 => String::new(),
+        done => format!(", {} left", seconds(elapsed_seconds * (total - done) as f64 / done as f64)),
+    };
+    format!("{}: {percent:.0} %, {} of {}, {rate}{left}", head(view), traffic(done), traffic(total))
+}
+
+fn print_line(line: &str) {
+    // Nobody may be reading; the work goes on.
+    let _ = crate::print::say(&format!("{line}\n"), true);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_how_fast_and_how_long_yet() {
+        let mut view = ProgressView {
+            stage: "read+distribute".into(),
+            stage_index: 1,
+            stages: 2,
+            done_bytes: 250_000_000,
+            total_bytes: 1_000_000_000,
+        };
+        let expected = "[1/2] read+distribute: 25 %, 250 MB of 1.00 GB, 500 MB/s, 1.50 s left";
+        assert_eq!(line(&view, 0.5), expected);
+        view.total_bytes = 0;
+        assert_eq!(line(&view, 0.5), "[1/2] read+distribute: 250 MB, 500 MB/s");
+        view.done_bytes = 0;
+        view.total_bytes = 10;
+        assert_eq!(line(&view, 0.0), "[1/2] read+distribute: 0 %, 0 B of 10 B, -");
+    }
+
+    #[test]
+    fn drawing_ends_when_told_and_when_the_verb_is_gone() {
+        let progress = Arc::new(thalweg::Progress::default());
+        for how in [hi::Progress::Bar, hi::Progress::Lines] {
+            let shown = Shown::start(how, progress.clone()).expect("a thread can be had");
+            progress.begin("one", 1, 2, 100);
+            progress.advance(1000);
+            shown.end(true);
+            assert_eq!(Arc::strong_count(&progress), 1);
+        }
+        assert!(Shown::start(hi::Progress::Off, progress.clone()).is_none());
+    }
+}

@@ -1,0 +1,172 @@
+//! The table of commands: what each is called, takes and does. With the table of flags it is the one source
+//! of the help, the manual page and the completions.
+
+/// A command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Command {
+    Gen,
+    Check,
+    Sort,
+    Plan,
+    Doctor,
+    Bench,
+    Help,
+}
+
+/// What is said about a command.
+pub(crate) struct CommandInfo {
+    pub(crate) command: Command,
+    /// As typed.
+    pub(crate) name: &'static str,
+    /// What follows the name, as a pattern.
+    pub(crate) synopsis: &'static str,
+    /// One line.
+    pub(crate) about: &'static str,
+    /// All there is to say: paragraphs, separated by empty lines.
+    pub(crate) doc: &'static str,
+    /// Lines to try, each with what it does.
+    pub(crate) examples: &'static [(&'static str, &'static str)],
+    /// Words that may be the first after the name; if there are any, one of them must be.
+    pub(crate) subjects: &'static [&'static str],
+}
+
+impl Command {
+    /// What is said about it.
+    pub(crate) fn info(self) -> &'static CommandInfo {
+        COMMANDS.iter().find(|info| info.command == self).expect("every command has a row in the table")
+    }
+
+    /// The command of that name.
+    pub(crate) fn named(name: &str) -> Option<Command> {
+        COMMANDS.iter().find(|info| info.name == name).map(|info| info.command)
+    }
+}
+
+/// The commands, in the order in which a newcomer meets them.
+pub(crate) const COMMANDS: &[CommandInfo] = &[
+    CommandInfo {
+        command: Command::Gen,
+        name: "gen",
+        synopsis: "COUNT FILE",
+        about: "generate records of the Sort Benchmark",
+        doc: "\
+Writes COUNT records of 100 bytes to FILE ('-' is standard output), byte for byte those of the Sort Benchmark's own \
+generator: a key of 10 bytes, then 90 that tell which record it is.
+
+COUNT goes up to 128 bits; k, M, G and T stand for powers of 1000, so 10M is ten million records, 1 GB.",
+        examples: &[
+            ("thalweg gen 10M records", "a gigabyte of binary records"),
+            ("thalweg gen 1M - --ascii | head -n 3", "readable ones, on standard output"),
+            ("thalweg gen 1M second --start 1M", "the second million of a larger set"),
+        ],
+        subjects: &[],
+    },
+    CommandInfo {
+        command: Command::Check,
+        name: "check",
+        synopsis: "FILE...",
+        about: "check that files are one sorted sequence",
+        doc: "\
+Reads the files in the order given, as parts of one sequence ('-' is standard input), and prints what the Sort \
+Benchmark's own validator prints: the number of records, the sum of their CRC-32, how many are out of order and where the \
+first of them is, or how many have equal keys. The sum does not depend on the order, so it must be the same before and \
+after a sort.
+
+Ends with status 0 if all records are in order and 1 if not. An empty file is in order.",
+        examples: &[
+            ("thalweg check --datamation sorted", "records of 100 bytes with a key of 10"),
+            ("thalweg check names.txt", "lines, compared as bytes"),
+            ("thalweg check --datamation part0 --summary 0.sum", "one part, and its summary for later"),
+            ("thalweg check --merge 0.sum 1.sum", "all parts, from their summaries"),
+        ],
+        subjects: &[],
+    },
+    CommandInfo {
+        command: Command::Sort,
+        name: "sort",
+        synopsis: "[INPUT...] -o OUTPUT",
+        about: "sort files of any size in any memory, and prove it",
+        doc: "\
+Sorts the records of all inputs ('-' or none is standard input) into OUTPUT ('-' is standard output), which may be one of \
+the inputs. Records with equal keys keep their order.
+
+Without --record, records are lines compared as bytes, as GNU sort does with LC_ALL=C; a missing last newline is added. \
+Without --by, the key is the whole record.
+
+Prints a receipt: what went in, what came out, that they agree, and what the run cost beside what the plan had said. \
+OUTPUT appears under its name only when it is whole; a run that is stopped leaves the input and an older OUTPUT as they \
+were.
+
+The letters of GNU sort (-k -t -n -r -u -S -T and others) are reserved: they will mean here what they mean there.",
+        examples: &[
+            ("thalweg sort names.txt -o sorted.txt", "lines"),
+            ("thalweg sort records -o sorted --datamation --memory 1GiB", "benchmark records in a gigabyte"),
+            ("thalweg sort log -o log --record 64 --by 0:8,16:4:desc", "in place, by two keys"),
+            ("zcat words.gz | thalweg sort -o - --unique | wc -l", "between pipes"),
+        ],
+        subjects: &[],
+    },
+    CommandInfo {
+        command: Command::Plan,
+        name: "plan",
+        synopsis: "sort [INPUT...] -o OUTPUT",
+        about: "say what a sort would do and take, and run nothing",
+        doc: "\
+Takes the same arguments as sort and prints what it would do: method, passes, memory, scratch space, seconds of each \
+stage, and what limits them. The prediction rests on rates of this machine that are measured at another size than \
+what is planned. Reads a sample of the input; writes nothing that stays.",
+        examples: &[("thalweg plan sort records -o sorted --datamation --memory 256MiB", "before the real thing")],
+        subjects: &["sort"],
+    },
+    CommandInfo {
+        command: Command::Doctor,
+        name: "doctor",
+        synopsis: "",
+        about: "say what this machine offers and lacks, each with its remedy",
+        doc: "\
+Looks at io_uring, direct I/O, queue depths, the limits on locked memory and open files, huge pages, socket buffers, \
+neighbour tables and free space, and says what to do about each thing that is weak or missing.",
+        examples: &[("thalweg doctor --scratch /mnt/fast", "with the disk that is meant for scratch")],
+        subjects: &[],
+    },
+    CommandInfo {
+        command: Command::Bench,
+        name: "bench",
+        synopsis: "sort|io|incore",
+        about: "measure this machine: ratios to a floor and to rivals",
+        doc: "\
+sort: whole sorts, each beside its floor, the plan's own reads and writes replayed by fio on the same disk.
+
+io: buffered and direct, synchronous, overlapped and threaded transfers by chunk size, over one or more directories.
+
+incore: sorting in memory beside a plain copy of the same bytes.
+
+Prints ratios measured in one run and keeps the raw results as JSON.",
+        examples: &[("thalweg bench sort --size 1GB", "a sort of 1 GB beside its floor")],
+        subjects: &["sort", "io", "incore"],
+    },
+    CommandInfo {
+        command: Command::Help,
+        name: "help",
+        synopsis: "[COMMAND]",
+        about: "explain a command",
+        doc: "Prints what COMMAND --help prints, or without COMMAND the list of commands.",
+        examples: &[],
+        subjects: &[],
+    },
+];
+
+/// What applies to the program as a whole: titles and paragraphs, shown by `help` and in the manual page.
+pub(crate) const CHAPTERS: &[(&str, &str)] = &[
+    (
+        "Sizes",
+        "A number with a unit: K, M, G, T or KiB, MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB are powers of 1000; \
+         without a unit it is bytes. Where a share makes sense, a percentage: 10%.",
+    ),
+    (
+        "Exit status",
+        "0: done. 1: checked and found wrong. 2: could not do it; one line on standard error says what, where, how \
+         much, and the remedy. 128 + N: stopped by signal N, and cleaned up (130 for SIGINT, 143 for SIGTERM). A second \
+         signal stops at once.",
+    ),
+];

@@ -1,0 +1,431 @@
+//! The one table of flags. Help, manual page, completions and the parser are derived from it, and nothing is
+//! said about a flag anywhere else.
+//!
+//! Law: a flag's row holds its name, its value, its commands, its text and what typing it sets; what it means
+//! together with others is [`crate::hi`]'s. Each row has its case in `flags_test.rs`, which checks that.
+//! Non-goal: opposites (`--no-x`), hidden flags, abbreviations.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use crate::commands::Command::{self, *};
+use crate::low::{Document, Help, LowArgs, When};
+use crate::values;
+
+/// A flag.
+pub(crate) struct Flag {
+    /// After `--`.
+    pub(crate) long: &'static str,
+    /// After `-`.
+    pub(crate) short: Option<char>,
+    /// What follows it.
+    pub(crate) value: Value,
+    /// Where it may stand.
+    pub(crate) at: At,
+    /// One line, without a full stop.
+    pub(crate) about: &'static str,
+    /// All there is to say: paragraphs, separated by empty lines.
+    pub(crate) doc: &'static str,
+    /// Writes down that it was typed.
+    pub(crate) set: fn(&mut LowArgs, &OsStr) -> Result<(), String>,
+}
+
+/// What follows a flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// Nothing.
+    None,
+    /// Something, shown by this name.
+    Any(&'static str),
+    /// A file.
+    File(&'static str),
+    /// A directory.
+    Dir(&'static str),
+    /// One of these words.
+    OneOf(&'static str, &'static [&'static str]),
+}
+
+/// Where a flag may stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum At {
+    /// With or without any command.
+    Everywhere,
+    /// After these commands.
+    Commands(&'static [Command]),
+}
+
+impl Flag {
+    /// Whether it may follow the command.
+    pub(crate) fn is_of(&self, command: Command) -> bool {
+        match self.at {
+            At::Everywhere => true,
+            At::Commands(commands) => commands.contains(&command),
+        }
+    }
+
+    /// The name of its value, if it takes one.
+    pub(crate) fn value_name(&self) -> Option<&'static str> {
+        match self.value {
+            Value::None => None,
+            Value::Any(name) | Value::File(name) | Value::Dir(name) | Value::OneOf(name, _) => Some(name),
+        }
+    }
+}
+
+const SORTS: At = At::Commands(&[Sort, Plan]);
+const RECORDS: At = At::Commands(&[Sort, Plan, Check]);
+const GENERATES: At = At::Commands(&[Gen]);
+const CHECKS: At = At::Commands(&[Check]);
+const BENCHES: At = At::Commands(&[Bench]);
+
+/// The flags, those of a topic together.
+pub(crate) const FLAGS: &[Flag] = &[
+    Flag {
+        long: "output",
+        short: Some('o'),
+        value: Value::File("OUTPUT"),
+        at: SORTS,
+        about: "where the sorted records go",
+        doc: "\
+Where the sorted records go; '-' is standard output. May be one of the inputs. A file appears under its name only when \
+it is whole and durable.",
+        set: |args, value| match args.output.replace(value.to_owned()) {
+            None => Ok(()),
+            Some(first) => Err(format!("there is one output, and it is '{}' already", first.to_string_lossy())),
+        },
+    },
+    Flag {
+        long: "record",
+        short: None,
+        value: Value::Any("BYTES"),
+        at: RECORDS,
+        about: "records of so many bytes instead of lines",
+        doc: "\
+Every record has so many bytes, and the input is a whole number of them. Without this flag, records are lines: the \
+newline ends a record and is not part of it.",
+        set: |args, value| values::record_bytes(value).map(|bytes| args.record_bytes = Some(bytes)),
+    },
+    Flag {
+        long: "by",
+        short: None,
+        value: Value::Any("OFFSET:LENGTH[:desc],..."),
+        at: RECORDS,
+        about: "the key: bytes of the record, compared in turn",
+        doc: "\
+The parts of the key. Each is LENGTH bytes of the record from OFFSET on (the first byte is 0), compared as bytes; with \
+:desc the greatest comes first. Parts compare in turn: the second decides where the first are equal. The flag may be \
+repeated to add parts. Without it, the key is the whole record.
+
+A part that reaches past the end of a short line compares the bytes that are there.",
+        set: |args, value| values::keys(value).map(|parts| args.keys.extend(parts)),
+    },
+    Flag {
+        long: "datamation",
+        short: None,
+        value: Value::None,
+        at: RECORDS,
+        about: "the Sort Benchmark's records: --record 100 --by 0:10",
+        doc: "The Sort Benchmark's records, as Datamation laid them down in 1985: means --record 100 --by 0:10.",
+        set: |args, _| {
+            args.datamation = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "memory",
+        short: None,
+        value: Value::Any("SIZE"),
+        at: SORTS,
+        about: "memory for the whole process [default: half of the free]",
+        doc: "\
+Memory for the whole process, as the kernel counts it: a promise, not a hint. From 16 MiB up, any input is sorted; less \
+memory means more passes. A percentage is of what is available. Without this flag, half of that.",
+        set: |args, value| values::parsed(value).map(|size| args.memory = Some(size)),
+    },
+    Flag {
+        long: "scratch",
+        short: None,
+        value: Value::Dir("DIR"),
+        at: At::Commands(&[Sort, Plan, Doctor]),
+        about: "for what does not fit in memory; repeat for more disks",
+        doc: "\
+A directory for what does not fit in memory. Repeat the flag to use several at once, best on different disks. Without \
+it, the directory of the output; when the output is standard output, the current directory. With doctor, a directory to \
+look at.",
+        set: |args, value| {
+            args.scratch.push(PathBuf::from(value));
+            Ok(())
+        },
+    },
+    Flag {
+        long: "scratch-limit",
+        short: None,
+        value: Value::Any("SIZE"),
+        at: SORTS,
+        about: "the most scratch space to use, all directories together",
+        doc: "\
+The most scratch space to use, of all scratch directories together. A sort that would need more is refused before it \
+starts. A percentage is of the space available.",
+        set: |args, value| values::parsed(value).map(|size| args.scratch_limit = Some(size)),
+    },
+    Flag {
+        long: "threads",
+        short: None,
+        value: Value::Any("N"),
+        at: SORTS,
+        about: "lanes that do the work [default: one for each core]",
+        doc: "Lanes that do the work side by side. Without this flag, one for each core.",
+        set: |args, value| values::threads(value).map(|threads| args.threads = Some(threads)),
+    },
+    Flag {
+        long: "unique",
+        short: None,
+        value: Value::None,
+        at: SORTS,
+        about: "keep only the first of records with equal keys",
+        doc: "\
+Keep only the first of records with equal keys. The receipt also counts and sums what was dropped: out and dropped \
+together must be in.",
+        set: |args, _| {
+            args.unique = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "resume",
+        short: None,
+        value: Value::None,
+        at: SORTS,
+        about: "go on from what an earlier run of the same command left",
+        doc: "\
+Go on from what an earlier run of the same command left in its scratch directories. What is damaged, or belongs to \
+another input, is refused and done again. Without this flag, a run clears what an earlier one left.",
+        set: |args, _| {
+            args.resume = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "io",
+        short: None,
+        value: Value::OneOf("WHICH", &["auto", "uring", "threads"]),
+        at: At::Commands(&[Sort, Plan, Gen, Check]),
+        about: "how to read and write: auto, uring or threads",
+        doc: "\
+How to read and write. uring: io_uring, or an error if this machine refuses it. threads: threads that read and write. \
+auto: io_uring where it is allowed, else threads; the receipt says which.",
+        set: |args, value| {
+            use thalweg::IoChoice::*;
+            let choices = [("auto", Auto), ("uring", Uring), ("threads", Threads)];
+            values::choice(value, &choices).map(|io| args.io = io)
+        },
+    },
+    Flag {
+        long: "ascii",
+        short: None,
+        value: Value::None,
+        at: GENERATES,
+        about: "printable records instead of binary ones",
+        doc: "Printable records instead of binary ones: each is a line of 98 characters that ends in CR LF.",
+        set: |args, _| {
+            args.ascii = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "skewed",
+        short: None,
+        value: Value::None,
+        at: GENERATES,
+        about: "keys that crowd together instead of uniform ones",
+        doc: "Keys that crowd together: many begin with the same few bytes. Without this flag they are uniform.",
+        set: |args, _| {
+            args.skewed = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "start",
+        short: None,
+        value: Value::Any("N"),
+        at: GENERATES,
+        about: "number of the first record [default: 0]",
+        doc: "\
+Number of the first record, up to 128 bits, written as COUNT is. Parts that are generated apart, each from where the \
+one before ends, are together what one run generates.",
+        set: |args, value| values::count(value).map(|start| args.start = start),
+    },
+    Flag {
+        long: "summary",
+        short: None,
+        value: Value::File("OUT"),
+        at: CHECKS,
+        about: "also write a summary, as the Sort Benchmark's tools do",
+        doc: "\
+Also write to OUT the 280-byte summary that the Sort Benchmark's validator writes and reads. For its own records only: \
+--datamation.",
+        set: |args, value| {
+            args.summary = Some(PathBuf::from(value));
+            Ok(())
+        },
+    },
+    Flag {
+        long: "merge",
+        short: None,
+        value: Value::None,
+        at: CHECKS,
+        about: "the files are summaries: check them as one sequence",
+        doc: "\
+The files are summaries, in the order of the parts that they stand for: check them as one sequence without reading the \
+parts again.",
+        set: |args, _| {
+            args.merge = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "size",
+        short: None,
+        value: Value::Any("SIZE"),
+        at: BENCHES,
+        about: "how much data to measure with",
+        doc: "How much data to measure with. Without this flag, what the benchmark's published figures use.",
+        set: |args, value| values::parsed(value).map(|size| args.size = Some(size)),
+    },
+    Flag {
+        long: "rivals",
+        short: None,
+        value: Value::None,
+        at: BENCHES,
+        about: "also measure what bench/rivals has installed",
+        doc: "Also measure other programs on the same data in the same run, as far as bench/rivals has installed them.",
+        set: |args, _| {
+            args.rivals = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "json",
+        short: None,
+        value: Value::None,
+        at: At::Everywhere,
+        about: "print the receipt, plan or report as one JSON object",
+        doc: "\
+Print exactly one JSON object on standard output: the receipt, plan, check or report. Where standard output carries the \
+records, it goes to standard error. Errors stay one plain line on standard error, with nothing on standard output.",
+        set: |args, _| {
+            args.json = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "progress",
+        short: None,
+        value: Value::OneOf("WHEN", &["auto", "always", "never"]),
+        at: At::Everywhere,
+        about: "show progress on standard error: auto, always or never",
+        doc: "\
+Show progress on standard error. auto: a bar if that is a terminal. always: a bar on a terminal, elsewhere a line each \
+second. never: nothing.",
+        set: |args, value| {
+            let choices = [("auto", When::Auto), ("always", When::Always), ("never", When::Never)];
+            values::choice(value, &choices).map(|when| args.progress = when)
+        },
+    },
+    Flag {
+        long: "quiet",
+        short: Some('q'),
+        value: Value::None,
+        at: At::Everywhere,
+        about: "print errors only",
+        doc: "Print errors only: no receipt, no report, no progress. What --json asks for is still printed.",
+        set: |args, _| {
+            args.quiet = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "help",
+        short: Some('h'),
+        value: Value::None,
+        at: At::Everywhere,
+        about: "explain; -h in short, --help at length",
+        doc: "Explain the command, or the program if there is none: -h in short, --help at length.",
+        set: |args, _| {
+            args.help = Some(Help::Long);
+            Ok(())
+        },
+    },
+    Flag {
+        long: "version",
+        short: Some('V'),
+        value: Value::None,
+        at: At::Everywhere,
+        about: "print the version",
+        doc: "Print the version.",
+        set: |args, _| {
+            args.version = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "generate",
+        short: None,
+        value: Value::OneOf("WHAT", &["man", "complete-bash", "complete-zsh", "complete-fish"]),
+        at: At::Everywhere,
+        about: "print the manual page or a shell's completions",
+        doc: "\
+Print a document that is made from this same table: the manual page in roff (man), or completions for a shell \
+(complete-bash, complete-zsh, complete-fish).",
+        set: |args, value| {
+            let choices = [
+                ("man", Document::Man),
+                ("complete-bash", Document::Bash),
+                ("complete-zsh", Document::Zsh),
+                ("complete-fish", Document::Fish),
+            ];
+            values::choice(value, &choices).map(|document| args.generate = Some(document))
+        },
+    },
+];
+
+/// A flag of GNU sort whose name is kept free here.
+pub(crate) struct Reserved {
+    pub(crate) short: Option<char>,
+    pub(crate) long: &'static str,
+    /// What does it today, as the end of a sentence.
+    pub(crate) today: &'static str,
+}
+
+/// What GNU sort's flags will mean here one day, and what to write today.
+pub(crate) const RESERVED: &[Reserved] = &[
+    Reserved { short: Some('k'), long: "key", today: "today write --by OFFSET:LENGTH" },
+    Reserved {
+        short: Some('t'),
+        long: "field-separator",
+        today: "today keys are bytes: write --by OFFSET:LENGTH",
+    },
+    Reserved {
+        short: Some('n'),
+        long: "numeric-sort",
+        today: "today only numbers of equal width sort, as bytes",
+    },
+    Reserved { short: Some('S'), long: "buffer-size", today: "today write --memory SIZE" },
+    Reserved { short: Some('T'), long: "temporary-directory", today: "today write --scratch DIR" },
+    Reserved { short: Some('u'), long: "unique", today: "today write --unique" },
+    Reserved { short: Some('r'), long: "reverse", today: "today write --by OFFSET:LENGTH:desc" },
+    Reserved { short: Some('s'), long: "stable", today: "every sort is stable" },
+    Reserved { short: Some('c'), long: "check", today: "today write thalweg check" },
+    Reserved {
+        short: Some('z'),
+        long: "zero-terminated",
+        today: "today records are lines or of a fixed length, --record",
+    },
+    Reserved { short: Some('f'), long: "ignore-case", today: "today keys compare as bytes" },
+    Reserved {
+        short: Some('m'),
+        long: "merge",
+        today: "today write thalweg sort, which uses the order it finds",
+    },
+    Reserved { short: None, long: "parallel", today: "today write --threads N" },
+];

@@ -1,0 +1,166 @@
+//! A case for each flag: how it is typed, and what that sets. The last test counts that none is left out.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use thalweg::{IoChoice, KeyPart};
+use thalweg_base::units::Size;
+
+use crate::commands::COMMANDS;
+use crate::flags::{At, FLAGS, RESERVED, Value};
+use crate::low::{Document, Help, LowArgs, When};
+use crate::parse::parse;
+
+/// A flag's name, arguments that hold it, and what must then be so.
+type Case = (&'static str, &'static [&'static str], fn(&LowArgs) -> bool);
+
+const CASES: &[Case] = &[
+    ("output", &["sort", "-o", "out"], |a| a.output.as_deref() == Some("out".as_ref())),
+    ("output", &["plan", "sort", "--output=-"], |a| a.output.as_deref() == Some("-".as_ref())),
+    ("record", &["sort", "--record", "100"], |a| a.record_bytes == Some(100)),
+    ("record", &["check", "--record=1KiB"], |a| a.record_bytes == Some(1024)),
+    ("by", &["sort", "--by", "0:10,12:2:desc"], |a| {
+        let second = KeyPart { offset: 12, length: 2, descending: true };
+        a.keys.len() == 2 && a.keys[1] == second
+    }),
+    ("by", &["check", "--by", "4:1", "--by=0:4"], |a| a.keys.len() == 2 && a.keys[0].offset == 4),
+    ("datamation", &["plan", "sort", "--datamation"], |a| a.datamation),
+    ("memory", &["sort", "--memory", "1GiB"], |a| a.memory == Some(Size::Bytes(1 << 30))),
+    ("memory", &["sort", "--memory=10%"], |a| a.memory == Some(Size::Percent(10.0))),
+    ("scratch", &["sort", "--scratch", "a", "--scratch", "b"], |a| {
+        a.scratch == [Path::new("a"), Path::new("b")]
+    }),
+    ("scratch-limit", &["sort", "--scratch-limit", "512M"], |a| {
+        a.scratch_limit == Some(Size::Bytes(512 << 20))
+    }),
+    ("threads", &["sort", "--threads", "3"], |a| a.threads == Some(3)),
+    ("unique", &["sort", "--unique"], |a| a.unique),
+    ("resume", &["sort", "--resume"], |a| a.resume),
+    ("io", &["sort", "--io", "threads"], |a| a.io == IoChoice::Threads),
+    ("io", &["gen", "--io=uring"], |a| a.io == IoChoice::Uring),
+    ("ascii", &["gen", "--ascii"], |a| a.ascii),
+    ("skewed", &["gen", "--skewed"], |a| a.skewed),
+    ("start", &["gen", "--start", "10M"], |a| a.start == 10_000_000),
+    ("summary", &["check", "--summary", "s"], |a| a.summary.as_deref() == Some(Path::new("s"))),
+    ("merge", &["check", "--merge"], |a| a.merge),
+    ("size", &["bench", "--size", "1GB"], |a| a.size == Some(Size::Bytes(1_000_000_000))),
+    ("rivals", &["bench", "--rivals"], |a| a.rivals),
+    ("json", &["--json", "doctor"], |a| a.json),
+    ("progress", &["sort", "--progress", "never"], |a| a.progress == When::Never),
+    ("quiet", &["sort", "-q"], |a| a.quiet),
+    ("quiet", &["sort", "-qoout"], |a| a.quiet && a.output.as_deref() == Some("out".as_ref())),
+    ("help", &["sort", "--help"], |a| a.help == Some(Help::Long)),
+    ("help", &["-h"], |a| a.help == Some(Help::Short)),
+    ("version", &["-V"], |a| a.version),
+    ("generate", &["--generate", "man"], |a| a.generate == Some(Document::Man)),
+    ("generate", &["--generate=complete-fish"], |a| a.generate == Some(Document::Fish)),
+];
+
+fn typed(words: &[&str]) -> Result<LowArgs, String> {
+    parse(words.iter().map(OsString::from)).map_err(|usage| usage.0)
+}
+
+#[test]
+fn each_flag_sets_what_it_says() {
+    for (name, words, holds) in CASES {
+        let low = typed(words).unwrap_or_else(|message| panic!("{name}: {message}"));
+        assert!(holds(&low), "{name}: {words:?} gave {low:?}");
+    }
+}
+
+#[test]
+fn each_flag_has_a_case() {
+    for flag in FLAGS {
+        assert!(CASES.iter().any(|(name, ..)| *name == flag.long), "no case for --{}", flag.long);
+    }
+}
+
+#[test]
+fn each_flag_stands_where_its_row_says_and_nowhere_else() {
+    for flag in FLAGS {
+        let value = match flag.value {
+            Value::None => String::new(),
+            Value::OneOf(_, words) => format!("={}", words[0]),
+            _ if flag.long == "by" => "=0:1".to_string(),
+            _ => "=1".to_string(),
+        };
+        let spelled = format!("--{}{value}", flag.long);
+        for info in COMMANDS {
+            let result = typed(&[info.name, &spelled]);
+            assert_eq!(result.is_ok(), flag.is_of(info.command), "{} {spelled}: {result:?}", info.name);
+        }
+        assert_eq!(typed(&[&spelled]).is_ok(), flag.at == At::Everywhere, "{spelled}");
+    }
+}
+
+#[test]
+fn a_value_that_is_wrong_or_missing_is_told_with_its_flag() {
+    for flag in FLAGS {
+        let command = match flag.at {
+            At::Everywhere => "sort",
+            At::Commands(commands) => commands[0].info().name,
+        };
+        let name = format!("--{}", flag.long);
+        let message = match flag.value {
+            Value::None => typed(&[command, &format!("{name}=1")]).unwrap_err(),
+            _ => typed(&[command, &name]).unwrap_err(),
+        };
+        assert!(message.starts_with(&name), "{message}");
+        if let Value::OneOf(_, words) = flag.value {
+            let message = typed(&[command, &name, "nonsense"]).unwrap_err();
+            assert!(words.iter().all(|word| message.contains(word)), "{message}");
+            for word in words {
+                typed(&[command, &name, word]).unwrap_or_else(|message| panic!("{name} {word}: {message}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_are_fit_to_print() {
+    for (i, flag) in FLAGS.iter().enumerate() {
+        assert!(FLAGS[..i].iter().all(|other| other.long != flag.long), "--{} twice", flag.long);
+        assert!(flag.about.len() <= 56 && !flag.about.ends_with('.'), "--{}: {}", flag.long, flag.about);
+        assert!(flag.doc.ends_with(['.', ')']), "--{}: {}", flag.long, flag.doc);
+        assert!(!flag.doc.contains("  "), "--{}: {}", flag.long, flag.doc);
+    }
+    for info in COMMANDS {
+        assert!(
+            info.about.len() <= 70 && info.doc.ends_with('.') && !info.doc.contains("  "),
+            "{}",
+            info.name
+        );
+    }
+}
+
+#[test]
+fn what_gnu_sort_calls_its_own_is_kept_free() {
+    for row in RESERVED {
+        let Some(letter) = row.short else { continue };
+        assert!(FLAGS.iter().all(|flag| flag.short != Some(letter)), "-{letter} is taken");
+        let message = typed(&["sort", &format!("-{letter}1")]).unwrap_err();
+        assert!(message.contains("reserved") && message.contains(row.today), "{message}");
+    }
+    for letter in ['k', 't', 'n', 'S', 'T'] {
+        assert!(RESERVED.iter().any(|row| row.short == Some(letter)), "-{letter} is not reserved");
+    }
+    assert!(typed(&["sort", "--parallel=4"]).unwrap_err().contains("--threads N"));
+}
+
+#[test]
+fn a_slip_finds_the_flag_or_command_that_was_meant() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["sort", "--recrod", "100"], "unknown flag --recrod; did you mean --record?"),
+        (&["sort", "--mem", "1G"], "unknown flag --mem; did you mean --memory?"),
+        (&["sort", "--xyzzy"], "unknown flag --xyzzy; thalweg sort -h lists those there are"),
+        (&["sort", "-x"], "unknown flag -x; thalweg sort -h lists those there are"),
+        (&["--verison"], "unknown flag --verison; did you mean --version?"),
+        (&["srot"], "unknown command 'srot'; did you mean sort?"),
+        (&["xyzzy"], "unknown command 'xyzzy'; the commands are gen, check, sort, plan, doctor, bench, help"),
+        (&["sort", "--ascii"], "--ascii is a flag of gen, not of sort"),
+        (&["--memory", "1G"], "--memory comes after its command, which may be sort, plan"),
+    ];
+    for (words, expected) in cases {
+        assert_eq!(typed(words).unwrap_err(), *expected, "{words:?}");
+    }
+}

@@ -1,0 +1,159 @@
+//! Help, from the tables of flags and commands. Eighty columns, plain text.
+
+use crate::commands::{CHAPTERS, COMMANDS, Command};
+use crate::flags::{At, FLAGS, Flag};
+
+const WIDTH: usize = 80;
+
+/// `thalweg 0.1.0`.
+pub(crate) fn version() -> String {
+    format!("thalweg {}\n", env!("CARGO_PKG_VERSION"))
+}
+
+/// What the program is and which commands it has.
+pub(crate) fn program() -> String {
+    let mut text =
+        String::from("Sorts files of records at the speed of the disk, in any memory, and proves it.\n\n");
+    text += "Usage: thalweg COMMAND ...\n\nCommands:\n";
+    for info in COMMANDS {
+        text += &format!("  {:<8}{}\n", info.name, info.about);
+    }
+    text += "\nFlags of all commands:\n";
+    text += &in_short(&flags(|flag| flag.at == At::Everywhere));
+    for (title, chapter) in CHAPTERS {
+        text += &format!("\n{title}:\n{}", wrapped(chapter, 2));
+    }
+    text + "\nthalweg help COMMAND explains a command at length.\n"
+}
+
+/// A line for each flag.
+pub(crate) fn command_in_short(command: Command) -> String {
+    let (own, common) = flags_of(command);
+    let mut text = head(command);
+    if !own.is_empty() {
+        text += &format!("\nFlags:\n{}", in_short(&own));
+    }
+    text += &format!("\nFlags of all commands:\n{}", in_short(&common));
+    text + &format!("\nthalweg help {} says more.\n", command.info().name)
+}
+
+/// All there is to say.
+pub(crate) fn command_at_length(command: Command) -> String {
+    let info = command.info();
+    let (own, common) = flags_of(command);
+    let mut text = head(command);
+    text += &format!("\n{}", wrapped(info.doc, 0));
+    if !own.is_empty() {
+        text += &format!("\nFlags:\n{}", at_length(&own));
+    }
+    text += &format!("\nFlags of all commands:\n{}", at_length(&common));
+    for (title, chapter) in CHAPTERS {
+        text += &format!("\n{title}:\n{}", wrapped(chapter, 4));
+    }
+    if !info.examples.is_empty() {
+        text += "\nExamples:\n";
+    }
+    for (line, what) in info.examples {
+        text += &format!("    {line}\n        {what}\n");
+    }
+    text
+}
+
+/// A command's own flags, and those of all commands.
+pub(crate) fn flags_of(command: Command) -> (Vec<&'static Flag>, Vec<&'static Flag>) {
+    (flags(|flag| flag.at != At::Everywhere && flag.is_of(command)), flags(|flag| flag.at == At::Everywhere))
+}
+
+/// How a flag is typed: `-o, --output OUTPUT`.
+pub(crate) fn typed(flag: &Flag) -> String {
+    let short = flag.short.map(|letter| format!("-{letter}, ")).unwrap_or_default();
+    let value = flag.value_name().map(|name| format!(" {name}")).unwrap_or_default();
+    format!("{short}--{}{value}", flag.long)
+}
+
+fn flags(wanted: impl Fn(&Flag) -> bool) -> Vec<&'static Flag> {
+    FLAGS.iter().filter(|flag| wanted(flag)).collect()
+}
+
+fn head(command: Command) -> String {
+    let info = command.info();
+    let usage = format!("thalweg {} {}", info.name, info.synopsis);
+    format!("thalweg {}: {}\n\nUsage: {} [FLAGS]\n", info.name, info.about, usage.trim_end())
+}
+
+fn in_short(flags: &[&Flag]) -> String {
+    let mut text = String::new();
+    for flag in flags {
+        let name = typed(flag);
+        // A long name has its line for itself.
+        let gap = if name.len() < 22 { "" } else { "\n                        " };
+        text += &format!("  {name:<22}{gap}{}\n", flag.about);
+    }
+    text
+}
+
+fn at_length(flags: &[&Flag]) -> String {
+    let texts: Vec<String> =
+        flags.iter().map(|flag| format!("  {}\n{}", typed(flag), wrapped(flag.doc, 6))).collect();
+    texts.join("\n")
+}
+
+/// Paragraphs cut into lines, each after so many spaces.
+fn wrapped(text: &str, indent: usize) -> String {
+    let margin = " ".repeat(indent);
+    let mut lines = Vec::new();
+    for paragraph in text.split("\n\n") {
+        let mut line = margin.clone();
+        for word in paragraph.split_whitespace() {
+            let full = line.len() + 1 + word.len() > WIDTH;
+            if full && line.len() > indent {
+                lines.push(std::mem::replace(&mut line, margin.clone()));
+            }
+            if line.len() > indent {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        lines.push(line);
+        lines.push(String::new());
+    }
+    lines.pop();
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paragraphs_are_wrapped_at_the_margin() {
+        let text = "word ".repeat(40) + "\n\nsecond";
+        let lines = wrapped(&text, 4);
+        assert!(lines.lines().all(|line| line.len() <= WIDTH), "{lines}");
+        assert!(lines.ends_with("\n\n    second\n"), "{lines}");
+        assert_eq!(lines.matches("word").count(), 40);
+    }
+
+    #[test]
+    fn help_of_every_command_names_its_flags_and_fits() {
+        for info in COMMANDS {
+            let (short, long) = (command_in_short(info.command), command_at_length(info.command));
+            for flag in FLAGS {
+                let name = typed(flag);
+                assert_eq!(short.contains(&name), flag.is_of(info.command), "{name} in {short}");
+                assert_eq!(long.contains(&name), flag.is_of(info.command), "{name} in {long}");
+            }
+            for line in long.lines().chain(short.lines()) {
+                assert!(line.len() <= WIDTH, "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_list_names_every_command() {
+        let text = program();
+        for info in COMMANDS {
+            assert!(text.contains(&format!("\n  {:<8}{}\n", info.name, info.about)), "{}", info.name);
+        }
+    }
+}

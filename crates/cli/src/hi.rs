@@ -1,0 +1,225 @@
+//! What the typed flags mean together: a job to do, and how to show it. The flags are fixed, so the only
+//! looks at the machine are whether standard error is a terminal.
+
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use thalweg::{CheckOptions, Endpoint, GenOptions, KeyPart, Layout, SortOptions};
+use thalweg_base::units::Size;
+
+use crate::commands::Command;
+use crate::low::{Document, Help, LowArgs, When};
+use crate::parse::{Usage, command_named};
+use crate::{complete, help, man, values};
+
+/// A job and how to show it.
+pub(crate) struct HiArgs {
+    pub(crate) job: Job,
+    pub(crate) show: Show,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Print this and be done.
+    Say(String),
+    Gen(GenOptions),
+    Check(CheckOptions),
+    Sort(SortOptions),
+    Plan(SortOptions),
+    /// Look at the machine, and at these directories.
+    Doctor(Vec<PathBuf>),
+    Bench(BenchAsked),
+}
+
+/// Which benchmark, and how.
+#[derive(Debug)]
+pub(crate) struct BenchAsked {
+    pub(crate) which: String,
+    pub(crate) size: Option<Size>,
+    pub(crate) rivals: bool,
+}
+
+/// How to show what is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Show {
+    /// One JSON object instead of text.
+    pub(crate) json: bool,
+    /// Nothing but errors and the object.
+    pub(crate) quiet: bool,
+    /// Progress.
+    pub(crate) progress: Progress,
+    /// Standard output carries records, so what is said goes to standard error.
+    pub(crate) out_is_data: bool,
+}
+
+/// How to show progress on this standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// A bar that moves.
+    Bar,
+    /// A line each second.
+    Lines,
+    /// Nothing.
+    Off,
+}
+
+/// What the words and flags mean together.
+pub(crate) fn mean(low: LowArgs) -> Result<HiArgs, Usage> {
+    let show = show(&low, std::io::stderr().is_terminal());
+    Ok(HiArgs { job: job(low)?, show })
+}
+
+fn show(low: &LowArgs, terminal: bool) -> Show {
+    let out_is_data = match low.command {
+        Some(Command::Sort) => low.output.as_deref() == Some(OsStr::new("-")),
+        Some(Command::Gen) => low.words.get(1).is_some_and(|word| word == "-"),
+        _ => false,
+    };
+    // With the object on standard error, a bar would be in its way.
+    let in_the_way = low.quiet || (low.json && out_is_data);
+    let progress = match (low.progress, terminal) {
+        (When::Never, _) | (When::Auto, false) => Progress::Off,
+        (When::Auto, true) if in_the_way => Progress::Off,
+        (_, true) => Progress::Bar,
+        (When::Always, false) => Progress::Lines,
+    };
+    Show { json: low.json, quiet: low.quiet, progress, out_is_data }
+}
+
+fn job(low: LowArgs) -> Result<Job, Usage> {
+    if let Some(document) = low.generate {
+        return Ok(Job::Say(match document {
+            Document::Man => man::page(),
+            Document::Bash => complete::bash(),
+            Document::Zsh => complete::zsh(),
+            Document::Fish => complete::fish(),
+        }));
+    }
+    if low.version {
+        return Ok(Job::Say(help::version()));
+    }
+    let Some(command) = low.command else {
+        return match low.help {
+            Some(_) => Ok(Job::Say(help::program())),
+            None => Err(Usage(
+                "say what to do: gen, check, sort, plan, doctor or bench; thalweg help explains".into(),
+            )),
+        };
+    };
+    match (command, low.help) {
+        (Command::Help, _) => Ok(Job::Say(explained(&low.words)?)),
+        (_, Some(Help::Short)) => Ok(Job::Say(help::command_in_short(command))),
+        (_, Some(Help::Long)) => Ok(Job::Say(help::command_at_length(command))),
+        (Command::Gen, None) => generated(low).map(Job::Gen),
+        (Command::Check, None) => checked(low).map(Job::Check),
+        (Command::Sort, None) => sorted(low).map(Job::Sort),
+        (Command::Plan, None) => {
+            let (_, low) = subject(low, command)?;
+            sorted(low).map(Job::Plan)
+        }
+        (Command::Doctor, None) => nothing_left(&low.words, command).map(|()| Job::Doctor(low.scratch)),
+        (Command::Bench, None) => {
+            let (which, low) = subject(low, command)?;
+            nothing_left(&low.words, command)?;
+            Ok(Job::Bench(BenchAsked { which, size: low.size, rivals: low.rivals }))
+        }
+    }
+}
+
+fn explained(words: &[OsString]) -> Result<String, Usage> {
+    let Some((first, rest)) = words.split_first() else { return Ok(help::program()) };
+    nothing_left(rest, Command::Help)?;
+    command_named(first).map(help::command_at_length)
+}
+
+/// The word that says which kind, and the arguments without it.
+fn subject(mut low: LowArgs, command: Command) -> Result<(String, LowArgs), Usage> {
+    let info = command.info();
+    let expected = info.subjects.join(", ");
+    if low.words.is_empty() {
+        return Err(Usage(format!("{} what? It takes one of: {expected}", info.name)));
+    }
+    let typed = low.words.remove(0).to_string_lossy().into_owned();
+    if info.subjects.contains(&typed.as_str()) {
+        Ok((typed, low))
+    } else {
+        Err(Usage(format!("{} takes one of: {expected}; not '{typed}'", info.name)))
+    }
+}
+
+fn nothing_left(words: &[OsString], command: Command) -> Result<(), Usage> {
+    match words.first() {
+        None => Ok(()),
+        Some(word) => {
+            let name = command.info().name;
+            Err(Usage(format!("'{}' is one word too many for {name}", word.to_string_lossy())))
+        }
+    }
+}
+
+fn generated(low: LowArgs) -> Result<GenOptions, Usage> {
+    let [count, file] = low.words.as_slice() else {
+        return Err(Usage("gen takes two words, COUNT and FILE ('-' is standard output)".into()));
+    };
+    Ok(GenOptions {
+        count: values::count(count).map_err(Usage)?,
+        output: endpoint(file),
+        ascii: low.ascii,
+        skewed: low.skewed,
+        start: low.start,
+        io: low.io,
+    })
+}
+
+fn checked(low: LowArgs) -> Result<CheckOptions, Usage> {
+    if low.words.is_empty() {
+        return Err(Usage("check needs at least one FILE ('-' is standard input)".into()));
+    }
+    let (layout, keys) = records(&low)?;
+    Ok(CheckOptions {
+        inputs: low.words.iter().map(|word| endpoint(word)).collect(),
+        layout,
+        keys,
+        summary: low.summary,
+        merge: low.merge,
+        io: low.io,
+    })
+}
+
+fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
+    let Some(output) = &low.output else {
+        return Err(Usage("say where the sorted records go: -o OUTPUT ('-' is standard output)".into()));
+    };
+    let (layout, keys) = records(&low)?;
+    Ok(SortOptions {
+        inputs: low.words.iter().map(|word| endpoint(word)).collect(),
+        output: endpoint(output),
+        layout,
+        keys,
+        memory: low.memory,
+        scratch: low.scratch,
+        scratch_limit: low.scratch_limit,
+        threads: low.threads,
+        unique: low.unique,
+        resume: low.resume,
+        io: low.io,
+        proof: true,
+    })
+}
+
+/// How records lie and what their key is.
+fn records(low: &LowArgs) -> Result<(Layout, Vec<KeyPart>), Usage> {
+    if !low.datamation {
+        return Ok((low.record_bytes.map_or(Layout::Lines, Layout::Fixed), low.keys.clone()));
+    }
+    if low.record_bytes.is_some() || !low.keys.is_empty() {
+        return Err(Usage("--datamation means --record 100 --by 0:10; leave out those two, or it".into()));
+    }
+    Ok((Layout::Fixed(100), vec![KeyPart { offset: 0, length: 10, descending: false }]))
+}
+
+fn endpoint(word: &OsStr) -> Endpoint {
+    if word == "-" { Endpoint::Standard } else { Endpoint::Path(PathBuf::from(word)) }
+}

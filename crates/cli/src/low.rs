@@ -1,0 +1,87 @@
+//! What was typed, flag by flag. Nothing here has looked at the machine, and no two flags have met yet:
+//! what they mean together is [`crate::hi`]'s.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use thalweg::{IoChoice, KeyPart};
+use thalweg_base::units::Size;
+
+/// Everything that can be typed. A list or an `Option` is empty if the flag was not given.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LowArgs {
+    /// The command; nothing but `--generate`, `--help` and `--version` goes without one.
+    pub(crate) command: Option<crate::commands::Command>,
+    /// What is not a flag, after the command.
+    pub(crate) words: Vec<OsString>,
+
+    // Common to all commands.
+    pub(crate) help: Option<Help>,
+    pub(crate) version: bool,
+    pub(crate) generate: Option<Document>,
+    pub(crate) json: bool,
+    pub(crate) progress: When,
+    pub(crate) quiet: bool,
+
+    // About records and keys.
+    pub(crate) record_bytes: Option<u32>,
+    pub(crate) keys: Vec<KeyPart>,
+    pub(crate) datamation: bool,
+
+    // About how a sort is done.
+    pub(crate) output: Option<OsString>,
+    pub(crate) memory: Option<Size>,
+    pub(crate) scratch: Vec<PathBuf>,
+    pub(crate) scratch_limit: Option<Size>,
+    pub(crate) threads: Option<usize>,
+    pub(crate) unique: bool,
+    pub(crate) resume: bool,
+    pub(crate) io: IoChoice,
+
+    // About generated records.
+    pub(crate) ascii: bool,
+    pub(crate) skewed: bool,
+    pub(crate) start: u128,
+
+    // About checks.
+    pub(crate) summary: Option<PathBuf>,
+    pub(crate) merge: bool,
+
+    // About benchmarks.
+    pub(crate) size: Option<Size>,
+    pub(crate) rivals: bool,
+}
+
+/// How much help was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Help {
+    /// `-h`: a line for each flag.
+    Short,
+    /// `--help`: all there is.
+    Long,
+}
+
+/// Whether to show progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum When {
+    /// On a terminal.
+    #[default]
+    Auto,
+    /// Everywhere.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+/// A document that the table of flags is turned into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Document {
+    /// The manual page, in roff.
+    Man,
+    /// Completions for bash.
+    Bash,
+    /// Completions for zsh.
+    Zsh,
+    /// Completions for fish.
+    Fish,
+}

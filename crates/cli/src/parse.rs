@@ -1,0 +1,148 @@
+//! Words of the command line, looked up in the table of flags.
+//!
+//! Law: whatever is typed gives [`LowArgs`] or one line that says what is wrong with which word and, where one
+//! is near, what was probably meant. `parse_fuzz.rs` holds it to that.
+
+use std::ffi::{OsStr, OsString};
+
+use lexopt::Arg;
+
+use crate::commands::{COMMANDS, Command};
+use crate::flags::{FLAGS, Flag, RESERVED, Reserved};
+use crate::low::{Help, LowArgs};
+use crate::near::nearest;
+
+/// What is wrong with what was typed, as one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Usage(pub(crate) String);
+
+/// A flag as typed.
+#[derive(Debug, Clone)]
+enum Name {
+    Short(char),
+    Long(String),
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Name::Short(letter) => write!(f, "-{letter}"),
+            Name::Long(name) => write!(f, "--{name}"),
+        }
+    }
+}
+
+/// Reads what follows the program's name.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<LowArgs, Usage> {
+    // lexopt wants an iterator that lives as long as it does.
+    let mut parser = lexopt::Parser::from_args(args.into_iter().collect::<Vec<_>>());
+    let mut low = LowArgs::default();
+    loop {
+        let name = match parser.next().map_err(misused)? {
+            None => return Ok(low),
+            Some(Arg::Value(word)) => {
+                take_word(&mut low, word)?;
+                continue;
+            }
+            Some(Arg::Short(letter)) => Name::Short(letter),
+            Some(Arg::Long(name)) => Name::Long(name.to_string()),
+        };
+        let flag = find(&name, low.command)?;
+        let value = match flag.value_name() {
+            None => OsString::new(),
+            Some(value_name) => {
+                parser.value().map_err(|_| Usage(format!("{name} needs a value: {name} {value_name}")))?
+            }
+        };
+        (flag.set)(&mut low, &value).map_err(|why| Usage(format!("{name}: {why}")))?;
+        if matches!(name, Name::Short('h')) {
+            low.help = Some(Help::Short);
+        }
+    }
+}
+
+/// The first word is the command, the others are its own.
+fn take_word(low: &mut LowArgs, word: OsString) -> Result<(), Usage> {
+    if low.command.is_some() {
+        low.words.push(word);
+    } else {
+        low.command = Some(command_named(&word)?);
+    }
+    Ok(())
+}
+
+/// The command of that name, or the one that was probably meant.
+pub(crate) fn command_named(word: &OsStr) -> Result<Command, Usage> {
+    let typed = word.to_string_lossy();
+    Command::named(&typed).ok_or_else(|| {
+        let names: Vec<&str> = COMMANDS.iter().map(|info| info.name).collect();
+        let hint = match nearest(&typed, names.iter().copied()) {
+            Some(name) => format!("did you mean {name}?"),
+            None => format!("the commands are {}", names.join(", ")),
+        };
+        Usage(format!("unknown command '{typed}'; {hint}"))
+    })
+}
+
+/// The flag's row, if it may stand here.
+fn find(name: &Name, command: Option<Command>) -> Result<&'static Flag, Usage> {
+    let is_it = |flag: &&Flag| match name {
+        Name::Short(letter) => flag.short == Some(*letter),
+        Name::Long(long) => flag.long == long,
+    };
+    let may_stand = |flag: &&Flag| match command {
+        Some(command) => flag.is_of(command),
+        None => flag.at == crate::flags::At::Everywhere,
+    };
+    let found = FLAGS.iter().find(is_it);
+    match found {
+        Some(flag) if may_stand(&flag) => Ok(flag),
+        _ => Err(reserved(name).or_else(|| found.map(|flag| misplaced(flag, name, command))).unwrap_or_else(
+            || {
+                let names = FLAGS.iter().filter(may_stand).map(|flag| flag.long);
+                unknown(name, command, names)
+            },
+        )),
+    }
+}
+
+/// GNU sort's flags are known, and not ours yet.
+fn reserved(name: &Name) -> Option<Usage> {
+    let is_it = |row: &&Reserved| match name {
+        Name::Short(letter) => row.short == Some(*letter),
+        Name::Long(long) => row.long == long,
+    };
+    let row = RESERVED.iter().find(is_it)?;
+    Some(Usage(format!("{name} is reserved for what it means to GNU sort; {}", row.today)))
+}
+
+fn misplaced(flag: &Flag, name: &Name, command: Option<Command>) -> Usage {
+    let owners = COMMANDS.iter().filter(|info| flag.is_of(info.command)).map(|info| info.name);
+    let owners = owners.collect::<Vec<_>>().join(", ");
+    Usage(match command {
+        Some(command) => format!("{name} is a flag of {owners}, not of {}", command.info().name),
+        None => format!("{name} comes after its command, which may be {owners}"),
+    })
+}
+
+fn unknown(name: &Name, command: Option<Command>, names: impl Iterator<Item = &'static str>) -> Usage {
+    let near = match name {
+        Name::Short(_) => None,
+        Name::Long(long) => nearest(long, names),
+    };
+    let shown = command.map(|command| format!(" {}", command.info().name)).unwrap_or_default();
+    Usage(match near {
+        Some(near) => format!("unknown flag {name}; did you mean --{near}?"),
+        None => format!("unknown flag {name}; thalweg{shown} -h lists those there are"),
+    })
+}
+
+/// What is wrong before any row was found.
+fn misused(error: lexopt::Error) -> Usage {
+    match error {
+        lexopt::Error::UnexpectedValue { option, value } => {
+            Usage(format!("{option} takes no value, and '{}' is one", value.to_string_lossy()))
+        }
+        other => Usage(other.to_string()),
+    }
+}

@@ -1,0 +1,63 @@
+//! Whatever is typed, the parser answers with arguments or with one line; it never panics and never loops.
+//! Replays the corpus of `corpus/flags` (a file holds one word per line), then mutations of it by seed.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use thalweg_base::rng::Rng;
+
+use crate::hi::mean;
+use crate::parse::parse;
+
+const ROUNDS: u64 = 20_000;
+
+fn corpus() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/flags");
+    let mut paths: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    // Only this room's tests read their own corpus; there is no record in it.
+    #[allow(clippy::disallowed_methods)]
+    paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+/// Types the words and holds the answer to the law.
+fn answers(typed: &[u8]) {
+    let words: Vec<OsString> =
+        typed.split(|&b| b == b'\n').map(|word| OsString::from_vec(word.to_vec())).collect();
+    if let Err(usage) = parse(words.clone()).and_then(mean) {
+        assert!(!usage.0.is_empty() && usage.0.len() < 400 + typed.len() * 2, "{words:?}: {}", usage.0);
+    }
+}
+
+#[test]
+fn the_corpus_is_answered() {
+    let corpus = corpus();
+    assert!(corpus.len() >= 10, "the corpus is missing");
+    corpus.iter().for_each(|typed| answers(typed));
+}
+
+#[test]
+fn mutations_of_the_corpus_are_answered() {
+    let corpus = corpus();
+    for seed in 0..ROUNDS {
+        let mut rng = Rng::new(seed);
+        let mut pick = |below: usize| rng.below(below.max(1) as u64) as usize;
+        let mut typed = corpus[pick(corpus.len())].clone();
+        for _ in 0..=pick(4) {
+            let at = pick(typed.len());
+            match pick(5) {
+                0 if !typed.is_empty() => typed[at] = pick(256) as u8,
+                1 => typed.insert(at, b"\n-=:,%\0k9"[pick(9)]),
+                2 => typed.truncate(at),
+                3 => {
+                    let other = &corpus[pick(corpus.len())];
+                    typed.extend_from_slice(&other[pick(other.len())..]);
+                }
+                _ if !typed.is_empty() => drop(typed.remove(at)),
+                _ => {}
+            }
+        }
+        answers(&typed);
+    }
+}

@@ -1,0 +1,52 @@
+//! The only place that prints.
+//!
+//! Law: a reader that has gone away is no error; a full disk is. An error is one line, whatever the names in
+//! it hold.
+
+use std::io::{ErrorKind, Write};
+
+/// Writes to standard output, or to standard error where that carries records.
+pub(crate) fn say(text: &str, out_is_data: bool) -> Result<(), String> {
+    let (written, place) = if out_is_data {
+        (write(&mut std::io::stderr().lock(), text), "standard error")
+    } else {
+        (write(&mut std::io::stdout().lock(), text), "standard output")
+    };
+    match written {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(format!("{place}: {e}")),
+        _ => Ok(()),
+    }
+}
+
+/// The one line of an error, on standard error. There is nowhere to report that it could not be written.
+pub(crate) fn complain(message: &str) {
+    let _ = write(&mut std::io::stderr().lock(), &format!("thalweg: {}\n", on_one_line(message)));
+}
+
+fn write(to: &mut impl Write, text: &str) -> std::io::Result<()> {
+    to.write_all(text.as_bytes())?;
+    to.flush()
+}
+
+/// Control characters, which a file's name may hold, as escapes.
+fn on_one_line(message: &str) -> String {
+    let mut line = String::with_capacity(message.len());
+    for c in message.trim_end().chars() {
+        if c.is_control() {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_stays_on_its_line() {
+        assert_eq!(on_one_line("cannot read 'a\nb\u{1b}[2J': é\n"), "cannot read 'a\\nb\\u{1b}[2J': é");
+    }
+}

@@ -1,0 +1,101 @@
+//! From the command line to the exit status: parse, do, show.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use thalweg::{Error, Progress};
+use thalweg_api::{Receipt, to_json};
+
+use crate::bar::Shown;
+use crate::hi::{BenchAsked, HiArgs, Job, Show, mean};
+use crate::parse::{Usage, parse};
+use crate::print::{complain, say};
+use crate::{show, signals};
+
+/// Done.
+const DONE: u8 = 0;
+/// Checked and found wrong.
+const WRONG: u8 = 1;
+/// Could not do it.
+const COULD_NOT: u8 = 2;
+/// The reader of standard output has gone away; nobody wants to hear of it.
+const SIGPIPE: i32 = 13;
+
+/// Does what was typed and returns the exit status.
+pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let asked = match parse(args).and_then(mean) {
+        Ok(asked) => asked,
+        Err(Usage(message)) => {
+            complain(&message);
+            return COULD_NOT;
+        }
+    };
+    perform(asked).unwrap_or_else(|error| {
+        if !matches!(error, Error::Interrupted(SIGPIPE)) {
+            complain(&error.to_string());
+        }
+        error.exit_status()
+    })
+}
+
+fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
+    match job {
+        Job::Say(text) => tell(how, text),
+        Job::Gen(options) => settle(how, watched(how, |progress| thalweg::generate(&options, progress))?),
+        Job::Sort(options) => settle(how, watched(how, |progress| thalweg::sort(&options, progress))?),
+        Job::Plan(options) => {
+            let plan = thalweg::plan(&options)?;
+            report(how, || to_json(&plan), || show::plan(&plan))
+        }
+        Job::Check(options) => {
+            let check = watched(how, |progress| thalweg::check(&options, progress))?;
+            report(how, || to_json(&check), || show::check(&check))?;
+            Ok(if check.ordered { DONE } else { WRONG })
+        }
+        Job::Doctor(scratch) => {
+            let found = thalweg::doctor(&scratch)?;
+            report(how, || to_json(&found), || show::doctor(&found))
+        }
+        Job::Bench(BenchAsked { which, size, rivals }) => Err(Error::CouldNot(format!(
+            "bench {which} (size {size:?}, rivals {rivals}): the benchmarks are not in this build"
+        ))),
+    }
+}
+
+/// Runs a verb that shows its progress and can be stopped.
+fn watched<T>(how: Show, verb: impl FnOnce(&Progress) -> Result<T, Error>) -> Result<T, Error> {
+    let progress = Arc::new(Progress::default());
+    signals::cancel_on_signals(progress.clone())
+        .map_err(|e| Error::CouldNot(format!("signals cannot be handled: {e}")))?;
+    let shown = Shown::start(how.progress, progress.clone());
+    let result = verb(&progress);
+    if let Some(shown) = shown {
+        shown.end(result.is_ok());
+    }
+    result
+}
+
+/// Shows a receipt. A law that does not hold is an error even if the engine did not make it one.
+fn settle(how: Show, receipt: Receipt) -> Result<u8, Error> {
+    report(how, || to_json(&receipt), || show::receipt(&receipt))?;
+    if receipt.holds {
+        Ok(DONE)
+    } else {
+        Err(Error::Wrong(format!("{}: what came out is not what went in; see the receipt", receipt.verb)))
+    }
+}
+
+fn report(how: Show, json: impl FnOnce() -> String, text: impl FnOnce() -> String) -> Result<u8, Error> {
+    if how.json {
+        tell(how, json() + "\n")
+    } else if how.quiet {
+        Ok(DONE)
+    } else {
+        tell(how, text())
+    }
+}
+
+fn tell(how: Show, text: String) -> Result<u8, Error> {
+    say(&text, how.out_is_data).map_err(Error::CouldNot)?;
+    Ok(DONE)
+}

@@ -1,0 +1,78 @@
+//! Numbers as people read them, and columns to put them in.
+//!
+//! Law: traffic is in powers of 1000, as disks are sold and rates are said; memory in powers of 1024, as
+//! `--memory` is typed.
+
+/// Rows under each other: the first column to the left, the others to the right.
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |i: usize| rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..count).map(|i| width(i).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (i, cell) in row.iter().enumerate() {
+            let width = widths[i];
+            line += &if i == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// A line with its label.
+pub(crate) fn labelled(label: &str, text: &str) -> String {
+    format!("{label:<9} {text}\n")
+}
+
+/// `1.84 s`, `0.004 s`, `75 s`, `1 h 12 min`.
+pub(crate) fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.1 => format!("{s:.3} s"),
+        s if s < 10.0 => format!("{s:.2} s"),
+        s if s < 100.0 => format!("{s:.1} s"),
+        s if s < 7200.0 => format!("{s:.0} s"),
+        s => format!("{} h {} min", s as u64 / 3600, s as u64 % 3600 / 60),
+    }
+}
+
+/// `1.25 GB`, `700 MB`, `0 B`.
+pub(crate) fn traffic(bytes: u64) -> String {
+    let (scale, unit) = match bytes {
+        b if b >= 1_000_000_000_000 => (1e12, "TB"),
+        b if b >= 1_000_000_000 => (1e9, "GB"),
+        b if b >= 1_000_000 => (1e6, "MB"),
+        b if b >= 1_000 => (1e3, "kB"),
+        b => return format!("{b} B"),
+    };
+    let number = bytes as f64 / scale;
+    if number < 10.0 { format!("{number:.2} {unit}") } else { format!("{number:.0} {unit}") }
+}
+
+/// `543 MB/s`; nothing is said about a rate of no time at all.
+pub(crate) fn rate(bytes: u64, seconds: f64) -> String {
+    if seconds > 0.0 { format!("{}/s", traffic((bytes as f64 / seconds) as u64)) } else { "-".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_two_or_three_digits() {
+        let said: Vec<String> = [0.0, 0.0042, 1.844, 12.34, 754.0, 7385.0].map(seconds).to_vec();
+        assert_eq!(said, ["0.000 s", "0.004 s", "1.84 s", "12.3 s", "754 s", "2 h 3 min"]);
+        let said: Vec<String> =
+            [0, 999, 1_500, 700_000_000, 1_250_000_000, 45_000_000_000_000].map(traffic).to_vec();
+        assert_eq!(said, ["0 B", "999 B", "1.50 kB", "700 MB", "1.25 GB", "45 TB"]);
+        assert_eq!(rate(1_000_000_000, 2.0), "500 MB/s");
+        assert_eq!(rate(1, 0.0), "-");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [vec!["a".into(), "1".into()], vec!["long".into(), "100".into()], vec!["b".into()]];
+        assert_eq!(columns(&rows), "a       1\nlong  100\nb\n");
+    }
+}

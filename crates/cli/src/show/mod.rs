@@ -1,0 +1,12 @@
+//! What people read: receipts, plans, checks and reports as text. Pure functions from objects to text, each
+//! with the text it gives for a sample as its test.
+
+mod columns;
+mod plan;
+mod receipt;
+mod reports;
+
+pub(crate) use columns::{rate, seconds, traffic};
+pub(crate) use plan::plan;
+pub(crate) use receipt::receipt;
+pub(crate) use reports::{check, doctor};

@@ -1,0 +1,111 @@
+//! The plan of a sort.
+
+use thalweg_api::Plan;
+use thalweg_base::units::{Bytes, Count};
+
+use super::columns::{columns, labelled, rate, seconds, traffic};
+
+/// What will be done, what it takes, how long each stage should last, and on which rates that rests.
+pub(crate) fn plan(plan: &Plan) -> String {
+    let (input, bytes) = (Count(plan.records), Count(plan.input_bytes));
+    let pass = if plan.passes == 1 { "pass" } else { "passes" };
+    let mut text = format!(
+        "plan to sort {input} records, {bytes} bytes, in {}: {}\n",
+        seconds(plan.seconds),
+        rate(plan.input_bytes, plan.seconds)
+    );
+    text += &labelled("method", &format!("{}, {} {pass}", plan.method, plan.passes));
+    text += &labelled("memory", &format!("{} for the whole process", Bytes(plan.memory_bytes)));
+    text += &labelled("scratch", &traffic(plan.scratch_bytes));
+    let shape = format!(
+        "{} ranges, {} lanes, blocks of {}, at most {} open files",
+        Count(plan.ranges.into()),
+        plan.lanes,
+        Bytes(plan.block_bytes),
+        plan.open_files
+    );
+    text += &labelled("shape", &shape);
+    text += &stages(plan);
+    text += &labelled("limit", &plan.bottleneck);
+    text + &labelled("rates", &rates(plan))
+}
+
+fn stages(plan: &Plan) -> String {
+    let heads = ["stages", "should take", "read", "written", "limited by"];
+    let mut rows = vec![heads.map(String::from).to_vec()];
+    for stage in &plan.stages {
+        rows.push(vec![
+            format!("  {}", stage.name),
+            seconds(stage.seconds),
+            traffic(stage.read_bytes),
+            traffic(stage.written_bytes),
+            stage.bottleneck.clone(),
+        ]);
+    }
+    columns(&rows)
+}
+
+fn rates(plan: &Plan) -> String {
+    let rates = &plan.hardware;
+    format!(
+        "disk {}/s read, {}/s written, {}/s both at once; a core distributes {} and sorts {} records/s",
+        traffic(rates.read_bytes_per_second as u64),
+        traffic(rates.write_bytes_per_second as u64),
+        traffic(rates.mixed_bytes_per_second as u64),
+        Count(rates.distribute_records_per_second as u64),
+        Count(rates.sort_records_per_second as u64)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_api::{Hardware, PlanStage};
+
+    use super::*;
+
+    #[test]
+    fn a_plan_is_told_in_a_table() {
+        let stage = |name: &str, bottleneck: &str| PlanStage {
+            name: name.into(),
+            read_bytes: 1_000_000_000,
+            written_bytes: 800_000_000,
+            seconds: 0.9,
+            bottleneck: bottleneck.into(),
+        };
+        let sample = Plan {
+            method: "distribute".into(),
+            passes: 2,
+            input_bytes: 1_000_000_000,
+            records: 10_000_000,
+            block_bytes: 1 << 20,
+            ranges: 8,
+            lanes: 2,
+            memory_bytes: 256 << 20,
+            scratch_bytes: 800_000_000,
+            open_files: 12,
+            hardware: Hardware {
+                read_bytes_per_second: 1.5e9,
+                write_bytes_per_second: 1.4e9,
+                mixed_bytes_per_second: 1.6e9,
+                distribute_records_per_second: 2e7,
+                sort_records_per_second: 1e7,
+            },
+            stages: vec![stage("read+distribute", "disk read+write"), stage("load+sort+write", "cpu")],
+            seconds: 1.8,
+            bottleneck: "read+distribute, disk read+write".into(),
+        };
+        let expected = "\
+plan to sort 10 000 000 records, 1 000 000 000 bytes, in 1.80 s: 556 MB/s
+method    distribute, 2 passes
+memory    256 MiB for the whole process
+scratch   800 MB
+shape     8 ranges, 2 lanes, blocks of 1 MiB, at most 12 open files
+stages             should take     read  written       limited by
+  read+distribute       0.90 s  1.00 GB   800 MB  disk read+write
+  load+sort+write       0.90 s  1.00 GB   800 MB              cpu
+limit     read+distribute, disk read+write
+rates     disk 1.50 GB/s read, 1.40 GB/s written, 1.60 GB/s both at once; a core distributes 20 000 000 and sorts 10 000 000 records/s
+";
+        assert_eq!(plan(&sample), expected);
+    }
+}

@@ -1,0 +1,209 @@
+//! The receipt of a run.
+
+use thalweg_api::{Proof, Receipt, Stage};
+use thalweg_base::units::{Bytes, Count};
+
+use super::columns::{columns, labelled, rate, seconds, traffic};
+
+/// What went in and out, that the law holds, and what it cost beside what the plan had said.
+pub(crate) fn receipt(receipt: &Receipt) -> String {
+    let mut text = headline(receipt);
+    text += &proofs(receipt);
+    text += &stages(receipt);
+    text += &labelled("disk", &disk(receipt));
+    text += &labelled("io", &io(receipt));
+    text += &labelled("memory", &memory(receipt));
+    if receipt.scratch_peak_bytes > 0 {
+        text += &labelled("scratch", &format!("peak {}", traffic(receipt.scratch_peak_bytes)));
+    }
+    if receipt.resumed_bytes > 0 {
+        let spared = traffic(receipt.resumed_bytes);
+        text += &labelled("resumed", &format!("{spared} of the input did not have to be read again"));
+    }
+    text
+}
+
+fn headline(receipt: &Receipt) -> String {
+    let (done, proof) = match receipt.verb.as_str() {
+        "sort" => ("sorted", &receipt.input),
+        "gen" => ("generated", &receipt.output),
+        other => (other, &receipt.output),
+    };
+    format!(
+        "{done} {} records, {} bytes, in {}: {}, {:.2} CPU-seconds\n",
+        Count(proof.records),
+        Count(proof.bytes),
+        seconds(receipt.seconds),
+        rate(proof.bytes, receipt.seconds),
+        receipt.cpu_seconds
+    )
+}
+
+fn proofs(receipt: &Receipt) -> String {
+    let sorts = receipt.verb == "sort";
+    let mut text = String::new();
+    if sorts {
+        text += &proof("in", &receipt.input);
+    }
+    text += &proof("out", &receipt.output);
+    if receipt.dropped.records > 0 {
+        text += &proof("dropped", &receipt.dropped);
+    }
+    if !sorts {
+        return text;
+    }
+    let law = if receipt.dropped.records > 0 { "out + dropped = in" } else { "out = in" };
+    let verdict = if receipt.holds { "holds" } else { "BROKEN" };
+    let order = match receipt.output.unordered {
+        0 => "in order".to_string(),
+        n => format!("{} records OUT OF ORDER", Count(n)),
+    };
+    let duplicates = Count(receipt.output.duplicates);
+    text + &labelled("law", &format!("{law}: {verdict}; {order}, {duplicates} duplicate keys"))
+}
+
+fn proof(label: &str, proof: &Proof) -> String {
+    let (records, bytes) = (Count(proof.records), Count(proof.bytes));
+    labelled(label, &format!("{records} records, {bytes} bytes, checksum {:032x}", proof.checksum))
+}
+
+fn stages(receipt: &Receipt) -> String {
+    if receipt.stages.is_empty() {
+        return String::new();
+    }
+    let heads = ["stages", "took", "planned", "waited: reads", "writes", "read", "written"];
+    let mut rows = vec![heads.map(String::from).to_vec()];
+    rows.extend(receipt.stages.iter().map(stage));
+    if let Some(plan) = &receipt.plan {
+        rows.push(vec!["  in all".into(), seconds(receipt.seconds), seconds(plan.seconds)]);
+    }
+    columns(&rows)
+}
+
+fn stage(stage: &Stage) -> Vec<String> {
+    vec![
+        format!("  {}", stage.name),
+        seconds(stage.seconds),
+        stage.predicted_seconds.map_or("-".into(), seconds),
+        seconds(stage.waited_read_seconds),
+        seconds(stage.waited_write_seconds),
+        traffic(stage.read_bytes),
+        traffic(stage.written_bytes),
+    ]
+}
+
+fn disk(receipt: &Receipt) -> String {
+    let io = &receipt.io;
+    let mut parts = Vec::new();
+    if io.input.read_bytes > 0 {
+        parts.push(format!("input read {}", traffic(io.input.read_bytes)));
+    }
+    if io.cached_input_bytes > 0 {
+        parts.push(format!("of it {} from the page cache", traffic(io.cached_input_bytes)));
+    }
+    if io.scratch.written_bytes > 0 || io.scratch.read_bytes > 0 {
+        let (written, read) = (traffic(io.scratch.written_bytes), traffic(io.scratch.read_bytes));
+        parts.push(format!("scratch written {written}, read {read}"));
+    }
+    parts.push(format!("output written {}", traffic(io.output.written_bytes)));
+    parts.join(", ")
+}
+
+fn io(receipt: &Receipt) -> String {
+    let io = &receipt.io;
+    let output = if io.direct_output { "direct output" } else { "output through the page cache" };
+    let fallback = io.fallback.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+    format!("{}{fallback}, {output}", io.backend)
+}
+
+fn memory(receipt: &Receipt) -> String {
+    let memory = &receipt.memory;
+    let promised = match memory.limit_bytes {
+        0 => String::new(),
+        limit => format!(" of {} promised", Bytes(limit)),
+    };
+    format!("peak {}{promised}, {} in huge pages", Bytes(memory.peak_bytes), Bytes(memory.huge_page_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_api::{Disk, IoReceipt, MemoryReceipt};
+
+    use super::*;
+
+    fn sample() -> Receipt {
+        let proof =
+            Proof { records: 2_000_000, bytes: 200_000_000, checksum: 0xabc, unordered: 0, duplicates: 3 };
+        let stage = Stage {
+            name: "read+distribute".into(),
+            seconds: 0.1234,
+            predicted_seconds: Some(0.1),
+            waited_read_seconds: 0.05,
+            waited_write_seconds: 0.0,
+            read_bytes: 200_000_000,
+            written_bytes: 120_000_000,
+        };
+        Receipt {
+            verb: "sort".into(),
+            input: proof,
+            output: proof,
+            dropped: Proof::default(),
+            holds: true,
+            seconds: 0.25,
+            cpu_seconds: 0.3,
+            stages: vec![stage],
+            io: IoReceipt {
+                backend: "threads".into(),
+                fallback: Some("io_uring is disabled".into()),
+                cached_input_bytes: 50_000_000,
+                direct_output: true,
+                input: Disk { read_bytes: 200_000_000, written_bytes: 0 },
+                scratch: Disk { read_bytes: 120_000_000, written_bytes: 120_000_000 },
+                output: Disk { read_bytes: 0, written_bytes: 200_000_000 },
+            },
+            memory: MemoryReceipt { limit_bytes: 100 << 20, peak_bytes: 90 << 20, huge_page_bytes: 0 },
+            scratch_peak_bytes: 120_000_000,
+            resumed_bytes: 0,
+            plan: None,
+        }
+    }
+
+    #[test]
+    fn a_sort_is_told_in_ten_lines() {
+        let expected = "\
+sorted 2 000 000 records, 200 000 000 bytes, in 0.25 s: 800 MB/s, 0.30 CPU-seconds
+in        2 000 000 records, 200 000 000 bytes, checksum 00000000000000000000000000000abc
+out       2 000 000 records, 200 000 000 bytes, checksum 00000000000000000000000000000abc
+law       out = in: holds; in order, 3 duplicate keys
+stages               took  planned  waited: reads   writes    read  written
+  read+distribute  0.12 s   0.10 s        0.050 s  0.000 s  200 MB   120 MB
+disk      input read 200 MB, of it 50 MB from the page cache, scratch written 120 MB, read 120 MB, output written 200 MB
+io        threads (io_uring is disabled), direct output
+memory    peak 90 MiB of 100 MiB promised, 0 B in huge pages
+scratch   peak 120 MB
+";
+        assert_eq!(receipt(&sample()), expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_loudly() {
+        let mut broken = sample();
+        broken.holds = false;
+        broken.output.unordered = 7;
+        broken.dropped = Proof { records: 1, ..Proof::default() };
+        broken.resumed_bytes = 1_000_000;
+        let text = receipt(&broken);
+        assert!(text.contains("out + dropped = in: BROKEN; 7 records OUT OF ORDER"), "{text}");
+        assert!(text.contains("resumed   1.00 MB of the input"), "{text}");
+    }
+
+    #[test]
+    fn generated_records_have_no_order_to_speak_of() {
+        let mut made = sample();
+        made.verb = "gen".into();
+        made.output.unordered = 7;
+        let text = receipt(&made);
+        assert!(text.starts_with("generated 2 000 000 records"), "{text}");
+        assert!(!text.contains("law") && !text.contains("\nin "), "{text}");
+    }
+}

@@ -1,0 +1,96 @@
+//! What `check` and `doctor` found.
+
+use thalweg_api::{Check, DoctorReport, Verdict};
+
+/// The lines of the Sort Benchmark's validator, and one more where that would fail: an empty input.
+pub(crate) fn check(check: &Check) -> String {
+    let mut text = String::new();
+    if let Some(first) = check.first_unordered {
+        text += &format!("First unordered record is record {first}\n");
+    }
+    text += &format!("Records: {}\nChecksum: {:x}\n", check.proof.records, check.crc_sum);
+    if check.ordered {
+        text += &format!("Duplicate keys: {}\nSUCCESS - all records are in order\n", check.proof.duplicates);
+    } else {
+        text += &format!("ERROR - there are {} unordered records\n", check.proof.unordered);
+    }
+    if check.proof.records == 0 {
+        text += "The input is empty\n";
+    }
+    text
+}
+
+/// A line for each finding, with its remedy under it.
+pub(crate) fn doctor(report: &DoctorReport) -> String {
+    let width = report.findings.iter().map(|finding| finding.name.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for finding in &report.findings {
+        let verdict = match finding.verdict {
+            Verdict::Good => "good",
+            Verdict::Weak => "weak",
+            Verdict::Missing => "MISSING",
+        };
+        text += &format!("{verdict:<8} {:<width$}  {}\n", finding.name, finding.seen);
+        if !finding.remedy.is_empty() {
+            text += &format!("{:9}{:width$}  remedy: {}\n", "", "", finding.remedy);
+        }
+    }
+    let lacking = report.findings.iter().filter(|finding| finding.verdict != Verdict::Good).count();
+    text + &format!("{} things looked at, {lacking} to remedy\n", report.findings.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_api::{Finding, Proof};
+
+    use super::*;
+
+    fn sample() -> Check {
+        let proof = Proof { records: 10, bytes: 1000, checksum: 1, unordered: 0, duplicates: 2 };
+        Check { proof, crc_sum: 0x55fea8a1a, first_unordered: None, ordered: true, seconds: 0.1 }
+    }
+
+    #[test]
+    fn a_check_reads_as_the_reference_prints_it() {
+        let ordered =
+            "Records: 10\nChecksum: 55fea8a1a\nDuplicate keys: 2\nSUCCESS - all records are in order\n";
+        assert_eq!(check(&sample()), ordered);
+        let mut wrong = Check { ordered: false, first_unordered: Some(2), ..sample() };
+        wrong.proof.unordered = 4;
+        let unordered = "\
+First unordered record is record 2
+Records: 10
+Checksum: 55fea8a1a
+ERROR - there are 4 unordered records
+";
+        assert_eq!(check(&wrong), unordered);
+    }
+
+    #[test]
+    fn an_empty_input_is_said_to_be_one() {
+        let empty = Check { proof: Proof::default(), crc_sum: 0, ..sample() };
+        assert!(check(&empty).starts_with("Records: 0\nChecksum: 0\n"));
+        assert!(check(&empty).ends_with("SUCCESS - all records are in order\nThe input is empty\n"));
+    }
+
+    #[test]
+    fn a_finding_that_is_not_good_has_its_remedy_under_it() {
+        let finding = |name: &str, verdict, remedy: &str| Finding {
+            name: name.into(),
+            verdict,
+            seen: "what was seen".into(),
+            remedy: remedy.into(),
+        };
+        let findings = vec![
+            finding("direct I/O", Verdict::Good, ""),
+            finding("io_uring", Verdict::Missing, "sysctl kernel.io_uring_disabled=0"),
+        ];
+        let expected = "\
+good     direct I/O  what was seen
+MISSING  io_uring    what was seen
+                     remedy: sysctl kernel.io_uring_disabled=0
+2 things looked at, 1 to remedy
+";
+        assert_eq!(doctor(&DoctorReport { findings }), expected);
+    }
+}

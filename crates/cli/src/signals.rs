@@ -1,0 +1,59 @@
+//! Signals that stop a verb.
+//!
+//! Law: the first SIGINT, SIGTERM or SIGHUP asks the verb to stop and clean up; a second kills at once. A
+//! SIGHUP that is ignored already (`nohup`) stays ignored.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::iterator::Signals;
+use thalweg::Progress;
+
+const STACK_BYTES: usize = 128 << 10;
+
+/// Lets signals cancel from now on, until the process ends.
+pub(crate) fn cancel_on_signals(progress: Arc<Progress>) -> std::io::Result<()> {
+    let mut stopping = vec![SIGINT, SIGTERM];
+    if !is_ignored(SIGHUP) {
+        stopping.push(SIGHUP);
+    }
+    let seen = Arc::new(AtomicBool::new(false));
+    for &signal in &stopping {
+        // In this order: what looks whether one was seen runs before what says so.
+        flag::register_conditional_default(signal, seen.clone())?;
+        flag::register(signal, seen.clone())?;
+    }
+    let mut signals = Signals::new(&stopping)?;
+    let builder = std::thread::Builder::new().name("signals".into()).stack_size(STACK_BYTES);
+    builder.spawn(move || {
+        for signal in signals.forever() {
+            progress.cancel(signal);
+        }
+    })?;
+    Ok(())
+}
+
+/// Whether whoever started this process wants it to ignore the signal.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored_mask(&status).is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+fn ignored_mask(status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_which_signals_are_ignored() {
+        assert_eq!(ignored_mask("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"), Some(0x1001));
+        assert_eq!(ignored_mask("Name:\tx\n"), None);
+        assert!(!is_ignored(SIGTERM));
+    }
+}

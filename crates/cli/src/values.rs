@@ -1,0 +1,121 @@
+//! Values of flags, read from text. Each message says what was typed and what would have been right.
+
+use std::ffi::OsStr;
+
+use thalweg::KeyPart;
+use thalweg_base::units::Size;
+
+/// The value as text, or why it is none.
+pub(crate) fn text(value: &OsStr) -> Result<&str, String> {
+    value.to_str().ok_or_else(|| format!("'{}' is not readable text", value.to_string_lossy()))
+}
+
+/// Any value that knows how to read itself.
+pub(crate) fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(value: &OsStr) -> Result<T, String> {
+    text(value)?.parse().map_err(|e: T::Err| e.to_string())
+}
+
+/// Number of records, or of a record: digits, and `k`, `M`, `G` or `T` for powers of 1000.
+pub(crate) fn count(value: &OsStr) -> Result<u128, String> {
+    let typed = text(value)?;
+    let wrong =
+        || format!("'{typed}' is not a count: write digits, as in 1000000, or with k, M, G or T, as in 10M");
+    let digits = typed.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale: u128 = match &typed[digits.len()..] {
+        "" => 1,
+        "k" | "K" => 1_000,
+        "m" | "M" => 1_000_000,
+        "g" | "G" => 1_000_000_000,
+        "t" | "T" => 1_000_000_000_000,
+        _ => return Err(wrong()),
+    };
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let number = digits.parse::<u128>().ok().and_then(|n| n.checked_mul(scale));
+    number.ok_or_else(|| format!("'{typed}' is more than 128 bits can count"))
+}
+
+/// Bytes of a record.
+pub(crate) fn record_bytes(value: &OsStr) -> Result<u32, String> {
+    let typed = text(value)?;
+    match typed.parse() {
+        Ok(Size::Bytes(bytes)) if (1..=u64::from(u32::MAX)).contains(&bytes) => Ok(bytes as u32),
+        _ => Err(format!(
+            "'{typed}' is not a record's length: write 1 to {} bytes, as in 100 or 4KiB",
+            u32::MAX
+        )),
+    }
+}
+
+/// Number of threads.
+pub(crate) fn threads(value: &OsStr) -> Result<usize, String> {
+    let typed = text(value)?;
+    match typed.parse::<usize>() {
+        Ok(threads) if threads > 0 => Ok(threads),
+        _ => Err(format!("'{typed}' is not a number of threads: write 1 or more")),
+    }
+}
+
+/// Parts of a key, separated by commas.
+pub(crate) fn keys(value: &OsStr) -> Result<Vec<KeyPart>, String> {
+    text(value)?.split(',').map(|part| part.parse::<KeyPart>().map_err(|e| e.to_string())).collect()
+}
+
+/// One of a few words.
+pub(crate) fn choice<T: Copy>(value: &OsStr, choices: &[(&str, T)]) -> Result<T, String> {
+    let typed = value.to_string_lossy();
+    let found = choices.iter().find(|(name, _)| *name == typed);
+    found.map(|(_, choice)| *choice).ok_or_else(|| {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        let near = crate::near::nearest(&typed, names.iter().copied());
+        let hint = near.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+        format!("'{typed}' is none of {}{hint}", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_plain_or_in_powers_of_a_thousand() {
+        for (typed, n) in [("0", 0), ("10", 10), ("10k", 10_000), ("2M", 2_000_000), ("3G", 3_000_000_000)] {
+            assert_eq!(count(OsStr::new(typed)), Ok(n), "{typed}");
+        }
+        assert_eq!(count(OsStr::new(&u128::MAX.to_string())), Ok(u128::MAX));
+        for typed in ["", "M", "-1", "+1", "1.5M", "1e6", "10MiB", "1 0", "0x10"] {
+            assert!(count(OsStr::new(typed)).unwrap_err().contains("not a count"), "{typed}");
+        }
+        for typed in ["340282366920938463463374607431768211456", "340282366920938463463374607431768211455k"] {
+            assert!(count(OsStr::new(typed)).unwrap_err().contains("128 bits"), "{typed}");
+        }
+    }
+
+    #[test]
+    fn records_are_of_at_least_a_byte() {
+        assert_eq!(record_bytes(OsStr::new("100")), Ok(100));
+        assert_eq!(record_bytes(OsStr::new("1MiB")), Ok(1 << 20));
+        for typed in ["0", "10%", "-5", "4294967296", "lines"] {
+            assert!(record_bytes(OsStr::new(typed)).is_err(), "{typed}");
+        }
+    }
+
+    #[test]
+    fn key_parts_come_in_a_row() {
+        let parts = keys(OsStr::new("4:2:desc,0:4")).unwrap();
+        assert_eq!(parts.len(), 2);
+        assert!(parts[0].descending && parts[1].offset == 0);
+        for typed in ["", "0:10,", "0:0", "a"] {
+            assert!(keys(OsStr::new(typed)).is_err(), "{typed}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_choice_names_the_near_one() {
+        let choices = [("auto", 1), ("always", 2), ("never", 3)];
+        assert_eq!(choice(OsStr::new("never"), &choices), Ok(3));
+        let message = choice(OsStr::new("alway"), &choices).unwrap_err();
+        assert_eq!(message, "'alway' is none of auto, always, never; did you mean always?");
+    }
+}
