@@ -93,7 +93,7 @@ impl fmt::Display for Bytes {
             b if b >= KIB => (KIB, "KiB"),
             b => return write!(f, "{b} B"),
         };
-        if self.0 % scale == 0 {
+        if self.0.is_multiple_of(scale) {
             write!(f, "{} {unit}", self.0 / scale)
         } else {
             write!(f, "{:.2} {unit}", self.0 as f64 / scale as f64)
@@ -109,7 +109,7 @@ impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = self.0.to_string();
         for (i, c) in digits.chars().enumerate() {
-            if i > 0 && (digits.len() - i) % 3 == 0 {
+            if i > 0 && (digits.len() - i).is_multiple_of(3) {
                 f.write_str(" ")?;
             }
             write!(f, "{c}")?;

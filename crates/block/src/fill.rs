@@ -127,6 +127,14 @@ impl Place {
         n
     }
 
+    /// The bytes written so far.
+    pub fn written(&self) -> &[u8] {
+        let n = (self.length - self.left) as usize;
+        // SAFETY: `at` has moved `n` bytes from the start of this place's own stretch, which nobody
+        // else touches before the commit.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().sub(n), n) }
+    }
+
     /// Says that the place is written. Returns the block if it was the last of a sealed fill.
     pub fn commit(self) -> Option<Block> {
         assert_eq!(

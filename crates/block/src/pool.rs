@@ -68,7 +68,7 @@ impl Pool {
     /// counted by the kernel, only as blocks are first used; reused blocks are preferred.
     pub fn new(block_size: usize, capacity: usize) -> Result<Pool, PoolError> {
         assert!(
-            block_size > 0 && block_size % ALIGN == 0,
+            block_size > 0 && block_size.is_multiple_of(ALIGN),
             "block size {block_size} is not a multiple of {ALIGN}"
         );
         assert!(capacity > 0 && capacity <= u32::MAX as usize, "a pool of {capacity} blocks");
@@ -135,6 +135,19 @@ impl Pool {
             }
             free = self.0.returned.wait(free).expect("no holder of the pool panics");
         }
+    }
+
+    /// Waits at most `patience` for a block to be at home and takes it.
+    pub fn take_within(&self, patience: std::time::Duration) -> Option<Block> {
+        let free = self.0.free.lock().expect("no holder of the pool panics");
+        let (mut free, _) = self
+            .0
+            .returned
+            .wait_timeout_while(free, patience, |free| free.is_empty())
+            .expect("no holder of the pool panics");
+        let index = free.pop()?;
+        drop(free);
+        Some(self.lend(index))
     }
 
     /// Address and length of the whole mapping, for asking the kernel about it.

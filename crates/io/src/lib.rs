@@ -14,6 +14,7 @@
 mod error;
 mod file;
 mod os;
+pub mod process;
 mod queue;
 pub mod sim;
 pub mod threads;

@@ -1,14 +1,22 @@
-//! What a record is: layouts, keys and their order-preserving windows, proofs, the Sort Benchmark's
-//! generator and summaries.
+//! What a record is: layouts, keys and their order-preserving windows, cuts, proofs, the Sort
+//! Benchmark's generator and summaries.
 //!
-//! Law: comparing two keys by their windows and then by [`Key::compare`] is comparing the keys.
+//! Law: comparing two keys by their windows and then by [`Key::compare_from`] is comparing the keys.
 //! Non-goals: files, threads, time.
 
+mod cuts;
+mod examine;
 mod gensort;
+mod key;
 mod layout;
 mod lcg;
+mod proof;
 mod valsort;
 
+pub use cuts::{CUT_KEY_BYTES_MAX, Cut, Cuts, choose_cuts, common_prefix};
+pub use examine::{Stretch, is_benchmark};
 pub use gensort::{Generator, KEY_BYTES, Kind, RECORD_BYTES};
+pub use key::{Key, KeyError, WINDOW_BYTES};
 pub use layout::{KeyPart, KeyPartError, Layout};
+pub use proof::{Chain, Prover, add_proof, add_record, record_hash, same_records};
 pub use valsort::{SUMMARY_BYTES, Summary, SummaryError};

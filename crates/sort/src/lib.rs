@@ -1,1 +1,14 @@
-//! x
+//! Sorting files of any size in any memory.
+
+mod assemble;
+mod distribute;
+mod entry;
+mod error;
+mod order;
+mod pages;
+mod part;
+mod sample;
+mod scratch;
+mod sorted;
+
+pub use error::{Error, Result};

@@ -1,0 +1,158 @@
+//! A file as a sink: written under another name by several lanes, in any order, and given its own
+//! name only when it is whole and durable.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_block::Block;
+use thalweg_io::{Access, Error, File, Io, Kind, Op, Queue, Result};
+
+use crate::{Meters, Sink};
+
+/// Alignment of direct writes.
+const SECTOR: usize = 4096;
+
+/// An output file that does not bear its name yet. Dropped without `publish`, it is removed.
+pub struct Output {
+    io: Arc<dyn Io>,
+    file: File,
+    path: PathBuf,
+    partial: PathBuf,
+    keep: bool,
+}
+
+impl Output {
+    /// Makes `partial` beside `path` and reserves `bytes` in it.
+    pub fn create(io: &Arc<dyn Io>, path: &Path, partial: &Path, bytes: u64) -> Result<Output> {
+        let file = File::open(io, partial, Access::CreateDirect)?;
+        let output = Output::of(io, file, path, partial);
+        output.file.allocate(bytes)?;
+        Ok(output)
+    }
+
+    /// Takes up a `partial` that an earlier run left.
+    pub fn reopen(io: &Arc<dyn Io>, path: &Path, partial: &Path) -> Result<Output> {
+        let file = File::open(io, partial, Access::UpdateDirect)?;
+        Ok(Output::of(io, file, path, partial))
+    }
+
+    fn of(io: &Arc<dyn Io>, file: File, path: &Path, partial: &Path) -> Output {
+        let (path, partial) = (path.to_path_buf(), partial.to_path_buf());
+        Output { io: Arc::clone(io), file, path, partial, keep: false }
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Leaves the partial file where it is when dropped, for a later run to take up.
+    pub fn keep(&mut self) {
+        self.keep = true;
+    }
+
+    /// Sets the length, makes everything durable and gives the file its name.
+    pub fn publish(mut self, bytes: u64) -> Result<()> {
+        self.file.set_len(bytes)?;
+        self.file.sync()?;
+        self.io.rename(&self.partial, &self.path)?;
+        self.keep = true;
+        self.io.sync_directory(parent(&self.path))
+    }
+}
+
+/// The directory of a path.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if !self.keep {
+            // Nothing can be done about a name that cannot be removed; the next run removes it.
+            let _ = self.io.remove(&self.partial);
+        }
+    }
+}
+
+/// One lane of writes to a file: each block at its own offset.
+pub struct FileLane<'a> {
+    file: File,
+    queue: Box<dyn Queue>,
+    meters: &'a Meters,
+}
+
+impl<'a> FileLane<'a> {
+    /// A lane with a queue of its own.
+    pub fn new(file: &File, queue: Box<dyn Queue>, meters: &'a Meters) -> FileLane<'a> {
+        FileLane { file: file.clone(), queue, meters }
+    }
+
+    fn reap(&mut self, wait: bool) -> Result<bool> {
+        let queue = &mut self.queue;
+        let done = if wait { self.meters.stage.for_write(|| queue.reap(true)) } else { queue.reap(false) };
+        match done {
+            None => Ok(false),
+            Some(done) => done.result.map(|()| true),
+        }
+    }
+}
+
+impl Sink for FileLane<'_> {
+    type Error = Error;
+
+    fn put(&mut self, mut block: Block) -> Result<()> {
+        while self.reap(false)? {}
+        if self.queue.in_flight() == self.queue.depth() {
+            self.reap(true)?;
+        }
+        let at = block.offset();
+        self.meters.output.wrote(block.len() as u64);
+        if self.file.is_direct() {
+            // Only the last block of a file is ragged; `publish` cuts the zeros off again.
+            let len = block.len();
+            block.set_len(len.next_multiple_of(SECTOR));
+            block[len..].fill(0);
+        }
+        self.queue.submit(Op { kind: Kind::Write, file: self.file.clone(), at, block, tag: 0 });
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        while self.reap(true)? {}
+        Ok(())
+    }
+}
+
+/// A stream (a pipe, a terminal, a device), written in order.
+pub struct StreamLane<'a> {
+    file: File,
+    at: u64,
+    meters: &'a Meters,
+}
+
+impl<'a> StreamLane<'a> {
+    /// Writes to a file opened with [`Access::WriteStream`].
+    pub fn new(file: &File, meters: &'a Meters) -> StreamLane<'a> {
+        StreamLane { file: file.clone(), at: 0, meters }
+    }
+}
+
+impl Sink for StreamLane<'_> {
+    type Error = Error;
+
+    fn put(&mut self, block: Block) -> Result<()> {
+        assert_eq!(block.offset(), self.at, "a stream is written in order");
+        self.meters.stage.for_write(|| self.file.write_at(self.at, &block))?;
+        self.meters.output.wrote(block.len() as u64);
+        self.at += block.len() as u64;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! Cuts: points in the order of (key, origin) that part a stream into ranges of about equal depth.
+//!
+//! Model: a sorted sample gives the cuts; `locate` tells how many cuts are less than a record, which is the
+//! index of its range. Ranges are (low, high]: a record equal to a cut goes left. Because a cut has
+//! an origin, even one key that fills the whole input is parted evenly, and stays in input order.
+//!
+//! A record is located by a window of its key behind the prefix that all cuts share: a table of the
+//! window's top bits narrows the search to a few cuts. Only where a window equals a cut's window is
+//! more of the key looked at.
+//!
+//! Non-goals: how the sample was taken; moving records.
+
+use std::cmp::Ordering;
+
+use crate::Key;
+
+/// The most bytes of a key that a cut keeps. Keys that agree that far are parted by origin alone
+/// where they equal the kept bytes, and not parted where they go on.
+pub const CUT_KEY_BYTES_MAX: usize = 4096;
+
+/// One key of a sample, or one cut.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cut {
+    /// The normal form of the key, or its first bytes.
+    pub normal: Vec<u8>,
+    /// Where the record began in the stream.
+    pub origin: u64,
+}
+
+/// Cuts in order, ready to locate records.
+#[derive(Debug, Clone)]
+pub struct Cuts {
+    cuts: Vec<Cut>,
+    /// Bytes that every cut's key begins with.
+    shared: Vec<u8>,
+    /// Each cut's window behind the shared bytes.
+    windows: Vec<u128>,
+    /// For each value of a window's top bits, the first cut that is not below it.
+    table: Vec<u32>,
+    table_shift: u32,
+    /// Every key ends within the window, so that equal windows are equal keys.
+    exact: bool,
+}
+
+/// Chooses the `count` cuts that part a sample into `count + 1` stretches of equal depth. Sorts the
+/// sample. Fewer come back where the sample is small; none repeats.
+pub fn choose_cuts(sample: &mut [Cut], count: usize) -> Vec<Cut> {
+    sample.sort_unstable();
+    let mut chosen: Vec<Cut> = Vec::with_capacity(count);
+    for i in 1..=count {
+        let at = i * sample.len() / (count + 1);
+        if at >= sample.len() {
+            break;
+        }
+        let cut = shortened(at.checked_sub(1).map(|b| &sample[b]), &sample[at]);
+        if chosen.last().is_none_or(|last| *last < cut) {
+            chosen.push(cut);
+        }
+    }
+    chosen
+}
+
+/// A cut at `at`, as short as tells it from the sampled key `before`. Keys that begin with a shortened
+/// cut's bytes lie to its right, whatever their origin.
+fn shortened(before: Option<&Cut>, at: &Cut) -> Cut {
+    let agree = before.map_or(at.normal.len(), |b| common_prefix(&b.normal, &at.normal));
+    let keep = if agree < at.normal.len() { agree + 1 } else { at.normal.len() };
+    Cut { normal: at.normal[..keep].to_vec(), origin: at.origin }
+}
+
+/// How many bytes two strings share from the start.
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+impl Cuts {
+    /// Prepares `cuts`, which must be strictly increasing, for keys of `key`.
+    pub fn new(key: &Key, cuts: Vec<Cut>) -> Cuts {
+        assert!(cuts.windows(2).all(|p| p[0] < p[1]), "cuts must increase");
+        let shared = match (cuts.first(), cuts.last()) {
+            (Some(a), Some(b)) => a.normal[..common_prefix(&a.normal, &b.normal)].to_vec(),
+            _ => Vec::new(),
+        };
+        let skip = shared.len();
+        let windows: Vec<u128> = cuts.iter().map(|c| window_of_normal(&c.normal, skip)).collect();
+        let bits = (usize::BITS - cuts.len().leading_zeros() + 2).clamp(1, 16);
+        let table_shift = 80 - bits;
+        let table = (0..=1u128 << bits)
+            .map(|top| windows.partition_point(|w| *w < top << table_shift) as u32)
+            .collect();
+        Cuts { exact: key.ends_within(skip), cuts, shared, windows, table, table_shift }
+    }
+
+    /// How many ranges the cuts part the stream into.
+    pub fn ranges(&self) -> usize {
+        self.cuts.len() + 1
+    }
+
+    /// The cuts in order.
+    pub fn cuts(&self) -> &[Cut] {
+        &self.cuts
+    }
+
+    /// How many bytes all keys of range `index` begin with, and so need not be compared.
+    pub fn shared_in(&self, index: usize) -> usize {
+        if index == 0 || index >= self.cuts.len() {
+            return 0;
+        }
+        common_prefix(&self.cuts[index - 1].normal, &self.cuts[index].normal)
+    }
+
+    /// The index of the range of a record that began at `origin`.
+    #[inline]
+    pub fn locate(&self, key: &Key, record: &[u8], origin: u64) -> usize {
+        if !self.shared.is_empty()
+            && let Some(outside) = self.outside_shared(key, record)
+        {
+            return outside;
+        }
+        let window = key.window(record, self.shared.len());
+        let top = (window >> self.table_shift) as usize;
+        let (mut low, mut high) = (self.table[top] as usize, self.table[top + 1] as usize);
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.windows[middle] < window { low = middle + 1 } else { high = middle }
+        }
+        if low < self.windows.len() && self.windows[low] == window {
+            return self.locate_among_equals(key, record, origin, low, window);
+        }
+        low
+    }
+
+    /// Where a record belongs that does not begin with the shared bytes.
+    #[inline]
+    fn outside_shared(&self, key: &Key, record: &[u8]) -> Option<usize> {
+        let order = match key.as_slice() {
+            Some((offset, length)) => {
+                let from = offset.min(record.len());
+                let own = &record[from..offset.saturating_add(length).min(record.len())];
+                own[..own.len().min(self.shared.len())].cmp(&self.shared)
+            }
+            None => key.normal(record, self.shared.len()).as_slice().cmp(&self.shared),
+        };
+        match order {
+            Ordering::Less => Some(0),
+            Ordering::Equal => None,
+            Ordering::Greater => Some(self.cuts.len()),
+        }
+    }
+
+    /// Among the cuts from `low` on whose window is the record's.
+    #[inline(never)]
+    fn locate_among_equals(&self, key: &Key, record: &[u8], origin: u64, low: usize, window: u128) -> usize {
+        let group = low + self.windows[low..].partition_point(|w| *w == window);
+        let is_less = |cut: &Cut| {
+            let order = if self.exact {
+                Ordering::Equal
+            } else {
+                key.compare_with_normal(record, &cut.normal).reverse()
+            };
+            order == Ordering::Less || (order == Ordering::Equal && cut.origin < origin)
+        };
+        low + self.cuts[low..group].partition_point(is_less)
+    }
+}
+
+fn window_of_normal(normal: &[u8], skip: usize) -> u128 {
+    let mut bytes = [0u8; 16];
+    let rest = &normal[skip..];
+    let n = rest.len().min(crate::WINDOW_BYTES);
+    bytes[6..6 + n].copy_from_slice(&rest[..n]);
+    u128::from_be_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{KeyPart, Layout};
+    use proptest::prelude::*;
+
+    /// The index by the plainest means: how many cuts are less than (key, origin).
+    fn truth(key: &Key, cuts: &[Cut], record: &[u8], origin: u64) -> usize {
+        let own = Cut { normal: key.normal(record, usize::MAX), origin };
+        cuts.iter().filter(|c| **c < own).count()
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_is_located_where_counting_cuts_says(
+            lines in any::<bool>(),
+            prefix in "[ab]{0,14}",
+            samples in prop::collection::vec(("[ab]{0,16}", 0u64..50), 1..60),
+            probes in prop::collection::vec(("[abc]{0,30}", 0u64..50, any::<bool>()), 1..30),
+            count in 0usize..20,
+            parts in prop::collection::vec((0u32..4, 1u32..12, any::<bool>()), 0..3),
+        ) {
+            let parts: Vec<KeyPart> = parts.into_iter()
+                .map(|(offset, length, descending)| KeyPart { offset, length, descending }).collect();
+            let layout = if lines { Layout::Lines } else { Layout::Fixed(30) };
+            let key = Key::new(layout, &parts).unwrap();
+            let shape = |text: String| {
+                let mut r = text.into_bytes();
+                if !lines { r.resize(30, b'a'); }
+                r
+            };
+            let mut sample: Vec<Cut> = samples.into_iter().map(|(t, origin)| Cut {
+                normal: key.normal(&shape(format!("{prefix}{t}")), usize::MAX), origin,
+            }).collect();
+            let cuts = Cuts::new(&key, choose_cuts(&mut sample, count));
+            for (t, origin, shares) in probes {
+                let record = shape(if shares { format!("{prefix}{t}") } else { t });
+                let at = cuts.locate(&key, &record, origin);
+                prop_assert_eq!(at, truth(&key, cuts.cuts(), &record, origin));
+                let shared = cuts.shared_in(at);
+                if at > 0 {
+                    let normal = key.normal(&record, usize::MAX);
+                    prop_assert!(normal.len() >= shared);
+                    prop_assert_eq!(&normal[..shared], &cuts.cuts()[at - 1].normal[..shared]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn equal_keys_are_parted_by_origin_into_equal_depths() {
+        let key = Key::new(Layout::Fixed(4), &[]).unwrap();
+        let mut sample: Vec<Cut> =
+            (0..1000).map(|i| Cut { normal: b"same".to_vec(), origin: i * 4 }).collect();
+        let cuts = Cuts::new(&key, choose_cuts(&mut sample, 9));
+        let mut depth = [0; 10];
+        for i in 0..1000 {
+            depth[cuts.locate(&key, b"same", i * 4)] += 1;
+        }
+        assert!(depth.iter().all(|d| (95..=105).contains(d)), "{depth:?}");
+    }
+}

@@ -1,0 +1,349 @@
+//! Keys: which bytes of a record decide its order, and how to compare them fast.
+//!
+//! Model: every key has a *normal form*, a string of bytes whose plain lexicographic order (a proper
+//! prefix is less) is the order of the keys. A contiguous ascending key is its own normal form. A key
+//! of several or descending parts is normalised part by part: the part's bytes, padded with zeros to
+//! its length, in lines followed by how many bytes were there; inverted if it descends.
+//!
+//! A *window* is 10 bytes of the normal form from some place on, as an 80-bit number padded with
+//! zeros. Law: if windows of two keys that agree before the window differ, they order the keys; if
+//! they are equal, `compare_from` the end of the window decides.
+//!
+//! Non-goals: collation of languages, numbers in text.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use crate::{KeyPart, Layout};
+
+/// Bytes of a normal form that a window shows.
+pub const WINDOW_BYTES: usize = 10;
+
+/// Why a key does not fit its layout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyError {
+    /// A part reaches past the end of the fixed-length record.
+    Outside {
+        /// The part.
+        part: KeyPart,
+        /// Bytes of a record.
+        record_bytes: u32,
+    },
+    /// Records of no bytes cannot be told apart.
+    EmptyRecord,
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyError::Outside { part, record_bytes } => write!(
+                f,
+                "key {}:{} reaches byte {} but a record has {record_bytes} bytes; give --by a part inside the record",
+                part.offset,
+                part.length,
+                u64::from(part.offset) + u64::from(part.length),
+            ),
+            KeyError::EmptyRecord => write!(f, "a record of 0 bytes; give --record at least 1"),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+/// The key of a layout.
+#[derive(Debug, Clone)]
+pub struct Key {
+    form: Form,
+    /// Length of the normal form if it is the same for all records.
+    fixed_bytes: Option<usize>,
+}
+
+#[derive(Debug, Clone)]
+enum Form {
+    /// `record[offset..offset + length]`, or what there is of it.
+    Slice { offset: usize, length: usize },
+    /// Normalised part by part.
+    Parts(Vec<Part>),
+}
+
+#[derive(Debug, Clone)]
+struct Part {
+    offset: usize,
+    length: usize,
+    invert: u8,
+    /// First byte of the part in the normal form.
+    at: usize,
+    /// Bytes after the padded part that say how many were there: 4 in lines, else 0.
+    count_bytes: usize,
+}
+
+impl Key {
+    /// The key made of `parts`, or of the whole record if there are none.
+    pub fn new(layout: Layout, parts: &[KeyPart]) -> Result<Key, KeyError> {
+        if let Layout::Fixed(record_bytes) = layout {
+            if record_bytes == 0 {
+                return Err(KeyError::EmptyRecord);
+            }
+            let outside = |p: &&KeyPart| u64::from(p.offset) + u64::from(p.length) > u64::from(record_bytes);
+            if let Some(&part) = parts.iter().find(outside) {
+                return Err(KeyError::Outside { part, record_bytes });
+            }
+        }
+        Ok(match (parts, layout) {
+            ([], Layout::Fixed(n)) => Key::slice(0, n as usize, Some(n as usize)),
+            ([], Layout::Lines) => Key::slice(0, usize::MAX, None),
+            ([p], _) if !p.descending => {
+                let fixed = matches!(layout, Layout::Fixed(_)).then_some(p.length as usize);
+                Key::slice(p.offset as usize, p.length as usize, fixed)
+            }
+            _ => Key::parts(layout, parts),
+        })
+    }
+
+    fn slice(offset: usize, length: usize, fixed_bytes: Option<usize>) -> Key {
+        Key { form: Form::Slice { offset, length }, fixed_bytes }
+    }
+
+    fn parts(layout: Layout, parts: &[KeyPart]) -> Key {
+        let count_bytes = if layout == Layout::Lines { 4 } else { 0 };
+        let mut at = 0;
+        let parts = parts
+            .iter()
+            .map(|p| {
+                let part = Part {
+                    offset: p.offset as usize,
+                    length: p.length as usize,
+                    invert: if p.descending { 0xff } else { 0 },
+                    at,
+                    count_bytes,
+                };
+                at += part.length + count_bytes;
+                part
+            })
+            .collect();
+        Key { form: Form::Parts(parts), fixed_bytes: Some(at) }
+    }
+
+    /// Bytes of the normal form, if the same for all records.
+    pub fn fixed_bytes(&self) -> Option<usize> {
+        self.fixed_bytes
+    }
+
+    /// The place of a key that is its own normal form: offset and length in the record.
+    pub fn as_slice(&self) -> Option<(usize, usize)> {
+        match self.form {
+            Form::Slice { offset, length } => Some((offset, length)),
+            Form::Parts(_) => None,
+        }
+    }
+
+    /// Whether the window from `skip` on shows all that is left of every key.
+    pub fn ends_within(&self, skip: usize) -> bool {
+        self.fixed_bytes.is_some_and(|n| n <= skip + WINDOW_BYTES)
+    }
+
+    /// Bytes `skip..skip + 10` of the record's normal form as an 80-bit number.
+    #[inline]
+    pub fn window(&self, record: &[u8], skip: usize) -> u128 {
+        match &self.form {
+            Form::Slice { offset, length } => window_of(tail(slice_of(record, *offset, *length), skip)),
+            Form::Parts(parts) => {
+                let mut bytes = [0u8; WINDOW_BYTES];
+                let n = normal_bytes(parts, record, skip, &mut bytes);
+                window_of(&bytes[..n])
+            }
+        }
+    }
+
+    /// Orders two records by their whole keys.
+    #[inline]
+    pub fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        self.compare_from(a, b, 0)
+    }
+
+    /// Orders two records whose normal forms agree in the first `skip` bytes.
+    #[inline]
+    pub fn compare_from(&self, a: &[u8], b: &[u8], skip: usize) -> Ordering {
+        match &self.form {
+            Form::Slice { offset, length } => {
+                tail(slice_of(a, *offset, *length), skip).cmp(tail(slice_of(b, *offset, *length), skip))
+            }
+            Form::Parts(parts) => compare_parts(parts, a, b),
+        }
+    }
+
+    /// Orders a record against a normal form.
+    #[inline]
+    pub fn compare_with_normal(&self, record: &[u8], normal: &[u8]) -> Ordering {
+        match &self.form {
+            Form::Slice { offset, length } => slice_of(record, *offset, *length).cmp(normal),
+            Form::Parts(parts) => {
+                let mut own = vec![0u8; self.fixed_bytes.expect("parts have a fixed length")];
+                let n = normal_bytes(parts, record, 0, &mut own);
+                own[..n].cmp(normal)
+            }
+        }
+    }
+
+    /// Bytes of the record's normal form.
+    #[inline]
+    pub fn normal_len(&self, record: &[u8]) -> usize {
+        match &self.form {
+            Form::Slice { offset, length } => slice_of(record, *offset, *length).len(),
+            Form::Parts(_) => self.fixed_bytes.expect("parts have a fixed length"),
+        }
+    }
+
+    /// The first `limit` bytes of the record's normal form.
+    pub fn normal(&self, record: &[u8], limit: usize) -> Vec<u8> {
+        match &self.form {
+            Form::Slice { offset, length } => {
+                let key = slice_of(record, *offset, *length);
+                key[..key.len().min(limit)].to_vec()
+            }
+            Form::Parts(parts) => {
+                let mut own = vec![0u8; self.normal_len(record).min(limit)];
+                normal_bytes(parts, record, 0, &mut own);
+                own
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn slice_of(record: &[u8], offset: usize, length: usize) -> &[u8] {
+    let from = offset.min(record.len());
+    let to = offset.saturating_add(length).min(record.len());
+    &record[from..to]
+}
+
+#[inline(always)]
+fn tail(bytes: &[u8], skip: usize) -> &[u8] {
+    &bytes[skip.min(bytes.len())..]
+}
+
+/// The first 10 bytes as an 80-bit big-endian number, zeros after the end.
+#[inline(always)]
+fn window_of(bytes: &[u8]) -> u128 {
+    if let Some((head, rest)) = bytes.split_first_chunk::<8>() {
+        let low = match rest {
+            [a, b, ..] => u16::from_be_bytes([*a, *b]),
+            [a] => u16::from(*a) << 8,
+            [] => 0,
+        };
+        return u128::from(u64::from_be_bytes(*head)) << 16 | u128::from(low);
+    }
+    let mut padded = [0u8; 8];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    u128::from(u64::from_be_bytes(padded)) << 16
+}
+
+/// Writes bytes `skip..` of the normal form into `out`; returns how many there were.
+fn normal_bytes(parts: &[Part], record: &[u8], skip: usize, out: &mut [u8]) -> usize {
+    let mut filled = 0;
+    for part in parts {
+        let have = slice_of(record, part.offset, part.length);
+        let count = (have.len() as u32).to_be_bytes();
+        let part_bytes = part.length + part.count_bytes;
+        while filled < out.len() && skip + filled >= part.at && skip + filled < part.at + part_bytes {
+            let i = skip + filled - part.at;
+            let plain =
+                if i < part.length { have.get(i).copied().unwrap_or(0) } else { count[i - part.length] };
+            out[filled] = plain ^ part.invert;
+            filled += 1;
+        }
+    }
+    filled
+}
+
+fn compare_parts(parts: &[Part], a: &[u8], b: &[u8]) -> Ordering {
+    for part in parts {
+        let order = slice_of(a, part.offset, part.length).cmp(slice_of(b, part.offset, part.length));
+        if order != Ordering::Equal {
+            return if part.invert == 0 { order } else { order.reverse() };
+        }
+    }
+    Ordering::Equal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn asc(offset: u32, length: u32) -> KeyPart {
+        KeyPart { offset, length, descending: false }
+    }
+
+    fn desc(offset: u32, length: u32) -> KeyPart {
+        KeyPart { offset, length, descending: true }
+    }
+
+    #[test]
+    fn a_key_outside_the_record_is_refused_with_its_numbers() {
+        let error = Key::new(Layout::Fixed(100), &[asc(95, 10)]).unwrap_err().to_string();
+        assert!(error.contains("95:10") && error.contains("105") && error.contains("100"), "{error}");
+        assert!(Key::new(Layout::Fixed(100), &[asc(90, 10)]).is_ok());
+        assert!(Key::new(Layout::Lines, &[asc(90, 10)]).is_ok());
+    }
+
+    #[test]
+    fn in_a_short_line_the_bytes_that_are_there_decide() {
+        let key = Key::new(Layout::Lines, &[asc(2, 3)]).unwrap();
+        assert_eq!(key.compare(b"a", b"zz"), Ordering::Equal);
+        assert_eq!(key.compare(b"aab", b"zzbc"), Ordering::Less);
+        let key = Key::new(Layout::Lines, &[asc(5, 4), asc(0, 2)]).unwrap();
+        assert_eq!(key.compare(b"xxxxxab", b"yyyyyab\0\0"), Ordering::Less);
+    }
+
+    fn layouts() -> impl Strategy<Value = (bool, Vec<KeyPart>)> {
+        let part = (0u32..6, 1u32..14, any::<bool>()).prop_map(|(offset, length, descending)| KeyPart {
+            offset,
+            length,
+            descending,
+        });
+        (any::<bool>(), prop::collection::vec(part, 0..4))
+    }
+
+    proptest! {
+        /// Windows, then the rest, give the order that comparing part by part gives.
+        #[test]
+        fn windows_order_as_keys_do(
+            (lines, parts) in layouts(),
+            a in prop::collection::vec(0u8..3, 20),
+            b in prop::collection::vec(0u8..3, 20),
+            cut_a in 0usize..20, cut_b in 0usize..20,
+        ) {
+            let layout = if lines { Layout::Lines } else { Layout::Fixed(20) };
+            let (a, b) = if lines { (&a[..cut_a], &b[..cut_b]) } else { (&a[..], &b[..]) };
+            let key = Key::new(layout, &parts).unwrap();
+            let truth = if parts.is_empty() { a.cmp(b) } else {
+                parts.iter().map(|p| {
+                    let (x, y) = (slice_of(a, p.offset as usize, p.length as usize),
+                                  slice_of(b, p.offset as usize, p.length as usize));
+                    if p.descending { y.cmp(x) } else { x.cmp(y) }
+                }).find(|o| *o != Ordering::Equal).unwrap_or(Ordering::Equal)
+            };
+            prop_assert_eq!(key.compare(a, b), truth);
+            let (na, nb) = (key.normal(a, usize::MAX), key.normal(b, usize::MAX));
+            prop_assert_eq!(na.cmp(&nb), truth);
+            prop_assert_eq!(key.compare_with_normal(a, &nb), truth);
+            prop_assert_eq!(na.len(), key.normal_len(a));
+            let agree = na.iter().zip(&nb).take_while(|(x, y)| x == y).count();
+            for skip in 0..=agree {
+                let (wa, wb) = (key.window(a, skip), key.window(b, skip));
+                prop_assert_eq!(wa, window_of(tail(&na, skip)));
+                if wa != wb { prop_assert_eq!(wa.cmp(&wb), truth); }
+                prop_assert_eq!(key.compare_from(a, b, skip), truth);
+                if key.ends_within(skip) && wa == wb { prop_assert_eq!(truth, Ordering::Equal); }
+            }
+        }
+    }
+
+    #[test]
+    fn descending_is_the_reverse() {
+        let key = Key::new(Layout::Fixed(4), &[desc(0, 4)]).unwrap();
+        assert_eq!(key.compare(b"aaaa", b"bbbb"), Ordering::Greater);
+        assert!(key.window(b"aaaa", 0) > key.window(b"bbbb", 0));
+    }
+}

@@ -1,0 +1,346 @@
+//! Proofs: what can be said of a stream of records from having seen all of its bytes.
+//!
+//! Model: a [`Prover`] is fed consecutive bytes of a stream, in pieces of any size, and cuts them
+//! into records itself, so that what it proves is what the bytes say and not what a sorter believes.
+//! Pieces proved apart are joined in order by a [`Chain`], which compares across the joint.
+//! Law: the checksum is a sum mod 2^128 of XXH3-128 of each record, so it does not depend on order
+//! and proofs of parts add up. A line is hashed without its newline.
+//! Source of the idea: paper 003, section 5.1 (size, sequence and validity, always).
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use thalweg_api::Proof;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::{Key, Layout};
+
+/// The hash of one record (a line without its newline).
+#[inline]
+pub fn record_hash(record: &[u8]) -> u128 {
+    xxh3_128(record)
+}
+
+/// Adds `part` to `whole`. Order and duplicates across the joint are the caller's to count.
+pub fn add_proof(whole: &mut Proof, part: &Proof) {
+    whole.records += part.records;
+    whole.bytes += part.bytes;
+    whole.checksum = whole.checksum.wrapping_add(part.checksum);
+    whole.unordered += part.unordered;
+    whole.duplicates += part.duplicates;
+}
+
+/// Adds one record to a proof's sums, without looking at its order.
+#[inline]
+pub fn add_record(proof: &mut Proof, record: &[u8]) {
+    proof.records += 1;
+    proof.bytes += record.len() as u64;
+    proof.checksum = proof.checksum.wrapping_add(record_hash(record));
+}
+
+/// Whether two proofs speak of the same records, in whatever order.
+pub fn same_records(a: &Proof, b: &Proof) -> bool {
+    a.records == b.records && a.bytes == b.bytes && a.checksum == b.checksum
+}
+
+/// Proves a piece of a stream.
+#[derive(Debug, Clone)]
+pub struct Prover {
+    layout: Layout,
+    key: Key,
+    hashing: bool,
+    proof: Proof,
+    /// The first record, once seen whole.
+    first: Vec<u8>,
+    /// The last whole record, where it cannot be looked up in the bytes at hand.
+    last: Vec<u8>,
+    /// Bytes of a record whose end has not come yet.
+    carry: Vec<u8>,
+}
+
+impl Prover {
+    /// A prover of nothing yet. Without `hashing`, counts and order only.
+    pub fn new(layout: Layout, key: Key, hashing: bool) -> Prover {
+        Prover {
+            layout,
+            key,
+            hashing,
+            proof: Proof::default(),
+            first: Vec::new(),
+            last: Vec::new(),
+            carry: Vec::new(),
+        }
+    }
+
+    /// A prover to stand in for another for a moment.
+    pub fn nothing() -> Prover {
+        let key = Key::new(Layout::Lines, &[]).expect("whole lines are always a key");
+        Prover::new(Layout::Lines, key, false)
+    }
+
+    /// Takes the next bytes of the stream.
+    pub fn push(&mut self, mut bytes: &[u8]) {
+        if !self.carry.is_empty() {
+            bytes = self.finish_carry(bytes);
+            if !self.carry.is_empty() {
+                return;
+            }
+        }
+        match self.layout {
+            Layout::Fixed(n) => self.push_fixed(bytes, n as usize),
+            Layout::Lines => self.push_lines(bytes),
+        }
+    }
+
+    /// Completes the record begun in earlier bytes; returns the bytes after it.
+    fn finish_carry<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let (missing, terminator) = match self.layout {
+            Layout::Fixed(n) => (n as usize - self.carry.len(), 0),
+            Layout::Lines => match memchr::memchr(b'\n', bytes) {
+                Some(end) => (end, 1),
+                None => (usize::MAX, 0),
+            },
+        };
+        if missing > bytes.len() {
+            self.carry.extend_from_slice(bytes);
+            return &[];
+        }
+        let mut carry = std::mem::take(&mut self.carry);
+        carry.extend_from_slice(&bytes[..missing]);
+        self.one(&carry);
+        self.keep_last(&carry);
+        carry.clear();
+        self.carry = carry;
+        // An open line of no bytes cannot be told from no open line, and need not be: both end here.
+        &bytes[missing + terminator..]
+    }
+
+    fn push_fixed(&mut self, bytes: &[u8], n: usize) {
+        let records = bytes.chunks_exact(n);
+        let rest = records.remainder();
+        let mut previous: Option<&[u8]> = None;
+        for record in records {
+            self.step(previous, record);
+            previous = Some(record);
+        }
+        if let Some(record) = previous {
+            self.keep_last(record);
+        }
+        self.carry.extend_from_slice(rest);
+    }
+
+    fn push_lines(&mut self, bytes: &[u8]) {
+        let mut previous: Option<&[u8]> = None;
+        let mut from = 0;
+        for end in memchr::memchr_iter(b'\n', bytes) {
+            let record = &bytes[from..end];
+            self.step(previous, record);
+            previous = Some(record);
+            from = end + 1;
+        }
+        if let Some(record) = previous {
+            self.keep_last(record);
+        }
+        self.carry.extend_from_slice(&bytes[from..]);
+    }
+
+    #[inline(always)]
+    fn step(&mut self, previous: Option<&[u8]>, record: &[u8]) {
+        match previous {
+            Some(before) => {
+                let order = compare_fast(&self.key, before, record);
+                self.count(order, record);
+            }
+            None => self.one(record),
+        }
+    }
+
+    #[inline(always)]
+    fn count(&mut self, order: Ordering, record: &[u8]) {
+        self.proof.unordered += u64::from(order == Ordering::Greater);
+        self.proof.duplicates += u64::from(order == Ordering::Equal);
+        if self.hashing {
+            add_record(&mut self.proof, record);
+        } else {
+            self.proof.records += 1;
+            self.proof.bytes += record.len() as u64;
+        }
+    }
+
+    /// Takes a record whose predecessor, if any, is in `last`.
+    fn one(&mut self, record: &[u8]) {
+        let order = if self.proof.records == 0 {
+            self.first.extend_from_slice(record);
+            Ordering::Less
+        } else {
+            self.key.compare(&self.last, record)
+        };
+        self.count(order, record);
+    }
+
+    fn keep_last(&mut self, record: &[u8]) {
+        self.last.clear();
+        self.last.extend_from_slice(record);
+    }
+
+    /// What was proved so far.
+    pub fn proof(&self) -> &Proof {
+        &self.proof
+    }
+
+    /// The first and the last whole record; both empty if there is none.
+    pub fn ends(&self) -> (&[u8], &[u8]) {
+        (&self.first, &self.last)
+    }
+
+    /// Bytes at the end that are not a whole record (in lines: without a newline).
+    pub fn unfinished(&self) -> usize {
+        self.carry.len()
+    }
+
+    /// Joins the piece that follows this one. Neither may have an unfinished record.
+    pub fn join(&mut self, next: &Prover) {
+        assert!(self.carry.is_empty() && next.carry.is_empty(), "pieces are joined at record bounds");
+        if next.proof.records == 0 {
+            return;
+        }
+        if self.proof.records == 0 {
+            self.first.extend_from_slice(&next.first);
+        } else {
+            let order = self.key.compare(&self.last, &next.first);
+            self.proof.unordered += u64::from(order == Ordering::Greater);
+            self.proof.duplicates += u64::from(order == Ordering::Equal);
+        }
+        add_proof(&mut self.proof, &next.proof);
+        self.last.clear();
+        self.last.extend_from_slice(&next.last);
+    }
+}
+
+/// Compares by window first: most neighbours differ there, and a number compares faster than bytes.
+#[inline(always)]
+fn compare_fast(key: &Key, a: &[u8], b: &[u8]) -> Ordering {
+    match key.window(a, 0).cmp(&key.window(b, 0)) {
+        Ordering::Equal if key.ends_within(0) => Ordering::Equal,
+        Ordering::Equal => key.compare_from(a, b, 0),
+        order => order,
+    }
+}
+
+/// Joins proved pieces that arrive in any order, holding only those that cannot be joined yet.
+#[derive(Debug)]
+pub struct Chain {
+    whole: Prover,
+    next: u64,
+    waiting: BTreeMap<u64, Prover>,
+}
+
+impl Chain {
+    /// A chain that starts at piece 0; `empty` is a prover of nothing with the right key.
+    pub fn new(empty: Prover) -> Chain {
+        Chain { whole: empty, next: 0, waiting: BTreeMap::new() }
+    }
+
+    /// Adds piece `index`. Every index must come once.
+    pub fn add(&mut self, index: u64, piece: Prover) {
+        assert!(index >= self.next, "piece {index} was joined before");
+        let twice = self.waiting.insert(index, piece);
+        assert!(twice.is_none(), "piece {index} came twice");
+        while let Some(piece) = self.waiting.remove(&self.next) {
+            self.whole.join(&piece);
+            self.next += 1;
+        }
+    }
+
+    /// The proof of all pieces; panics if one is missing.
+    pub fn finish(self) -> Prover {
+        assert!(self.waiting.is_empty(), "piece {} is missing", self.next);
+        self.whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn prove(layout: Layout, bytes: &[u8], cuts: &[usize]) -> Prover {
+        let key = Key::new(layout, &[]).unwrap();
+        let mut prover = Prover::new(layout, key, true);
+        let mut from = 0;
+        for &cut in cuts {
+            let cut = cut.clamp(from, bytes.len());
+            prover.push(&bytes[from..cut]);
+            from = cut;
+        }
+        prover.push(&bytes[from..]);
+        prover
+    }
+
+    /// The same by the plainest means.
+    fn truth(records: &[&[u8]]) -> Proof {
+        let mut proof = Proof::default();
+        for (i, r) in records.iter().enumerate() {
+            add_record(&mut proof, r);
+            if i > 0 {
+                proof.unordered += u64::from(records[i - 1] > *r);
+                proof.duplicates += u64::from(records[i - 1] == *r);
+            }
+        }
+        proof
+    }
+
+    proptest! {
+        #[test]
+        fn a_proof_does_not_depend_on_how_the_bytes_come(
+            text in "[ab\n]{0,60}", mut cuts in prop::collection::vec(0usize..60, 0..8), n in 1u32..7,
+        ) {
+            cuts.sort_unstable();
+            let mut bytes = text.into_bytes();
+            bytes.push(b'\n');
+            let mut lines: Vec<&[u8]> = bytes.split(|&b| b == b'\n').collect();
+            lines.pop();
+            let got = prove(Layout::Lines, &bytes, &cuts);
+            prop_assert_eq!(got.proof(), &truth(&lines));
+            prop_assert_eq!(got.unfinished(), 0);
+
+            let whole = bytes.len() / n as usize * n as usize;
+            let records: Vec<&[u8]> = bytes[..whole].chunks(n as usize).collect();
+            let got = prove(Layout::Fixed(n), &bytes, &cuts);
+            prop_assert_eq!(got.proof(), &truth(&records));
+            prop_assert_eq!(got.unfinished(), bytes.len() - whole);
+        }
+
+        #[test]
+        fn pieces_join_to_the_whole_in_whatever_order_they_come(
+            records in prop::collection::vec(0u8..4, 1..40), cut in 0usize..40, swap in any::<bool>(),
+        ) {
+            let cut = cut.min(records.len());
+            let (a, b) = records.split_at(cut);
+            let whole = prove(Layout::Fixed(1), &records, &[]);
+            let mut chain = Chain::new(prove(Layout::Fixed(1), &[], &[]));
+            let mut pieces = vec![(0, prove(Layout::Fixed(1), a, &[])), (1, prove(Layout::Fixed(1), b, &[]))];
+            if swap { pieces.reverse(); }
+            for (i, p) in pieces { chain.add(i, p); }
+            let joined = chain.finish();
+            prop_assert_eq!(joined.proof(), whole.proof());
+            prop_assert_eq!(joined.ends(), whole.ends());
+        }
+    }
+
+    #[test]
+    fn one_changed_bit_and_one_doubled_record_change_the_checksum() {
+        let plain = prove(Layout::Fixed(2), b"aabbcc", &[]);
+        assert!(!same_records(plain.proof(), prove(Layout::Fixed(2), b"aabbcb", &[]).proof()));
+        assert!(!same_records(plain.proof(), prove(Layout::Fixed(2), b"aabbbb", &[]).proof()));
+        assert!(same_records(plain.proof(), prove(Layout::Fixed(2), b"ccaabb", &[]).proof()));
+    }
+
+    #[test]
+    #[should_panic(expected = "piece 0 is missing")]
+    fn a_missing_piece_is_caught() {
+        let mut chain = Chain::new(prove(Layout::Fixed(1), &[], &[]));
+        chain.add(1, prove(Layout::Fixed(1), b"x", &[]));
+        chain.finish();
+    }
+}

@@ -1,0 +1,221 @@
+//! Assembling the output: jobs write stretches of one stream, blocks leave it whole.
+//!
+//! ```text
+//! stream  |        block 0        |        block 1        |        block 2        |
+//! jobs    [---- job 0 ----][---------- job 1 ----------][------- job 2 -------][ ...
+//!                          `shared: both write block 0  `shared block 1
+//! ```
+//!
+//! Jobs take their stretch in order, one at a time (their *turn*), and then write all at once. A block
+//! inside a stretch belongs to its job; a block with a bound in it is a [`Fill`] that the jobs on both sides
+//! share, and leaves with whoever is last.
+//! Law: the pool holds the blocks that all lanes can hold at once, so no job ever waits for one.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use thalweg_block::{Block, Fill, Place, Pool};
+use thalweg_record::Prover;
+
+/// Freshly written bytes are proved in steps of this many, while they are in the cache.
+const PROVE_STEP_BYTES: usize = 32 << 10;
+
+/// The output stream under construction.
+pub(crate) struct Assembler {
+    pool: Pool,
+    state: Mutex<State>,
+    turned: Condvar,
+}
+
+struct State {
+    next_job: u64,
+    end: u64,
+    /// The block in which the stream ends for now.
+    open: Option<Fill>,
+}
+
+/// One job's stretch, being written from its start to its end.
+pub(crate) struct Cursor {
+    segments: VecDeque<Segment>,
+    pool: Pool,
+    prover: Prover,
+    /// Bytes of the first segment that were proved.
+    proved: usize,
+    proving: bool,
+    /// Blocks that are whole and must leave before more is written.
+    finished: Vec<Block>,
+}
+
+enum Segment {
+    Shared(Place),
+    Own { offset: u64, block: Option<Block> },
+}
+
+impl Assembler {
+    /// How many blocks the pool needs for `lanes` lanes whose sinks hold `depth` blocks each.
+    pub(crate) fn blocks_needed(lanes: usize, depth: usize) -> usize {
+        // In a sink: `depth`. In a cursor: one of its own, one shared at its end, two finished.
+        lanes * (depth + 4) + 1
+    }
+
+    pub(crate) fn new(pool: Pool, from: u64) -> Assembler {
+        assert!(from.is_multiple_of(pool.block_size() as u64));
+        let state = State { next_job: 0, end: from, open: None };
+        Assembler { pool, state: Mutex::new(state), turned: Condvar::new() }
+    }
+
+    /// Waits for the turn of job `index` and takes the next `len` bytes of the stream; `None` if
+    /// `stopped` becomes true first.
+    pub(crate) fn reserve(
+        &self,
+        index: u64,
+        len: u64,
+        prover: Prover,
+        proving: bool,
+        stopped: impl Fn() -> bool,
+    ) -> Option<Cursor> {
+        let mut state = self.state.lock().expect("no lane panics");
+        while state.next_job != index {
+            assert!(state.next_job < index, "job {index} comes twice");
+            if stopped() {
+                return None;
+            }
+            state = self.turned.wait_timeout(state, Duration::from_millis(20)).expect("no lane panics").0;
+        }
+        let mut cursor = Cursor {
+            segments: VecDeque::new(),
+            pool: self.pool.clone(),
+            prover,
+            proving,
+            proved: 0,
+            finished: Vec::new(),
+        };
+        self.take_stretch(&mut state, len, &mut cursor);
+        state.next_job += 1;
+        drop(state);
+        self.turned.notify_all();
+        Some(cursor)
+    }
+
+    fn take_stretch(&self, state: &mut State, mut len: u64, cursor: &mut Cursor) {
+        let block_size = self.pool.block_size() as u64;
+        while len > 0 {
+            if state.open.is_none() {
+                let offset = state.end;
+                if len >= block_size {
+                    cursor.segments.push_back(Segment::Own { offset, block: None });
+                    state.end += block_size;
+                    len -= block_size;
+                    continue;
+                }
+                let mut block = self.pool.try_take().expect("the pool holds what all lanes need");
+                block.set_offset(offset);
+                state.open = Some(Fill::new(block));
+            }
+            let fill = state.open.as_mut().expect("just made sure");
+            let n = len.min(fill.room() as u64);
+            cursor.segments.push_back(Segment::Shared(fill.reserve(n as usize)));
+            state.end += n;
+            len -= n;
+            if fill.room() == 0 {
+                let sealed = state.open.take().expect("it is there").seal();
+                assert!(sealed.is_none(), "a place in it was taken just now");
+            }
+        }
+    }
+
+    /// Says that no job follows. Returns the last block if all its writers are done; else the last
+    /// of them gets it.
+    pub(crate) fn close(&self) -> Option<Block> {
+        self.state.lock().expect("no lane panics").open.take().and_then(Fill::seal)
+    }
+
+    /// Where the stream ends.
+    pub(crate) fn end(&self) -> u64 {
+        self.state.lock().expect("no lane panics").end
+    }
+}
+
+impl Cursor {
+    /// Writes the first bytes of `bytes`; returns how many. Less than all were written if a block
+    /// became whole: it has to leave (`take_finished`) first.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> usize {
+        let (took, full) = match self.segments.front_mut().expect("a job writes what it reserved") {
+            Segment::Shared(place) => {
+                let n = place.push(bytes);
+                (n, place.left() == 0)
+            }
+            Segment::Own { offset, block } => {
+                let block = block.get_or_insert_with(|| {
+                    let mut block = self.pool.try_take().expect("the pool holds what all lanes need");
+                    block.set_offset(*offset);
+                    block
+                });
+                let at = block.len();
+                let n = bytes.len().min(block.capacity() - at);
+                block.set_len(at + n);
+                block[at..].copy_from_slice(&bytes[..n]);
+                (n, at + n == block.capacity())
+            }
+        };
+        if full {
+            self.end_segment();
+        }
+        took
+    }
+
+    /// Proves what was written since the last time, if it is worth it.
+    #[inline(always)]
+    pub(crate) fn prove_some(&mut self) {
+        if self.proving && self.written().len() - self.proved >= PROVE_STEP_BYTES {
+            self.prove();
+        }
+    }
+
+    fn written(&self) -> &[u8] {
+        match self.segments.front() {
+            Some(Segment::Shared(place)) => place.written(),
+            Some(Segment::Own { block: Some(block), .. }) => block,
+            _ => &[],
+        }
+    }
+
+    fn prove(&mut self) {
+        let mut prover = std::mem::replace(&mut self.prover, Prover::nothing());
+        let written = self.written();
+        prover.push(&written[self.proved..]);
+        self.proved = written.len();
+        self.prover = prover;
+    }
+
+    #[inline(never)]
+    fn end_segment(&mut self) {
+        if self.proving {
+            self.prove();
+        }
+        self.proved = 0;
+        match self.segments.pop_front().expect("there is a segment to end") {
+            Segment::Shared(place) => self.finished.extend(place.commit()),
+            Segment::Own { block, .. } => self.finished.push(block.expect("a full block")),
+        }
+    }
+
+    /// Whether blocks wait to leave.
+    #[inline(always)]
+    pub(crate) fn has_finished(&self) -> bool {
+        !self.finished.is_empty()
+    }
+
+    /// A whole block, if one waits to leave.
+    pub(crate) fn take_finished(&mut self) -> Option<Block> {
+        self.finished.pop()
+    }
+
+    /// Ends the job, which has written its whole stretch. Returns the proof of it.
+    pub(crate) fn finish(self) -> Prover {
+        assert!(self.segments.is_empty() && self.finished.is_empty(), "a job writes its whole stretch");
+        self.prover
+    }
+}

@@ -1,0 +1,118 @@
+//! Entries: 128-bit stand-ins for records, compared as one number.
+//!
+//! ```text
+//! bit 127                       48 47                    12 11         0
+//!     [ window of the key, 80 bits ][ place, 48 bits                    ]   fixed records
+//!     [ window of the key, 80 bits ][ place, 36 bits       ][ length, 12]   lines
+//! ```
+//!
+//! A line's length is kept up to 4094; 4095 says that it has to be looked for. Places grow in the
+//! order of the input, so entries that tie in the window are in input order: sorting is stable
+//! although the sort of the numbers is not.
+
+use thalweg_record::{Key, Layout};
+
+use crate::pages::Pages;
+
+const PLACE_BITS: u32 = 48;
+const LENGTH_BITS: u32 = 12;
+const LENGTH_UNKNOWN: u64 = (1 << LENGTH_BITS) - 1;
+
+/// The largest stream of lines that entries can address: 64 GiB.
+pub(crate) const LINES_BYTES_MAX: u64 = 1 << (PLACE_BITS - LENGTH_BITS);
+
+/// Makes entries of one layout, and finds their records again.
+#[derive(Clone, Copy)]
+pub(crate) struct Entries {
+    layout: Layout,
+}
+
+impl Entries {
+    pub(crate) fn new(layout: Layout) -> Entries {
+        Entries { layout }
+    }
+
+    /// The entry of a record of `len` bytes (a line without its newline) at `place`.
+    #[inline(always)]
+    pub(crate) fn make(self, window: u128, place: u64, len: usize) -> u128 {
+        debug_assert!(window >> 80 == 0);
+        let low = match self.layout {
+            Layout::Fixed(_) => place,
+            Layout::Lines => place << LENGTH_BITS | (len as u64).min(LENGTH_UNKNOWN),
+        };
+        window << PLACE_BITS | u128::from(low)
+    }
+
+    /// The same entry with another window.
+    #[inline(always)]
+    pub(crate) fn with_window(entry: u128, window: u128) -> u128 {
+        window << PLACE_BITS | (entry & ((1 << PLACE_BITS) - 1))
+    }
+
+    /// The window of an entry.
+    #[inline(always)]
+    pub(crate) fn window(entry: u128) -> u128 {
+        entry >> PLACE_BITS
+    }
+
+    /// What orders entries of equal keys: the place, and below it bits that places make irrelevant.
+    #[inline(always)]
+    pub(crate) fn origin(entry: u128) -> u64 {
+        entry as u64 & ((1 << PLACE_BITS) - 1)
+    }
+
+    /// Where the record is.
+    #[inline(always)]
+    pub(crate) fn place(self, entry: u128) -> u64 {
+        match self.layout {
+            Layout::Fixed(_) => Self::origin(entry),
+            Layout::Lines => Self::origin(entry) >> LENGTH_BITS,
+        }
+    }
+
+    /// The record's length, if the entry knows it.
+    #[inline(always)]
+    pub(crate) fn known_len(self, entry: u128) -> Option<usize> {
+        match self.layout {
+            Layout::Fixed(n) => Some(n as usize),
+            Layout::Lines => match entry as u64 & LENGTH_UNKNOWN {
+                LENGTH_UNKNOWN => None,
+                len => Some(len as usize),
+            },
+        }
+    }
+
+    /// The record's length without a newline.
+    #[inline(always)]
+    pub(crate) fn len(self, entry: u128, pages: &Pages) -> usize {
+        self.known_len(entry).unwrap_or_else(|| {
+            let sure = LENGTH_UNKNOWN as usize;
+            sure + pages.line_len(self.place(entry) + sure as u64)
+        })
+    }
+
+    /// Bytes that end a record in the stream.
+    #[inline(always)]
+    pub(crate) fn terminator(self) -> usize {
+        usize::from(self.layout == Layout::Lines)
+    }
+
+    /// Calls `f` with the record's bytes; copies only a record that crosses pages.
+    #[inline(always)]
+    pub(crate) fn with_record<T>(self, entry: u128, pages: &Pages, f: impl FnOnce(&[u8]) -> T) -> T {
+        let (place, len) = (self.place(entry), self.len(entry, pages));
+        match pages.whole(place, len) {
+            Some(record) => f(record),
+            None => {
+                let mut copy = Vec::with_capacity(len);
+                pages.copy(place, len, &mut copy);
+                f(&copy)
+            }
+        }
+    }
+
+    /// The record's window from `skip` on.
+    pub(crate) fn window_from(self, entry: u128, pages: &Pages, key: &Key, skip: usize) -> u128 {
+        self.with_record(entry, pages, |record| key.window(record, skip))
+    }
+}

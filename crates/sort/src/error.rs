@@ -1,0 +1,153 @@
+//! What can go wrong with a sort. Each message is one line: what, where, how much, the remedy.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use thalweg_base::units::Bytes;
+use thalweg_block::PoolError;
+use thalweg_pump::InputsError;
+use thalweg_record::KeyError;
+
+/// Results of this room.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a sort did not succeed. The inputs are whole in every case.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused something.
+    Io(thalweg_io::Error),
+    /// An input cannot be sorted.
+    Input(InputsError),
+    /// The key does not fit the layout.
+    Key(KeyError),
+    /// Memory could not be mapped.
+    Pool(PoolError),
+    /// Less memory than a sort can live in.
+    MemoryTooSmall {
+        /// What was allowed.
+        given: u64,
+        /// The least that would do.
+        needed: u64,
+    },
+    /// A line that memory is too small for.
+    LineTooLong {
+        /// Byte of the whole input where it begins.
+        at: u64,
+        /// The most bytes that a line may have with this memory.
+        limit: u64,
+    },
+    /// Scratch space ran out, or would.
+    ScratchFull {
+        /// Bytes that were needed.
+        needed: u64,
+        /// Bytes that there are.
+        available: u64,
+        /// Where.
+        directories: Vec<PathBuf>,
+        /// Whether `--resume` can go on from what is there.
+        resumable: bool,
+    },
+    /// A page read back from scratch is not what was written.
+    Damaged {
+        /// The scratch file.
+        path: PathBuf,
+        /// Its byte where the page begins.
+        offset: u64,
+        /// The page's bytes.
+        len: u64,
+    },
+    /// What came out is not what went in.
+    Mismatch(Box<thalweg_api::Receipt>),
+    /// Somebody asked to stop.
+    Stopped,
+    /// There were more records than the plan had room for; it is made again with this many.
+    Underestimated {
+        /// Records to plan for.
+        records: u64,
+    },
+    /// The input is a stream and cannot be read again.
+    NotResumable,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io(e) => write!(f, "{e}"),
+            Error::Input(e) => write!(f, "{e}"),
+            Error::Key(e) => write!(f, "{e}"),
+            Error::Pool(e) => write!(f, "{e}"),
+            Error::MemoryTooSmall { given, needed } => write!(
+                f,
+                "--memory {} is too small: this sort needs at least {}",
+                Bytes(*given),
+                Bytes(*needed)
+            ),
+            Error::LineTooLong { at, limit } => write!(
+                f,
+                "the line at byte {at} is longer than {}, an eighth of the memory; give more --memory",
+                Bytes(*limit)
+            ),
+            Error::ScratchFull { needed, available, directories, resumable } => {
+                let names: Vec<_> = directories.iter().map(|d| d.display().to_string()).collect();
+                let remedy = if *resumable {
+                    "free some, or go on with --resume --scratch OTHER"
+                } else {
+                    "free some, or give another --scratch or a larger --scratch-limit"
+                };
+                write!(
+                    f,
+                    "scratch in {} is full: {} needed, {} available; {remedy}",
+                    names.join(", "),
+                    Bytes(*needed),
+                    Bytes(*available)
+                )
+            }
+            Error::Damaged { path, offset, len } => write!(
+                f,
+                "scratch {} is damaged: the {len} bytes at {offset} are not what was written; \
+                 run again without --resume, and check the disk",
+                path.display()
+            ),
+            Error::Mismatch(receipt) => write!(
+                f,
+                "the output is not the input in order: {} records in, {} out, {} unordered; nothing was written",
+                receipt.input.records, receipt.output.records, receipt.output.unordered
+            ),
+            Error::Stopped => write!(f, "stopped"),
+            Error::Underestimated { records } => write!(f, "more records than planned for, now {records}"),
+            Error::NotResumable => {
+                write!(f, "--resume needs input files: standard input cannot be read again")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<thalweg_io::Error> for Error {
+    fn from(e: thalweg_io::Error) -> Self {
+        Error::Io(e)
+    }
+}
+
+impl From<InputsError> for Error {
+    fn from(e: InputsError) -> Self {
+        match e {
+            InputsError::Io(e) => Error::Io(e),
+            other => Error::Input(other),
+        }
+    }
+}
+
+impl From<KeyError> for Error {
+    fn from(e: KeyError) -> Self {
+        Error::Key(e)
+    }
+}
+
+impl From<PoolError> for Error {
+    fn from(e: PoolError) -> Self {
+        Error::Pool(e)
+    }
+}

@@ -1,0 +1,203 @@
+//! Putting the entries of a bucket in order.
+//!
+//! Entries are sorted as numbers. Those whose windows tie, while their keys go on, get a window
+//! further along and are sorted again, until the keys differ or end: the most significant digit
+//! first, ten bytes a digit. Before each new window the bytes that the whole group shares are
+//! skipped, so that long shared prefixes cost one comparison a record and not one for every ten
+//! bytes.
+//!
+//! Law: the result is ordered by (key, place).
+//! A bucket far larger than the sample promised is sorted where it lies, with no memory of its own.
+
+use std::cmp::Ordering;
+
+use thalweg_record::{WINDOW_BYTES, common_prefix};
+
+use crate::entry::Entries;
+use crate::part::{Bucket, Part};
+
+/// Groups of at most so many ties are compared record with record.
+const SMALL_GROUP: usize = 8;
+
+/// The entries of a job, sorted, and which of them repeat the key before them.
+#[derive(Default)]
+pub(crate) struct Ordered {
+    pub(crate) entries: Vec<u128>,
+    /// Positions in `entries` of records whose key equals the one before.
+    pub(crate) repeats: Vec<u32>,
+}
+
+impl Ordered {
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.repeats.clear();
+    }
+
+    /// Appends the entries of `bucket`, whose keys share their first `skip` bytes, in order.
+    /// Equal keys are all in one bucket or, where places part them, need no comparing across.
+    pub(crate) fn append(&mut self, part: &Part<'_>, bucket: Bucket, skip: usize) {
+        let from = self.entries.len();
+        for (chunk, used) in &bucket.chunks {
+            self.entries.extend_from_slice(&chunk[..*used]);
+        }
+        drop(bucket);
+        self.entries[from..].sort_unstable();
+        let mut ties = Ties { part, repeats: &mut self.repeats };
+        ties.resolve(&mut self.entries[from..], from, skip);
+    }
+
+    /// Removes the repeats and calls `dropped` with each of them.
+    pub(crate) fn drop_repeats(&mut self, mut dropped: impl FnMut(u128)) {
+        let mut repeats = std::mem::take(&mut self.repeats);
+        repeats.sort_unstable();
+        let mut next = repeats.iter().copied().peekable();
+        let mut at = 0u32;
+        self.entries.retain(|&entry| {
+            let is_repeat = next.next_if_eq(&at).is_some();
+            if is_repeat {
+                dropped(entry);
+            }
+            at += 1;
+            !is_repeat
+        });
+        repeats.clear();
+        self.repeats = repeats;
+    }
+}
+
+struct Ties<'a, 'p> {
+    part: &'a Part<'p>,
+    repeats: &'a mut Vec<u32>,
+}
+
+impl Ties<'_, '_> {
+    /// Puts groups of equal windows in order. The windows show bytes `skip..skip + 10`; `base` is the
+    /// position of the first entry.
+    fn resolve(&mut self, entries: &mut [u128], base: usize, skip: usize) {
+        let mut from = 0;
+        while from < entries.len() {
+            let window = Entries::window(entries[from]);
+            let mut to = from + 1;
+            while to < entries.len() && Entries::window(entries[to]) == window {
+                to += 1;
+            }
+            if to - from > 1 {
+                self.group(&mut entries[from..to], base + from, skip);
+            }
+            from = to;
+        }
+    }
+
+    /// Orders entries whose windows at `skip` are equal. Keys that end within the window differ
+    /// only in how many zeros they have (padding looks like zeros), so the shorter is less, and all of
+    /// them are less than keys that go on.
+    fn group(&mut self, group: &mut [u128], base: usize, skip: usize) {
+        let end = skip + WINDOW_BYTES;
+        if self.part.key().ends_within(skip) {
+            return self.repeat_all(group.len(), base);
+        }
+        if self.part.key().fixed_bytes().is_some() {
+            return self.going_on(group, base, end);
+        }
+        let length = |entry| self.normal_len(entry).min(end + 1);
+        let first = length(group[0]);
+        if group[1..].iter().all(|&entry| length(entry) == first) {
+            return if first <= end {
+                self.repeat_all(group.len(), base)
+            } else {
+                self.going_on(group, base, end)
+            };
+        }
+        group.sort_unstable_by_key(|&entry| (length(entry), Entries::origin(entry)));
+        let mut from = 0;
+        while from < group.len() {
+            let len = self.normal_len(group[from]).min(end + 1);
+            let to = from + group[from..].partition_point(|&e| self.normal_len(e).min(end + 1) <= len);
+            if len <= end {
+                self.repeat_all(to - from, base + from);
+            } else {
+                self.going_on(&mut group[from..to], base + from, end);
+            }
+            from = to;
+        }
+    }
+
+    /// Notes that `count` entries from `base` on have equal keys; they are in input order already.
+    fn repeat_all(&mut self, count: usize, base: usize) {
+        self.repeats.extend((base + 1..base + count).map(|at| at as u32));
+    }
+
+    /// Orders entries whose keys agree up to `end` and go on.
+    fn going_on(&mut self, group: &mut [u128], base: usize, end: usize) {
+        if group.len() <= SMALL_GROUP {
+            return self.small_group(group, base, end);
+        }
+        let (pages, entries, key) = (&self.part.pages, self.part.entries(), self.part.key());
+        let shared = self.shared(group, end);
+        for entry in group.iter_mut() {
+            *entry = Entries::with_window(*entry, entries.window_from(*entry, pages, key, shared));
+        }
+        group.sort_unstable();
+        self.resolve(group, base, shared);
+    }
+
+    fn normal_len(&self, entry: u128) -> usize {
+        let key = self.part.key();
+        if let Some(len) = key.fixed_bytes() {
+            return len;
+        }
+        let (pages, entries) = (&self.part.pages, self.part.entries());
+        if let (Some((offset, length)), Some(len)) = (key.as_slice(), entries.known_len(entry)) {
+            return len.saturating_sub(offset).min(length);
+        }
+        entries.with_record(entry, pages, |record| key.normal_len(record))
+    }
+
+    /// How many bytes of their keys all entries share; at least `at_least`, which they are known to.
+    fn shared(&self, group: &[u128], at_least: usize) -> usize {
+        let (pages, entries, key) = (&self.part.pages, self.part.entries(), self.part.key());
+        let first = entries.with_record(group[0], pages, |record| key.normal(record, usize::MAX));
+        let mut shared = first.len();
+        for &entry in &group[1..] {
+            shared = entries.with_record(entry, pages, |record| match key.as_slice() {
+                Some((offset, length)) => {
+                    let from = offset.min(record.len());
+                    let own = &record[from..offset.saturating_add(length).min(record.len())];
+                    common_prefix_wide(&first[..shared], own)
+                }
+                None => common_prefix(&first[..shared], &key.normal(record, shared)),
+            });
+            if shared <= at_least {
+                break;
+            }
+        }
+        shared
+    }
+
+    fn small_group(&mut self, group: &mut [u128], base: usize, skip: usize) {
+        let (pages, entries, key) = (&self.part.pages, self.part.entries(), self.part.key());
+        let compare = |a: u128, b: u128| {
+            entries.with_record(a, pages, |x| entries.with_record(b, pages, |y| key.compare_from(x, y, skip)))
+        };
+        group.sort_unstable_by(|&a, &b| compare(a, b).then(Entries::origin(a).cmp(&Entries::origin(b))));
+        for i in 1..group.len() {
+            if compare(group[i - 1], group[i]) == Ordering::Equal {
+                self.repeats.push((base + i) as u32);
+            }
+        }
+    }
+}
+
+/// Like `common_prefix`, eight bytes a step.
+fn common_prefix_wide(a: &[u8], b: &[u8]) -> usize {
+    let mut at = 0;
+    for (x, y) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
+        let x = u64::from_le_bytes(x.try_into().expect("eight bytes"));
+        let y = u64::from_le_bytes(y.try_into().expect("eight bytes"));
+        if x != y {
+            return at + ((x ^ y).trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    at + common_prefix(&a[at..], &b[at..])
+}

@@ -1,0 +1,122 @@
+//! Pages: a stream of records held in memory as equal blocks, seen as one string of bytes.
+//!
+//! ```text
+//! place    0         P        2P        3P              P = page bytes, a power of two
+//!          [ page 0 ][ page 1 ][ pag..    ][ page 3 ]   a page shorter than P ends a segment;
+//!          |<-------- segment ------->|    |<- segment  records cross pages inside a segment only
+//! ```
+//!
+//! Law: a place is a byte of this string; the bytes of one record are contiguous in it, though not
+//! always in one block.
+//! Non-goals: order; who loads the pages.
+
+use std::sync::OnceLock;
+
+use thalweg_block::Block;
+
+/// A stream of records in memory, filled page by page by several lanes.
+pub(crate) struct Pages {
+    slots: Vec<OnceLock<Block>>,
+    /// For each page, the first page of its segment.
+    segment_starts: Vec<u32>,
+    shift: u32,
+}
+
+impl Pages {
+    /// Room for pages whose lengths are `lens`, in order, each at most `page_bytes`.
+    pub(crate) fn new(page_bytes: usize, lens: impl Iterator<Item = usize>) -> Pages {
+        assert!(page_bytes.is_power_of_two());
+        let mut segment_starts = Vec::with_capacity(lens.size_hint().0);
+        let mut start = 0;
+        for (i, len) in lens.enumerate() {
+            assert!(len <= page_bytes);
+            segment_starts.push(start);
+            if len < page_bytes {
+                start = i as u32 + 1;
+            }
+        }
+        let slots = segment_starts.iter().map(|_| OnceLock::new()).collect();
+        Pages { slots, segment_starts, shift: page_bytes.trailing_zeros() }
+    }
+
+    /// Puts page `index` in its place.
+    pub(crate) fn install(&self, index: usize, block: Block) {
+        self.slots[index].set(block).expect("a page is installed once");
+    }
+
+    /// How many pages there are.
+    pub(crate) fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The bytes of an installed page.
+    #[inline(always)]
+    pub(crate) fn page(&self, index: usize) -> &[u8] {
+        self.slots[index].get().expect("the page is installed")
+    }
+
+    /// The place of a page's first byte.
+    pub(crate) fn place_of(&self, index: usize) -> u64 {
+        (index as u64) << self.shift
+    }
+
+    /// Bytes from the start of page `index`'s segment to its first byte.
+    pub(crate) fn segment_bytes_before(&self, index: usize) -> u64 {
+        ((index as u32 - self.segment_starts[index]) as u64) << self.shift
+    }
+
+    /// Whether a record is known to begin at the page's first byte because its segment does.
+    pub(crate) fn is_segment_start(&self, index: usize) -> bool {
+        self.segment_starts[index] as usize == index
+    }
+
+    /// The bytes from `place` to the end of its page.
+    #[inline(always)]
+    pub(crate) fn from(&self, place: u64) -> &[u8] {
+        let page = self.page((place >> self.shift) as usize);
+        &page[(place as usize & ((1 << self.shift) - 1)).min(page.len())..]
+    }
+
+    /// `len` bytes at `place`, if they lie in one page.
+    #[inline(always)]
+    pub(crate) fn whole(&self, place: u64, len: usize) -> Option<&[u8]> {
+        self.from(place).get(..len)
+    }
+
+    /// Appends `len` bytes at `place` to `out`.
+    pub(crate) fn copy(&self, mut place: u64, mut len: usize, out: &mut Vec<u8>) {
+        while len > 0 {
+            let piece = self.from(place);
+            let n = piece.len().min(len);
+            assert!(n > 0, "a record ends inside its segment");
+            out.extend_from_slice(&piece[..n]);
+            place += n as u64;
+            len -= n;
+        }
+    }
+
+    /// How many bytes lie between `place` and the next newline, over page bounds.
+    pub(crate) fn line_len(&self, mut place: u64) -> usize {
+        let mut len = 0;
+        loop {
+            let piece = self.from(place);
+            assert!(!piece.is_empty(), "a line ends inside its segment");
+            match piece.iter().position(|&b| b == b'\n') {
+                Some(end) => return len + end,
+                None => {
+                    len += piece.len();
+                    place += piece.len() as u64;
+                }
+            }
+        }
+    }
+
+    /// Asks for the cache lines of `len` bytes at `place`; reaches no further than its page.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, place: u64, len: usize) {
+        let piece = self.from(place);
+        thalweg_block::prefetch(piece, 0);
+        thalweg_block::prefetch(piece, 64.min(len));
+        thalweg_block::prefetch(piece, len.min(128));
+    }
+}

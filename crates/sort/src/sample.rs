@@ -1,0 +1,156 @@
+//! Sampling: a few keys from all over the input, for cuts, and an estimate of how many records there
+//! are.
+//!
+//! Small chunks are read at equal distances, so an input in any order, sorted ones included, is seen
+//! evenly. From each chunk at most a fixed number of records is taken.
+
+use thalweg_block::Pool;
+use thalweg_io::Queue;
+use thalweg_io::{Kind, Op};
+use thalweg_pump::Inputs;
+use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout};
+
+use crate::Result;
+
+/// The most chunks that are read.
+const CHUNKS_MAX: u64 = 1024;
+/// One chunk for so many bytes of input.
+const BYTES_PER_CHUNK: u64 = 1 << 20;
+/// The most records taken from a chunk.
+const RECORDS_PER_CHUNK: usize = 96;
+
+/// What a sample tells of an input.
+#[derive(Debug, Default)]
+pub(crate) struct Sample {
+    /// Sampled keys with their places in the stream of pages.
+    pub(crate) keys: Vec<Cut>,
+    /// Newlines seen, and in how many bytes.
+    seen_records: u64,
+    seen_bytes: u64,
+    /// Sampled neighbours in a chunk, and how many of them were in order.
+    pairs: u64,
+    pairs_in_order: u64,
+}
+
+impl Sample {
+    /// Average bytes of a line, newline included.
+    pub(crate) fn line_bytes(&self) -> f64 {
+        self.seen_bytes as f64 / self.seen_records.max(1) as f64
+    }
+}
+
+/// Reads a sample, keeping at most `keys_bytes_max` bytes of keys. Blocks of `pool` must be as large
+/// as the inputs' pages.
+pub(crate) fn take_sample(
+    inputs: &Inputs,
+    page_bytes: u64,
+    layout: Layout,
+    key: &Key,
+    pool: &Pool,
+    queue: &mut dyn Queue,
+    keys_bytes_max: u64,
+) -> Result<Sample> {
+    let mut sample = Sample::default();
+    let total_bytes = inputs.pages() * page_bytes;
+    let chunk_bytes = pool.block_size().min(64 << 10) as u64;
+    let chunks =
+        (inputs.bytes() / BYTES_PER_CHUNK).clamp(16, CHUNKS_MAX).min(total_bytes.div_ceil(chunk_bytes));
+    let mut next = 0;
+    while next < chunks || queue.in_flight() > 0 {
+        if next < chunks
+            && queue.in_flight() < queue.depth()
+            && let Some(block) = pool.try_take()
+        {
+            submit_chunk(inputs, page_bytes, next * total_bytes / chunks, chunk_bytes, block, queue);
+            next += 1;
+            continue;
+        }
+        let Some(done) = queue.reap(true) else { continue };
+        done.result?;
+        let budget = (keys_bytes_max / chunks) as usize;
+        look(&mut sample, &done.block, done.tag, layout, key, budget);
+    }
+    Ok(sample)
+}
+
+fn submit_chunk(
+    inputs: &Inputs,
+    page_bytes: u64,
+    place: u64,
+    chunk_bytes: u64,
+    mut block: thalweg_block::Block,
+    queue: &mut dyn Queue,
+) {
+    let page = place / page_bytes;
+    let input = inputs.file_of(page);
+    let in_page = (place % page_bytes).min((inputs.page_len(page) as u64).saturating_sub(1)) / chunk_bytes
+        * chunk_bytes;
+    let at = (page - input.first_page) * page_bytes + in_page;
+    let len = (input.metadata.len - at.min(input.metadata.len)).min(chunk_bytes);
+    block.set_len((len as usize).next_multiple_of(if input.file.is_direct() { 4096 } else { 1 }));
+    // The tag carries the place and, in its lowest bit, whether a record is known to begin there.
+    let fresh = u64::from(at == 0);
+    block.set_offset(at);
+    queue.submit(Op {
+        kind: Kind::Read,
+        file: input.file.clone(),
+        at,
+        block,
+        tag: (page * page_bytes + in_page) << 1 | fresh,
+    });
+}
+
+fn look(
+    sample: &mut Sample,
+    block: &thalweg_block::Block,
+    tag: u64,
+    layout: Layout,
+    key: &Key,
+    budget: usize,
+) {
+    let (place, fresh) = (tag >> 1, tag & 1 == 1);
+    let bytes: &[u8] = block;
+    let mut records: Vec<(usize, &[u8])> = Vec::new();
+    match layout {
+        Layout::Fixed(n) => {
+            let n = n as usize;
+            let first = (n - (block.offset() % n as u64) as usize) % n;
+            let rest = bytes.get(first..).unwrap_or(&[]);
+            records.extend(rest.chunks_exact(n).enumerate().map(|(i, r)| (first + i * n, r)));
+            if records.is_empty() && n > bytes.len() && first == 0 {
+                // A record longer than a chunk: its beginning holds the key's beginning.
+                records.push((0, bytes));
+            }
+        }
+        Layout::Lines => {
+            let mut from = if fresh { 0 } else { usize::MAX };
+            for end in memchr::memchr_iter(b'\n', bytes) {
+                if from != usize::MAX {
+                    records.push((from, &bytes[from..end]));
+                }
+                from = end + 1;
+                sample.seen_records += 1;
+            }
+            sample.seen_bytes += bytes.len() as u64;
+            if from < bytes.len() {
+                // A line that goes on behind the chunk: its beginning is as good for a cut.
+                records.push((from, &bytes[from..]));
+            }
+        }
+    }
+    for pair in records.windows(2) {
+        sample.pairs += 1;
+        sample.pairs_in_order += u64::from(key.compare(pair[0].1, pair[1].1).is_le());
+    }
+    let step = records.len().div_ceil(RECORDS_PER_CHUNK).max(1);
+    let mut left = budget;
+    for (at, record) in records.iter().step_by(step) {
+        let normal = key.normal(record, CUT_KEY_BYTES_MAX);
+        let cost = normal.len() + std::mem::size_of::<Cut>();
+        if cost > left {
+            break;
+        }
+        left -= cost;
+        sample.keys.push(Cut { normal, origin: place + *at as u64 });
+    }
+}

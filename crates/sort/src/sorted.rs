@@ -1,0 +1,538 @@
+//! The sorted stream: ranges are brought into memory in order, sorted bucket by bucket, and gathered
+//! into output blocks.
+//!
+//! Model: a lane, whenever it is asked for the next block, does the most urgent thing that can be
+//! done: go on with its job; take in pages whose reads have completed; begin the next job; ask for
+//! more pages. Only when there is nothing does it wait. While one range is gathered the next ones
+//! are on their way, as far as memory allows (admission).
+//!
+//! ```text
+//! range i    [pages in memory] -> buckets -> jobs -> blocks out
+//! range i+1  [scratch] => reads => scatter into buckets
+//! range i+2  waits for admission: pages and entries must fit in what is free
+//! ```
+//!
+//! Law: jobs are numbered in output order; each takes its stretch of the output in its turn.
+//! Non-goals: where blocks go.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use thalweg_api::Proof;
+use thalweg_block::{Block, Pool};
+use thalweg_io::{Done, Kind, Op, Queue};
+use thalweg_pump::{Meters, Source};
+use thalweg_record::{Chain, Cut, Cuts, Key, Layout, Prover, add_record, common_prefix};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::assemble::{Assembler, Cursor};
+use crate::distribute::{RangeStore, Stored};
+use crate::order::Ordered;
+use crate::pages::Pages;
+use crate::part::{self, Part};
+use crate::scratch::{Extent, Scratch};
+use crate::{Error, Result};
+
+/// How long a lane with nothing to do waits before it looks again.
+const POLL: Duration = Duration::from_millis(1);
+/// Records ahead whose bytes are asked for while one is gathered.
+const PREFETCH_RECORDS: usize = 24;
+/// Direct reads are multiples of this.
+const SECTOR: usize = 4096;
+
+/// Everything that does not change while a sorted stream is made.
+pub(crate) struct Recipe<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) layout: Layout,
+    pub(crate) unique: bool,
+    pub(crate) proving: bool,
+    pub(crate) lanes: usize,
+    pub(crate) chunk_entries: usize,
+    /// A job has about so many bytes and at most about so many entries.
+    pub(crate) job_bytes: u64,
+    pub(crate) job_entries: u64,
+    pub(crate) pool: &'a Pool,
+    pub(crate) scratch: Option<&'a Scratch>,
+    pub(crate) meters: &'a Meters,
+    pub(crate) stop: &'a AtomicBool,
+}
+
+/// A range that waits for its turn.
+pub(crate) struct Range {
+    pub(crate) store: RangeStore,
+    /// Cuts between its buckets, with origins that are places in the range.
+    pub(crate) cuts: Vec<Cut>,
+    /// The cuts that bound it.
+    pub(crate) low: Option<Cut>,
+    pub(crate) high: Option<Cut>,
+}
+
+/// The sorted stream, shared by its lanes.
+pub(crate) struct Sorted<'a> {
+    recipe: Recipe<'a>,
+    assembler: Assembler,
+    state: Mutex<State<'a>>,
+    changed: Condvar,
+    chain: Mutex<Option<Chain>>,
+    dropped: Mutex<Proof>,
+}
+
+struct State<'a> {
+    waiting: VecDeque<Range>,
+    /// Admitted ranges in order.
+    active: VecDeque<Arc<Active<'a>>>,
+    /// Pages of the last admitted range that nobody has asked for yet.
+    to_load: VecDeque<(usize, Stored)>,
+    free_pages: usize,
+    next_job: u64,
+    closed: bool,
+}
+
+/// An admitted range.
+struct Active<'a> {
+    part: Part<'a>,
+    /// Pages that have not been taken in.
+    missing: AtomicUsize,
+    ready: AtomicBool,
+    /// The first bucket that no job has claimed.
+    next_bucket: Mutex<usize>,
+    jobs_open: AtomicUsize,
+    /// Pages that come free when it is done.
+    held_pages: usize,
+}
+
+/// Consecutive buckets of one range.
+struct Job<'a> {
+    index: u64,
+    range: Arc<Active<'a>>,
+    buckets: std::ops::Range<usize>,
+    bytes: u64,
+}
+
+/// How many pages of entries `records` records in `buckets` buckets can take.
+pub(crate) fn entry_pages(
+    records: u64,
+    buckets: usize,
+    lanes: usize,
+    chunk_entries: usize,
+    page_bytes: usize,
+) -> u64 {
+    let chunks = records / chunk_entries as u64 + (buckets * lanes) as u64;
+    chunks.div_ceil((page_bytes / (chunk_entries * 16)) as u64) + lanes as u64
+}
+
+impl<'a> Sorted<'a> {
+    /// A stream of ranges that were distributed, beginning at byte `from` of the output.
+    pub(crate) fn of_ranges(recipe: Recipe<'a>, out: Pool, ranges: Vec<Range>) -> Sorted<'a> {
+        let free_pages = recipe.pool.free();
+        Sorted::new(recipe, out, ranges.into(), VecDeque::new(), free_pages)
+    }
+
+    /// A stream of one part that is sealed already.
+    pub(crate) fn of_part(recipe: Recipe<'a>, out: Pool, part: Part<'a>) -> Sorted<'a> {
+        let active = Active {
+            part,
+            missing: AtomicUsize::new(0),
+            ready: AtomicBool::new(true),
+            next_bucket: Mutex::new(0),
+            jobs_open: AtomicUsize::new(0),
+            held_pages: 0,
+        };
+        Sorted::new(recipe, out, VecDeque::new(), VecDeque::from([Arc::new(active)]), 0)
+    }
+
+    fn new(
+        recipe: Recipe<'a>,
+        out: Pool,
+        waiting: VecDeque<Range>,
+        active: VecDeque<Arc<Active<'a>>>,
+        free_pages: usize,
+    ) -> Sorted<'a> {
+        let empty = Prover::new(recipe.layout, recipe.key.clone(), recipe.proving);
+        let state =
+            State { waiting, active, to_load: VecDeque::new(), free_pages, next_job: 0, closed: false };
+        Sorted {
+            recipe,
+            assembler: Assembler::new(out, 0),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            chain: Mutex::new(Some(Chain::new(empty))),
+            dropped: Mutex::new(Proof::default()),
+        }
+    }
+
+    /// A lane with a queue to scratch of its own.
+    pub(crate) fn lane(&self, lane: usize, queue: Box<dyn Queue>) -> SortedLane<'_, 'a> {
+        SortedLane {
+            shared: self,
+            lane,
+            queue,
+            ordered: Ordered::default(),
+            gathering: None,
+            finished: Vec::new(),
+            loading: Vec::new(),
+        }
+    }
+
+    /// After all lanes ended: the proof of the output, of what was dropped, and the output's bytes.
+    pub(crate) fn finish(self) -> (Proof, Proof, u64) {
+        let chain = self.chain.into_inner().expect("no lane panics").expect("finished once");
+        let dropped = self.dropped.into_inner().expect("no lane panics");
+        (*chain.finish().proof(), dropped, self.assembler.end())
+    }
+
+    fn stopped(&self) -> bool {
+        self.recipe.stop.load(Ordering::Relaxed)
+    }
+
+    /// The next page to bring into memory, admitting the next range if it fits.
+    fn claim_page(&self) -> Result<Option<(Arc<Active<'a>>, usize, Stored)>> {
+        let mut state = self.state.lock().expect("no lane panics");
+        loop {
+            if let Some((index, stored)) = state.to_load.pop_front() {
+                let range = Arc::clone(state.active.back().expect("pages belong to the last admitted range"));
+                return Ok(Some((range, index, stored)));
+            }
+            let Some(next) = state.waiting.front() else { return Ok(None) };
+            if next.store.records == 0 {
+                state.waiting.pop_front();
+                continue;
+            }
+            let (spilled, entries) = self.needs(next);
+            let needed = spilled + entries;
+            if needed > state.free_pages {
+                if state.active.is_empty() {
+                    let page_bytes = self.recipe.pool.block_size() as u64;
+                    let given = state.free_pages as u64 * page_bytes;
+                    return Err(Error::MemoryTooSmall { given, needed: needed as u64 * page_bytes });
+                }
+                return Ok(None);
+            }
+            let range = state.waiting.pop_front().expect("it was looked at just now");
+            state.free_pages -= needed;
+            self.admit(&mut state, range, needed);
+        }
+    }
+
+    /// Pages that a range needs for what comes from scratch, and for entries.
+    fn needs(&self, range: &Range) -> (usize, usize) {
+        let spilled = range.store.pages.iter().filter(|p| matches!(p, Stored::Spilled(_))).count();
+        let recipe = &self.recipe;
+        let buckets = range.cuts.len() + 1;
+        let page_bytes = recipe.pool.block_size();
+        (
+            spilled,
+            entry_pages(range.store.records, buckets, recipe.lanes, recipe.chunk_entries, page_bytes)
+                as usize,
+        )
+    }
+
+    fn admit(&self, state: &mut State<'a>, range: Range, needed: usize) {
+        let recipe = &self.recipe;
+        let resident = range.store.pages.iter().filter(|p| matches!(p, Stored::Resident(_))).count();
+        let part = Part::new(
+            part::Recipe {
+                key: recipe.key,
+                layout: recipe.layout,
+                skips: skips(&range.cuts, range.low.as_ref(), range.high.as_ref()),
+                cuts: Cuts::new(recipe.key, range.cuts),
+                chunk_entries: recipe.chunk_entries,
+                lanes: recipe.lanes,
+                hashing: false,
+            },
+            Pages::new(recipe.pool.block_size(), range.store.lens.iter().map(|&l| l as usize)),
+        );
+        let pages = range.store.pages;
+        state.active.push_back(Arc::new(Active {
+            part,
+            missing: AtomicUsize::new(pages.len()),
+            ready: AtomicBool::new(false),
+            next_bucket: Mutex::new(0),
+            jobs_open: AtomicUsize::new(0),
+            held_pages: needed + resident,
+        }));
+        state.to_load = pages.into_iter().enumerate().collect();
+    }
+
+    /// The next job, if a range is ready. Lets go of ranges that are done.
+    fn claim_job(&self) -> Claim<'a> {
+        let mut state = self.state.lock().expect("no lane panics");
+        self.retire(&mut state);
+        let State { waiting, active, next_job, closed, .. } = &mut *state;
+        // Jobs of the next range may begin while the last ones of the first are gathered.
+        for range in active.iter().take(2) {
+            if !range.ready.load(Ordering::Acquire) {
+                return Claim::Wait;
+            }
+            let mut next = range.next_bucket.lock().expect("no lane panics");
+            if *next < range.part.bucket_count() {
+                return Claim::Job(self.next_job_of(range, &mut next, next_job));
+            }
+        }
+        if waiting.is_empty() && active.len() <= 1 {
+            let last = !std::mem::replace(closed, true);
+            return Claim::End { last };
+        }
+        Claim::Wait
+    }
+
+    fn next_job_of(&self, range: &Arc<Active<'a>>, next: &mut usize, number: &mut u64) -> Job<'a> {
+        let from = *next;
+        let (mut bytes, mut records) = (0, 0);
+        while *next < range.part.bucket_count() {
+            let (r, b) = range.part.bucket_size(*next);
+            if *next > from && (bytes + b > self.recipe.job_bytes || records + r > self.recipe.job_entries) {
+                break;
+            }
+            bytes += b;
+            records += r;
+            *next += 1;
+        }
+        range.jobs_open.fetch_add(1, Ordering::AcqRel);
+        *number += 1;
+        Job { index: *number - 1, range: Arc::clone(range), buckets: from..*next, bytes }
+    }
+
+    /// Lets go of ranges at the front whose jobs are all done, once no lane holds them any more.
+    fn retire(&self, state: &mut State<'a>) {
+        while let Some(range) = state.active.front() {
+            let all_claimed = *range.next_bucket.lock().expect("no lane panics") == range.part.bucket_count();
+            let is_done = range.ready.load(Ordering::Acquire) && all_claimed;
+            if !is_done || range.jobs_open.load(Ordering::Acquire) > 0 || Arc::strong_count(range) > 1 {
+                break;
+            }
+            let range = state.active.pop_front().expect("it was looked at just now");
+            state.free_pages += range.held_pages;
+        }
+    }
+}
+
+enum Claim<'a> {
+    Job(Job<'a>),
+    /// There will be jobs, but none now.
+    Wait,
+    /// No job will come. `last` for the one lane that closes the stream.
+    End {
+        last: bool,
+    },
+}
+
+/// The bytes that windows may skip in each bucket between `cuts`.
+pub(crate) fn skips(cuts: &[Cut], low: Option<&Cut>, high: Option<&Cut>) -> Vec<usize> {
+    let bound = |i: usize| if i < cuts.len() { Some(&cuts[i]) } else { high };
+    (0..=cuts.len())
+        .map(|i| match (if i == 0 { low } else { cuts.get(i - 1) }, bound(i)) {
+            (Some(a), Some(b)) => common_prefix(&a.normal, &b.normal),
+            _ => 0,
+        })
+        .collect()
+}
+
+/// A job whose records are being gathered.
+struct Gathering<'a> {
+    job: Job<'a>,
+    cursor: Cursor,
+    /// The next entry, and how many bytes of its record are written.
+    at: usize,
+    written: usize,
+}
+
+/// One lane of the sorted stream: a source of output blocks.
+pub(crate) struct SortedLane<'s, 'a> {
+    shared: &'s Sorted<'a>,
+    lane: usize,
+    queue: Box<dyn Queue>,
+    ordered: Ordered,
+    gathering: Option<Gathering<'a>>,
+    finished: Vec<Block>,
+    /// What is being read: the range, the page in it, its extent.
+    loading: Vec<Option<(Arc<Active<'a>>, usize, Extent)>>,
+}
+
+impl<'a> SortedLane<'_, 'a> {
+    /// Starts reads while pages may be claimed. A page that is in memory is taken in at once, but only
+    /// one a call, so that jobs are not kept waiting. Returns whether anything was done.
+    fn ask_for_pages(&mut self) -> Result<bool> {
+        let mut any = false;
+        while self.queue.in_flight() < self.queue.depth() {
+            let Some((range, index, stored)) = self.shared.claim_page()? else { break };
+            any = true;
+            match stored {
+                Stored::Coming => unreachable!("all pages are whole when the first pass is done"),
+                Stored::Resident(block) => {
+                    self.take_in(&range, index, block)?;
+                    break;
+                }
+                Stored::Spilled(extent) => self.start_read(range, index, extent),
+            }
+        }
+        Ok(any)
+    }
+
+    fn start_read(&mut self, range: Arc<Active<'a>>, index: usize, extent: Extent) {
+        let scratch = self.shared.recipe.scratch.expect("what is spilled is in scratch");
+        let mut block = self.shared.recipe.pool.try_take().expect("admission counted this page");
+        block.set_len((extent.len as usize).next_multiple_of(SECTOR));
+        let slot = self.loading.iter().position(Option::is_none).unwrap_or(self.loading.len());
+        if slot == self.loading.len() {
+            self.loading.push(None);
+        }
+        self.loading[slot] = Some((range, index, extent));
+        let file = scratch.file(extent.directory).clone();
+        self.queue.submit(Op { kind: Kind::Read, file, at: extent.offset, block, tag: slot as u64 });
+    }
+
+    fn loaded(&mut self, done: Done) -> Result<()> {
+        let (range, index, extent) = self.loading[done.tag as usize].take().expect("it was asked for");
+        done.result?;
+        let mut block = done.block;
+        self.shared.recipe.meters.scratch.read(block.len() as u64);
+        let scratch = self.shared.recipe.scratch.expect("what is spilled is in scratch");
+        if block.len() < extent.len as usize {
+            return Err(scratch.damaged(&extent));
+        }
+        block.set_len(extent.len as usize);
+        if xxh3_64(&block) != extent.hash {
+            return Err(scratch.damaged(&extent));
+        }
+        self.take_in(&range, index, block)
+    }
+
+    fn take_in(&mut self, range: &Arc<Active<'a>>, index: usize, block: Block) -> Result<()> {
+        let pool = self.shared.recipe.pool;
+        let no_room = |_| Error::Underestimated { records: 0 };
+        range.part.take_page(self.lane, index, block, pool).map_err(no_room)?;
+        if range.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
+            range.part.seal(pool).map_err(no_room)?;
+            range.ready.store(true, Ordering::Release);
+            self.shared.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Sorts the entries of a job and takes its stretch of the output.
+    fn begin(&mut self, job: Job<'a>) -> Result<()> {
+        let recipe = &self.shared.recipe;
+        let part = &job.range.part;
+        self.ordered.clear();
+        for index in job.buckets.clone() {
+            let (bucket, skip) = part.take_bucket(index);
+            self.ordered.append(part, bucket, skip);
+        }
+        let mut bytes = job.bytes;
+        if recipe.unique {
+            let mut dropped = Proof::default();
+            let entries = part.entries();
+            self.ordered.drop_repeats(|entry| {
+                entries.with_record(entry, &part.pages, |record| add_record(&mut dropped, record));
+                bytes -= (entries.len(entry, &part.pages) + entries.terminator()) as u64;
+            });
+            thalweg_record::add_proof(&mut self.shared.dropped.lock().expect("no lane panics"), &dropped);
+        }
+        let prover = Prover::new(recipe.layout, recipe.key.clone(), recipe.proving);
+        let stopped = || self.shared.stopped();
+        let cursor = self
+            .shared
+            .assembler
+            .reserve(job.index, bytes, prover, recipe.proving, stopped)
+            .ok_or(Error::Stopped)?;
+        self.gathering = Some(Gathering { job, cursor, at: 0, written: 0 });
+        Ok(())
+    }
+
+    /// Copies records to the output until a block is whole or the job is done.
+    fn gather(&mut self) {
+        let Some(now) = &mut self.gathering else { return };
+        let part = &now.job.range.part;
+        let (pages, entries) = (&part.pages, part.entries());
+        let list = &self.ordered.entries;
+        while now.at < list.len() {
+            if let Some(&ahead) = list.get(now.at + PREFETCH_RECORDS) {
+                pages.prefetch(entries.place(ahead), entries.known_len(ahead).unwrap_or(4096));
+            }
+            let entry = list[now.at];
+            let len = entries.len(entry, pages) + entries.terminator();
+            let place = entries.place(entry);
+            while now.written < len {
+                let piece = pages.from(place + now.written as u64);
+                let piece = &piece[..piece.len().min(len - now.written)];
+                now.written += now.cursor.push(piece);
+                if now.cursor.has_finished() {
+                    while let Some(block) = now.cursor.take_finished() {
+                        self.finished.push(block);
+                    }
+                    if now.written == len {
+                        now.at += 1;
+                        now.written = 0;
+                    }
+                    return;
+                }
+            }
+            now.at += 1;
+            now.written = 0;
+            now.cursor.prove_some();
+        }
+        self.end_job();
+    }
+
+    fn end_job(&mut self) {
+        let now = self.gathering.take().expect("a job is being gathered");
+        let (job, prover) = (now.job, now.cursor.finish());
+        if let Some(chain) = self.shared.chain.lock().expect("no lane panics").as_mut() {
+            chain.add(job.index, prover);
+        }
+        let was_last = job.range.jobs_open.fetch_sub(1, Ordering::AcqRel) == 1;
+        drop(job);
+        if was_last {
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// Waits for a read, or for another lane to change something.
+    fn wait(&mut self) -> Result<()> {
+        let stage = &self.shared.recipe.meters.stage;
+        if self.queue.in_flight() > 0 {
+            let queue = &mut self.queue;
+            if let Some(done) = stage.for_read(|| queue.reap(true)) {
+                return self.loaded(done);
+            }
+        }
+        let state = self.shared.state.lock().expect("no lane panics");
+        drop(stage.for_read(|| self.shared.changed.wait_timeout(state, POLL)));
+        if self.shared.stopped() { Err(Error::Stopped) } else { Ok(()) }
+    }
+}
+
+impl Source for SortedLane<'_, '_> {
+    type Error = Error;
+
+    fn next(&mut self) -> Result<Option<Block>> {
+        loop {
+            if let Some(block) = self.finished.pop() {
+                return Ok(Some(block));
+            }
+            if self.gathering.is_some() {
+                self.gather();
+                continue;
+            }
+            while let Some(done) = self.queue.reap(false) {
+                self.loaded(done)?;
+            }
+            let any = self.ask_for_pages()?;
+            match self.shared.claim_job() {
+                Claim::Job(job) => self.begin(job)?,
+                Claim::Wait if any => {}
+                Claim::Wait => self.wait()?,
+                // Jobs of other lanes may still be open; the last of them then gets the last block.
+                Claim::End { last: true } => {
+                    if let Some(block) = self.shared.assembler.close() {
+                        return Ok(Some(block));
+                    }
+                }
+                Claim::End { last: false } => return Ok(None),
+            }
+        }
+    }
+}
