@@ -33,7 +33,8 @@ pub fn resident_bytes() -> u64 {
 
 /// Anonymous memory that lies in huge pages now, in bytes.
 pub fn huge_page_bytes() -> u64 {
-    field(&std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default(), "AnonHugePages:").unwrap_or(0)
+    field(&std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default(), "AnonHugePages:")
+        .unwrap_or(0)
 }
 
 /// Memory that a new job could use without pushing others out, in bytes: the kernel's estimate, or

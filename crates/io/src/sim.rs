@@ -1,1 +1,329 @@
-//! Simulated disk.
+//! A simulated disk, with faults and crashes from a seed.
+//!
+//! Model: one [`Sim`] is a disk and the process that uses it. It counts every call that reads or
+//! changes something; at a chosen count the process dies, and every call fails from then on. What a
+//! [`Sim::kill`] or a [`Sim::power_loss`] leaves is found by the next process, [`Sim::restart`].
+//! Law: the same seed and the same calls give the same faults and the same bytes. (With several
+//! threads the order of calls is theirs, and so is what follows from it.)
+//! Law: what was synced is never lost, and a name only when its directory was not synced.
+//! Non-goals: speed, permissions, links, streams (a file opened as one is written by offset).
+//!
+//! Short transfers and interruptions are made below the loop that finishes them, so that it is the
+//! real one that is tested.
+//!
+//! ```
+//! use std::{path::Path, sync::Arc};
+//! use thalweg_io::{Access, File, Io, sim::Sim};
+//!
+//! let sim = Sim::new(1);
+//! let file = File::open(&sim.io(), Path::new("/new"), Access::Create).unwrap();
+//! file.write_at(0, b"hello").unwrap();
+//! sim.kill();
+//! assert!(Sim::is_crash(&file.sync().unwrap_err()));
+//! assert_eq!(sim.restart().get(Path::new("/new")).unwrap(), b"hello");
+//! ```
+
+mod content;
+mod disk;
+mod queue;
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::transfer::{Progress, Step};
+use crate::{Access, Action, FileId, Io, Kind, Metadata, Queue, Result, Space};
+use disk::{Course, Disk, of, of_transfer};
+
+/// What goes wrong, and how often. Zero and `None` mean never.
+#[derive(Debug, Clone, Default)]
+pub struct Faults {
+    /// One attempt in so many moves less than it could.
+    pub short_one_in: u64,
+    /// One attempt in so many is interrupted by a signal.
+    pub eintr_one_in: u64,
+    /// One attempt, sync or change of length in so many fails with EIO.
+    pub eio_one_in: u64,
+    /// The room in bytes of each file system that was given none by [`Sim::set_capacity`].
+    pub enospc_after_bytes: Option<u64>,
+    /// The boundary (counted from 0, see [`Sim::boundaries`]) at which the process dies, before what
+    /// the call would have done.
+    pub crash_at: Option<u64>,
+    /// Operations complete in any order, and not at once.
+    pub reorder: bool,
+    /// No file can be opened direct.
+    pub refuse_direct: bool,
+}
+
+/// What every call says once the process is gone.
+#[derive(Debug)]
+struct Crash;
+
+impl fmt::Display for Crash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("simulated crash")
+    }
+}
+
+impl StdError for Crash {}
+
+/// A simulated disk. Cheap to clone; all clones are one disk.
+#[derive(Debug, Clone)]
+pub struct Sim(Arc<Mutex<Disk>>);
+
+impl Sim {
+    /// An empty disk without faults.
+    pub fn new(seed: u64) -> Sim {
+        Sim(Arc::new(Mutex::new(Disk::new(seed))))
+    }
+
+    /// The same disk, as the seam.
+    pub fn io(&self) -> Arc<dyn Io> {
+        Arc::new(self.clone())
+    }
+
+    /// From here on, these faults and no others.
+    pub fn set_faults(&self, faults: Faults) {
+        self.lock().faults = faults;
+    }
+
+    /// Makes a directory a file system of its own, with so much room; renames out of it and into it
+    /// fail from then on, as between real ones. Another call changes the room.
+    pub fn set_capacity(&self, directory: impl AsRef<Path>, bytes: u64) {
+        self.lock().set_capacity(directory.as_ref(), bytes);
+    }
+
+    /// Says what share of a file the page cache holds, for [`Io::cached_share`]; 0 if never said.
+    pub fn set_cached(&self, path: impl AsRef<Path>, share: f64) {
+        self.lock().cached.insert(path.as_ref().to_path_buf(), share);
+    }
+
+    /// Calls so far that read or changed something, submission and completion of an operation being
+    /// one each. A crash at each number up to this visits every state that a process can leave.
+    pub fn boundaries(&self) -> u64 {
+        self.lock().boundaries
+    }
+
+    /// Whether this error, or one that it was made from, is the process's end.
+    pub fn is_crash(error: &(dyn StdError + 'static)) -> bool {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            if inner.is_some_and(|inner| inner.is::<Crash>()) {
+                return true;
+            }
+            next = error.source();
+        }
+        false
+    }
+
+    /// Ends the process: what was complete stays, and what was in flight stays, goes, or stays in
+    /// part, page by page.
+    pub fn kill(&self) {
+        self.lock().die();
+    }
+
+    /// Ends the process and the machine: of what was not synced, too, anything may go or tear, and of
+    /// changes of names all after some moment.
+    pub fn power_loss(&self) {
+        self.lock().lose_power();
+    }
+
+    /// The disk as the next process finds it, without faults. Ends the process that had it, whose
+    /// calls go on failing.
+    pub fn restart(&self) -> Sim {
+        Sim(Arc::new(Mutex::new(self.lock().survivor())))
+    }
+
+    /// Puts a file there, durable, and its directory too.
+    pub fn put(&self, path: impl AsRef<Path>, bytes: &[u8]) {
+        let path = path.as_ref();
+        let mut disk = self.lock();
+        let directory = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        disk.make_dir(&directory);
+        let inode = disk.find(path).or_else(|_| disk.create(path)).expect("a file can be there");
+        let content = &mut disk.inode(inode).content;
+        content.set_len(0);
+        assert_eq!(content.write(0, bytes, u64::MAX), bytes.len());
+        content.sync();
+        disk.settle_names(&directory);
+    }
+
+    /// A file's bytes as a reader would see them now, whether the process lives or not.
+    pub fn get(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
+        let mut disk = self.lock();
+        let inode = disk.find(path.as_ref()).ok()?;
+        let content = &disk.inode(inode).content;
+        let mut bytes = vec![0; content.len() as usize];
+        assert_eq!(content.read(0, &mut bytes), bytes.len());
+        Some(bytes)
+    }
+
+    /// The names of all files, sorted.
+    pub fn names(&self) -> Vec<PathBuf> {
+        self.lock().names()
+    }
+
+    /// Makes a directory and those above it, durable.
+    pub fn make_dir(&self, path: impl AsRef<Path>) {
+        self.lock().make_dir(path.as_ref());
+    }
+
+    /// Damages one bit of a file, as a bad medium would.
+    pub fn flip_bit(&self, path: impl AsRef<Path>, bit: u64) {
+        self.with_content(path.as_ref(), |content| content.flip_bit(bit));
+    }
+
+    /// Cuts or grows a file behind its user's back, durable.
+    pub fn truncate(&self, path: impl AsRef<Path>, len: u64) {
+        self.with_content(path.as_ref(), |content| {
+            content.set_len(len);
+            content.sync();
+        });
+    }
+
+    /// Files that are open now.
+    pub fn open_files(&self) -> usize {
+        self.lock().open_files()
+    }
+
+    /// Bytes read so far from files whose name began so when they were opened.
+    pub fn bytes_read(&self, prefix: impl AsRef<Path>) -> u64 {
+        let disk = self.lock();
+        disk.traffic.iter().filter(|(path, _)| path.starts_with(&prefix)).map(|(_, t)| t.read).sum()
+    }
+
+    /// Bytes written so far to files whose name began so when they were opened.
+    pub fn bytes_written(&self, prefix: impl AsRef<Path>) -> u64 {
+        let disk = self.lock();
+        disk.traffic.iter().filter(|(path, _)| path.starts_with(&prefix)).map(|(_, t)| t.written).sum()
+    }
+
+    fn with_content(&self, path: &Path, change: impl FnOnce(&mut content::Content)) {
+        let mut disk = self.lock();
+        let inode = disk.find(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        change(&mut disk.inode(inode).content);
+    }
+
+    /// The state, also after a panic elsewhere: a test that fails should fail with its own words.
+    fn lock(&self) -> MutexGuard<'_, Disk> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn length(&self, id: FileId) -> io::Result<u64> {
+        let mut disk = self.lock();
+        let inode = disk.inode_of(id);
+        Ok(disk.inode(inode).content.len())
+    }
+
+    /// Passes a boundary and does something at it.
+    fn at_boundary<T>(&self, does: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
+        let mut disk = self.lock();
+        disk.step()?;
+        does(&mut disk)
+    }
+
+    /// Asks for something, which is no boundary.
+    fn ask<T>(&self, asks: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
+        let mut disk = self.lock();
+        disk.alive()?;
+        asks(&mut disk)
+    }
+
+    /// A blocking transfer: one boundary, and the loop that all transfers have.
+    fn transfer(&self, id: FileId, kind: Kind, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut disk = self.lock();
+        disk.step()?;
+        // Alignment is the back end's affair here, so that no end inside a page can be in doubt.
+        let mut progress = Progress::new(kind, false, bytes.len());
+        let mut course = Course::default();
+        while !progress.is_complete() {
+            let done = progress.done();
+            let outcome = disk.attempt(id, kind, at + done as u64, &mut bytes[done..], &mut course);
+            match progress.apply(outcome, |_| unreachable!("asked of direct transfers only")) {
+                Step::Again => {}
+                Step::Blocked => unreachable!("no simulated file is ever busy"),
+                Step::Complete => break,
+                Step::Failed(e) => return Err(e),
+            }
+        }
+        Ok(progress.done())
+    }
+}
+
+impl Io for Sim {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        of(Action::Setup, Path::new("sim"), self.ask(|_| Ok(())))?;
+        Ok(Box::new(queue::SimQueue::new(self.clone(), depth)))
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)> {
+        let creates = matches!(access, Access::Create | Access::CreateDirect);
+        let action = if creates { Action::Create } else { Action::Open };
+        of(action, path, self.at_boundary(|disk| disk.open(path, access)))
+    }
+
+    fn close(&self, id: FileId) {
+        self.lock().close(id);
+    }
+
+    fn metadata(&self, id: FileId, path: &Path) -> Result<Metadata> {
+        of(Action::Stat, path, self.ask(|disk| Ok(disk.metadata(disk.inode_of(id)))))
+    }
+
+    fn stat(&self, path: &Path) -> Result<Metadata> {
+        of(Action::Stat, path, self.ask(|disk| disk.stat(path)))
+    }
+
+    fn set_len(&self, id: FileId, path: &Path, len: u64) -> Result<()> {
+        of(Action::Allocate, path, self.at_boundary(|disk| disk.set_len(id, len)))
+    }
+
+    fn allocate(&self, id: FileId, path: &Path, len: u64) -> Result<()> {
+        of(Action::Allocate, path, self.at_boundary(|disk| disk.allocate(id, len)))
+    }
+
+    fn sync(&self, id: FileId, path: &Path) -> Result<()> {
+        of(Action::Sync, path, self.at_boundary(|disk| disk.sync(id)))
+    }
+
+    fn sync_directory(&self, path: &Path) -> Result<()> {
+        of(Action::Sync, path, self.at_boundary(|disk| disk.sync_directory(path)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        of(Action::Rename, from, self.at_boundary(|disk| disk.rename(from, to)))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        of(Action::Remove, path, self.at_boundary(|disk| disk.remove(path)))
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        of(Action::Stat, path, self.ask(|disk| disk.list(path)))
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        of(Action::Stat, path, self.ask(|disk| disk.space(path)))
+    }
+
+    fn cached_share(&self, id: FileId, len: u64) -> f64 {
+        let disk = self.lock();
+        let share = disk.cached.get(disk.path_of(id)).copied().unwrap_or(0.0);
+        if len == 0 { 0.0 } else { share }
+    }
+
+    fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> Result<usize> {
+        of_transfer(Kind::Read, path, at, self.transfer(id, Kind::Read, at, into))
+    }
+
+    fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> Result<()> {
+        of_transfer(Kind::Write, path, at, self.transfer(id, Kind::Write, at, &mut from.to_vec())).map(drop)
+    }
+}

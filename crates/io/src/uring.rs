@@ -52,6 +52,8 @@ impl Queues for Uring {
 
 fn build(depth: usize) -> io::Result<IoUring> {
     let entries = u32::try_from(depth.max(2)).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // Neither cooperative nor deferred task running: with 1 MiB blocks at depth 4 both stayed within
+    // the noise, from disk and from memory, and the latter ties a queue to the thread that made it.
     IoUring::builder().dontfork().build(entries)
 }
 

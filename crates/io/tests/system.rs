@@ -1,0 +1,222 @@
+//! What only a real system has: pipes, devices, permissions, the page cache, threads.
+#![allow(clippy::disallowed_methods)] // The tests look at this room from outside of it.
+
+mod stage;
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use stage::{BLOCK, bytes, op, panic_of, read_op, real_stages, write_file};
+use thalweg_block::Pool;
+use thalweg_io::threads::Threads;
+use thalweg_io::{Access, File, Io, Kind};
+
+/// More than a pipe holds, so that writes are short and readers are awaited.
+const LONG: usize = 20 * BLOCK;
+
+fn named(file: &impl AsRawFd) -> PathBuf {
+    format!("/dev/fd/{}", file.as_raw_fd()).into()
+}
+
+fn send(io: &Arc<dyn Io>, file: &File, content: &[u8]) {
+    let pool = Pool::new(BLOCK, 1).unwrap();
+    let mut queue = io.queue(2).unwrap();
+    for (i, chunk) in content.chunks(BLOCK).enumerate() {
+        queue.submit(op(Kind::Write, file, (i * BLOCK) as u64, &pool, chunk, 0));
+        queue.reap(true).unwrap().result.unwrap();
+    }
+}
+
+#[test]
+fn a_pipe_is_written_in_order_through_its_name() {
+    for stage in real_stages("pipe-out") {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let content = bytes(1, LONG);
+        let listening = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            reader.read_to_end(&mut all).unwrap();
+            all
+        });
+        let file = File::open(&stage.io, &named(&writer), Access::WriteStream).unwrap();
+        assert!(!file.metadata().unwrap().is_regular);
+        send(&stage.io, &file, &content[..LONG / 2]);
+        file.write_at(LONG as u64 / 2, &content[LONG / 2..]).unwrap();
+        file.sync().expect("a pipe has nothing to make durable");
+        drop((file, writer));
+        assert!(listening.join().unwrap() == content, "{}", stage.label);
+    }
+}
+
+#[test]
+fn a_pipe_that_does_not_block_is_waited_for() {
+    for stage in real_stages("pipe-busy") {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let by_name = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        let busy =
+            std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(by_name).unwrap();
+        drop(writer);
+        let content = bytes(2, LONG);
+        let file = File::open(&stage.io, &named(&busy), Access::WriteStream).unwrap();
+        let all = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                send(&stage.io, &file, &content);
+                drop((file, busy));
+            });
+            let mut all = Vec::new();
+            reader.read_to_end(&mut all).unwrap();
+            all
+        });
+        assert!(all == content, "{}", stage.label);
+    }
+}
+
+#[test]
+fn a_block_read_from_a_pipe_is_full_until_the_pipe_ends() {
+    for stage in real_stages("pipe-in") {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let content = bytes(3, 2 * BLOCK + 5);
+        let by_name = PathBuf::from(format!("/proc/self/fd/{}", reader.as_raw_fd()));
+        let file = File::open(&stage.io, &by_name, Access::ReadDirect).unwrap();
+        assert!(!file.is_direct());
+        let sent = content.clone();
+        let sending =
+            std::thread::spawn(move || sent.chunks(1000).for_each(|c| writer.write_all(c).unwrap()));
+        let pool = Pool::new(BLOCK, 1).unwrap();
+        let mut queue = stage.io.queue(1).unwrap();
+        let mut found = Vec::new();
+        for expected in [BLOCK, BLOCK, 5, 0] {
+            queue.submit(read_op(&file, found.len() as u64, &pool, BLOCK, 0));
+            let done = queue.reap(true).unwrap();
+            done.result.unwrap();
+            assert_eq!(done.block.len(), expected, "{}", stage.label);
+            found.extend_from_slice(&done.block);
+        }
+        sending.join().unwrap();
+        assert!(found == content);
+    }
+}
+
+#[test]
+fn a_second_operation_at_once_on_a_stream_is_refused() {
+    for stage in real_stages("pipe-two") {
+        let (_reader, writer) = std::io::pipe().unwrap();
+        let file = File::open(&stage.io, &named(&writer), Access::WriteStream).unwrap();
+        let pool = Pool::new(BLOCK, 2).unwrap();
+        let mut queue = stage.io.queue(2).unwrap();
+        queue.submit(op(Kind::Write, &file, 0, &pool, b"one", 0));
+        let text = panic_of(|| queue.submit(op(Kind::Write, &file, 3, &pool, b"two", 0)));
+        assert!(text.contains("two operations at once"), "{text}");
+    }
+}
+
+#[test]
+fn a_reader_that_went_away_is_an_error() {
+    for stage in real_stages("pipe-broken") {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let file = File::open(&stage.io, &named(&writer), Access::WriteStream).unwrap();
+        drop(reader);
+        let pool = Pool::new(BLOCK, 1).unwrap();
+        let mut queue = stage.io.queue(1).unwrap();
+        queue.submit(op(Kind::Write, &file, 0, &pool, b"anyone?", 0));
+        assert_eq!(queue.reap(true).unwrap().result.unwrap_err().errno(), Some(libc::EPIPE));
+    }
+}
+
+#[test]
+fn a_full_device_is_a_full_disk() {
+    for stage in real_stages("full") {
+        for access in [Access::WriteStream, Access::Create, Access::Update] {
+            let file = File::open(&stage.io, "/dev/full".as_ref(), access).unwrap();
+            let pool = Pool::new(BLOCK, 1).unwrap();
+            let mut queue = stage.io.queue(1).unwrap();
+            queue.submit(op(Kind::Write, &file, 0, &pool, b"no room", 0));
+            let error = queue.reap(true).unwrap().result.unwrap_err();
+            assert!(error.is_full(), "{} {access:?}: {error}", stage.label);
+            assert!(file.write_at(0, b"no room").unwrap_err().is_full());
+        }
+    }
+}
+
+#[test]
+fn a_redirected_file_goes_on_where_it_was() {
+    for stage in real_stages("redirected") {
+        let path = stage.path("log");
+        let mut log = std::fs::File::create(&path).unwrap();
+        log.write_all(b"header\n").unwrap();
+        let file = File::open(&stage.io, &named(&log), Access::WriteStream).unwrap();
+        send(&stage.io, &file, b"records\n");
+        drop(file);
+        log.write_all(b"footer\n").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"header\nrecords\nfooter\n", "{}", stage.label);
+    }
+}
+
+#[test]
+fn a_new_file_has_the_mode_that_the_user_asked_of_all_new_files() {
+    for stage in real_stages("mode") {
+        std::fs::File::create(stage.path("theirs")).unwrap();
+        let theirs = stage.io.stat(&stage.path("theirs")).unwrap().mode;
+        for access in [Access::Create, Access::CreateDirect] {
+            let ours = stage.open(&format!("{access:?}"), access).unwrap();
+            assert_eq!(ours.metadata().unwrap().mode, theirs);
+        }
+    }
+}
+
+#[test]
+fn a_direct_file_that_was_renamed_still_takes_small_writes() {
+    for stage in real_stages("renamed") {
+        let file = write_file(&stage.io, &stage.path("old"), Access::CreateDirect, &bytes(4, 5000)).unwrap();
+        stage.io.rename(&stage.path("old"), &stage.path("new")).unwrap();
+        file.write_at(4999, b"xyz").unwrap();
+        assert_eq!(&std::fs::read(stage.path("new")).unwrap()[4999..], b"xyz");
+    }
+}
+
+#[test]
+fn the_page_cache_is_asked_what_it_holds() {
+    for stage in real_stages("cached") {
+        let file = write_file(&stage.io, &stage.path("file"), Access::Create, &bytes(5, 64 << 10)).unwrap();
+        let share = file.cached_share(64 << 10);
+        assert!(share == 0.0 || share > 0.9, "{} {share}", stage.label);
+        if share == 0.0 {
+            println!("{}: the kernel does not say what it caches", stage.label);
+        }
+        assert_eq!(file.cached_share(0), 0.0);
+        let half = file.cached_share(128 << 10);
+        assert!(half <= 0.6, "{half} of twice the file");
+    }
+}
+
+#[test]
+fn threads_start_when_needed_and_stay_within_their_limit() {
+    let team = Threads::new(3);
+    assert_eq!(format!("{team:?}"), "Threads(0 of 3)");
+    let team = Arc::new(team);
+    let io: Arc<dyn Io> = team.clone();
+    let path = std::env::temp_dir().join(format!("thalweg-io-{}-team", std::process::id()));
+    let file = write_file(&io, &path, Access::Create, &bytes(6, 8 * BLOCK)).unwrap();
+    let pool = Pool::new(BLOCK, 16).unwrap();
+    let mut queues: Vec<_> = (0..2).map(|_| io.queue(8).unwrap()).collect();
+    for round in 0..32u64 {
+        for queue in &mut queues {
+            for i in 0..8 {
+                queue.submit(read_op(&file, i * BLOCK as u64, &pool, BLOCK, round));
+            }
+        }
+        for queue in &mut queues {
+            while let Some(done) = queue.reap(true) {
+                done.result.unwrap();
+            }
+        }
+    }
+    let now = format!("{team:?}");
+    assert!(["Threads(1 of 3)", "Threads(2 of 3)", "Threads(3 of 3)"].contains(&now.as_str()), "{now}");
+    io.remove(&path).unwrap();
+    let held = Arc::downgrade(&team);
+    drop((queues, file, io, team));
+    assert!(held.upgrade().is_none(), "nothing keeps the team, so its threads have been joined");
+}
