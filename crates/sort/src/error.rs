@@ -61,11 +61,8 @@ pub enum Error {
     Mismatch(Box<thalweg_api::Receipt>),
     /// Somebody asked to stop.
     Stopped,
-    /// There were more records than the plan had room for; it is made again with this many.
-    Underestimated {
-        /// Records to plan for.
-        records: u64,
-    },
+    /// There were more records than the plan had room for; it has to be made again.
+    Underestimated,
     /// The input is a stream and cannot be read again.
     NotResumable,
 }
@@ -115,7 +112,7 @@ impl fmt::Display for Error {
                 receipt.input.records, receipt.output.records, receipt.output.unordered
             ),
             Error::Stopped => write!(f, "stopped"),
-            Error::Underestimated { records } => write!(f, "more records than planned for, now {records}"),
+            Error::Underestimated => write!(f, "there are more records than planned for"),
             Error::NotResumable => {
                 write!(f, "--resume needs input files: standard input cannot be read again")
             }

@@ -4,6 +4,8 @@ mod assemble;
 mod distribute;
 mod entry;
 mod error;
+mod geometry;
+mod job;
 mod order;
 mod pages;
 mod part;
@@ -12,3 +14,4 @@ mod scratch;
 mod sorted;
 
 pub use error::{Error, Result};
+pub use job::{Sort, Watch, run};

@@ -402,7 +402,7 @@ impl<'a> SortedLane<'_, 'a> {
 
     fn take_in(&mut self, range: &Arc<Active<'a>>, index: usize, block: Block) -> Result<()> {
         let pool = self.shared.recipe.pool;
-        let no_room = |_| Error::Underestimated { records: 0 };
+        let no_room = |_| Error::Underestimated;
         range.part.take_page(self.lane, index, block, pool).map_err(no_room)?;
         if range.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
             range.part.seal(pool).map_err(no_room)?;

@@ -4,6 +4,7 @@
 //! stable interface.
 
 mod error;
+mod machine;
 mod options;
 mod progress;
 mod verbs;
