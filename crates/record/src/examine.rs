@@ -1,0 +1,378 @@
+//! Examining: all that `check` says of a sequence of records, from parts that are read at once.
+//!
+//! Model: the bytes of a sequence are cut into *stretches* at any places, and each is fed to a
+//! [`Stretch`] of its own. What a stretch has of a record that began before it is kept aside as its
+//! head; what it has of a record that ends after it stays open. Joined from left to right, head meets
+//! open end.
+//!
+//! ```text
+//! bytes      r r r r|r r r r r r|r r r r r r
+//! stretch 0  =======>--                        two bytes open
+//! stretch 1           --|===========>-         a head of two bytes, one byte open
+//! ```
+//! Law: however a sequence is cut, joining its stretches gives what one stretch over all of it gives.
+//! Non-goals: reading, lanes.
+
+use thalweg_api::Proof;
+
+use crate::valsort::crc_sum;
+use crate::{KEY_BYTES, Key, Layout, Prover, RECORD_BYTES, Summary};
+
+/// What is known of a run of whole records.
+#[derive(Debug, Clone)]
+struct Examiner {
+    layout: Layout,
+    prover: Prover,
+    crc_sum: u128,
+    first_unordered: Option<u64>,
+}
+
+impl Examiner {
+    fn new(layout: Layout, key: &Key) -> Examiner {
+        Examiner { layout, prover: Prover::new(layout, key.clone(), true), crc_sum: 0, first_unordered: None }
+    }
+
+    /// Takes whole records (lines with their newlines).
+    fn push(&mut self, bytes: &[u8]) {
+        let before = if self.first_unordered.is_none() { Some(self.prover.clone()) } else { None };
+        self.prover.push(bytes);
+        assert_eq!(self.prover.unfinished(), 0, "an examiner takes whole records");
+        if let Some(before) = before
+            && self.prover.proof().unordered > 0
+        {
+            self.first_unordered = Some(first_unordered(before, bytes));
+        }
+        self.crc_sum = self.crc_sum.wrapping_add(crc_sum_of(self.layout, bytes));
+    }
+
+    /// Adds the records that follow.
+    fn join(&mut self, next: &Examiner) {
+        let (records, unordered) = (self.prover.proof().records, self.prover.proof().unordered);
+        self.prover.join(&next.prover);
+        let at_the_joint = self.prover.proof().unordered > unordered + next.prover.proof().unordered;
+        let later = if at_the_joint { Some(0) } else { next.first_unordered };
+        self.first_unordered = self.first_unordered.or(later.map(|index| records + index));
+        self.crc_sum = self.crc_sum.wrapping_add(next.crc_sum);
+    }
+}
+
+/// Index of the first record that is smaller than the one before. `before` has seen no such record,
+/// and `bytes`, which follow, hold one: the prover itself is asked about ever shorter parts of them, so
+/// that there is no second comparison to keep in step. Runs once in an examiner's life.
+fn first_unordered(mut before: Prover, mut bytes: &[u8]) -> u64 {
+    while bytes.len() > 1 {
+        let (left, right) = bytes.split_at(bytes.len() / 2);
+        let mut after = before.clone();
+        after.push(left);
+        if after.proof().unordered > 0 {
+            bytes = left;
+        } else {
+            (before, bytes) = (after, right);
+        }
+    }
+    // The one byte left ends the record in question, which has not been counted yet.
+    before.proof().records
+}
+
+/// Sum of the CRC-32 of each of whole records, lines without their newlines.
+fn crc_sum_of(layout: Layout, bytes: &[u8]) -> u128 {
+    match layout {
+        Layout::Fixed(n) => crc_sum(bytes.chunks_exact(n as usize)),
+        Layout::Lines => {
+            let mut from = 0;
+            let line = |end| &bytes[std::mem::replace(&mut from, end + 1)..end];
+            crc_sum(memchr::memchr_iter(b'\n', bytes).map(line))
+        }
+    }
+}
+
+/// How much of a stretch belongs to a record that began before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HeadEnd {
+    /// So many more bytes.
+    After(usize),
+    /// All up to the first newline. Where the stretch happens to begin with a line of its own, that
+    /// line is examined with the stretch before, which does no harm.
+    AfterNewline,
+}
+
+/// A stretch of a sequence of records, from any byte to any byte.
+#[derive(Debug, Clone)]
+pub struct Stretch {
+    layout: Layout,
+    examiner: Examiner,
+    /// Where the head ends, until it has.
+    head_end: Option<HeadEnd>,
+    /// Bytes of a record that began before.
+    head: Vec<u8>,
+    /// Bytes of a record that has not ended.
+    open: Vec<u8>,
+}
+
+impl Stretch {
+    /// The beginning of a sequence.
+    pub fn first(layout: Layout, key: &Key) -> Stretch {
+        let examiner = Examiner::new(layout, key);
+        Stretch { layout, examiner, head_end: None, head: Vec::new(), open: Vec::new() }
+    }
+
+    /// A stretch that begins at byte `at` of its sequence.
+    pub fn at(layout: Layout, key: &Key, at: u64) -> Stretch {
+        let head_end = match layout {
+            Layout::Fixed(n) => match at % u64::from(n) {
+                0 => None,
+                inside => Some(HeadEnd::After(n as usize - inside as usize)),
+            },
+            Layout::Lines => (at > 0).then_some(HeadEnd::AfterNewline),
+        };
+        Stretch { head_end, ..Stretch::first(layout, key) }
+    }
+
+    /// Takes the next bytes of the stretch.
+    pub fn push(&mut self, bytes: &[u8]) {
+        let rest = self.take_head(bytes);
+        self.take(rest);
+    }
+
+    /// Bytes held of records that have not ended.
+    pub fn unfinished(&self) -> usize {
+        self.open.len() + if self.head_end.is_some() { self.head.len() } else { 0 }
+    }
+
+    /// Ends a last line that has no newline.
+    pub fn end_line(&mut self) {
+        if self.layout == Layout::Lines && !self.open.is_empty() {
+            self.take(b"\n");
+        }
+    }
+
+    /// Adds the stretch that follows. This one must begin with a record.
+    pub fn join(&mut self, next: &Stretch) {
+        assert!(self.head_end.is_none() && self.head.is_empty(), "stretches are joined from left to right");
+        self.take(&next.head);
+        if next.head_end.is_some() {
+            assert!(next.open.is_empty());
+            return;
+        }
+        assert!(self.open.is_empty(), "a head that ended ends the open record");
+        self.examiner.join(&next.examiner);
+        self.open.extend_from_slice(&next.open);
+    }
+
+    /// Proof of the records that have ended.
+    pub fn proof(&self) -> &Proof {
+        self.examiner.prover.proof()
+    }
+
+    /// Sum of the CRC-32 of each record.
+    pub fn crc_sum(&self) -> u128 {
+        self.examiner.crc_sum
+    }
+
+    /// Index of the first record that is smaller than the one before.
+    pub fn first_unordered(&self) -> Option<u64> {
+        self.examiner.first_unordered
+    }
+
+    /// The Sort Benchmark's summary, if [`is_benchmark`] is true of layout and key.
+    pub fn summary(&self) -> Summary {
+        assert_eq!(self.layout, Layout::Fixed(RECORD_BYTES as u32));
+        let (proof, (first, last)) = (self.proof(), self.examiner.prover.ends());
+        let mut summary = Summary {
+            first_unordered: self.first_unordered().map(u128::from),
+            unordered: u128::from(proof.unordered),
+            records: u128::from(proof.records),
+            duplicates: u128::from(proof.duplicates),
+            crc_sum: self.crc_sum(),
+            ..Summary::new()
+        };
+        if proof.records > 0 {
+            summary.first.copy_from_slice(first);
+            summary.last.copy_from_slice(last);
+        }
+        summary
+    }
+
+    /// Moves what belongs to an earlier record into the head; returns the rest.
+    fn take_head<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let (taken, left) = match self.head_end {
+            None => return bytes,
+            Some(HeadEnd::After(n)) if n > bytes.len() => {
+                (bytes.len(), Some(HeadEnd::After(n - bytes.len())))
+            }
+            Some(HeadEnd::After(n)) => (n, None),
+            Some(HeadEnd::AfterNewline) => match memchr::memchr(b'\n', bytes) {
+                Some(newline) => (newline + 1, None),
+                None => (bytes.len(), Some(HeadEnd::AfterNewline)),
+            },
+        };
+        self.head.extend_from_slice(&bytes[..taken]);
+        self.head_end = left;
+        &bytes[taken..]
+    }
+
+    /// Takes bytes after the head: ends the open record, examines the whole ones, keeps the rest.
+    fn take(&mut self, bytes: &[u8]) {
+        let mut bytes = bytes;
+        if !self.open.is_empty() {
+            let Some(end) = self.end_of_open(bytes) else {
+                self.open.extend_from_slice(bytes);
+                return;
+            };
+            self.open.extend_from_slice(&bytes[..end]);
+            self.examiner.push(&self.open);
+            self.open.clear();
+            bytes = &bytes[end..];
+        }
+        let whole = match self.layout {
+            Layout::Fixed(n) => bytes.len() - bytes.len() % n as usize,
+            Layout::Lines => memchr::memrchr(b'\n', bytes).map_or(0, |newline| newline + 1),
+        };
+        if whole > 0 {
+            self.examiner.push(&bytes[..whole]);
+        }
+        self.open.extend_from_slice(&bytes[whole..]);
+    }
+
+    /// How many of `bytes` end the open record, if they do.
+    fn end_of_open(&self, bytes: &[u8]) -> Option<usize> {
+        match self.layout {
+            Layout::Fixed(n) => Some(n as usize - self.open.len()).filter(|&missing| missing <= bytes.len()),
+            Layout::Lines => memchr::memchr(b'\n', bytes).map(|newline| newline + 1),
+        }
+    }
+}
+
+/// Whether records and key are those of the Sort Benchmark, so that there is a [`Summary`].
+pub fn is_benchmark(layout: Layout, key: &Key) -> bool {
+    layout == Layout::Fixed(RECORD_BYTES as u32) && key.as_slice() == Some((0, KEY_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Generator, KeyPart, Kind};
+
+    const TEN: KeyPart = KeyPart { offset: 0, length: 10, descending: false };
+
+    /// The stretches between `cuts`, each fed in pieces of `piece` bytes, joined.
+    fn examine(layout: Layout, key: &Key, bytes: &[u8], cuts: &[usize], piece: usize) -> Stretch {
+        let mut cuts: Vec<usize> = cuts.iter().map(|&cut| cut.min(bytes.len())).collect();
+        cuts.extend([0, bytes.len()]);
+        cuts.sort_unstable();
+        let stretch = |ends: &[usize]| {
+            let mut stretch = Stretch::at(layout, key, ends[0] as u64);
+            bytes[ends[0]..ends[1]].chunks(piece).for_each(|bytes| stretch.push(bytes));
+            stretch
+        };
+        cuts.windows(2).map(stretch).fold(Stretch::first(layout, key), |mut whole, next| {
+            whole.join(&next);
+            whole
+        })
+    }
+
+    /// Proof, checksum and first unordered record by the plainest means.
+    fn truth(key: &Key, records: &[&[u8]]) -> (Proof, u128, Option<u64>) {
+        let mut proof = Proof::default();
+        let mut downs = Vec::new();
+        for (i, record) in records.iter().enumerate() {
+            crate::add_record(&mut proof, record);
+            if i > 0 {
+                match key.compare(records[i - 1], record) {
+                    std::cmp::Ordering::Less => {}
+                    std::cmp::Ordering::Equal => proof.duplicates += 1,
+                    std::cmp::Ordering::Greater => downs.push(i as u64),
+                }
+            }
+        }
+        proof.unordered = downs.len() as u64;
+        let crc_sum = records.iter().map(|r| u128::from(crc32fast::hash(r))).sum();
+        (proof, crc_sum, downs.first().copied())
+    }
+
+    fn told(stretch: &Stretch) -> (Proof, u128, Option<u64>) {
+        (*stretch.proof(), stretch.crc_sum(), stretch.first_unordered())
+    }
+
+    proptest! {
+        #[test]
+        fn lines_are_examined_alike_however_they_are_cut(
+            text in "[ab\n]{0,60}",
+            cuts in prop::collection::vec(0..64usize, 0..6),
+            piece in 1..20usize,
+        ) {
+            let mut bytes = text.into_bytes();
+            let key = Key::new(Layout::Lines, &[]).unwrap();
+            let mut whole = examine(Layout::Lines, &key, &bytes, &cuts, piece);
+            whole.end_line();
+            prop_assert_eq!(whole.unfinished(), 0);
+            if bytes.last().is_some_and(|&b| b != b'\n') {
+                bytes.push(b'\n');
+            }
+            bytes.pop();
+            let records: Vec<&[u8]> = match whole.proof().records {
+                0 => Vec::new(),
+                _ => bytes.split(|&b| b == b'\n').collect(),
+            };
+            prop_assert_eq!(told(&whole), truth(&key, &records));
+        }
+
+        #[test]
+        fn fixed_records_are_examined_alike_however_they_are_cut(
+            mut bytes in prop::collection::vec(b'a'..=b'c', 0..90),
+            n in 1..9u32,
+            cuts in prop::collection::vec(0..90usize, 0..6),
+            piece in 1..20usize,
+            descending in any::<bool>(),
+        ) {
+            let (layout, n) = (Layout::Fixed(n), n as usize);
+            let key = Key::new(layout, &[KeyPart { offset: 0, length: n.min(2) as u32, descending }]).unwrap();
+            let whole = examine(layout, &key, &bytes, &cuts, piece);
+            prop_assert_eq!(whole.unfinished(), bytes.len() % n);
+            bytes.truncate(bytes.len() - bytes.len() % n);
+            prop_assert_eq!(told(&whole), truth(&key, &bytes.chunks(n).collect::<Vec<_>>()));
+        }
+
+        /// Two ways that share no code but the comparison of bytes.
+        #[test]
+        fn the_summary_is_the_validators(
+            keys in prop::collection::vec(b'a'..=b'c', 0..30),
+            cuts in prop::collection::vec(0..3000usize, 0..4),
+        ) {
+            let layout = Layout::Fixed(RECORD_BYTES as u32);
+            let key = Key::new(layout, &[TEN]).unwrap();
+            let mut bytes = vec![0; keys.len() * RECORD_BYTES];
+            Generator::new(Kind::default(), 0).fill(&mut bytes);
+            for (record, letter) in bytes.as_chunks_mut::<RECORD_BYTES>().0.iter_mut().zip(&keys) {
+                record[..KEY_BYTES].fill(*letter);
+            }
+            let mut summary = Summary::new();
+            summary.push_records(&bytes);
+            prop_assert_eq!(examine(layout, &key, &bytes, &cuts, 1000).summary(), summary);
+        }
+    }
+
+    #[test]
+    fn the_benchmarks_own_checksum_and_first_unordered_record_come_out() {
+        let layout = Layout::Fixed(RECORD_BYTES as u32);
+        let key = Key::new(layout, &[TEN]).unwrap();
+        let mut bytes = vec![0; 100_000];
+        Generator::new(Kind::default(), 0).fill(&mut bytes);
+        let whole = examine(layout, &key, &bytes, &[55_555], 4096);
+        assert_eq!(whole.crc_sum(), 0x1ea_6370_b955);
+        assert_eq!(whole.first_unordered(), Some(2));
+    }
+
+    #[test]
+    fn only_hundred_bytes_with_ten_of_key_are_the_benchmarks() {
+        let benchmark = |n, parts: &[KeyPart]| {
+            let layout = Layout::Fixed(n);
+            is_benchmark(layout, &Key::new(layout, parts).unwrap())
+        };
+        assert!(benchmark(100, &[TEN]));
+        assert!(!benchmark(101, &[TEN]) && !benchmark(100, &[]));
+        assert!(!benchmark(100, &[KeyPart { descending: true, ..TEN }]));
+    }
+}
