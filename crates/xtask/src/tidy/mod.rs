@@ -1,0 +1,100 @@
+//! The rules of style that are tests.
+//!
+//! Law: each rule is a function from the files to findings, and `fixtures/` holds a small repository that
+//! breaks each of them; what is found there is compared with `fixtures/bad.txt`.
+//! Non-goal: what rustfmt and clippy check.
+
+mod fences;
+mod lengths;
+mod places;
+mod rooms;
+mod words;
+
+use std::path::Path;
+
+use crate::tree::Tree;
+
+/// Something that breaks a rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    pub(crate) path: String,
+    /// From 1; 0 if it is about the file as a whole.
+    pub(crate) line: usize,
+    pub(crate) what: String,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Finding { path, line, what } = self;
+        match line {
+            0 => write!(f, "{path}: {what}"),
+            _ => write!(f, "{path}:{line}: {what}"),
+        }
+    }
+}
+
+/// Where what has outgrown the limits is listed.
+const RATCHET: &str = "crates/xtask/ratchet.txt";
+
+/// Everything that breaks a rule, in the order of the files.
+fn findings(tree: &Tree) -> Vec<Finding> {
+    let ratchet = tree.file(RATCHET).map_or("", |file| &file.text);
+    let mut found = Vec::new();
+    found.extend(rooms::check(tree));
+    found.extend(fences::check(tree));
+    found.extend(places::check(tree));
+    found.extend(words::check(tree));
+    found.extend(lengths::check(tree, ratchet));
+    found.sort();
+    found
+}
+
+/// Prints what breaks a rule; true if nothing does.
+pub(crate) fn run(root: &Path) -> bool {
+    let tree = Tree::of_repository(root);
+    let found = findings(&tree);
+    for finding in &found {
+        println!("{finding}");
+    }
+    println!("tidy: {} files, {} findings", tree.files.len(), found.len());
+    found.is_empty()
+}
+
+/// Notes in the ratchet what has become shorter. What has grown stays a finding.
+pub(crate) fn tighten(root: &Path) -> bool {
+    let tree = Tree::of_repository(root);
+    let ratchet = tree.file(RATCHET).map_or("", |file| &file.text);
+    let tightened = lengths::tightened(&tree, ratchet);
+    std::fs::write(root.join(RATCHET), tightened).is_ok() && run(root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found_in(folder: &str) -> String {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(folder);
+        let found = findings(&Tree::of_directory(&root));
+        found.iter().map(|finding| format!("{finding}\n")).collect()
+    }
+
+    #[test]
+    fn each_rule_finds_what_breaks_it() {
+        let expected = include_str!("../../fixtures/bad.txt");
+        let found = found_in("bad");
+        assert_eq!(found, expected, "found:\n{found}");
+    }
+
+    #[test]
+    fn what_keeps_the_rules_is_left_alone() {
+        assert_eq!(found_in("good"), "");
+    }
+
+    #[test]
+    fn this_repository_keeps_the_rules() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let found = findings(&Tree::of_repository(&root));
+        let found: Vec<String> = found.iter().map(Finding::to_string).collect();
+        assert!(found.is_empty(), "\n{}", found.join("\n"));
+    }
+}

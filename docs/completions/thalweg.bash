@@ -1,0 +1,42 @@
+# Completions of thalweg for bash: put this where bash-completion looks, or source it.
+_thalweg() {
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}
+    local command=${COMP_WORDS[1]}
+    COMPREPLY=()
+    case $before in
+        -o|--output) COMPREPLY=($(compgen -f -- "$word")); return ;;
+        --record) COMPREPLY=(); return ;;
+        --by) COMPREPLY=(); return ;;
+        --memory) COMPREPLY=(); return ;;
+        --scratch) COMPREPLY=($(compgen -d -- "$word")); return ;;
+        --scratch-limit) COMPREPLY=(); return ;;
+        --threads) COMPREPLY=(); return ;;
+        --io) COMPREPLY=($(compgen -W 'auto uring threads' -- "$word")); return ;;
+        --start) COMPREPLY=(); return ;;
+        --summary) COMPREPLY=($(compgen -f -- "$word")); return ;;
+        --size) COMPREPLY=(); return ;;
+        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$word")); return ;;
+        --generate) COMPREPLY=($(compgen -W 'man complete-bash complete-zsh complete-fish' -- "$word")); return ;;
+    esac
+    local flags= subjects=
+    case $command in
+        gen) flags='--io --ascii --skewed --start --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        check) flags='--record --by --datamation --io --summary --merge --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        sort) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --io --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        plan) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --io --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
+        doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        bench) flags='--size --rivals --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore' ;;
+        help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort plan doctor bench help' ;;
+        *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
+    esac
+    if [[ $word == -?* ]]; then
+        COMPREPLY=($(compgen -W "$flags" -- "$word"))
+    elif ((COMP_CWORD == 1)); then
+        COMPREPLY=($(compgen -W 'gen check sort plan doctor bench help' -- "$word"))
+    elif ((COMP_CWORD == 2)) && [[ -n $subjects ]]; then
+        COMPREPLY=($(compgen -W "$subjects" -- "$word"))
+    else
+        COMPREPLY=($(compgen -f -- "$word"))
+    fi
+}
+complete -o filenames -F _thalweg thalweg
