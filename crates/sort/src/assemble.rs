@@ -30,6 +30,8 @@ pub(crate) struct Assembler {
 
 struct State {
     next_job: u64,
+    /// How many jobs there are, once that is known.
+    jobs: Option<u64>,
     end: u64,
     /// The block in which the stream ends for now.
     open: Option<Fill>,
@@ -61,7 +63,7 @@ impl Assembler {
 
     pub(crate) fn new(pool: Pool, from: u64) -> Assembler {
         assert!(from.is_multiple_of(pool.block_size() as u64));
-        let state = State { next_job: 0, end: from, open: None };
+        let state = State { next_job: 0, jobs: None, end: from, open: None };
         Assembler { pool, state: Mutex::new(state), turned: Condvar::new() }
     }
 
@@ -93,6 +95,11 @@ impl Assembler {
         };
         self.take_stretch(&mut state, len, &mut cursor);
         state.next_job += 1;
+        if state.jobs == Some(state.next_job)
+            && let Some(fill) = state.open.take()
+        {
+            cursor.finished.extend(fill.seal());
+        }
         drop(state);
         self.turned.notify_all();
         Some(cursor)
@@ -125,10 +132,13 @@ impl Assembler {
         }
     }
 
-    /// Says that no job follows. Returns the last block if all its writers are done; else the last
-    /// of them gets it.
-    pub(crate) fn close(&self) -> Option<Block> {
-        self.state.lock().expect("no lane panics").open.take().and_then(Fill::seal)
+    /// Says that there are `jobs` jobs. Returns the last block if all its writers are done; else the
+    /// last of them gets it.
+    pub(crate) fn close(&self, jobs: u64) -> Option<Block> {
+        let mut state = self.state.lock().expect("no lane panics");
+        assert!(state.next_job <= jobs && state.jobs.is_none());
+        state.jobs = Some(jobs);
+        if state.next_job == jobs { state.open.take().and_then(Fill::seal) } else { None }
     }
 
     /// Where the stream ends.

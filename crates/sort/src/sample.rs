@@ -14,8 +14,10 @@ use crate::Result;
 
 /// The most chunks that are read.
 const CHUNKS_MAX: u64 = 1024;
+/// Bytes of a chunk: small, because their number tells more than their size.
+const CHUNK_BYTES: usize = 16 << 10;
 /// One chunk for so many bytes of input.
-const BYTES_PER_CHUNK: u64 = 1 << 20;
+const BYTES_PER_CHUNK: u64 = 2 << 20;
 /// The most records taken from a chunk.
 const RECORDS_PER_CHUNK: usize = 96;
 
@@ -52,7 +54,7 @@ pub(crate) fn take_sample(
 ) -> Result<Sample> {
     let mut sample = Sample::default();
     let total_bytes = inputs.pages() * page_bytes;
-    let chunk_bytes = pool.block_size().min(64 << 10) as u64;
+    let chunk_bytes = pool.block_size().min(CHUNK_BYTES) as u64;
     let chunks =
         (inputs.bytes() / BYTES_PER_CHUNK).clamp(16, CHUNKS_MAX).min(total_bytes.div_ceil(chunk_bytes));
     let mut next = 0;

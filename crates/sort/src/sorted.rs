@@ -272,8 +272,8 @@ impl<'a> Sorted<'a> {
             }
         }
         if waiting.is_empty() && active.len() <= 1 {
-            let last = !std::mem::replace(closed, true);
-            return Claim::End { last };
+            let is_first = !std::mem::replace(closed, true);
+            return Claim::End { jobs: is_first.then_some(*next_job) };
         }
         Claim::Wait
     }
@@ -313,7 +313,7 @@ enum Claim<'a> {
     Job(Job<'a>),
     /// There will be jobs, but none now.
     Wait,
-    /// No job will come. `last` for the one lane that closes the stream.
+    /// No job will come. The first lane to learn it closes the stream after so many jobs.
     End {
         last: bool,
     },
@@ -526,12 +526,12 @@ impl Source for SortedLane<'_, '_> {
                 Claim::Wait if any => {}
                 Claim::Wait => self.wait()?,
                 // Jobs of other lanes may still be open; the last of them then gets the last block.
-                Claim::End { last: true } => {
-                    if let Some(block) = self.shared.assembler.close() {
+                Claim::End { jobs: Some(jobs) } => {
+                    if let Some(block) = self.shared.assembler.close(jobs) {
                         return Ok(Some(block));
                     }
                 }
-                Claim::End { last: false } => return Ok(None),
+                Claim::End { jobs: None } => return Ok(None),
             }
         }
     }
