@@ -315,7 +315,7 @@ enum Claim<'a> {
     Wait,
     /// No job will come. The first lane to learn it closes the stream after so many jobs.
     End {
-        last: bool,
+        jobs: Option<u64>,
     },
 }
 
