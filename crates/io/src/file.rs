@@ -9,7 +9,7 @@ use crate::{Queue, Result};
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// An existing file, to be read.
+    /// An existing file, to be read; a pipe or terminal in order, whatever offset is given.
     Read,
     /// An existing file, to be read past the page cache if the file system allows it.
     ReadDirect,
@@ -22,7 +22,8 @@ pub enum Access {
     UpdateDirect,
     /// An existing file, to be written and read through the page cache.
     Update,
-    /// Whatever is there (a pipe, a terminal, a device), to be written in order.
+    /// Whatever is there (a pipe, a terminal, a device), to be written in order: at its own position,
+    /// whatever offset is given. `/dev/stdout` and the like go on where their file is.
     WriteStream,
 }
 
@@ -83,8 +84,8 @@ pub trait Io: Send + Sync {
     /// Sets the length.
     fn set_len(&self, id: FileId, path: &Path, len: u64) -> Result<()>;
 
-    /// Reserves room for the first `len` bytes and sets the length to at least that; where the file system cannot
-    /// reserve, only sets the length. A full disk is an error.
+    /// Reserves room for the first `len` bytes and sets the length to at least that; where the file
+    /// system cannot reserve, only sets the length. A full disk is an error.
     fn allocate(&self, id: FileId, path: &Path, len: u64) -> Result<()>;
 
     /// Makes the file's bytes and length durable.
@@ -99,7 +100,7 @@ pub trait Io: Send + Sync {
     /// Removes a name.
     fn remove(&self, path: &Path) -> Result<()>;
 
-    /// The names in a directory, sorted.
+    /// The names in a directory, sorted, each with the directory before it.
     fn list(&self, path: &Path) -> Result<Vec<PathBuf>>;
 
     /// Room on the file system that holds `path`.
@@ -108,8 +109,8 @@ pub trait Io: Send + Sync {
     /// The share (0 to 1) of the file's first `len` bytes that the page cache holds.
     fn cached_share(&self, id: FileId, len: u64) -> f64;
 
-    /// Reads at a byte into any buffer, blocking, through the page cache for files not opened direct. For small things (manifests,
-    /// samples); returns less than asked only at the end of the file.
+    /// Reads at a byte into any buffer, blocking, through the page cache for files not opened direct. For
+    /// small things (manifests, samples); returns less than asked only at the end of the file.
     fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> Result<usize>;
 
     /// Writes all of `from` at a byte, blocking. For small things.

@@ -51,7 +51,10 @@ pub struct Done {
 ///
 /// Contract: at most `depth()` operations are in flight (one more is a programmer's error). Every
 /// submitted operation is reaped exactly once, in any order. Dropping a queue waits for what is in
-/// flight.
+/// flight. A stream (a pipe, a terminal, what was opened with [`Access::WriteStream`]) has one
+/// operation in flight at most, since two could overtake each other.
+///
+/// [`Access::WriteStream`]: crate::Access::WriteStream
 pub trait Queue: Send {
     /// Starts an operation. Never waits for it.
     fn submit(&mut self, op: Op);

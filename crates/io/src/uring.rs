@@ -217,3 +217,21 @@ impl Drop for UringQueue {
         assert!(self.slots.iter().all(Option::is_none), "the kernel still has blocks of a dropped queue");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_its_remedy() {
+        for (errno, remedy) in [
+            (libc::EPERM, "kernel.io_uring_disabled"),
+            (libc::ENOSYS, "Linux 5.6"),
+            (libc::ENOMEM, "ulimit -l"),
+        ] {
+            let text = Error::new(Action::Setup, "io_uring", explain(io::Error::from_raw_os_error(errno)));
+            assert!(text.to_string().starts_with("cannot set up io_uring: "), "{text}");
+            assert!(text.to_string().contains(remedy), "{text}");
+        }
+    }
+}

@@ -22,10 +22,12 @@ fn named(file: &impl AsRawFd) -> PathBuf {
 }
 
 fn send(io: &Arc<dyn Io>, file: &File, content: &[u8]) {
+    // Not a divisor of what a pipe holds, so that a pipe fills up in the middle of a block.
+    const PIECE: usize = BLOCK - 1000;
     let pool = Pool::new(BLOCK, 1).unwrap();
     let mut queue = io.queue(2).unwrap();
-    for (i, chunk) in content.chunks(BLOCK).enumerate() {
-        queue.submit(op(Kind::Write, file, (i * BLOCK) as u64, &pool, chunk, 0));
+    for (i, chunk) in content.chunks(PIECE).enumerate() {
+        queue.submit(op(Kind::Write, file, (i * PIECE) as u64, &pool, chunk, 0));
         queue.reap(true).unwrap().result.unwrap();
     }
 }
@@ -81,14 +83,24 @@ fn a_block_read_from_a_pipe_is_full_until_the_pipe_ends() {
         let by_name = PathBuf::from(format!("/proc/self/fd/{}", reader.as_raw_fd()));
         let file = File::open(&stage.io, &by_name, Access::ReadDirect).unwrap();
         assert!(!file.is_direct());
-        let sent = content.clone();
-        let sending =
-            std::thread::spawn(move || sent.chunks(1000).for_each(|c| writer.write_all(c).unwrap()));
         let pool = Pool::new(BLOCK, 1).unwrap();
         let mut queue = stage.io.queue(1).unwrap();
+        queue.submit(read_op(&file, 0, &pool, BLOCK, 0));
+        for piece in content[..BLOCK - 1].chunks(5000) {
+            writer.write_all(piece).unwrap();
+            for _ in 0..1000 {
+                assert!(queue.reap(false).is_none(), "{}: a block is not full yet", stage.label);
+                std::thread::yield_now();
+            }
+        }
+        let rest = content[BLOCK - 1..].to_vec();
+        let sending =
+            std::thread::spawn(move || rest.chunks(1000).for_each(|c| writer.write_all(c).unwrap()));
         let mut found = Vec::new();
         for expected in [BLOCK, BLOCK, 5, 0] {
-            queue.submit(read_op(&file, found.len() as u64, &pool, BLOCK, 0));
+            if !found.is_empty() {
+                queue.submit(read_op(&file, found.len() as u64, &pool, BLOCK, 0));
+            }
             let done = queue.reap(true).unwrap();
             done.result.unwrap();
             assert_eq!(done.block.len(), expected, "{}", stage.label);
