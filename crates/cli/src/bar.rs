@@ -20,8 +20,9 @@ const STACK_BYTES: usize = 128 << 10;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LINE_EVERY_SECONDS: f64 = 1.0;
 
-const MEASURED: &str = "{prefix} {msg:<18} {bar:28} {percent:>3} %  {decimal_bytes} of {decimal_total_bytes}  {decimal_bytes_per_sec}  {eta} left";
-const UNMEASURED: &str = "{prefix} {msg:<18} {spinner}  {decimal_bytes}  {decimal_bytes_per_sec}";
+// The bar takes what the rest leaves of the terminal's width; the rest fits in 80 columns.
+const MEASURED: &str = "{prefix} {msg} {wide_bar} {percent:>3} %  {decimal_bytes} of {decimal_total_bytes}  {decimal_bytes_per_sec}  {eta} left";
+const UNMEASURED: &str = "{prefix} {msg} {spinner}  {decimal_bytes}  {decimal_bytes_per_sec}";
 
 /// Progress that is being shown.
 pub(crate) struct Shown {
@@ -63,6 +64,7 @@ struct Drawer {
     canvas: Canvas,
     /// What was seen last.
     last: ProgressView,
+    since_look: Stopwatch,
     since_stage: Stopwatch,
     since_line: Stopwatch,
 }
@@ -71,7 +73,8 @@ impl Drawer {
     fn new(canvas: Canvas) -> Drawer {
         let last =
             ProgressView { stage: String::new(), stage_index: 0, stages: 0, done_bytes: 0, total_bytes: 0 };
-        Drawer { canvas, last, since_stage: Stopwatch::start(), since_line: Stopwatch::start() }
+        let now = Stopwatch::start();
+        Drawer { canvas, last, since_look: now, since_stage: now, since_line: now }
     }
 
     fn draw_until(mut self, ended: &Receiver<bool>, progress: &thalweg::Progress) {
@@ -90,8 +93,10 @@ impl Drawer {
         let is_new = (now.stage_index, &now.stage) != (self.last.stage_index, &self.last.stage);
         if is_new {
             self.leave_stage(true);
-            self.since_stage = Stopwatch::start();
+            // It began at some time since the last look; the earliest flatters its rate least.
+            self.since_stage = self.since_look;
         }
+        self.since_look = Stopwatch::start();
         if now.total_bytes > 0 {
             // A stage may read a little more than it was thought to.
             now.done_bytes = now.done_bytes.min(now.total_bytes);
@@ -119,11 +124,16 @@ impl Drawer {
             return;
         }
         match &mut self.canvas {
-            Canvas::Bar(bar) => match bar.take() {
-                Some(bar) if done && self.last.total_bytes > 0 => bar.finish(),
-                Some(bar) => bar.abandon(),
-                None => {}
-            },
+            Canvas::Bar(bar) => {
+                let Some(bar) = bar.take() else { return };
+                if done && self.last.total_bytes > 0 {
+                    bar.finish();
+                } else {
+                    bar.abandon();
+                }
+                // The bar fills its line to the margin and leaves the cursor there.
+                print_line("");
+            }
             Canvas::Lines => {
                 let end = if done { "done after" } else { "stopped after" };
                 let took = seconds(self.since_stage.seconds());
@@ -144,6 +154,8 @@ fn new_bar(view: &ProgressView) -> ProgressBar {
         .with_style(style.progress_chars("=> "))
         .with_prefix(place(view))
         .with_message(Cow::from(view.stage.clone()))
+        // What was done before the first look took a time that nobody knows.
+        .with_position(view.done_bytes)
 }
 
 fn place(view: &ProgressView) -> String {

@@ -49,3 +49,28 @@ fn report_panics() {
         std::process::exit(2);
     }));
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    /// The test starts itself once more, to be the process that the panic ends.
+    #[test]
+    fn a_panic_in_any_thread_is_told_in_one_line_and_ends_the_process() {
+        const CHILD: &str = "THALWEG_TEST_PANICS";
+        let name = "tests::a_panic_in_any_thread_is_told_in_one_line_and_ends_the_process";
+        if std::env::var_os(CHILD).is_some() {
+            super::report_panics();
+            let lost = std::thread::spawn(|| panic!("a block\nwas lost")).join();
+            unreachable!("the process has ended before {lost:?}");
+        }
+        let own = std::env::current_exe().unwrap();
+        let output =
+            Command::new(own).args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert!(err.starts_with("thalweg: internal error at crates/cli/src/main.rs:"), "{err}");
+        assert!(err.contains(": a block\\nwas lost; please report"), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+    }
+}

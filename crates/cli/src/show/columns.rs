@@ -3,6 +3,8 @@
 //! Law: traffic is in powers of 1000, as disks are sold and rates are said; memory in powers of 1024, as
 //! `--memory` is typed.
 
+use thalweg_base::units::Count;
+
 /// Rows under each other: the first column to the left, the others to the right.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -50,6 +52,11 @@ pub(crate) fn traffic(bytes: u64) -> String {
     if number < 10.0 { format!("{number:.2} {unit}") } else { format!("{number:.0} {unit}") }
 }
 
+/// `1 record`, `10 000 records`.
+pub(crate) fn records(count: u64) -> String {
+    format!("{} {}", Count(count), if count == 1 { "record" } else { "records" })
+}
+
 /// `543 MB/s`; nothing is said about a rate of no time at all.
 pub(crate) fn rate(bytes: u64, seconds: f64) -> String {
     if seconds > 0.0 { format!("{}/s", traffic((bytes as f64 / seconds) as u64)) } else { "-".into() }
@@ -68,6 +75,7 @@ mod tests {
         assert_eq!(said, ["0 B", "999 B", "1.50 kB", "700 MB", "1.25 GB", "45 TB"]);
         assert_eq!(rate(1_000_000_000, 2.0), "500 MB/s");
         assert_eq!(rate(1, 0.0), "-");
+        assert_eq!((records(1), records(2000)), ("1 record".into(), "2 000 records".into()));
     }
 
     #[test]

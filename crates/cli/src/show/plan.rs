@@ -3,14 +3,15 @@
 use thalweg_api::Plan;
 use thalweg_base::units::{Bytes, Count};
 
-use super::columns::{columns, labelled, rate, seconds, traffic};
+use super::columns::{columns, labelled, rate, records, seconds, traffic};
 
 /// What will be done, what it takes, how long each stage should last, and on which rates that rests.
 pub(crate) fn plan(plan: &Plan) -> String {
-    let (input, bytes) = (Count(plan.records), Count(plan.input_bytes));
     let pass = if plan.passes == 1 { "pass" } else { "passes" };
     let mut text = format!(
-        "plan to sort {input} records, {bytes} bytes, in {}: {}\n",
+        "plan to sort {}, {} bytes, in {}: {}\n",
+        records(plan.records),
+        Count(plan.input_bytes),
         seconds(plan.seconds),
         rate(plan.input_bytes, plan.seconds)
     );
@@ -27,7 +28,7 @@ pub(crate) fn plan(plan: &Plan) -> String {
     text += &labelled("shape", &shape);
     text += &stages(plan);
     text += &labelled("limit", &plan.bottleneck);
-    text + &labelled("rates", &rates(plan))
+    text + &rates(plan)
 }
 
 fn stages(plan: &Plan) -> String {
@@ -47,14 +48,15 @@ fn stages(plan: &Plan) -> String {
 
 fn rates(plan: &Plan) -> String {
     let rates = &plan.hardware;
-    format!(
-        "disk {}/s read, {}/s written, {}/s both at once; a core distributes {} and sorts {} records/s",
-        traffic(rates.read_bytes_per_second as u64),
-        traffic(rates.write_bytes_per_second as u64),
-        traffic(rates.mixed_bytes_per_second as u64),
-        Count(rates.distribute_records_per_second as u64),
-        Count(rates.sort_records_per_second as u64)
-    )
+    let disk = |rate: f64| format!("{}/s", traffic(rate as u64));
+    let core = |rate: f64| Count(rate as u64);
+    let read = disk(rates.read_bytes_per_second);
+    let written = disk(rates.write_bytes_per_second);
+    let mixed = disk(rates.mixed_bytes_per_second);
+    let distributes = core(rates.distribute_records_per_second);
+    let sorts = core(rates.sort_records_per_second);
+    labelled("rates", &format!("disk {read} read, {written} written, {mixed} both at once"))
+        + &labelled("", &format!("a core distributes {distributes} and sorts {sorts} records/s"))
 }
 
 #[cfg(test)]
@@ -104,7 +106,8 @@ stages             should take     read  written       limited by
   read+distribute       0.90 s  1.00 GB   800 MB  disk read+write
   load+sort+write       0.90 s  1.00 GB   800 MB              cpu
 limit     read+distribute, disk read+write
-rates     disk 1.50 GB/s read, 1.40 GB/s written, 1.60 GB/s both at once; a core distributes 20 000 000 and sorts 10 000 000 records/s
+rates     disk 1.50 GB/s read, 1.40 GB/s written, 1.60 GB/s both at once
+          a core distributes 20 000 000 and sorts 10 000 000 records/s
 ";
         assert_eq!(plan(&sample), expected);
     }

@@ -3,7 +3,7 @@
 use thalweg_api::{Proof, Receipt, Stage};
 use thalweg_base::units::{Bytes, Count};
 
-use super::columns::{columns, labelled, rate, seconds, traffic};
+use super::columns::{columns, labelled, rate, records, seconds, traffic};
 
 /// What went in and out, that the law holds, and what it cost beside what the plan had said.
 pub(crate) fn receipt(receipt: &Receipt) -> String {
@@ -11,11 +11,11 @@ pub(crate) fn receipt(receipt: &Receipt) -> String {
     text += &proofs(receipt);
     text += &stages(receipt);
     text += &labelled("disk", &disk(receipt));
+    if receipt.scratch_peak_bytes > 0 {
+        text += &labelled("scratch", &scratch(receipt));
+    }
     text += &labelled("io", &io(receipt));
     text += &labelled("memory", &memory(receipt));
-    if receipt.scratch_peak_bytes > 0 {
-        text += &labelled("scratch", &format!("peak {}", traffic(receipt.scratch_peak_bytes)));
-    }
     if receipt.resumed_bytes > 0 {
         let spared = traffic(receipt.resumed_bytes);
         text += &labelled("resumed", &format!("{spared} of the input did not have to be read again"));
@@ -30,8 +30,8 @@ fn headline(receipt: &Receipt) -> String {
         other => (other, &receipt.output),
     };
     format!(
-        "{done} {} records, {} bytes, in {}: {}, {:.2} CPU-seconds\n",
-        Count(proof.records),
+        "{done} {}, {} bytes, in {}: {}, {:.2} CPU-s\n",
+        records(proof.records),
         Count(proof.bytes),
         seconds(receipt.seconds),
         rate(proof.bytes, receipt.seconds),
@@ -56,15 +56,14 @@ fn proofs(receipt: &Receipt) -> String {
     let verdict = if receipt.holds { "holds" } else { "BROKEN" };
     let order = match receipt.output.unordered {
         0 => "in order".to_string(),
-        n => format!("{} records OUT OF ORDER", Count(n)),
+        n => format!("{} OUT OF ORDER", records(n)),
     };
     let duplicates = Count(receipt.output.duplicates);
     text + &labelled("law", &format!("{law}: {verdict}; {order}, {duplicates} duplicate keys"))
 }
 
 fn proof(label: &str, proof: &Proof) -> String {
-    let (records, bytes) = (Count(proof.records), Count(proof.bytes));
-    labelled(label, &format!("{records} records, {bytes} bytes, checksum {:032x}", proof.checksum))
+    labelled(label, &format!("{}, checksum {:032x}", records(proof.records), proof.checksum))
 }
 
 fn stages(receipt: &Receipt) -> String {
@@ -94,19 +93,21 @@ fn stage(stage: &Stage) -> Vec<String> {
 
 fn disk(receipt: &Receipt) -> String {
     let io = &receipt.io;
-    let mut parts = Vec::new();
-    if io.input.read_bytes > 0 {
-        parts.push(format!("input read {}", traffic(io.input.read_bytes)));
-    }
-    if io.cached_input_bytes > 0 {
-        parts.push(format!("of it {} from the page cache", traffic(io.cached_input_bytes)));
-    }
-    if io.scratch.written_bytes > 0 || io.scratch.read_bytes > 0 {
-        let (written, read) = (traffic(io.scratch.written_bytes), traffic(io.scratch.read_bytes));
-        parts.push(format!("scratch written {written}, read {read}"));
-    }
-    parts.push(format!("output written {}", traffic(io.output.written_bytes)));
-    parts.join(", ")
+    let cached = match io.cached_input_bytes {
+        0 => String::new(),
+        cached => format!(" ({} of it from the page cache)", traffic(cached)),
+    };
+    let input = match io.input.read_bytes {
+        0 => String::new(),
+        read => format!("input read {}{cached}, ", traffic(read)),
+    };
+    format!("{input}output written {}", traffic(io.output.written_bytes))
+}
+
+fn scratch(receipt: &Receipt) -> String {
+    let scratch = &receipt.io.scratch;
+    let (written, read) = (traffic(scratch.written_bytes), traffic(scratch.read_bytes));
+    format!("written {written}, read {read}, at most {} at once", traffic(receipt.scratch_peak_bytes))
 }
 
 fn io(receipt: &Receipt) -> String {
@@ -171,16 +172,16 @@ mod tests {
     #[test]
     fn a_sort_is_told_in_ten_lines() {
         let expected = "\
-sorted 2 000 000 records, 200 000 000 bytes, in 0.25 s: 800 MB/s, 0.30 CPU-seconds
-in        2 000 000 records, 200 000 000 bytes, checksum 00000000000000000000000000000abc
-out       2 000 000 records, 200 000 000 bytes, checksum 00000000000000000000000000000abc
+sorted 2 000 000 records, 200 000 000 bytes, in 0.25 s: 800 MB/s, 0.30 CPU-s
+in        2 000 000 records, checksum 00000000000000000000000000000abc
+out       2 000 000 records, checksum 00000000000000000000000000000abc
 law       out = in: holds; in order, 3 duplicate keys
 stages               took  planned  waited: reads   writes    read  written
   read+distribute  0.12 s   0.10 s        0.050 s  0.000 s  200 MB   120 MB
-disk      input read 200 MB, of it 50 MB from the page cache, scratch written 120 MB, read 120 MB, output written 200 MB
+disk      input read 200 MB (50 MB of it from the page cache), output written 200 MB
+scratch   written 120 MB, read 120 MB, at most 120 MB at once
 io        threads (io_uring is disabled), direct output
 memory    peak 90 MiB of 100 MiB promised, 0 B in huge pages
-scratch   peak 120 MB
 ";
         assert_eq!(receipt(&sample()), expected);
     }

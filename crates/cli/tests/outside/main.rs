@@ -7,6 +7,7 @@
 mod documents;
 mod terminal;
 mod usage;
+mod verbs;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

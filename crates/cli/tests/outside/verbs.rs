@@ -1,0 +1,301 @@
+//! The verbs end to end, and what bad input, full disks, signals and small limits do to them.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use thalweg_api::{Check, DoctorReport, Plan, Receipt, from_json};
+use thalweg_base::clock::Stopwatch;
+
+use super::{Outcome, Place};
+
+impl Place {
+    /// A file with these bytes.
+    fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.0.join(name), bytes).expect("the place can be written");
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.0.join(name)).expect("the file is there")
+    }
+
+    /// Names of all there is, in order.
+    fn names(&self) -> Vec<String> {
+        let entries = self.0.read_dir().expect("the place can be read");
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Runs a line of shell, in which `$THALWEG` is the command.
+    fn shell(&self, line: &str) -> Outcome {
+        let mut bash = Command::new("bash");
+        bash.arg("-c").arg(line).env("THALWEG", env!("CARGO_BIN_EXE_thalweg"));
+        Outcome::of(bash.current_dir(&self.0).stdin(Stdio::null()).output().expect("bash starts"))
+    }
+}
+
+const BENCH: &str = "--datamation";
+
+#[test]
+fn records_are_generated_sorted_and_checked() {
+    let place = Place::new();
+    let told = place.run(&["gen", "100k", "records"]);
+    assert!(told.is_done().starts_with("generated 100 000 records, 10 000 000 bytes"), "{told:?}");
+    let told = place.run(&["check", BENCH, "records"]);
+    assert_eq!(told.status, Some(1), "{told:?}");
+    assert!(told.out.contains("First unordered record is record 2\nRecords: 100000\n"), "{told:?}");
+    assert!(told.out.contains("ERROR - there are "), "{told:?}");
+
+    let told = place.run(&["sort", "records", "-o", "sorted", BENCH, "--memory", "64MiB"]);
+    assert!(told.is_done().starts_with("sorted 100 000 records, 10 000 000 bytes"), "{told:?}");
+    assert!(told.out.contains("law       out = in: holds; in order, 0 duplicate keys\n"), "{told:?}");
+    let told = place.run(&["check", BENCH, "sorted"]);
+    let lines: Vec<&str> = told.is_done().lines().collect();
+    assert_eq!(
+        (lines[0], lines[2], lines[3]),
+        ("Records: 100000", "Duplicate keys: 0", "SUCCESS - all records are in order")
+    );
+    assert_eq!(place.names(), ["records", "sorted"]);
+}
+
+#[test]
+fn lines_come_out_as_from_sort_in_the_c_locale() {
+    let place = Place::new();
+    place.write("in", b"b\n\na\nab\n\xff\nB\na b\nb");
+    place.run(&["sort", "in", "-o", "out", "--memory", "16MiB"]).is_done();
+    place.shell("LC_ALL=C sort -s in > expected").is_done();
+    assert_eq!(place.read("out"), place.read("expected"));
+    // In place, and between pipes.
+    place.run(&["sort", "in", "-o", "in", "-q"]).is_done();
+    assert_eq!(place.read("in"), place.read("expected"));
+    let piped = place.shell("tac in | $THALWEG sort -o - -q | cmp - expected");
+    assert_eq!(piped.is_done(), "");
+    let unique = place.shell("printf 'b\\na\\nb\\n' | $THALWEG sort - -o - -q --unique");
+    assert_eq!(unique.is_done(), "a\nb\n");
+}
+
+#[test]
+fn the_object_is_the_only_thing_on_standard_output() {
+    let place = Place::new();
+    let told = place.run(&["gen", "1000", "records", "--json"]);
+    let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
+    assert_eq!((receipt.verb.as_str(), receipt.output.records, receipt.holds), ("gen", 1000, true));
+    let told = place.run(&["sort", "records", "-o", "sorted", BENCH, "--json", "-q"]);
+    let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
+    assert_eq!((receipt.verb.as_str(), receipt.input.records, receipt.holds), ("sort", 1000, true));
+    assert_eq!(receipt.input.checksum, receipt.output.checksum);
+    let told = place.run(&["check", "sorted", BENCH, "--json"]);
+    let check: Check = from_json(told.is_done()).expect("one check");
+    assert_eq!((check.crc_sum, check.ordered), (0x1ea6370b955, true));
+    let told = place.run(&["plan", "sort", "records", "-o", "sorted", BENCH, "--json"]);
+    let plan: Plan = from_json(told.is_done()).expect("one plan");
+    assert_eq!((plan.records, plan.input_bytes), (1000, 100_000));
+    let told = place.run(&["doctor", "--json"]);
+    let report: DoctorReport = from_json(told.is_done()).expect("one report");
+    assert!(!report.findings.is_empty());
+    place.run(&["check", "missing", "--json"]).is_refused(&["missing"]);
+}
+
+#[test]
+fn with_records_on_standard_output_the_receipt_goes_to_standard_error() {
+    let place = Place::new();
+    let told = place.shell("$THALWEG gen 10 - > records");
+    assert_eq!((told.status, told.out.as_str()), (Some(0), ""));
+    assert!(told.err.starts_with("generated 10 records"), "{told:?}");
+    let told = place.shell("$THALWEG sort records -o - --datamation --json > sorted");
+    let receipt: Receipt = from_json(&told.err).expect("one receipt");
+    assert_eq!(receipt.output.records, 10);
+    assert_eq!(place.read("sorted").len(), 1000);
+    // What a shell wrote before stays.
+    let told = place.shell("{ echo first; $THALWEG gen 1 - -q --ascii; } > both && head -c 14 both");
+    assert_eq!(told.is_done(), "first\nAsfAGHM5");
+}
+
+#[test]
+fn progress_is_shown_when_asked_for_and_quiet_is_quiet() {
+    let place = Place::new();
+    let told = place.run(&["gen", "10k", "records", "--progress", "always"]);
+    assert_eq!(told.status, Some(0));
+    assert!(told.err.lines().all(|line| line.starts_with('[')), "{told:?}");
+    assert!(told.err.lines().last().is_some_and(|line| line.contains(" done after ")), "{told:?}");
+    assert_eq!(place.run(&["sort", "records", "-o", "sorted", BENCH, "-q"]).is_done(), "");
+    assert_eq!(place.run(&["check", "sorted", BENCH, "-q"]).is_done(), "");
+    let told = place.run(&["check", "records", BENCH, "-q"]);
+    assert_eq!((told.status, told.out.as_str(), told.err.as_str()), (Some(1), "", ""));
+}
+
+#[test]
+fn plans_and_doctors_are_read_by_people() {
+    let place = Place::new();
+    place.run(&["gen", "10k", "records", "-q"]).is_done();
+    let told = place.run(&["plan", "sort", "records", "-o", "sorted", BENCH, "--memory", "32MiB"]);
+    assert!(told.is_done().starts_with("plan to sort 10 000 records, 1 000 000 bytes"), "{told:?}");
+    assert_eq!(place.names(), ["records"], "a plan runs nothing");
+    let told = place.run(&["doctor"]);
+    for name in ["io_uring", "direct I/O", "open files", "huge pages"] {
+        assert!(told.is_done().contains(name), "{name} in {told:?}");
+    }
+}
+
+#[test]
+fn bad_input_is_refused_with_one_line_and_nothing_is_touched() {
+    let place = Place::new();
+    place.write("odd", &[b'x'; 150]);
+    std::fs::create_dir(place.0.join("folder")).unwrap();
+    let before = place.names();
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["sort", "odd", "-o", "out", "--record", "100"], &["odd", "150", "100"]),
+        (&["sort", "odd", "-o", "out", "--record", "50", "--by", "45:10"], &["45:10", "50"]),
+        (&["sort", "missing", "-o", "out"], &["missing"]),
+        (&["sort", "folder", "-o", "out"], &["folder", "directory"]),
+        (&["sort", "odd", "-o", "nowhere/out"], &["nowhere"]),
+        (&["sort", "odd", "-o", "folder"], &["folder", "directory"]),
+        (&["sort", "odd", "-o", "out", "--scratch", "nowhere"], &["nowhere"]),
+        (&["sort", "odd", "-o", "out", "--memory", "1MiB"], &["1 MiB", "16 MiB"]),
+        (&["gen", "10", "nowhere/out"], &["nowhere"]),
+        (&["gen", "10", "folder"], &["folder", "directory"]),
+        (&["check", "missing"], &["missing"]),
+        (&["check", "odd", "--summary", "s"], &["--datamation"]),
+        (&["check", "odd", "--merge"], &["280"]),
+    ];
+    for (args, holds) in cases {
+        place.run(args).is_refused(holds);
+        assert_eq!(place.names(), before, "{args:?}");
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_is_an_error_and_a_reader_that_left_is_a_signal() {
+    let place = Place::new();
+    let told = place.shell("$THALWEG gen 100k - > /dev/full");
+    told.is_refused(&["No space left on device"]);
+    place.run(&["gen", "100k", "/dev/full"]).is_refused(&["/dev/full", "No space left on device"]);
+    place.run(&["gen", "10k", "records", "-q"]).is_done();
+    place.run(&["sort", "records", "-o", "/dev/full", BENCH]).is_refused(&["/dev/full", "No space left"]);
+    let told = place.shell("$THALWEG gen 1M - -q | head -c 100 | wc -c; echo ${PIPESTATUS[0]}");
+    assert_eq!(told.is_done(), "100\n141\n");
+    let told =
+        place.shell("$THALWEG sort records -o - --datamation | head -c 100 | wc -c; echo ${PIPESTATUS[0]}");
+    assert_eq!(told.is_done(), "100\n141\n");
+    // A receipt that nobody reads is no reason to fail, one that does not fit is.
+    let told = place.shell("$THALWEG sort records -o sorted --datamation > /dev/full");
+    told.is_refused(&["standard output", "No space left on device"]);
+    assert_eq!(place.names(), ["records", "sorted"]);
+}
+
+/// Starts a command that takes long, sends the signal once it is at work, and returns what was seen.
+fn interrupted(place: &Place, args: &[&str], signal: &str) -> Outcome {
+    let mut command = place.command(args);
+    command.args(["--progress", "always"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary starts");
+    let mut err = std::io::BufReader::new(child.stderr.take().expect("a pipe was asked for"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut err, &mut line).unwrap();
+    assert!(line.starts_with("[1/"), "{line}");
+    let kill = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let watch = Stopwatch::start();
+    std::io::Read::read_to_string(&mut err, &mut line).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(watch.seconds() < 10.0, "it took {} s to stop", watch.seconds());
+    let told = line.lines().filter(|line| !line.starts_with('[')).map(|line| format!("{line}\n")).collect();
+    Outcome { err: told, ..Outcome::of(output) }
+}
+
+#[test]
+fn signals_stop_a_verb_and_leave_nothing() {
+    let place = Place::new();
+    for (signal, number) in [("-INT", 2), ("-TERM", 15), ("-HUP", 1)] {
+        let told = interrupted(&place, &["gen", "100M", "records"], signal);
+        assert_eq!(told.status, Some(128 + number), "{told:?}");
+        assert_eq!(told.err, format!("thalweg: interrupted by signal {number}\n"));
+        assert_eq!(told.out, "");
+        assert!(place.names().is_empty(), "{:?}", place.names());
+    }
+}
+
+#[test]
+fn a_sort_that_is_stopped_leaves_its_input_and_the_older_output() {
+    let place = Place::new();
+    place.run(&["gen", "2M", "records", "-q"]).is_done();
+    place.write("sorted", b"older\n");
+    let args = ["sort", "records", "-o", "sorted", BENCH, "--memory", "24MiB"];
+    let told = interrupted(&place, &args, "-TERM");
+    assert_eq!((told.status, told.err.as_str()), (Some(143), "thalweg: interrupted by signal 15\n"));
+    assert_eq!(place.names(), ["records", "sorted"]);
+    assert_eq!(place.read("sorted"), b"older\n");
+}
+
+#[test]
+fn waiting_for_standard_input_can_be_interrupted() {
+    let place = Place::new();
+    let mut command = place.command(&["sort", "-o", "out"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().expect("a pipe was asked for");
+    stdin.write_all(b"a\n").unwrap();
+    // Until it handles signals, there is nothing to test.
+    let handles_int = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("Linux says so");
+        u64::from_str_radix(mask.trim(), 16).unwrap() >> (2 - 1) & 1 == 1
+    };
+    let watch = Stopwatch::start();
+    while !handles_int() {
+        assert!(watch.seconds() < 10.0, "it does not handle signals");
+        std::thread::yield_now();
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let (ended, wait) = std::sync::mpsc::channel();
+    let waiter = std::thread::spawn(move || ended.send(child.wait_with_output().unwrap()));
+    let output = wait.recv_timeout(Duration::from_secs(5));
+    drop(stdin);
+    waiter.join().unwrap().ok();
+    let outcome = Outcome::of(output.expect("it stops although its input is still open"));
+    assert_eq!((outcome.status, outcome.out.as_str()), (Some(130), ""), "{outcome:?}");
+    assert!(place.names().is_empty());
+}
+
+#[test]
+fn little_memory_and_few_files_are_enough() {
+    let place = Place::new();
+    place.run(&["gen", "1M", "records", "--skewed", "-q"]).is_done();
+    let line = "ulimit -n 64 && ulimit -l 8192 && $THALWEG sort records -o sorted --datamation --memory 16MiB --json";
+    let told = place.shell(line);
+    let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
+    let limit = 16u64 << 20;
+    assert!(receipt.memory.peak_bytes <= limit + (2 << 20), "{receipt:?}");
+    assert_eq!((receipt.input.records, receipt.holds, receipt.output.unordered), (1_000_000, true, 0));
+    place.run(&["check", "sorted", BENCH]).is_done();
+    assert_eq!(place.names(), ["records", "sorted"]);
+}
+
+#[test]
+fn summaries_are_written_and_merged() {
+    let place = Place::new();
+    place.shell("$THALWEG gen 1000 records -q && $THALWEG sort records -o sorted -q --datamation").is_done();
+    place.shell("head -c 60000 sorted > 0; tail -c 40000 sorted > 1").is_done();
+    for part in ["0", "1"] {
+        place.run(&["check", part, BENCH, "--summary", &format!("{part}.sum")]).is_done();
+    }
+    let whole = place.run(&["check", "sorted", BENCH]);
+    let merged = place.run(&["check", "--merge", "0.sum", "1.sum"]);
+    assert_eq!(merged.is_done(), whole.is_done());
+    assert_eq!(place.run(&["check", "0", "1", BENCH]).is_done(), whole.out);
+    let swapped = place.run(&["check", "--merge", "1.sum", "0.sum"]);
+    assert_eq!(swapped.status, Some(1));
+    assert!(swapped.out.contains("First unordered record is record 400\n"), "{swapped:?}");
+    assert_eq!(place.read("0.sum").len(), 280);
+}
+
+#[test]
+fn an_empty_file_is_in_order() {
+    let place = Place::new();
+    place.write("empty", b"");
+    let told = place.run(&["check", "empty"]);
+    assert!(told.is_done().ends_with("The input is empty\n"), "{told:?}");
+    place.run(&["sort", "empty", "-o", "sorted", "-q"]).is_done();
+    assert_eq!(place.read("sorted"), b"");
+}
