@@ -39,3 +39,31 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// Adds the remedy where there is a usual one.
+impl From<thalweg_io::Error> for Error {
+    fn from(e: thalweg_io::Error) -> Error {
+        /// The signal that ends other programs whose reader has gone.
+        const SIGPIPE: i32 = 13;
+        use std::io::ErrorKind::*;
+        let remedy = match e.source.kind() {
+            NotFound => "; check the name",
+            BrokenPipe => return Error::Interrupted(SIGPIPE),
+            StorageFull | QuotaExceeded => "; free some room there, or choose another place",
+            FileTooLarge => "; see ulimit -f, or choose another place",
+            PermissionDenied => "; allow it with chmod, or choose another place",
+            ReadOnlyFilesystem => "; choose another place",
+            _ => "",
+        };
+        Error::CouldNot(format!("{e}{remedy}"))
+    }
+}
+
+impl From<thalweg_pump::InputsError> for Error {
+    fn from(e: thalweg_pump::InputsError) -> Error {
+        match e {
+            thalweg_pump::InputsError::Io(e) => e.into(),
+            other => Error::CouldNot(other.to_string()),
+        }
+    }
+}

@@ -4,9 +4,11 @@
 //! stable interface.
 
 mod error;
+mod lanes;
 mod machine;
 mod options;
 mod progress;
+mod target;
 mod verbs;
 
 pub use error::{Error, Result};

@@ -1,18 +1,16 @@
 //! The verbs. Each only composes rooms.
 
-mod sort;
-
-pub use sort::sort;
-
 mod check;
 mod generate;
+mod sort;
 
 pub use check::check;
 pub use generate::generate;
+pub use sort::sort;
 
-use thalweg_api::{DoctorReport, Plan, Receipt};
+use thalweg_api::{DoctorReport, Plan};
 
-use crate::{Error, Progress, Result, SortOptions};
+use crate::{Error, Result, SortOptions};
 
 /// Says what a sort would do. Runs nothing.
 pub fn plan(_options: &SortOptions) -> Result<Plan> {

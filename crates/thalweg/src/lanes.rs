@@ -1,0 +1,95 @@
+//! Lanes: the threads that share one verb's work.
+//!
+//! Law: if one lane fails, the others stop at their next block, and the error that came first is the
+//! verb's; if the verb is cancelled, all stop, and that is the verb's result.
+//! Non-goals: dividing the work.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{Error, Progress, Result};
+
+/// What the lanes of a verb have in common.
+pub(crate) struct Lanes<'a> {
+    progress: &'a Progress,
+    failed: AtomicBool,
+    error: Mutex<Option<Error>>,
+}
+
+impl<'a> Lanes<'a> {
+    pub(crate) fn new(progress: &'a Progress) -> Lanes<'a> {
+        Lanes { progress, failed: AtomicBool::new(false), error: Mutex::new(None) }
+    }
+
+    /// Whether a lane should take another block. What it has made when this turns false is not used.
+    pub(crate) fn go_on(&self) -> bool {
+        !self.failed.load(Ordering::Relaxed) && self.progress.cancelled().is_none()
+    }
+
+    /// Runs `work` for lanes 0 to `count` - 1, each on a thread of its own; gives back what they made,
+    /// in order.
+    pub(crate) fn run<T: Send>(
+        self,
+        count: usize,
+        work: impl Fn(&Self, usize) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        assert!(count > 0, "no lanes");
+        let made = std::thread::scope(|scope| {
+            let lane = |i| {
+                let (lanes, work) = (&self, &work);
+                scope.spawn(move || work(lanes, i).map_err(|error| lanes.fail(error)).ok())
+            };
+            let running: Vec<_> = (0..count).map(lane).collect();
+            let join = |lane: std::thread::ScopedJoinHandle<'_, Option<T>>| {
+                lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            running.into_iter().map(join).collect::<Vec<Option<T>>>()
+        });
+        if let Some(error) = self.error.into_inner().expect("no holder panics") {
+            return Err(error);
+        }
+        if let Some(signal) = self.progress.cancelled() {
+            return Err(Error::Interrupted(signal));
+        }
+        Ok(made.into_iter().map(|part| part.expect("a lane that made nothing has said why")).collect())
+    }
+
+    fn fail(&self, error: Error) {
+        self.error.lock().expect("no holder panics").get_or_insert(error);
+        self.failed.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_lanes_made_comes_back_in_order() {
+        let progress = Progress::default();
+        assert_eq!(Lanes::new(&progress).run(3, |_, i| Ok(i * 10)).unwrap(), [0, 10, 20]);
+    }
+
+    #[test]
+    fn one_failure_stops_the_others_and_is_the_result() {
+        let progress = Progress::default();
+        let result = Lanes::new(&progress).run(3, |lanes, i| {
+            if i == 1 {
+                return Err(Error::CouldNot("lane 1".into()));
+            }
+            while lanes.go_on() {
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        assert_eq!(result.unwrap_err().to_string(), "lane 1");
+    }
+
+    #[test]
+    fn a_signal_stops_all() {
+        let progress = Progress::default();
+        progress.cancel(15);
+        let result = Lanes::new(&progress).run(2, |lanes, _| Ok(lanes.go_on()));
+        assert_eq!(result.unwrap_err().exit_status(), 128 + 15);
+    }
+}

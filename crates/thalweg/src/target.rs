@@ -1,0 +1,123 @@
+//! Where a verb's bytes go: a file that gets its name when it is whole, or a stream.
+//!
+//! Law: whatever fails, nothing new bears a name afterwards, and an older file is as it was.
+//! Non-goals: keeping an older file's owner and permissions.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use thalweg_base::units::Bytes;
+use thalweg_io::{Access, Error as IoError, File, Io};
+use thalweg_pump::Output;
+
+use crate::{Endpoint, Error, Result};
+
+/// Where bytes go, once looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A regular file, or a name that is free for one.
+    File(PathBuf),
+    /// Something that is written in order and has no length: a pipe, a terminal, a device.
+    Stream(PathBuf),
+}
+
+impl Target {
+    /// Looks at what is there. Touches nothing.
+    pub(crate) fn of(io: &Arc<dyn Io>, endpoint: &Endpoint) -> Result<Target> {
+        let path = match endpoint {
+            Endpoint::Standard => return Ok(Target::Stream("/dev/stdout".into())),
+            Endpoint::Path(path) => path,
+        };
+        let name = path.display();
+        match io.stat(path) {
+            Ok(there) if there.is_directory => {
+                Err(Error::CouldNot(format!("{name} is a directory; name a file in it")))
+            }
+            Ok(there) if !there.is_regular => Ok(Target::Stream(path.clone())),
+            Ok(there) if there.mode & 0o222 == 0 => Err(Error::CouldNot(format!(
+                "{name} is read-only; remove it, or allow writing with chmod u+w"
+            ))),
+            // A link stays, and what it leads to is replaced.
+            Ok(_) => Ok(Target::File(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()))),
+            Err(e) if e.source.kind() == std::io::ErrorKind::NotFound => fresh(io, path),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Writes `bytes` there, all or nothing.
+    pub(crate) fn write_whole(&self, io: &Arc<dyn Io>, bytes: &[u8]) -> Result<()> {
+        match self {
+            Target::Stream(path) => Ok(File::open(io, path, Access::WriteStream)?.write_at(0, bytes)?),
+            Target::File(path) => {
+                let output = create(io, path, bytes.len() as u64)?;
+                output.file().write_at(0, bytes)?;
+                publish(output, path, bytes.len() as u64)
+            }
+        }
+    }
+}
+
+/// A name that nothing has yet.
+fn fresh(io: &Arc<dyn Io>, path: &Path) -> Result<Target> {
+    let name = path.display();
+    if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        return Err(Error::CouldNot(format!("'{name}' is no name for a file")));
+    }
+    let directory = directory_of(path);
+    match io.stat(directory) {
+        Ok(there) if there.is_directory => Ok(Target::File(path.to_path_buf())),
+        Ok(_) => {
+            Err(Error::CouldNot(format!("cannot create {name}: {} is not a directory", directory.display())))
+        }
+        Err(e) if e.source.kind() == std::io::ErrorKind::NotFound => Err(Error::CouldNot(format!(
+            "cannot create {name}: there is no directory {}; make it first",
+            directory.display()
+        ))),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Starts a file of `bytes` bytes beside `path` and reserves its room.
+pub(crate) fn create(io: &Arc<dyn Io>, path: &Path, bytes: u64) -> Result<Output> {
+    let directory = directory_of(path);
+    Output::create(io, path, &directory.join(partial_name()), bytes).map_err(|e| {
+        if !e.is_full() {
+            return named(e, path);
+        }
+        let room = io.space(directory).map_or(0, |space| space.available);
+        let (name, needed, room) = (path.display(), Bytes(bytes), Bytes(room));
+        let place = directory.display();
+        Error::CouldNot(match e.source.kind() {
+            std::io::ErrorKind::FileTooLarge => format!(
+                "cannot create {name}: {needed} is more than one file may have in {place}; see ulimit -f, or choose another place"
+            ),
+            _ => format!(
+                "cannot create {name}: it takes {needed} and {place} has {room} left; free some, or choose another place"
+            ),
+        })
+    })
+}
+
+/// Makes the file durable and gives it its name.
+pub(crate) fn publish(output: Output, path: &Path, bytes: u64) -> Result<()> {
+    output.publish(bytes).map_err(|e| named(e, path))
+}
+
+/// The error under the name that the user gave, not the temporary one.
+fn named(e: IoError, path: &Path) -> Error {
+    IoError { path: path.to_path_buf(), ..e }.into()
+}
+
+/// A name that no other output has: neither of another process nor of this one.
+fn partial_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!(".thalweg-{}-{}.partial", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}

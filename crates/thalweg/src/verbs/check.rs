@@ -1,0 +1,295 @@
+//! `check`: whether files are one sorted sequence, and what is in it.
+//!
+//! Model: the files are parts of one sequence, in the order given. Each lane reads a stretch of
+//! neighbouring pages and examines it; the stretches are joined from left to right. What cannot be
+//! read at any place (a pipe, standard input) is one stretch, read by one thread and examined by
+//! another. With `merge` the inputs are summaries that earlier checks wrote.
+//! Law: the result is that of reading from beginning to end, whatever the number of lanes.
+//! Non-goals: mending anything.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use thalweg_api::{Check, Proof};
+use thalweg_base::clock::Stopwatch;
+use thalweg_base::units::{Bytes, MIB};
+use thalweg_block::{Block, Pool};
+use thalweg_io::{Access, File, Io};
+use thalweg_pump::{InputLane, Inputs, Meters, Source};
+use thalweg_record::{Key, Layout, RECORD_BYTES, SUMMARY_BYTES, Stretch, Summary, is_benchmark};
+
+use crate::lanes::Lanes;
+use crate::target::Target;
+use crate::{CheckOptions, Endpoint, Error, Progress, Result, machine};
+
+/// Bytes of a read: whole sectors and, where records are the Sort Benchmark's, whole records.
+const PAGE_BYTES: usize = 1_024_000;
+const _: () = assert!(PAGE_BYTES.is_multiple_of(4096) && PAGE_BYTES.is_multiple_of(RECORD_BYTES));
+/// Reads in flight for each lane.
+const DEPTH: usize = 8;
+/// More lanes than this no disk keeps busy: one examines 2 GB/s.
+const LANES_MAX: usize = 8;
+/// Blocks of a stream: one is read, one is examined, two wait in between.
+const STREAM_BLOCKS: usize = 4;
+/// How often a silent stream is left to see whether the verb was cancelled.
+const LOOK_UP: Duration = Duration::from_millis(100);
+/// A record that crosses pages is held whole; one longer than this is more likely a wrong layout.
+const RECORD_BYTES_MAX: usize = 256 * MIB as usize;
+
+/// Checks that files are one sorted sequence.
+pub fn check(options: &CheckOptions, progress: &Progress) -> Result<Check> {
+    let watch = Stopwatch::start();
+    if options.inputs.is_empty() {
+        return Err(Error::CouldNot("nothing to check; name a file, or - for standard input".into()));
+    }
+    let (io, _) = machine::io(options.io)?;
+    let found = if options.merge { merge(&io, options, progress)? } else { examine(&io, options, progress)? };
+    if let (Some(path), Some(summary)) = (&options.summary, &found.summary) {
+        Target::of(&io, &Endpoint::Path(path.clone()))?.write_whole(&io, &summary.to_bytes())?;
+    }
+    Ok(Check { seconds: watch.seconds(), ..found.check })
+}
+
+/// What was found, but for the time it took.
+struct Found {
+    check: Check,
+    /// If the records are the Sort Benchmark's.
+    summary: Option<Summary>,
+}
+
+/// Reads summaries, each file one or several of them, and merges them in order.
+fn merge(io: &Arc<dyn Io>, options: &CheckOptions, progress: &Progress) -> Result<Found> {
+    progress.begin("merge", 1, 1, 0);
+    let mut whole = Summary::new();
+    for input in &options.inputs {
+        let path = path_of(input);
+        let name = path.display();
+        let file = File::open(io, path, Access::Read)?;
+        // Many summaries at a time, and yet no file of data is read whole by mistake.
+        let mut bytes = vec![0; 1000 * SUMMARY_BYTES];
+        let mut at = 0;
+        loop {
+            let read = file.read_at(at, &mut bytes)?;
+            for (i, summary) in bytes[..read].chunks(SUMMARY_BYTES).enumerate() {
+                let from = at + (i * SUMMARY_BYTES) as u64;
+                let summary = Summary::from_bytes(summary).map_err(|e| {
+                    Error::CouldNot(format!(
+                        "{name} from byte {from} on: {e}; give files that check --summary wrote"
+                    ))
+                })?;
+                whole.merge(&summary);
+            }
+            at += read as u64;
+            progress.advance(read as u64);
+            if read < bytes.len() {
+                break;
+            }
+        }
+        if at == 0 {
+            return Err(Error::CouldNot(format!("{name} is empty; a summary has {SUMMARY_BYTES} bytes")));
+        }
+    }
+    let narrow = |value: u128| {
+        u64::try_from(value)
+            .map_err(|_| Error::CouldNot(format!("{value} records or bytes are more than can be told")))
+    };
+    let proof = Proof {
+        records: narrow(whole.records)?,
+        bytes: narrow(whole.records * RECORD_BYTES as u128)?,
+        checksum: 0, // Summaries know the other one only.
+        unordered: narrow(whole.unordered)?,
+        duplicates: narrow(whole.duplicates)?,
+    };
+    let check = Check {
+        proof,
+        crc_sum: whole.crc_sum,
+        first_unordered: whole.first_unordered,
+        ordered: whole.is_ordered(),
+        seconds: 0.0,
+    };
+    Ok(Found { check, summary: Some(whole) })
+}
+
+/// Reads and examines the records themselves.
+fn examine(io: &Arc<dyn Io>, options: &CheckOptions, progress: &Progress) -> Result<Found> {
+    let key = Key::new(options.layout, &options.keys).map_err(|e| Error::CouldNot(e.to_string()))?;
+    let benchmark = is_benchmark(options.layout, &key);
+    if options.summary.is_some() && !benchmark {
+        return Err(Error::CouldNot(
+            "a summary is of records of 100 bytes with the key 0:10 only; give --datamation, or leave out --summary"
+                .into(),
+        ));
+    }
+    let parts = parts(io, options)?;
+    let streams = parts.iter().any(|part| matches!(part, Part::Stream(_)));
+    let bytes = parts.iter().map(Part::bytes).sum();
+    progress.begin("check", 1, 1, if streams { 0 } else { bytes });
+    let examination = Examination { io, layout: options.layout, key: &key, progress };
+    let mut whole = Stretch::first(options.layout, &key);
+    for part in &parts {
+        match part {
+            Part::Files(inputs) => examination.files(inputs, &mut whole)?,
+            Part::Stream(path) => whole.join(&examination.stream(path)?),
+        }
+    }
+    let check = Check {
+        proof: *whole.proof(),
+        crc_sum: whole.crc_sum(),
+        first_unordered: whole.first_unordered().map(u128::from),
+        ordered: whole.proof().unordered == 0,
+        seconds: 0.0,
+    };
+    Ok(Found { check, summary: benchmark.then(|| whole.summary()) })
+}
+
+/// Neighbouring inputs that are read in the same way.
+enum Part<'a> {
+    /// Files that can be read at any place.
+    Files(Inputs),
+    /// What can be read once, from beginning to end. Opened when it is its turn: opening a pipe waits
+    /// for whoever writes it.
+    Stream(&'a Path),
+}
+
+impl Part<'_> {
+    fn bytes(&self) -> u64 {
+        match self {
+            Part::Files(inputs) => inputs.bytes(),
+            Part::Stream(_) => 0,
+        }
+    }
+}
+
+/// Looks at all inputs before the first is read, so that what is wrong with the last one shows now.
+fn parts<'a>(io: &Arc<dyn Io>, options: &'a CheckOptions) -> Result<Vec<Part<'a>>> {
+    // What cannot be looked at counts as a file here: opening it will say what is the matter.
+    let is_stream = |path: &Path| io.stat(path).is_ok_and(|there| !there.is_regular && !there.is_directory);
+    let paths: Vec<(&Path, bool)> = options.inputs.iter().map(path_of).map(|p| (p, is_stream(p))).collect();
+    let mut parts = Vec::new();
+    for alike in paths.chunk_by(|a, b| !a.1 && !b.1) {
+        parts.push(match alike {
+            [(path, true)] => Part::Stream(path),
+            files => {
+                let files: Vec<&Path> = files.iter().map(|file| file.0).collect();
+                let mut inputs = Inputs::open(io, &files, options.layout)?;
+                inputs.set_page_bytes(PAGE_BYTES);
+                Part::Files(inputs)
+            }
+        });
+    }
+    Ok(parts)
+}
+
+fn path_of(input: &Endpoint) -> &Path {
+    match input {
+        Endpoint::Path(path) => path,
+        Endpoint::Standard => Path::new("/dev/stdin"),
+    }
+}
+
+/// What all inputs of one check have in common.
+struct Examination<'a> {
+    io: &'a Arc<dyn Io>,
+    layout: Layout,
+    key: &'a Key,
+    progress: &'a Progress,
+}
+
+impl Examination<'_> {
+    /// Adds files to `whole`, each lane reading a stretch of neighbouring pages.
+    fn files(&self, inputs: &Inputs, whole: &mut Stretch) -> Result<()> {
+        let pages = inputs.pages();
+        if pages == 0 {
+            return Ok(());
+        }
+        let count = machine::cores().min(LANES_MAX).min(pages as usize);
+        let pool = pool(count * (DEPTH + 1))?;
+        let meters = Meters::default();
+        let stretches = Lanes::new(self.progress).run(count, |lanes, lane| {
+            let bound = |lane: usize| pages * lane as u64 / count as u64;
+            let (first, end) = (bound(lane), bound(lane + 1));
+            let at = (first - inputs.file_of(first).first_page) * PAGE_BYTES as u64;
+            let mut stretch = Stretch::at(self.layout, self.key, at);
+            let mut source =
+                InputLane::new(inputs, self.io.queue(DEPTH)?, &pool, &meters, (0, 1), (first, end));
+            while lanes.go_on() {
+                let Some(block) = source.next()? else { break };
+                self.take(&mut stretch, &block, || {
+                    inputs.file_of(block.offset() / PAGE_BYTES as u64).file.path()
+                })?;
+            }
+            Ok(stretch)
+        })?;
+        inputs.check_unchanged()?;
+        stretches.iter().for_each(|stretch| whole.join(stretch));
+        assert_eq!(whole.unfinished(), 0, "files end with a record");
+        Ok(())
+    }
+
+    /// Examines a stream while it is being read.
+    fn stream(&self, path: &Path) -> Result<Stretch> {
+        let file = File::open(self.io, path, Access::Read)?;
+        let blocks = read_along(file, pool(STREAM_BLOCKS)?);
+        let mut stretch = Stretch::first(self.layout, self.key);
+        loop {
+            if let Some(signal) = self.progress.cancelled() {
+                return Err(Error::Interrupted(signal));
+            }
+            match blocks.recv_timeout(LOOK_UP) {
+                Ok(block) => self.take(&mut stretch, &block?, || path)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        stretch.end_line();
+        if stretch.unfinished() > 0 {
+            let (name, left) = (path.display(), stretch.unfinished());
+            return Err(Error::CouldNot(format!(
+                "{name} ends after {left} bytes of a record; give the right --record"
+            )));
+        }
+        Ok(stretch)
+    }
+
+    fn take<'p>(&self, stretch: &mut Stretch, block: &Block, path: impl Fn() -> &'p Path) -> Result<()> {
+        stretch.push(block);
+        self.progress.advance(block.len() as u64);
+        if stretch.unfinished() > RECORD_BYTES_MAX {
+            let (name, most) = (path().display(), Bytes(RECORD_BYTES_MAX as u64));
+            return Err(Error::CouldNot(format!(
+                "{name} has a record of more than {most}, the most that check holds; give the right --record"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a stream to its end on a thread of its own. Nobody waits for that thread: a pipe may stay
+/// silent for ever, and a cancelled check should not.
+fn read_along(file: File, pool: Pool) -> mpsc::Receiver<thalweg_io::Result<Block>> {
+    let (read, blocks) = mpsc::sync_channel(STREAM_BLOCKS);
+    std::thread::spawn(move || {
+        let mut at = 0;
+        loop {
+            let mut block = pool.take();
+            block.set_len(PAGE_BYTES);
+            let got = file.read_at(at, &mut block);
+            let end = got.as_ref().map_or(true, |&n| n < PAGE_BYTES);
+            at += PAGE_BYTES as u64;
+            let sent = read.send(got.map(|n| {
+                block.set_len(n);
+                block
+            }));
+            if end || sent.is_err() {
+                return;
+            }
+        }
+    });
+    blocks
+}
+
+fn pool(blocks: usize) -> Result<Pool> {
+    Pool::new(PAGE_BYTES, blocks).map_err(|e| Error::CouldNot(e.to_string()))
+}

@@ -1,0 +1,206 @@
+//! `gen`: writes the Sort Benchmark's records.
+//!
+//! Model: the output is cut into pages of 10,240 whole records. Each lane takes the next page that
+//! nobody has, leaps to its first record, makes it in a block, proves the block and hands it to the
+//! write; the proofs are joined in the order of pages. A stream gets its pages from one lane, in order.
+//! Law: what is handed to the write is so many records and bytes as were asked for.
+//! Non-goals: what the records contain; that is the record room's.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+
+use thalweg_api::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
+use thalweg_base::clock::Stopwatch;
+use thalweg_block::{Block, Pool};
+use thalweg_io::{Access, File, Io, process};
+use thalweg_pump::{FileLane, Meters, Sink, StreamLane};
+use thalweg_record::{Chain, Generator, KEY_BYTES, Key, KeyPart, Kind, Layout, Prover, RECORD_BYTES};
+
+use crate::lanes::Lanes;
+use crate::target::{self, Target};
+use crate::{Error, GenOptions, Progress, Result, machine};
+
+/// Records of a page. A page is 1,024,000 bytes: whole records, and whole sectors for direct writes.
+const PAGE_RECORDS: u64 = 10_240;
+const PAGE_BYTES: usize = PAGE_RECORDS as usize * RECORD_BYTES;
+const _: () = assert!(PAGE_BYTES.is_multiple_of(4096));
+/// Writes in flight for each lane. Two lanes saturate a disk of 2 GB/s with four; the rest is margin.
+const DEPTH: usize = 8;
+/// Blocks of a stream: one is written, one is made, one waits in between.
+const STREAM_BLOCKS: usize = 3;
+/// More lanes than this no disk keeps busy: one makes and proves 3 GB/s.
+const LANES_MAX: usize = 8;
+
+/// Writes the Sort Benchmark's records.
+pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
+    let watch = Stopwatch::start();
+    let job = Job::new(options, progress)?;
+    let (io, fallback) = machine::io(options.io)?;
+    let target = Target::of(&io, &options.output)?;
+    let bytes = job.count * RECORD_BYTES as u64;
+    progress.begin("generate+write", 1, 1, bytes);
+    let direct_output = match &target {
+        Target::File(path) => job.to_file(&io, path)?,
+        Target::Stream(path) => job.to_stream(&io, path)?,
+    };
+    let seconds = watch.seconds();
+    let (waited_read_seconds, waited_write_seconds) = job.meters.stage.take_seconds();
+    let (_, written_bytes) = job.meters.output.totals();
+    let usage = process::usage();
+    let output = *job.chain.into_inner().expect("no holder panics").finish().proof();
+    // Nobody but the generator knows what the records should hash to; count and bytes were asked for.
+    let input = Proof { records: job.count, bytes, ..output };
+    let whole = match &target {
+        Target::File(path) => io.stat(path)?.len == bytes,
+        Target::Stream(_) => written_bytes == bytes,
+    };
+    Ok(Receipt {
+        verb: "gen".into(),
+        input,
+        output,
+        dropped: Proof::default(),
+        holds: whole && output == input,
+        seconds,
+        cpu_seconds: usage.cpu_seconds,
+        stages: vec![Stage {
+            name: "generate+write".into(),
+            seconds,
+            predicted_seconds: None,
+            waited_read_seconds,
+            waited_write_seconds,
+            read_bytes: 0,
+            written_bytes,
+        }],
+        io: IoReceipt {
+            backend: io.name().into(),
+            fallback,
+            direct_output,
+            output: Disk { read_bytes: 0, written_bytes },
+            ..IoReceipt::default()
+        },
+        memory: MemoryReceipt { peak_bytes: usage.peak_bytes, ..MemoryReceipt::default() },
+        scratch_peak_bytes: 0,
+        resumed_bytes: 0,
+        plan: None,
+    })
+}
+
+/// What is to be made, and what is known of it so far.
+struct Job<'a> {
+    kind: Kind,
+    start: u128,
+    count: u64,
+    progress: &'a Progress,
+    meters: Meters,
+    chain: Mutex<Chain>,
+    prover: Prover,
+}
+
+impl<'a> Job<'a> {
+    fn new(options: &GenOptions, progress: &'a Progress) -> Result<Job<'a>> {
+        let GenOptions { count, start, ascii, skewed, .. } = *options;
+        // The greatest length of a file, or of anything else with an offset.
+        let most = i64::MAX as u64 / RECORD_BYTES as u64;
+        let Some(count) = u64::try_from(count).ok().filter(|&count| count <= most) else {
+            return Err(Error::CouldNot(format!(
+                "{count} records of {RECORD_BYTES} bytes are more than a file can hold, which is {most}; give a smaller COUNT"
+            )));
+        };
+        if count > 0 && start.checked_add(u128::from(count) - 1).is_none() {
+            return Err(Error::CouldNot(format!(
+                "{count} records from {start} on go past record {}, the last there is; give a smaller COUNT or --start",
+                u128::MAX
+            )));
+        }
+        let layout = Layout::Fixed(RECORD_BYTES as u32);
+        let part = KeyPart { offset: 0, length: KEY_BYTES as u32, descending: false };
+        let key = Key::new(layout, &[part]).expect("the key lies inside the record");
+        let prover = Prover::new(layout, key, true);
+        let chain = Mutex::new(Chain::new(prover.clone()));
+        Ok(Job {
+            kind: Kind { ascii, skewed },
+            start,
+            count,
+            progress,
+            meters: Meters::default(),
+            chain,
+            prover,
+        })
+    }
+
+    fn pages(&self) -> u64 {
+        self.count.div_ceil(PAGE_RECORDS)
+    }
+
+    /// Makes page `page` in `block` and proves it.
+    fn make(&self, page: u64, mut block: Block) -> Block {
+        let first = page * PAGE_RECORDS;
+        block.set_len(PAGE_RECORDS.min(self.count - first) as usize * RECORD_BYTES);
+        block.set_offset(first * RECORD_BYTES as u64);
+        Generator::new(self.kind, self.start + u128::from(first)).fill(&mut block);
+        let mut prover = self.prover.clone();
+        prover.push(&block);
+        self.chain.lock().expect("no holder panics").add(page, prover);
+        block
+    }
+
+    /// Returns whether the writes bypassed the page cache.
+    fn to_file(&self, io: &Arc<dyn Io>, path: &Path) -> Result<bool> {
+        let bytes = self.count * RECORD_BYTES as u64;
+        let output = target::create(io, path, bytes)?;
+        let file = output.file();
+        let count = machine::cores().min(LANES_MAX).min(self.pages().max(1) as usize);
+        let pool = pool(count * (DEPTH + 1))?;
+        let next = AtomicU64::new(0);
+        Lanes::new(self.progress).run(count, |lanes, _| {
+            let mut sink = FileLane::new(file, io.queue(DEPTH)?, &self.meters);
+            while lanes.go_on() {
+                let page = next.fetch_add(1, Ordering::Relaxed);
+                if page >= self.pages() {
+                    break;
+                }
+                let block = self.make(page, pool.take());
+                self.put(&mut sink, block)?;
+            }
+            Ok(sink.finish()?)
+        })?;
+        let direct = file.is_direct();
+        target::publish(output, path, bytes)?;
+        Ok(direct)
+    }
+
+    /// Makes the next pages while one is written; a stream takes one after the other.
+    fn to_stream(&self, io: &Arc<dyn Io>, path: &Path) -> Result<bool> {
+        let file = File::open(io, path, Access::WriteStream)?;
+        let mut sink = StreamLane::new(&file, &self.meters);
+        let pool = pool(STREAM_BLOCKS)?;
+        let (made, to_write) = mpsc::sync_channel(STREAM_BLOCKS);
+        std::thread::scope(|scope| {
+            // Ends early when nobody takes what it makes.
+            scope.spawn(|| {
+                let made = made;
+                (0..self.pages()).all(|page| made.send(self.make(page, pool.take())).is_ok())
+            });
+            for block in to_write {
+                if let Some(signal) = self.progress.cancelled() {
+                    return Err(Error::Interrupted(signal));
+                }
+                self.put(&mut sink, block)?;
+            }
+            sink.finish()?;
+            Ok(false)
+        })
+    }
+
+    fn put(&self, sink: &mut impl Sink<Error = thalweg_io::Error>, block: Block) -> Result<()> {
+        let bytes = block.len() as u64;
+        sink.put(block)?;
+        self.progress.advance(bytes);
+        Ok(())
+    }
+}
+
+fn pool(blocks: usize) -> Result<Pool> {
+    Pool::new(PAGE_BYTES, blocks).map_err(|e| Error::CouldNot(e.to_string()))
+}
