@@ -1,6 +1,11 @@
-//! What the kernel counts of this process: memory, CPU, disk bytes.
+//! What the kernel counts of this process, and allows it: memory, CPU, disk bytes, limits.
 
 #![allow(unsafe_code)]
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
 
 /// What the kernel has counted so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -20,10 +25,49 @@ pub fn usage() -> Usage {
     if failed {
         return Usage::default();
     }
-    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
     // getrusage remembers the parent's peak from before exec; the status file does not.
     let peak_bytes = status_field("VmHWM:").unwrap_or(usage.ru_maxrss as u64 * 1024);
-    Usage { cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime), peak_bytes }
+    Usage { cpu_seconds: cpu_seconds(&usage), peak_bytes }
+}
+
+/// Waits for a child to end, and tells what it and those of its own children that it waited for have used.
+pub fn wait(child: Child) -> io::Result<(ExitStatus, Usage)> {
+    // SAFETY: as in `usage`.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let mut status = 0;
+    loop {
+        // SAFETY: the child is ours and nobody has waited for it, since that takes the `Child`; both
+        // pointers are to live values of the types that the call fills.
+        let ended = unsafe { libc::wait4(child.id() as libc::pid_t, &mut status, 0, &mut usage) };
+        if ended >= 0 {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    let peak_bytes = usage.ru_maxrss as u64 * 1024;
+    Ok((ExitStatus::from_raw(status), Usage { cpu_seconds: cpu_seconds(&usage), peak_bytes }))
+}
+
+fn cpu_seconds(usage: &libc::rusage) -> f64 {
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// One of the kernel's limits on this process, the soft one that holds now, in its own unit:
+/// `Max open files`, `Max locked memory`. `u64::MAX` if there is none.
+pub fn limit(name: &str) -> Option<u64> {
+    limit_in(&std::fs::read_to_string("/proc/self/limits").ok()?, name)
+}
+
+fn limit_in(table: &str, name: &str) -> Option<u64> {
+    let line = table.lines().find_map(|l| l.strip_prefix(name))?;
+    match line.split_whitespace().next()? {
+        "unlimited" => Some(u64::MAX),
+        number => number.parse().ok(),
+    }
 }
 
 /// Memory resident now, in bytes.
@@ -38,16 +82,66 @@ pub fn huge_page_bytes() -> u64 {
 }
 
 /// Memory that a new job could use without pushing others out, in bytes: the kernel's estimate, or
-/// what is left to the control group, whichever is less.
+/// what is left to the control groups, whichever is less.
 pub fn available_memory_bytes() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let machine = field(&info, "MemAvailable:").unwrap_or(1 << 30);
-    let read = |name: &str| std::fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok();
-    let number = |name: &str| read(name).and_then(|t| t.trim().parse::<u64>().ok());
-    match (number("memory.max"), number("memory.current")) {
-        (Some(max), Some(current)) => machine.min(max.saturating_sub(current)),
-        _ => machine,
+    let left = |group: &Group| group.limit_bytes.saturating_sub(group.used_bytes);
+    memory_groups().iter().map(left).fold(machine, u64::min)
+}
+
+/// Memory of the machine, in bytes.
+pub fn machine_memory_bytes() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    field(&info, "MemTotal:").unwrap_or(0)
+}
+
+/// The least that a control group allows this process, in bytes, if one is less than the machine has.
+pub fn group_memory_bytes() -> Option<u64> {
+    memory_groups().iter().map(|group| group.limit_bytes).min()
+}
+
+/// A control group that bounds this process's memory.
+struct Group {
+    limit_bytes: u64,
+    /// Without what the page cache would give back.
+    used_bytes: u64,
+}
+
+/// The groups that this process is in, from its own outwards, of either version.
+fn memory_groups() -> Vec<Group> {
+    let machine_bytes = machine_memory_bytes();
+    let lines = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mut groups = Vec::new();
+    for line in lines.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (root, limit, used, cached) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max", "memory.current", ["inactive_file ", "active_file "]),
+            "memory" => (
+                "/sys/fs/cgroup/memory",
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                ["total_inactive_file ", "total_active_file "],
+            ),
+            _ => continue,
+        };
+        // In a container the path may be that outside it, and then only the root is to be seen.
+        for path in Path::new(path).ancestors() {
+            let folder: PathBuf = Path::new(root).join(path.strip_prefix("/").unwrap_or(path));
+            let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
+            let number = |name: &str| read(name).and_then(|text| text.trim().parse::<u64>().ok());
+            let (Some(limit_bytes), Some(used_bytes)) = (number(limit), number(used)) else { continue };
+            let stat = read("memory.stat").unwrap_or_default();
+            let pages =
+                |name: &&str| stat.lines().find_map(|l| l.strip_prefix(*name)?.trim().parse::<u64>().ok());
+            let cached_bytes: u64 = cached.iter().filter_map(pages).sum();
+            if limit_bytes < machine_bytes {
+                groups.push(Group { limit_bytes, used_bytes: used_bytes.saturating_sub(cached_bytes) });
+            }
+        }
     }
+    groups
 }
 
 /// Bytes that this process made disks read and write, as the kernel counts them.
@@ -83,5 +177,27 @@ mod tests {
         assert!(usage.cpu_seconds > 0.0);
         assert!(usage.peak_bytes >= resident_bytes() / 2 && resident_bytes() > 100_000);
         assert!(available_memory_bytes() > 1 << 20);
+    }
+
+    #[test]
+    fn limits_are_read_by_name() {
+        let table = "\
+Limit                     Soft Limit           Hard Limit           Units
+Max open files            1024                 524288               files
+Max locked memory         unlimited            unlimited            bytes
+";
+        assert_eq!(limit_in(table, "Max open files"), Some(1024));
+        assert_eq!(limit_in(table, "Max locked memory"), Some(u64::MAX));
+        assert_eq!(limit_in(table, "Max patience"), None);
+        assert!(limit("Max open files").is_some_and(|files| files >= 3));
+    }
+
+    #[test]
+    fn what_a_child_has_used_is_told_when_it_ends() {
+        let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; exit 3";
+        let child = std::process::Command::new("sh").args(["-c", script]).spawn().unwrap();
+        let (status, usage) = wait(child).unwrap();
+        assert_eq!(status.code(), Some(3));
+        assert!(usage.cpu_seconds > 0.0 && usage.peak_bytes > 100_000, "{usage:?}");
     }
 }
