@@ -143,7 +143,7 @@ impl Key {
     }
 
     /// Bytes `skip..skip + 10` of the record's normal form as an 80-bit number.
-    #[inline]
+    #[inline(always)]
     pub fn window(&self, record: &[u8], skip: usize) -> u128 {
         match &self.form {
             Form::Slice { offset, length } => window_of(tail(slice_of(record, *offset, *length), skip)),

@@ -33,6 +33,8 @@ struct State {
     /// How many jobs there are, once that is known.
     jobs: Option<u64>,
     end: u64,
+    /// The key of the last record before `end`, where somebody wants to know.
+    last_key: Option<Vec<u8>>,
     /// The block in which the stream ends for now.
     open: Option<Fill>,
 }
@@ -63,16 +65,17 @@ impl Assembler {
 
     pub(crate) fn new(pool: Pool, from: u64) -> Assembler {
         assert!(from.is_multiple_of(pool.block_size() as u64));
-        let state = State { next_job: 0, jobs: None, end: from, open: None };
+        let state = State { next_job: 0, jobs: None, end: from, last_key: None, open: None };
         Assembler { pool, state: Mutex::new(state), turned: Condvar::new() }
     }
 
-    /// Waits for the turn of job `index` and takes the next `len` bytes of the stream; `None` if
-    /// `stopped` becomes true first.
+    /// Waits for the turn of job `index` and takes the next bytes of the stream: as many as `len` says,
+    /// which is called in the turn with the key that the job before ended with and leaves its own. `None`
+    /// if `stopped` becomes true first.
     pub(crate) fn reserve(
         &self,
         index: u64,
-        len: u64,
+        len: impl FnOnce(&mut Option<Vec<u8>>) -> u64,
         prover: Prover,
         proving: bool,
         stopped: impl Fn() -> bool,
@@ -93,6 +96,7 @@ impl Assembler {
             proved: 0,
             finished: Vec::new(),
         };
+        let len = len(&mut state.last_key);
         self.take_stretch(&mut state, len, &mut cursor);
         state.next_job += 1;
         if state.jobs == Some(state.next_job)

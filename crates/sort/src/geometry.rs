@@ -4,10 +4,12 @@
 //! --memory  [ process ][ transfer: reads, then output ][ main: pages of records, entries of a range ]
 //! ```
 //!
-//! In memory, the main pool holds the whole input and its entries. Distributing, it holds one open
-//! page for each range and, at the end of the first pass, whatever was not spilled; in the second
-//! pass ranges are brought into what is free. Both passes must fit, so the number of ranges is chosen
-//! to keep the most records in memory: more ranges need less room each, but more open pages.
+//! The main pool holds one open page for each range and, at the end of the first pass, whatever was
+//! not spilled, which may be everything; in the second pass ranges are brought into what is free.
+//! Both passes must fit, so the number of ranges is chosen to keep the most records in memory: more
+//! ranges need less room each, but more open pages. Where memory leaves the choice, a range is as
+//! large as a core's share of the cache: gathering from 16 MB took half the CPU of gathering from
+//! 1 GB, copying to ranges included (2.2 against 4.4 s for 10 M records).
 //! Law: what is laid out here is all that is allocated in bulk; the rest is counted as `process`.
 
 use thalweg_base::units::{KIB, MIB};
@@ -23,6 +25,10 @@ const PAGE_BYTES_MAX: u64 = MIB;
 const PAGE_BYTES_MIN: u64 = 16 * KIB;
 /// Ranges are planned so much larger than the average, because samples err.
 const RANGE_MARGIN: f64 = 1.35;
+/// Gathering from ranges of this size hits the cache.
+const RANGE_BYTES_WANTED: u64 = 12 * MIB;
+/// More ranges than this have pages too small to be worth it.
+const RANGES_MAX: usize = 4096;
 /// A bucket should fit in a core's own cache: 4096 entries are 64 KiB.
 const BUCKET_ENTRIES: u64 = 4096;
 
@@ -50,7 +56,6 @@ pub(crate) struct Geometry {
     /// Blocks for reads in the first pass, for output in the last.
     pub(crate) transfer_pages: usize,
     pub(crate) main_pages: usize,
-    /// 1 if everything fits in memory.
     pub(crate) ranges: usize,
     pub(crate) buckets_per_range: usize,
     pub(crate) chunk_entries: usize,
@@ -65,14 +70,34 @@ pub(crate) struct Geometry {
 impl Geometry {
     /// Lays out a sort.
     pub(crate) fn of(given: &Given) -> Result<Geometry> {
+        Geometry::in_two_passes(given).or_else(|needed| {
+            // As many ranges as there may be open pages; those are distributed again.
+            let page_bytes = Base::page_bytes(given);
+            let base = Base::of(given, 1, page_bytes);
+            let ranges = (base.main_pages / 3) as usize;
+            if ranges < 8 {
+                return Err(Error::MemoryTooSmall { given: given.memory_bytes, needed });
+            }
+            Ok(base.layout(
+                given,
+                ranges,
+                base.buckets(given.records / ranges as u64),
+                given.input_bytes,
+                base.main_pages,
+            ))
+        })
+    }
+
+    /// The layout if every byte need be read at most twice; else how much memory that would take.
+    fn in_two_passes(given: &Given) -> std::result::Result<Geometry, u64> {
         let mut needed = 0;
-        // With little memory fewer lanes leave more room for ranges.
-        for lanes in (1..=given.lanes).rev() {
-            let mut page_bytes =
-                (given.memory_bytes / 1024).next_power_of_two().clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
+        // With little memory fewer lanes leave more room for records.
+        let lanes = given.lanes.min((given.memory_bytes / (24 * MIB)).max(1) as usize);
+        for lanes in (1..=lanes).rev() {
+            let mut page_bytes = Base::page_bytes(given);
             loop {
                 let base = Base::of(given, lanes, page_bytes);
-                if let Some(geometry) = base.in_memory(given).or_else(|| base.distributed(given)) {
+                if let Some(geometry) = base.best(given) {
                     return Ok(geometry);
                 }
                 needed = base.process_bytes + (base.transfer_pages as u64 + 64) * page_bytes;
@@ -82,7 +107,7 @@ impl Geometry {
                 page_bytes /= 2;
             }
         }
-        Err(Error::MemoryTooSmall { given: given.memory_bytes, needed: needed.max(given.memory_bytes + MIB) })
+        Err(needed.max(given.memory_bytes + MIB))
     }
 }
 
@@ -98,6 +123,10 @@ struct Base {
 }
 
 impl Base {
+    fn page_bytes(given: &Given) -> u64 {
+        (given.memory_bytes / 1024).next_power_of_two().clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX)
+    }
+
     fn of(given: &Given, lanes: usize, page_bytes: u64) -> Base {
         // The promise has a margin of 5 % or 2 MiB; half of it is ours to use, the rest absorbs what
         // nobody counted.
@@ -139,47 +168,18 @@ impl Base {
         entry_pages(records, buckets, self.lanes, self.chunk_entries(), self.page_bytes as usize)
     }
 
-    fn geometry(
-        &self,
-        ranges: usize,
-        buckets_per_range: usize,
-        main_pages: u64,
-        excess_bytes: u64,
-    ) -> Geometry {
-        Geometry {
-            page_bytes: self.page_bytes as usize,
-            lanes: self.lanes,
-            depth: DEPTH,
-            transfer_pages: self.transfer_pages,
-            main_pages: main_pages as usize,
-            ranges,
-            buckets_per_range,
-            chunk_entries: self.chunk_entries(),
-            job_bytes: 4 * self.page_bytes,
-            job_entries: self.job_entries,
-            excess_bytes,
-            sample_bytes: self.sample_bytes,
+    /// Of the layouts that spill the least, give or take a hundredth, the one whose ranges suit the cache.
+    fn best(&self, given: &Given) -> Option<Geometry> {
+        let mut all = Vec::new();
+        let mut ranges = 1;
+        while ranges <= RANGES_MAX {
+            all.extend(self.with_ranges(given, ranges));
+            ranges += ranges / 8 + 1;
         }
-    }
-
-    fn in_memory(&self, given: &Given) -> Option<Geometry> {
-        let buckets = self.buckets(given.records);
-        let needed = self.input_pages(given) + self.entry_pages(given.records, buckets);
-        (needed <= self.main_pages).then(|| self.geometry(1, buckets, needed.max(1), 0))
-    }
-
-    fn distributed(&self, given: &Given) -> Option<Geometry> {
-        let mut best: Option<Geometry> = None;
-        let mut ranges = 2;
-        while ranges <= 4096 {
-            if let Some(geometry) = self.with_ranges(given, ranges)
-                && best.is_none_or(|b| geometry.excess_bytes < b.excess_bytes)
-            {
-                best = Some(geometry);
-            }
-            ranges = ranges + ranges / 4 + 1;
-        }
-        best
+        let least = all.iter().map(|g| g.excess_bytes).min()?;
+        let allowed = least + (given.memory_bytes / 100).min(least / 50);
+        let wanted = (given.input_bytes / RANGE_BYTES_WANTED).max(1) as usize;
+        all.into_iter().filter(|g| g.excess_bytes <= allowed).min_by_key(|g| g.ranges.abs_diff(wanted))
     }
 
     /// The layout with so many ranges, if both passes fit.
@@ -191,11 +191,12 @@ impl Base {
         let entries = self.entry_pages(range_records, buckets) as f64;
         // Every range has an open page, half full on average, and some are on their way to scratch.
         let open = ranges as f64 * 0.5 + (self.lanes * DEPTH) as f64;
-        // Two ranges are in work: one gathered, one on its way. Their spilled share needs room.
+        // One range is gathered while the next is on its way. What the first gives back when it is
+        // done makes room for the next, except for its spilled share.
         let mut resident = (self.main_pages as f64 - open).min(input_pages);
         for _ in 0..20 {
             let spilled_share = (1.0 - resident / input_pages).max(0.0);
-            let in_work = 2.0 * (range_pages * spilled_share + 1.0 + entries);
+            let in_work = (1.0 + spilled_share) * (range_pages * spilled_share + 1.0 + entries);
             resident = (self.main_pages as f64 - open - in_work).min(input_pages);
             if resident < 0.0 {
                 return None;
@@ -204,8 +205,27 @@ impl Base {
         if (ranges + 2 * self.lanes * DEPTH) as u64 > self.main_pages {
             return None;
         }
-        let excess = (input_pages - resident).max(0.0) * self.page_bytes as f64;
-        Some(self.geometry(ranges, buckets, self.main_pages, excess as u64))
+        let excess_bytes = ((input_pages - resident).max(0.0) * self.page_bytes as f64) as u64;
+        let everything = input_pages + ranges as f64 + open + 2.0 * (entries + 1.0) + 2.0 * RANGE_MARGIN;
+        let main_pages = self.main_pages.min(everything.ceil() as u64 + 4);
+        Some(self.layout(given, ranges, buckets, excess_bytes, main_pages))
+    }
+
+    fn layout(&self, given: &Given, ranges: usize, buckets: usize, excess: u64, main_pages: u64) -> Geometry {
+        Geometry {
+            page_bytes: self.page_bytes as usize,
+            lanes: self.lanes,
+            depth: DEPTH,
+            transfer_pages: self.transfer_pages,
+            main_pages: main_pages as usize,
+            ranges,
+            buckets_per_range: buckets,
+            chunk_entries: self.chunk_entries(),
+            job_bytes: 4 * self.page_bytes,
+            job_entries: self.job_entries,
+            excess_bytes: excess.min(given.input_bytes),
+            sample_bytes: self.sample_bytes,
+        }
     }
 }
 
@@ -254,9 +274,11 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_not_cut_into_ranges() {
+    fn what_fits_is_not_spilled_and_takes_what_it_needs() {
         let g = Geometry::of(&given(2048 * MIB, 1000 * MIB)).unwrap();
-        assert_eq!((g.ranges, g.excess_bytes), (1, 0));
-        assert!(g.main_pages < 1300);
+        assert_eq!(g.excess_bytes, 0);
+        assert!(g.main_pages < 1200, "{g:?}");
+        let g = Geometry::of(&given(2048 * MIB, 100)).unwrap();
+        assert!(g.excess_bytes == 0 && g.ranges == 1 && g.main_pages < 40, "{g:?}");
     }
 }

@@ -8,19 +8,18 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_api::{IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
-use thalweg_block::{Block, Pool};
+use thalweg_block::Pool;
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, StreamLane, pump};
 use thalweg_record::{Cut, Cuts, Key, KeyPart, Layout, choose_cuts, same_records};
 
-use crate::distribute::{self, Distribution};
+use crate::distribute::{self, Distribution, RangeStore, Stored};
 use crate::entry::LINES_BYTES_MAX;
 use crate::geometry::{Geometry, Given};
-use crate::pages::Pages;
-use crate::part::{self, Part};
+use crate::replay::{Replay, ReplayLane, sample_range, segment_starts};
 use crate::sample::{Sample, take_sample};
 use crate::scratch::Scratch;
-use crate::sorted::{self, Range, Sorted, skips};
+use crate::sorted::{self, Range, Sorted, entry_pages};
 use crate::{Error, Result};
 
 /// Whoever wants to know how far a sort is, and may stop it.
@@ -126,7 +125,7 @@ impl<'a> Run<'a> {
                 inputs.set_page_bytes(geometry.page_bytes);
                 Pool::new(geometry.page_bytes, geometry.transfer_pages)?
             };
-        let cuts = cuts_of(sample, &geometry, sort.unique);
+        let cuts = cuts_of(sample, &geometry);
         let main = Pool::new(geometry.page_bytes, geometry.main_pages.max(1))?;
         Ok(Run {
             sort,
@@ -146,64 +145,22 @@ impl<'a> Run<'a> {
         })
     }
 
+    /// Two passes: to ranges, then range by range. What fits in memory stays there between them.
     fn run(&self) -> Result<Receipt> {
-        if self.geometry.ranges == 1 { self.in_memory() } else { self.distributed() }
-    }
-
-    /// One pass: pages of the input are the pages of one part.
-    fn in_memory(&self) -> Result<Receipt> {
         let geometry = &self.geometry;
-        let lens = (0..self.inputs.pages()).map(|p| self.inputs.page_len(p));
-        let recipe = part::Recipe {
-            key: &self.key,
-            layout: self.sort.layout,
-            skips: skips(&self.cuts, None, None),
-            cuts: Cuts::new(&self.key, self.cuts.clone()),
-            chunk_entries: geometry.chunk_entries,
-            lanes: geometry.lanes,
-            hashing: self.sort.hashing,
-        };
-        let part = Part::new(recipe, Pages::new(geometry.page_bytes, lens));
-        self.stage("read", 1, 2, self.inputs.bytes(), |lane| {
-            let mut source = self.input_lane(lane)?;
-            let mut sink = PartLane { part: &part, lane, pool: &self.main, page_bytes: geometry.page_bytes };
-            self.pump_lane(&mut source, &mut sink)
-        })?;
-        let underestimated = |_| Error::Underestimated;
-        let input = part.seal(&self.main).map_err(underestimated)?;
-        self.inputs.check_unchanged()?;
-        let sorted = Sorted::of_part(self.sorted_recipe(None), self.transfer.clone(), part);
-        self.write(sorted, "sort+write", input, None)
-    }
-
-    /// Two passes: to ranges, then range by range.
-    fn distributed(&self) -> Result<Receipt> {
-        let geometry = &self.geometry;
-        let scratch = Scratch::open(
+        let scratch = Scratch::new(
             self.io,
             &self.sort.scratch,
             &scratch_name(&self.sort.output),
             geometry.excess_bytes,
             self.sort.scratch_limit,
-            &[],
-        )?;
+        );
         let per_range = geometry.buckets_per_range;
         let range_cuts: Vec<Cut> = self.cuts.iter().skip(per_range - 1).step_by(per_range).cloned().collect();
         let cuts = Cuts::new(&self.key, range_cuts.clone());
         let file_start = |page: u64| self.inputs.file_of(page).first_page;
-        let distribution = Distribution::new(distribute::Recipe {
-            key: &self.key,
-            layout: self.sort.layout,
-            cuts: &cuts,
-            pool: &self.main,
-            scratch: &scratch,
-            meters: &self.meters,
-            stop: &self.stop,
-            hashing: self.sort.hashing,
-            record_max: self.record_max(),
-            excess: geometry.excess_bytes,
-            file_start: &file_start,
-        });
+        let distribution =
+            self.distribution(&cuts, &scratch, &file_start, geometry.excess_bytes, self.sort.hashing);
         self.stage("read+distribute", 1, 2, self.inputs.bytes(), |lane| {
             let mut source = self.input_lane(lane)?;
             let mut sink = distribution.lane(self.io.queue(geometry.depth)?);
@@ -211,43 +168,104 @@ impl<'a> Run<'a> {
         })?;
         self.inputs.check_unchanged()?;
         let (stores, input) = distribution.finish();
-        let ranges = self.ranges_of(stores, &range_cuts);
-        let sorted = Sorted::of_ranges(self.sorted_recipe(Some(&scratch)), self.transfer.clone(), ranges);
-        self.write(sorted, "load+sort+write", input, Some(&scratch))
+        let total = self.inputs.pages() * geometry.page_bytes as u64;
+        let ranges = ranges_of(stores, &self.cuts, per_range, total);
+        let ranges = self.refine(ranges, &scratch)?;
+        let sorted = Sorted::new(self.sorted_recipe(&scratch), self.transfer.clone(), ranges);
+        self.write(sorted, "load+sort+write", input, &scratch)
     }
 
-    /// Puts each range together with the cuts inside it. Origins of those cuts become places in the range.
-    fn ranges_of(&self, stores: Vec<distribute::RangeStore>, range_cuts: &[Cut]) -> Vec<Range> {
-        let per_range = self.geometry.buckets_per_range;
-        let total = (self.inputs.pages() * self.geometry.page_bytes as u64).max(1);
-        let bound = |i: usize| range_cuts.get(i).cloned();
-        stores
-            .into_iter()
-            .enumerate()
-            .map(|(i, store)| {
-                let from = (i * per_range).min(self.cuts.len());
-                let to = (from + per_range - 1).min(self.cuts.len());
-                let mut cuts = self.cuts[from..to].to_vec();
-                for cut in &mut cuts {
-                    if cut.origin != u64::MAX {
-                        cut.origin =
-                            (u128::from(cut.origin) * u128::from(store.bytes) / u128::from(total)) as u64;
-                    }
-                }
-                cuts.dedup();
-                Range { store, cuts, low: i.checked_sub(1).and_then(bound), high: bound(i) }
-            })
-            .collect()
+    /// Distributes again every range that memory is too small for, until there is none: a third pass where
+    /// there is little memory, or a remedy where the sample erred.
+    fn refine(&self, mut ranges: Vec<Range>, scratch: &Scratch) -> Result<Vec<Range>> {
+        let geometry = &self.geometry;
+        let page_bytes = geometry.page_bytes;
+        let needed = |range: &Range| {
+            let (records, buckets) = (range.store.records, range.cuts.len() + 1);
+            let entries = entry_pages(records, buckets, geometry.lanes, geometry.chunk_entries, page_bytes);
+            range.store.pages.len() + entries as usize
+        };
+        let capacity = geometry.main_pages;
+        while let Some(at) = ranges.iter().position(|r| needed(r) > capacity) {
+            let stores = ranges.iter_mut().map(|r| &mut r.store);
+            sorted::evict(stores, usize::MAX, scratch, &self.meters, &mut *self.io.queue(geometry.depth)?)?;
+            let range = ranges.remove(at);
+            let before = needed(&range);
+            let parts =
+                self.distribute_again(range, before.div_ceil(capacity / 4).clamp(2, capacity / 3), scratch)?;
+            if parts.iter().any(|p| needed(p) > before * 9 / 10) {
+                return Err(Error::MemoryTooSmall {
+                    given: self.sort.memory_bytes,
+                    needed: (before * page_bytes) as u64 + self.sort.memory_bytes,
+                });
+            }
+            ranges.splice(at..at, parts);
+        }
+        Ok(ranges)
+    }
+
+    /// Parts one range into about `count`.
+    fn distribute_again(&self, range: Range, count: usize, scratch: &Scratch) -> Result<Vec<Range>> {
+        let geometry = &self.geometry;
+        let replay = Replay { store: &range.store, scratch, pool: &self.transfer, meters: &self.meters };
+        let queue = self.io.queue(geometry.depth)?;
+        let per_range = (range.cuts.len() + 1).div_ceil(count).max(1);
+        let mut keys = sample_range(replay, queue, self.sort.layout, &self.key, 256, geometry.sample_bytes)?;
+        let all_cuts = choose_cuts(&mut keys, count * per_range - 1);
+        drop(keys);
+        let range_cuts: Vec<Cut> = all_cuts.iter().skip(per_range - 1).step_by(per_range).cloned().collect();
+        let cuts = Cuts::new(&self.key, range_cuts.clone());
+        let starts = segment_starts(&range.store, geometry.page_bytes);
+        let file_start = |page: u64| starts[page as usize];
+        let distribution = self.distribution(&cuts, scratch, &file_start, u64::MAX, false);
+        self.stage("distribute again", 2, 3, range.store.bytes, |lane| {
+            let queue = self.io.queue(geometry.depth)?;
+            let mut source = ReplayLane::new(replay, queue, lane, geometry.lanes);
+            let mut sink = distribution.lane(self.io.queue(geometry.depth)?);
+            self.pump_lane(&mut source, &mut sink)
+        })?;
+        let (stores, _) = distribution.finish();
+        for page in &range.store.pages {
+            if let Stored::Spilled(extent) = page {
+                scratch.release(extent);
+            }
+        }
+        let total = (range.store.pages.len() * geometry.page_bytes) as u64;
+        let mut parts = ranges_of(stores, &all_cuts, per_range, total);
+        if let Some(first) = parts.first_mut() {
+            first.low = range.low;
+        }
+        if let Some(last) = parts.last_mut() {
+            last.high = range.high;
+        }
+        Ok(parts)
+    }
+
+    fn distribution<'d>(
+        &'d self,
+        cuts: &'d Cuts,
+        scratch: &'d Scratch,
+        file_start: &'d (dyn Fn(u64) -> u64 + Sync),
+        excess: u64,
+        hashing: bool,
+    ) -> Distribution<'d> {
+        Distribution::new(distribute::Recipe {
+            key: &self.key,
+            layout: self.sort.layout,
+            cuts,
+            pool: &self.main,
+            scratch,
+            meters: &self.meters,
+            stop: &self.stop,
+            hashing,
+            record_max: self.record_max(),
+            excess,
+            file_start,
+        })
     }
 
     /// The last pass: the sorted stream to the output.
-    fn write(
-        &self,
-        sorted: Sorted<'_>,
-        name: &str,
-        input: Proof,
-        scratch: Option<&Scratch>,
-    ) -> Result<Receipt> {
+    fn write(&self, sorted: Sorted<'_>, name: &str, input: Proof, scratch: &Scratch) -> Result<Receipt> {
         let bytes = self.inputs.bytes();
         let output = self.open_output(bytes)?;
         let lanes = if output.is_some() { self.geometry.lanes } else { 1 };
@@ -303,7 +321,7 @@ impl<'a> Run<'a> {
         input: Proof,
         output: Proof,
         dropped: Proof,
-        scratch: Option<&Scratch>,
+        scratch: &Scratch,
         direct: bool,
     ) -> Receipt {
         let usage = process::usage();
@@ -337,13 +355,13 @@ impl<'a> Run<'a> {
                 peak_bytes: usage.peak_bytes,
                 huge_page_bytes: process::huge_page_bytes(),
             },
-            scratch_peak_bytes: scratch.map_or(0, Scratch::used),
+            scratch_peak_bytes: scratch.peak(),
             resumed_bytes: 0,
             plan: None,
         }
     }
 
-    fn sorted_recipe<'s>(&'s self, scratch: Option<&'s Scratch>) -> sorted::Recipe<'s> {
+    fn sorted_recipe<'s>(&'s self, scratch: &'s Scratch) -> sorted::Recipe<'s> {
         sorted::Recipe {
             key: &self.key,
             layout: self.sort.layout,
@@ -369,7 +387,7 @@ impl<'a> Run<'a> {
     }
 
     fn input_lane(&self, lane: usize) -> Result<InputLane<'_>> {
-        let pool = if self.geometry.ranges == 1 { &self.main } else { &self.transfer };
+        let pool = &self.transfer;
         let queue = self.io.queue(self.geometry.depth)?;
         let lanes = (lane, self.geometry.lanes);
         Ok(InputLane::new(&self.inputs, queue, pool, &self.meters, lanes, (0, self.inputs.pages())))
@@ -431,7 +449,7 @@ impl<'a> Run<'a> {
         });
         let (waited_read_seconds, waited_write_seconds) = self.meters.stage.take_seconds();
         let after = self.disk_totals();
-        self.stages.lock().expect("no lane panics").push(Stage {
+        let stage = Stage {
             name: name.to_string(),
             seconds: watch.seconds(),
             predicted_seconds: None,
@@ -439,7 +457,14 @@ impl<'a> Run<'a> {
             waited_write_seconds,
             read_bytes: after.0 - before.0,
             written_bytes: after.1 - before.1,
-        });
+        };
+        let mut stages = self.stages.lock().expect("no lane panics");
+        match stages.last_mut() {
+            // The same again, for another range.
+            Some(last) if last.name == stage.name => add_stage(last, &stage),
+            _ => stages.push(stage),
+        }
+        drop(stages);
         match first_error.into_inner().expect("no lane panics") {
             Some(error) => Err(error),
             None => Ok(()),
@@ -452,6 +477,14 @@ impl<'a> Run<'a> {
     }
 }
 
+fn add_stage(whole: &mut Stage, part: &Stage) {
+    whole.seconds += part.seconds;
+    whole.waited_read_seconds += part.waited_read_seconds;
+    whole.waited_write_seconds += part.waited_write_seconds;
+    whole.read_bytes += part.read_bytes;
+    whole.written_bytes += part.written_bytes;
+}
+
 /// Records of an input, or an estimate of them with a margin.
 fn guess_records(layout: Layout, bytes: u64, line_bytes: f64) -> u64 {
     match layout {
@@ -461,42 +494,35 @@ fn guess_records(layout: Layout, bytes: u64, line_bytes: f64) -> u64 {
 }
 
 /// All cuts of a geometry from a sample: between ranges and, inside them, between buckets.
-fn cuts_of(mut sample: Sample, geometry: &Geometry, unique: bool) -> Vec<Cut> {
+fn cuts_of(mut sample: Sample, geometry: &Geometry) -> Vec<Cut> {
     let wanted = geometry.ranges * geometry.buckets_per_range - 1;
-    if unique {
-        // Equal keys must meet in one bucket: cuts do not part them.
-        for cut in &mut sample.keys {
-            cut.origin = u64::MAX;
-        }
-    }
     choose_cuts(&mut sample.keys, wanted)
+}
+
+/// Puts each range together with the cuts inside it: of all `cuts`, every `per_range`-th bounds a range.
+/// Origins of inner cuts, places in a stream of `total` bytes, become places in the range.
+fn ranges_of(stores: Vec<RangeStore>, cuts: &[Cut], per_range: usize, total: u64) -> Vec<Range> {
+    let bound = |i: usize| cuts.get((i + 1) * per_range - 1).cloned();
+    stores
+        .into_iter()
+        .enumerate()
+        .map(|(i, store)| {
+            let from = (i * per_range).min(cuts.len());
+            let to = (from + per_range - 1).min(cuts.len());
+            let mut inner = cuts[from..to].to_vec();
+            for cut in &mut inner {
+                let place = u128::from(cut.origin) * u128::from(store.bytes) / u128::from(total.max(1));
+                cut.origin = place as u64;
+            }
+            inner.dedup();
+            Range { store, cuts: inner, low: i.checked_sub(1).and_then(bound), high: bound(i) }
+        })
+        .collect()
 }
 
 fn scratch_name(output: &std::path::Path) -> String {
     let name = output.file_name().unwrap_or_default().to_string_lossy();
     format!(".{name}.thalweg-scratch")
-}
-
-/// A part as a sink for the pages of the input.
-struct PartLane<'p, 'a> {
-    part: &'p Part<'a>,
-    lane: usize,
-    pool: &'p Pool,
-    page_bytes: usize,
-}
-
-impl Sink for PartLane<'_, '_> {
-    type Error = Error;
-
-    fn put(&mut self, block: Block) -> Result<()> {
-        let index = (block.offset() / self.page_bytes as u64) as usize;
-        let underestimated = |_| Error::Underestimated;
-        self.part.take_page(self.lane, index, block, self.pool).map_err(underestimated)
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        Ok(())
-    }
 }
 
 const _: () = assert!(LINES_BYTES_MAX > 1 << 30);

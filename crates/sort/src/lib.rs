@@ -9,6 +9,7 @@ mod job;
 mod order;
 mod pages;
 mod part;
+mod replay;
 mod sample;
 mod scratch;
 mod sorted;

@@ -33,8 +33,8 @@ impl Ordered {
         self.repeats.clear();
     }
 
-    /// Appends the entries of `bucket`, whose keys share their first `skip` bytes, in order.
-    /// Equal keys are all in one bucket or, where places part them, need no comparing across.
+    /// Appends the entries of `bucket`, whose keys share their first `skip` bytes, in order. A key that
+    /// fills a bucket may go on in the next.
     pub(crate) fn append(&mut self, part: &Part<'_>, bucket: Bucket, skip: usize) {
         let from = self.entries.len();
         for (chunk, used) in &bucket.chunks {
@@ -44,6 +44,10 @@ impl Ordered {
         self.entries[from..].sort_unstable();
         let mut ties = Ties { part, repeats: &mut self.repeats };
         ties.resolve(&mut self.entries[from..], from, skip);
+        if from > 0 && from < self.entries.len() && same_key(part, self.entries[from - 1], self.entries[from])
+        {
+            self.repeats.push(from as u32);
+        }
     }
 
     /// Removes the repeats and calls `dropped` with each of them.
@@ -63,6 +67,12 @@ impl Ordered {
         repeats.clear();
         self.repeats = repeats;
     }
+}
+
+/// Whether two records of a part have equal keys.
+fn same_key(part: &Part<'_>, a: u128, b: u128) -> bool {
+    let (entries, pages, key) = (part.entries(), &part.pages, part.key());
+    entries.with_record(a, pages, |x| entries.with_record(b, pages, |y| key.compare(x, y).is_eq()))
 }
 
 struct Ties<'a, 'p> {

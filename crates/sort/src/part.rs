@@ -9,9 +9,8 @@
 
 use std::sync::{Mutex, OnceLock};
 
-use thalweg_api::Proof;
 use thalweg_block::{Block, Chunk, Pool, carve};
-use thalweg_record::{Cuts, Key, Layout, add_proof, add_record};
+use thalweg_record::{Cuts, Key, Layout};
 
 use crate::entry::Entries;
 use crate::pages::Pages;
@@ -40,8 +39,6 @@ pub(crate) struct Recipe<'a> {
     /// Values in a chunk of entries.
     pub(crate) chunk_entries: usize,
     pub(crate) lanes: usize,
-    /// Whether the records are proved as they are scattered.
-    pub(crate) hashing: bool,
 }
 
 /// Records in memory and their scattered entries.
@@ -59,7 +56,6 @@ pub(crate) struct Part<'a> {
 struct LaneScatter {
     buckets: Vec<Bucket>,
     spare: Vec<Chunk>,
-    proof: Proof,
 }
 
 impl<'a> Part<'a> {
@@ -67,7 +63,7 @@ impl<'a> Part<'a> {
         assert_eq!(recipe.skips.len(), recipe.cuts.ranges());
         let lane = |_| {
             let buckets = (0..recipe.cuts.ranges()).map(|_| Bucket::default()).collect();
-            Mutex::new(LaneScatter { buckets, spare: Vec::new(), proof: Proof::default() })
+            Mutex::new(LaneScatter { buckets, spare: Vec::new() })
         };
         Part {
             entries: Entries::new(recipe.layout),
@@ -130,9 +126,6 @@ impl<'a> Part<'a> {
     #[inline(always)]
     fn add(&self, scatter: &mut LaneScatter, record: &[u8], place: u64, pool: &Pool) -> Result<(), NoRoom> {
         let recipe = &self.recipe;
-        if recipe.hashing {
-            add_record(&mut scatter.proof, record);
-        }
         let at = recipe.cuts.locate(recipe.key, record, place);
         let window = recipe.key.window(record, recipe.skips[at]);
         let entry = self.entries.make(window, place, record.len());
@@ -160,17 +153,15 @@ impl<'a> Part<'a> {
     }
 
     /// Adds the records that touch page bounds and puts the lanes' buckets together. Called once,
-    /// when every page has been taken. Returns the proof of all records, if they were proved.
-    pub(crate) fn seal(&self, pool: &Pool) -> Result<Proof, NoRoom> {
+    /// when every page has been taken.
+    pub(crate) fn seal(&self, pool: &Pool) -> Result<(), NoRoom> {
         let mut first = self.lanes[0].lock().expect("no lane panics");
         self.add_crossing(&mut first, pool)?;
-        let mut proof = first.proof;
         let mut whole = std::mem::take(&mut first.buckets);
         first.spare.clear();
         drop(first);
         for lane in &self.lanes[1..] {
             let mut lane = lane.lock().expect("no lane panics");
-            add_proof(&mut proof, &lane.proof);
             lane.spare.clear();
             for (bucket, more) in whole.iter_mut().zip(std::mem::take(&mut lane.buckets)) {
                 bucket.chunks.extend(more.chunks);
@@ -180,7 +171,7 @@ impl<'a> Part<'a> {
         }
         let whole = whole.into_iter().map(|b| Mutex::new(Some(b))).collect();
         assert!(self.buckets.set(whole).is_ok(), "a part is sealed once");
-        Ok(proof)
+        Ok(())
     }
 
     fn add_crossing(&self, scatter: &mut LaneScatter, pool: &Pool) -> Result<(), NoRoom> {

@@ -3,13 +3,15 @@
 //! Model: pages are given extents in turn over the directories; a full directory is passed over.
 //! Room is reserved ahead in steps, because writes into reserved room run in parallel and writes that
 //! lengthen a file do not.
-//! Law: no more than the limit is ever reserved; every extent is checked by a 64-bit hash when it
+//! Files are made when they are first needed, so a sort that fits in memory touches no scratch.
+//! Law: no more than the limit is ever in use; every extent is checked by a 64-bit hash when it
 //! comes back.
 //! Non-goals: what pages mean.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use thalweg_io::{Access, File, Io};
 
@@ -38,13 +40,14 @@ pub(crate) struct Scratch {
     limit: u64,
     step: u64,
     used: AtomicU64,
-    keep: Mutex<bool>,
+    peak: AtomicU64,
+    keep: AtomicBool,
     io: Arc<dyn Io>,
 }
 
 struct Directory {
     path: PathBuf,
-    file: File,
+    file: OnceLock<File>,
     state: Mutex<Room>,
 }
 
@@ -53,83 +56,86 @@ struct Room {
     end: u64,
     reserved: u64,
     full: bool,
+    /// Extents given back, by their size.
+    free: BTreeMap<u64, Vec<u64>>,
 }
 
 impl Scratch {
-    /// Makes or takes up the scratch files `name` in `directories`; `ends` says how much of each is in use.
-    pub(crate) fn open(
+    /// Scratch files `name` in `directories`, for about `expected` bytes and at most `limit`. What an
+    /// earlier run left under that name is overwritten.
+    pub(crate) fn new(
         io: &Arc<dyn Io>,
         directories: &[PathBuf],
         name: &str,
         expected: u64,
         limit: u64,
-        ends: &[u64],
-    ) -> Result<Scratch> {
-        let mut opened = Vec::with_capacity(directories.len());
-        for (i, directory) in directories.iter().enumerate() {
-            let path = directory.join(name);
-            let end = ends.get(i).copied().unwrap_or(0);
-            let access = if end > 0 { Access::UpdateDirect } else { Access::CreateDirect };
-            let file = File::open(io, &path, access)?;
-            let state = Mutex::new(Room { end, reserved: end, full: false });
-            opened.push(Directory { path, file, state });
-        }
-        let step = (expected / opened.len() as u64 / 16).clamp(1 << 20, 256 << 20).next_multiple_of(SECTOR);
-        Ok(Scratch {
-            directories: opened,
+    ) -> Scratch {
+        assert!(!directories.is_empty());
+        let directory = |d: &PathBuf| Directory {
+            path: d.join(name),
+            file: OnceLock::new(),
+            state: Mutex::new(Room::default()),
+        };
+        let share = expected / directories.len() as u64;
+        Scratch {
+            directories: directories.iter().map(directory).collect(),
             next: AtomicUsize::new(0),
             limit,
-            step,
-            used: AtomicU64::new(ends.iter().sum()),
-            keep: Mutex::new(false),
+            step: (share / 16).clamp(1 << 20, 256 << 20).next_multiple_of(SECTOR),
+            used: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            keep: AtomicBool::new(false),
             io: Arc::clone(io),
-        })
+        }
     }
 
-    /// The scratch file of a directory.
+    /// The scratch file of a directory in which something was allocated.
     pub(crate) fn file(&self, directory: u32) -> &File {
-        &self.directories[directory as usize].file
+        self.directories[directory as usize].file.get().expect("extents lie in open files")
     }
 
-    /// Bytes given out so far, which is the most that was ever in use: nothing is given back.
-    pub(crate) fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+    /// The most bytes that were in use at once.
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
     }
 
     /// Leaves the files where they are when dropped.
     pub(crate) fn keep(&self) {
-        *self.keep.lock().expect("no lane panics") = true;
+        self.keep.store(true, Ordering::Relaxed);
     }
 
     /// Room for a page of `len` bytes.
     pub(crate) fn allocate(&self, len: usize, hash: u64) -> Result<Extent> {
         let room = (len as u64).next_multiple_of(SECTOR);
-        let used = self.used.fetch_add(room, Ordering::Relaxed);
-        if used + room > self.limit {
-            self.used.fetch_sub(room, Ordering::Relaxed);
-            return Err(self.full(room));
-        }
-        for _ in 0..self.directories.len() {
-            let index = self.next.fetch_add(1, Ordering::Relaxed) % self.directories.len();
-            if let Some(offset) = self.directories[index].allocate(room, self.step)? {
-                return Ok(Extent { directory: index as u32, len: len as u32, offset, hash });
+        let used = self.used.fetch_add(room, Ordering::Relaxed) + room;
+        if used <= self.limit {
+            for _ in 0..self.directories.len() {
+                let index = self.next.fetch_add(1, Ordering::Relaxed) % self.directories.len();
+                if let Some(offset) = self.directories[index].allocate(&self.io, room, self.step)? {
+                    self.peak.fetch_max(used, Ordering::Relaxed);
+                    return Ok(Extent { directory: index as u32, len: len as u32, offset, hash });
+                }
             }
         }
         self.used.fetch_sub(room, Ordering::Relaxed);
         Err(self.full(room))
     }
 
+    /// Gives an extent back.
+    pub(crate) fn release(&self, extent: &Extent) {
+        let room = u64::from(extent.len).next_multiple_of(SECTOR);
+        let mut state = self.directories[extent.directory as usize].state.lock().expect("no lane panics");
+        state.free.entry(room).or_default().push(extent.offset);
+        self.used.fetch_sub(room, Ordering::Relaxed);
+    }
+
     fn full(&self, needed: u64) -> Error {
         let directories: Vec<PathBuf> = self.directories.iter().map(|d| parent(&d.path)).collect();
         let space = |d: &PathBuf| self.io.space(d).map_or(0, |s| s.available);
         let available = directories.iter().map(space).sum::<u64>();
-        let left = self.limit.saturating_sub(self.used());
-        Error::ScratchFull {
-            needed,
-            available: available.min(left),
-            directories,
-            resumable: *self.keep.lock().expect("no lane panics"),
-        }
+        let left = self.limit.saturating_sub(self.used.load(Ordering::Relaxed));
+        let resumable = self.keep.load(Ordering::Relaxed);
+        Error::ScratchFull { needed, available: available.min(left), directories, resumable }
     }
 
     /// The error for a page that came back wrong.
@@ -145,14 +151,22 @@ fn parent(path: &Path) -> PathBuf {
 
 impl Directory {
     /// The byte where `room` bytes are now ours, or `None` if the directory is full.
-    fn allocate(&self, room: u64, step: u64) -> Result<Option<u64>> {
+    fn allocate(&self, io: &Arc<dyn Io>, room: u64, step: u64) -> Result<Option<u64>> {
         let mut state = self.state.lock().expect("no lane panics");
+        if let Some(offset) = state.free.get_mut(&room).and_then(Vec::pop) {
+            return Ok(Some(offset));
+        }
         if state.full {
             return Ok(None);
         }
         if state.end + room > state.reserved {
+            if self.file.get().is_none() {
+                let file = File::open(io, &self.path, Access::CreateDirect)?;
+                assert!(self.file.set(file).is_ok(), "the lock lets one lane through");
+            }
+            let file = self.file.get().expect("just made sure");
             for grow in [step.max(room), room] {
-                match self.file.allocate(state.end + grow) {
+                match file.allocate(state.end + grow) {
                     Ok(()) => {
                         state.reserved = state.end + grow;
                         break;
@@ -174,8 +188,8 @@ impl Directory {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if !*self.keep.lock().expect("no lane panics") {
-            for directory in &self.directories {
+        if !self.keep.load(Ordering::Relaxed) {
+            for directory in self.directories.iter().filter(|d| d.file.get().is_some()) {
                 // Nothing can be done about a name that cannot be removed; the next run tries again.
                 let _ = self.io.remove(&directory.path);
             }

@@ -32,6 +32,7 @@ use crate::distribute::{RangeStore, Stored};
 use crate::order::Ordered;
 use crate::pages::Pages;
 use crate::part::{self, Part};
+use crate::replay;
 use crate::scratch::{Extent, Scratch};
 use crate::{Error, Result};
 
@@ -54,7 +55,7 @@ pub(crate) struct Recipe<'a> {
     pub(crate) job_bytes: u64,
     pub(crate) job_entries: u64,
     pub(crate) pool: &'a Pool,
-    pub(crate) scratch: Option<&'a Scratch>,
+    pub(crate) scratch: &'a Scratch,
     pub(crate) meters: &'a Meters,
     pub(crate) stop: &'a AtomicBool,
 }
@@ -124,35 +125,17 @@ pub(crate) fn entry_pages(
 }
 
 impl<'a> Sorted<'a> {
-    /// A stream of ranges that were distributed, beginning at byte `from` of the output.
-    pub(crate) fn of_ranges(recipe: Recipe<'a>, out: Pool, ranges: Vec<Range>) -> Sorted<'a> {
-        let free_pages = recipe.pool.free();
-        Sorted::new(recipe, out, ranges.into(), VecDeque::new(), free_pages)
-    }
-
-    /// A stream of one part that is sealed already.
-    pub(crate) fn of_part(recipe: Recipe<'a>, out: Pool, part: Part<'a>) -> Sorted<'a> {
-        let active = Active {
-            part,
-            missing: AtomicUsize::new(0),
-            ready: AtomicBool::new(true),
-            next_bucket: Mutex::new(0),
-            jobs_open: AtomicUsize::new(0),
-            held_pages: 0,
-        };
-        Sorted::new(recipe, out, VecDeque::new(), VecDeque::from([Arc::new(active)]), 0)
-    }
-
-    fn new(
-        recipe: Recipe<'a>,
-        out: Pool,
-        waiting: VecDeque<Range>,
-        active: VecDeque<Arc<Active<'a>>>,
-        free_pages: usize,
-    ) -> Sorted<'a> {
+    /// The stream of ranges that were distributed.
+    pub(crate) fn new(recipe: Recipe<'a>, out: Pool, ranges: Vec<Range>) -> Sorted<'a> {
         let empty = Prover::new(recipe.layout, recipe.key.clone(), recipe.proving);
-        let state =
-            State { waiting, active, to_load: VecDeque::new(), free_pages, next_job: 0, closed: false };
+        let state = State {
+            waiting: ranges.into(),
+            active: VecDeque::new(),
+            to_load: VecDeque::new(),
+            free_pages: recipe.pool.free(),
+            next_job: 0,
+            closed: false,
+        };
         Sorted {
             recipe,
             assembler: Assembler::new(out, 0),
@@ -187,8 +170,9 @@ impl<'a> Sorted<'a> {
         self.recipe.stop.load(Ordering::Relaxed)
     }
 
-    /// The next page to bring into memory, admitting the next range if it fits.
-    fn claim_page(&self) -> Result<Option<(Arc<Active<'a>>, usize, Stored)>> {
+    /// The next page to bring into memory, admitting the next range if it fits. `queue` must be idle
+    /// when nothing is in memory: pages of later ranges may have to make room.
+    fn claim_page(&self, queue: &mut dyn Queue) -> Result<Option<(Arc<Active<'a>>, usize, Stored)>> {
         let mut state = self.state.lock().expect("no lane panics");
         loop {
             if let Some((index, stored)) = state.to_load.pop_front() {
@@ -203,12 +187,14 @@ impl<'a> Sorted<'a> {
             let (spilled, entries) = self.needs(next);
             let needed = spilled + entries;
             if needed > state.free_pages {
-                if state.active.is_empty() {
-                    let page_bytes = self.recipe.pool.block_size() as u64;
-                    let given = state.free_pages as u64 * page_bytes;
-                    return Err(Error::MemoryTooSmall { given, needed: needed as u64 * page_bytes });
+                if !state.active.is_empty() {
+                    return Ok(None);
                 }
-                return Ok(None);
+                let missing = needed - state.free_pages;
+                let later = state.waiting.iter_mut().skip(1).rev().map(|r| &mut r.store);
+                let freed = evict(later, missing, self.recipe.scratch, self.recipe.meters, queue)?;
+                assert!(freed >= missing, "ranges that memory is too small for were distributed again");
+                state.free_pages += freed;
             }
             let range = state.waiting.pop_front().expect("it was looked at just now");
             state.free_pages -= needed;
@@ -240,7 +226,6 @@ impl<'a> Sorted<'a> {
                 cuts: Cuts::new(recipe.key, range.cuts),
                 chunk_entries: recipe.chunk_entries,
                 lanes: recipe.lanes,
-                hashing: false,
             },
             Pages::new(recipe.pool.block_size(), range.store.lens.iter().map(|&l| l as usize)),
         );
@@ -309,6 +294,45 @@ impl<'a> Sorted<'a> {
     }
 }
 
+/// Sends pages that are in memory to scratch, the last of each store first, until `wanted` of them are
+/// free or none is left. Returns how many it were.
+pub(crate) fn evict<'r>(
+    stores: impl Iterator<Item = &'r mut RangeStore>,
+    wanted: usize,
+    scratch: &Scratch,
+    meters: &Meters,
+    queue: &mut dyn Queue,
+) -> Result<usize> {
+    assert_eq!(queue.in_flight(), 0, "an idle queue");
+    let mut freed = 0;
+    let finish = |queue: &mut dyn Queue| -> Result<bool> {
+        let Some(done) = queue.reap(true) else { return Ok(false) };
+        done.result?;
+        meters.scratch.wrote(done.block.len() as u64);
+        Ok(true)
+    };
+    for page in stores.flat_map(|store| store.pages.iter_mut().rev()) {
+        if freed == wanted {
+            break;
+        }
+        if !matches!(page, Stored::Resident(_)) {
+            continue;
+        }
+        let Stored::Resident(mut block) = std::mem::replace(page, Stored::Coming) else { unreachable!() };
+        let extent = scratch.allocate(block.len(), xxh3_64(&block))?;
+        block.set_len(block.len().next_multiple_of(SECTOR));
+        if queue.in_flight() == queue.depth() {
+            finish(queue)?;
+        }
+        let file = scratch.file(extent.directory).clone();
+        queue.submit(Op { kind: Kind::Write, file, at: extent.offset, block, tag: 0 });
+        *page = Stored::Spilled(extent);
+        freed += 1;
+    }
+    while finish(queue)? {}
+    Ok(freed)
+}
+
 enum Claim<'a> {
     Job(Job<'a>),
     /// There will be jobs, but none now.
@@ -357,7 +381,7 @@ impl<'a> SortedLane<'_, 'a> {
     fn ask_for_pages(&mut self) -> Result<bool> {
         let mut any = false;
         while self.queue.in_flight() < self.queue.depth() {
-            let Some((range, index, stored)) = self.shared.claim_page()? else { break };
+            let Some((range, index, stored)) = self.shared.claim_page(&mut *self.queue)? else { break };
             any = true;
             match stored {
                 Stored::Coming => unreachable!("all pages are whole when the first pass is done"),
@@ -372,7 +396,7 @@ impl<'a> SortedLane<'_, 'a> {
     }
 
     fn start_read(&mut self, range: Arc<Active<'a>>, index: usize, extent: Extent) {
-        let scratch = self.shared.recipe.scratch.expect("what is spilled is in scratch");
+        let scratch = self.shared.recipe.scratch;
         let mut block = self.shared.recipe.pool.try_take().expect("admission counted this page");
         block.set_len((extent.len as usize).next_multiple_of(SECTOR));
         let slot = self.loading.iter().position(Option::is_none).unwrap_or(self.loading.len());
@@ -387,16 +411,8 @@ impl<'a> SortedLane<'_, 'a> {
     fn loaded(&mut self, done: Done) -> Result<()> {
         let (range, index, extent) = self.loading[done.tag as usize].take().expect("it was asked for");
         done.result?;
-        let mut block = done.block;
-        self.shared.recipe.meters.scratch.read(block.len() as u64);
-        let scratch = self.shared.recipe.scratch.expect("what is spilled is in scratch");
-        if block.len() < extent.len as usize {
-            return Err(scratch.damaged(&extent));
-        }
-        block.set_len(extent.len as usize);
-        if xxh3_64(&block) != extent.hash {
-            return Err(scratch.damaged(&extent));
-        }
+        self.shared.recipe.meters.scratch.read(done.block.len() as u64);
+        let block = replay::whole(done.block, &extent, self.shared.recipe.scratch)?;
         self.take_in(&range, index, block)
     }
 
@@ -421,23 +437,36 @@ impl<'a> SortedLane<'_, 'a> {
             let (bucket, skip) = part.take_bucket(index);
             self.ordered.append(part, bucket, skip);
         }
-        let mut bytes = job.bytes;
+        let (ordered, entries, pages) = (&mut self.ordered, part.entries(), &part.pages);
+        let bytes = std::cell::Cell::new(job.bytes);
+        let mut dropped = Proof::default();
+        let mut drop_one = |entry| {
+            entries.with_record(entry, pages, |record| add_record(&mut dropped, record));
+            bytes.set(bytes.get() - (entries.len(entry, pages) + entries.terminator()) as u64);
+        };
         if recipe.unique {
-            let mut dropped = Proof::default();
-            let entries = part.entries();
-            self.ordered.drop_repeats(|entry| {
-                entries.with_record(entry, &part.pages, |record| add_record(&mut dropped, record));
-                bytes -= (entries.len(entry, &part.pages) + entries.terminator()) as u64;
-            });
-            thalweg_record::add_proof(&mut self.shared.dropped.lock().expect("no lane panics"), &dropped);
+            ordered.drop_repeats(&mut drop_one);
         }
+        // In the turn: the key that ended the job before may go on here.
+        let take = |last_key: &mut Option<Vec<u8>>| {
+            if recipe.unique && !ordered.entries.is_empty() {
+                let normal = |entry| entries.with_record(entry, pages, |r| recipe.key.normal(r, usize::MAX));
+                let last = normal(*ordered.entries.last().expect("it is not empty"));
+                if last_key.as_ref() == Some(&normal(ordered.entries[0])) {
+                    drop_one(ordered.entries.remove(0));
+                }
+                *last_key = Some(last);
+            }
+            bytes.get()
+        };
         let prover = Prover::new(recipe.layout, recipe.key.clone(), recipe.proving);
         let stopped = || self.shared.stopped();
         let cursor = self
             .shared
             .assembler
-            .reserve(job.index, bytes, prover, recipe.proving, stopped)
+            .reserve(job.index, take, prover, recipe.proving, stopped)
             .ok_or(Error::Stopped)?;
+        thalweg_record::add_proof(&mut self.shared.dropped.lock().expect("no lane panics"), &dropped);
         self.gathering = Some(Gathering { job, cursor, at: 0, written: 0 });
         Ok(())
     }

@@ -1,0 +1,190 @@
+//! A range as a source: its pages in order, from memory or scratch, to be distributed once more
+//! because it is larger than memory (a third pass, or a sample that erred).
+
+use std::collections::VecDeque;
+
+use thalweg_block::{Block, Pool};
+use thalweg_io::{Kind, Op, Queue};
+use thalweg_pump::{Meters, Source};
+use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::distribute::{RangeStore, Stored};
+use crate::scratch::{Extent, Scratch};
+use crate::{Error, Result};
+
+/// Direct reads are multiples of this.
+const SECTOR: usize = 4096;
+
+/// What a range is read back with.
+#[derive(Clone, Copy)]
+pub(crate) struct Replay<'a> {
+    pub(crate) store: &'a RangeStore,
+    pub(crate) scratch: &'a Scratch,
+    pub(crate) pool: &'a Pool,
+    pub(crate) meters: &'a Meters,
+}
+
+/// For each page, the first page of its segment: a page that is not full ends one.
+pub(crate) fn segment_starts(store: &RangeStore, page_bytes: usize) -> Vec<u64> {
+    let mut start = 0;
+    let mut starts = Vec::with_capacity(store.lens.len());
+    for (i, &len) in store.lens.iter().enumerate() {
+        starts.push(start);
+        if (len as usize) < page_bytes {
+            start = i as u64 + 1;
+        }
+    }
+    starts
+}
+
+/// Pages `first`, `first + step`, ... of a range.
+pub(crate) struct ReplayLane<'a> {
+    replay: Replay<'a>,
+    queue: Box<dyn Queue>,
+    next: usize,
+    step: usize,
+    pending: VecDeque<(usize, Option<Block>)>,
+}
+
+impl<'a> ReplayLane<'a> {
+    pub(crate) fn new(
+        replay: Replay<'a>,
+        queue: Box<dyn Queue>,
+        first: usize,
+        step: usize,
+    ) -> ReplayLane<'a> {
+        ReplayLane { replay, queue, next: first, step, pending: VecDeque::new() }
+    }
+
+    fn read_ahead(&mut self) {
+        let Replay { store, scratch, pool, .. } = self.replay;
+        while self.next < store.pages.len() && self.pending.len() < self.queue.depth() {
+            let mut block = match pool.try_take() {
+                Some(block) => block,
+                None if self.pending.is_empty() => pool.take(),
+                None => return,
+            };
+            let index = self.next;
+            self.next += self.step;
+            block.set_offset((index * pool.block_size()) as u64);
+            match &store.pages[index] {
+                Stored::Coming => unreachable!("a range is replayed when it is whole"),
+                Stored::Resident(page) => {
+                    block.set_len(page.len());
+                    block.copy_from_slice(page);
+                    self.pending.push_back((index, Some(block)));
+                }
+                Stored::Spilled(extent) => {
+                    block.set_len((extent.len as usize).next_multiple_of(SECTOR));
+                    let file = scratch.file(extent.directory).clone();
+                    self.pending.push_back((index, None));
+                    let tag = index as u64;
+                    self.queue.submit(Op { kind: Kind::Read, file, at: extent.offset, block, tag });
+                }
+            }
+        }
+    }
+}
+
+impl Source for ReplayLane<'_> {
+    type Error = Error;
+
+    fn next(&mut self) -> Result<Option<Block>> {
+        self.read_ahead();
+        loop {
+            match self.pending.front_mut() {
+                None => return Ok(None),
+                Some((_, block @ Some(_))) => {
+                    let block = block.take();
+                    self.pending.pop_front();
+                    return Ok(block);
+                }
+                Some((_, None)) => {
+                    let Replay { store, scratch, meters, .. } = self.replay;
+                    let queue = &mut self.queue;
+                    let done = meters.stage.for_read(|| queue.reap(true)).expect("a read is in flight");
+                    done.result?;
+                    meters.scratch.read(done.block.len() as u64);
+                    let index = done.tag as usize;
+                    let Stored::Spilled(extent) = &store.pages[index] else {
+                        unreachable!("only spilled pages are read")
+                    };
+                    let block = whole(done.block, extent, scratch)?;
+                    let slot = self.pending.iter_mut().find(|(i, _)| *i == index);
+                    slot.expect("only pending pages complete").1 = Some(block);
+                }
+            }
+        }
+    }
+}
+
+/// The page that was read, if it is what was written.
+pub(crate) fn whole(mut block: Block, extent: &Extent, scratch: &Scratch) -> Result<Block> {
+    if block.len() < extent.len as usize {
+        return Err(scratch.damaged(extent));
+    }
+    block.set_len(extent.len as usize);
+    if xxh3_64(&block) != extent.hash {
+        return Err(scratch.damaged(extent));
+    }
+    Ok(block)
+}
+
+/// Keys from about `pages` pages all over a range, at most `keys_bytes_max` bytes of them.
+pub(crate) fn sample_range(
+    replay: Replay<'_>,
+    queue: Box<dyn Queue>,
+    layout: Layout,
+    key: &Key,
+    pages: usize,
+    keys_bytes_max: u64,
+) -> Result<Vec<Cut>> {
+    let step = replay.store.pages.len().div_ceil(pages).max(1);
+    let page_bytes = replay.pool.block_size();
+    let starts = segment_starts(replay.store, page_bytes);
+    let budget = keys_bytes_max as usize / (replay.store.pages.len() / step).max(1);
+    let mut lane = ReplayLane::new(replay, queue, 0, step);
+    let mut keys = Vec::new();
+    while let Some(block) = lane.next()? {
+        let index = block.offset() / page_bytes as u64;
+        let before = (index - starts[index as usize]) * page_bytes as u64;
+        let mut left = budget;
+        let mut add = |at: usize, record: &[u8]| {
+            let normal = key.normal(record, CUT_KEY_BYTES_MAX);
+            let cost = normal.len() + std::mem::size_of::<Cut>();
+            if cost <= left {
+                left -= cost;
+                keys.push(Cut { normal, origin: block.offset() + at as u64 });
+            }
+        };
+        // Every page has many records more than a sample wants: take some at equal distances.
+        match layout {
+            Layout::Fixed(n) => {
+                let n = n as usize;
+                let first = (n - (before % n as u64) as usize) % n;
+                let stride = (block.len() / n / 64).max(1) * n;
+                let mut at = first;
+                while at + n <= block.len() {
+                    add(at, &block[at..at + n]);
+                    at += stride;
+                }
+            }
+            Layout::Lines => {
+                let mut at = 0;
+                while let Some(end) = memchr::memchr(b'\n', &block[at..]) {
+                    let from = at + end + 1;
+                    let to = memchr::memchr(b'\n', &block[from..]).map_or(block.len(), |n| from + n);
+                    if from < to {
+                        add(from, &block[from..to]);
+                    }
+                    at = from + block.len() / 64;
+                    if at >= block.len() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    Ok(keys)
+}
