@@ -4,21 +4,21 @@ _thalweg() {
     local command=${COMP_WORDS[1]}
     COMPREPLY=()
     case $before in
-        -o|--output) COMPREPLY=($(compgen -f -- "$word")); return ;;
-        --record) COMPREPLY=(); return ;;
-        --by) COMPREPLY=(); return ;;
-        --memory) COMPREPLY=(); return ;;
-        --scratch) COMPREPLY=($(compgen -d -- "$word")); return ;;
-        --scratch-limit) COMPREPLY=(); return ;;
-        --threads) COMPREPLY=(); return ;;
-        --io) COMPREPLY=($(compgen -W 'auto uring threads' -- "$word")); return ;;
-        --start) COMPREPLY=(); return ;;
-        --summary) COMPREPLY=($(compgen -f -- "$word")); return ;;
-        --size) COMPREPLY=(); return ;;
-        --progress) COMPREPLY=($(compgen -W 'auto always never' -- "$word")); return ;;
-        --generate) COMPREPLY=($(compgen -W 'man complete-bash complete-zsh complete-fish' -- "$word")); return ;;
+        -o|--output) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+        --record) :; return ;;
+        --by) :; return ;;
+        --memory) :; return ;;
+        --scratch) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
+        --scratch-limit) :; return ;;
+        --threads) :; return ;;
+        --io) mapfile -t COMPREPLY < <(compgen -W 'auto uring threads' -- "$word"); return ;;
+        --start) :; return ;;
+        --summary) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+        --size) :; return ;;
+        --progress) mapfile -t COMPREPLY < <(compgen -W 'auto always never' -- "$word"); return ;;
+        --generate) mapfile -t COMPREPLY < <(compgen -W 'man complete-bash complete-zsh complete-fish' -- "$word"); return ;;
     esac
-    local flags= subjects=
+    local flags='' subjects=''
     case $command in
         gen) flags='--io --ascii --skewed --start --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         check) flags='--record --by --datamation --io --summary --merge --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
@@ -30,13 +30,13 @@ _thalweg() {
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
     esac
     if [[ $word == -?* ]]; then
-        COMPREPLY=($(compgen -W "$flags" -- "$word"))
+        mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")
     elif ((COMP_CWORD == 1)); then
-        COMPREPLY=($(compgen -W 'gen check sort plan doctor bench help' -- "$word"))
+        mapfile -t COMPREPLY < <(compgen -W 'gen check sort plan doctor bench help' -- "$word")
     elif ((COMP_CWORD == 2)) && [[ -n $subjects ]]; then
-        COMPREPLY=($(compgen -W "$subjects" -- "$word"))
+        mapfile -t COMPREPLY < <(compgen -W "$subjects" -- "$word")
     else
-        COMPREPLY=($(compgen -f -- "$word"))
+        mapfile -t COMPREPLY < <(compgen -f -- "$word")
     fi
 }
 complete -o filenames -F _thalweg thalweg

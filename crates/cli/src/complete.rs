@@ -36,14 +36,14 @@ pub(crate) fn bash() -> String {
     for flag in FLAGS {
         let reply = match flag.value {
             Value::None => continue,
-            Value::OneOf(_, words) => format!("$(compgen -W '{}' -- \"$word\")", words.join(" ")),
-            Value::Dir(_) => "$(compgen -d -- \"$word\")".to_string(),
-            Value::File(_) => "$(compgen -f -- \"$word\")".to_string(),
-            Value::Any(_) => String::new(),
+            Value::OneOf(_, words) => bash_reply(&format!("-W '{}'", words.join(" "))),
+            Value::Dir(_) => bash_reply("-d"),
+            Value::File(_) => bash_reply("-f"),
+            Value::Any(_) => ":".to_string(),
         };
-        script += &format!("        {}) COMPREPLY=({reply}); return ;;\n", spellings(flag).join("|"));
+        script += &format!("        {}) {reply}; return ;;\n", spellings(flag).join("|"));
     }
-    script += "    esac\n    local flags= subjects=\n    case $command in\n";
+    script += "    esac\n    local flags='' subjects=''\n    case $command in\n";
     for info in COMMANDS {
         let flags: Vec<String> = flags_of(info).flat_map(spellings).collect();
         script +=
@@ -51,17 +51,25 @@ pub(crate) fn bash() -> String {
     }
     let everywhere: Vec<String> =
         FLAGS.iter().filter(|f| f.at == At::Everywhere).flat_map(spellings).collect();
-    script += &format!(
-        "        *) flags='{}' ;;\n    esac\n    if [[ $word == -?* ]]; then\n        \
-         COMPREPLY=($(compgen -W \"$flags\" -- \"$word\"))\n    elif ((COMP_CWORD == 1)); then\n        \
-         COMPREPLY=($(compgen -W '{}' -- \"$word\"))\n    elif ((COMP_CWORD == 2)) && [[ -n $subjects ]]; then\n        \
-         COMPREPLY=($(compgen -W \"$subjects\" -- \"$word\"))\n    else\n        \
-         COMPREPLY=($(compgen -f -- \"$word\"))\n    fi\n}}\n\
-         complete -o filenames -F _thalweg thalweg\n",
-        everywhere.join(" "),
-        command_names()
-    );
+    script += &format!("        *) flags='{}' ;;\n    esac\n", everywhere.join(" "));
+    let branches = [
+        ("if [[ $word == -?* ]]", bash_reply("-W \"$flags\"")),
+        ("elif ((COMP_CWORD == 1))", bash_reply(&format!("-W '{}'", command_names()))),
+        ("elif ((COMP_CWORD == 2)) && [[ -n $subjects ]]", bash_reply("-W \"$subjects\"")),
+    ];
+    for (condition, reply) in branches {
+        script += &format!("    {condition}; then\n        {reply}\n");
+    }
     script
+        + &format!(
+            "    else\n        {}\n    fi\n}}\ncomplete -o filenames -F _thalweg thalweg\n",
+            bash_reply("-f")
+        )
+}
+
+/// What sets the completions; a name may hold spaces.
+fn bash_reply(compgen: &str) -> String {
+    format!("mapfile -t COMPREPLY < <(compgen {compgen} -- \"$word\")")
 }
 
 /// For zsh.

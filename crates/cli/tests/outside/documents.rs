@@ -84,7 +84,7 @@ fn bash_completes(words: &[&str]) -> Vec<String> {
         words.len()
     );
     std::fs::create_dir(place.0.join("folder")).unwrap();
-    std::fs::copy("/proc/self/cmdline", place.0.join("file")).unwrap();
+    std::fs::copy("/proc/self/cmdline", place.0.join("file of mine")).unwrap();
     let mut bash = Command::new("bash");
     bash.arg("--norc")
         .current_dir(&place.0)
@@ -111,6 +111,6 @@ fn bash_completes_commands_flags_and_values() {
     assert_eq!(bash_completes(&["gen", "--s"]), ["--skewed", "--start"]);
     assert_eq!(bash_completes(&["sort", "--io", ""]), ["auto", "threads", "uring"]);
     assert_eq!(bash_completes(&["sort", "--scratch", "f"]), ["folder"]);
-    assert_eq!(bash_completes(&["sort", "f"]), ["file", "folder"]);
-    assert_eq!(bash_completes(&["sort", "-o", "f"]), ["file", "folder"]);
+    assert_eq!(bash_completes(&["sort", "f"]), ["file of mine", "folder"]);
+    assert_eq!(bash_completes(&["sort", "-o", "f"]), ["file of mine", "folder"]);
 }
