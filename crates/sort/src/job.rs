@@ -13,9 +13,11 @@ use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, StreamLane, pump};
 use thalweg_record::{Cut, Cuts, Key, KeyPart, Layout, choose_cuts, same_records};
 
-use crate::distribute::{self, Distribution, RangeStore, Stored};
+use crate::distribute::{self, Checkpoints, Distribution, RangeStore, Resumed, Stored};
 use crate::entry::LINES_BYTES_MAX;
 use crate::geometry::{Geometry, Given};
+use crate::leftover::{self, Leftover, Names};
+use crate::manifest::{self, Manifest};
 use crate::replay::{Replay, ReplayLane, sample_range, segment_starts};
 use crate::sample::{Sample, take_sample};
 use crate::scratch::Scratch;
@@ -65,8 +67,9 @@ pub struct Sort {
 pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> {
     let mut records_seen = 0;
     loop {
-        let run = Run::new(sort, io, watch, records_seen)?;
-        match run.run() {
+        let names = Names::of(sort);
+        let (run, left) = Run::new(sort, io, watch, names, records_seen)?;
+        match run.run(left) {
             // There are more and shorter lines than the sample said: plan again for more.
             Err(Error::Underestimated) => records_seen = run.planned_records * 3 / 2,
             other => return other,
@@ -82,6 +85,9 @@ struct Run<'a> {
     inputs: Inputs,
     geometry: Geometry,
     planned_records: u64,
+    names: Names,
+    /// What must be the same for a run to go on from this one.
+    identity: u128,
     cuts: Vec<Cut>,
     transfer: Pool,
     main: Pool,
@@ -92,7 +98,13 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(sort: &'a Sort, io: &'a Arc<dyn Io>, watch: &'a dyn Watch, records_seen: u64) -> Result<Run<'a>> {
+    fn new(
+        sort: &'a Sort,
+        io: &'a Arc<dyn Io>,
+        watch: &'a dyn Watch,
+        names: Names,
+        records_seen: u64,
+    ) -> Result<(Run<'a>, Option<Leftover>)> {
         let clock = Stopwatch::start();
         let key = Key::new(sort.layout, &sort.keys)?;
         let paths: Vec<&std::path::Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
@@ -117,17 +129,24 @@ impl<'a> Run<'a> {
             given.records = records_seen.max(guess_records(sort.layout, inputs.bytes(), sample.line_bytes()));
         }
         let geometry = Geometry::of(&given)?;
-        let transfer =
-            if geometry.page_bytes == rough.page_bytes && geometry.transfer_pages == rough.transfer_pages {
-                transfer
-            } else {
-                drop(transfer);
-                inputs.set_page_bytes(geometry.page_bytes);
-                Pool::new(geometry.page_bytes, geometry.transfer_pages)?
-            };
         let cuts = cuts_of(sample, &geometry);
+        let identity = leftover::identity(sort, &inputs);
+        let left = if sort.resume { leftover::find(io, &names, identity) } else { None };
+        if left.is_none() {
+            leftover::clear(io, sort, &names);
+        }
+        let (geometry, cuts) = left.as_ref().map_or((geometry, cuts), |l| (l.geometry, l.cuts.clone()));
+        let fits =
+            transfer.block_size() == geometry.page_bytes && transfer.capacity() == geometry.transfer_pages;
+        let transfer = if fits {
+            transfer
+        } else {
+            drop(transfer);
+            inputs.set_page_bytes(geometry.page_bytes);
+            Pool::new(geometry.page_bytes, geometry.transfer_pages)?
+        };
         let main = Pool::new(geometry.page_bytes, geometry.main_pages.max(1))?;
-        Ok(Run {
+        let run = Run {
             sort,
             io,
             watch,
@@ -135,6 +154,8 @@ impl<'a> Run<'a> {
             inputs,
             geometry,
             planned_records: given.records,
+            names,
+            identity,
             cuts,
             transfer,
             main,
@@ -142,27 +163,46 @@ impl<'a> Run<'a> {
             stop: AtomicBool::new(false),
             stages: Mutex::new(Vec::new()),
             clock,
-        })
+        };
+        Ok((run, left))
     }
 
     /// Two passes: to ranges, then range by range. What fits in memory stays there between them.
-    fn run(&self) -> Result<Receipt> {
+    fn run(&self, left: Option<Leftover>) -> Result<Receipt> {
         let geometry = &self.geometry;
-        let scratch = Scratch::new(
+        let mut scratch = Scratch::new(
             self.io,
             &self.sort.scratch,
-            &scratch_name(&self.sort.output),
+            &self.names.scratch,
             geometry.excess_bytes,
             self.sort.scratch_limit,
         );
+        let (manifest, resumed) = self.take_up(left, &mut scratch)?;
+        let outcome = self.run_with(&scratch, manifest.as_ref(), resumed);
+        if self.sort.resume
+            && matches!(outcome, Err(Error::ScratchFull { .. } | Error::Io(_) | Error::Stopped))
+        {
+            scratch.keep();
+            manifest.iter().for_each(Manifest::keep);
+        }
+        outcome
+    }
+
+    fn run_with(&self, scratch: &Scratch, manifest: Option<&Manifest>, resumed: Resumed) -> Result<Receipt> {
+        let geometry = &self.geometry;
         let per_range = geometry.buckets_per_range;
         let range_cuts: Vec<Cut> = self.cuts.iter().skip(per_range - 1).step_by(per_range).cloned().collect();
-        let cuts = Cuts::new(&self.key, range_cuts.clone());
+        let cuts = Cuts::new(&self.key, range_cuts);
         let file_start = |page: u64| self.inputs.file_of(page).first_page;
-        let distribution =
-            self.distribution(&cuts, &scratch, &file_start, geometry.excess_bytes, self.sort.hashing);
-        self.stage("read+distribute", 1, 2, self.inputs.bytes(), |lane| {
-            let mut source = self.input_lane(lane)?;
+        let first_page = resumed.next_page;
+        let spilled: u64 = resumed.stores.iter().map(|s| s.bytes).sum();
+        let excess = geometry.excess_bytes.saturating_sub(spilled);
+        let checkpoints = manifest.map(|m| Checkpoints::new(m, self.checkpoint_pages()));
+        let resumed = Some((checkpoints, resumed));
+        let distribution = self.distribution(&cuts, scratch, &file_start, excess, resumed);
+        let bytes = self.inputs.bytes() - spilled.min(self.inputs.bytes());
+        self.stage("read+distribute", 1, 2, bytes, |lane| {
+            let mut source = self.input_lane(lane, first_page)?;
             let mut sink = distribution.lane(self.io.queue(geometry.depth)?);
             self.pump_lane(&mut source, &mut sink)
         })?;
@@ -170,14 +210,44 @@ impl<'a> Run<'a> {
         let (stores, input) = distribution.finish();
         let total = self.inputs.pages() * geometry.page_bytes as u64;
         let ranges = ranges_of(stores, &self.cuts, per_range, total);
-        let ranges = self.refine(ranges, &scratch)?;
-        let sorted = Sorted::new(self.sorted_recipe(&scratch), self.transfer.clone(), ranges);
-        self.write(sorted, "load+sort+write", input, &scratch)
+        let ranges = self.refine(ranges, scratch, manifest)?;
+        let sorted = Sorted::new(self.sorted_recipe(scratch), self.transfer.clone(), ranges);
+        let mut receipt = self.write(sorted, "load+sort+write", input, scratch)?;
+        receipt.resumed_bytes = spilled;
+        Ok(receipt)
+    }
+
+    /// Often enough to lose little, seldom enough that closing all pages costs little.
+    fn checkpoint_pages(&self) -> u64 {
+        (self.inputs.pages() / 32).max(2 * self.geometry.ranges as u64).max(1)
+    }
+
+    /// Goes on from what an earlier run left, or starts a manifest if there will be something to note.
+    fn take_up(&self, left: Option<Leftover>, scratch: &mut Scratch) -> Result<(Option<Manifest>, Resumed)> {
+        let Some(left) = left else {
+            if self.geometry.excess_bytes == 0 {
+                return Ok((None, Resumed::default()));
+            }
+            let layout = manifest::Layout {
+                identity: self.identity,
+                geometry: self.geometry,
+                cuts: self.cuts.clone(),
+            };
+            let manifest = Manifest::create(self.io, &self.names.manifest, &layout)?;
+            return Ok((Some(manifest), Resumed::default()));
+        };
+        scratch.adopt(&left.files)?;
+        Ok((Some(left.manifest), left.resumed))
     }
 
     /// Distributes again every range that memory is too small for, until there is none: a third pass where
     /// there is little memory, or a remedy where the sample erred.
-    fn refine(&self, mut ranges: Vec<Range>, scratch: &Scratch) -> Result<Vec<Range>> {
+    fn refine(
+        &self,
+        mut ranges: Vec<Range>,
+        scratch: &Scratch,
+        manifest: Option<&Manifest>,
+    ) -> Result<Vec<Range>> {
         let geometry = &self.geometry;
         let page_bytes = geometry.page_bytes;
         let needed = |range: &Range| {
@@ -187,6 +257,8 @@ impl<'a> Run<'a> {
         };
         let capacity = geometry.main_pages;
         while let Some(at) = ranges.iter().position(|r| needed(r) > capacity) {
+            // Extents are given back from here on: what the manifest says of them will not hold.
+            manifest.map_or(Ok(()), Manifest::void)?;
             let stores = ranges.iter_mut().map(|r| &mut r.store);
             sorted::evict(stores, usize::MAX, scratch, &self.meters, &mut *self.io.queue(geometry.depth)?)?;
             let range = ranges.remove(at);
@@ -217,7 +289,7 @@ impl<'a> Run<'a> {
         let cuts = Cuts::new(&self.key, range_cuts.clone());
         let starts = segment_starts(&range.store, geometry.page_bytes);
         let file_start = |page: u64| starts[page as usize];
-        let distribution = self.distribution(&cuts, scratch, &file_start, u64::MAX, false);
+        let distribution = self.distribution(&cuts, scratch, &file_start, u64::MAX, None);
         self.stage("distribute again", 2, 3, range.store.bytes, |lane| {
             let queue = self.io.queue(geometry.depth)?;
             let mut source = ReplayLane::new(replay, queue, lane, geometry.lanes);
@@ -247,9 +319,11 @@ impl<'a> Run<'a> {
         scratch: &'d Scratch,
         file_start: &'d (dyn Fn(u64) -> u64 + Sync),
         excess: u64,
-        hashing: bool,
+        first_pass: Option<(Option<Checkpoints<'d>>, Resumed)>,
     ) -> Distribution<'d> {
-        Distribution::new(distribute::Recipe {
+        let hashing = self.sort.hashing && first_pass.is_some();
+        let (checkpoints, resumed) = first_pass.unwrap_or_default();
+        let recipe = distribute::Recipe {
             key: &self.key,
             layout: self.sort.layout,
             cuts,
@@ -261,7 +335,9 @@ impl<'a> Run<'a> {
             record_max: self.record_max(),
             excess,
             file_start,
-        })
+            checkpoints,
+        };
+        Distribution::new(recipe, resumed)
     }
 
     /// The last pass: the sorted stream to the output.
@@ -310,10 +386,7 @@ impl<'a> Run<'a> {
         if self.sort.output_is_stream {
             return Ok(None);
         }
-        let path = &self.sort.output;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let partial = path.with_file_name(format!(".{name}.thalweg-partial"));
-        Ok(Some(Output::create(self.io, path, &partial, bytes)?))
+        Ok(Some(Output::create(self.io, &self.sort.output, &self.names.partial, bytes)?))
     }
 
     fn receipt(
@@ -386,11 +459,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn input_lane(&self, lane: usize) -> Result<InputLane<'_>> {
+    fn input_lane(&self, lane: usize, first_page: u64) -> Result<InputLane<'_>> {
         let pool = &self.transfer;
         let queue = self.io.queue(self.geometry.depth)?;
         let lanes = (lane, self.geometry.lanes);
-        Ok(InputLane::new(&self.inputs, queue, pool, &self.meters, lanes, (0, self.inputs.pages())))
+        Ok(InputLane::new(&self.inputs, queue, pool, &self.meters, lanes, (first_page, self.inputs.pages())))
     }
 
     fn pump_lane<S: Source, K: Sink>(&self, source: &mut S, sink: &mut K) -> Result<()>
@@ -518,11 +591,6 @@ fn ranges_of(stores: Vec<RangeStore>, cuts: &[Cut], per_range: usize, total: u64
             Range { store, cuts: inner, low: i.checked_sub(1).and_then(bound), high: bound(i) }
         })
         .collect()
-}
-
-fn scratch_name(output: &std::path::Path) -> String {
-    let name = output.file_name().unwrap_or_default().to_string_lossy();
-    format!(".{name}.thalweg-scratch")
 }
 
 const _: () = assert!(LINES_BYTES_MAX > 1 << 30);

@@ -6,6 +6,8 @@ mod entry;
 mod error;
 mod geometry;
 mod job;
+mod leftover;
+mod manifest;
 mod order;
 mod pages;
 mod part;

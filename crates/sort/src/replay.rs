@@ -7,10 +7,9 @@ use thalweg_block::{Block, Pool};
 use thalweg_io::{Kind, Op, Queue};
 use thalweg_pump::{Meters, Source};
 use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::distribute::{RangeStore, Stored};
-use crate::scratch::{Extent, Scratch};
+use crate::scratch::{Extent, Scratch, page_hash};
 use crate::{Error, Result};
 
 /// Direct reads are multiples of this.
@@ -28,10 +27,10 @@ pub(crate) struct Replay<'a> {
 /// For each page, the first page of its segment: a page that is not full ends one.
 pub(crate) fn segment_starts(store: &RangeStore, page_bytes: usize) -> Vec<u64> {
     let mut start = 0;
-    let mut starts = Vec::with_capacity(store.lens.len());
-    for (i, &len) in store.lens.iter().enumerate() {
+    let mut starts = Vec::with_capacity(store.pages.len());
+    for (i, page) in store.pages.iter().enumerate() {
         starts.push(start);
-        if (len as usize) < page_bytes {
+        if page.len() < page_bytes {
             start = i as u64 + 1;
         }
     }
@@ -77,10 +76,10 @@ impl<'a> ReplayLane<'a> {
                 }
                 Stored::Spilled(extent) => {
                     block.set_len((extent.len as usize).next_multiple_of(SECTOR));
-                    let file = scratch.file(extent.directory).clone();
+                    let file = scratch.file(extent.directory()).clone();
                     self.pending.push_back((index, None));
                     let tag = index as u64;
-                    self.queue.submit(Op { kind: Kind::Read, file, at: extent.offset, block, tag });
+                    self.queue.submit(Op { kind: Kind::Read, file, at: extent.offset(), block, tag });
                 }
             }
         }
@@ -125,7 +124,7 @@ pub(crate) fn whole(mut block: Block, extent: &Extent, scratch: &Scratch) -> Res
         return Err(scratch.damaged(extent));
     }
     block.set_len(extent.len as usize);
-    if xxh3_64(&block) != extent.hash {
+    if page_hash(&block) != extent.hash {
         return Err(scratch.damaged(extent));
     }
     Ok(block)

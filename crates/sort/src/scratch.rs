@@ -4,8 +4,8 @@
 //! Room is reserved ahead in steps, because writes into reserved room run in parallel and writes that
 //! lengthen a file do not.
 //! Files are made when they are first needed, so a sort that fits in memory touches no scratch.
-//! Law: no more than the limit is ever in use; every extent is checked by a 64-bit hash when it
-//! comes back.
+//! Law: no more than the limit is ever in use; every extent is checked by a hash when it comes
+//! back, and the records in it once more by the proof of the output.
 //! Non-goals: what pages mean.
 
 use std::collections::BTreeMap;
@@ -15,22 +15,47 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use thalweg_io::{Access, File, Io};
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::{Error, Result};
 
 /// Extents begin and end at multiples of this.
 const SECTOR: u64 = 4096;
 
-/// Where a page lies in scratch, and how it is known again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where a page lies in scratch, and how it is known again. Kept small: there is one for every page
+/// that was spilled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// Index of the directory.
-    pub(crate) directory: u32,
+    /// Index of the scratch file in the top byte, byte of the file below.
+    pub(crate) place: u64,
     /// Payload bytes; the extent itself is rounded up to 4096.
     pub(crate) len: u32,
+    /// The low half of XXH3-64 of the payload.
+    pub(crate) hash: u32,
+}
+
+const OFFSET_BITS: u32 = 56;
+
+impl Extent {
+    /// Index of the scratch file.
+    pub(crate) fn directory(&self) -> u32 {
+        (self.place >> OFFSET_BITS) as u32
+    }
+
     /// Byte of the scratch file.
-    pub(crate) offset: u64,
-    /// XXH3-64 of the payload.
-    pub(crate) hash: u64,
+    pub(crate) fn offset(&self) -> u64 {
+        self.place & ((1 << OFFSET_BITS) - 1)
+    }
+
+    /// Bytes taken up in the file.
+    pub(crate) fn room(&self) -> u64 {
+        u64::from(self.len).next_multiple_of(SECTOR)
+    }
+}
+
+/// What an extent remembers of its payload.
+pub(crate) fn page_hash(payload: &[u8]) -> u32 {
+    xxh3_64(payload) as u32
 }
 
 /// The scratch files of one job.
@@ -89,6 +114,33 @@ impl Scratch {
         }
     }
 
+    /// Puts `files` with their extents' ends before the directories of this run: those of the same name go on where they
+    /// ended.
+    pub(crate) fn adopt(&mut self, files: &[(PathBuf, u64)]) -> Result<()> {
+        let mut adopted = Vec::with_capacity(files.len());
+        for (path, end) in files {
+            let file = File::open(&self.io, path, Access::UpdateDirect)?;
+            let room = Room { end: *end, reserved: *end, ..Room::default() };
+            adopted.push(Directory {
+                path: path.clone(),
+                file: OnceLock::from(file),
+                state: Mutex::new(room),
+            });
+            self.used.fetch_add(*end, Ordering::Relaxed);
+        }
+        self.peak.fetch_max(self.used.load(Ordering::Relaxed), Ordering::Relaxed);
+        let new = std::mem::take(&mut self.directories);
+        let is_new = |d: &Directory| !files.iter().any(|(path, _)| *path == d.path);
+        adopted.extend(new.into_iter().filter(is_new));
+        self.directories = adopted;
+        Ok(())
+    }
+
+    /// The scratch files, in the order of their numbers in extents.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        self.directories.iter().map(|d| d.path.clone()).collect()
+    }
+
     /// The scratch file of a directory in which something was allocated.
     pub(crate) fn file(&self, directory: u32) -> &File {
         self.directories[directory as usize].file.get().expect("extents lie in open files")
@@ -105,7 +157,7 @@ impl Scratch {
     }
 
     /// Room for a page of `len` bytes.
-    pub(crate) fn allocate(&self, len: usize, hash: u64) -> Result<Extent> {
+    pub(crate) fn allocate(&self, len: usize, hash: u32) -> Result<Extent> {
         let room = (len as u64).next_multiple_of(SECTOR);
         let used = self.used.fetch_add(room, Ordering::Relaxed) + room;
         if used <= self.limit {
@@ -113,7 +165,8 @@ impl Scratch {
                 let index = self.next.fetch_add(1, Ordering::Relaxed) % self.directories.len();
                 if let Some(offset) = self.directories[index].allocate(&self.io, room, self.step)? {
                     self.peak.fetch_max(used, Ordering::Relaxed);
-                    return Ok(Extent { directory: index as u32, len: len as u32, offset, hash });
+                    let place = (index as u64) << OFFSET_BITS | offset;
+                    return Ok(Extent { place, len: len as u32, hash });
                 }
             }
         }
@@ -123,10 +176,9 @@ impl Scratch {
 
     /// Gives an extent back.
     pub(crate) fn release(&self, extent: &Extent) {
-        let room = u64::from(extent.len).next_multiple_of(SECTOR);
-        let mut state = self.directories[extent.directory as usize].state.lock().expect("no lane panics");
-        state.free.entry(room).or_default().push(extent.offset);
-        self.used.fetch_sub(room, Ordering::Relaxed);
+        let mut state = self.directories[extent.directory() as usize].state.lock().expect("no lane panics");
+        state.free.entry(extent.room()).or_default().push(extent.offset());
+        self.used.fetch_sub(extent.room(), Ordering::Relaxed);
     }
 
     fn full(&self, needed: u64) -> Error {
@@ -140,8 +192,8 @@ impl Scratch {
 
     /// The error for a page that came back wrong.
     pub(crate) fn damaged(&self, extent: &Extent) -> Error {
-        let path = self.directories[extent.directory as usize].path.clone();
-        Error::Damaged { path, offset: extent.offset, len: u64::from(extent.len) }
+        let path = self.directories[extent.directory() as usize].path.clone();
+        Error::Damaged { path, offset: extent.offset(), len: u64::from(extent.len) }
     }
 }
 

@@ -25,7 +25,6 @@ use thalweg_block::{Block, Pool};
 use thalweg_io::{Done, Kind, Op, Queue};
 use thalweg_pump::{Meters, Source};
 use thalweg_record::{Chain, Cut, Cuts, Key, Layout, Prover, add_record, common_prefix};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::assemble::{Assembler, Cursor};
 use crate::distribute::{RangeStore, Stored};
@@ -33,7 +32,7 @@ use crate::order::Ordered;
 use crate::pages::Pages;
 use crate::part::{self, Part};
 use crate::replay;
-use crate::scratch::{Extent, Scratch};
+use crate::scratch::{Extent, Scratch, page_hash};
 use crate::{Error, Result};
 
 /// How long a lane with nothing to do waits before it looks again.
@@ -227,7 +226,7 @@ impl<'a> Sorted<'a> {
                 chunk_entries: recipe.chunk_entries,
                 lanes: recipe.lanes,
             },
-            Pages::new(recipe.pool.block_size(), range.store.lens.iter().map(|&l| l as usize)),
+            Pages::new(recipe.pool.block_size(), range.store.pages.iter().map(Stored::len)),
         );
         let pages = range.store.pages;
         state.active.push_back(Arc::new(Active {
@@ -318,14 +317,15 @@ pub(crate) fn evict<'r>(
         if !matches!(page, Stored::Resident(_)) {
             continue;
         }
-        let Stored::Resident(mut block) = std::mem::replace(page, Stored::Coming) else { unreachable!() };
-        let extent = scratch.allocate(block.len(), xxh3_64(&block))?;
+        let Stored::Resident(block) = std::mem::replace(page, Stored::Coming) else { unreachable!() };
+        let mut block = *block;
+        let extent = scratch.allocate(block.len(), page_hash(&block))?;
         block.set_len(block.len().next_multiple_of(SECTOR));
         if queue.in_flight() == queue.depth() {
             finish(queue)?;
         }
-        let file = scratch.file(extent.directory).clone();
-        queue.submit(Op { kind: Kind::Write, file, at: extent.offset, block, tag: 0 });
+        let file = scratch.file(extent.directory()).clone();
+        queue.submit(Op { kind: Kind::Write, file, at: extent.offset(), block, tag: 0 });
         *page = Stored::Spilled(extent);
         freed += 1;
     }
@@ -386,7 +386,7 @@ impl<'a> SortedLane<'_, 'a> {
             match stored {
                 Stored::Coming => unreachable!("all pages are whole when the first pass is done"),
                 Stored::Resident(block) => {
-                    self.take_in(&range, index, block)?;
+                    self.take_in(&range, index, *block)?;
                     break;
                 }
                 Stored::Spilled(extent) => self.start_read(range, index, extent),
@@ -404,8 +404,8 @@ impl<'a> SortedLane<'_, 'a> {
             self.loading.push(None);
         }
         self.loading[slot] = Some((range, index, extent));
-        let file = scratch.file(extent.directory).clone();
-        self.queue.submit(Op { kind: Kind::Read, file, at: extent.offset, block, tag: slot as u64 });
+        let file = scratch.file(extent.directory()).clone();
+        self.queue.submit(Op { kind: Kind::Read, file, at: extent.offset(), block, tag: slot as u64 });
     }
 
     fn loaded(&mut self, done: Done) -> Result<()> {

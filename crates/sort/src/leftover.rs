@@ -1,0 +1,134 @@
+//! What an earlier run of the same sort left: found, judged, gone on from or cleared away.
+//!
+//! Law: names are made of the output's name alone, so a run finds its own leftovers and nobody
+//! else's; nothing is gone on from unless its identity is this sort's and every scratch file is as
+//! long as its extents say. Pages are judged when they are read.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_io::Io;
+use thalweg_pump::Inputs;
+use thalweg_record::record_hash;
+
+use crate::distribute::{RangeStore, Resumed, Stored};
+use crate::geometry::Geometry;
+use crate::job::Sort;
+use crate::manifest::{Checkpoint, Layout, Manifest};
+
+/// The names that a sort uses beside its inputs and its output.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    /// The output until it is whole.
+    pub(crate) partial: PathBuf,
+    /// Where the manifest is, beside the output.
+    pub(crate) manifest: PathBuf,
+    /// The name of the scratch file in each scratch directory.
+    pub(crate) scratch: String,
+}
+
+impl Names {
+    pub(crate) fn of(sort: &Sort) -> Names {
+        let name = sort.output.file_name().unwrap_or_default().to_string_lossy();
+        // The manifest of a stream's sort lies with its scratch: beside a device is no place for it.
+        let beside = if sort.output_is_stream { sort.scratch[0].as_path() } else { parent(&sort.output) };
+        Names {
+            partial: beside.join(format!(".{name}.thalweg-partial")),
+            manifest: beside.join(format!(".{name}.thalweg-manifest")),
+            scratch: format!(".{name}.thalweg-scratch"),
+        }
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    }
+}
+
+/// A state to go on from.
+pub(crate) struct Leftover {
+    pub(crate) manifest: Manifest,
+    pub(crate) geometry: Geometry,
+    pub(crate) cuts: Vec<thalweg_record::Cut>,
+    /// Scratch files, and where the extents in them end.
+    pub(crate) files: Vec<(PathBuf, u64)>,
+    pub(crate) resumed: Resumed,
+}
+
+/// A hash of everything that must be the same for a later run to go on from this one.
+pub(crate) fn identity(sort: &Sort, inputs: &Inputs) -> u128 {
+    let mut text = format!("{:?} {:?} {} {}", sort.layout, sort.keys, sort.memory_bytes, sort.hashing);
+    for input in inputs.files() {
+        let m = input.metadata;
+        text += &format!(" {:?} {} {} {} {}", input.file.path(), m.len, m.device, m.inode, m.modified_ns);
+    }
+    record_hash(text.as_bytes())
+}
+
+/// The leftover of this sort, if it is sound and there is a checkpoint in it.
+pub(crate) fn find(io: &Arc<dyn Io>, names: &Names, identity: u128) -> Option<Leftover> {
+    let (manifest, layout, checkpoints) = Manifest::reopen(io, &names.manifest)?;
+    let found = judge(io, &layout, &checkpoints, identity);
+    // A manifest that is not gone on from is dropped, and that removes it.
+    let (files, resumed) = found?;
+    Some(Leftover { manifest, geometry: layout.geometry, cuts: layout.cuts, files, resumed })
+}
+
+type Found = (Vec<(PathBuf, u64)>, Resumed);
+
+fn judge(io: &Arc<dyn Io>, layout: &Layout, checkpoints: &[Checkpoint], identity: u128) -> Option<Found> {
+    if layout.identity != identity {
+        return None;
+    }
+    let last = checkpoints.last()?;
+    let mut stores: Vec<RangeStore> = Vec::new();
+    let mut ends = vec![0; last.files.len()];
+    for checkpoint in checkpoints {
+        // Later runs add scratch files behind those that there were.
+        if !last.files.starts_with(&checkpoint.files) {
+            return None;
+        }
+        stores.resize_with(checkpoint.ranges.len().max(stores.len()), RangeStore::default);
+        for (store, gain) in stores.iter_mut().zip(&checkpoint.ranges) {
+            (store.records, store.bytes) = (gain.records, gain.bytes);
+            for extent in &gain.extents {
+                let end: &mut u64 = ends.get_mut(extent.directory() as usize)?;
+                *end = (*end).max(extent.offset().checked_add(extent.room())?);
+                store.pages.push(Stored::Spilled(*extent));
+            }
+        }
+    }
+    let bytes_of = |s: &RangeStore| s.pages.iter().map(|p| p.len() as u64).sum::<u64>();
+    if stores.len() > layout.cuts.len() + 1 || stores.iter().any(|s| bytes_of(s) != s.bytes) {
+        return None;
+    }
+    let files: Vec<(PathBuf, u64)> = last.files.iter().cloned().zip(ends).collect();
+    if files.iter().any(|(path, end)| io.stat(path).map_or(*end > 0, |m| m.len < *end)) {
+        return None;
+    }
+    let files = files.into_iter().filter(|(path, _)| io.stat(path).is_ok()).collect();
+    let resumed = Resumed {
+        next_page: last.next_page,
+        carry: last.carry.clone(),
+        carry_place: last.carry_place,
+        proof: last.proof,
+        stores,
+    };
+    Some((files, resumed))
+}
+
+/// Removes what an earlier run left under this sort's names.
+pub(crate) fn clear(io: &Arc<dyn Io>, sort: &Sort, names: &Names) {
+    let listed = Manifest::reopen(io, &names.manifest).map(|(_, _, checkpoints)| checkpoints);
+    let listed = listed.into_iter().flatten().next_back().map(|c| c.files).unwrap_or_default();
+    let ours = |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy() == names.scratch);
+    let scratch = sort.scratch.iter().map(|d| d.join(&names.scratch)).chain(listed.into_iter().filter(ours));
+    for path in scratch.chain([names.partial.clone(), names.manifest.clone()]) {
+        if io.stat(&path).is_ok_and(|m: thalweg_io::Metadata| m.is_regular) {
+            // What cannot be removed is overwritten, or fails with its own error where it is in the way.
+            let _ = io.remove(&path);
+        }
+    }
+}

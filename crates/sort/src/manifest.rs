@@ -1,0 +1,381 @@
+//! The manifest: what of a sort is durable, so that a later run can go on from it.
+//!
+//! ```text
+//! file    "thalweg manifest 1\n" frame frame frame ...           beside the output, under a hidden name
+//! frame   [length u32][hash u64: XXH3-64 of kind and payload][kind u8][payload]   numbers are little-endian
+//! ```
+//!
+//! The first frame (kind 1) says whose manifest it is and how the sort is laid out; each further one
+//! (kind 2) is a checkpoint: the pages of the input that are wholly in scratch, and where. A kind 3 frame ends the
+//! manifest's validity: the extents it lists are being given back.
+//! Law: frames are only appended; the first torn or damaged one ends the manifest, and what came
+//! before it still holds. A manifest whose identity is not this sort's is foreign and not used.
+//! `docs/formats/manifest.md` draws every byte.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use thalweg_api::Proof;
+use thalweg_io::{Access, File, Io};
+use thalweg_record::Cut;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::Result;
+use crate::geometry::Geometry;
+use crate::scratch::Extent;
+
+const MAGIC: &[u8] = b"thalweg manifest 1\n";
+const FRAME_HEAD_BYTES: usize = 13;
+const KIND_LAYOUT: u8 = 1;
+const KIND_CHECKPOINT: u8 = 2;
+const KIND_VOID: u8 = 3;
+/// A manifest larger than this is not one of ours.
+const BYTES_MAX: u64 = 1 << 32;
+
+/// Whose manifest it is, and how the sort is laid out.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Layout {
+    /// A hash of everything that must be the same for a run to go on: inputs, keys, memory.
+    pub(crate) identity: u128,
+    pub(crate) geometry: Geometry,
+    pub(crate) cuts: Vec<Cut>,
+}
+
+/// What a range gained since the checkpoint before.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct RangeGain {
+    /// Totals, not differences.
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    /// New pages, in order.
+    pub(crate) extents: Vec<Extent>,
+}
+
+/// A state of the first pass that is wholly in scratch.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Checkpoint {
+    /// Pages of the input below this one are wholly in scratch, but for the carry.
+    pub(crate) next_page: u64,
+    /// The beginning of the record that page `next_page` goes on with, and its place.
+    pub(crate) carry: Vec<u8>,
+    pub(crate) carry_place: u64,
+    /// Proof of all records before the carry.
+    pub(crate) proof: Proof,
+    /// The scratch files, in the order of the extents' directory numbers.
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) ranges: Vec<RangeGain>,
+}
+
+/// A manifest being written.
+pub(crate) struct Manifest {
+    file: File,
+    path: PathBuf,
+    io: Arc<dyn Io>,
+    end: Mutex<u64>,
+    keep: std::sync::atomic::AtomicBool,
+}
+
+impl Manifest {
+    /// Starts a new manifest at `path`.
+    pub(crate) fn create(io: &Arc<dyn Io>, path: &Path, layout: &Layout) -> Result<Manifest> {
+        let file = File::open(io, path, Access::Create)?;
+        file.write_at(0, MAGIC)?;
+        let manifest = Manifest::at(io, file, path, MAGIC.len() as u64);
+        manifest.append(KIND_LAYOUT, &layout_bytes(layout))?;
+        Ok(manifest)
+    }
+
+    fn at(io: &Arc<dyn Io>, file: File, path: &Path, end: u64) -> Manifest {
+        Manifest {
+            file,
+            path: path.to_path_buf(),
+            io: Arc::clone(io),
+            end: Mutex::new(end),
+            keep: false.into(),
+        }
+    }
+
+    /// Takes up the manifest at `path`, if there is one that holds: its layout and the checkpoints.
+    pub(crate) fn reopen(io: &Arc<dyn Io>, path: &Path) -> Option<(Manifest, Layout, Vec<Checkpoint>)> {
+        let stat = io.stat(path).ok().filter(|m| m.is_regular && m.len < BYTES_MAX)?;
+        let file = File::open(io, path, Access::Update).ok()?;
+        let mut bytes = vec![0; stat.len as usize];
+        let n = file.read_at(0, &mut bytes).ok()?;
+        let (layout, checkpoints, end) = parse(&bytes[..n])?;
+        Some((Manifest::at(io, file, path, end), layout, checkpoints))
+    }
+
+    /// Appends a checkpoint.
+    pub(crate) fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<()> {
+        self.append(KIND_CHECKPOINT, &checkpoint_bytes(checkpoint))
+    }
+
+    /// Says that extents listed before will be used for something else.
+    pub(crate) fn void(&self) -> Result<()> {
+        self.append(KIND_VOID, &[])
+    }
+
+    /// Leaves the file where it is when dropped.
+    pub(crate) fn keep(&self) {
+        self.keep.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn append(&self, kind: u8, payload: &[u8]) -> Result<()> {
+        let mut end = self.end.lock().expect("no lane panics");
+        let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + payload.len());
+        frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        let mut hashed = vec![kind];
+        hashed.extend_from_slice(payload);
+        frame.extend_from_slice(&xxh3_64(&hashed).to_le_bytes());
+        frame.extend_from_slice(&hashed);
+        self.file.write_at(*end, &frame)?;
+        *end += frame.len() as u64;
+        Ok(())
+    }
+}
+
+impl Drop for Manifest {
+    fn drop(&mut self) {
+        if !self.keep.load(std::sync::atomic::Ordering::Relaxed) {
+            // Nothing can be done about a name that cannot be removed; the next run tries again.
+            let _ = self.io.remove(&self.path);
+        }
+    }
+}
+
+/// Reads a manifest's bytes: the layout, the checkpoints, and where the sound part ends. `None` if it is not a
+/// manifest, or one that no longer holds.
+pub(crate) fn parse(bytes: &[u8]) -> Option<(Layout, Vec<Checkpoint>, u64)> {
+    let mut at = MAGIC.len();
+    if bytes.get(..at)? != MAGIC {
+        return None;
+    }
+    let (kind, payload) = frame_at(bytes, &mut at)?;
+    if kind != KIND_LAYOUT {
+        return None;
+    }
+    let layout = read_layout(&mut Reader(payload))?;
+    let mut checkpoints = Vec::new();
+    while let Some((kind, payload)) = frame_at(bytes, &mut at) {
+        match kind {
+            KIND_CHECKPOINT => checkpoints.push(read_checkpoint(&mut Reader(payload))?),
+            _ => return None,
+        }
+    }
+    Some((layout, checkpoints, at as u64))
+}
+
+/// The frame at `at`, if it is sound; moves `at` behind it.
+fn frame_at<'b>(bytes: &'b [u8], at: &mut usize) -> Option<(u8, &'b [u8])> {
+    let mut head = Reader(bytes.get(*at..*at + FRAME_HEAD_BYTES - 1)?);
+    let len = head.u32()? as usize;
+    let hash = head.u64()?;
+    let body = *at + FRAME_HEAD_BYTES - 1;
+    let hashed = bytes.get(body..body.checked_add(len)?.checked_add(1)?)?;
+    if xxh3_64(hashed) != hash {
+        return None;
+    }
+    *at = body + len + 1;
+    Some((hashed[0], &hashed[1..]))
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn layout_bytes(layout: &Layout) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.extend_from_slice(&layout.identity.to_le_bytes());
+    for number in layout.geometry.to_numbers() {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.extend_from_slice(&(layout.cuts.len() as u32).to_le_bytes());
+    for cut in &layout.cuts {
+        out.extend_from_slice(&cut.origin.to_le_bytes());
+        put_bytes(&mut out, &cut.normal);
+    }
+    out
+}
+
+fn read_layout(from: &mut Reader<'_>) -> Option<Layout> {
+    let identity = from.u128()?;
+    let mut numbers = [0; Geometry::NUMBERS];
+    for number in &mut numbers {
+        *number = from.u64()?;
+    }
+    let geometry = Geometry::from_numbers(&numbers)?;
+    let count = from.u32()?;
+    let mut cuts: Vec<Cut> = Vec::new();
+    for _ in 0..count {
+        let origin = from.u64()?;
+        let cut = Cut { normal: from.bytes()?.to_vec(), origin };
+        if cuts.last().is_some_and(|last| *last >= cut) {
+            return None;
+        }
+        cuts.push(cut);
+    }
+    from.0.is_empty().then_some(Layout { identity, geometry, cuts })
+}
+
+fn checkpoint_bytes(c: &Checkpoint) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.extend_from_slice(&c.next_page.to_le_bytes());
+    out.extend_from_slice(&c.carry_place.to_le_bytes());
+    put_bytes(&mut out, &c.carry);
+    out.extend_from_slice(&c.proof.records.to_le_bytes());
+    out.extend_from_slice(&c.proof.bytes.to_le_bytes());
+    out.extend_from_slice(&c.proof.checksum.to_le_bytes());
+    out.extend_from_slice(&(c.files.len() as u32).to_le_bytes());
+    for file in &c.files {
+        put_bytes(&mut out, std::os::unix::ffi::OsStrExt::as_bytes(file.as_os_str()));
+    }
+    out.extend_from_slice(&(c.ranges.len() as u32).to_le_bytes());
+    for range in &c.ranges {
+        out.extend_from_slice(&range.records.to_le_bytes());
+        out.extend_from_slice(&range.bytes.to_le_bytes());
+        out.extend_from_slice(&(range.extents.len() as u32).to_le_bytes());
+        for e in &range.extents {
+            out.extend_from_slice(&e.place.to_le_bytes());
+            out.extend_from_slice(&e.len.to_le_bytes());
+            out.extend_from_slice(&e.hash.to_le_bytes());
+        }
+    }
+    out
+}
+
+fn read_checkpoint(from: &mut Reader<'_>) -> Option<Checkpoint> {
+    let (next_page, carry_place) = (from.u64()?, from.u64()?);
+    let carry = from.bytes()?.to_vec();
+    let proof =
+        Proof { records: from.u64()?, bytes: from.u64()?, checksum: from.u128()?, ..Proof::default() };
+    let mut files = Vec::new();
+    for _ in 0..from.u32()? {
+        files.push(PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(
+            from.bytes()?,
+        )));
+    }
+    let mut ranges = Vec::new();
+    for _ in 0..from.u32()? {
+        let (records, bytes) = (from.u64()?, from.u64()?);
+        let mut extents = Vec::new();
+        for _ in 0..from.u32()? {
+            let extent = Extent { place: from.u64()?, len: from.u32()?, hash: from.u32()? };
+            if extent.directory() as usize >= files.len() {
+                return None;
+            }
+            extents.push(extent);
+        }
+        ranges.push(RangeGain { records, bytes, extents });
+    }
+    from.0.is_empty().then_some(Checkpoint { next_page, carry, carry_place, proof, files, ranges })
+}
+
+/// Takes numbers off the front of some bytes; `None` where they end.
+struct Reader<'b>(&'b [u8]);
+
+impl<'b> Reader<'b> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn u128(&mut self) -> Option<u128> {
+        self.take().map(u128::from_le_bytes)
+    }
+
+    fn bytes(&mut self) -> Option<&'b [u8]> {
+        let len = self.u32()? as usize;
+        let (head, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::Given;
+    use proptest::prelude::*;
+    use thalweg_base::units::MIB;
+
+    fn sample() -> (Layout, Vec<Checkpoint>, Vec<u8>) {
+        let given = Given {
+            memory_bytes: 64 * MIB,
+            resident_bytes: 3 * MIB,
+            lanes: 2,
+            input_bytes: 500 * MIB,
+            records: 5 << 20,
+            input_files: 1,
+        };
+        let cut = |b: u8| Cut { normal: vec![b; 3], origin: u64::from(b) };
+        let layout =
+            Layout { identity: 7, geometry: Geometry::of(&given).unwrap(), cuts: vec![cut(1), cut(2)] };
+        let checkpoint = |n: u64| Checkpoint {
+            next_page: n,
+            carry: vec![9; 5],
+            carry_place: n * 100,
+            proof: Proof { records: n, bytes: n * 100, checksum: u128::from(n) << 100, ..Proof::default() },
+            files: vec![PathBuf::from("/a/b")],
+            ranges: vec![RangeGain {
+                records: n,
+                bytes: n,
+                extents: vec![Extent { place: n << 12, len: 77, hash: 5 }],
+            }],
+        };
+        let checkpoints = vec![checkpoint(3), checkpoint(6)];
+        let mut bytes = MAGIC.to_vec();
+        let mut frame = |kind: u8, payload: Vec<u8>| {
+            let hashed: Vec<u8> = std::iter::once(kind).chain(payload).collect();
+            bytes.extend_from_slice(&(hashed.len() as u32 - 1).to_le_bytes());
+            bytes.extend_from_slice(&xxh3_64(&hashed).to_le_bytes());
+            bytes.extend_from_slice(&hashed);
+        };
+        frame(KIND_LAYOUT, layout_bytes(&layout));
+        checkpoints.iter().for_each(|c| frame(KIND_CHECKPOINT, checkpoint_bytes(c)));
+        (layout, checkpoints, bytes)
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        let (layout, checkpoints, bytes) = sample();
+        assert_eq!(parse(&bytes), Some((layout, checkpoints, bytes.len() as u64)));
+    }
+
+    #[test]
+    fn a_torn_end_costs_only_the_last_frame() {
+        let (_, checkpoints, bytes) = sample();
+        let (_, read, _) = parse(&bytes[..bytes.len() - 1]).unwrap();
+        assert_eq!(read, checkpoints[..1]);
+    }
+
+    proptest! {
+        /// A flipped bit anywhere never gives another checkpoint than those that were written.
+        #[test]
+        fn damage_is_never_believed(at in 0usize..400, bit in 0u8..8) {
+            let (layout, checkpoints, mut bytes) = sample();
+            let at = at % bytes.len();
+            bytes[at] ^= 1 << bit;
+            if let Some((read_layout, read, _)) = parse(&bytes) {
+                prop_assert_eq!(read_layout, layout);
+                prop_assert!(checkpoints.starts_with(&read));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..300), whole in any::<bool>()) {
+            let mut all = if whole { MAGIC.to_vec() } else { Vec::new() };
+            all.extend(bytes);
+            let _ = parse(&all);
+        }
+    }
+}

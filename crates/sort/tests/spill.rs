@@ -1,0 +1,113 @@
+//! Inputs around what fits in memory and several times as large, in the least memory there is.
+
+mod support;
+
+use support::data::{SHAPES, Shape, as_lines, random, records};
+use support::{Case, MEMORY_MIN, Stage, down, up};
+use thalweg_base::rng::Rng;
+use thalweg_record::Layout;
+
+#[test]
+fn a_sort_in_a_process_of_its_own() {
+    support::alone::child();
+}
+
+const MB: usize = 1_000_000;
+
+/// Records of 100 bytes with eleven-byte keys somewhere inside.
+fn hundred(shape: Shape, bytes: usize) -> Case {
+    let mut input = Vec::with_capacity(bytes);
+    for (i, key) in records(shape, 5, bytes / 100, |_| 11).iter().enumerate() {
+        input.extend_from_slice(format!("{i:040}").as_bytes());
+        input.extend_from_slice(key);
+        input.extend_from_slice(&[b'.'; 49]);
+    }
+    Case::fixed(100, input).by(&[up(40, 11)])
+}
+
+#[test]
+fn what_nearly_fits_what_just_does_not_and_what_never_will() {
+    // Where the first page is spilled is a matter of the layout; these sizes lie on both sides of it.
+    let mut spilled = Vec::new();
+    for bytes in [8 * MB, 10 * MB, 11 * MB, 12 * MB, 13 * MB, 14 * MB, 40 * MB] {
+        for lanes in [1, 2] {
+            let receipt = Stage::real().sorts_alone(&hundred(Shape::Uniform, bytes).lanes(lanes));
+            spilled.push(receipt.io.scratch.written_bytes > 0);
+        }
+    }
+    assert!(!spilled[0] && spilled[spilled.len() - 1], "{spilled:?}");
+}
+
+#[test]
+fn no_shape_is_too_bad_to_be_sorted_in_little_memory() {
+    for shape in SHAPES {
+        Stage::real().sorts_alone(&hundred(shape, 20 * MB));
+        Stage::real().sorts_alone(&hundred(shape, 20 * MB).unique());
+    }
+}
+
+#[test]
+fn lines_of_no_shape_are_either() {
+    for shape in SHAPES {
+        let lines = records(shape, 9, 300_000, |rng| rng.below(120) as usize);
+        let case = Case::lines(as_lines(&lines, false));
+        Stage::real().sorts_alone(&case);
+        Stage::real().sorts_alone(&case.by(&[down(2, 30), up(0, 2)]).unique());
+    }
+}
+
+#[test]
+fn records_from_one_byte_to_a_mebibyte() {
+    for record_bytes in [1, 2, 9, 16, 17, 1000, 65_537, 1 << 20] {
+        let mut input = vec![0; 20 * MB / record_bytes * record_bytes];
+        random(&mut Rng::new(record_bytes as u64), &mut input);
+        let case = Case::fixed(record_bytes as u32, input);
+        Stage::real().sorts_alone(&case);
+        if record_bytes > 9 {
+            let last = record_bytes as u32 - 1;
+            Stage::real().sorts_alone(&case.by(&[down(last, 1), up(last / 2, 3)]).lanes(1));
+        }
+    }
+}
+
+#[test]
+fn lines_up_to_an_eighth_of_memory() {
+    let longest = MEMORY_MIN / 8 - 1;
+    let lines = records(Shape::Uniform, 4, 24, |rng| (longest - rng.below(8) * longest / 8) as usize);
+    let receipt = Stage::real().sorts_alone(&Case::lines(as_lines(&lines, false)));
+    assert!(receipt.io.scratch.written_bytes > 0, "{receipt:?}");
+}
+
+/// The sample says lines of 100 bytes; there are a million empty ones besides, in one place.
+#[test]
+fn more_records_than_any_sample_said() {
+    let mut input = as_lines(&records(Shape::Uniform, 6, 60_000, |_| 99), true);
+    input.extend(vec![b'\n'; 1_200_000]);
+    input.extend(as_lines(&records(Shape::Uniform, 7, 60_000, |_| 99), true));
+    Stage::real().sorts_alone(&Case::lines(input.clone()));
+    Stage::real().sorts_alone(&Case::lines(input).unique().lanes(1));
+}
+
+/// Keys that agree for longer than a cut remembers.
+#[test]
+fn prefixes_longer_than_any_cut() {
+    let mut rng = Rng::new(8);
+    let mut input = Vec::new();
+    for _ in 0..5000 {
+        input.extend([b'p'; 5000]);
+        input.extend(format!("{:016x}\n", rng.next_u64()).into_bytes());
+    }
+    Stage::real().sorts_alone(&Case::lines(input));
+}
+
+#[test]
+fn many_files_and_two_scratch_directories() {
+    let part = |i: u64| {
+        let len = 1 + Rng::new(i).below(400_000) as usize;
+        as_lines(&records(Shape::Uniform, i, len / 40, |rng| rng.below(80) as usize), i.is_multiple_of(2))
+    };
+    let case = Case { inputs: (0..100).map(part).collect(), layout: Layout::Lines, ..Case::lines(vec![]) };
+    let mut stage = Stage::real();
+    stage.scratch_directories = 2;
+    stage.sorts_alone(&case);
+}

@@ -1,0 +1,117 @@
+//! A sort in a process of its own, where the memory that it is promised is not shared with tests' data.
+//!
+//! The test program starts itself once more with one test to run, [`child`]'s caller, which finds the sort in
+//! its environment and leaves the receipt, or the error, in a file.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use thalweg_api::{Receipt, from_json, to_json};
+use thalweg_record::{KeyPart, Layout};
+use thalweg_sort::{Sort, run};
+
+use super::{Case, Stage, Unwatched, said};
+
+const SORT: &str = "THALWEG_TEST_SORT";
+const ANSWER: &str = "THALWEG_TEST_ANSWER";
+/// What a program that wants such processes calls the test that calls [`child`].
+const TEST: &str = "a_sort_in_a_process_of_its_own";
+
+/// What came of a sort in a process of its own.
+pub(crate) struct Alone {
+    pub(crate) result: Result<Receipt, String>,
+    /// The most that was resident in it, as the kernel counts it.
+    pub(crate) peak_bytes: u64,
+}
+
+/// Does what the environment asks for, if it does.
+pub(crate) fn child() {
+    let Some(text) = std::env::var_os(SORT) else { return };
+    let sort = from_text(text.to_str().expect("the tests' names are text"));
+    let io = Stage::best_io();
+    let answer = match run(&sort, &io, &Unwatched) {
+        Ok(receipt) => to_json(&receipt),
+        Err(error) => format!("error: {error}"),
+    };
+    let place = std::env::var_os(ANSWER).expect("it comes with the sort");
+    std::fs::write(place, format!("{}\n{answer}", peak_bytes())).expect("the stage can be written");
+}
+
+/// Not what the parent counts for its child: that begins with the parent's own.
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux says so");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it is there");
+    peak.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+impl Stage {
+    /// Sorts a case in a process of its own and compares with the model, also the memory it took.
+    #[track_caller]
+    pub(crate) fn sorts_alone(&self, case: &Case) -> Receipt {
+        let alone = self.run_alone(case);
+        let receipt = alone.result.unwrap_or_else(|e| panic!("{}: {e}", said(case)));
+        case.expected().is(&self.get("out/sorted").expect("there is an output"), &receipt);
+        let limit = (case.memory_bytes / 100 * 105).max(case.memory_bytes + (2 << 20));
+        // The test harness in the process takes more than the command does.
+        let harness = 2 << 20;
+        assert!(alone.peak_bytes <= limit + harness, "{}: {} bytes resident", said(case), alone.peak_bytes);
+        receipt
+    }
+
+    /// Runs a case in a process of its own.
+    pub(crate) fn run_alone(&self, case: &Case) -> Alone {
+        let sort = self.set(case);
+        let names = self.names();
+        let place = self.path("answer");
+        let own = std::env::current_exe().expect("the test program has a name");
+        let mut command = Command::new(own);
+        command.args([TEST, "--exact", "--test-threads", "1"]).stdout(Stdio::null());
+        let status = command.env(SORT, to_text(&sort)).env(ANSWER, &place).status().expect("it starts");
+        assert!(status.success(), "{}: the process ended with {status}", said(case));
+        let answer = std::fs::read_to_string(place).expect("the test of that name left an answer");
+        let (peak, answer) = answer.split_once('\n').expect("two parts");
+        let result = match answer.strip_prefix("error: ") {
+            Some(error) => Err(error.to_string()),
+            None => Ok(from_json(answer).expect("a receipt")),
+        };
+        self.is_clean(case, &sort, names, result.as_ref().err().cloned());
+        Alone { result, peak_bytes: peak.parse().expect("a number") }
+    }
+}
+
+fn to_text(sort: &Sort) -> String {
+    let paths =
+        |paths: &[PathBuf]| paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join("\n");
+    let record = if let Layout::Fixed(n) = sort.layout { n } else { 0 };
+    let key = |k: &KeyPart| format!("{} {} {}", k.offset, k.length, u8::from(k.descending));
+    let keys: Vec<String> = sort.keys.iter().map(key).collect();
+    let numbers = format!("{record} {} {} {}", sort.memory_bytes, sort.lanes, u8::from(sort.unique));
+    let output = sort.output.display().to_string();
+    [paths(&sort.inputs), output, paths(&sort.scratch), keys.join("\n"), numbers].join("\t")
+}
+
+fn from_text(text: &str) -> Sort {
+    let fields: Vec<&str> = text.split('\t').collect();
+    let [inputs, output, scratch, keys, numbers] = fields[..] else { panic!("five fields") };
+    let paths = |text: &str| text.lines().map(PathBuf::from).collect();
+    let numbers_of = |text: &str| text.split(' ').map(|n| n.parse().unwrap()).collect::<Vec<u64>>();
+    let key = |text: &str| {
+        let n = numbers_of(text);
+        KeyPart { offset: n[0] as u32, length: n[1] as u32, descending: n[2] == 1 }
+    };
+    let n = numbers_of(numbers);
+    Sort {
+        inputs: paths(inputs),
+        output: Path::new(output).to_path_buf(),
+        output_is_stream: false,
+        layout: if n[0] == 0 { Layout::Lines } else { Layout::Fixed(n[0] as u32) },
+        keys: keys.lines().map(key).collect(),
+        memory_bytes: n[1],
+        scratch: paths(scratch),
+        scratch_limit: u64::MAX,
+        lanes: n[2] as usize,
+        unique: n[3] == 1,
+        resume: false,
+        hashing: true,
+    }
+}

@@ -1,0 +1,399 @@
+//! The small language of the tests: a case (inputs, layout, key, memory), the model's answer to it, and what a
+//! sort of it must leave.
+//!
+//! Law: the model is `slice::sort_by` over whole keys, written here anew: it shares no code with the engine but
+//! the types that say what is asked.
+//! Law: a sort ends clean: nothing but the inputs and, if it succeeded, the output is left.
+#![allow(dead_code)] // Each test program uses its part.
+#![allow(clippy::disallowed_methods)] // Who uses a sort makes files by other means than ours.
+
+pub(crate) mod alone;
+pub(crate) mod data;
+
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use thalweg_api::Receipt;
+use thalweg_io::sim::Sim;
+use thalweg_io::threads::Threads;
+use thalweg_io::uring::Uring;
+use thalweg_io::{Io, process};
+use thalweg_record::{KeyPart, Layout};
+use thalweg_sort::{Error, Result, Sort, Watch, run};
+
+/// The least memory that a sort is promised to live in.
+pub(crate) const MEMORY_MIN: u64 = 16 << 20;
+
+/// What to sort and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) inputs: Vec<Vec<u8>>,
+    pub(crate) layout: Layout,
+    pub(crate) keys: Vec<KeyPart>,
+    /// What a sort would be given in a process that has nothing else in memory.
+    pub(crate) memory_bytes: u64,
+    pub(crate) lanes: usize,
+    pub(crate) unique: bool,
+}
+
+impl Case {
+    /// Records of `record_bytes` in the least memory, compared whole.
+    pub(crate) fn fixed(record_bytes: u32, input: Vec<u8>) -> Case {
+        Case::of(Layout::Fixed(record_bytes), input)
+    }
+
+    /// Lines in the least memory, compared whole.
+    pub(crate) fn lines(input: Vec<u8>) -> Case {
+        Case::of(Layout::Lines, input)
+    }
+
+    fn of(layout: Layout, input: Vec<u8>) -> Case {
+        Case { inputs: vec![input], layout, keys: vec![], memory_bytes: MEMORY_MIN, lanes: 2, unique: false }
+    }
+
+    pub(crate) fn by(self, keys: &[KeyPart]) -> Case {
+        Case { keys: keys.to_vec(), ..self }
+    }
+
+    pub(crate) fn within(self, memory_bytes: u64) -> Case {
+        Case { memory_bytes, ..self }
+    }
+
+    pub(crate) fn lanes(self, lanes: usize) -> Case {
+        Case { lanes, ..self }
+    }
+
+    pub(crate) fn unique(self) -> Case {
+        Case { unique: true, ..self }
+    }
+
+    /// All records in input order, without what ends a line.
+    fn records(&self) -> Vec<&[u8]> {
+        self.inputs.iter().flat_map(|input| records_of(self.layout, input)).collect()
+    }
+
+    /// The model's answer.
+    pub(crate) fn expected(&self) -> Expected {
+        let mut records = self.records();
+        let (count, bytes) = (records.len() as u64, records.iter().map(|r| r.len() as u64).sum());
+        records.sort_by(|a, b| compare(&self.keys, a, b));
+        let repeats = records.windows(2).filter(|p| compare(&self.keys, p[0], p[1]).is_eq()).count() as u64;
+        if self.unique {
+            records.dedup_by(|next, kept| compare(&self.keys, kept, next).is_eq());
+        }
+        let end: &[u8] = if self.layout == Layout::Lines { b"\n" } else { b"" };
+        let mut output = Vec::with_capacity(self.inputs.iter().map(Vec::len).sum::<usize>() + 1);
+        for record in &records {
+            output.extend_from_slice(record);
+            output.extend_from_slice(end);
+        }
+        Expected { output, records: count, bytes, repeats, unique: self.unique }
+    }
+}
+
+fn records_of(layout: Layout, input: &[u8]) -> Vec<&[u8]> {
+    match layout {
+        Layout::Fixed(n) => {
+            let records = input.chunks_exact(n as usize);
+            assert!(records.remainder().is_empty(), "the test's input is whole records");
+            records.collect()
+        }
+        Layout::Lines if input.is_empty() => Vec::new(),
+        Layout::Lines => input.strip_suffix(b"\n").unwrap_or(input).split(|&b| b == b'\n').collect(),
+    }
+}
+
+/// The order of two records, part by part, by the bytes that are there.
+fn compare(keys: &[KeyPart], a: &[u8], b: &[u8]) -> Ordering {
+    fn part<'r>(key: &KeyPart, record: &'r [u8]) -> &'r [u8] {
+        let from = record.len().min(key.offset as usize);
+        let to = record.len().min(from + key.length as usize);
+        &record[from..to]
+    }
+    if keys.is_empty() {
+        return a.cmp(b);
+    }
+    let order_by = |key: &KeyPart| {
+        let order = part(key, a).cmp(part(key, b));
+        if key.descending { order.reverse() } else { order }
+    };
+    keys.iter().map(order_by).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+}
+
+/// A key part, ascending.
+pub(crate) fn up(offset: u32, length: u32) -> KeyPart {
+    KeyPart { offset, length, descending: false }
+}
+
+/// A key part, descending.
+pub(crate) fn down(offset: u32, length: u32) -> KeyPart {
+    KeyPart { offset, length, descending: true }
+}
+
+/// What the model says.
+pub(crate) struct Expected {
+    pub(crate) output: Vec<u8>,
+    records: u64,
+    bytes: u64,
+    /// Records whose key is that of the one before, in order.
+    repeats: u64,
+    unique: bool,
+}
+
+impl Expected {
+    /// That a sort gave this, and knows it.
+    #[track_caller]
+    pub(crate) fn is(&self, output: &[u8], receipt: &Receipt) {
+        if let Some(at) = first_difference(&self.output, output) {
+            let (from, near) = (at.saturating_sub(20), |bytes: &[u8]| (at + 40).min(bytes.len()));
+            panic!(
+                "{} bytes are expected and {} came; they differ from byte {at}:\n  {:?}\n  {:?}",
+                self.output.len(),
+                output.len(),
+                String::from_utf8_lossy(&self.output[from..near(&self.output)]),
+                String::from_utf8_lossy(&output[from.min(output.len())..near(output)]),
+            );
+        }
+        let dropped = if self.unique { self.repeats } else { 0 };
+        let (input, output, gone) = (receipt.input, receipt.output, receipt.dropped);
+        assert!(receipt.holds, "{receipt:?}");
+        assert_eq!((input.records, input.bytes), (self.records, self.bytes), "in");
+        assert_eq!((output.records, output.unordered), (self.records - dropped, 0), "out");
+        assert_eq!(output.duplicates, self.repeats - dropped, "duplicates");
+        assert_eq!((gone.records, gone.bytes), (dropped, self.bytes - output.bytes), "dropped");
+        assert_eq!(output.checksum.wrapping_add(gone.checksum), input.checksum, "checksums");
+    }
+}
+
+fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
+    if a == b {
+        return None;
+    }
+    Some(a.iter().zip(b).position(|(x, y)| x != y).unwrap_or(a.len().min(b.len())))
+}
+
+/// A watch that has nothing to say.
+pub(crate) struct Unwatched;
+
+impl Watch for Unwatched {
+    fn begin(&self, _: &str, _: u64, _: u64, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn stopped(&self) -> bool {
+        false
+    }
+}
+
+/// A watch that does something once, when so many bytes have gone by in all, and may stop the sort after it.
+pub(crate) struct After<F: Fn() + Sync> {
+    bytes: AtomicUsize,
+    act: F,
+    stops: bool,
+    done: std::sync::Once,
+}
+
+impl<F: Fn() + Sync> After<F> {
+    pub(crate) fn bytes(bytes: usize, stops: bool, act: F) -> After<F> {
+        After { bytes: AtomicUsize::new(bytes), act, stops, done: std::sync::Once::new() }
+    }
+
+    /// Whether it has come to that.
+    pub(crate) fn came(&self) -> bool {
+        self.done.is_completed()
+    }
+}
+
+impl<F: Fn() + Sync> Watch for After<F> {
+    fn begin(&self, _: &str, _: u64, _: u64, _: u64) {}
+
+    fn advance(&self, bytes: u64) {
+        let left = self.bytes.load(Relaxed).saturating_sub(bytes as usize);
+        self.bytes.store(left, Relaxed);
+        if left == 0 {
+            self.done.call_once(&self.act);
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stops && self.came()
+    }
+}
+
+/// A disk, real or simulated, with directories for inputs, output and scratch.
+pub(crate) struct Stage {
+    pub(crate) io: Arc<dyn Io>,
+    root: PathBuf,
+    pub(crate) sim: Option<Sim>,
+    pub(crate) scratch_directories: usize,
+}
+
+impl Stage {
+    /// The real disk, by io_uring if there is one.
+    pub(crate) fn real() -> Stage {
+        Stage::on_disk(Stage::best_io())
+    }
+
+    fn best_io() -> Arc<dyn Io> {
+        Uring::new().map_or_else(|_| Stage::threads_io(), |uring| Arc::new(uring) as Arc<dyn Io>)
+    }
+
+    /// The real disk, by threads.
+    pub(crate) fn threads() -> Stage {
+        Stage::on_disk(Stage::threads_io())
+    }
+
+    fn threads_io() -> Arc<dyn Io> {
+        Arc::new(Threads::new(4))
+    }
+
+    fn on_disk(io: Arc<dyn Io>) -> Stage {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("sort-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let stage = Stage { io, root, sim: None, scratch_directories: 1 };
+        for directory in stage.directories() {
+            std::fs::create_dir_all(directory).expect("the target directory can be written");
+        }
+        stage
+    }
+
+    /// A simulated disk.
+    pub(crate) fn simulated(seed: u64) -> Stage {
+        let sim = Sim::new(seed);
+        let stage =
+            Stage { io: sim.io(), root: "/stage".into(), sim: Some(sim.clone()), scratch_directories: 1 };
+        stage.directories().iter().for_each(|directory| sim.make_dir(directory));
+        stage
+    }
+
+    fn directories(&self) -> Vec<PathBuf> {
+        ["in", "out", "scratch0", "scratch1"].iter().map(|name| self.root.join(name)).collect()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
+        match &self.sim {
+            Some(sim) => sim.put(self.path(name), bytes),
+            None => std::fs::write(self.path(name), bytes).expect("the stage can be written"),
+        }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Vec<u8>> {
+        match &self.sim {
+            Some(sim) => sim.get(self.path(name)),
+            None => std::fs::read(self.path(name)).ok(),
+        }
+    }
+
+    /// All names of files, without the stage's own, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<PathBuf> = match &self.sim {
+            Some(sim) => sim.names(),
+            None => {
+                let entries =
+                    |d: PathBuf| d.read_dir().expect("the stage can be read").map(|e| e.unwrap().path());
+                self.directories().into_iter().flat_map(entries).collect()
+            }
+        };
+        names.sort();
+        let tail = |name: &PathBuf| name.strip_prefix(&self.root).unwrap().display().to_string();
+        names.iter().map(tail).collect()
+    }
+
+    /// Puts the inputs there; returns the sort that is asked for.
+    pub(crate) fn set(&self, case: &Case) -> Sort {
+        let name = |i: usize| format!("in/{i}");
+        for (i, input) in case.inputs.iter().enumerate() {
+            self.put(&name(i), input);
+        }
+        Sort {
+            inputs: (0..case.inputs.len()).map(|i| self.path(&name(i))).collect(),
+            output: self.path("out/sorted"),
+            output_is_stream: false,
+            layout: case.layout,
+            keys: case.keys.clone(),
+            memory_bytes: case.memory_bytes,
+            scratch: (0..self.scratch_directories).map(|i| self.path(&format!("scratch{i}"))).collect(),
+            scratch_limit: u64::MAX,
+            lanes: case.lanes,
+            unique: case.unique,
+            resume: false,
+            hashing: true,
+        }
+    }
+
+    /// Runs a sort in this process, with so much more memory as the tests' data takes in it.
+    pub(crate) fn run(&self, case: &Case, sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
+        let names = self.names();
+        let result = run(&with_memory_for_tests(sort), &self.io, watch);
+        self.is_clean(case, sort, names, result.as_ref().err().map(ToString::to_string));
+        if let Some(sim) = &self.sim {
+            assert_eq!(sim.open_files(), 0, "files left open");
+        }
+        result
+    }
+
+    /// Looks that nothing is left but the inputs, whole, what was there before, and the output if the sort
+    /// succeeded.
+    pub(crate) fn is_clean(&self, case: &Case, sort: &Sort, mut names: Vec<String>, error: Option<String>) {
+        let output = sort.output.strip_prefix(&self.root).unwrap().display().to_string();
+        if error.is_none() && !names.contains(&output) {
+            names.push(output.clone());
+            names.sort();
+        }
+        assert_eq!(self.names(), names, "what is left after {error:?}");
+        for (i, input) in case.inputs.iter().enumerate() {
+            let name = format!("in/{i}");
+            let may_differ = name == output && error.is_none();
+            assert!(may_differ || self.get(&name).as_ref() == Some(input), "input {i} is not what it was");
+        }
+    }
+
+    /// Sorts a case and compares with the model.
+    #[track_caller]
+    pub(crate) fn sorts(&self, case: &Case) -> Receipt {
+        let sort = self.set(case);
+        let receipt = self.run(case, &sort, &Unwatched).unwrap_or_else(|e| panic!("{}: {e}", said(case)));
+        case.expected().is(&self.get("out/sorted").expect("there is an output"), &receipt);
+        receipt
+    }
+
+    /// Sorts a case that cannot be sorted.
+    #[track_caller]
+    pub(crate) fn refuses(&self, case: &Case) -> Error {
+        let sort = self.set(case);
+        match self.run(case, &sort, &Unwatched) {
+            Ok(_) => panic!("{} was sorted", said(case)),
+            Err(error) => error,
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if self.sim.is_none() {
+            let _ = std::fs::remove_dir_all(&self.root);
+        }
+    }
+}
+
+/// The case in one line.
+pub(crate) fn said(case: &Case) -> String {
+    let sizes: Vec<usize> = case.inputs.iter().map(Vec::len).collect();
+    format!(
+        "{:?} by {:?}, {sizes:?} bytes in {}, {} lanes",
+        case.layout, case.keys, case.memory_bytes, case.lanes
+    )
+}
+
+/// The same sort with as much more memory as this process, the tests' data with it, has in use beyond what the
+/// command would have.
+fn with_memory_for_tests(sort: &Sort) -> Sort {
+    const COMMAND_BYTES: u64 = 5 << 20;
+    let beyond = process::resident_bytes().saturating_sub(COMMAND_BYTES);
+    Sort { memory_bytes: sort.memory_bytes + beyond, ..sort.clone() }
+}
