@@ -15,6 +15,8 @@ _thalweg() {
         --start) :; return ;;
         --summary) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
         --size) :; return ;;
+        --rows) :; return ;;
+        --dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
         --progress) mapfile -t COMPREPLY < <(compgen -W 'auto always never' -- "$word"); return ;;
         --generate) mapfile -t COMPREPLY < <(compgen -W 'man complete-bash complete-zsh complete-fish' -- "$word"); return ;;
     esac
@@ -22,10 +24,10 @@ _thalweg() {
     case $command in
         gen) flags='--io --ascii --skewed --start --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         check) flags='--record --by --datamation --io --summary --merge --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        sort) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --io --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        plan) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --io --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
+        sort) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        plan) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        bench) flags='--size --rivals --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore' ;;
+        bench) flags='--size --rows --dir --rivals --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore' ;;
         help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort plan doctor bench help' ;;
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
     esac

@@ -3,11 +3,16 @@
 //! Law: plain data, every field with its unit in its name; `serde` lives in this room only.
 //! Non-goal: the engine. Nothing here computes.
 
+mod bench;
 mod hex;
 mod plan;
 mod receipt;
 mod report;
 
+pub use bench::{
+    BenchFloor, BenchMachine, BenchMeasure, BenchOther, BenchPhase, BenchRate, BenchReport, BenchRow,
+    BenchTarget, RivalRun,
+};
 pub use plan::{Hardware, Plan, PlanStage};
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 pub use report::{Check, DoctorReport, Finding, Verdict};

@@ -135,14 +135,20 @@ neighbour tables and free space, and says what to do about each thing that is we
         synopsis: "sort|io|incore",
         about: "measure this machine: ratios to a floor and to rivals",
         doc: "\
-sort: whole sorts, each beside its floor, the plan's own reads and writes replayed by fio on the same disk.
+sort: whole sorts, each beside its floor, the plan's own reads and writes replayed by fio on the same disk, and beside \
+GNU sort and other programs.
 
 io: buffered and direct, synchronous, overlapped and threaded transfers by chunk size, over one or more directories.
 
 incore: sorting in memory beside a plain copy of the same bytes.
 
-Prints ratios measured in one run and keeps the raw results as JSON.",
-        examples: &[("thalweg bench sort --size 1GB", "a sort of 1 GB beside its floor")],
+Prints ratios measured in one run, with what is to be reached, and keeps the raw results as JSON in bench/results below \
+the current directory. Caches are dropped before each run if the user may do that. Ends with status 1 if an output was \
+wrong or a sort failed; a target that is missed changes nothing.",
+        examples: &[
+            ("thalweg bench sort --rows memory,two-pass", "two rows, each beside its floor"),
+            ("thalweg bench sort --size 1MB", "a test that all of it works"),
+        ],
         subjects: &["sort", "io", "incore"],
     },
     CommandInfo {

@@ -3,7 +3,7 @@
 //!
 //! Law: a flag's row holds its name, its value, its commands, its text and what typing it sets; what it means
 //! together with others is [`crate::hi`]'s. Each row has its case in `flags_test.rs`, which checks that.
-//! Non-goal: opposites (`--no-x`), hidden flags, abbreviations.
+//! Non-goal: opposites of other flags, hidden flags, abbreviations.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -206,6 +206,20 @@ another input, is refused and done again. Without this flag, a run clears what a
         },
     },
     Flag {
+        long: "no-proof",
+        short: None,
+        value: Value::None,
+        at: SORTS,
+        about: "for benchmarks: leave the proof out",
+        doc: "\
+For benchmarks: leave out the proof, to see what it costs. The receipt then says how many records went in and came out, \
+and not that they are the same.",
+        set: |args, _| {
+            args.no_proof = true;
+            Ok(())
+        },
+    },
+    Flag {
         long: "io",
         short: None,
         value: Value::OneOf("WHICH", &["auto", "uring", "threads"]),
@@ -289,8 +303,35 @@ parts again.",
         value: Value::Any("SIZE"),
         at: BENCHES,
         about: "how much data to measure with",
-        doc: "How much data to measure with. Without this flag, what the benchmark's published figures use.",
+        doc: "\
+How much data to measure with; each row has its share of it, and its memory goes with it. Without this flag, what the \
+benchmark's published figures use. Up to 64 MB is only a test that the benchmark works.",
         set: |args, value| values::parsed(value).map(|size| args.size = Some(size)),
+    },
+    Flag {
+        long: "rows",
+        short: None,
+        value: Value::Any("NAME,..."),
+        at: BENCHES,
+        about: "measure only these rows; a wrong name lists all",
+        doc: "\
+Measure only the rows of these names; the flag may be repeated to add rows. A name that there is not lists those there \
+are.",
+        set: |args, value| values::names(value).map(|names| args.rows.extend(names)),
+    },
+    Flag {
+        long: "dir",
+        short: None,
+        value: Value::Dir("DIR"),
+        at: BENCHES,
+        about: "for the data; for io up to four [default: bench/data]",
+        doc: "\
+A directory for the benchmark's data, which is removed afterwards. Without this flag, bench/data below the current \
+directory. bench io spreads its chunks over up to four, best on different disks: repeat the flag.",
+        set: |args, value| {
+            args.dirs.push(PathBuf::from(value));
+            Ok(())
+        },
     },
     Flag {
         long: "rivals",

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use thalweg::{CheckOptions, Endpoint, GenOptions, KeyPart, Layout, SortOptions};
 use thalweg_base::units::Size;
+use thalweg_bench::{BenchOptions, Which};
 
 use crate::commands::Command;
 use crate::low::{Document, Help, LowArgs, When};
@@ -30,15 +31,7 @@ pub(crate) enum Job {
     Plan(SortOptions),
     /// Look at the machine, and at these directories.
     Doctor(Vec<PathBuf>),
-    Bench(BenchAsked),
-}
-
-/// Which benchmark, and how.
-#[derive(Debug)]
-pub(crate) struct BenchAsked {
-    pub(crate) which: String,
-    pub(crate) size: Option<Size>,
-    pub(crate) rivals: bool,
+    Bench(BenchOptions),
 }
 
 /// How to show what is done.
@@ -123,7 +116,7 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         (Command::Bench, None) => {
             let (which, low) = subject(low, command)?;
             nothing_left(&low.words, command)?;
-            Ok(Job::Bench(BenchAsked { which, size: low.size, rivals: low.rivals }))
+            benched(&which, low).map(Job::Bench)
         }
     }
 }
@@ -205,7 +198,25 @@ fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
         unique: low.unique,
         resume: low.resume,
         io: low.io,
-        proof: true,
+        proof: !low.no_proof,
+    })
+}
+
+fn benched(which: &str, low: LowArgs) -> Result<BenchOptions, Usage> {
+    let bytes = match low.size {
+        None => None,
+        Some(Size::Bytes(bytes)) => Some(bytes),
+        Some(Size::Percent(_)) => return Err(Usage("--size of bench is in bytes, as in 100MB".into())),
+    };
+    let program = std::env::current_exe()
+        .map_err(|e| Usage(format!("bench starts this program anew, and it cannot be found: {e}")))?;
+    Ok(BenchOptions {
+        which: Which::named(which).expect("the table of commands names the benchmarks"),
+        bytes,
+        rivals: low.rivals,
+        rows: low.rows,
+        dirs: low.dirs,
+        program,
     })
 }
 

@@ -36,6 +36,7 @@ pub(crate) struct LowArgs {
     pub(crate) threads: Option<usize>,
     pub(crate) unique: bool,
     pub(crate) resume: bool,
+    pub(crate) no_proof: bool,
     pub(crate) io: IoChoice,
 
     // About generated records.
@@ -49,6 +50,8 @@ pub(crate) struct LowArgs {
 
     // About benchmarks.
     pub(crate) size: Option<Size>,
+    pub(crate) rows: Vec<String>,
+    pub(crate) dirs: Vec<PathBuf>,
     pub(crate) rivals: bool,
 }
 

@@ -7,7 +7,7 @@ use thalweg::{Error, Progress};
 use thalweg_api::{Receipt, to_json};
 
 use crate::bar::Shown;
-use crate::hi::{BenchAsked, HiArgs, Job, Show, mean};
+use crate::hi::{HiArgs, Job, Show, mean};
 use crate::parse::{Usage, parse};
 use crate::print::{complain, say};
 use crate::{show, signals};
@@ -56,9 +56,11 @@ fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
             let found = thalweg::doctor(&scratch)?;
             report(how, || to_json(&found), || show::doctor(&found))
         }
-        Job::Bench(BenchAsked { which, size, rivals }) => Err(Error::CouldNot(format!(
-            "bench {which} (size {size:?}, rivals {rivals}): the benchmarks are not in this build"
-        ))),
+        Job::Bench(options) => {
+            let measured = watched(how, |progress| thalweg_bench::run(&options, progress))?;
+            report(how, || to_json(&measured), || thalweg_bench::table(&measured))?;
+            Ok(if thalweg_bench::all_right(&measured) { DONE } else { WRONG })
+        }
     }
 }
 

@@ -62,6 +62,15 @@ pub(crate) fn keys(value: &OsStr) -> Result<Vec<KeyPart>, String> {
     text(value)?.split(',').map(|part| part.parse::<KeyPart>().map_err(|e| e.to_string())).collect()
 }
 
+/// Names, separated by commas.
+pub(crate) fn names(value: &OsStr) -> Result<Vec<String>, String> {
+    let typed = text(value)?;
+    if typed.split(',').any(str::is_empty) {
+        return Err(format!("'{typed}' has an empty name: write names with commas between them"));
+    }
+    Ok(typed.split(',').map(String::from).collect())
+}
+
 /// One of a few words.
 pub(crate) fn choice<T: Copy>(value: &OsStr, choices: &[(&str, T)]) -> Result<T, String> {
     let typed = value.to_string_lossy();

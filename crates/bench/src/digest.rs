@@ -1,0 +1,23 @@
+//! The digest of a file: 128 bits of XXH3 over its bytes in their order. Not for secrets.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use thalweg::Result;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::failed;
+
+/// As it is written in reports.
+pub(crate) fn of_file(path: &Path) -> Result<String> {
+    let mut file = File::open(path).map_err(|e| failed("open", path, &e))?;
+    let mut hash = Xxh3::new();
+    let mut bytes = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut bytes).map_err(|e| failed("read", path, &e))? {
+            0 => return Ok(format!("xxh3:{:032x}", hash.digest128())),
+            read => hash.update(&bytes[..read]),
+        }
+    }
+}

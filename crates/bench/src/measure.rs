@@ -1,0 +1,146 @@
+//! One process measured, and the medians of several.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use thalweg::{Error, Result};
+use thalweg_api::{BenchMeasure, Receipt, from_json};
+use thalweg_base::clock::Stopwatch;
+use thalweg_io::process::{self, Usage};
+
+/// What came of a process.
+pub(crate) struct Ended {
+    /// From before it was started until it was gone.
+    pub(crate) seconds: f64,
+    pub(crate) usage: Usage,
+    /// What it printed.
+    pub(crate) out: String,
+}
+
+/// Runs a process to its end. An error if it does not end well, with what it complained of.
+pub(crate) fn whole_process(command: &mut Command) -> Result<Ended> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let failed = |e: std::io::Error| Error::CouldNot(format!("{name} cannot be run: {e}"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let watch = Stopwatch::start();
+    let mut child = command.spawn().map_err(failed)?;
+    let (out, complaint) = (child.stdout.take(), child.stderr.take());
+    // Both pipes are emptied at once: a process that fills the other one would wait for ever.
+    let complaint = std::thread::spawn(move || text_of(complaint));
+    let out = text_of(out);
+    let (status, usage) = process::wait(child).map_err(failed)?;
+    let seconds = watch.seconds();
+    let complaint = complaint.join().unwrap_or_default();
+    if !status.success() {
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        let said = complaint.trim().lines().last().unwrap_or("nothing");
+        return Err(Error::CouldNot(format!(
+            "{name} {} ended with {status} and said: {said}",
+            words.join(" ")
+        )));
+    }
+    Ok(Ended { seconds, usage, out })
+}
+
+fn text_of(pipe: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut pipe) = pipe {
+        // What was read before an error is all there will be.
+        let _ = pipe.read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What a sort of ours was asked, as words of its command line.
+pub(crate) struct OurSort<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) input: &'a Path,
+    pub(crate) output: &'a Path,
+    pub(crate) memory_bytes: u64,
+    /// How records lie.
+    pub(crate) layout: &'a [&'a str],
+    /// What else is asked.
+    pub(crate) words: &'a [&'a str],
+}
+
+impl OurSort<'_> {
+    /// Runs it. A receipt whose law does not hold is an error.
+    pub(crate) fn run(&self) -> Result<(Ended, Receipt)> {
+        let mut command = Command::new(self.program);
+        command.arg("sort").arg(self.input).arg("-o").arg(self.output);
+        command.arg("--memory").arg(self.memory_bytes.to_string());
+        command.args(["--json", "--progress", "never"]).args(self.layout).args(self.words);
+        let ended = whole_process(&mut command)?;
+        let receipt: Receipt = from_json(ended.out.trim())
+            .map_err(|e| Error::CouldNot(format!("the receipt of a sort cannot be read: {e}")))?;
+        if !receipt.holds {
+            return Err(Error::Wrong("a sort's output is not its input; see its receipt".to_string()));
+        }
+        Ok((ended, receipt))
+    }
+}
+
+/// Runs of one thing, and what they come to.
+#[derive(Default)]
+pub(crate) struct Series {
+    seconds: Vec<f64>,
+    cpu_seconds: Vec<f64>,
+    peak_bytes: u64,
+}
+
+impl Series {
+    pub(crate) fn add(&mut self, seconds: f64, usage: Usage) {
+        self.seconds.push(seconds);
+        self.cpu_seconds.push(usage.cpu_seconds);
+        self.peak_bytes = self.peak_bytes.max(usage.peak_bytes);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.seconds.is_empty()
+    }
+
+    pub(crate) fn measure(self) -> BenchMeasure {
+        BenchMeasure {
+            seconds: median(&self.seconds),
+            cpu_seconds: median(&self.cpu_seconds),
+            peak_bytes: self.peak_bytes,
+            all_seconds: self.seconds,
+        }
+    }
+}
+
+/// The middle one, or the mean of the two in the middle.
+pub(crate) fn median(numbers: &[f64]) -> f64 {
+    assert!(!numbers.is_empty(), "nothing was measured");
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[half] } else { (sorted[half - 1] + sorted[half]) / 2.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&[3.0]), 3.0);
+        assert_eq!(median(&[9.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 100.0]), 3.0);
+    }
+
+    #[test]
+    fn a_process_is_measured_with_what_it_printed() {
+        let ended = whole_process(Command::new("sh").args(["-c", "echo done; echo loud >&2"])).unwrap();
+        assert_eq!(ended.out, "done\n");
+        assert!(ended.seconds > 0.0 && ended.usage.peak_bytes > 0);
+    }
+
+    #[test]
+    fn a_process_that_fails_is_an_error_with_its_last_words() {
+        let told = whole_process(Command::new("sh").args(["-c", "echo one >&2; echo two >&2; exit 4"]));
+        let message = told.err().expect("it failed").to_string();
+        assert!(message.contains("exit status: 4") && message.ends_with("said: two"), "{message}");
+    }
+}

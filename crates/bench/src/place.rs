@@ -1,0 +1,145 @@
+//! Where a benchmark's data lies, and what the page cache holds of it.
+//!
+//! Law: what was made here is gone when the place is dropped; what a killed benchmark left is cleared by
+//! the next one in the same directory.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use thalweg::{Error, Result};
+use thalweg_base::units::Bytes;
+use thalweg_io::Io;
+use thalweg_io::threads::Threads;
+
+use crate::{Asked, failed};
+
+/// Begins the names of our directories; the process's number follows.
+const NAME: &str = "thalweg-bench-";
+/// Dropping this many kinds of cached things: pages, and names of files.
+const DROP_ALL: &str = "3";
+
+/// Directories of our own.
+pub(crate) struct Place {
+    paths: Vec<PathBuf>,
+    cache: Cache,
+}
+
+/// What is done about the page cache before a run that is to be cold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cache {
+    Dropped,
+    LeftTiny,
+    LeftNotRoot,
+}
+
+impl Place {
+    /// Makes a directory in each of those asked for.
+    pub(crate) fn make(asked: &Asked<'_>) -> Result<Place> {
+        let usual = [PathBuf::from("bench/data")];
+        let given = &asked.options.dirs;
+        let above: &[PathBuf] = if given.is_empty() { &usual } else { given };
+        if given.is_empty() {
+            std::fs::create_dir_all(&usual[0]).map_err(|e| failed("make", &usual[0], &e))?;
+        }
+        let cache = if asked.tiny {
+            Cache::LeftTiny
+        } else if may_drop() {
+            Cache::Dropped
+        } else {
+            Cache::LeftNotRoot
+        };
+        let mut place = Place { paths: Vec::new(), cache };
+        for directory in above {
+            place.paths.push(make_in(directory)?);
+        }
+        Ok(place)
+    }
+
+    /// The first of the directories.
+    pub(crate) fn path(&self) -> &Path {
+        &self.paths[0]
+    }
+
+    /// All of them.
+    pub(crate) fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// What is done about the page cache, for the report.
+    pub(crate) fn cache(&self) -> &'static str {
+        match self.cache {
+            Cache::Dropped => "cold: written back and dropped before each run",
+            Cache::LeftTiny => "as it was: the size is too small to measure anything cold",
+            Cache::LeftNotRoot => {
+                "as it was: only root may drop it, so reads through it are faster than cold ones"
+            }
+        }
+    }
+
+    /// Writes back what is dirty, and drops what is cached if that is to be done.
+    pub(crate) fn cool(&self) -> Result<()> {
+        if self.cache == Cache::LeftTiny {
+            return Ok(());
+        }
+        let ended = Command::new("sync").status();
+        ended.map_err(|e| Error::CouldNot(format!("sync cannot be run: {e}; install coreutils")))?;
+        if self.cache == Cache::Dropped {
+            let path = Path::new("/proc/sys/vm/drop_caches");
+            std::fs::write(path, DROP_ALL).map_err(|e| failed("write", path, &e))?;
+        }
+        Ok(())
+    }
+
+    /// An error if the first directory has no room for so much.
+    pub(crate) fn need(&self, bytes: u64) -> Result<()> {
+        let space = Threads::new(1).space(self.path())?;
+        if space.available < bytes {
+            return Err(Error::CouldNot(format!(
+                "{} has {} free, and this needs {}; give --dir DIR with more, or a smaller --size",
+                self.path().display(),
+                Bytes(space.available),
+                Bytes(bytes)
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            let _ = std::fs::remove_dir_all(path);
+        }
+    }
+}
+
+/// Whether this process may drop caches: opening the switch for writing tells.
+fn may_drop() -> bool {
+    std::fs::OpenOptions::new().write(true).open("/proc/sys/vm/drop_caches").is_ok()
+}
+
+fn make_in(directory: &Path) -> Result<PathBuf> {
+    let entries = std::fs::read_dir(directory).map_err(|e| failed("use", directory, &e))?;
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(NAME)?.parse::<u32>().ok());
+        if owner.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let path = directory.join(format!("{NAME}{}", std::process::id()));
+    std::fs::create_dir(&path).map_err(|e| failed("make", &path, &e))?;
+    // Children are started elsewhere than here, some in this very directory.
+    std::fs::canonicalize(&path).map_err(|e| failed("find", &path, &e))
+}
+
+/// Memory as a disk, for benchmarks that want none.
+pub(crate) fn in_memory() -> Result<(Arc<dyn Io>, Place)> {
+    let io: Arc<dyn Io> = match thalweg_io::uring::Uring::new() {
+        Ok(uring) => Arc::new(uring),
+        Err(_) => Arc::new(Threads::new(4)),
+    };
+    let path = make_in(Path::new("/dev/shm"))?;
+    Ok((io, Place { paths: vec![path], cache: Cache::LeftTiny }))
+}

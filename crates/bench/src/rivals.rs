@@ -1,0 +1,86 @@
+//! Other programs on the same data: GNU sort, and the engines that `bench/rivals` has installed.
+//!
+//! Law: a rival gets the memory that ours gets, the lanes that ours has, and for engines the file format
+//! that they are best at; making that file from the input is not timed.
+//! Non-goals: installing them (`bench/rivals/setup` does), knowing how each is used (`bench/rivals/run.py`).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use thalweg::{Error, Result};
+use thalweg_api::{RivalRun, from_json};
+use thalweg_io::process::Usage;
+
+use crate::machine;
+use crate::measure::{Ended, whole_process};
+
+/// Names of the engines, as the runner knows them.
+pub(crate) const ENGINES: [&str; 5] = ["chdb", "polars", "duckdb", "datafusion", "spark"];
+/// No engine starts in less.
+const ENGINE_MEMORY_BYTES_MIN: u64 = 512_000_000;
+
+/// GNU sort, if that is what `sort` is here.
+pub(crate) struct Gnu(());
+
+impl Gnu {
+    /// Looks for it; else why it is not measured.
+    pub(crate) fn find() -> std::result::Result<Gnu, String> {
+        let told = Command::new("sort").arg("--version").output();
+        match told {
+            Ok(output) if String::from_utf8_lossy(&output.stdout).contains("GNU coreutils") => Ok(Gnu(())),
+            _ => Err("GNU sort is not installed (apt-get install coreutils)".to_string()),
+        }
+    }
+
+    /// Sorts lines as ours does: by their bytes, stably.
+    pub(crate) fn sort(&self, input: &Path, output: &Path, memory_bytes: u64) -> Result<Ended> {
+        let mut command = Command::new("sort");
+        command.env("LC_ALL", "C").arg("-s").arg(format!("--parallel={}", machine::cores()));
+        command.arg(format!("-S{memory_bytes}b")).arg("-T").arg(output.parent().unwrap_or(Path::new(".")));
+        whole_process(command.arg("-o").arg(output).arg(input))
+    }
+}
+
+/// The runner of the engines.
+pub(crate) struct Engines {
+    python: PathBuf,
+    runner: PathBuf,
+}
+
+impl Engines {
+    /// Looks for it below the current directory; else why they are not measured.
+    pub(crate) fn find() -> std::result::Result<Engines, String> {
+        let below = Path::new("bench/rivals");
+        let (python, runner) = (below.join(".venv/bin/python"), below.join("run.py"));
+        match (std::path::absolute(&python), std::path::absolute(&runner)) {
+            (Ok(python), Ok(runner)) if python.exists() && runner.exists() => Ok(Engines { python, runner }),
+            _ => Err("no rivals: run bench/rivals/setup, and this from the repository's root".to_string()),
+        }
+    }
+
+    /// One run of one of them. Its own check of the output is part of what it tells.
+    pub(crate) fn sort(
+        &self,
+        name: &str,
+        input: &Path,
+        output: &Path,
+        memory_bytes: u64,
+        lines: bool,
+    ) -> Result<RivalRun> {
+        let memory_bytes = memory_bytes.max(ENGINE_MEMORY_BYTES_MIN);
+        let mut command = Command::new(&self.python);
+        command.arg(&self.runner).arg(name).arg("--input").arg(input).arg("--output").arg(output);
+        command.arg("--format").arg(if lines { "lines" } else { "binary" });
+        command.arg("--memory").arg(memory_bytes.to_string());
+        let ended = whole_process(&mut command)?;
+        let told = ended.out.trim().lines().last().unwrap_or("");
+        let run: RivalRun =
+            from_json(told).map_err(|e| Error::CouldNot(format!("{name}'s runner: {e} in '{told:.80}'")))?;
+        if run.ok { Ok(run) } else { Err(Error::CouldNot(format!("{name}: {}", run.error))) }
+    }
+}
+
+/// What a rival used, as our own processes are counted.
+pub(crate) fn usage_of(run: &RivalRun) -> Usage {
+    Usage { cpu_seconds: run.cpu_seconds, peak_bytes: run.peak_rss_bytes }
+}

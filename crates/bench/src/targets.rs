@@ -1,0 +1,199 @@
+//! What a row is to reach, and whether it did.
+//!
+//! Law: a target that needs something that was not measured is neither met nor missed.
+
+use thalweg_api::{BenchMeasure, BenchOther, BenchRow, BenchTarget};
+
+/// What is compared and how.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Target {
+    /// Wall-clock time of at most so many floors.
+    WallOfFloor(f64),
+    /// So many seconds of wall-clock time.
+    Wall(f64),
+    /// So many CPU seconds for each gigabyte.
+    CpuPerGigabyte(f64),
+    /// At most so many times the wall-clock time of something of ours.
+    NoSlower { than: &'static str, times: f64 },
+    /// So many times faster than a rival, or within so many floors.
+    Faster { than: Than, times: f64, or_floor: Option<f64> },
+    /// So many times less CPU than a rival.
+    LessCpu { than: Than, times: f64 },
+}
+
+/// Which rival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Than {
+    /// The one of that name.
+    Named(&'static str),
+    /// Whichever does best in what is compared.
+    BestRival,
+    /// Whichever does best of those that stayed within the memory they were given.
+    CappedRivals,
+}
+
+/// A rival that takes so much more than it was given still keeps to its cap: ours promises 1.05, of the
+/// whole process, and an engine counts its buffers only.
+const CAP_MARGIN: f64 = 1.10;
+
+impl Target {
+    /// How the row stands to it.
+    pub(crate) fn of(&self, row: &BenchRow) -> BenchTarget {
+        let floor = row.floor.as_ref().map(|floor| row.ours.seconds / floor.seconds.max(1e-9));
+        match *self {
+            Target::WallOfFloor(most) => at_most(format!("wall <= {most} x floor"), floor, most),
+            Target::Wall(most) => at_most(format!("wall <= {most} s"), Some(row.ours.seconds), most),
+            Target::CpuPerGigabyte(most) => {
+                let measured = row.ours.cpu_seconds / (row.bytes as f64 / 1e9);
+                at_most(format!("CPU <= {most} s/GB"), Some(measured), most)
+            }
+            Target::NoSlower { than, times } => {
+                let measured =
+                    best(row, Than::Named(than), |m| m.seconds).map(|other| row.ours.seconds / other);
+                at_most(format!("wall <= {times} x {than}"), measured, times)
+            }
+            Target::Faster { than, times, or_floor } => {
+                let measured = best(row, than, |m| m.seconds).map(|other| other / row.ours.seconds);
+                faster(than, measured, times, floor, or_floor)
+            }
+            Target::LessCpu { than, times } => {
+                let measured = best(row, than, |m| m.cpu_seconds).map(|other| other / row.ours.cpu_seconds);
+                BenchTarget {
+                    target: format!("CPU 1/{times} of {}", than.name()),
+                    measured: said(measured),
+                    met: measured.map(|measured| measured >= times),
+                }
+            }
+        }
+    }
+}
+
+impl Than {
+    fn name(self) -> &'static str {
+        match self {
+            Than::Named(name) => name,
+            Than::BestRival => "the best",
+            Than::CappedRivals => "the best within its cap",
+        }
+    }
+}
+
+fn at_most(target: String, measured: Option<f64>, most: f64) -> BenchTarget {
+    BenchTarget { target, measured: said(measured), met: measured.map(|measured| measured <= most) }
+}
+
+fn said(number: Option<f64>) -> String {
+    number.map_or_else(|| "-".to_string(), |number| format!("{number:.2}"))
+}
+
+fn faster(
+    than: Than,
+    measured: Option<f64>,
+    times: f64,
+    floor: Option<f64>,
+    or_floor: Option<f64>,
+) -> BenchTarget {
+    let by_rival = measured.map(|measured| measured >= times);
+    let Some(most) = or_floor else {
+        let target = format!("{times} x as fast as {}", than.name());
+        return BenchTarget { target, measured: said(measured), met: by_rival };
+    };
+    let by_floor = floor.map(|floor| floor <= most);
+    BenchTarget {
+        target: format!("{times} x as fast as {}, or <= {most} x floor", than.name()),
+        measured: format!("{}, {}", said(measured), said(floor)),
+        met: match (by_rival, by_floor) {
+            (Some(true), _) | (_, Some(true)) => Some(true),
+            (Some(false), Some(false)) => Some(false),
+            _ => None,
+        },
+    }
+}
+
+/// The least of a number among the rivals that count.
+fn best(row: &BenchRow, than: Than, number: impl Fn(&BenchMeasure) -> f64) -> Option<f64> {
+    let counts = |other: &&BenchOther| match than {
+        Than::Named(name) => other.name == name,
+        Than::BestRival => true,
+        Than::CappedRivals => other
+            .measure
+            .as_ref()
+            .is_some_and(|m| m.peak_bytes as f64 <= CAP_MARGIN * row.memory_bytes as f64),
+    };
+    let right = |other: &&BenchOther| other.right != Some(false);
+    let measured = row.others.iter().filter(counts).filter(right).filter_map(|other| other.measure.as_ref());
+    measured.map(number).min_by(f64::total_cmp)
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_api::BenchFloor;
+
+    use super::*;
+
+    fn measure(seconds: f64, cpu_seconds: f64, peak_bytes: u64) -> BenchMeasure {
+        BenchMeasure { seconds, cpu_seconds, peak_bytes, all_seconds: vec![seconds] }
+    }
+
+    fn other(name: &str, measure: Option<BenchMeasure>) -> BenchOther {
+        BenchOther { name: name.into(), measure, right: None, note: String::new() }
+    }
+
+    fn row() -> BenchRow {
+        BenchRow {
+            bytes: 2_000_000_000,
+            memory_bytes: 1000,
+            ours: measure(2.0, 3.0, 1000),
+            floor: Some(BenchFloor { seconds: 1.0, ..BenchFloor::default() }),
+            others: vec![
+                other("a", Some(measure(3.0, 30.0, 5000))),
+                other("b", Some(measure(4.0, 12.0, 1100))),
+                other("c", None),
+            ],
+            ..BenchRow::default()
+        }
+    }
+
+    #[test]
+    fn ratios_are_of_medians_and_cpu_is_for_a_gigabyte() {
+        let row = row();
+        let told = |target: Target| target.of(&row);
+        assert_eq!(told(Target::WallOfFloor(1.25)).met, Some(false));
+        assert_eq!(told(Target::WallOfFloor(1.25)).measured, "2.00");
+        assert_eq!(told(Target::CpuPerGigabyte(1.6)).met, Some(true));
+        assert_eq!(told(Target::Wall(1.0)).met, Some(false));
+        assert_eq!(told(Target::NoSlower { than: "a", times: 0.7 }).met, Some(true));
+    }
+
+    #[test]
+    fn the_best_rival_is_the_best_in_what_is_compared() {
+        let row = row();
+        let told = |target: Target| target.of(&row);
+        let faster = Target::Faster { than: Than::BestRival, times: 1.5, or_floor: None };
+        assert_eq!(told(faster).measured, "1.50");
+        assert_eq!(told(Target::LessCpu { than: Than::BestRival, times: 4.0 }).measured, "4.00");
+        let capped = Target::Faster { than: Than::CappedRivals, times: 2.0, or_floor: None };
+        assert_eq!((told(capped).met, told(capped).measured.as_str()), (Some(true), "2.00"));
+    }
+
+    #[test]
+    fn what_was_not_measured_decides_nothing() {
+        let mut row = row();
+        let told = |row: &BenchRow, or_floor| {
+            Target::Faster { than: Than::Named("c"), times: 1.0, or_floor }.of(row).met
+        };
+        assert_eq!(told(&row, None), None);
+        assert_eq!(told(&row, Some(1.25)), None);
+        assert_eq!(told(&row, Some(2.0)), Some(true), "one of the two is enough");
+        row.floor = None;
+        assert_eq!(Target::WallOfFloor(1.25).of(&row).met, None);
+    }
+
+    #[test]
+    fn a_rival_whose_output_is_wrong_does_not_count() {
+        let mut row = row();
+        row.others[0].right = Some(false);
+        let faster = Target::Faster { than: Than::BestRival, times: 1.5, or_floor: None };
+        assert_eq!(faster.of(&row).measured, "2.00");
+    }
+}

@@ -1,0 +1,134 @@
+//! The benchmarks at sizes that measure nothing: they work, what they sort is right, and what they keep can
+//! be read. Whether fio, GNU sort or the rivals are here decides only what is left out, and that is said.
+#![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use thalweg_api::{BenchReport, from_json};
+
+/// A directory that goes when the test ends.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let path =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("the target directory can be written");
+        Place(path)
+    }
+
+    fn bench(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+        command.arg("bench").args(words).current_dir(&self.0).stdin(Stdio::null());
+        command.output().expect("the binary starts")
+    }
+
+    /// The report of a benchmark that ended well, which is also the one that was kept.
+    fn report(&self, words: &[&str]) -> BenchReport {
+        let output = self.bench(&[words, &["--json"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{said}\n{text}");
+        let report: BenchReport = from_json(&text).expect("one report");
+        let kept = self.kept();
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        assert_eq!(from_json::<BenchReport>(&std::fs::read_to_string(&kept[0]).unwrap()).unwrap(), report);
+        assert_eq!(std::fs::read_dir(self.0.join("bench/data")).unwrap().count(), 0, "the data is gone");
+        report
+    }
+
+    fn kept(&self) -> Vec<PathBuf> {
+        let entries = |path: &Path| -> Vec<PathBuf> {
+            let all = std::fs::read_dir(path).into_iter().flatten().flatten();
+            all.map(|entry| entry.path()).collect()
+        };
+        entries(&self.0.join("bench/results")).iter().flat_map(|day| entries(day)).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn every_row_of_sorts_is_right_and_every_output_is_that_of_gnu_sort() {
+    let report = Place::new("sort").report(&["sort", "--size", "1MB"]);
+    println!("left out: {:?}", report.notes);
+    assert!(report.rows.len() >= 14, "{report:?}");
+    for row in &report.rows {
+        assert!(row.failed.is_empty() && row.notes.is_empty(), "{row:?}");
+        assert!(row.digest.starts_with("xxh3:") && row.ours.all_seconds.len() == 3, "{row:?}");
+        assert!(!row.targets.is_empty() && row.targets.iter().all(|target| target.met.is_none()), "{row:?}");
+        assert!(row.others.iter().all(|other| other.right != Some(false)), "{row:?}");
+    }
+    let gnu = report.rows.iter().flat_map(|row| &row.others).filter(|other| other.name == "GNU sort");
+    let right = gnu.filter(|other| other.right == Some(true)).count();
+    assert!(right == 6 || report.notes.iter().any(|note| note.contains("GNU sort")), "{report:?}");
+    let floors = report.rows.iter().filter(|row| row.floor.is_some()).count();
+    assert!(floors == 8 || report.notes.iter().any(|note| note.contains("fio")), "{report:?}");
+    let spilled = report.rows.iter().find(|row| row.name == "two-pass").expect("the row is there");
+    if let Some(floor) = &spilled.floor {
+        let phases = &floor.phases;
+        assert!(phases[0].written_bytes > 0 && phases[1].read_bytes == phases[0].written_bytes, "{floor:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_sorts_to_the_same_bytes_on_every_machine() {
+    let report = Place::new("digest").report(&["sort", "--size", "1MB", "--rows", "skewed,lines-log"]);
+    let digests: Vec<(&str, &str)> =
+        report.rows.iter().map(|row| (row.name.as_str(), row.digest.as_str())).collect();
+    let expected = [
+        ("skewed", "xxh3:c83f06b10cbfb7e0523384878873f0a9"),
+        ("lines-log", "xxh3:aae8657a112a88fc177b7296470258a8"),
+    ];
+    assert_eq!(digests, expected);
+}
+
+#[test]
+fn rates_are_measured_for_each_scheme_and_chunk() {
+    let report = Place::new("io").report(&["io", "--size", "300KB"]);
+    assert_eq!(report.rates.len(), 6 * 2, "six schemes, chunks of 64 and 256 KiB: {report:?}");
+    assert!(report.rates.iter().all(|r| r.read_bytes_per_second > 0.0 && r.write_bytes_per_second > 0.0));
+}
+
+#[test]
+fn chunks_go_round_several_directories() {
+    let place = Place::new("spread");
+    for name in ["a", "b", "bench/data"] {
+        std::fs::create_dir_all(place.0.join(name)).unwrap();
+    }
+    let words = ["io", "--size", "300KB", "--rows", "direct-overlapped", "--dir", "a", "--dir", "b"];
+    let report = place.report(&words);
+    assert!(report.rates.iter().all(|rate| rate.directories == 2), "{report:?}");
+    assert_eq!(std::fs::read_dir(place.0.join("b")).unwrap().count(), 0, "the data is gone");
+}
+
+#[test]
+fn sorting_in_memory_stands_beside_a_copy() {
+    let report = Place::new("incore").report(&["incore", "--size", "1MB"]);
+    assert!(!report.rows.is_empty());
+    for row in &report.rows {
+        assert_eq!(row.digest, report.rows[0].digest, "cores change nothing");
+        assert_eq!(row.others[0].name, "copy");
+    }
+}
+
+#[test]
+fn people_read_a_table_and_a_wrong_row_lists_those_there_are() {
+    let place = Place::new("table");
+    let output = place.bench(&["sort", "--size", "1MB", "--rows", "datamation"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    for word in ["row", "floor", "ours", "target", "met", "datamation", "wall <= 0.15 s", "medians of 3"] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+    let output = place.bench(&["sort", "--rows", "memroy"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.contains("'memroy'") && said.contains("memory, threads"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(place.kept().len(), 1, "nothing was measured, nothing is kept");
+}
