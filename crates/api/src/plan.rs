@@ -2,15 +2,24 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Rates of this machine, measured at another size than what is planned.
+/// Rates of this machine, measured at another size than what is planned, or assumed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Hardware {
+    /// Bytes of records that the cores' rates were measured on; 0 if nothing was measured and all rates
+    /// are assumed.
+    pub measured_bytes: u64,
+    /// When it was measured, in seconds since the Unix epoch; 0 if it was not.
+    pub measured_at_seconds: u64,
+    /// Cores that can work at once.
+    pub cores: u32,
     /// Bytes per second of large reads from the input's disk.
     pub read_bytes_per_second: f64,
     /// Bytes per second of large writes to the scratch or output disk.
     pub write_bytes_per_second: f64,
     /// Bytes per second, read and written added, when both go on at once.
     pub mixed_bytes_per_second: f64,
+    /// Seconds to make durable what was written.
+    pub sync_seconds: f64,
     /// Records of 100 bytes that one core distributes per second.
     pub distribute_records_per_second: f64,
     /// Records of 100 bytes that one core sorts and gathers per second.

@@ -4,6 +4,7 @@ mod assemble;
 mod distribute;
 mod entry;
 mod error;
+mod forecast;
 mod geometry;
 mod job;
 mod leftover;
@@ -15,6 +16,9 @@ mod replay;
 mod sample;
 mod scratch;
 mod sorted;
+mod survey;
 
 pub use error::{Error, Result};
+pub use forecast::{Facts, forecast};
 pub use job::{Sort, Watch, run};
+pub use survey::lay_out;

@@ -3,6 +3,7 @@
 //! The engine behind the `thalweg` command: options in, a receipt out. This is the only crate with a
 //! stable interface.
 
+mod calibrate;
 mod error;
 mod lanes;
 mod machine;
@@ -11,6 +12,7 @@ mod progress;
 mod target;
 mod verbs;
 
+pub use calibrate::calibration_bytes;
 pub use error::{Error, Result};
 pub use options::{CheckOptions, Endpoint, GenOptions, IoChoice, SortOptions};
 pub use progress::{Progress, ProgressView};

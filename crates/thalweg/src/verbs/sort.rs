@@ -36,7 +36,7 @@ impl Watch for Watched<'_> {
 }
 
 /// Sorts an error of the engine by what the caller should do.
-fn error_of(error: thalweg_sort::Error, progress: &Progress) -> Error {
+pub(super) fn error_of(error: thalweg_sort::Error, progress: &Progress) -> Error {
     match error {
         thalweg_sort::Error::Stopped => Error::Interrupted(progress.cancelled().unwrap_or(0)),
         wrong @ (thalweg_sort::Error::Mismatch(_) | thalweg_sort::Error::Damaged { .. }) => {
@@ -47,7 +47,7 @@ fn error_of(error: thalweg_sort::Error, progress: &Progress) -> Error {
 }
 
 /// What was typed, made definite.
-fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
+pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
     let path_of = |endpoint: &Endpoint, standard: &str| match endpoint {
         Endpoint::Path(path) => path.clone(),
         Endpoint::Standard => PathBuf::from(standard),

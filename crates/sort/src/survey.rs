@@ -1,0 +1,148 @@
+//! The survey: what can be known of a sort before it starts. Inputs are opened and sampled, memory is
+//! laid out, cuts are chosen.
+//!
+//! Law: what a plan says and what a run does come from the same survey.
+//! Non-goals: allocating what the sort will hold, and any name on any disk. Of its pool only as many
+//! blocks are touched as the sample has reads in flight.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_block::Pool;
+use thalweg_io::{Io, process};
+use thalweg_pump::Inputs;
+use thalweg_record::{Cut, Key, Layout, choose_cuts};
+
+use crate::forecast::Facts;
+use crate::geometry::{Geometry, Given};
+use crate::sample::take_sample;
+use crate::sorted::entry_pages;
+use crate::{Result, Sort};
+
+/// Reads of the sample in flight.
+const SAMPLE_DEPTH: usize = 16;
+/// Standard input, output and error.
+const STANDARD_FILES: u64 = 3;
+
+/// What is known before the start.
+#[expect(dead_code, reason = "the key and the cuts are for the job, which does not begin here yet")]
+pub(crate) struct Survey {
+    pub(crate) key: Key,
+    pub(crate) inputs: Inputs,
+    pub(crate) geometry: Geometry,
+    /// Records, or an estimate that errs upwards.
+    pub(crate) records: u64,
+    /// All cuts: between ranges and, inside them, between buckets.
+    pub(crate) cuts: Vec<Cut>,
+    /// The pool for reads and for the output, as large as the geometry says.
+    pub(crate) transfer: Pool,
+}
+
+impl Survey {
+    /// Opens and samples the inputs. `records_seen` is how many records an earlier attempt has shown that
+    /// there are at least.
+    pub(crate) fn take(sort: &Sort, io: &Arc<dyn Io>, records_seen: u64) -> Result<Survey> {
+        let key = Key::new(sort.layout, &sort.keys)?;
+        let paths: Vec<&Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
+        let mut inputs = Inputs::open(io, &paths, sort.layout)?;
+        let mut given = Given {
+            memory_bytes: sort.memory_bytes,
+            resident_bytes: process::resident_bytes(),
+            lanes: sort.lanes,
+            input_bytes: inputs.bytes(),
+            records: records_seen.max(guess_records(sort.layout, inputs.bytes(), 64.0)),
+            input_files: inputs.files().len() as u64,
+        };
+        let rough = Geometry::of(&given)?;
+        let transfer = Pool::new(rough.page_bytes, rough.transfer_pages)?;
+        inputs.set_page_bytes(rough.page_bytes);
+        let sample = {
+            let mut queue = io.queue(SAMPLE_DEPTH.min(rough.transfer_pages))?;
+            let page_bytes = rough.page_bytes as u64;
+            take_sample(&inputs, page_bytes, sort.layout, &key, &transfer, &mut *queue, rough.sample_bytes)?
+        };
+        if sort.layout == Layout::Lines {
+            given.records = records_seen.max(guess_records(sort.layout, inputs.bytes(), sample.line_bytes()));
+        }
+        let geometry = Geometry::of(&given)?;
+        let cuts = cuts_of(sample.keys, &geometry);
+        let mut survey =
+            Survey { key, inputs, geometry: rough, records: given.records, cuts: Vec::new(), transfer };
+        survey.adopt(geometry, cuts)?;
+        Ok(survey)
+    }
+
+    /// Takes this geometry, the one chosen here or that of the run to go on from.
+    pub(crate) fn adopt(&mut self, geometry: Geometry, cuts: Vec<Cut>) -> Result<()> {
+        let Geometry { page_bytes, transfer_pages, .. } = geometry;
+        if self.transfer.block_size() != page_bytes || self.transfer.capacity() != transfer_pages {
+            self.inputs.set_page_bytes(page_bytes);
+            // The old pool goes when this one is there; no page of this one is touched before.
+            self.transfer = Pool::new(page_bytes, transfer_pages)?;
+        }
+        self.geometry = geometry;
+        self.cuts = cuts;
+        Ok(())
+    }
+
+    /// What a forecast needs to know.
+    pub(crate) fn facts(&self, sort: &Sort, io: &Arc<dyn Io>) -> Facts {
+        let Survey { geometry, inputs, .. } = self;
+        let page_bytes = geometry.page_bytes as u64;
+        let input_bytes = inputs.bytes();
+        let again_bytes = if self.has_third_pass() { input_bytes } else { 0 };
+        let excess_bytes = if again_bytes > 0 { input_bytes } else { geometry.excess_bytes };
+        let spilled_bytes = excess_bytes.next_multiple_of(page_bytes);
+        // While a range is distributed again, it is in scratch twice.
+        let twice_bytes = again_bytes.div_ceil(geometry.ranges as u64);
+        let queues = if io.name() == "uring" { 2 * geometry.lanes as u64 } else { 0 };
+        // One in each scratch directory, and the manifest.
+        let scratch_files = if excess_bytes > 0 { sort.scratch.len() as u64 + 1 } else { 0 };
+        let cached = |input: &thalweg_pump::Input| {
+            let len = input.metadata.len;
+            if input.file.is_direct() { 0 } else { (len as f64 * input.file.cached_share(len)) as u64 }
+        };
+        Facts {
+            input_bytes,
+            cached_bytes: inputs.files().iter().map(cached).sum(),
+            records: self.records,
+            excess_bytes,
+            again_bytes,
+            page_bytes,
+            ranges: geometry.ranges as u64,
+            lanes: geometry.lanes as u64,
+            memory_bytes: sort.memory_bytes,
+            scratch_bytes: if excess_bytes > 0 { spilled_bytes + twice_bytes } else { 0 },
+            open_files: STANDARD_FILES + inputs.files().len() as u64 + scratch_files + 1 + queues,
+            output_is_stream: sort.output_is_stream,
+        }
+    }
+
+    /// Whether the average range is too large for memory, so that all are distributed again.
+    fn has_third_pass(&self) -> bool {
+        let Geometry { ranges, buckets_per_range, lanes, chunk_entries, page_bytes, main_pages, .. } =
+            self.geometry;
+        let records = self.records / ranges as u64;
+        let entries = entry_pages(records, buckets_per_range, lanes, chunk_entries, page_bytes);
+        self.inputs.pages() / ranges as u64 + entries > main_pages as u64
+    }
+}
+
+/// Lays a sort out and runs nothing: what a plan is made from.
+pub fn lay_out(sort: &Sort, io: &Arc<dyn Io>) -> Result<Facts> {
+    Ok(Survey::take(sort, io, 0)?.facts(sort, io))
+}
+
+/// Records of an input, or an estimate of them with a margin.
+pub(crate) fn guess_records(layout: Layout, bytes: u64, line_bytes: f64) -> u64 {
+    match layout {
+        Layout::Fixed(n) => bytes / u64::from(n),
+        Layout::Lines => ((bytes as f64 / line_bytes.max(1.0) * 1.03) as u64 + 64).min(bytes),
+    }
+}
+
+/// All cuts of a geometry from a sample: between ranges and, inside them, between buckets.
+pub(crate) fn cuts_of(mut keys: Vec<Cut>, geometry: &Geometry) -> Vec<Cut> {
+    let wanted = geometry.ranges * geometry.buckets_per_range - 1;
+    choose_cuts(&mut keys, wanted)
+}

@@ -1,0 +1,181 @@
+//! Calibration: how fast this machine's disk and cores are, for forecasts.
+//!
+//! Model: a plan measures for about half a second and keeps the result for a day under the user's cache
+//! directory, one file for each pair of disks, back end, host and version. A sort only looks there: it
+//! never spends more than the reading of one small file, and assumes slow rates if there is none.
+//! Law: what is measured is far smaller than what is worth predicting, and never the work itself: cores
+//! are measured on records of our own, disks on at most an eighth of an input.
+//! Law: no failure here fails a verb; what cannot be measured is assumed, and the plan says so.
+//! Non-goals: how fast a disk is after minutes of writing, or beside the work of others.
+
+mod cpu;
+mod disk;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_api::{Hardware, from_json, to_json};
+use thalweg_base::clock::wall_seconds;
+use thalweg_io::{Access, File, Io};
+use thalweg_sort::Sort;
+
+use crate::machine;
+
+/// How long a calibration holds: a day.
+const VALID_SECONDS: u64 = 24 * 60 * 60;
+/// A kept calibration is one line; what is longer is none.
+const KEPT_BYTES_MAX: usize = 4096;
+
+/// Bytes of the records that the cores' rates are measured on.
+pub fn calibration_bytes() -> u64 {
+    cpu::RECORDS * thalweg_record::RECORD_BYTES as u64
+}
+
+/// The rates that are known without measuring: kept ones, or assumed ones.
+#[expect(dead_code, reason = "for the sort, whose receipt does not say its plan yet")]
+pub(crate) fn known(sort: &Sort, io: &Arc<dyn Io>) -> Hardware {
+    kept_path(sort, io).and_then(|path| read_kept(&path, io)).unwrap_or_else(assumed)
+}
+
+/// The rates that are kept, or else measured now and kept.
+pub(crate) fn measured(sort: &Sort, io: &Arc<dyn Io>) -> Hardware {
+    let path = kept_path(sort, io);
+    if let Some(kept) = path.as_ref().and_then(|path| read_kept(path, io)) {
+        return kept;
+    }
+    match measure(sort, io) {
+        Some(hardware) => {
+            if let Some(path) = &path {
+                // A directory that cannot be written costs the next plan another measurement.
+                let _ = keep(path, &hardware, io);
+            }
+            hardware
+        }
+        None => assumed(),
+    }
+}
+
+/// What any machine of the last ten years reaches.
+fn assumed() -> Hardware {
+    Hardware {
+        measured_bytes: 0,
+        measured_at_seconds: 0,
+        cores: machine::cores() as u32,
+        read_bytes_per_second: 400e6,
+        write_bytes_per_second: 300e6,
+        mixed_bytes_per_second: 350e6,
+        sync_seconds: 0.05,
+        distribute_records_per_second: 4e6,
+        sort_records_per_second: 4e6,
+    }
+}
+
+fn measure(sort: &Sort, io: &Arc<dyn Io>) -> Option<Hardware> {
+    let largest = sort.inputs.iter().max_by_key(|path| io.stat(path).map_or(0, |there| there.len));
+    let disk = disk::measure(largest.map(PathBuf::as_path), sort.scratch.first()?, io).ok()?;
+    let cpu = cpu::measure(io).ok()?;
+    let hardware = Hardware {
+        measured_bytes: calibration_bytes(),
+        measured_at_seconds: wall_seconds(),
+        cores: machine::cores() as u32,
+        // Short numbers are the same again when they are read from their file.
+        read_bytes_per_second: disk.read.round(),
+        write_bytes_per_second: disk.write.round(),
+        mixed_bytes_per_second: disk.mixed.round(),
+        sync_seconds: (disk.sync_seconds * 1e6).round() / 1e6,
+        distribute_records_per_second: cpu.distribute.round(),
+        sort_records_per_second: cpu.sort.round(),
+    };
+    is_sane(&hardware).then_some(hardware)
+}
+
+/// Whether it can be divided by.
+fn is_sane(hardware: &Hardware) -> bool {
+    let rates = [
+        hardware.read_bytes_per_second,
+        hardware.write_bytes_per_second,
+        hardware.mixed_bytes_per_second,
+        hardware.distribute_records_per_second,
+        hardware.sort_records_per_second,
+    ];
+    let sync_is_sane = hardware.sync_seconds.is_finite() && hardware.sync_seconds >= 0.0;
+    hardware.cores > 0 && sync_is_sane && rates.iter().all(|rate| rate.is_finite() && *rate >= 1.0)
+}
+
+/// Where the calibration for this sort's disks is kept; nowhere if there is no cache directory.
+fn kept_path(sort: &Sort, io: &Arc<dyn Io>) -> Option<PathBuf> {
+    let device = |path: Option<&PathBuf>| Some(io.stat(path?).ok()?.device);
+    let read = device(sort.inputs.first())?;
+    let written = device(sort.scratch.first())?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host: String = host.trim().chars().filter(|c| c.is_alphanumeric() || *c == '-').collect();
+    let (backend, version) = (io.name(), env!("CARGO_PKG_VERSION"));
+    let name = format!("calibration-{host}-{read:x}-{written:x}-{backend}-{version}.json");
+    Some(cache_directory()?.join(name))
+}
+
+/// As the XDG base directory specification has it: a relative name is none.
+fn cache_directory() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(cache.join("thalweg"))
+}
+
+fn read_kept(path: &Path, io: &Arc<dyn Io>) -> Option<Hardware> {
+    let file = File::open(io, path, Access::Read).ok()?;
+    let mut bytes = vec![0; KEPT_BYTES_MAX];
+    let len = file.read_at(0, &mut bytes).ok()?;
+    let hardware: Hardware = from_json(std::str::from_utf8(&bytes[..len]).ok()?).ok()?;
+    let age = wall_seconds().checked_sub(hardware.measured_at_seconds)?;
+    (hardware.measured_bytes > 0 && age < VALID_SECONDS && is_sane(&hardware)).then_some(hardware)
+}
+
+/// Under another name first: two plans at once must not see half of each other's.
+fn keep(path: &Path, hardware: &Hardware, io: &Arc<dyn Io>) -> std::io::Result<()> {
+    let directory = path.parent().expect("it is in the cache directory");
+    std::fs::create_dir_all(directory)?;
+    let partial = path.with_extension(format!("{}.partial", std::process::id()));
+    let written = File::open(io, &partial, Access::Create)
+        .and_then(|file| file.write_at(0, to_json(hardware).as_bytes()))
+        .and_then(|()| io.rename(&partial, path));
+    written.map_err(|e| {
+        let _ = io.remove(&partial);
+        e.source
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_io::sim::Sim;
+
+    use super::*;
+
+    #[test]
+    fn what_is_assumed_can_be_divided_by_and_says_that_it_is_assumed() {
+        assert!(is_sane(&assumed()));
+        assert_eq!(assumed().measured_bytes, 0);
+        assert!(!is_sane(&Hardware { read_bytes_per_second: f64::NAN, ..assumed() }));
+        assert!(!is_sane(&Hardware { sort_records_per_second: 0.0, ..assumed() }));
+    }
+
+    #[test]
+    fn only_what_was_measured_lately_and_can_be_read_is_used() {
+        let sim = Sim::new(1);
+        let (io, path) = (sim.io(), Path::new("/kept"));
+        let fresh = Hardware { measured_bytes: 1, measured_at_seconds: wall_seconds(), ..assumed() };
+        let kept = |hardware: &Hardware| {
+            sim.put(path, to_json(hardware).as_bytes());
+            read_kept(path, &io)
+        };
+        assert_eq!(kept(&fresh), Some(fresh));
+        let old = fresh.measured_at_seconds - VALID_SECONDS;
+        assert_eq!(kept(&Hardware { measured_at_seconds: old, ..fresh }), None);
+        let to_come = fresh.measured_at_seconds + 100;
+        assert_eq!(kept(&Hardware { measured_at_seconds: to_come, ..fresh }), None);
+        assert_eq!(kept(&Hardware { measured_bytes: 0, ..fresh }), None);
+        assert_eq!(kept(&Hardware { write_bytes_per_second: -1.0, ..fresh }), None);
+        sim.put(path, b"{\"measured_bytes\": ");
+        assert_eq!(read_kept(path, &io), None);
+        assert_eq!(read_kept(Path::new("/none"), &io), None);
+    }
+}

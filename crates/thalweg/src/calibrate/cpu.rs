@@ -1,0 +1,104 @@
+//! The cores' rates: the engine itself, on one lane, with records of our own.
+//!
+//! Model: the records lie in a file that the page cache holds, and the output is thrown away, so that
+//! of a stage's seconds all that was not waiting is work. The median of three runs counts; the first
+//! one also touches code and memory for the first time.
+//! Non-goals: records of other lengths, which the forecast computes from these.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thalweg_api::{Receipt, Stage};
+use thalweg_base::units::MIB;
+use thalweg_io::{Access, File, Io, process};
+use thalweg_record::{Generator, KEY_BYTES, KeyPart, Kind, Layout, RECORD_BYTES};
+use thalweg_sort::{Result, Sort, Watch};
+
+/// 20 MB: the rates were within an eighth of those at 400 MB, and three runs take 0.15 s.
+pub(super) const RECORDS: u64 = 200_000;
+const RUNS: usize = 3;
+
+/// Records of 100 bytes that one core handles per second.
+pub(super) struct Rates {
+    pub(super) distribute: f64,
+    pub(super) sort: f64,
+}
+
+/// Measures both.
+pub(super) fn measure(io: &Arc<dyn Io>) -> Result<Rates> {
+    let records = Records::make(io)?;
+    let sort = records.sort();
+    let (mut distribute, mut gather) = ([0.0; RUNS], [0.0; RUNS]);
+    for (distribute, gather) in distribute.iter_mut().zip(&mut gather) {
+        let receipt = thalweg_sort::run(&sort, io, &Nobody)?;
+        *distribute = busy_seconds(&receipt, "read+distribute");
+        *gather = busy_seconds(&receipt, "load+sort+write");
+    }
+    let rate = |mut seconds: [f64; RUNS]| {
+        seconds.sort_by(f64::total_cmp);
+        RECORDS as f64 / seconds[RUNS / 2].max(1e-9)
+    };
+    Ok(Rates { distribute: rate(distribute), sort: rate(gather) })
+}
+
+/// Seconds of a stage on one lane, without those that it waited.
+fn busy_seconds(receipt: &Receipt, name: &str) -> f64 {
+    let of = |s: &Stage| s.seconds - s.waited_read_seconds - s.waited_write_seconds;
+    receipt.stages.iter().filter(|stage| stage.name == name).map(of).sum()
+}
+
+/// A file of records, removed when dropped.
+struct Records {
+    path: PathBuf,
+    io: Arc<dyn Io>,
+}
+
+impl Records {
+    fn make(io: &Arc<dyn Io>) -> Result<Records> {
+        let path = std::env::temp_dir().join(format!("thalweg-calibration-{}", std::process::id()));
+        let file = File::open(io, &path, Access::Create)?;
+        let records = Records { path, io: Arc::clone(io) };
+        let mut bytes = vec![0; RECORDS as usize * RECORD_BYTES];
+        Generator::new(Kind { ascii: false, skewed: false }, 0).fill(&mut bytes);
+        file.write_at(0, &bytes)?;
+        Ok(records)
+    }
+
+    fn sort(&self) -> Sort {
+        Sort {
+            inputs: vec![self.path.clone()],
+            output: PathBuf::from("/dev/null"),
+            output_is_stream: true,
+            layout: Layout::Fixed(RECORD_BYTES as u32),
+            keys: vec![KeyPart { offset: 0, length: KEY_BYTES as u32, descending: false }],
+            // Everything fits.
+            memory_bytes: process::resident_bytes() + 256 * MIB,
+            scratch: vec![std::env::temp_dir()],
+            scratch_limit: 0,
+            lanes: 1,
+            unique: false,
+            resume: false,
+            hashing: true,
+        }
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        // It is in the directory of temporary files, which somebody else empties if need be.
+        let _ = self.io.remove(&self.path);
+    }
+}
+
+/// Watches nothing and stops nothing.
+struct Nobody;
+
+impl Watch for Nobody {
+    fn begin(&self, _stage: &str, _index: u64, _stages: u64, _total_bytes: u64) {}
+
+    fn advance(&self, _bytes: u64) {}
+
+    fn stopped(&self) -> bool {
+        false
+    }
+}

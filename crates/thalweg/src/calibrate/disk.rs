@@ -1,0 +1,172 @@
+//! The disk's rates: reading alone, writing alone, both at once, and making durable.
+//!
+//! Model: blocks of a mebibyte, past the page cache, eight in flight. Reads come from the input, a few
+//! neighbouring blocks at each of several places far apart; writes go to a file in the scratch directory
+//! whose name is removed as soon as it is open, so that nothing is left even by a process that is killed.
+//! Law: of an input no more than an eighth is read; no part takes longer than a third of a second.
+//! Non-goals: finding the best depth and size, which `bench io` does.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use thalweg_base::clock::Stopwatch;
+use thalweg_base::rng::Rng;
+use thalweg_base::units::MIB;
+use thalweg_block::{Block, Pool};
+use thalweg_io::{Access, Action, Error, File, Io, Kind, Op, Queue, Result};
+
+const BLOCK_BYTES: u64 = MIB;
+/// What two lanes of a sort have in flight.
+const DEPTH: usize = 8;
+/// Blocks of each part.
+const BLOCKS: u64 = 64;
+/// Fewer blocks than this say nothing; then reads come from the file that was just written.
+const BLOCKS_MIN: u64 = 8;
+/// Neighbouring blocks at each place.
+const TOGETHER: u64 = 8;
+/// No part begins another operation after so long.
+const PART_SECONDS: f64 = 0.33;
+
+/// Bytes per second.
+pub(super) struct Rates {
+    pub(super) read: f64,
+    pub(super) write: f64,
+    /// Read and written added.
+    pub(super) mixed: f64,
+    pub(super) sync_seconds: f64,
+}
+
+/// One operation to be carried out.
+type Step = (Kind, File, u64);
+
+/// Measures the disks of `input`, if there is one, and of `directory`.
+pub(super) fn measure(input: Option<&Path>, directory: &Path, io: &Arc<dyn Io>) -> Result<Rates> {
+    let trial = trial_file(directory, io)?;
+    let pool = Pool::new(BLOCK_BYTES as usize, DEPTH)
+        .map_err(|e| Error::new(Action::Setup, directory, std::io::Error::other(e.to_string())))?;
+    fill(&pool);
+    let mut queue = io.queue(DEPTH)?;
+    let writes = (0..BLOCKS).map(|i| (Kind::Write, trial.clone(), i * BLOCK_BYTES));
+    let (written_bytes, write_seconds) = carry_out(&mut *queue, &pool, writes)?;
+    let watch = Stopwatch::start();
+    trial.sync()?;
+    let sync_seconds = watch.seconds();
+    let (source, places) = places_of(input, &trial, written_bytes, io);
+    let reads = places.iter().map(|&at| (Kind::Read, source.clone(), at));
+    let (read_bytes, read_seconds) = carry_out(&mut *queue, &pool, reads)?;
+    // Into room that nobody has written to yet, as scratch and output are.
+    let pairs = places.iter().take(BLOCKS as usize / 2).enumerate().flat_map(|(i, &at)| {
+        let to = (BLOCKS + i as u64) * BLOCK_BYTES;
+        [(Kind::Read, source.clone(), at), (Kind::Write, trial.clone(), to)]
+    });
+    let (mixed_bytes, mixed_seconds) = carry_out(&mut *queue, &pool, pairs)?;
+    // Where the page cache is in between, a write is done when it is synced.
+    let late = if trial.is_direct() { 0.0 } else { sync_seconds };
+    Ok(Rates {
+        read: read_bytes as f64 / read_seconds,
+        write: written_bytes as f64 / (write_seconds + late),
+        mixed: mixed_bytes as f64 / mixed_seconds,
+        sync_seconds: sync_seconds - late,
+    })
+}
+
+/// A file without a name, with room for all that will be written.
+fn trial_file(directory: &Path, io: &Arc<dyn Io>) -> Result<File> {
+    let path = directory.join(format!(".thalweg-calibration-{}", std::process::id()));
+    let file = File::open(io, &path, Access::CreateDirect)?;
+    io.remove(&path)?;
+    file.allocate((BLOCKS + BLOCKS / 2) * BLOCK_BYTES)?;
+    Ok(file)
+}
+
+/// Something that a disk cannot make smaller.
+fn fill(pool: &Pool) {
+    let mut rng = Rng::new(1);
+    let mut blocks: Vec<Block> = (0..DEPTH).map(|_| pool.take()).collect();
+    for block in &mut blocks {
+        block.set_len(BLOCK_BYTES as usize);
+        block.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&rng.next_u64().to_le_bytes()));
+    }
+}
+
+/// The file to read from and where: the input if an eighth of it is enough, else what was just written.
+fn places_of(input: Option<&Path>, trial: &File, written_bytes: u64, io: &Arc<dyn Io>) -> (File, Vec<u64>) {
+    let opened = input.and_then(|path| File::open(io, path, Access::ReadDirect).ok());
+    if let Some(file) = opened.filter(File::is_direct)
+        && let Ok(about) = file.metadata()
+    {
+        let places = places_in(about.len);
+        if places.len() as u64 >= BLOCKS_MIN {
+            return (file, places);
+        }
+    }
+    (trial.clone(), (0..written_bytes / BLOCK_BYTES).map(|i| i * BLOCK_BYTES).collect())
+}
+
+/// Bytes of a file of `len` at which blocks are read.
+fn places_in(len: u64) -> Vec<u64> {
+    let blocks = (len / 8 / BLOCK_BYTES).min(BLOCKS);
+    let groups = blocks.div_ceil(TOGETHER).max(1);
+    let stride = len / groups / BLOCK_BYTES * BLOCK_BYTES;
+    (0..blocks).map(|i| i / TOGETHER * stride + i % TOGETHER * BLOCK_BYTES).collect()
+}
+
+/// Carries out steps until there are no more or time is up. Returns bytes and seconds.
+fn carry_out(
+    queue: &mut dyn Queue,
+    pool: &Pool,
+    steps: impl IntoIterator<Item = Step>,
+) -> Result<(u64, f64)> {
+    let watch = Stopwatch::start();
+    let mut steps = steps.into_iter();
+    let mut bytes = 0;
+    loop {
+        while queue.in_flight() < queue.depth() && watch.seconds() < PART_SECONDS {
+            let Some((kind, file, at)) = steps.next() else { break };
+            let mut block = pool.take();
+            block.set_len(BLOCK_BYTES as usize);
+            queue.submit(Op { kind, file, at, block, tag: 0 });
+        }
+        let Some(done) = queue.reap(true) else { break };
+        done.result?;
+        bytes += done.block.len() as u64;
+    }
+    Ok((bytes, watch.seconds()))
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_io::sim::Sim;
+
+    use super::*;
+
+    #[test]
+    fn places_lie_all_over_the_file_and_are_at_most_an_eighth_of_it() {
+        for len in [0, 1, 64 * MIB, 64 * MIB + 1, 100_000_000, 1_000_000_000, 10_000_000_001] {
+            let places = places_in(len);
+            assert!(places.len() as u64 * BLOCK_BYTES <= len / 8);
+            assert!(places.iter().all(|at| at % 4096 == 0 && at + BLOCK_BYTES <= len), "{len}");
+            assert!(places.is_sorted_by(|a, b| a + BLOCK_BYTES <= *b), "{len}: {places:?}");
+        }
+        let places = places_in(1_000_000_000);
+        assert_eq!(places.len() as u64, BLOCKS);
+        assert!(*places.last().unwrap() > 800_000_000, "{places:?}");
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_measurement() {
+        let sim = Sim::new(1);
+        sim.make_dir("/scratch");
+        let rates = measure(None, Path::new("/scratch"), &sim.io()).unwrap();
+        assert!(rates.read > 0.0 && rates.write > 0.0 && rates.mixed > 0.0 && rates.sync_seconds >= 0.0);
+        assert!(sim.names().is_empty() && sim.open_files() == 0);
+    }
+
+    #[test]
+    fn a_disk_without_room_is_no_measurement() {
+        let sim = Sim::new(1);
+        sim.set_capacity("/scratch", MIB);
+        assert!(measure(None, Path::new("/scratch"), &sim.io()).is_err());
+        assert!(sim.names().is_empty() && sim.open_files() == 0);
+    }
+}
