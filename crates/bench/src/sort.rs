@@ -39,12 +39,10 @@ pub(crate) fn measure(asked: &Asked<'_>, place: &Place, report: &mut BenchReport
     for (i, row) in rows.iter().enumerate() {
         asked.progress.begin(row.name, i as u64 + 1, rows.len() as u64, 0);
         bench.forget_inputs_but(row)?;
-        let measured = match bench.row(row) {
-            Err(stop @ Error::Interrupted(_)) => return Err(stop),
-            Err(error) => lost(row, asked, &error),
-            Ok(measured) => measured,
-        };
-        report.rows.push(measured);
+        let measured = bench.row(row);
+        // Who interrupts us interrupts the sort that we measure too, and that is no failure of the row.
+        asked.go_on()?;
+        report.rows.push(measured.unwrap_or_else(|error| lost(row, asked, &error)));
     }
     Ok(())
 }
