@@ -55,7 +55,7 @@ pub(crate) enum Beside {
 /// The least memory that a sort promises to do with.
 const MEMORY_BYTES_MIN: u64 = 16 * MIB;
 /// What does not fit into that.
-const SPILLS_BYTES_MIN: u64 = 24_000_000;
+const SPILLS_BYTES_MIN: u64 = 18_000_000;
 
 impl Row {
     /// Bytes of its input.

@@ -42,7 +42,7 @@ pub(crate) fn measure(asked: &Asked<'_>, place: &Place, report: &mut BenchReport
         let measured = bench.row(row);
         // Who interrupts us interrupts the sort that we measure too, and that is no failure of the row.
         asked.go_on()?;
-        report.rows.push(measured.unwrap_or_else(|error| lost(row, asked, &error)));
+        report.rows.push(measured.unwrap_or_else(|error| lost(row, asked, bench.plain(&error))));
     }
     Ok(())
 }
@@ -60,14 +60,14 @@ fn wanted<T>(
 }
 
 /// A row that could not be measured: all its targets are missed.
-fn lost(row: &Row, asked: &Asked<'_>, error: &Error) -> BenchRow {
+fn lost(row: &Row, asked: &Asked<'_>, failed: String) -> BenchRow {
     let bytes = row.bytes(asked.bytes);
     let mut lost = BenchRow {
         name: row.name.to_string(),
         work: row.said(bytes, asked.bytes),
         bytes,
         memory_bytes: row.memory_bytes(asked.bytes),
-        failed: error.to_string(),
+        failed,
         ..BenchRow::default()
     };
     lost.targets = row.targets.iter().map(|target| target.of(&lost)).collect();
@@ -141,6 +141,7 @@ impl Bench<'_> {
             if let Some(replays) = &mut replays {
                 // A tiny run only shows that the replay works.
                 if round == 0 || !self.asked.tiny {
+                    self.place.cool()?;
                     replays.once(&own.0.name())?;
                 }
             }
@@ -208,6 +209,7 @@ impl Bench<'_> {
             return Ok(None);
         };
         let mut phases = phases(measured.bytes, spilled, measured.memory_bytes, !row.data.is_lines());
+        self.place.cool()?;
         fio.search(&own.0.name(), &mut phases, self.asked.tiny)?;
         Ok(Some(Replays::new(fio, phases)))
     }
@@ -226,7 +228,7 @@ impl Bench<'_> {
         match self.run(who, &output, ours.memory_bytes) {
             Ok((seconds, usage)) => who.series.add(seconds, usage),
             Err(error) if matches!(who.who, Who::Ours(_)) => return Err(error),
-            Err(error) => who.note = error.to_string(),
+            Err(error) => who.note = self.plain(&error),
         }
         if first && who.same && who.note.is_empty() {
             let right = digest::of_file(&output)? == ours.digest;
@@ -274,6 +276,13 @@ impl Bench<'_> {
             layout: if input.0.is_lines() { &[] } else { &["--datamation"] },
             words,
         }
+    }
+
+    /// An error without this machine's paths, which have no place in results.
+    fn plain(&self, error: &Error) -> String {
+        let place = self.place.path().to_string_lossy();
+        let program = self.asked.options.program.to_string_lossy();
+        error.to_string().replace(&format!("{place}/"), "").replace(&*program, "thalweg")
     }
 
     fn output(&self) -> PathBuf {
