@@ -12,7 +12,7 @@
 //! ```
 //!
 //! What is spilled is the oldest: the first `excess` bytes go to scratch as their pages fill, the
-//! rest stays. Now and then, while everything is being spilled, the lane whose turn it is closes all open
+//! rest stays. Of a stream, whose length nobody knows, what comes when memory is full is spilled. Now and then, while everything is being spilled, the lane whose turn it is closes all open
 //! pages: when those are written, everything before them is in scratch, and the manifest is told (a
 //! *checkpoint*).
 //! Law: a range's pages, in order, hold its records in input order.
@@ -91,6 +91,8 @@ pub(crate) struct Distribution<'a> {
     stores: Vec<Mutex<RangeStore>>,
     /// Bytes that still have to be spilled.
     excess: AtomicU64,
+    /// Pages that must stay free: below that pages are spilled whatever the excess.
+    keep_free: usize,
     checkpoints: Option<Checkpoints<'a>>,
 }
 
@@ -168,6 +170,7 @@ pub(crate) struct Recipe<'a> {
     pub(crate) hashing: bool,
     pub(crate) record_max: u64,
     pub(crate) excess: u64,
+    pub(crate) keep_free: usize,
     pub(crate) file_start: &'a (dyn Fn(u64) -> u64 + Sync),
     pub(crate) checkpoints: Option<Checkpoints<'a>>,
 }
@@ -202,6 +205,7 @@ impl<'a> Distribution<'a> {
             turned: Condvar::new(),
             stores: resumed.stores.into_iter().map(Mutex::new).collect(),
             excess: AtomicU64::new(recipe.excess),
+            keep_free: recipe.keep_free,
             checkpoints: recipe.checkpoints,
         }
     }
@@ -551,7 +555,8 @@ impl DistributeLane<'_, '_> {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                 (left > 0).then(|| left.saturating_sub(len as u64))
             })
-            .is_ok();
+            .is_ok()
+            || shared.pool.free() < shared.keep_free;
         let stored = if spill {
             let extent = shared.scratch.allocate(len, page_hash(&block))?;
             if self.queue.in_flight() == self.queue.depth() {

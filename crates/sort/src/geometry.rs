@@ -113,6 +113,27 @@ impl Geometry {
         })
     }
 
+    /// Lays out the sort of a stream, `given` with a guess of its length. All memory is used.
+    pub(crate) fn of_stream(given: &Given) -> Result<Geometry> {
+        let mut geometry = Geometry::of(given)?;
+        let base = Base::of(given, geometry.lanes, geometry.page_bytes as u64);
+        geometry.main_pages = base.main_pages as usize;
+        Ok(geometry)
+    }
+
+    /// The same memory, with at most `ranges_max` ranges and buckets for what is known now.
+    pub(crate) fn with_ranges_for(self, given: &Given, ranges_max: usize) -> Geometry {
+        match Base::of(given, self.lanes, self.page_bytes as u64).best(given, ranges_max) {
+            Some(best) => Geometry { main_pages: self.main_pages, ..best },
+            None => Geometry { ranges: self.ranges.min(ranges_max), ..self },
+        }
+    }
+
+    /// How many pages of records the first pass leaves in memory.
+    pub(crate) fn resident_pages(&self, input_bytes: u64) -> usize {
+        (input_bytes.saturating_sub(self.excess_bytes) / self.page_bytes as u64) as usize
+    }
+
     /// Lays out a sort.
     pub(crate) fn of(given: &Given) -> Result<Geometry> {
         // With little memory fewer lanes leave more room for records.
@@ -120,7 +141,7 @@ impl Geometry {
         for lanes in (1..=lanes).rev() {
             // Large pages suit the disk, small ones waste less where there are many ranges.
             let all: Vec<Geometry> =
-                page_sizes(given).filter_map(|p| Base::of(given, lanes, p).best(given)).collect();
+                page_sizes(given).filter_map(|p| Base::of(given, lanes, p).best(given, RANGES_MAX)).collect();
             if let Some(least) = all.iter().map(|g| g.excess_bytes).min() {
                 let allowed = least + least / 20;
                 let good = all.into_iter().filter(|g| g.excess_bytes <= allowed);
@@ -205,10 +226,10 @@ impl Base {
     }
 
     /// Of the layouts that spill the least, give or take a hundredth, the one whose ranges suit the cache.
-    fn best(&self, given: &Given) -> Option<Geometry> {
+    fn best(&self, given: &Given, ranges_max: usize) -> Option<Geometry> {
         let mut all = Vec::new();
         let mut ranges = 1;
-        while ranges <= RANGES_MAX {
+        while ranges <= ranges_max {
             all.extend(self.with_ranges(given, ranges));
             ranges += ranges / 8 + 1;
         }

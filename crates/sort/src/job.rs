@@ -19,10 +19,16 @@ use crate::geometry::{Geometry, Given};
 use crate::leftover::{self, Leftover, Names};
 use crate::manifest::{self, Manifest};
 use crate::replay::{Replay, ReplayLane, sample_range, segment_starts};
-use crate::sample::{Sample, take_sample};
+use crate::sample::take_sample;
 use crate::scratch::Scratch;
 use crate::sorted::{self, Range, Sorted, entry_pages};
+use crate::stream::{Feed, FeedLane};
 use crate::{Error, Result};
+
+/// A stream that does not fit in memory is laid out as if it were so many times as long.
+const STREAM_MEMORIES: u64 = 10;
+/// Pages that are kept free of a stream that memory holds, so that none waits for another.
+const KEEP_FREE_PAGES: usize = 16;
 
 /// Whoever wants to know how far a sort is, and may stop it.
 pub trait Watch: Sync {
@@ -37,7 +43,7 @@ pub trait Watch: Sync {
 /// What to sort, where and in what.
 #[derive(Debug, Clone)]
 pub struct Sort {
-    /// Input files, in order.
+    /// Input files, in order. If one is not a regular file, all are read as streams.
     pub inputs: Vec<PathBuf>,
     /// The output's name, or a stream opened as such.
     pub output: PathBuf,
@@ -83,6 +89,10 @@ struct Run<'a> {
     watch: &'a dyn Watch,
     key: Key,
     inputs: Inputs,
+    /// What is read instead of `inputs`, if that is not regular files.
+    feed: Option<Feed>,
+    /// Pages that a stream must leave free.
+    keep_free: usize,
     geometry: Geometry,
     planned_records: u64,
     names: Names,
@@ -108,6 +118,10 @@ impl<'a> Run<'a> {
         let clock = Stopwatch::start();
         let key = Key::new(sort.layout, &sort.keys)?;
         let paths: Vec<&std::path::Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
+        let is_stream = |p: &&std::path::Path| io.stat(p).is_ok_and(|m| !m.is_regular && !m.is_directory);
+        if paths.iter().any(is_stream) {
+            return Run::of_stream(sort, io, watch, names, key, clock).map(|run| (run, None));
+        }
         let mut inputs = Inputs::open(io, &paths, sort.layout)?;
         let mut given = Given {
             memory_bytes: sort.memory_bytes,
@@ -129,7 +143,7 @@ impl<'a> Run<'a> {
             given.records = records_seen.max(guess_records(sort.layout, inputs.bytes(), sample.line_bytes()));
         }
         let geometry = Geometry::of(&given)?;
-        let cuts = cuts_of(sample, &geometry);
+        let cuts = cuts_of(sample.keys, &geometry);
         let identity = leftover::identity(sort, &inputs);
         let left = if sort.resume { leftover::find(io, &names, identity) } else { None };
         if left.is_none() {
@@ -152,6 +166,8 @@ impl<'a> Run<'a> {
             watch,
             key,
             inputs,
+            feed: None,
+            keep_free: 0,
             geometry,
             planned_records: given.records,
             names,
@@ -165,6 +181,74 @@ impl<'a> Run<'a> {
             clock,
         };
         Ok((run, left))
+    }
+
+    /// Fills memory from a stream, and lays out the sort for what it saw.
+    fn of_stream(
+        sort: &'a Sort,
+        io: &'a Arc<dyn Io>,
+        watch: &'a dyn Watch,
+        names: Names,
+        key: Key,
+        clock: Stopwatch,
+    ) -> Result<Run<'a>> {
+        if sort.resume {
+            return Err(Error::NotResumable);
+        }
+        leftover::clear(io, sort, &names);
+        let open = |p: &PathBuf| File::open(io, p, Access::Read);
+        let files = sort.inputs.iter().map(open).collect::<thalweg_io::Result<Vec<File>>>()?;
+        let feed = Feed::new(files, sort.layout);
+        let meters = Meters::default();
+        let mut given = Given {
+            memory_bytes: sort.memory_bytes,
+            resident_bytes: process::resident_bytes(),
+            lanes: sort.lanes,
+            input_bytes: sort.memory_bytes * STREAM_MEMORIES,
+            records: guess_records(sort.layout, sort.memory_bytes * STREAM_MEMORIES, 64.0),
+            input_files: 1,
+        };
+        let rough = Geometry::of_stream(&given)?;
+        let main = Pool::new(rough.page_bytes, rough.main_pages)?;
+        watch.begin("fill memory", 1, 3, 0);
+        // The rest is for open pages: every range may want one before the first page read is free again.
+        let pages = rough.main_pages - (rough.main_pages / 6).max(4 * KEEP_FREE_PAGES);
+        let ranges_max = rough.main_pages - pages - 2 * KEEP_FREE_PAGES;
+        let ended = feed.fill(&main, pages, &meters, || watch.stopped())?;
+        let (keys, record_bytes) = feed.sample(&key, rough.sample_bytes);
+        if ended {
+            given.input_bytes = feed.bytes();
+        }
+        given.records = guess_records(sort.layout, given.input_bytes, record_bytes);
+        let geometry = rough.with_ranges_for(&given, ranges_max);
+        let keep_free = geometry.main_pages.saturating_sub(geometry.resident_pages(given.input_bytes));
+        let transfer = Pool::new(geometry.page_bytes, geometry.transfer_pages)?;
+        let inputs = Inputs::open(io, &[], sort.layout)?;
+        Ok(Run {
+            sort,
+            io,
+            watch,
+            key,
+            inputs,
+            feed: Some(feed),
+            keep_free: if ended { KEEP_FREE_PAGES } else { keep_free },
+            geometry: Geometry { excess_bytes: 0, ..geometry },
+            planned_records: given.records,
+            names,
+            identity: 0,
+            cuts: cuts_of(keys, &geometry),
+            transfer,
+            main,
+            meters,
+            stop: AtomicBool::new(false),
+            stages: Mutex::new(Vec::new()),
+            clock,
+        })
+    }
+
+    /// Bytes of the input, as far as they are known.
+    fn input_bytes(&self) -> u64 {
+        self.feed.as_ref().map_or(self.inputs.bytes(), Feed::bytes)
     }
 
     /// Two passes: to ranges, then range by range. What fits in memory stays there between them.
@@ -193,22 +277,28 @@ impl<'a> Run<'a> {
         let per_range = geometry.buckets_per_range;
         let range_cuts: Vec<Cut> = self.cuts.iter().skip(per_range - 1).step_by(per_range).cloned().collect();
         let cuts = Cuts::new(&self.key, range_cuts);
-        let file_start = |page: u64| self.inputs.file_of(page).first_page;
+        let file_start =
+            |page: u64| if self.feed.is_some() { 0 } else { self.inputs.file_of(page).first_page };
         let first_page = resumed.next_page;
         let spilled: u64 = resumed.stores.iter().map(|s| s.bytes).sum();
         let excess = geometry.excess_bytes.saturating_sub(spilled);
         let checkpoints = manifest.map(|m| Checkpoints::new(m, self.checkpoint_pages()));
         let resumed = Some((checkpoints, resumed));
         let distribution = self.distribution(&cuts, scratch, &file_start, excess, resumed);
-        let bytes = self.inputs.bytes() - spilled.min(self.inputs.bytes());
+        let bytes = self.inputs.bytes().saturating_sub(spilled);
         self.stage("read+distribute", 1, 2, bytes, |lane| {
-            let mut source = self.input_lane(lane, first_page)?;
             let mut sink = distribution.lane(self.io.queue(geometry.depth)?);
-            self.pump_lane(&mut source, &mut sink)
+            match &self.feed {
+                None => self.pump_lane(&mut self.input_lane(lane, first_page)?, &mut sink),
+                Some(feed) => {
+                    let mut source = FeedLane { feed, pool: &self.transfer, meters: &self.meters };
+                    self.pump_lane(&mut source, &mut sink)
+                }
+            }
         })?;
         self.inputs.check_unchanged()?;
         let (stores, input) = distribution.finish();
-        let total = self.inputs.pages() * geometry.page_bytes as u64;
+        let total = self.input_bytes().max(self.inputs.pages() * geometry.page_bytes as u64);
         let ranges = ranges_of(stores, &self.cuts, per_range, total);
         let ranges = self.refine(ranges, scratch, manifest)?;
         let sorted = Sorted::new(self.sorted_recipe(scratch), self.transfer.clone(), ranges);
@@ -334,6 +424,7 @@ impl<'a> Run<'a> {
             hashing,
             record_max: self.record_max(),
             excess,
+            keep_free: self.keep_free,
             file_start,
             checkpoints,
         };
@@ -342,7 +433,7 @@ impl<'a> Run<'a> {
 
     /// The last pass: the sorted stream to the output.
     fn write(&self, sorted: Sorted<'_>, name: &str, input: Proof, scratch: &Scratch) -> Result<Receipt> {
-        let bytes = self.inputs.bytes();
+        let bytes = self.input_bytes();
         let output = self.open_output(bytes)?;
         let lanes = if output.is_some() { self.geometry.lanes } else { 1 };
         self.stage_lanes(name, 2, 2, bytes, lanes, |lane| {
@@ -567,9 +658,9 @@ fn guess_records(layout: Layout, bytes: u64, line_bytes: f64) -> u64 {
 }
 
 /// All cuts of a geometry from a sample: between ranges and, inside them, between buckets.
-fn cuts_of(mut sample: Sample, geometry: &Geometry) -> Vec<Cut> {
+fn cuts_of(mut keys: Vec<Cut>, geometry: &Geometry) -> Vec<Cut> {
     let wanted = geometry.ranges * geometry.buckets_per_range - 1;
-    choose_cuts(&mut sample.keys, wanted)
+    choose_cuts(&mut keys, wanted)
 }
 
 /// Puts each range together with the cuts inside it: of all `cuts`, every `per_range`-th bounds a range.

@@ -16,6 +16,7 @@ mod replay;
 mod sample;
 mod scratch;
 mod sorted;
+mod stream;
 mod survey;
 
 pub use error::{Error, Result};

@@ -1,0 +1,174 @@
+//! A stream as the input: standard input, a pipe, anything that can be read once.
+//!
+//! Model: memory is filled first; what is in it is the sample from which the cuts are chosen. Then the
+//! pages in memory are distributed, and after them the rest of the stream as it comes. If the stream
+//! drifts away from its beginning (it is sorted, say), some range grows too large and is distributed
+//! again.
+//! Law: pages come out in order, each once.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use thalweg_block::{Block, Pool};
+use thalweg_io::File;
+use thalweg_pump::{InputsError, Meters, Source};
+use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout};
+
+use crate::{Error, Result};
+
+/// The most records sampled from a page.
+const RECORDS_PER_PAGE: usize = 96;
+
+/// Streams read one after the other.
+pub(crate) struct Feed {
+    layout: Layout,
+    state: Mutex<State>,
+    bytes: AtomicU64,
+}
+
+struct State {
+    files: VecDeque<File>,
+    /// Byte of the first file that is read next.
+    at: u64,
+    /// Whether the last byte given out ended a line.
+    line_ended: bool,
+    next_page: u64,
+    /// Pages read into memory ahead of the distribution.
+    ahead: VecDeque<Block>,
+}
+
+impl Feed {
+    pub(crate) fn new(files: Vec<File>, layout: Layout) -> Feed {
+        let state =
+            State { files: files.into(), at: 0, line_ended: true, next_page: 0, ahead: VecDeque::new() };
+        Feed { layout, state: Mutex::new(state), bytes: AtomicU64::new(0) }
+    }
+
+    /// Bytes read so far, added newlines included.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Reads up to `pages` pages into blocks of `pool`. Returns whether the stream ended.
+    pub(crate) fn fill(
+        &self,
+        pool: &Pool,
+        pages: usize,
+        meters: &Meters,
+        stopped: impl Fn() -> bool,
+    ) -> Result<bool> {
+        let mut state = self.state.lock().expect("no lane panics");
+        while state.ahead.len() < pages {
+            if stopped() {
+                return Err(Error::Stopped);
+            }
+            let block = pool.try_take().expect("memory has room for what is read ahead");
+            match self.read_page(&mut state, block, meters)? {
+                Some(block) => state.ahead.push_back(block),
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Keys from all over the pages in memory, at most `keys_bytes_max` bytes of them, and the average
+    /// bytes of a record.
+    pub(crate) fn sample(&self, key: &Key, keys_bytes_max: u64) -> (Vec<Cut>, f64) {
+        let state = self.state.lock().expect("no lane panics");
+        let mut keys = Vec::new();
+        let (mut seen, mut seen_bytes) = (0u64, 0u64);
+        let budget = keys_bytes_max as usize / state.ahead.len().max(1);
+        for block in &state.ahead {
+            let mut records: Vec<(usize, &[u8])> = Vec::new();
+            match self.layout {
+                Layout::Fixed(n) => {
+                    let n = n as usize;
+                    let first = (n - (block.offset() % n as u64) as usize) % n;
+                    let rest = block.get(first..).unwrap_or(&[]);
+                    records.extend(rest.chunks_exact(n).enumerate().map(|(i, r)| (first + i * n, r)));
+                }
+                Layout::Lines => {
+                    let mut from = if block.offset() == 0 { 0 } else { usize::MAX };
+                    for end in memchr::memchr_iter(b'\n', block) {
+                        if from != usize::MAX {
+                            records.push((from, &block[from..end]));
+                        }
+                        from = end + 1;
+                    }
+                }
+            }
+            seen += records.len() as u64;
+            seen_bytes += block.len() as u64;
+            let mut left = budget;
+            for (at, record) in records.iter().step_by(records.len().div_ceil(RECORDS_PER_PAGE).max(1)) {
+                let normal = key.normal(record, CUT_KEY_BYTES_MAX);
+                let cost = normal.len() + std::mem::size_of::<Cut>();
+                if cost > left {
+                    break;
+                }
+                left -= cost;
+                keys.push(Cut { normal, origin: block.offset() + *at as u64 });
+            }
+        }
+        (keys, seen_bytes as f64 / seen.max(1) as f64)
+    }
+
+    /// Fills a block with the next bytes; `None` at the end.
+    fn read_page(&self, state: &mut State, mut block: Block, meters: &Meters) -> Result<Option<Block>> {
+        let capacity = block.capacity();
+        let mut len = 0;
+        while len < capacity {
+            let Some(file) = state.files.front().cloned() else { break };
+            let n = meters.stage.for_read(|| file.read_at(state.at, &mut block.whole_mut()[len..]))?;
+            meters.input.read(n as u64);
+            if n > 0 {
+                state.line_ended = block.whole()[len + n - 1] == b'\n';
+                state.at += n as u64;
+                len += n;
+                continue;
+            }
+            if self.layout == Layout::Lines && !state.line_ended {
+                block.whole_mut()[len] = b'\n';
+                len += 1;
+                state.line_ended = true;
+            }
+            if let Layout::Fixed(record_bytes) = self.layout
+                && state.at % u64::from(record_bytes) != 0
+            {
+                let path = file.path().display().to_string();
+                return Err(Error::Input(InputsError::Ragged { path, len: state.at, record_bytes }));
+            }
+            state.files.pop_front();
+            state.at = 0;
+        }
+        if len == 0 {
+            return Ok(None);
+        }
+        block.set_len(len);
+        block.set_offset(state.next_page * capacity as u64);
+        state.next_page += 1;
+        self.bytes.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(Some(block))
+    }
+}
+
+/// One lane of a stream: takes whatever page is next.
+pub(crate) struct FeedLane<'a> {
+    pub(crate) feed: &'a Feed,
+    pub(crate) pool: &'a Pool,
+    pub(crate) meters: &'a Meters,
+}
+
+impl Source for FeedLane<'_> {
+    type Error = Error;
+
+    fn next(&mut self) -> Result<Option<Block>> {
+        let mut state = self.feed.state.lock().expect("no lane panics");
+        if let Some(block) = state.ahead.pop_front() {
+            return Ok(Some(block));
+        }
+        let block = self.meters.stage.for_write(|| self.pool.take());
+        self.feed.read_page(&mut state, block, self.meters)
+    }
+}
