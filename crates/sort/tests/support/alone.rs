@@ -113,5 +113,6 @@ fn from_text(text: &str) -> Sort {
         unique: n[3] == 1,
         resume: false,
         hashing: true,
+        hardware: None,
     }
 }

@@ -323,6 +323,7 @@ impl Stage {
             unique: case.unique,
             resume: false,
             hashing: true,
+            hardware: None,
         }
     }
 

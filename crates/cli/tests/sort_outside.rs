@@ -1,0 +1,176 @@
+//! What `thalweg sort` promises, seen from outside: memory as the kernel counts it, scratch, signals, bad input.
+//!
+//! Law: inputs are made and compared by other processes, so that this one stays small: what the kernel counts for
+//! a child begins with its parent's own.
+#![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use thalweg_api::{Receipt, from_json};
+use thalweg_io::process;
+
+const MIB: u64 = 1 << 20;
+
+/// A directory that goes when the test ends.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("sort-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&path).expect("the target directory can be written");
+        Place(path)
+    }
+
+    /// Runs a line of shell, in which `$T` is the command.
+    fn shell(&self, line: &str) -> Outcome {
+        let (out, err) = (self.0.join("../").join(self.log("out")), self.0.join("../").join(self.log("err")));
+        let file = |path: &Path| std::fs::File::create(path).expect("the target directory can be written");
+        let mut bash = Command::new("bash");
+        bash.arg("-c").arg(line).env("T", env!("CARGO_BIN_EXE_thalweg")).current_dir(&self.0);
+        bash.stdin(Stdio::null()).stdout(file(&out)).stderr(file(&err));
+        let (status, usage) = process::wait(bash.spawn().expect("bash starts")).expect("it ends");
+        let text = |path: &Path| {
+            let text = std::fs::read_to_string(path).expect("it was written");
+            std::fs::remove_file(path).expect("it is ours");
+            text
+        };
+        Outcome { status: status.code(), out: text(&out), err: text(&err), peak_bytes: usage.peak_bytes }
+    }
+
+    fn log(&self, name: &str) -> String {
+        format!("{}.{name}", self.0.file_name().expect("it has one").to_string_lossy())
+    }
+
+    /// Sorts and returns the receipt, after looking at the promise of memory in both ways.
+    #[track_caller]
+    fn sorts(&self, args: &str, memory_bytes: u64) -> Receipt {
+        let line = format!("ulimit -n 64 && exec $T sort {args} -o sorted --memory {memory_bytes} --json");
+        let told = self.shell(&line);
+        assert_eq!((told.status, told.err.as_str()), (Some(0), ""), "{args} in {memory_bytes}");
+        let receipt: Receipt = from_json(&told.out).expect("one receipt");
+        let limit = (memory_bytes / 100 * 105).max(memory_bytes + 2 * MIB);
+        let (says, counted) = (receipt.memory.peak_bytes, told.peak_bytes);
+        assert!(
+            says <= limit && counted <= limit,
+            "{args} in {memory_bytes}: {says} said, {counted} counted"
+        );
+        assert!(counted > memory_bytes / 8, "the kernel counted another process");
+        assert!(receipt.holds);
+        receipt
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = self.0.read_dir().expect("the place can be read");
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[derive(Debug)]
+struct Outcome {
+    status: Option<i32>,
+    out: String,
+    err: String,
+    peak_bytes: u64,
+}
+
+#[test]
+fn memory_is_what_was_promised_for_records() {
+    let place = Place::new();
+    assert_eq!(place.shell("$T gen 600k records --skewed -q").status, Some(0));
+    for memory in [16, 20, 64] {
+        place.sorts("records --datamation", memory * MIB);
+        let told = place.shell("$T check sorted --datamation -q");
+        assert_eq!(told.status, Some(0), "{told:?}");
+        assert_eq!(place.names(), ["records", "sorted"]);
+    }
+}
+
+#[test]
+fn memory_is_what_was_promised_for_lines() {
+    let place = Place::new();
+    let made = place.shell("$T gen 600k lines --ascii -q && LC_ALL=C sort -s lines -o expected");
+    assert_eq!(made.status, Some(0), "{made:?}");
+    for memory in [16, 20, 64] {
+        place.sorts("lines", memory * MIB);
+        assert_eq!(place.shell("cmp sorted expected").status, Some(0), "in {memory} MiB");
+        assert_eq!(place.names(), ["expected", "lines", "sorted"]);
+    }
+}
+
+#[test]
+fn scratch_holds_what_does_not_fit_and_no_more() {
+    let place = Place::new();
+    {
+        let memory = 64 * MIB;
+        for times in [1.5, 2.0, 4.0] {
+            let records = (memory as f64 * times / 100.0) as u64;
+            assert_eq!(place.shell(&format!("$T gen {records} records -q")).status, Some(0));
+            let receipt = place.sorts("records --datamation", memory);
+            let allowed = 1.05 * ((records * 100) as f64 - 0.8 * memory as f64);
+            let peak = receipt.scratch_peak_bytes;
+            assert!(peak > 0 && peak as f64 <= allowed, "{times} x {memory}: {peak} > {allowed}");
+        }
+    }
+}
+
+#[test]
+fn signals_in_the_middle_leave_the_input_and_nothing_else() {
+    let place = Place::new();
+    assert_eq!(
+        place.shell("$T gen 2M records -q && sha256sum records > ../$$.sum && mv ../$$.sum sum").status,
+        Some(0)
+    );
+    for (signal, status) in [("INT", 130), ("TERM", 143)] {
+        // As soon as there is a file that was not there, the sort is at work.
+        let line = format!(
+            "set -m; $T sort records -o sorted --datamation --memory 16MiB -q & \
+             until [ -n \"$(ls -A | grep thalweg)\" ]; do :; done; kill -{signal} $!; wait $!"
+        );
+        let told = place.shell(&line);
+        assert_eq!(told.status, Some(status), "{told:?}");
+        assert_eq!(place.names(), ["records", "sum"]);
+    }
+    assert_eq!(place.shell("sha256sum -c sum --status").status, Some(0), "the input is whole");
+}
+
+#[test]
+fn bad_input_is_told_in_one_line_and_nothing_is_touched() {
+    let place = Place::new();
+    let made = "$T gen 300k r -q && head -c 150 r > odd && mkdir d && { head -c 3M /dev/zero; echo; } > long";
+    assert_eq!(place.shell(made).status, Some(0));
+    let before = place.names();
+    let cases = [
+        ("odd -o out --record 100", "odd has 150 bytes"),
+        ("r -o out --record 100 --by 95:10", "95:10"),
+        ("long -o out --memory 16MiB", "eighth of the memory"),
+        ("r -o nowhere/out --datamation --memory 16MiB", "nowhere"),
+        ("missing -o out", "missing"),
+        ("d -o out", "d is a directory"),
+        ("r -o out --datamation --memory 16MiB --scratch nowhere", "nowhere"),
+        ("r -o out --datamation --memory 16MiB --scratch r", "r"),
+        ("r -o out --datamation --memory 16MiB --scratch-limit 1MiB", "--scratch-limit"),
+        ("r -o out --datamaton", "--datamation"),
+        ("r -o /dev/full --datamation", "/dev/full"),
+        ("r -o r/out --datamation", "r"),
+    ];
+    for (args, holds) in cases {
+        let told = place.shell(&format!("$T sort {args}"));
+        assert_eq!((told.status, told.out.as_str()), (Some(2), ""), "{args}: {told:?}");
+        assert_eq!(told.err.lines().count(), 1, "{args}: {told:?}");
+        assert!(told.err.starts_with("thalweg: ") && told.err.contains(holds), "{args}: {told:?}");
+        assert_eq!(place.names(), before, "{args}");
+    }
+}
