@@ -44,9 +44,6 @@ const STEPS: &[(&str, Step)] = &[
     ),
     ("documents", Step::Own(docs::check)),
     ("tests", Step::Tests(&["cargo", "test", "--workspace", "--no-fail-fast"])),
-    ("bench sort", Step::Own(|root| tiny_bench(root, "sort"))),
-    ("bench io", Step::Own(|root| tiny_bench(root, "io"))),
-    ("bench incore", Step::Own(|root| tiny_bench(root, "incore"))),
 ];
 
 /// Runs every step; true if all passed.
@@ -85,20 +82,6 @@ fn command(root: &Path, words: &[&str]) -> Command {
 
 fn program(root: &Path, words: &[&str]) -> bool {
     command(root, words).status().is_ok_and(|status| status.success())
-}
-
-/// Runs a benchmark so small that it measures nothing: that it works, and that every output is right. Its
-/// results lie below the build's directory and not among those that are kept.
-fn tiny_bench(root: &Path, which: &str) -> bool {
-    let place = root.join("target").join("tiny-bench");
-    if let Err(e) = std::fs::create_dir_all(&place) {
-        println!("{}: {e}", place.display());
-        return false;
-    }
-    program(
-        &place,
-        &["cargo", "run", "--quiet", "--package", "thalweg-cli", "--", "bench", which, "--size", "1MB"],
-    )
 }
 
 /// Shows what the tests print, and counts.
