@@ -185,6 +185,12 @@ fn a_disk_that_is_full_is_an_error_and_a_reader_that_left_is_a_signal() {
     assert_eq!(place.names(), ["records", "sorted"]);
 }
 
+/// Sends the signal. The program `kill` is not everywhere, the shell's own is.
+fn kill(process: u32, signal: &str) {
+    let line = format!("kill {signal} {process}");
+    assert!(Command::new("bash").args(["-c", &line]).status().unwrap().success());
+}
+
 /// Starts a command that takes long, sends the signal once it is at work, and returns what was seen.
 fn interrupted(place: &Place, args: &[&str], signal: &str) -> Outcome {
     let mut command = place.command(args);
@@ -194,8 +200,7 @@ fn interrupted(place: &Place, args: &[&str], signal: &str) -> Outcome {
     let mut line = String::new();
     std::io::BufRead::read_line(&mut err, &mut line).unwrap();
     assert!(line.starts_with("[1/"), "{line}");
-    let kill = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
-    assert!(kill.success());
+    kill(child.id(), signal);
     let watch = Stopwatch::start();
     std::io::Read::read_to_string(&mut err, &mut line).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -247,7 +252,7 @@ fn waiting_for_standard_input_can_be_interrupted() {
         assert!(watch.seconds() < 10.0, "it does not handle signals");
         std::thread::yield_now();
     }
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    kill(child.id(), "-INT");
     let (ended, wait) = std::sync::mpsc::channel();
     let waiter = std::thread::spawn(move || ended.send(child.wait_with_output().unwrap()));
     let output = wait.recv_timeout(Duration::from_secs(5));
