@@ -120,6 +120,7 @@ fn sort_in_memory(io: &Arc<dyn Io>, input: &Path, output: &Path, lanes: usize) -
         unique: false,
         resume: false,
         hashing: true,
+        hardware: None,
     };
     let receipt = thalweg_sort::run(&sort, io, &Unwatched).map_err(|e| Error::CouldNot(e.to_string()))?;
     assert!(receipt.holds, "a sort whose law does not hold gives no receipt");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use thalweg_api::{IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
+use thalweg_api::{Hardware, IoReceipt, MemoryReceipt, Plan, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_io::{Access, File, Io, process};
@@ -15,14 +15,15 @@ use thalweg_record::{Cut, Cuts, Key, KeyPart, Layout, choose_cuts, same_records}
 
 use crate::distribute::{self, Checkpoints, Distribution, RangeStore, Resumed, Stored};
 use crate::entry::LINES_BYTES_MAX;
+use crate::forecast::forecast;
 use crate::geometry::{Geometry, Given};
 use crate::leftover::{self, Leftover, Names};
 use crate::manifest::{self, Manifest};
 use crate::replay::{Replay, ReplayLane, sample_range, segment_starts};
-use crate::sample::take_sample;
 use crate::scratch::Scratch;
 use crate::sorted::{self, Range, Sorted, entry_pages};
 use crate::stream::{Feed, FeedLane};
+use crate::survey::{Survey, cuts_of, guess_records};
 use crate::{Error, Result};
 
 /// A stream that does not fit in memory is laid out as if it were so many times as long.
@@ -67,6 +68,8 @@ pub struct Sort {
     pub resume: bool,
     /// Whether to compute checksums.
     pub hashing: bool,
+    /// The rates to forecast with; without them the receipt has no plan.
+    pub hardware: Option<Hardware>,
 }
 
 /// Runs a sort.
@@ -95,6 +98,8 @@ struct Run<'a> {
     keep_free: usize,
     geometry: Geometry,
     planned_records: u64,
+    /// What was said before the start; nothing of a stream.
+    plan: Option<Plan>,
     names: Names,
     /// What must be the same for a run to go on from this one.
     identity: u128,
@@ -122,43 +127,17 @@ impl<'a> Run<'a> {
         if paths.iter().any(is_stream) {
             return Run::of_stream(sort, io, watch, names, key, clock).map(|run| (run, None));
         }
-        let mut inputs = Inputs::open(io, &paths, sort.layout)?;
-        let mut given = Given {
-            memory_bytes: sort.memory_bytes,
-            resident_bytes: process::resident_bytes(),
-            lanes: sort.lanes,
-            input_bytes: inputs.bytes(),
-            records: records_seen.max(guess_records(sort.layout, inputs.bytes(), 64.0)),
-            input_files: inputs.files().len() as u64,
-        };
-        let rough = Geometry::of(&given)?;
-        let transfer = Pool::new(rough.page_bytes, rough.transfer_pages)?;
-        inputs.set_page_bytes(rough.page_bytes);
-        let sample = {
-            let mut queue = io.queue(16.min(rough.transfer_pages))?;
-            let page_bytes = rough.page_bytes as u64;
-            take_sample(&inputs, page_bytes, sort.layout, &key, &transfer, &mut *queue, rough.sample_bytes)?
-        };
-        if sort.layout == Layout::Lines {
-            given.records = records_seen.max(guess_records(sort.layout, inputs.bytes(), sample.line_bytes()));
-        }
-        let geometry = Geometry::of(&given)?;
-        let cuts = cuts_of(sample.keys, &geometry);
-        let identity = leftover::identity(sort, &inputs);
+        let mut survey = Survey::take(sort, io, records_seen)?;
+        let plan = sort.hardware.map(|hardware| forecast(&survey.facts(sort, io), &hardware));
+        let identity = leftover::identity(sort, &survey.inputs);
         let left = if sort.resume { leftover::find(io, &names, identity) } else { None };
         if left.is_none() {
             leftover::clear(io, sort, &names);
         }
-        let (geometry, cuts) = left.as_ref().map_or((geometry, cuts), |l| (l.geometry, l.cuts.clone()));
-        let fits =
-            transfer.block_size() == geometry.page_bytes && transfer.capacity() == geometry.transfer_pages;
-        let transfer = if fits {
-            transfer
-        } else {
-            drop(transfer);
-            inputs.set_page_bytes(geometry.page_bytes);
-            Pool::new(geometry.page_bytes, geometry.transfer_pages)?
-        };
+        if let Some(left) = &left {
+            survey.adopt(left.geometry, left.cuts.clone())?;
+        }
+        let Survey { key, inputs, geometry, records: planned_records, cuts, transfer } = survey;
         let main = Pool::new(geometry.page_bytes, geometry.main_pages.max(1))?;
         let run = Run {
             sort,
@@ -169,7 +148,8 @@ impl<'a> Run<'a> {
             feed: None,
             keep_free: 0,
             geometry,
-            planned_records: given.records,
+            planned_records,
+            plan,
             names,
             identity,
             cuts,
@@ -234,6 +214,7 @@ impl<'a> Run<'a> {
             keep_free: if ended { KEEP_FREE_PAGES } else { keep_free },
             geometry: Geometry { excess_bytes: 0, ..geometry },
             planned_records: given.records,
+            plan: None,
             names,
             identity: 0,
             cuts: cuts_of(keys, &geometry),
@@ -469,6 +450,10 @@ impl<'a> Run<'a> {
             written_bytes: 0,
         });
         receipt.stages = self.stages.lock().expect("no lane panics").clone();
+        for stage in &mut receipt.stages {
+            let planned = self.plan.iter().flat_map(|plan| &plan.stages).find(|p| p.name == stage.name);
+            stage.predicted_seconds = planned.map(|planned| planned.seconds);
+        }
         receipt.seconds = self.clock.seconds();
         Ok(receipt)
     }
@@ -521,7 +506,7 @@ impl<'a> Run<'a> {
             },
             scratch_peak_bytes: scratch.peak(),
             resumed_bytes: 0,
-            plan: None,
+            plan: self.plan.clone(),
         }
     }
 
@@ -647,20 +632,6 @@ fn add_stage(whole: &mut Stage, part: &Stage) {
     whole.waited_write_seconds += part.waited_write_seconds;
     whole.read_bytes += part.read_bytes;
     whole.written_bytes += part.written_bytes;
-}
-
-/// Records of an input, or an estimate of them with a margin.
-fn guess_records(layout: Layout, bytes: u64, line_bytes: f64) -> u64 {
-    match layout {
-        Layout::Fixed(n) => bytes / u64::from(n),
-        Layout::Lines => ((bytes as f64 / line_bytes.max(1.0) * 1.03) as u64 + 64).min(bytes),
-    }
-}
-
-/// All cuts of a geometry from a sample: between ranges and, inside them, between buckets.
-fn cuts_of(mut keys: Vec<Cut>, geometry: &Geometry) -> Vec<Cut> {
-    let wanted = geometry.ranges * geometry.buckets_per_range - 1;
-    choose_cuts(&mut keys, wanted)
 }
 
 /// Puts each range together with the cuts inside it: of all `cuts`, every `per_range`-th bounds a range.

@@ -25,7 +25,6 @@ const SAMPLE_DEPTH: usize = 16;
 const STANDARD_FILES: u64 = 3;
 
 /// What is known before the start.
-#[expect(dead_code, reason = "the key and the cuts are for the job, which does not begin here yet")]
 pub(crate) struct Survey {
     pub(crate) key: Key,
     pub(crate) inputs: Inputs,

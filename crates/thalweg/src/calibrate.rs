@@ -32,7 +32,6 @@ pub fn calibration_bytes() -> u64 {
 }
 
 /// The rates that are known without measuring: kept ones, or assumed ones.
-#[expect(dead_code, reason = "for the sort, whose receipt does not say its plan yet")]
 pub(crate) fn known(sort: &Sort, io: &Arc<dyn Io>) -> Hardware {
     kept_path(sort, io).and_then(|path| read_kept(&path, io)).unwrap_or_else(assumed)
 }

@@ -79,6 +79,7 @@ impl Records {
             unique: false,
             resume: false,
             hashing: true,
+            hardware: None,
         }
     }
 }

@@ -7,12 +7,13 @@ use thalweg_api::Receipt;
 use thalweg_io::{Io, process};
 use thalweg_sort::{Sort, Watch};
 
-use crate::{Endpoint, Error, Progress, Result, SortOptions, machine};
+use crate::{Endpoint, Error, Progress, Result, SortOptions, calibrate, machine};
 
 /// Sorts the inputs into the output. The receipt's law: out + dropped = in, and out is in order.
 pub fn sort(options: &SortOptions, progress: &Progress) -> Result<Receipt> {
     let (io, fallback) = machine::io(options.io)?;
-    let definite = resolve(options, &io)?;
+    let mut definite = resolve(options, &io)?;
+    definite.hardware = Some(calibrate::known(&definite, &io));
     let mut receipt =
         thalweg_sort::run(&definite, &io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
     receipt.io.fallback = fallback;
@@ -57,7 +58,9 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
         inputs.push(PathBuf::from("/dev/stdin"));
     }
     let output = path_of(&options.output, "/dev/stdout");
-    let output_is_stream = io.stat(&output).is_ok_and(|m| !m.is_regular && !m.is_directory);
+    // Standard output is written in order even where it is a file: its name is not ours to change.
+    let output_is_stream = options.output == Endpoint::Standard
+        || io.stat(&output).is_ok_and(|m| !m.is_regular && !m.is_directory);
     let available = process::available_memory_bytes();
     let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, |size| size.of(available));
     let scratch = if options.scratch.is_empty() {
@@ -80,6 +83,7 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
         unique: options.unique,
         resume: options.resume,
         hashing: options.proof,
+        hardware: None,
     })
 }
 
