@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::{Queue, Result};
 
@@ -113,6 +114,19 @@ pub trait Io: Send + Sync {
     /// small things (manifests, samples); returns less than asked only at the end of the file.
     fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> Result<usize>;
 
+    /// Like `read_at`, but of a stream returns what there is as soon as there is something, and `None` if
+    /// there was nothing for about `patience`.
+    fn read_some(
+        &self,
+        id: FileId,
+        path: &Path,
+        at: u64,
+        into: &mut [u8],
+        _patience: Duration,
+    ) -> Result<Option<usize>> {
+        self.read_at(id, path, at, into).map(Some)
+    }
+
     /// Writes all of `from` at a byte, blocking. For small things.
     fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> Result<()>;
 }
@@ -184,6 +198,11 @@ impl File {
     /// See [`Io::read_at`].
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> Result<usize> {
         self.0.io.read_at(self.0.id, &self.0.path, at, into)
+    }
+
+    /// See [`Io::read_some`].
+    pub fn read_some(&self, at: u64, into: &mut [u8], patience: Duration) -> Result<Option<usize>> {
+        self.0.io.read_some(self.0.id, &self.0.path, at, into, patience)
     }
 
     /// See [`Io::write_at`].

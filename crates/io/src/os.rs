@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::transfer::{ALIGN, Progress, Step};
 use crate::{Access, Action, Error, FileId, Io, Kind, Metadata, Queue, Result, Space};
@@ -124,6 +125,27 @@ impl<T: Queues> Io for T {
             }
         }
         Ok(read)
+    }
+
+    fn read_some(
+        &self,
+        id: FileId,
+        path: &Path,
+        at: u64,
+        into: &mut [u8],
+        patience: Duration,
+    ) -> Result<Option<usize>> {
+        if !is_stream(id) {
+            return self.read_at(id, path, at, into).map(Some);
+        }
+        if !is_ready_within(id, libc::POLLIN, patience) {
+            return Ok(None);
+        }
+        match read_once(id, 0, into) {
+            Ok(n) => Ok(Some(n)),
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+            Err(e) => Err(Error::at(Action::Read, path, at, e)),
+        }
     }
 
     fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> Result<()> {
@@ -344,11 +366,15 @@ fn write_once(id: FileId, at: u64, from: &[u8]) -> io::Result<usize> {
 /// Waits, a moment at a time, until a pipe or terminal that somebody set to be non-blocking is ready.
 pub(crate) fn wait_ready(id: FileId, kind: Kind) {
     /// So that a queue with more in flight still looks at the rest.
-    const MOMENT_MS: libc::c_int = 20;
-    let events = if kind == Kind::Read { libc::POLLIN } else { libc::POLLOUT };
+    const MOMENT: Duration = Duration::from_millis(20);
+    is_ready_within(id, if kind == Kind::Read { libc::POLLIN } else { libc::POLLOUT }, MOMENT);
+}
+
+/// Whether a file is ready for `events`, or failed or ended, within `patience`.
+fn is_ready_within(id: FileId, events: libc::c_short, patience: Duration) -> bool {
     let mut poll = libc::pollfd { fd: descriptor(id), events, revents: 0 };
     // SAFETY: one `pollfd`, which is ours. Any failure shows in the attempt that follows.
-    unsafe { libc::poll(&mut poll, 1, MOMENT_MS) };
+    unsafe { libc::poll(&mut poll, 1, patience.as_millis() as libc::c_int) != 0 }
 }
 
 /// Attempts until `progress` is complete; returns how much was moved.

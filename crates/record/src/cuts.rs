@@ -16,7 +16,7 @@ use crate::Key;
 
 /// The most bytes of a key that a cut keeps. Keys that agree that far are parted by origin alone
 /// where they equal the kept bytes, and not parted where they go on.
-pub const CUT_KEY_BYTES_MAX: usize = 4096;
+pub const CUT_KEY_BYTES_MAX: usize = 64 << 10;
 
 /// One key of a sample, or one cut.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

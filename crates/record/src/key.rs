@@ -2,8 +2,8 @@
 //!
 //! Model: every key has a *normal form*, a string of bytes whose plain lexicographic order (a proper
 //! prefix is less) is the order of the keys. A contiguous ascending key is its own normal form. A key
-//! of several or descending parts is normalised part by part: the part's bytes, padded with zeros to
-//! its length, in lines followed by how many bytes were there; inverted if it descends.
+//! of several or descending parts is normalised part by part: the part's bytes; in lines, where a
+//! part may be cut short, a zero byte is followed by 255 and two zeros end the part; all inverted if it descends.
 //!
 //! A *window* is 10 bytes of the normal form from some place on, as an 80-bit number padded with
 //! zeros. Law: if windows of two keys that agree before the window differ, they order the keys; if
@@ -71,10 +71,8 @@ struct Part {
     offset: usize,
     length: usize,
     invert: u8,
-    /// First byte of the part in the normal form.
-    at: usize,
-    /// Bytes after the padded part that say how many were there: 4 in lines, else 0.
-    count_bytes: usize,
+    /// In lines, where parts may be cut short: zeros are escaped and the part is terminated.
+    escape: bool,
 }
 
 impl Key {
@@ -105,23 +103,15 @@ impl Key {
     }
 
     fn parts(layout: Layout, parts: &[KeyPart]) -> Key {
-        let count_bytes = if layout == Layout::Lines { 4 } else { 0 };
-        let mut at = 0;
-        let parts = parts
-            .iter()
-            .map(|p| {
-                let part = Part {
-                    offset: p.offset as usize,
-                    length: p.length as usize,
-                    invert: if p.descending { 0xff } else { 0 },
-                    at,
-                    count_bytes,
-                };
-                at += part.length + count_bytes;
-                part
-            })
-            .collect();
-        Key { form: Form::Parts(parts), fixed_bytes: Some(at) }
+        let escape = layout == Layout::Lines;
+        let fixed_bytes = (!escape).then(|| parts.iter().map(|p| p.length as usize).sum());
+        let part = |p: &KeyPart| Part {
+            offset: p.offset as usize,
+            length: p.length as usize,
+            invert: if p.descending { 0xff } else { 0 },
+            escape,
+        };
+        Key { form: Form::Parts(parts.iter().map(part).collect()), fixed_bytes }
     }
 
     /// Bytes of the normal form, if the same for all records.
@@ -149,7 +139,11 @@ impl Key {
             Form::Slice { offset, length } => window_of(tail(slice_of(record, *offset, *length), skip)),
             Form::Parts(parts) => {
                 let mut bytes = [0u8; WINDOW_BYTES];
-                let n = normal_bytes(parts, record, skip, &mut bytes);
+                let mut n = 0;
+                for byte in normal_bytes(parts, record).skip(skip).take(WINDOW_BYTES) {
+                    bytes[n] = byte;
+                    n += 1;
+                }
                 window_of(&bytes[..n])
             }
         }
@@ -177,11 +171,7 @@ impl Key {
     pub fn compare_with_normal(&self, record: &[u8], normal: &[u8]) -> Ordering {
         match &self.form {
             Form::Slice { offset, length } => slice_of(record, *offset, *length).cmp(normal),
-            Form::Parts(parts) => {
-                let mut own = vec![0u8; self.fixed_bytes.expect("parts have a fixed length")];
-                let n = normal_bytes(parts, record, 0, &mut own);
-                own[..n].cmp(normal)
-            }
+            Form::Parts(parts) => normal_bytes(parts, record).cmp(normal.iter().copied()),
         }
     }
 
@@ -190,7 +180,7 @@ impl Key {
     pub fn normal_len(&self, record: &[u8]) -> usize {
         match &self.form {
             Form::Slice { offset, length } => slice_of(record, *offset, *length).len(),
-            Form::Parts(_) => self.fixed_bytes.expect("parts have a fixed length"),
+            Form::Parts(parts) => self.fixed_bytes.unwrap_or_else(|| normal_bytes(parts, record).count()),
         }
     }
 
@@ -201,11 +191,7 @@ impl Key {
                 let key = slice_of(record, *offset, *length);
                 key[..key.len().min(limit)].to_vec()
             }
-            Form::Parts(parts) => {
-                let mut own = vec![0u8; self.normal_len(record).min(limit)];
-                normal_bytes(parts, record, 0, &mut own);
-                own
-            }
+            Form::Parts(parts) => normal_bytes(parts, record).take(limit).collect(),
         }
     }
 }
@@ -238,22 +224,17 @@ fn window_of(bytes: &[u8]) -> u128 {
     u128::from(u64::from_be_bytes(padded)) << 16
 }
 
-/// Writes bytes `skip..` of the normal form into `out`; returns how many there were.
-fn normal_bytes(parts: &[Part], record: &[u8], skip: usize, out: &mut [u8]) -> usize {
-    let mut filled = 0;
-    for part in parts {
-        let have = slice_of(record, part.offset, part.length);
-        let count = (have.len() as u32).to_be_bytes();
-        let part_bytes = part.length + part.count_bytes;
-        while filled < out.len() && skip + filled >= part.at && skip + filled < part.at + part_bytes {
-            let i = skip + filled - part.at;
-            let plain =
-                if i < part.length { have.get(i).copied().unwrap_or(0) } else { count[i - part.length] };
-            out[filled] = plain ^ part.invert;
-            filled += 1;
-        }
-    }
-    filled
+/// The bytes of the normal form, made as they are asked for.
+fn normal_bytes<'r>(parts: &'r [Part], record: &'r [u8]) -> impl Iterator<Item = u8> + 'r {
+    parts.iter().flat_map(move |part| {
+        let escape = part.escape;
+        let plain = slice_of(record, part.offset, part.length).iter().flat_map(move |&byte| {
+            let escaped = escape && byte == 0;
+            std::iter::once(byte).chain(escaped.then_some(0xff))
+        });
+        let end = if escape { &[0, 0][..] } else { &[] };
+        plain.chain(end.iter().copied()).map(|byte| byte ^ part.invert)
+    })
 }
 
 fn compare_parts(parts: &[Part], a: &[u8], b: &[u8]) -> Ordering {

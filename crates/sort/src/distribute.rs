@@ -339,7 +339,8 @@ impl DistributeLane<'_, '_> {
                 turn.carry_place = block.offset();
             }
             turn.carry.extend_from_slice(&block[..first]);
-            if turn.carry.len() as u64 > shared.record_max {
+            let terminator = u64::from(first > 0 && shared.layout == Layout::Lines);
+            if turn.carry.len() as u64 > shared.record_max.saturating_add(terminator) {
                 return Err(Error::LineTooLong { at: turn.carry_place, limit: shared.record_max });
             }
             if self.carry_is_whole(&turn.carry, block, first) {

@@ -243,6 +243,8 @@ impl<'a> Run<'a> {
             self.sort.scratch_limit,
         );
         let (manifest, resumed) = self.take_up(left, &mut scratch)?;
+        let spilled: u64 = resumed.stores.iter().map(|s| s.bytes).sum();
+        scratch.preflight(geometry.excess_bytes.saturating_sub(spilled))?;
         let outcome = self.run_with(&scratch, manifest.as_ref(), resumed);
         if self.sort.resume
             && matches!(outcome, Err(Error::ScratchFull { .. } | Error::Io(_) | Error::Stopped))
@@ -263,6 +265,7 @@ impl<'a> Run<'a> {
         let first_page = resumed.next_page;
         let spilled: u64 = resumed.stores.iter().map(|s| s.bytes).sum();
         let excess = geometry.excess_bytes.saturating_sub(spilled);
+        let output = self.open_output()?;
         let checkpoints = manifest.map(|m| Checkpoints::new(m, self.checkpoint_pages()));
         let resumed = Some((checkpoints, resumed));
         let distribution = self.distribution(&cuts, scratch, &file_start, excess, resumed);
@@ -272,18 +275,21 @@ impl<'a> Run<'a> {
             match &self.feed {
                 None => self.pump_lane(&mut self.input_lane(lane, first_page)?, &mut sink),
                 Some(feed) => {
-                    let mut source = FeedLane { feed, pool: &self.transfer, meters: &self.meters };
+                    let stopped = &|| self.watch.stopped() || self.stop.load(Ordering::Relaxed);
+                    let mut source = FeedLane { feed, pool: &self.transfer, meters: &self.meters, stopped };
                     self.pump_lane(&mut source, &mut sink)
                 }
             }
         })?;
         self.inputs.check_unchanged()?;
         let (stores, input) = distribution.finish();
-        let total = self.input_bytes().max(self.inputs.pages() * geometry.page_bytes as u64);
-        let ranges = ranges_of(stores, &self.cuts, per_range, total);
+        let ranges = ranges_of(stores, &self.cuts, per_range);
         let ranges = self.refine(ranges, scratch, manifest)?;
         let sorted = Sorted::new(self.sorted_recipe(scratch), self.transfer.clone(), ranges);
-        let mut receipt = self.write(sorted, "load+sort+write", input, scratch)?;
+        if let Some(output) = output.as_ref().filter(|_| self.feed.is_some()) {
+            output.file().allocate(self.input_bytes())?;
+        }
+        let mut receipt = self.write(sorted, output, input, scratch)?;
         receipt.resumed_bytes = spilled;
         Ok(receipt)
     }
@@ -373,8 +379,7 @@ impl<'a> Run<'a> {
                 scratch.release(extent);
             }
         }
-        let total = (range.store.pages.len() * geometry.page_bytes) as u64;
-        let mut parts = ranges_of(stores, &all_cuts, per_range, total);
+        let mut parts = ranges_of(stores, &all_cuts, per_range);
         if let Some(first) = parts.first_mut() {
             first.low = range.low;
         }
@@ -413,11 +418,16 @@ impl<'a> Run<'a> {
     }
 
     /// The last pass: the sorted stream to the output.
-    fn write(&self, sorted: Sorted<'_>, name: &str, input: Proof, scratch: &Scratch) -> Result<Receipt> {
+    fn write(
+        &self,
+        sorted: Sorted<'_>,
+        output: Option<Output>,
+        input: Proof,
+        scratch: &Scratch,
+    ) -> Result<Receipt> {
         let bytes = self.input_bytes();
-        let output = self.open_output(bytes)?;
         let lanes = if output.is_some() { self.geometry.lanes } else { 1 };
-        self.stage_lanes(name, 2, 2, bytes, lanes, |lane| {
+        self.stage_lanes("load+sort+write", 2, 2, bytes, lanes, |lane| {
             let mut source = sorted.lane(lane, self.io.queue(self.geometry.depth)?);
             match &output {
                 Some(output) => {
@@ -458,11 +468,12 @@ impl<'a> Run<'a> {
         Ok(receipt)
     }
 
-    fn open_output(&self, bytes: u64) -> Result<Option<Output>> {
+    /// Makes the output under its hidden name and reserves its room, before anything is read.
+    fn open_output(&self) -> Result<Option<Output>> {
         if self.sort.output_is_stream {
             return Ok(None);
         }
-        Ok(Some(Output::create(self.io, &self.sort.output, &self.names.partial, bytes)?))
+        Ok(Some(Output::create(self.io, &self.sort.output, &self.names.partial, self.inputs.bytes())?))
     }
 
     fn receipt(
@@ -635,8 +646,8 @@ fn add_stage(whole: &mut Stage, part: &Stage) {
 }
 
 /// Puts each range together with the cuts inside it: of all `cuts`, every `per_range`-th bounds a range.
-/// Origins of inner cuts, places in a stream of `total` bytes, become places in the range.
-fn ranges_of(stores: Vec<RangeStore>, cuts: &[Cut], per_range: usize, total: u64) -> Vec<Range> {
+/// Origins of inner cuts, places in the stream, become places in the range.
+fn ranges_of(stores: Vec<RangeStore>, cuts: &[Cut], per_range: usize) -> Vec<Range> {
     let bound = |i: usize| cuts.get((i + 1) * per_range - 1).cloned();
     stores
         .into_iter()
@@ -645,9 +656,12 @@ fn ranges_of(stores: Vec<RangeStore>, cuts: &[Cut], per_range: usize, total: u64
             let from = (i * per_range).min(cuts.len());
             let to = (from + per_range - 1).min(cuts.len());
             let mut inner = cuts[from..to].to_vec();
-            for cut in &mut inner {
-                let place = u128::from(cut.origin) * u128::from(store.bytes) / u128::from(total.max(1));
-                cut.origin = place as u64;
+            // Where in the range the records of one key lie nobody knows: as if they were everywhere.
+            for group in inner.chunk_by_mut(|a, b| a.normal == b.normal) {
+                let parts = group.len() as u64 + 1;
+                for (cut, part) in group.iter_mut().zip(1..) {
+                    cut.origin = store.bytes / parts * part;
+                }
             }
             inner.dedup();
             Range { store, cuts: inner, low: i.checked_sub(1).and_then(bound), high: bound(i) }

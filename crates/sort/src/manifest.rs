@@ -79,8 +79,8 @@ impl Manifest {
     /// Starts a new manifest at `path`.
     pub(crate) fn create(io: &Arc<dyn Io>, path: &Path, layout: &Layout) -> Result<Manifest> {
         let file = File::open(io, path, Access::Create)?;
-        file.write_at(0, MAGIC)?;
         let manifest = Manifest::at(io, file, path, MAGIC.len() as u64);
+        manifest.file.write_at(0, MAGIC)?;
         manifest.append(KIND_LAYOUT, &layout_bytes(layout))?;
         Ok(manifest)
     }

@@ -20,14 +20,19 @@ use crate::part::{Bucket, Part};
 const SMALL_GROUP: usize = 8;
 
 /// The entries of a job, sorted, and which of them repeat the key before them.
-#[derive(Default)]
 pub(crate) struct Ordered {
     pub(crate) entries: Vec<u128>,
     /// Positions in `entries` of records whose key equals the one before.
-    pub(crate) repeats: Vec<u32>,
+    repeats: Vec<u32>,
+    /// Whether anybody wants to know the repeats.
+    noting: bool,
 }
 
 impl Ordered {
+    pub(crate) fn new(noting: bool) -> Ordered {
+        Ordered { entries: Vec::new(), repeats: Vec::new(), noting }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.repeats.clear();
@@ -42,7 +47,7 @@ impl Ordered {
         }
         drop(bucket);
         self.entries[from..].sort_unstable();
-        let mut ties = Ties { part, repeats: &mut self.repeats };
+        let mut ties = Ties { part, repeats: &mut self.repeats, noting: self.noting };
         ties.resolve(&mut self.entries[from..], from, skip);
         if from > 0 && from < self.entries.len() && same_key(part, self.entries[from - 1], self.entries[from])
         {
@@ -78,6 +83,7 @@ fn same_key(part: &Part<'_>, a: u128, b: u128) -> bool {
 struct Ties<'a, 'p> {
     part: &'a Part<'p>,
     repeats: &'a mut Vec<u32>,
+    noting: bool,
 }
 
 impl Ties<'_, '_> {
@@ -134,7 +140,9 @@ impl Ties<'_, '_> {
 
     /// Notes that `count` entries from `base` on have equal keys; they are in input order already.
     fn repeat_all(&mut self, count: usize, base: usize) {
-        self.repeats.extend((base + 1..base + count).map(|at| at as u32));
+        if self.noting {
+            self.repeats.extend((base + 1..base + count).map(|at| at as u32));
+        }
     }
 
     /// Orders entries whose keys agree up to `end` and go on.
@@ -191,7 +199,7 @@ impl Ties<'_, '_> {
         };
         group.sort_unstable_by(|&a, &b| compare(a, b).then(Entries::origin(a).cmp(&Entries::origin(b))));
         for i in 1..group.len() {
-            if compare(group[i - 1], group[i]) == Ordering::Equal {
+            if self.noting && compare(group[i - 1], group[i]) == Ordering::Equal {
                 self.repeats.push((base + i) as u32);
             }
         }

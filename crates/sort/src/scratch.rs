@@ -151,6 +151,27 @@ impl Scratch {
         self.peak.load(Ordering::Relaxed)
     }
 
+    /// Refuses what cannot fit: `needed` bytes within the limit and in what the directories have free.
+    pub(crate) fn preflight(&self, needed: u64) -> Result<()> {
+        if needed == 0 {
+            return Ok(());
+        }
+        let needed = needed + needed / 50;
+        // Directories on one disk share its room.
+        let mut disks: BTreeMap<u64, u64> = BTreeMap::new();
+        for directory in &self.directories {
+            let parent = parent(&directory.path);
+            disks.insert(self.io.stat(&parent)?.device, self.io.space(&parent)?.available);
+        }
+        let left = self.limit.saturating_sub(self.used.load(Ordering::Relaxed));
+        let available = disks.values().fold(0u64, |sum, room| sum.saturating_add(*room)).min(left);
+        if needed > available {
+            let directories = self.directories.iter().map(|d| parent(&d.path)).collect();
+            return Err(Error::ScratchFull { needed, available, directories, resumable: false });
+        }
+        Ok(())
+    }
+
     /// Leaves the files where they are when dropped.
     pub(crate) fn keep(&self) {
         self.keep.store(true, Ordering::Relaxed);
@@ -198,7 +219,10 @@ impl Scratch {
 }
 
 fn parent(path: &Path) -> PathBuf {
-    path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        _ => PathBuf::from("."),
+    }
 }
 
 impl Directory {

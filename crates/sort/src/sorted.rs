@@ -151,7 +151,7 @@ impl<'a> Sorted<'a> {
             shared: self,
             lane,
             queue,
-            ordered: Ordered::default(),
+            ordered: Ordered::new(self.recipe.unique),
             gathering: None,
             finished: Vec::new(),
             loading: Vec::new(),
@@ -502,6 +502,10 @@ impl<'a> SortedLane<'_, 'a> {
             now.at += 1;
             now.written = 0;
             now.cursor.prove_some();
+        }
+        // A job without bytes of its own may still have been handed the stream's last block.
+        while let Some(block) = now.cursor.take_finished() {
+            self.finished.push(block);
         }
         self.end_job();
     }

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use thalweg_block::{Block, Pool};
 use thalweg_io::File;
@@ -17,6 +18,8 @@ use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout};
 
 use crate::{Error, Result};
 
+/// How long to wait for a pipe before looking whether to stop.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// The most records sampled from a page.
 const RECORDS_PER_PAGE: usize = 96;
 
@@ -64,7 +67,7 @@ impl Feed {
                 return Err(Error::Stopped);
             }
             let block = pool.try_take().expect("memory has room for what is read ahead");
-            match self.read_page(&mut state, block, meters)? {
+            match self.read_page(&mut state, block, meters, &stopped)? {
                 Some(block) => state.ahead.push_back(block),
                 None => return Ok(true),
             }
@@ -115,12 +118,25 @@ impl Feed {
     }
 
     /// Fills a block with the next bytes; `None` at the end.
-    fn read_page(&self, state: &mut State, mut block: Block, meters: &Meters) -> Result<Option<Block>> {
+    fn read_page(
+        &self,
+        state: &mut State,
+        mut block: Block,
+        meters: &Meters,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<Block>> {
         let capacity = block.capacity();
         let mut len = 0;
         while len < capacity {
             let Some(file) = state.files.front().cloned() else { break };
-            let n = meters.stage.for_read(|| file.read_at(state.at, &mut block.whole_mut()[len..]))?;
+            let room = &mut block.whole_mut()[len..];
+            let Some(n) = meters.stage.for_read(|| file.read_some(state.at, room, PATIENCE))? else {
+                // Who waits for a pipe still hears that it should stop.
+                if stopped() {
+                    return Err(Error::Stopped);
+                }
+                continue;
+            };
             meters.input.read(n as u64);
             if n > 0 {
                 state.line_ended = block.whole()[len + n - 1] == b'\n';
@@ -134,7 +150,7 @@ impl Feed {
                 state.line_ended = true;
             }
             if let Layout::Fixed(record_bytes) = self.layout
-                && state.at % u64::from(record_bytes) != 0
+                && !state.at.is_multiple_of(u64::from(record_bytes))
             {
                 let path = file.path().display().to_string();
                 return Err(Error::Input(InputsError::Ragged { path, len: state.at, record_bytes }));
@@ -158,6 +174,7 @@ pub(crate) struct FeedLane<'a> {
     pub(crate) feed: &'a Feed,
     pub(crate) pool: &'a Pool,
     pub(crate) meters: &'a Meters,
+    pub(crate) stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Source for FeedLane<'_> {
@@ -169,6 +186,6 @@ impl Source for FeedLane<'_> {
             return Ok(Some(block));
         }
         let block = self.meters.stage.for_write(|| self.pool.take());
-        self.feed.read_page(&mut state, block, self.meters)
+        self.feed.read_page(&mut state, block, self.meters, self.stopped)
     }
 }

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_api::Receipt;
+use thalweg_base::units::{Bytes, MIB};
 use thalweg_io::{Io, process};
 use thalweg_sort::{Sort, Watch};
 
+use crate::target::Target;
 use crate::{Endpoint, Error, Progress, Result, SortOptions, calibrate, machine};
 
 /// Sorts the inputs into the output. The receipt's law: out + dropped = in, and out is in order.
@@ -40,12 +42,14 @@ impl Watch for Watched<'_> {
 pub(super) fn error_of(error: thalweg_sort::Error, progress: &Progress) -> Error {
     match error {
         thalweg_sort::Error::Stopped => Error::Interrupted(progress.cancelled().unwrap_or(0)),
-        wrong @ (thalweg_sort::Error::Mismatch(_) | thalweg_sort::Error::Damaged { .. }) => {
-            Error::Wrong(wrong.to_string())
-        }
+        wrong @ thalweg_sort::Error::Mismatch(_) => Error::Wrong(wrong.to_string()),
+        thalweg_sort::Error::Io(e) => e.into(),
         other => Error::CouldNot(other.to_string()),
     }
 }
+
+/// The least memory that a sort promises to live in.
+const MEMORY_BYTES_MIN: u64 = 16 * MIB;
 
 /// What was typed, made definite.
 pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
@@ -57,10 +61,17 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
     if inputs.is_empty() {
         inputs.push(PathBuf::from("/dev/stdin"));
     }
-    let output = path_of(&options.output, "/dev/stdout");
-    // Standard output is written in order even where it is a file: its name is not ours to change.
-    let output_is_stream = options.output == Endpoint::Standard
-        || io.stat(&output).is_ok_and(|m| !m.is_regular && !m.is_directory);
+    for path in &inputs {
+        if path.as_os_str().is_empty() {
+            return Err(Error::CouldNot(
+                "an input without a name; name a file, or - for standard input".into(),
+            ));
+        }
+    }
+    let (output, output_is_stream) = match Target::of(io, &options.output)? {
+        Target::File(path) => (path, false),
+        Target::Stream(path) => (path, true),
+    };
     let available = process::available_memory_bytes();
     let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, |size| size.of(available));
     let scratch = if options.scratch.is_empty() {
@@ -68,6 +79,19 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
     } else {
         options.scratch.clone()
     };
+    if memory_bytes < MEMORY_BYTES_MIN {
+        return Err(Error::CouldNot(format!(
+            "--memory {} is too small: a sort needs at least {}",
+            Bytes(memory_bytes),
+            Bytes(MEMORY_BYTES_MIN)
+        )));
+    }
+    for directory in &scratch {
+        if !io.stat(directory).map_err(Error::from)?.is_directory {
+            let name = directory.display();
+            return Err(Error::CouldNot(format!("--scratch {name} is not a directory; name one that is")));
+        }
+    }
     let space: u64 = scratch.iter().filter_map(|d| io.space(d).ok()).map(|s| s.available).sum();
     let scratch_limit = options.scratch_limit.map_or(u64::MAX, |size| size.of(space));
     Ok(Sort {
