@@ -373,8 +373,8 @@ pub(crate) fn wait_ready(id: FileId, kind: Kind) {
 /// Whether a file is ready for `events`, or failed or ended, within `patience`.
 fn is_ready_within(id: FileId, events: libc::c_short, patience: Duration) -> bool {
     let mut poll = libc::pollfd { fd: descriptor(id), events, revents: 0 };
-    // SAFETY: one `pollfd`, which is ours. Any failure shows in the attempt that follows.
-    unsafe { libc::poll(&mut poll, 1, patience.as_millis() as libc::c_int) != 0 }
+    // SAFETY: one `pollfd`, which is ours. A signal ends the wait early, and then nothing is ready.
+    unsafe { libc::poll(&mut poll, 1, patience.as_millis() as libc::c_int) > 0 }
 }
 
 /// Attempts until `progress` is complete; returns how much was moved.
