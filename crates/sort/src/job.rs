@@ -357,9 +357,11 @@ impl<'a> Run<'a> {
     fn distribute_again(&self, range: Range, count: usize, scratch: &Scratch) -> Result<Vec<Range>> {
         let geometry = &self.geometry;
         let replay = Replay { store: &range.store, scratch, pool: &self.transfer, meters: &self.meters };
-        let queue = self.io.queue(geometry.depth)?;
         let per_range = (range.cuts.len() + 1).div_ceil(count).max(1);
-        let mut keys = sample_range(replay, queue, self.sort.layout, &self.key, 256, geometry.sample_bytes)?;
+        let queue = || Ok(self.io.queue(geometry.depth)?);
+        let wanted = (256, 8 * count);
+        let mut keys =
+            sample_range(replay, queue, self.sort.layout, &self.key, wanted, geometry.sample_bytes)?;
         let all_cuts = choose_cuts(&mut keys, count * per_range - 1);
         drop(keys);
         let range_cuts: Vec<Cut> = all_cuts.iter().skip(per_range - 1).step_by(per_range).cloned().collect();

@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{Kind, Op, Queue};
 use thalweg_pump::{Meters, Source};
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout};
+use thalweg_record::{Cut, Key, Layout};
+
+use crate::sample::key_limit;
 
 use crate::distribute::{RangeStore, Stored};
 use crate::scratch::{Extent, Scratch, page_hash};
@@ -130,8 +132,84 @@ pub(crate) fn whole(mut block: Block, extent: &Extent, scratch: &Scratch) -> Res
     Ok(block)
 }
 
-/// Keys from about `pages` pages all over a range, at most `keys_bytes_max` bytes of them.
+/// Keys from all over a range, at most about `keys_bytes_max` bytes of them, and if it can be had at least
+/// `wanted`: from about `pages` pages, or from all where records are so long that few begin in those.
 pub(crate) fn sample_range(
+    replay: Replay<'_>,
+    queue: impl Fn() -> Result<Box<dyn Queue>>,
+    layout: Layout,
+    key: &Key,
+    (pages, wanted): (usize, usize),
+    keys_bytes_max: u64,
+) -> Result<Vec<Cut>> {
+    let keys = sample_pages(replay, queue()?, layout, key, pages, keys_bytes_max)?;
+    if keys.len() >= wanted {
+        Ok(keys)
+    } else {
+        sample_records(replay, queue()?, layout, key, keys_bytes_max)
+    }
+}
+
+/// Keys of every so many records of a range, all of which is read.
+fn sample_records(
+    replay: Replay<'_>,
+    queue: Box<dyn Queue>,
+    layout: Layout,
+    key: &Key,
+    keys_bytes_max: u64,
+) -> Result<Vec<Cut>> {
+    let mut lane = ReplayLane::new(replay, queue, 0, 1);
+    let mut keys: Vec<Cut> = Vec::new();
+    let (mut stride, mut seen, mut held_bytes) = (1u64, 0u64, 0u64);
+    let mut take = |place: u64, record: &[u8]| {
+        seen += 1;
+        if !seen.is_multiple_of(stride) {
+            return;
+        }
+        let normal = key.normal(record, key_limit(keys_bytes_max));
+        held_bytes += (normal.len() + std::mem::size_of::<Cut>()) as u64;
+        keys.push(Cut { normal, origin: place });
+        if held_bytes > keys_bytes_max {
+            // Too many: every other one goes, and from now on half as many are taken.
+            let mut index = 0;
+            keys.retain(|_| {
+                index += 1;
+                index % 2 == 0
+            });
+            held_bytes = keys.iter().map(|k| (k.normal.len() + std::mem::size_of::<Cut>()) as u64).sum();
+            stride *= 2;
+        }
+    };
+    let mut carry: Vec<u8> = Vec::new();
+    while let Some(block) = lane.next()? {
+        let mut at = 0;
+        while at < block.len() {
+            let rest = &block[at..];
+            let end = match layout {
+                Layout::Fixed(n) => Some(n as usize - carry.len()).filter(|&left| left <= rest.len()),
+                Layout::Lines => memchr::memchr(b'\n', rest).map(|end| end + 1),
+            };
+            let Some(end) = end else {
+                carry.extend_from_slice(rest);
+                break;
+            };
+            let terminator = usize::from(layout == Layout::Lines);
+            let place = (block.offset() + at as u64).saturating_sub(carry.len() as u64);
+            if carry.is_empty() {
+                take(place, &rest[..end - terminator]);
+            } else {
+                carry.extend_from_slice(&rest[..end]);
+                take(place, &carry[..carry.len() - terminator]);
+                carry.clear();
+            }
+            at += end;
+        }
+    }
+    Ok(keys)
+}
+
+/// Keys from about `pages` pages all over a range, at most `keys_bytes_max` bytes of them.
+fn sample_pages(
     replay: Replay<'_>,
     queue: Box<dyn Queue>,
     layout: Layout,
@@ -150,7 +228,7 @@ pub(crate) fn sample_range(
         let before = (index - starts[index as usize]) * page_bytes as u64;
         let mut left = budget;
         let mut add = |at: usize, record: &[u8]| {
-            let normal = key.normal(record, CUT_KEY_BYTES_MAX);
+            let normal = key.normal(record, key_limit(keys_bytes_max));
             let cost = normal.len() + std::mem::size_of::<Cut>();
             if cost <= left {
                 left -= cost;
@@ -174,7 +252,7 @@ pub(crate) fn sample_range(
                 while let Some(end) = memchr::memchr(b'\n', &block[at..]) {
                     let from = at + end + 1;
                     let to = memchr::memchr(b'\n', &block[from..]).map_or(block.len(), |n| from + n);
-                    if from < to {
+                    if from < block.len() {
                         add(from, &block[from..to]);
                     }
                     at = from + block.len() / 64;

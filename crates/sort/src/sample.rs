@@ -21,6 +21,9 @@ const BYTES_PER_CHUNK: u64 = 2 << 20;
 /// The most records taken from a chunk.
 const RECORDS_PER_CHUNK: usize = 96;
 
+/// Records read whole where chunks meet too few.
+const SPARSE_RECORDS: u64 = 64;
+
 /// What a sample tells of an input.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
@@ -75,6 +78,71 @@ pub(crate) fn take_sample(
     Ok(sample)
 }
 
+/// How much of one key a sample of so many bytes may hold.
+pub(crate) fn key_limit(keys_bytes_max: u64) -> usize {
+    CUT_KEY_BYTES_MAX.min(keys_bytes_max as usize / 16)
+}
+
+/// Adds keys of single records where chunks met too few: records so long that few begin in a chunk, or
+/// whose keys lie behind it. Reads a few records whole, at equal distances.
+pub(crate) fn add_sparse(
+    sample: &mut Sample,
+    inputs: &Inputs,
+    page_bytes: u64,
+    layout: Layout,
+    key: &Key,
+    (record_max, keys_bytes_max): (u64, u64),
+) -> Result<()> {
+    let mut record = Vec::new();
+    let mut left = keys_bytes_max as usize;
+    for i in 0..SPARSE_RECORDS {
+        let total_bytes = inputs.pages() * page_bytes;
+        let place = total_bytes / SPARSE_RECORDS * i;
+        let Some(input) = (place < total_bytes).then(|| inputs.file_of(place / page_bytes)) else { break };
+        let start = input.first_page * page_bytes;
+        let in_file = (place - start).min(input.metadata.len.saturating_sub(1));
+        let found = match layout {
+            Layout::Fixed(n) => {
+                record.resize(n as usize, 0);
+                let at = in_file / u64::from(n) * u64::from(n);
+                (input.file.read_at(at, &mut record)? == n as usize).then_some(at)
+            }
+            Layout::Lines => read_line(&input.file, in_file, record_max, &mut record)?,
+        };
+        let Some(at) = found else { continue };
+        let normal = key.normal(&record, key_limit(keys_bytes_max));
+        let cost = normal.len() + std::mem::size_of::<Cut>();
+        if cost > left {
+            break;
+        }
+        left -= cost;
+        sample.keys.push(Cut { normal, origin: start + at });
+    }
+    Ok(())
+}
+
+/// Reads the beginning of the first line that begins after byte `from`, as much of it as a cut keeps.
+/// Returns where it begins; `None` if there is none within `line_max`.
+fn read_line(file: &thalweg_io::File, from: u64, line_max: u64, line: &mut Vec<u8>) -> Result<Option<u64>> {
+    let mut at = from;
+    line.resize(CUT_KEY_BYTES_MAX, 0);
+    while at <= from + line_max {
+        let n = file.read_at(at, line)?;
+        if n == 0 {
+            return Ok(None);
+        }
+        if let Some(end) = memchr::memchr(b'\n', &line[..n]) {
+            let begin = at + end as u64 + 1;
+            let n = file.read_at(begin, line)?;
+            let len = memchr::memchr(b'\n', &line[..n]).unwrap_or(n);
+            line.truncate(len);
+            return Ok((n > 0).then_some(begin));
+        }
+        at += n as u64;
+    }
+    Ok(None)
+}
+
 fn submit_chunk(
     inputs: &Inputs,
     page_bytes: u64,
@@ -119,10 +187,6 @@ fn look(
             let first = (n - (block.offset() % n as u64) as usize) % n;
             let rest = bytes.get(first..).unwrap_or(&[]);
             records.extend(rest.chunks_exact(n).enumerate().map(|(i, r)| (first + i * n, r)));
-            if records.is_empty() && n > bytes.len() && first == 0 {
-                // A record longer than a chunk: its beginning holds the key's beginning.
-                records.push((0, bytes));
-            }
         }
         Layout::Lines => {
             let mut from = if fresh { 0 } else { usize::MAX };

@@ -15,12 +15,16 @@ use thalweg_record::{Cut, Key, Layout, choose_cuts};
 
 use crate::forecast::Facts;
 use crate::geometry::{Geometry, Given};
-use crate::sample::take_sample;
+use crate::sample::{add_sparse, take_sample};
 use crate::sorted::entry_pages;
 use crate::{Result, Sort};
 
 /// Reads of the sample in flight.
 const SAMPLE_DEPTH: usize = 16;
+/// Copies of a long record that there may be at once.
+const LONG_COPIES: u64 = 3;
+/// Fewer keys than this make poor cuts.
+const SAMPLE_ENOUGH: usize = 64;
 /// Standard input, output and error.
 const STANDARD_FILES: u64 = 3;
 
@@ -55,14 +59,24 @@ impl Survey {
         let rough = Geometry::of(&given)?;
         let transfer = Pool::new(rough.page_bytes, rough.transfer_pages)?;
         inputs.set_page_bytes(rough.page_bytes);
-        let sample = {
-            let mut queue = io.queue(SAMPLE_DEPTH.min(rough.transfer_pages))?;
-            let page_bytes = rough.page_bytes as u64;
-            take_sample(&inputs, page_bytes, sort.layout, &key, &transfer, &mut *queue, rough.sample_bytes)?
-        };
+        let mut queue = io.queue(SAMPLE_DEPTH.min(rough.transfer_pages))?;
+        let page_bytes = rough.page_bytes as u64;
+        let mut sample =
+            take_sample(&inputs, page_bytes, sort.layout, &key, &transfer, &mut *queue, rough.sample_bytes)?;
+        drop(queue);
+        if sample.keys.len() < SAMPLE_ENOUGH && inputs.pages() > 1 {
+            let limits = (sort.memory_bytes / 8, rough.sample_bytes);
+            add_sparse(&mut sample, &inputs, page_bytes, sort.layout, &key, limits)?;
+        }
         if sort.layout == Layout::Lines {
             given.records = records_seen.max(guess_records(sort.layout, inputs.bytes(), sample.line_bytes()));
         }
+        // Long records are held whole where pages cut them: in a turn, in a proof, in a copy.
+        let long = match sort.layout {
+            Layout::Fixed(n) => u64::from(n),
+            Layout::Lines => (4 * sample.line_bytes() as u64).min(sort.memory_bytes / 8),
+        };
+        given.resident_bytes += if long > rough.page_bytes as u64 / 4 { LONG_COPIES * long } else { 0 };
         let geometry = Geometry::of(&given)?;
         let cuts = cuts_of(sample.keys, &geometry);
         let mut survey =
