@@ -150,7 +150,7 @@ memory means more passes. A percentage is of what is available. Without this fla
         about: "for what does not fit in memory; repeat for more disks",
         doc: "\
 A directory for what does not fit in memory. Repeat the flag to use several at once, best on different disks. Without \
-it, the directory of the output; when the output is standard output, the current directory. With doctor, a directory to \
+it, the directory of the output; when the output is standard output, the directory for temporary files. With doctor, a directory to \
 look at.",
         set: |args, value| {
             args.scratch.push(PathBuf::from(value));

@@ -43,6 +43,44 @@ pub fn same_records(a: &Proof, b: &Proof) -> bool {
     a.records == b.records && a.bytes == b.bytes && a.checksum == b.checksum
 }
 
+/// A record kept for comparing across a joint: whole, or of a long one the beginning of its key.
+#[derive(Debug, Clone, Default)]
+struct Kept {
+    record: Vec<u8>,
+    /// Of a long record: the first bytes of its key's normal form, and its hash.
+    long: Option<(Vec<u8>, u128)>,
+}
+
+impl Kept {
+    fn set(&mut self, key: &Key, record: &[u8], keep_bytes: usize) {
+        self.record.clear();
+        self.long = None;
+        if record.len() <= keep_bytes {
+            self.record.extend_from_slice(record);
+        } else {
+            self.long = Some((key.normal(record, keep_bytes), record_hash(record)));
+        }
+    }
+
+    /// Orders this record before `next`. Keys that go on behind what is kept and agree so far are equal
+    /// if the records' hashes are, and otherwise taken to be in order.
+    fn compare(&self, key: &Key, next: &Kept, keep_bytes: usize) -> Ordering {
+        if self.long.is_none() && next.long.is_none() {
+            return key.compare(&self.record, &next.record);
+        }
+        let normal = |kept: &Kept| match &kept.long {
+            Some((normal, _)) => normal.clone(),
+            None => key.normal(&kept.record, keep_bytes),
+        };
+        let (ours, theirs) = (normal(self), normal(next));
+        let hash = |kept: &Kept| kept.long.as_ref().map(|(_, hash)| *hash);
+        match ours.cmp(&theirs) {
+            Ordering::Equal if ours.len() == keep_bytes && hash(self) != hash(next) => Ordering::Less,
+            order => order,
+        }
+    }
+}
+
 /// Proves a piece of a stream.
 #[derive(Debug, Clone)]
 pub struct Prover {
@@ -50,10 +88,12 @@ pub struct Prover {
     key: Key,
     hashing: bool,
     proof: Proof,
+    /// How many bytes of a record are kept for comparing across joints.
+    keep_bytes: usize,
     /// The first record, once seen whole.
-    first: Vec<u8>,
+    first: Kept,
     /// The last whole record, where it cannot be looked up in the bytes at hand.
-    last: Vec<u8>,
+    last: Kept,
     /// Bytes of a record whose end has not come yet.
     carry: Vec<u8>,
 }
@@ -66,10 +106,18 @@ impl Prover {
             key,
             hashing,
             proof: Proof::default(),
-            first: Vec::new(),
-            last: Vec::new(),
+            keep_bytes: usize::MAX,
+            first: Kept::default(),
+            last: Kept::default(),
             carry: Vec::new(),
         }
+    }
+
+    /// Keeps at most so many bytes of the first and the last record. Across joints, records that agree that
+    /// far are not told apart by what follows; inside a piece they are.
+    pub fn keeping(mut self, keep_bytes: usize) -> Prover {
+        self.keep_bytes = keep_bytes;
+        self
     }
 
     /// A prover to stand in for another for a moment.
@@ -102,6 +150,7 @@ impl Prover {
             },
         };
         if missing > bytes.len() {
+            self.carry.reserve_exact(bytes.len());
             self.carry.extend_from_slice(bytes);
             return &[];
         }
@@ -170,17 +219,20 @@ impl Prover {
     /// Takes a record whose predecessor, if any, is in `last`.
     fn one(&mut self, record: &[u8]) {
         let order = if self.proof.records == 0 {
-            self.first.extend_from_slice(record);
+            self.first.set(&self.key, record, self.keep_bytes);
             Ordering::Less
+        } else if self.last.long.is_none() {
+            self.key.compare(&self.last.record, record)
         } else {
-            self.key.compare(&self.last, record)
+            let mut next = Kept::default();
+            next.set(&self.key, record, self.keep_bytes);
+            self.last.compare(&self.key, &next, self.keep_bytes)
         };
         self.count(order, record);
     }
 
     fn keep_last(&mut self, record: &[u8]) {
-        self.last.clear();
-        self.last.extend_from_slice(record);
+        self.last.set(&self.key, record, self.keep_bytes);
     }
 
     /// What was proved so far.
@@ -188,9 +240,9 @@ impl Prover {
         &self.proof
     }
 
-    /// The first and the last whole record; both empty if there is none.
+    /// The first and the last whole record; empty if there is none, or if it is longer than what is kept.
     pub fn ends(&self) -> (&[u8], &[u8]) {
-        (&self.first, &self.last)
+        (&self.first.record, &self.last.record)
     }
 
     /// Bytes at the end that are not a whole record (in lines: without a newline).
@@ -205,15 +257,14 @@ impl Prover {
             return;
         }
         if self.proof.records == 0 {
-            self.first.extend_from_slice(&next.first);
+            self.first = next.first.clone();
         } else {
-            let order = self.key.compare(&self.last, &next.first);
+            let order = self.last.compare(&self.key, &next.first, self.keep_bytes);
             self.proof.unordered += u64::from(order == Ordering::Greater);
             self.proof.duplicates += u64::from(order == Ordering::Equal);
         }
         add_proof(&mut self.proof, &next.proof);
-        self.last.clear();
-        self.last.extend_from_slice(&next.last);
+        self.last = next.last.clone();
     }
 }
 

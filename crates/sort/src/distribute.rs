@@ -338,6 +338,7 @@ impl DistributeLane<'_, '_> {
             if turn.carry.is_empty() {
                 turn.carry_place = block.offset();
             }
+            turn.carry.reserve_exact(first);
             turn.carry.extend_from_slice(&block[..first]);
             let terminator = u64::from(first > 0 && shared.layout == Layout::Lines);
             if turn.carry.len() as u64 > shared.record_max.saturating_add(terminator) {

@@ -29,7 +29,11 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn of(sort: &Sort) -> Names {
-        let name = sort.output.file_name().unwrap_or_default().to_string_lossy();
+        let mut name = sort.output.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if sort.output_is_stream {
+            // Many sorts may write to a stream of this name at once, and none can be gone on from.
+            name = format!("{name}-{}", std::process::id());
+        }
         // The manifest of a stream's sort lies with its scratch: beside a device is no place for it.
         let beside = if sort.output_is_stream { sort.scratch[0].as_path() } else { parent(&sort.output) };
         Names {

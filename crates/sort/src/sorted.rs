@@ -39,6 +39,8 @@ use crate::{Error, Result};
 const POLL: Duration = Duration::from_millis(1);
 /// Records ahead whose bytes are asked for while one is gathered.
 const PREFETCH_RECORDS: usize = 24;
+/// How much of a record a proof keeps for its joints: there is one for every lane and one for the whole.
+const PROVE_KEEP_BYTES: usize = 64 << 10;
 /// Direct reads are multiples of this.
 const SECTOR: usize = 4096;
 
@@ -126,7 +128,7 @@ pub(crate) fn entry_pages(
 impl<'a> Sorted<'a> {
     /// The stream of ranges that were distributed.
     pub(crate) fn new(recipe: Recipe<'a>, out: Pool, ranges: Vec<Range>) -> Sorted<'a> {
-        let empty = Prover::new(recipe.layout, recipe.key.clone(), recipe.proving);
+        let empty = Prover::new(recipe.layout, recipe.key.clone(), recipe.proving).keeping(PROVE_KEEP_BYTES);
         let state = State {
             waiting: ranges.into(),
             active: VecDeque::new(),
@@ -459,7 +461,7 @@ impl<'a> SortedLane<'_, 'a> {
             }
             bytes.get()
         };
-        let prover = Prover::new(recipe.layout, recipe.key.clone(), recipe.proving);
+        let prover = Prover::new(recipe.layout, recipe.key.clone(), recipe.proving).keeping(PROVE_KEEP_BYTES);
         let stopped = || self.shared.stopped();
         let cursor = self
             .shared

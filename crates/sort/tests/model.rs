@@ -44,7 +44,7 @@ impl Drawn {
             keys: self.keys.clone(),
             memory_bytes: MEMORY_MIN + self.extra_memory,
             // Several lanes that drop equal keys are looked at on their own.
-            lanes: if self.unique { 1 } else { self.lanes },
+            lanes: self.lanes,
             unique: self.unique,
         }
     }
@@ -145,7 +145,7 @@ fn lines_meet_the_bounds_of_pages() {
             for inputs in [vec![input.clone()], vec![input.clone(), b"a".to_vec(), input.clone()]] {
                 let case = Case { inputs, ..Case::lines(vec![]) };
                 Stage::simulated(1).sorts(&case);
-                Stage::simulated(1).sorts(&case.unique().lanes(1));
+                Stage::simulated(1).sorts(&case.unique());
             }
         }
     }
@@ -155,7 +155,7 @@ fn lines_meet_the_bounds_of_pages() {
 fn nothing_and_hardly_anything() {
     for input in [&b""[..], b"\n", b"\n\n", b"a", b"a\n", b"b\na", b"\0", b"\0\n\0\0\n\n\0\n", b"\n\nb\n"] {
         Stage::real().sorts(&Case::lines(input.to_vec()));
-        Stage::simulated(1).sorts(&Case::lines(input.to_vec()).unique().lanes(1));
+        Stage::simulated(1).sorts(&Case::lines(input.to_vec()).unique());
         Stage::simulated(1).sorts(&Case::lines(input.to_vec()).by(&[down(1, 3), up(0, 1)]));
     }
     Stage::real().sorts(&Case::fixed(100, vec![]));

@@ -42,7 +42,7 @@ fn what_nearly_fits_what_just_does_not_and_what_never_will() {
 fn no_shape_is_too_bad_to_be_sorted_in_little_memory() {
     for shape in SHAPES {
         Stage::real().sorts_alone(&hundred(shape, 20 * MB));
-        Stage::real().sorts_alone(&hundred(shape, 20 * MB).unique().lanes(1));
+        Stage::real().sorts_alone(&hundred(shape, 20 * MB).unique());
     }
 }
 
@@ -52,7 +52,7 @@ fn lines_of_no_shape_are_either() {
         let lines = records(shape, 9, 300_000, |rng| rng.below(120) as usize);
         let case = Case::lines(as_lines(&lines, false));
         Stage::real().sorts_alone(&case);
-        Stage::real().sorts_alone(&case.by(&[down(2, 30), up(0, 2)]).unique().lanes(1));
+        Stage::real().sorts_alone(&case.by(&[down(2, 30), up(0, 2)]).unique());
     }
 }
 

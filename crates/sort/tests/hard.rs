@@ -1,0 +1,73 @@
+//! Records that are hard on a sample or on memory: very long, very short, or alike for long, in little
+//! memory.
+
+mod support;
+
+use support::data::{SHAPES, Shape, as_lines, random, records};
+use support::{Case, MEMORY_MIN, Stage, down, up};
+use thalweg_base::rng::Rng;
+use thalweg_record::Layout;
+
+#[test]
+fn a_sort_in_a_process_of_its_own() {
+    support::alone::child();
+}
+
+const MB: usize = 1_000_000;
+
+#[test]
+fn lines_up_to_an_eighth_of_memory() {
+    let longest = MEMORY_MIN / 8 - 1;
+    let lines = records(Shape::Uniform, 4, 24, |rng| (longest - rng.below(8) * longest / 8) as usize);
+    let receipt = Stage::real().sorts_alone(&Case::lines(as_lines(&lines, false)));
+    assert!(receipt.io.scratch.written_bytes > 0, "{receipt:?}");
+}
+
+/// Keys that agree for longer than a cut remembers.
+#[test]
+fn prefixes_longer_than_any_cut() {
+    let mut rng = Rng::new(8);
+    let mut input = Vec::new();
+    for _ in 0..5000 {
+        input.extend([b'p'; 5000]);
+        input.extend(format!("{:016x}\n", rng.next_u64()).into_bytes());
+    }
+    Stage::real().sorts_alone(&Case::lines(input));
+}
+
+#[test]
+fn long_records_whose_keys_lie_far_behind() {
+    for record_bytes in [65_537, 1 << 20] {
+        let mut input = vec![0; 20_000_000 / record_bytes * record_bytes];
+        random(&mut Rng::new(record_bytes as u64), &mut input);
+        let last = record_bytes as u32 - 1;
+        let case = Case::fixed(record_bytes as u32, input);
+        Stage::real().sorts_alone(&case.by(&[down(last, 1), up(last / 2, 3)]).lanes(1));
+    }
+}
+
+#[test]
+fn nothing_but_empty_lines() {
+    Stage::real().sorts_alone(&Case::lines(vec![b'\n'; 20_000_000]));
+}
+
+#[test]
+fn nothing_but_empty_lines_in_much_memory() {
+    Stage::real().sorts_alone(&Case::lines(vec![b'\n'; 20_000_000]).within(256 << 20));
+}
+
+#[test]
+fn lines_of_a_byte_or_two() {
+    let mut rng = Rng::new(1);
+    let input: Vec<u8> = (0..20_000_000).map(|_| if rng.one_in(2) { b'\n' } else { b'a' }).collect();
+    for memory_bytes in [MEMORY_MIN, 64 << 20] {
+        Stage::real().sorts_alone(&Case::lines(input.clone()).within(memory_bytes));
+    }
+}
+
+#[test]
+fn records_of_a_mebibyte() {
+    let mut input = vec![0; 19 << 20];
+    random(&mut Rng::new(1), &mut input);
+    Stage::real().sorts_alone(&Case::fixed(1 << 20, input));
+}
