@@ -18,6 +18,8 @@ use std::time::Duration;
 use thalweg_block::{Block, Fill, Place, Pool};
 use thalweg_record::Prover;
 
+use crate::sabotage::{self, Kind::EarlyProof};
+
 /// Freshly written bytes are proved in steps of this many, while they are in the cache.
 const PROVE_STEP_BYTES: usize = 32 << 10;
 
@@ -156,6 +158,9 @@ impl Cursor {
     /// became whole: it has to leave (`take_finished`) first.
     #[inline(always)]
     pub(crate) fn push(&mut self, bytes: &[u8]) -> usize {
+        if sabotage::breaks(EarlyProof) {
+            self.prove_ahead(bytes.len());
+        }
         let (took, full) = match self.segments.front_mut().expect("a job writes what it reserved") {
             Segment::Shared(place) => {
                 let n = place.push(bytes);
@@ -202,6 +207,20 @@ impl Cursor {
         prover.push(&written[self.proved..]);
         self.proved = written.len();
         self.prover = prover;
+    }
+
+    /// The canary's: proves the next bytes before they are there, once.
+    #[inline(never)]
+    fn prove_ahead(&mut self, len: usize) {
+        let Some(Segment::Own { block: Some(block), .. }) = self.segments.front_mut() else { return };
+        let at = block.len();
+        if at > 0 && at + len < block.capacity() && sabotage::strikes(EarlyProof) {
+            block.set_len(at + len);
+            self.prove();
+            if let Some(Segment::Own { block: Some(block), .. }) = self.segments.front_mut() {
+                block.set_len(at);
+            }
+        }
     }
 
     #[inline(never)]

@@ -30,6 +30,7 @@ use thalweg_pump::{Meters, Sink};
 use thalweg_record::{Cuts, Key, Layout, add_proof, add_record};
 
 use crate::manifest::{Checkpoint, Manifest, RangeGain};
+use crate::sabotage::{self, Kind::DropRecord, Kind::FlipPage};
 use crate::scratch::{Extent, Scratch, page_hash};
 use crate::{Error, Result};
 
@@ -454,6 +455,9 @@ impl DistributeLane<'_, '_> {
             add_record(&mut self.proof, record);
         }
         let id = shared.cuts.locate(shared.key, record, turn.carry_place);
+        if sabotage::strikes(DropRecord) {
+            return Ok(());
+        }
         self.reserve(turn, id, carry.len() as u64, 1, done)?;
         let mut rest = &carry[..];
         for mut place in self.places[id].drain(..) {
@@ -561,6 +565,7 @@ impl DistributeLane<'_, '_> {
             || shared.pool.free() < shared.keep_free;
         let stored = if spill {
             let extent = shared.scratch.allocate(len, page_hash(&block))?;
+            block[0] ^= u8::from(sabotage::strikes(FlipPage));
             if self.queue.in_flight() == self.queue.depth() {
                 self.reap_one(true)?;
             }

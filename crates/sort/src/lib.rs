@@ -13,6 +13,7 @@ mod order;
 mod pages;
 mod part;
 mod replay;
+mod sabotage;
 mod sample;
 mod scratch;
 mod sorted;

@@ -32,6 +32,7 @@ use crate::order::Ordered;
 use crate::pages::Pages;
 use crate::part::{self, Part};
 use crate::replay;
+use crate::sabotage::{self, Kind::DoubleRecord, Kind::SwapOrder};
 use crate::scratch::{Extent, Scratch, page_hash};
 use crate::{Error, Result};
 
@@ -439,6 +440,9 @@ impl<'a> SortedLane<'_, 'a> {
             let (bucket, skip) = part.take_bucket(index);
             self.ordered.append(part, bucket, skip);
         }
+        if self.ordered.entries.len() > 1 && sabotage::strikes(SwapOrder) {
+            self.ordered.entries.swap(0, 1);
+        }
         let (ordered, entries, pages) = (&mut self.ordered, part.entries(), &part.pages);
         let bytes = std::cell::Cell::new(job.bytes);
         let mut dropped = Proof::default();
@@ -483,7 +487,7 @@ impl<'a> SortedLane<'_, 'a> {
             if let Some(&ahead) = list.get(now.at + PREFETCH_RECORDS) {
                 pages.prefetch(entries.place(ahead), entries.known_len(ahead).unwrap_or(4096));
             }
-            let entry = list[now.at];
+            let entry = list[now.at - usize::from(now.at > 0 && sabotage::strikes(DoubleRecord))];
             let len = entries.len(entry, pages) + entries.terminator();
             let place = entries.place(entry);
             while now.written < len {

@@ -44,6 +44,19 @@ const STEPS: &[(&str, Step)] = &[
     ),
     ("documents", Step::Own(docs::check)),
     ("tests", Step::Tests(&["cargo", "test", "--workspace", "--no-fail-fast"])),
+    (
+        "canaries",
+        Step::Tests(&[
+            "cargo",
+            "test",
+            "--package",
+            "thalweg-sort",
+            "--features",
+            "sabotage",
+            "--test",
+            "canaries",
+        ]),
+    ),
 ];
 
 /// Runs every step; true if all passed.

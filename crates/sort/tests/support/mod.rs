@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods)] // Who uses a sort makes files by other means than ours.
 
 pub(crate) mod alone;
+pub(crate) mod cut_short;
 pub(crate) mod data;
 
 use std::cmp::Ordering;

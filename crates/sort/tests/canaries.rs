@@ -1,0 +1,94 @@
+//! Canaries: the engine with one mechanism broken on purpose, and the proof that it is noticed.
+//!
+//! The test program starts itself once more for each, with the mechanism's name in the environment; what came of
+//! the sort there is the last word of its output.
+//! Law: without a sabotage the very same sort is right, so that what is noticed is the sabotage.
+
+mod support;
+
+use support::Stage;
+use support::cut_short::{SHARE_MAX, own_process, resumed_share, spilling};
+use thalweg_sort::Error;
+
+const SABOTAGE: &str = "THALWEG_SABOTAGE";
+/// Names what the process is to do; without it, it does nothing.
+const TASK: &str = "THALWEG_TEST_TASK";
+
+/// What the processes do.
+#[test]
+fn a_task_in_a_process_of_its_own() {
+    let came = match std::env::var(TASK).as_deref() {
+        Err(_) => return,
+        Ok("sort") => sort().to_string(),
+        Ok("resume") => if resumed_share() <= SHARE_MAX { "right" } else { "too many bytes" }.to_string(),
+        Ok(other) => panic!("no task is called {other}"),
+    };
+    println!("came: {came}");
+}
+
+fn sort() -> &'static str {
+    let case = spilling(1, 20_000_000);
+    let stage = Stage::simulated(1);
+    match stage.attempt(&stage.sort_of(&case)) {
+        Ok(receipt) => {
+            assert!(receipt.io.scratch.written_bytes > 0, "nothing was spilled");
+            let is_right = stage.get("out/sorted") == Some(case.expected().output);
+            if is_right { "right" } else { "wrong" }
+        }
+        Err(_) if stage.get("out/sorted").is_some() => "wrong",
+        Err(Error::Mismatch(_)) => "mismatch",
+        Err(Error::Damaged { .. }) => "damaged",
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What comes of a task in a process with this sabotage.
+fn came_of(task: &str, sabotage: Option<&str>) -> String {
+    let mut command = own_process("a_task_in_a_process_of_its_own");
+    command.env(TASK, task);
+    match sabotage {
+        Some(name) => command.env(SABOTAGE, name),
+        None => command.env_remove(SABOTAGE),
+    };
+    let output = command.output().expect("it starts");
+    let (said, cried) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{task} with {sabotage:?}:\n{said}\n{cried}");
+    let came = said.lines().find_map(|line| line.split_once("came: "));
+    came.expect("it says what came of it").1.to_string()
+}
+
+#[test]
+fn canary_nothing_is_broken() {
+    assert_eq!(came_of("sort", None), "right");
+    assert_eq!(came_of("resume", None), "right");
+}
+
+#[test]
+fn canary_a_record_is_doubled_in_the_gather() {
+    assert_eq!(came_of("sort", Some("double-record")), "mismatch");
+}
+
+#[test]
+fn canary_a_record_is_lost_in_the_distribution() {
+    assert_eq!(came_of("sort", Some("drop-record")), "mismatch");
+}
+
+#[test]
+fn canary_two_records_change_places() {
+    assert_eq!(came_of("sort", Some("swap-order")), "mismatch");
+}
+
+#[test]
+fn canary_the_output_is_proved_before_it_is_there() {
+    assert_eq!(came_of("sort", Some("early-proof")), "mismatch");
+}
+
+#[test]
+fn canary_a_bit_of_a_page_flips_on_its_way_to_scratch() {
+    assert_eq!(came_of("sort", Some("flip-page")), "damaged");
+}
+
+#[test]
+fn canary_the_manifest_is_ignored() {
+    assert_eq!(came_of("resume", Some("ignore-manifest")), "too many bytes");
+}

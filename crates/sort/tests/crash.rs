@@ -1,0 +1,231 @@
+//! A process that dies in the middle of a sort, and the next one, which goes on from what is left.
+//!
+//! Law: wherever the first one died, the input is whole, no half output has the output's name, and the same sort
+//! with `resume` gives the model's output and leaves nothing else.
+
+mod support;
+
+use support::cut_short::{SHARE_MAX, in_own_process, killed_after, resumed_share, spilling};
+use support::{Case, Expected, Stage, up};
+use thalweg_base::rng::Rng;
+use thalweg_io::sim::{Faults, Sim};
+use thalweg_io::{Access, File};
+use thalweg_sort::{Error, Sort};
+
+/// A little more than fits, so that the sort is quick, and enough for checkpoints.
+const SMALL_BYTES: usize = 20_000_000;
+/// Crashes in the selection of every day; `every_boundary` has them all.
+const CRASHES: u64 = 150;
+
+/// How the first process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It alone.
+    Kill,
+    /// The machine with it.
+    PowerLoss,
+}
+
+/// What came of the processes after the first.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Ended before the crash was due.
+    whole: u64,
+    /// Went on from a checkpoint.
+    resumed: u64,
+    /// Had to begin again.
+    fresh: u64,
+    /// Found that the power had torn a page, said so, and began again when asked again.
+    torn: u64,
+}
+
+/// Crashes one sort at boundary `at`, goes on in the next process, and judges.
+fn crash_at(case: &Case, expected: &Expected, at: u64, end: End, seen: &mut Seen) {
+    let stage = Stage::simulated(at);
+    let sort = stage.sort_of(case);
+    stage.disk().set_faults(Faults { crash_at: Some(at), ..Faults::default() });
+    match stage.attempt(&sort) {
+        // It ends by clearing up, and nobody hears of a crash there.
+        Ok(_) if stage.disk().boundaries() == at => {}
+        Ok(receipt) => {
+            seen.whole += 1;
+            return stage.ends_as(case, expected, &receipt);
+        }
+        Err(Error::Io(e)) if Sim::is_crash(&e) => {}
+        Err(e) => panic!("{end:?} at {at}: {e}"),
+    }
+    if end == End::PowerLoss {
+        stage.disk().power_loss();
+    }
+    let stage = stage.next_process();
+    stage.holds_inputs(case);
+    if let Some(output) = stage.get("out/sorted") {
+        assert!(output == expected.output, "{end:?} at {at}: a half output has the output's name");
+    }
+    let sort = Sort { resume: true, ..sort };
+    let result = match stage.attempt(&sort) {
+        Err(Error::Damaged { path, .. }) if end == End::PowerLoss => {
+            seen.torn += 1;
+            assert!(path.starts_with(stage.path("scratch0")), "{path:?}");
+            stage.attempt(&sort)
+        }
+        result => result,
+    };
+    let receipt = result.unwrap_or_else(|e| panic!("{end:?} at {at}, gone on: {e}"));
+    *(if receipt.resumed_bytes > 0 { &mut seen.resumed } else { &mut seen.fresh }) += 1;
+    stage.ends_as(case, expected, &receipt);
+}
+
+/// Boundaries of the sort of a case. Lanes race, so it is not the same each time.
+fn boundaries(case: &Case) -> u64 {
+    let stage = Stage::simulated(0);
+    let receipt = stage.attempt(&stage.sort_of(case)).unwrap();
+    stage.ends_well(case, &receipt);
+    assert!(receipt.io.scratch.written_bytes > 0, "nothing was spilled");
+    stage.disk().boundaries()
+}
+
+#[test]
+fn a_crash_at_any_boundary_costs_nothing_but_time() {
+    in_own_process("a_crash_at_any_boundary_costs_nothing_but_time", || {
+        for (lanes, seed) in [(1, 1), (2, 2)] {
+            let case = spilling(seed, SMALL_BYTES).lanes(lanes);
+            let (expected, mut seen) = (case.expected(), Seen::default());
+            let last = boundaries(&case);
+            let mut rng = Rng::new(seed);
+            // The first and the last ones make and name files; between them one is much like another.
+            let near = 20;
+            let ends = (0..near).chain(last - near..last);
+            let between = (0..CRASHES / 2 - 2 * near).map(|_| rng.below(last));
+            for (i, at) in ends.chain(between).enumerate() {
+                crash_at(
+                    &case,
+                    &expected,
+                    at,
+                    if i % 2 == 0 { End::Kill } else { End::PowerLoss },
+                    &mut seen,
+                );
+            }
+            println!("{lanes} lanes, {last} boundaries: {seen:?}");
+            assert!(seen.resumed > 8 && seen.fresh > 8, "{seen:?}");
+        }
+    });
+}
+
+/// All of them, which takes minutes.
+#[test]
+#[ignore = "takes minutes; the selection in the test above is made of these"]
+fn every_boundary() {
+    in_own_process("every_boundary", || {
+        let case = spilling(1, SMALL_BYTES).lanes(1);
+        let (expected, mut seen) = (case.expected(), Seen::default());
+        for at in 0..boundaries(&case) {
+            crash_at(&case, &expected, at, End::Kill, &mut seen);
+            crash_at(&case, &expected, at, End::PowerLoss, &mut seen);
+        }
+        println!("{seen:?}");
+    });
+}
+
+#[test]
+fn crash_after_crash_is_gone_on_from() {
+    in_own_process("crash_after_crash_is_gone_on_from", || {
+        let case = spilling(5, SMALL_BYTES);
+        let mut rng = Rng::new(5);
+        let mut stage = Stage::simulated(5);
+        let sort = Sort { resume: true, ..stage.sort_of(&case) };
+        for at in [2000, 2000, 2000, 2000, 3000].map(|most| 500 + rng.below(most)) {
+            stage.disk().set_faults(Faults { crash_at: Some(at), ..Faults::default() });
+            assert!(matches!(stage.attempt(&sort), Err(Error::Io(e)) if Sim::is_crash(&e)), "it has ended");
+            stage = stage.next_process();
+        }
+        let receipt = stage.attempt(&sort).unwrap();
+        assert!(receipt.resumed_bytes > 0);
+        stage.ends_well(&case, &receipt);
+    });
+}
+
+#[test]
+fn going_on_after_four_fifths_of_the_first_pass_costs_little_more_than_half() {
+    in_own_process("going_on_after_four_fifths_of_the_first_pass_costs_little_more_than_half", || {
+        let share = resumed_share();
+        println!("{share:.3} of a fresh sort's bytes");
+        assert!(share <= SHARE_MAX, "{share:.3} of a fresh sort's bytes");
+    });
+}
+
+/// Goes on with another sort than the one that was killed: it is done from the start, and right.
+fn starts_afresh(case: &Case, change: impl Fn(&Stage, &mut Sort)) {
+    let (stage, mut sort) = killed_after(case, 0.9);
+    change(&stage, &mut sort);
+    let now = Case { inputs: vec![stage.get("in/0").unwrap()], keys: sort.keys.clone(), ..case.clone() };
+    let receipt = stage.attempt(&sort).unwrap();
+    assert_eq!(receipt.resumed_bytes, 0, "the leftover of another sort was used");
+    stage.ends_well(&now, &receipt);
+}
+
+/// What somebody does who edits the input.
+fn rewrite(stage: &Stage, bytes: &[u8]) {
+    let file = File::open(&stage.io, &stage.path("in/0"), Access::Create).unwrap();
+    file.write_at(0, bytes).unwrap();
+}
+
+#[test]
+fn what_another_sort_left_is_not_gone_on_from() {
+    in_own_process("what_another_sort_left_is_not_gone_on_from", || {
+        let case = spilling(7, SMALL_BYTES);
+        let (stage, sort) = killed_after(&case, 0.9);
+        let receipt = stage.attempt(&sort).unwrap();
+        assert!(receipt.resumed_bytes > 0, "unchanged it is gone on from");
+        drop(stage);
+        starts_afresh(&case, |_, sort| sort.keys = vec![up(50, 10)]);
+        starts_afresh(&case, |_, sort| sort.memory_bytes += 1 << 20);
+        starts_afresh(&case, |stage, _| rewrite(stage, &spilling(8, SMALL_BYTES).inputs[0]));
+        starts_afresh(&case, |stage, _| rewrite(stage, &case.inputs[0][100..]));
+        starts_afresh(&case, |_, sort| sort.resume = false);
+    });
+}
+
+#[test]
+fn leftovers_that_rotted_are_named_or_done_again() {
+    in_own_process("leftovers_that_rotted_are_named_or_done_again", || {
+        let case = spilling(9, SMALL_BYTES);
+        let scratch = "scratch0/.sorted.thalweg-scratch";
+        let rot: [fn(&Sim, std::path::PathBuf); 3] = [
+            |sim, path| sim.flip_bit(path, 3),
+            |sim, path| sim.flip_bit(path, 8 * 1_000_000),
+            |sim, path| sim.truncate(path, 5000),
+        ];
+        for (i, rot) in rot.iter().enumerate() {
+            let (stage, sort) = killed_after(&case, 0.9);
+            rot(stage.disk(), stage.path(scratch));
+            match stage.attempt(&sort) {
+                Ok(receipt) => {
+                    assert_eq!(receipt.resumed_bytes, 0, "{i}: damage was gone on from");
+                    stage.ends_well(&case, &receipt);
+                }
+                Err(Error::Damaged { path, .. }) => {
+                    assert_eq!((path, stage.get("out/sorted")), (stage.path(scratch), None), "{i}");
+                    let receipt = stage.attempt(&sort).unwrap();
+                    stage.ends_well(&case, &receipt);
+                }
+                Err(e) => panic!("{i}: {e}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_manifest_that_rotted_is_believed_as_far_as_it_is_sound() {
+    in_own_process("a_manifest_that_rotted_is_believed_as_far_as_it_is_sound", || {
+        let case = spilling(11, SMALL_BYTES);
+        let manifest = "out/.sorted.thalweg-manifest";
+        for seed in 0..12 {
+            let (stage, sort) = killed_after(&case, 0.9);
+            let bits = stage.get(manifest).expect("there is a manifest").len() as u64 * 8;
+            stage.disk().flip_bit(stage.path(manifest), Rng::new(seed).below(bits));
+            let receipt = stage.attempt(&sort).unwrap();
+            stage.ends_well(&case, &receipt);
+        }
+    });
+}

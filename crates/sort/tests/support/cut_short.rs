@@ -1,0 +1,152 @@
+//! Sorts on a simulated disk that a crash cuts short, and that the next process goes on from.
+//!
+//! Law: nothing is judged before the last process has ended: until then leftovers are what it is about.
+
+use std::process::Command;
+use std::sync::Mutex;
+
+use thalweg_api::Receipt;
+use thalweg_block::{Block, Pool};
+use thalweg_io::process;
+use thalweg_io::sim::Sim;
+use thalweg_sort::{Error, Result, Sort, Watch, run};
+
+use super::data::{Shape, records};
+use super::{After, Case, Expected, MEMORY_MIN, Stage, Unwatched, up};
+
+/// Two passes read and write the input twice each; after 80 % of the first pass 0.6 of that is left. The rest
+/// is for what was not at a checkpoint.
+pub(crate) const SHARE_MAX: f64 = 0.65;
+
+/// What is resident in the command.
+const COMMAND_BYTES: u64 = 5 << 20;
+/// What it may take in the least memory.
+const ROOM_BYTES: u64 = MEMORY_MIN + (2 << 20);
+
+/// What tests may hold beside a sort of so many bytes: the model's answer, the disks of two processes, and what
+/// earlier ones left in pieces. A sort is given that much more memory, and the process is filled up to it, so
+/// that all sorts are laid out for the same room.
+fn held_bytes(input_bytes: u64) -> u64 {
+    9 * input_bytes + (40 << 20)
+}
+
+/// Makes so much of this process resident, with blocks that come from the system and go back to it.
+fn fill_process(bytes: u64) {
+    const PIECE_BYTES: usize = 1 << 20;
+    static BALLAST: Mutex<Vec<Block>> = Mutex::new(Vec::new());
+    let mut ballast = BALLAST.lock().expect("it is only counted under this lock");
+    while process::resident_bytes() > bytes && ballast.pop().is_some() {}
+    while process::resident_bytes() + (PIECE_BYTES as u64) < bytes {
+        let mut piece = Pool::new(PIECE_BYTES, 1).expect("there is memory").take();
+        piece.whole_mut().fill(1);
+        ballast.push(piece);
+    }
+}
+
+/// This test program once more, for one test of it. Large things that are freed there go back to the system: a
+/// sort is laid out for what is resident when it begins.
+pub(crate) fn own_process(test: &str) -> Command {
+    let own = std::env::current_exe().expect("the test program has a name");
+    let mut command = Command::new(own);
+    command.args([test, "--exact", "--nocapture", "--include-ignored"]);
+    command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_MMAP_THRESHOLD_", "131072");
+    command
+}
+
+/// Runs the body of this test in a process of its own.
+#[track_caller]
+pub(crate) fn in_own_process(test: &str, body: impl FnOnce()) {
+    const INSIDE: &str = "THALWEG_TEST_INSIDE";
+    if std::env::var_os(INSIDE).is_some() {
+        return body();
+    }
+    let output = own_process(test).env(INSIDE, "1").output().expect("it starts");
+    let (said, cried) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{cried}");
+}
+
+/// A case of `bytes` bytes that spills.
+pub(crate) fn spilling(seed: u64, bytes: usize) -> Case {
+    let input = records(Shape::Uniform, seed, bytes / 100, |_| 100).concat();
+    Case::fixed(100, input).by(&[up(0, 10)])
+}
+
+impl Stage {
+    /// The simulated disk of this stage.
+    pub(crate) fn disk(&self) -> &Sim {
+        self.sim.as_ref().expect("a simulated stage")
+    }
+
+    /// What the next process finds.
+    pub(crate) fn next_process(self) -> Stage {
+        let sim = self.disk().restart();
+        let scratch_directories = self.scratch_directories;
+        Stage { io: sim.io(), sim: Some(sim), root: self.root.clone(), scratch_directories }
+    }
+
+    /// Puts the case there and says how it is sorted, with memory for what this process holds beside it: as much
+    /// as is kept to with the promise's margin, which is larger for more memory.
+    pub(crate) fn sort_of(&self, case: &Case) -> Sort {
+        let held = held_bytes(case.inputs[0].len() as u64);
+        let memory_bytes = (ROOM_BYTES + held - COMMAND_BYTES) / 21 * 20;
+        Sort { memory_bytes, ..self.set(case) }
+    }
+
+    /// Sorts, whatever comes of it.
+    pub(crate) fn attempt(&self, sort: &Sort) -> Result<Receipt> {
+        self.attempt_watched(sort, &Unwatched)
+    }
+
+    fn attempt_watched(&self, sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
+        fill_process(sort.memory_bytes / 20 * 21 + COMMAND_BYTES - ROOM_BYTES);
+        run(sort, &self.io, watch)
+    }
+
+    /// Bytes that this process read and wrote, as the disk counts them.
+    pub(crate) fn traffic(&self) -> u64 {
+        self.disk().bytes_read(&self.root) + self.disk().bytes_written(&self.root)
+    }
+
+    /// Looks that the output is the model's and that nothing else is left.
+    #[track_caller]
+    pub(crate) fn ends_well(&self, case: &Case, receipt: &Receipt) {
+        self.ends_as(case, &case.expected(), receipt);
+    }
+
+    /// The same, where the model's answer is known.
+    #[track_caller]
+    pub(crate) fn ends_as(&self, case: &Case, expected: &Expected, receipt: &Receipt) {
+        expected.is(&self.get("out/sorted").expect("there is an output"), receipt);
+        self.holds_inputs(case);
+        assert_eq!(self.names(), ["in/0", "out/sorted"], "what is left");
+        assert_eq!(self.disk().open_files(), 0, "files left open");
+    }
+
+    #[track_caller]
+    pub(crate) fn holds_inputs(&self, case: &Case) {
+        assert!(self.get("in/0").as_ref() == Some(&case.inputs[0]), "the input is not what it was");
+    }
+}
+
+/// A stage on which a sort of `case` was killed when so much of the first pass was done.
+pub(crate) fn killed_after(case: &Case, share: f64) -> (Stage, Sort) {
+    let stage = Stage::simulated(1);
+    let sort = stage.sort_of(case);
+    let watch = After::bytes((case.inputs[0].len() as f64 * share) as usize, false, || stage.disk().kill());
+    let error = stage.attempt_watched(&sort, &watch).expect_err("it was killed");
+    assert!(matches!(&error, Error::Io(e) if Sim::is_crash(e)), "{error}");
+    (stage.next_process(), Sort { resume: true, ..sort })
+}
+
+/// What share of a fresh sort's bytes one reads and writes that goes on after 80 % of the first pass.
+pub(crate) fn resumed_share() -> f64 {
+    let case = spilling(3, 32_000_000);
+    let (stage, sort) = killed_after(&case, 0.8);
+    let receipt = stage.attempt(&sort).unwrap_or_else(|e| panic!("{e}"));
+    stage.ends_well(&case, &receipt);
+    let fresh = Stage::simulated(1);
+    fresh.set(&case);
+    let receipt = fresh.attempt(&Sort { resume: false, ..sort }).unwrap_or_else(|e| panic!("{e}"));
+    fresh.ends_well(&case, &receipt);
+    stage.traffic() as f64 / fresh.traffic() as f64
+}
