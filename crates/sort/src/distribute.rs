@@ -489,8 +489,9 @@ impl DistributeLane<'_, '_> {
         while bytes > 0 {
             if turn.open[id].is_none() {
                 let mut block = self.free_block()?;
-                let mut store = shared.stores[id].lock().expect("no lane panics");
+                // Asked before the store is locked: whoever notes a checkpoint locks the other way round.
                 let epoch = shared.checkpoints.as_ref().map_or(0, |c| c.lock().current);
+                let mut store = shared.stores[id].lock().expect("no lane panics");
                 block.set_offset(page_mark(epoch, id, store.pages.len()));
                 store.pages.push(Stored::Coming);
                 turn.open[id] = Some(Fill::new(block));

@@ -74,6 +74,8 @@ pub struct Sort {
 
 /// Runs a sort.
 pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> {
+    let fresh = Sort { resume: false, ..sort.clone() };
+    let mut sort = sort;
     let mut records_seen = 0;
     loop {
         let names = Names::of(sort);
@@ -81,6 +83,8 @@ pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> 
         match run.run(left) {
             // There are more and shorter lines than the sample said: plan again for more.
             Err(Error::Underestimated) => records_seen = run.planned_records * 3 / 2,
+            // What an earlier run left is not what it wrote (a power loss, say): redone from the start.
+            Err(Error::Damaged { .. }) if sort.resume => sort = &fresh,
             other => return other,
         }
     }
@@ -243,8 +247,6 @@ impl<'a> Run<'a> {
             self.sort.scratch_limit,
         );
         let (manifest, resumed) = self.take_up(left, &mut scratch)?;
-        let spilled: u64 = resumed.stores.iter().map(|s| s.bytes).sum();
-        scratch.preflight(geometry.excess_bytes.saturating_sub(spilled))?;
         let outcome = self.run_with(&scratch, manifest.as_ref(), resumed);
         if self.sort.resume
             && matches!(outcome, Err(Error::ScratchFull { .. } | Error::Io(_) | Error::Stopped))
@@ -265,6 +267,7 @@ impl<'a> Run<'a> {
         let first_page = resumed.next_page;
         let spilled: u64 = resumed.stores.iter().map(|s| s.bytes).sum();
         let excess = geometry.excess_bytes.saturating_sub(spilled);
+        scratch.preflight(excess, self.sort.resume && spilled > 0)?;
         let output = self.open_output()?;
         let checkpoints = manifest.map(|m| Checkpoints::new(m, self.checkpoint_pages()));
         let resumed = Some((checkpoints, resumed));

@@ -152,7 +152,7 @@ impl Scratch {
     }
 
     /// Refuses what cannot fit: `needed` bytes within the limit and in what the directories have free.
-    pub(crate) fn preflight(&self, needed: u64) -> Result<()> {
+    pub(crate) fn preflight(&self, needed: u64, resumable: bool) -> Result<()> {
         if needed == 0 {
             return Ok(());
         }
@@ -167,7 +167,7 @@ impl Scratch {
         let available = disks.values().fold(0u64, |sum, room| sum.saturating_add(*room)).min(left);
         if needed > available {
             let directories = self.directories.iter().map(|d| parent(&d.path)).collect();
-            return Err(Error::ScratchFull { needed, available, directories, resumable: false });
+            return Err(Error::ScratchFull { needed, available, directories, resumable });
         }
         Ok(())
     }

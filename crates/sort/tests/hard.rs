@@ -3,17 +3,14 @@
 
 mod support;
 
-use support::data::{SHAPES, Shape, as_lines, random, records};
+use support::data::{Shape, as_lines, random, records};
 use support::{Case, MEMORY_MIN, Stage, down, up};
 use thalweg_base::rng::Rng;
-use thalweg_record::Layout;
 
 #[test]
 fn a_sort_in_a_process_of_its_own() {
     support::alone::child();
 }
-
-const MB: usize = 1_000_000;
 
 #[test]
 fn lines_up_to_an_eighth_of_memory() {

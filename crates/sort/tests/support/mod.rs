@@ -330,10 +330,9 @@ impl Stage {
 
     /// Runs a sort in this process, with so much more memory as the tests' data takes in it.
     pub(crate) fn run(&self, case: &Case, sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
-        // One large sort at a time: what is free for it depends on what else this process holds.
-        static LARGE: Mutex<()> = Mutex::new(());
-        let is_large = case.inputs.iter().map(Vec::len).sum::<usize>() > 4_000_000;
-        let _turn = is_large.then(|| LARGE.lock().unwrap_or_else(PoisonError::into_inner));
+        // One sort at a time: what is free for it depends on what else this process holds.
+        static ONE: Mutex<()> = Mutex::new(());
+        let _turn = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let names = self.names();
         let result = run(&with_memory_for_tests(sort), &self.io, watch);
         self.is_clean(case, sort, names, result.as_ref().err().map(ToString::to_string));
