@@ -4,8 +4,8 @@
 //! index of its range. Ranges are (low, high]: a record equal to a cut goes left. Because a cut has
 //! an origin, even one key that fills the whole input is parted evenly, and stays in input order.
 //!
-//! A record is located by a window of its key behind the prefix that all cuts share: a table of the
-//! window's top bits narrows the search to a few cuts. Only where a window equals a cut's window is
+//! A record is located by a window of its key behind the prefix that all cuts share: a table over the
+//! windows between the first cut and the last narrows the search to a cut or two. Only where a window equals a cut's window is
 //! more of the key looked at.
 //!
 //! Non-goals: how the sample was taken; moving records.
@@ -35,7 +35,7 @@ pub struct Cuts {
     shared: Vec<u8>,
     /// Each cut's window behind the shared bytes.
     windows: Vec<u128>,
-    /// For each value of a window's top bits, the first cut that is not below it.
+    /// Entry i is the first cut whose window is at least the first cut's plus i steps of 2^shift.
     table: Vec<u32>,
     table_shift: u32,
     /// Every key ends within the window, so that equal windows are equal keys.
@@ -83,10 +83,13 @@ impl Cuts {
         };
         let skip = shared.len();
         let windows: Vec<u128> = cuts.iter().map(|c| window_of_normal(&c.normal, skip)).collect();
-        let bits = (usize::BITS - cuts.len().leading_zeros() + 2).clamp(1, 16);
-        let table_shift = 80 - bits;
-        let table = (0..=1u128 << bits)
-            .map(|top| windows.partition_point(|w| *w < top << table_shift) as u32)
+        // About 16 entries for each cut: most windows then meet one cut or none.
+        let bits = (usize::BITS - cuts.len().leading_zeros() + 4).min(16);
+        let first = windows.first().copied().unwrap_or(0);
+        let span = windows.last().map_or(0, |last| last - first);
+        let table_shift = (u128::BITS - span.leading_zeros()).saturating_sub(bits);
+        let table = (0..=(span >> table_shift) + 1)
+            .map(|step| windows.partition_point(|w| *w - first < step << table_shift) as u32)
             .collect();
         Cuts { exact: key.ends_within(skip), cuts, shared, windows, table, table_shift }
     }
@@ -118,8 +121,15 @@ impl Cuts {
             return outside;
         }
         let window = key.window(record, self.shared.len());
-        let top = (window >> self.table_shift) as usize;
-        let (mut low, mut high) = (self.table[top] as usize, self.table[top + 1] as usize);
+        let (Some(&first), Some(&last)) = (self.windows.first(), self.windows.last()) else { return 0 };
+        if window < first {
+            return 0;
+        }
+        if window > last {
+            return self.windows.len();
+        }
+        let step = ((window - first) >> self.table_shift) as usize;
+        let (mut low, mut high) = (self.table[step] as usize, self.table[step + 1] as usize);
         while low < high {
             let middle = (low + high) / 2;
             if self.windows[middle] < window { low = middle + 1 } else { high = middle }
