@@ -7,6 +7,14 @@ use std::time::Duration;
 
 use crate::{Queue, Result};
 
+/// The directory that holds a name: `.` for a bare one.
+pub fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {

@@ -22,5 +22,5 @@ mod transfer;
 pub mod uring;
 
 pub use error::{Action, Error, Result};
-pub use file::{Access, File, FileId, Io, Metadata, Space};
+pub use file::{Access, File, FileId, Io, Metadata, Space, directory_of};
 pub use queue::{Done, Kind, Op, Queue};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_block::Block;
-use thalweg_io::{Access, Error, File, Io, Kind, Op, Queue, Result};
+use thalweg_io::{Access, Error, File, Io, Kind, Op, Queue, Result, directory_of};
 
 use crate::{Meters, Sink};
 
@@ -57,15 +57,7 @@ impl Output {
         self.file.sync()?;
         self.io.rename(&self.partial, &self.path)?;
         self.keep = true;
-        self.io.sync_directory(parent(&self.path))
-    }
-}
-
-/// The directory of a path.
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p,
-        _ => Path::new("."),
+        self.io.sync_directory(directory_of(&self.path))
     }
 }
 

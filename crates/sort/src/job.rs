@@ -19,7 +19,8 @@ use crate::forecast::forecast;
 use crate::geometry::{Geometry, Given};
 use crate::leftover::{self, Leftover, Names};
 use crate::manifest::{self, Manifest};
-use crate::replay::{Replay, ReplayLane, sample_range, segment_starts};
+use crate::pages::segment_starts;
+use crate::replay::{Replay, ReplayLane, sample_range};
 use crate::scratch::Scratch;
 use crate::sorted::{self, Range, Sorted, entry_pages};
 use crate::stream::{Feed, FeedLane};
@@ -125,11 +126,10 @@ impl<'a> Run<'a> {
         records_seen: u64,
     ) -> Result<(Run<'a>, Option<Leftover>)> {
         let clock = Stopwatch::start();
-        let key = Key::new(sort.layout, &sort.keys)?;
         let paths: Vec<&std::path::Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
         let is_stream = |p: &&std::path::Path| io.stat(p).is_ok_and(|m| !m.is_regular && !m.is_directory);
         if paths.iter().any(is_stream) {
-            return Run::of_stream(sort, io, watch, names, key, clock).map(|run| (run, None));
+            return Run::of_stream(sort, io, watch, names, clock).map(|run| (run, None));
         }
         let mut survey = Survey::take(sort, io, records_seen)?;
         let plan = sort.hardware.map(|hardware| forecast(&survey.facts(sort, io), &hardware));
@@ -173,9 +173,9 @@ impl<'a> Run<'a> {
         io: &'a Arc<dyn Io>,
         watch: &'a dyn Watch,
         names: Names,
-        key: Key,
         clock: Stopwatch,
     ) -> Result<Run<'a>> {
+        let key = Key::new(sort.layout, &sort.keys)?;
         if sort.resume {
             return Err(Error::NotResumable);
         }
@@ -369,8 +369,8 @@ impl<'a> Run<'a> {
         drop(keys);
         let range_cuts: Vec<Cut> = all_cuts.iter().skip(per_range - 1).step_by(per_range).cloned().collect();
         let cuts = Cuts::new(&self.key, range_cuts.clone());
-        let starts = segment_starts(&range.store, geometry.page_bytes);
-        let file_start = |page: u64| starts[page as usize];
+        let starts = segment_starts(geometry.page_bytes, range.store.pages.iter().map(Stored::len));
+        let file_start = |page: u64| u64::from(starts[page as usize]);
         let distribution = self.distribution(&cuts, scratch, &file_start, u64::MAX, None);
         self.stage("distribute again", 2, 3, range.store.bytes, |lane| {
             let queue = self.io.queue(geometry.depth)?;

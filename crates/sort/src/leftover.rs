@@ -4,10 +4,10 @@
 //! else's; nothing is gone on from unless its identity is this sort's and every scratch file is as
 //! long as its extents say. Pages are judged when they are read.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use thalweg_io::Io;
+use thalweg_io::{Io, directory_of};
 use thalweg_pump::Inputs;
 use thalweg_record::record_hash;
 
@@ -36,19 +36,13 @@ impl Names {
             name = format!("{name}-{}", std::process::id());
         }
         // The manifest of a stream's sort lies with its scratch: beside a device is no place for it.
-        let beside = if sort.output_is_stream { sort.scratch[0].as_path() } else { parent(&sort.output) };
+        let beside =
+            if sort.output_is_stream { sort.scratch[0].as_path() } else { directory_of(&sort.output) };
         Names {
             partial: beside.join(format!(".{name}.thalweg-partial")),
             manifest: beside.join(format!(".{name}.thalweg-manifest")),
             scratch: format!(".{name}.thalweg-scratch"),
         }
-    }
-}
-
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(p) if !p.as_os_str().is_empty() => p,
-        _ => Path::new("."),
     }
 }
 

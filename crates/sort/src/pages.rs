@@ -14,6 +14,20 @@ use std::sync::OnceLock;
 
 use thalweg_block::Block;
 
+/// For each page, the first page of its segment: a page that is not full ends one.
+pub(crate) fn segment_starts(page_bytes: usize, lens: impl Iterator<Item = usize>) -> Vec<u32> {
+    let mut start = 0;
+    let one = |(i, len): (usize, usize)| {
+        assert!(len <= page_bytes);
+        let own = start;
+        if len < page_bytes {
+            start = i as u32 + 1;
+        }
+        own
+    };
+    lens.enumerate().map(one).collect()
+}
+
 /// A stream of records in memory, filled page by page by several lanes.
 pub(crate) struct Pages {
     slots: Vec<OnceLock<Block>>,
@@ -26,15 +40,7 @@ impl Pages {
     /// Room for pages whose lengths are `lens`, in order, each at most `page_bytes`.
     pub(crate) fn new(page_bytes: usize, lens: impl Iterator<Item = usize>) -> Pages {
         assert!(page_bytes.is_power_of_two());
-        let mut segment_starts = Vec::with_capacity(lens.size_hint().0);
-        let mut start = 0;
-        for (i, len) in lens.enumerate() {
-            assert!(len <= page_bytes);
-            segment_starts.push(start);
-            if len < page_bytes {
-                start = i as u32 + 1;
-            }
-        }
+        let segment_starts = segment_starts(page_bytes, lens);
         let slots = segment_starts.iter().map(|_| OnceLock::new()).collect();
         Pages { slots, segment_starts, shift: page_bytes.trailing_zeros() }
     }

@@ -11,6 +11,7 @@ use thalweg_record::{Cut, Key, Layout};
 use crate::sample::key_limit;
 
 use crate::distribute::{RangeStore, Stored};
+use crate::pages::segment_starts;
 use crate::scratch::{Extent, Scratch, page_hash};
 use crate::{Error, Result};
 
@@ -24,19 +25,6 @@ pub(crate) struct Replay<'a> {
     pub(crate) scratch: &'a Scratch,
     pub(crate) pool: &'a Pool,
     pub(crate) meters: &'a Meters,
-}
-
-/// For each page, the first page of its segment: a page that is not full ends one.
-pub(crate) fn segment_starts(store: &RangeStore, page_bytes: usize) -> Vec<u64> {
-    let mut start = 0;
-    let mut starts = Vec::with_capacity(store.pages.len());
-    for (i, page) in store.pages.iter().enumerate() {
-        starts.push(start);
-        if page.len() < page_bytes {
-            start = i as u64 + 1;
-        }
-    }
-    starts
 }
 
 /// Pages `first`, `first + step`, ... of a range.
@@ -219,13 +207,13 @@ fn sample_pages(
 ) -> Result<Vec<Cut>> {
     let step = replay.store.pages.len().div_ceil(pages).max(1);
     let page_bytes = replay.pool.block_size();
-    let starts = segment_starts(replay.store, page_bytes);
+    let starts = segment_starts(page_bytes, replay.store.pages.iter().map(Stored::len));
     let budget = keys_bytes_max as usize / (replay.store.pages.len() / step).max(1);
     let mut lane = ReplayLane::new(replay, queue, 0, step);
     let mut keys = Vec::new();
     while let Some(block) = lane.next()? {
         let index = block.offset() / page_bytes as u64;
-        let before = (index - starts[index as usize]) * page_bytes as u64;
+        let before = (index - u64::from(starts[index as usize])) * page_bytes as u64;
         let mut left = budget;
         let mut add = |at: usize, record: &[u8]| {
             let normal = key.normal(record, key_limit(keys_bytes_max));

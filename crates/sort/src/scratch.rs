@@ -9,11 +9,11 @@
 //! Non-goals: what pages mean.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use thalweg_io::{Access, File, Io};
+use thalweg_io::{Access, File, Io, directory_of};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -160,13 +160,13 @@ impl Scratch {
         // Directories on one disk share its room.
         let mut disks: BTreeMap<u64, u64> = BTreeMap::new();
         for directory in &self.directories {
-            let parent = parent(&directory.path);
-            disks.insert(self.io.stat(&parent)?.device, self.io.space(&parent)?.available);
+            let parent = directory_of(&directory.path);
+            disks.insert(self.io.stat(parent)?.device, self.io.space(parent)?.available);
         }
         let left = self.limit.saturating_sub(self.used.load(Ordering::Relaxed));
         let available = disks.values().fold(0u64, |sum, room| sum.saturating_add(*room)).min(left);
         if needed > available {
-            let directories = self.directories.iter().map(|d| parent(&d.path)).collect();
+            let directories = self.directories.iter().map(|d| directory_of(&d.path).to_path_buf()).collect();
             return Err(Error::ScratchFull { needed, available, directories, resumable });
         }
         Ok(())
@@ -203,7 +203,8 @@ impl Scratch {
     }
 
     fn full(&self, needed: u64) -> Error {
-        let directories: Vec<PathBuf> = self.directories.iter().map(|d| parent(&d.path)).collect();
+        let directories: Vec<PathBuf> =
+            self.directories.iter().map(|d| directory_of(&d.path).to_path_buf()).collect();
         let space = |d: &PathBuf| self.io.space(d).map_or(0, |s| s.available);
         let available = directories.iter().map(space).sum::<u64>();
         let left = self.limit.saturating_sub(self.used.load(Ordering::Relaxed));
@@ -215,13 +216,6 @@ impl Scratch {
     pub(crate) fn damaged(&self, extent: &Extent) -> Error {
         let path = self.directories[extent.directory() as usize].path.clone();
         Error::Damaged { path, offset: extent.offset(), len: u64::from(extent.len) }
-    }
-}
-
-fn parent(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
-        _ => PathBuf::from("."),
     }
 }
 

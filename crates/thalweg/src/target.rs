@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use thalweg_base::units::Bytes;
-use thalweg_io::{Access, Error as IoError, File, Io};
+use thalweg_io::{Access, Error as IoError, File, Io, directory_of};
 use thalweg_pump::Output;
 
 use crate::{Endpoint, Error, Result};
@@ -113,11 +113,4 @@ fn named(e: IoError, path: &Path) -> Error {
 fn partial_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!(".thalweg-{}-{}.partial", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-fn directory_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thalweg_api::Receipt;
 use thalweg_base::units::{Bytes, MIB};
-use thalweg_io::{Io, process};
+use thalweg_io::{Io, directory_of, process};
 use thalweg_sort::{Sort, Watch};
 
 use crate::target::Target;
@@ -75,7 +75,7 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
     let available = process::available_memory_bytes();
     let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, |size| size.of(available));
     let scratch = if options.scratch.is_empty() {
-        vec![directory_of(&output, output_is_stream)]
+        vec![scratch_directory(&output, output_is_stream)]
     } else {
         options.scratch.clone()
     };
@@ -112,12 +112,6 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
 }
 
 /// Where scratch goes if nobody says: beside the output, or for a stream where temporary files go.
-fn directory_of(output: &Path, is_stream: bool) -> PathBuf {
-    if is_stream {
-        return std::env::temp_dir();
-    }
-    match output.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
-        _ => PathBuf::from("."),
-    }
+fn scratch_directory(output: &Path, is_stream: bool) -> PathBuf {
+    if is_stream { std::env::temp_dir() } else { directory_of(output).to_path_buf() }
 }
