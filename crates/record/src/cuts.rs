@@ -4,15 +4,16 @@
 //! index of its range. Ranges are (low, high]: a record equal to a cut goes left. Because a cut has
 //! an origin, even one key that fills the whole input is parted evenly, and stays in input order.
 //!
-//! A record is located by a window of its key behind the prefix that all cuts share: a table over the
-//! windows between the first cut and the last narrows the search to a cut or two. Only where a window equals a cut's window is
-//! more of the key looked at.
+//! A record is located by the head of its key behind the prefix that all cuts share: a table over the
+//! heads between the first cut and the last narrows the search to no cut at all, or a few. Only where
+//! a head equals a cut's is more of the key looked at.
 //!
 //! Non-goals: how the sample was taken; moving records.
 
 use std::cmp::Ordering;
 
 use crate::Key;
+use crate::key::{HEAD_BYTES, head_of};
 
 /// The most bytes of a key that a cut keeps. Keys that agree that far are parted by origin alone
 /// where they equal the kept bytes, and not parted where they go on.
@@ -33,12 +34,12 @@ pub struct Cuts {
     cuts: Vec<Cut>,
     /// Bytes that every cut's key begins with.
     shared: Vec<u8>,
-    /// Each cut's window behind the shared bytes.
-    windows: Vec<u128>,
-    /// Entry i is the first cut whose window is at least the first cut's plus i steps of 2^shift.
+    /// The head of each cut's key behind the shared bytes.
+    heads: Vec<u64>,
+    /// Entry i is the first cut whose head is at least the first cut's plus i steps of 2^shift.
     table: Vec<u32>,
     table_shift: u32,
-    /// Every key ends within the window, so that equal windows are equal keys.
+    /// Every key ends within the head, so that equal heads are equal keys.
     exact: bool,
 }
 
@@ -82,16 +83,16 @@ impl Cuts {
             _ => Vec::new(),
         };
         let skip = shared.len();
-        let windows: Vec<u128> = cuts.iter().map(|c| window_of_normal(&c.normal, skip)).collect();
-        // About 16 entries for each cut: most windows then meet one cut or none.
+        let heads: Vec<u64> = cuts.iter().map(|c| head_of(&c.normal[skip..])).collect();
+        // About 16 entries for each cut: most heads then meet no cut.
         let bits = (usize::BITS - cuts.len().leading_zeros() + 4).min(16);
-        let first = windows.first().copied().unwrap_or(0);
-        let span = windows.last().map_or(0, |last| last - first);
-        let table_shift = (u128::BITS - span.leading_zeros()).saturating_sub(bits);
-        let table = (0..=(span >> table_shift) + 1)
-            .map(|step| windows.partition_point(|w| *w - first < step << table_shift) as u32)
-            .collect();
-        Cuts { exact: key.ends_within(skip), cuts, shared, windows, table, table_shift }
+        let first = heads.first().copied().unwrap_or(0);
+        let span = heads.last().map_or(0, |last| last - first);
+        let table_shift = (u64::BITS - span.leading_zeros()).saturating_sub(bits);
+        let before = |step: u64| heads.partition_point(|head| ((head - first) >> table_shift) < step);
+        let table = (0..=(span >> table_shift) + 1).map(|step| before(step) as u32).collect();
+        let exact = key.fixed_bytes().is_some_and(|n| n <= skip + HEAD_BYTES);
+        Cuts { exact, cuts, shared, heads, table, table_shift }
     }
 
     /// How many ranges the cuts part the stream into.
@@ -113,45 +114,41 @@ impl Cuts {
     }
 
     /// The index of the range of a record that began at `origin`.
-    #[inline]
+    #[inline(always)]
     pub fn locate(&self, key: &Key, record: &[u8], origin: u64) -> usize {
         if !self.shared.is_empty()
             && let Some(outside) = self.outside_shared(key, record)
         {
             return outside;
         }
-        let window = key.window(record, self.shared.len());
-        let (Some(&first), Some(&last)) = (self.windows.first(), self.windows.last()) else { return 0 };
-        if window < first {
+        let head = key.head(record, self.shared.len());
+        let (Some(&first), Some(&last)) = (self.heads.first(), self.heads.last()) else { return 0 };
+        if head < first {
             return 0;
         }
-        if window > last {
-            return self.windows.len();
+        if head > last {
+            return self.heads.len();
         }
-        let step = ((window - first) >> self.table_shift) as usize;
-        let (mut low, mut high) = (self.table[step] as usize, self.table[step + 1] as usize);
-        while low < high {
-            let middle = (low + high) / 2;
-            if self.windows[middle] < window { low = middle + 1 } else { high = middle }
-        }
-        if low < self.windows.len() && self.windows[low] == window {
-            return self.locate_among_equals(key, record, origin, low, window);
+        let step = ((head - first) >> self.table_shift) as usize;
+        let (low, high) = (self.table[step] as usize, self.table[step + 1] as usize);
+        if low == high { low } else { self.locate_between(key, record, origin, low, high) }
+    }
+
+    /// Among the cuts from `low` to `high`.
+    #[inline(never)]
+    fn locate_between(&self, key: &Key, record: &[u8], origin: u64, low: usize, high: usize) -> usize {
+        let head = key.head(record, self.shared.len());
+        let low = low + self.heads[low..high].partition_point(|h| *h < head);
+        if low < high && self.heads[low] == head {
+            return self.locate_among_equals(key, record, origin, low, head);
         }
         low
     }
 
     /// Where a record belongs that does not begin with the shared bytes.
-    #[inline]
+    #[inline(always)]
     fn outside_shared(&self, key: &Key, record: &[u8]) -> Option<usize> {
-        let order = match key.as_slice() {
-            Some((offset, length)) => {
-                let from = offset.min(record.len());
-                let own = &record[from..offset.saturating_add(length).min(record.len())];
-                own[..own.len().min(self.shared.len())].cmp(&self.shared)
-            }
-            None => key.normal(record, self.shared.len()).as_slice().cmp(&self.shared),
-        };
-        match order {
+        match key.compare_start(record, &self.shared) {
             Ordering::Less => Some(0),
             Ordering::Equal => None,
             Ordering::Greater => Some(self.cuts.len()),
@@ -160,8 +157,8 @@ impl Cuts {
 
     /// Among the cuts from `low` on whose window is the record's.
     #[inline(never)]
-    fn locate_among_equals(&self, key: &Key, record: &[u8], origin: u64, low: usize, window: u128) -> usize {
-        let group = low + self.windows[low..].partition_point(|w| *w == window);
+    fn locate_among_equals(&self, key: &Key, record: &[u8], origin: u64, low: usize, head: u64) -> usize {
+        let group = low + self.heads[low..].partition_point(|h| *h == head);
         let is_less = |cut: &Cut| {
             let order = if self.exact {
                 Ordering::Equal
@@ -172,14 +169,6 @@ impl Cuts {
         };
         low + self.cuts[low..group].partition_point(is_less)
     }
-}
-
-fn window_of_normal(normal: &[u8], skip: usize) -> u128 {
-    let mut bytes = [0u8; 16];
-    let rest = &normal[skip..];
-    let n = rest.len().min(crate::WINDOW_BYTES);
-    bytes[6..6 + n].copy_from_slice(&rest[..n]);
-    u128::from_be_bytes(bytes)
 }
 
 #[cfg(test)]

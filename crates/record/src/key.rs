@@ -18,6 +18,8 @@ use crate::{KeyPart, Layout};
 
 /// Bytes of a normal form that a window shows.
 pub const WINDOW_BYTES: usize = 10;
+/// Bytes of a normal form that a head shows.
+pub(crate) const HEAD_BYTES: usize = 8;
 
 /// Why a key does not fit its layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,15 +139,16 @@ impl Key {
     pub fn window(&self, record: &[u8], skip: usize) -> u128 {
         match &self.form {
             Form::Slice { offset, length } => window_of(tail(slice_of(record, *offset, *length), skip)),
-            Form::Parts(parts) => {
-                let mut bytes = [0u8; WINDOW_BYTES];
-                let mut n = 0;
-                for byte in normal_bytes(parts, record).skip(skip).take(WINDOW_BYTES) {
-                    bytes[n] = byte;
-                    n += 1;
-                }
-                window_of(&bytes[..n])
-            }
+            Form::Parts(parts) => window_of_parts(parts, record, skip),
+        }
+    }
+
+    /// Bytes `skip..skip + 8` of the record's normal form as a big-endian number, zeros after the end.
+    #[inline(always)]
+    pub(crate) fn head(&self, record: &[u8], skip: usize) -> u64 {
+        match &self.form {
+            Form::Slice { offset, length } => head_of(tail(slice_of(record, *offset, *length), skip)),
+            Form::Parts(parts) => (window_of_parts(parts, record, skip) >> (8 * (WINDOW_BYTES - HEAD_BYTES))) as u64,
         }
     }
 
@@ -172,6 +175,18 @@ impl Key {
         match &self.form {
             Form::Slice { offset, length } => slice_of(record, *offset, *length).cmp(normal),
             Form::Parts(parts) => normal_bytes(parts, record).cmp(normal.iter().copied()),
+        }
+    }
+
+    /// Orders the start of a record's normal form against a string of that length.
+    #[inline(always)]
+    pub(crate) fn compare_start(&self, record: &[u8], start: &[u8]) -> Ordering {
+        match &self.form {
+            Form::Slice { offset, length } => {
+                let key = slice_of(record, *offset, *length);
+                key[..key.len().min(start.len())].cmp(start)
+            }
+            Form::Parts(parts) => compare_start_of_parts(parts, record, start),
         }
     }
 
@@ -208,6 +223,23 @@ fn tail(bytes: &[u8], skip: usize) -> &[u8] {
     &bytes[skip.min(bytes.len())..]
 }
 
+/// Apart from the window of a slice, so that this short one is inlined where records are met.
+#[inline(never)]
+fn window_of_parts(parts: &[Part], record: &[u8], skip: usize) -> u128 {
+    let mut bytes = [0u8; WINDOW_BYTES];
+    let mut n = 0;
+    for byte in normal_bytes(parts, record).skip(skip).take(WINDOW_BYTES) {
+        bytes[n] = byte;
+        n += 1;
+    }
+    window_of(&bytes[..n])
+}
+
+#[inline(never)]
+fn compare_start_of_parts(parts: &[Part], record: &[u8], start: &[u8]) -> Ordering {
+    normal_bytes(parts, record).take(start.len()).cmp(start.iter().copied())
+}
+
 /// The first 10 bytes as an 80-bit big-endian number, zeros after the end.
 #[inline(always)]
 fn window_of(bytes: &[u8]) -> u128 {
@@ -219,9 +251,22 @@ fn window_of(bytes: &[u8]) -> u128 {
         };
         return u128::from(u64::from_be_bytes(*head)) << 16 | u128::from(low);
     }
-    let mut padded = [0u8; 8];
-    padded[..bytes.len()].copy_from_slice(bytes);
-    u128::from(u64::from_be_bytes(padded)) << 16
+    u128::from(head_of(bytes)) << 16
+}
+
+/// The first 8 bytes as a big-endian number, zeros after the end.
+#[inline(always)]
+pub(crate) fn head_of(bytes: &[u8]) -> u64 {
+    match (bytes.first_chunk::<8>(), bytes.first_chunk::<4>()) {
+        (Some(head), _) => u64::from_be_bytes(*head),
+        // The last four bytes overlap the first four where there are less than eight.
+        (None, Some(head)) => {
+            let tail = bytes.last_chunk::<4>().expect("there are four");
+            let shift = 8 * (8 - bytes.len());
+            u64::from(u32::from_be_bytes(*head)) << 32 | u64::from(u32::from_be_bytes(*tail)) << shift
+        }
+        (None, None) => bytes.iter().rev().fold(0, |low, &byte| low >> 8 | u64::from(byte) << 56),
+    }
 }
 
 /// The bytes of the normal form, made as they are asked for.
