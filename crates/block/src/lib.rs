@@ -11,10 +11,12 @@
 
 mod chunk;
 mod fill;
+mod mask;
 mod pool;
 mod prefetch;
 
 pub use chunk::{Chunk, carve};
 pub use fill::{Fill, Place};
+pub use mask::mask_of;
 pub use pool::{Block, Pool, PoolError};
 pub use prefetch::prefetch;

@@ -16,7 +16,7 @@
 use thalweg_api::Proof;
 
 use crate::valsort::crc_sum;
-use crate::{KEY_BYTES, Key, Layout, Prover, RECORD_BYTES, Summary};
+use crate::{KEY_BYTES, Key, Layout, Prover, RECORD_BYTES, Summary, newlines};
 
 /// What is known of a run of whole records.
 #[derive(Debug, Clone)]
@@ -81,7 +81,7 @@ fn crc_sum_of(layout: Layout, bytes: &[u8]) -> u128 {
         Layout::Lines => {
             let mut from = 0;
             let line = |end| &bytes[std::mem::replace(&mut from, end + 1)..end];
-            crc_sum(memchr::memchr_iter(b'\n', bytes).map(line))
+            crc_sum(newlines(bytes).map(line))
         }
     }
 }

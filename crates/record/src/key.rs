@@ -148,7 +148,9 @@ impl Key {
     pub(crate) fn head(&self, record: &[u8], skip: usize) -> u64 {
         match &self.form {
             Form::Slice { offset, length } => head_of(tail(slice_of(record, *offset, *length), skip)),
-            Form::Parts(parts) => (window_of_parts(parts, record, skip) >> (8 * (WINDOW_BYTES - HEAD_BYTES))) as u64,
+            Form::Parts(parts) => {
+                (window_of_parts(parts, record, skip) >> (8 * (WINDOW_BYTES - HEAD_BYTES))) as u64
+            }
         }
     }
 

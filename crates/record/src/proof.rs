@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use thalweg_api::Proof;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::{Key, Layout};
+use crate::{Key, Layout, newlines};
 
 /// The hash of one record (a line without its newline).
 #[inline]
@@ -181,7 +181,7 @@ impl Prover {
     fn push_lines(&mut self, bytes: &[u8]) {
         let mut previous: Option<&[u8]> = None;
         let mut from = 0;
-        for end in memchr::memchr_iter(b'\n', bytes) {
+        for end in newlines(bytes) {
             let record = &bytes[from..end];
             self.step(previous, record);
             previous = Some(record);

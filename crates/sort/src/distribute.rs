@@ -27,7 +27,7 @@ use thalweg_api::Proof;
 use thalweg_block::{Block, Fill, Place, Pool};
 use thalweg_io::{Done, Kind, Op, Queue};
 use thalweg_pump::{Meters, Sink};
-use thalweg_record::{Cuts, Key, Layout, add_proof, add_record};
+use thalweg_record::{Cuts, Key, Layout, add_proof, add_record, newlines};
 
 use crate::manifest::{Checkpoint, Manifest, RangeGain};
 use crate::sabotage::{self, Kind::DropRecord, Kind::FlipPage};
@@ -36,6 +36,8 @@ use crate::{Error, Result};
 
 /// How long a lane waits before it looks at its own queue again: blocks that others need may sit there.
 const POLL: Duration = Duration::from_micros(200);
+/// So many such waits in vain, and a page in memory makes room.
+const POLLS_TO_MAKE_ROOM: u32 = 16;
 /// Extents and direct writes are multiples of this.
 const SECTOR: usize = 4096;
 
@@ -276,7 +278,7 @@ impl DistributeLane<'_, '_> {
             Layout::Lines => {
                 let mut first = if fresh { Some(0) } else { None };
                 from = 0;
-                for end in memchr::memchr_iter(b'\n', block) {
+                for end in newlines(block) {
                     match first {
                         Some(_) => self.classify_one(&block[from..end], 1, block.offset() + from as u64),
                         None => first = Some(end + 1),
@@ -510,8 +512,10 @@ impl DistributeLane<'_, '_> {
         Ok(())
     }
 
-    /// A free block, waited for if need be while the own queue is looked after.
+    /// A free block, waited for if need be while the own queue is looked after. If none comes, because more
+    /// pages are open than the layout thought, one that stays in memory makes room.
     fn free_block(&mut self) -> Result<Block> {
+        let mut polls = 0;
         loop {
             if let Some(block) = self.shared.pool.try_take() {
                 return Ok(block);
@@ -520,11 +524,30 @@ impl DistributeLane<'_, '_> {
                 self.reap_one(true)?;
             } else if let Some(block) = self.shared.pool.take_within(POLL) {
                 return Ok(block);
+            } else {
+                polls += 1;
+                if polls % POLLS_TO_MAKE_ROOM == 0 {
+                    self.make_room()?;
+                }
             }
             if self.shared.stop.load(Ordering::Relaxed) {
                 return Err(Error::Stopped);
             }
         }
+    }
+
+    /// Sends the last page that was to stay in memory to scratch, if there is one.
+    fn make_room(&mut self) -> Result<()> {
+        for store in self.shared.stores.iter().rev() {
+            let mut store = store.lock().expect("no lane panics");
+            let Some(page) = store.pages.iter_mut().rfind(|p| matches!(p, Stored::Resident(_))) else {
+                continue;
+            };
+            let Stored::Resident(block) = std::mem::replace(page, Stored::Coming) else { unreachable!() };
+            drop(store);
+            return self.spill(*block);
+        }
+        Ok(())
     }
 
     /// Copies the block's records to their places, and looks after pages that became whole by it.
@@ -553,31 +576,37 @@ impl DistributeLane<'_, '_> {
     }
 
     /// A page is whole: it goes to scratch while there is excess, and stays otherwise.
-    fn page_done(&mut self, mut block: Block) -> Result<()> {
+    fn page_done(&mut self, block: Block) -> Result<()> {
+        let shared = self.shared;
+        let len = block.len() as u64;
+        let is_excess = shared
+            .excess
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                (left > 0).then(|| left.saturating_sub(len))
+            })
+            .is_ok();
+        if is_excess || shared.pool.free() < shared.keep_free {
+            return self.spill(block);
+        }
+        let (_, id, index) = read_page_mark(block.offset());
+        shared.stores[id].lock().expect("no lane panics").pages[index] = Stored::Resident(Box::new(block));
+        Ok(())
+    }
+
+    /// Sends a whole page to scratch.
+    fn spill(&mut self, mut block: Block) -> Result<()> {
         let shared = self.shared;
         let (epoch, id, index) = read_page_mark(block.offset());
         let len = block.len();
-        let spill = shared
-            .excess
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                (left > 0).then(|| left.saturating_sub(len as u64))
-            })
-            .is_ok()
-            || shared.pool.free() < shared.keep_free;
-        let stored = if spill {
-            let extent = shared.scratch.allocate(len, page_hash(&block))?;
-            block[0] ^= u8::from(sabotage::strikes(FlipPage));
-            if self.queue.in_flight() == self.queue.depth() {
-                self.reap_one(true)?;
-            }
-            block.set_len(len.next_multiple_of(SECTOR));
-            let file = shared.scratch.file(extent.directory()).clone();
-            self.queue.submit(Op { kind: Kind::Write, file, at: extent.offset(), block, tag: epoch });
-            Stored::Spilled(extent)
-        } else {
-            Stored::Resident(Box::new(block))
-        };
-        shared.stores[id].lock().expect("no lane panics").pages[index] = stored;
+        let extent = shared.scratch.allocate(len, page_hash(&block))?;
+        block[0] ^= u8::from(sabotage::strikes(FlipPage));
+        if self.queue.in_flight() == self.queue.depth() {
+            self.reap_one(true)?;
+        }
+        block.set_len(len.next_multiple_of(SECTOR));
+        let file = shared.scratch.file(extent.directory()).clone();
+        self.queue.submit(Op { kind: Kind::Write, file, at: extent.offset(), block, tag: epoch });
+        shared.stores[id].lock().expect("no lane panics").pages[index] = Stored::Spilled(extent);
         Ok(())
     }
 

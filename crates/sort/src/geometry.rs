@@ -26,7 +26,7 @@ const PAGE_BYTES_MIN: u64 = 16 * KIB;
 /// Ranges are planned so much larger than the average, because samples err.
 const RANGE_MARGIN: f64 = 1.35;
 /// Gathering from ranges of this size hits the cache.
-const RANGE_BYTES_WANTED: u64 = 12 * MIB;
+const RANGE_BYTES_WANTED: u64 = 6 * MIB;
 /// More ranges than this have pages too small to be worth it.
 const RANGES_MAX: usize = 4096;
 /// Code, libraries and small things that become resident while a sort runs.
@@ -246,8 +246,9 @@ impl Base {
         let range_records = (given.records as f64 / ranges as f64 * RANGE_MARGIN) as u64;
         let buckets = self.buckets(range_records);
         let entries = self.entry_pages(range_records, buckets) as f64;
-        // Every range has an open page, half full on average, and some are on their way to scratch.
-        let open = ranges as f64 * 0.5 + (self.lanes * DEPTH) as f64;
+        // Every range has an open page, half full on average, give or take three times the deviation of
+        // that, and some are on their way to scratch.
+        let open = ranges as f64 * 0.5 + 0.87 * (ranges as f64).sqrt() + (self.lanes * DEPTH) as f64;
         // One range is gathered while the next is on its way. What the first gives back when it is
         // done makes room for the next, except for its spilled share.
         let mut resident = (self.main_pages as f64 - open).min(input_pages);
@@ -259,7 +260,8 @@ impl Base {
                 return None;
             }
         }
-        if (ranges + 2 * self.lanes * DEPTH) as u64 > self.main_pages {
+        // Each range has an open page, and one block of the input may fill that and open another.
+        if (2 * ranges + 2 * self.lanes * DEPTH) as u64 > self.main_pages {
             return None;
         }
         let excess_bytes = ((input_pages - resident).max(0.0) * self.page_bytes as f64) as u64;

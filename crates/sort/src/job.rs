@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
             key,
             inputs,
             feed: None,
-            keep_free: 0,
+            keep_free: 2 * geometry.lanes,
             geometry,
             planned_records,
             plan,

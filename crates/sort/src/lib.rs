@@ -2,6 +2,8 @@
 
 mod assemble;
 mod distribute;
+#[cfg(test)]
+mod distribute_test;
 mod entry;
 mod error;
 mod forecast;
@@ -17,6 +19,7 @@ mod sabotage;
 mod sample;
 mod scratch;
 mod sorted;
+mod spread;
 mod stream;
 mod survey;
 

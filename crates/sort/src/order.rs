@@ -15,6 +15,7 @@ use thalweg_record::{WINDOW_BYTES, common_prefix};
 
 use crate::entry::Entries;
 use crate::part::{Bucket, Part};
+use crate::spread::Spread;
 
 /// Groups of at most so many ties are compared record with record.
 const SMALL_GROUP: usize = 8;
@@ -26,11 +27,12 @@ pub(crate) struct Ordered {
     repeats: Vec<u32>,
     /// Whether anybody wants to know the repeats.
     noting: bool,
+    spread: Spread,
 }
 
 impl Ordered {
     pub(crate) fn new(noting: bool) -> Ordered {
-        Ordered { entries: Vec::new(), repeats: Vec::new(), noting }
+        Ordered { entries: Vec::new(), repeats: Vec::new(), noting, spread: Spread::default() }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -42,11 +44,8 @@ impl Ordered {
     /// fills a bucket may go on in the next.
     pub(crate) fn append(&mut self, part: &Part<'_>, bucket: Bucket, skip: usize) {
         let from = self.entries.len();
-        for (chunk, used) in &bucket.chunks {
-            self.entries.extend_from_slice(&chunk[..*used]);
-        }
+        self.spread.append_sorted(&mut self.entries, bucket.chunks.iter().map(|(c, used)| &c[..*used]));
         drop(bucket);
-        self.entries[from..].sort_unstable();
         let mut ties = Ties { part, repeats: &mut self.repeats, noting: self.noting };
         ties.resolve(&mut self.entries[from..], from, skip);
         if from > 0 && from < self.entries.len() && same_key(part, self.entries[from - 1], self.entries[from])

@@ -10,7 +10,7 @@
 use std::sync::{Mutex, OnceLock};
 
 use thalweg_block::{Block, Chunk, Pool, carve};
-use thalweg_record::{Cuts, Key, Layout};
+use thalweg_record::{Cuts, Key, Layout, newlines};
 
 use crate::entry::Entries;
 use crate::pages::Pages;
@@ -110,7 +110,7 @@ impl<'a> Part<'a> {
                 if self.pages.is_segment_start(index) {
                     from = 0;
                 }
-                for end in memchr_lines(page) {
+                for end in newlines(page) {
                     if from != usize::MAX {
                         self.add(&mut scatter, &page[from..end], place + from as u64, pool)?;
                     }
@@ -243,9 +243,4 @@ impl<'a> Part<'a> {
         let bucket = buckets[index].lock().expect("no lane panics").take();
         (bucket.expect("a bucket is taken once"), self.recipe.skips[index])
     }
-}
-
-/// Where the newlines of a page are.
-fn memchr_lines(page: &[u8]) -> impl Iterator<Item = usize> + '_ {
-    memchr::memchr_iter(b'\n', page)
 }

@@ -8,7 +8,7 @@ use thalweg_block::Pool;
 use thalweg_io::Queue;
 use thalweg_io::{Kind, Op};
 use thalweg_pump::Inputs;
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout};
+use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout, newlines};
 
 use crate::Result;
 
@@ -190,7 +190,7 @@ fn look(
         }
         Layout::Lines => {
             let mut from = if fresh { 0 } else { usize::MAX };
-            for end in memchr::memchr_iter(b'\n', bytes) {
+            for end in newlines(bytes) {
                 if from != usize::MAX {
                     records.push((from, &bytes[from..end]));
                 }

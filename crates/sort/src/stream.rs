@@ -14,7 +14,7 @@ use std::time::Duration;
 use thalweg_block::{Block, Pool};
 use thalweg_io::File;
 use thalweg_pump::{InputsError, Meters, Source};
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout};
+use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout, newlines};
 
 use crate::{Error, Result};
 
@@ -93,7 +93,7 @@ impl Feed {
                 }
                 Layout::Lines => {
                     let mut from = if block.offset() == 0 { 0 } else { usize::MAX };
-                    for end in memchr::memchr_iter(b'\n', block) {
+                    for end in newlines(block) {
                         if from != usize::MAX {
                             records.push((from, &block[from..end]));
                         }

@@ -1,0 +1,72 @@
+//! A distribution in less memory than its ranges' open pages were thought to take.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use thalweg_block::Pool;
+use thalweg_io::Io;
+use thalweg_io::sim::Sim;
+use thalweg_pump::{Meters, Sink};
+use thalweg_record::{Cut, Cuts, Key, Layout};
+
+use crate::distribute::{Distribution, Recipe, Resumed, Stored};
+use crate::scratch::Scratch;
+
+const PAGE_BYTES: usize = 16 << 10;
+const RANGES: usize = 8;
+/// Each range may have an open page, and one that the block at hand fills; soon all others are full.
+const PAGES: usize = 2 * RANGES + 2;
+const BLOCKS: usize = 60;
+
+/// Nothing is in excess and nothing is kept free, so every full page stays, until there is no room for the next.
+#[test]
+fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
+    let io: Arc<dyn Io> = Arc::new(Sim::new(7));
+    let key = Key::new(Layout::Fixed(8), &[]).unwrap();
+    let cut = |i: usize| Cut { normal: vec![(i * 256 / RANGES) as u8], origin: 0 };
+    let cuts = Cuts::new(&key, (1..RANGES).map(cut).collect());
+    let (main, transfer) = (Pool::new(PAGE_BYTES, PAGES).unwrap(), Pool::new(PAGE_BYTES, 1).unwrap());
+    let scratch = Scratch::new(&io, &[PathBuf::from("/")], "scratch", 0, u64::MAX);
+    let (meters, stop) = (Meters::default(), AtomicBool::new(false));
+    let distribution = Distribution::new(
+        Recipe {
+            key: &key,
+            layout: Layout::Fixed(8),
+            cuts: &cuts,
+            pool: &main,
+            scratch: &scratch,
+            meters: &meters,
+            stop: &stop,
+            hashing: true,
+            record_max: 8,
+            excess: 0,
+            keep_free: 0,
+            file_start: &|_| 0,
+            checkpoints: None,
+        },
+        Resumed::default(),
+    );
+    let mut lane = distribution.lane(io.queue(4).unwrap());
+    let mut state = 1u64;
+    for page in 0..BLOCKS {
+        let mut block = transfer.take();
+        block.set_len(PAGE_BYTES);
+        for record in block.as_chunks_mut::<8>().0 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            *record = (state ^ state >> 33).to_be_bytes();
+        }
+        block.set_offset((page * PAGE_BYTES) as u64);
+        lane.put(block).unwrap();
+    }
+    lane.finish().unwrap();
+    drop(lane);
+    let (stores, proof) = distribution.finish();
+    let records = (BLOCKS * PAGE_BYTES / 8) as u64;
+    assert_eq!((proof.records, stores.iter().map(|s| s.records).sum()), (records, records));
+    let pages = || stores.iter().flat_map(|store| &store.pages);
+    assert_eq!(pages().map(Stored::len).sum::<usize>(), BLOCKS * PAGE_BYTES);
+    assert!(pages().any(|page| matches!(page, Stored::Spilled(_))));
+    drop(stores);
+    assert_eq!((main.free(), transfer.free()), (PAGES, 1));
+}
