@@ -35,6 +35,8 @@ pub(crate) struct Sample {
     /// Sampled neighbours in a chunk, and how many of them were in order.
     pairs: u64,
     pairs_in_order: u64,
+    /// The longest line that was measured; only where keys are few are lines measured.
+    pub(crate) longest_seen: u64,
 }
 
 impl Sample {
@@ -110,6 +112,10 @@ pub(crate) fn add_sparse(
             Layout::Lines => read_line(&input.file, in_file, record_max, &mut record)?,
         };
         let Some(at) = found else { continue };
+        if layout == Layout::Lines {
+            let more = rest_of_line(&input.file, at + record.len() as u64, record_max)?;
+            sample.longest_seen = sample.longest_seen.max(record.len() as u64 + more);
+        }
         let normal = key.normal(&record, key_limit(keys_bytes_max));
         let cost = normal.len() + std::mem::size_of::<Cut>();
         if cost > left {
@@ -141,6 +147,23 @@ fn read_line(file: &thalweg_io::File, from: u64, line_max: u64, line: &mut Vec<u
         at += n as u64;
     }
     Ok(None)
+}
+
+/// Bytes from `from` to the next newline or the end of the file, up to about `line_max`.
+fn rest_of_line(file: &thalweg_io::File, from: u64, line_max: u64) -> Result<u64> {
+    let mut piece = vec![0; CUT_KEY_BYTES_MAX];
+    let mut len = 0;
+    while len < line_max {
+        let n = file.read_at(from + len, &mut piece)?;
+        if let Some(end) = memchr::memchr(b'\n', &piece[..n]) {
+            return Ok(len + end as u64);
+        }
+        if n == 0 {
+            break;
+        }
+        len += n as u64;
+    }
+    Ok(len)
 }
 
 fn submit_chunk(

@@ -74,7 +74,9 @@ impl Survey {
         // Long records are held whole where pages cut them: in a turn, in a proof, in a copy.
         let long = match sort.layout {
             Layout::Fixed(n) => u64::from(n),
-            Layout::Lines => (4 * sample.line_bytes() as u64).min(sort.memory_bytes / 8),
+            Layout::Lines => {
+                sample.longest_seen.max(4 * sample.line_bytes() as u64).min(sort.memory_bytes / 8)
+            }
         };
         given.resident_bytes += if long > rough.page_bytes as u64 / 4 { LONG_COPIES * long } else { 0 };
         let geometry = Geometry::of(&given)?;
