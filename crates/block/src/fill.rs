@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::Block;
+use crate::{Block, copy};
 
 /// A block under construction.
 pub struct Fill {
@@ -115,12 +115,12 @@ impl Place {
     }
 
     /// Copies as much of `bytes` as there is room for; returns how many that was.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         let n = bytes.len().min(self.left as usize);
         // SAFETY: `left` bytes at `at` belong to this place alone, and `n` <= `left`.
         unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.as_ptr(), n);
+            copy(std::slice::from_raw_parts_mut(self.at.as_ptr(), n), &bytes[..n]);
             self.at = self.at.add(n);
         }
         self.left -= n as u32;

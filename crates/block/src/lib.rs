@@ -10,12 +10,14 @@
 #![allow(unsafe_code)]
 
 mod chunk;
+mod copy;
 mod fill;
 mod mask;
 mod pool;
 mod prefetch;
 
 pub use chunk::{Chunk, carve};
+pub use copy::copy;
 pub use fill::{Fill, Place};
 pub use mask::mask_of;
 pub use pool::{Block, Pool, PoolError};

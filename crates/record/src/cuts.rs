@@ -12,12 +12,17 @@
 
 use std::cmp::Ordering;
 
-use crate::Key;
-use crate::key::{HEAD_BYTES, head_of};
+use crate::key::HEAD_BYTES;
+use crate::{InPlace, Key};
 
 /// The most bytes of a key that a cut keeps. Keys that agree that far are parted by origin alone
 /// where they equal the kept bytes, and not parted where they go on.
 pub const CUT_KEY_BYTES_MAX: usize = 64 << 10;
+
+/// Tables have at most 2^16 steps.
+const TABLE_BITS_MAX: u32 = 16;
+/// The share of records for which the table need not suffice.
+const CROWDED_SHARE: f64 = 1.0 / 12.0;
 
 /// One key of a sample, or one cut.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,12 +88,10 @@ impl Cuts {
             _ => Vec::new(),
         };
         let skip = shared.len();
-        let heads: Vec<u64> = cuts.iter().map(|c| head_of(&c.normal[skip..])).collect();
-        // About 16 entries for each cut: most heads then meet no cut.
-        let bits = (usize::BITS - cuts.len().leading_zeros() + 4).min(16);
+        let heads: Vec<u64> = cuts.iter().map(|c| InPlace::from(&c.normal[skip..]).head()).collect();
         let first = heads.first().copied().unwrap_or(0);
         let span = heads.last().map_or(0, |last| last - first);
-        let table_shift = (u64::BITS - span.leading_zeros()).saturating_sub(bits);
+        let table_shift = shift_for(&heads, span);
         let before = |step: u64| heads.partition_point(|head| ((head - first) >> table_shift) < step);
         let table = (0..=(span >> table_shift) + 1).map(|step| before(step) as u32).collect();
         let exact = key.fixed_bytes().is_some_and(|n| n <= skip + HEAD_BYTES);
@@ -115,9 +118,9 @@ impl Cuts {
 
     /// The index of the range of a record that began at `origin`.
     #[inline(always)]
-    pub fn locate(&self, key: &Key, record: &[u8], origin: u64) -> usize {
+    pub fn locate(&self, key: &Key, record: InPlace<'_>, origin: u64) -> usize {
         if !self.shared.is_empty()
-            && let Some(outside) = self.outside_shared(key, record)
+            && let Some(outside) = self.outside_shared(key, record.alone())
         {
             return outside;
         }
@@ -136,7 +139,7 @@ impl Cuts {
 
     /// Among the cuts from `low` to `high`.
     #[inline(never)]
-    fn locate_between(&self, key: &Key, record: &[u8], origin: u64, low: usize, high: usize) -> usize {
+    fn locate_between(&self, key: &Key, record: InPlace<'_>, origin: u64, low: usize, high: usize) -> usize {
         let head = key.head(record, self.shared.len());
         let low = low + self.heads[low..high].partition_point(|h| *h < head);
         if low < high && self.heads[low] == head {
@@ -157,18 +160,40 @@ impl Cuts {
 
     /// Among the cuts from `low` on whose window is the record's.
     #[inline(never)]
-    fn locate_among_equals(&self, key: &Key, record: &[u8], origin: u64, low: usize, head: u64) -> usize {
+    fn locate_among_equals(
+        &self,
+        key: &Key,
+        record: InPlace<'_>,
+        origin: u64,
+        low: usize,
+        head: u64,
+    ) -> usize {
         let group = low + self.heads[low..].partition_point(|h| *h == head);
         let is_less = |cut: &Cut| {
             let order = if self.exact {
                 Ordering::Equal
             } else {
-                key.compare_with_normal(record, &cut.normal).reverse()
+                key.compare_with_normal(record.alone(), &cut.normal).reverse()
             };
             order == Ordering::Less || (order == Ordering::Equal && cut.origin < origin)
         };
         low + self.cuts[low..group].partition_point(is_less)
     }
+}
+
+/// How wide the steps of a table over `span` are, as a power of two: so that few records meet a step that a
+/// cut lies in. Between two cuts lie equally many records, so the share that meets it is the step's share of
+/// the gap; where keys are text, which leaves most numbers out, steps must be the finer.
+fn shift_for(heads: &[u64], span: u64) -> u32 {
+    let span_bits = u64::BITS - span.leading_zeros();
+    let crowded = |shift: u32| -> f64 {
+        let share = |pair: &[u64]| ((1u64 << shift) as f64 / (pair[1] - pair[0]).max(1) as f64).min(1.0);
+        heads.windows(2).map(share).sum()
+    };
+    let coarsest = span_bits.saturating_sub(usize::BITS - heads.len().leading_zeros() + 3);
+    let finest = span_bits.saturating_sub(TABLE_BITS_MAX);
+    let few = heads.len() as f64 * CROWDED_SHARE;
+    (finest..=coarsest).rev().find(|&shift| crowded(shift) <= few).unwrap_or(finest)
 }
 
 #[cfg(test)]
@@ -208,7 +233,7 @@ mod tests {
             let cuts = Cuts::new(&key, choose_cuts(&mut sample, count));
             for (t, origin, shares) in probes {
                 let record = shape(if shares { format!("{prefix}{t}") } else { t });
-                let at = cuts.locate(&key, &record, origin);
+                let at = cuts.locate(&key, record[..].into(), origin);
                 prop_assert_eq!(at, truth(&key, cuts.cuts(), &record, origin));
                 let shared = cuts.shared_in(at);
                 if at > 0 {
@@ -228,7 +253,7 @@ mod tests {
         let cuts = Cuts::new(&key, choose_cuts(&mut sample, 9));
         let mut depth = [0; 10];
         for i in 0..1000 {
-            depth[cuts.locate(&key, b"same", i * 4)] += 1;
+            depth[cuts.locate(&key, b"same"[..].into(), i * 4)] += 1;
         }
         assert!(depth.iter().all(|d| (95..=105).contains(d)), "{depth:?}");
     }

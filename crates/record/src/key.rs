@@ -14,7 +14,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use crate::{KeyPart, Layout};
+use crate::{InPlace, KeyPart, Layout};
 
 /// Bytes of a normal form that a window shows.
 pub const WINDOW_BYTES: usize = 10;
@@ -136,20 +136,20 @@ impl Key {
 
     /// Bytes `skip..skip + 10` of the record's normal form as an 80-bit number.
     #[inline(always)]
-    pub fn window(&self, record: &[u8], skip: usize) -> u128 {
+    pub fn window(&self, record: InPlace<'_>, skip: usize) -> u128 {
         match &self.form {
-            Form::Slice { offset, length } => window_of(tail(slice_of(record, *offset, *length), skip)),
-            Form::Parts(parts) => window_of_parts(parts, record, skip),
+            Form::Slice { offset, length } => record.key(*offset, *length, skip).window(),
+            Form::Parts(parts) => window_of_parts(parts, record.alone(), skip),
         }
     }
 
     /// Bytes `skip..skip + 8` of the record's normal form as a big-endian number, zeros after the end.
     #[inline(always)]
-    pub(crate) fn head(&self, record: &[u8], skip: usize) -> u64 {
+    pub(crate) fn head(&self, record: InPlace<'_>, skip: usize) -> u64 {
         match &self.form {
-            Form::Slice { offset, length } => head_of(tail(slice_of(record, *offset, *length), skip)),
+            Form::Slice { offset, length } => record.key(*offset, *length, skip).head(),
             Form::Parts(parts) => {
-                (window_of_parts(parts, record, skip) >> (8 * (WINDOW_BYTES - HEAD_BYTES))) as u64
+                (window_of_parts(parts, record.alone(), skip) >> (8 * (WINDOW_BYTES - HEAD_BYTES))) as u64
             }
         }
     }
@@ -234,41 +234,12 @@ fn window_of_parts(parts: &[Part], record: &[u8], skip: usize) -> u128 {
         bytes[n] = byte;
         n += 1;
     }
-    window_of(&bytes[..n])
+    InPlace::from(&bytes[..n]).window()
 }
 
 #[inline(never)]
 fn compare_start_of_parts(parts: &[Part], record: &[u8], start: &[u8]) -> Ordering {
     normal_bytes(parts, record).take(start.len()).cmp(start.iter().copied())
-}
-
-/// The first 10 bytes as an 80-bit big-endian number, zeros after the end.
-#[inline(always)]
-fn window_of(bytes: &[u8]) -> u128 {
-    if let Some((head, rest)) = bytes.split_first_chunk::<8>() {
-        let low = match rest {
-            [a, b, ..] => u16::from_be_bytes([*a, *b]),
-            [a] => u16::from(*a) << 8,
-            [] => 0,
-        };
-        return u128::from(u64::from_be_bytes(*head)) << 16 | u128::from(low);
-    }
-    u128::from(head_of(bytes)) << 16
-}
-
-/// The first 8 bytes as a big-endian number, zeros after the end.
-#[inline(always)]
-pub(crate) fn head_of(bytes: &[u8]) -> u64 {
-    match (bytes.first_chunk::<8>(), bytes.first_chunk::<4>()) {
-        (Some(head), _) => u64::from_be_bytes(*head),
-        // The last four bytes overlap the first four where there are less than eight.
-        (None, Some(head)) => {
-            let tail = bytes.last_chunk::<4>().expect("there are four");
-            let shift = 8 * (8 - bytes.len());
-            u64::from(u32::from_be_bytes(*head)) << 32 | u64::from(u32::from_be_bytes(*tail)) << shift
-        }
-        (None, None) => bytes.iter().rev().fold(0, |low, &byte| low >> 8 | u64::from(byte) << 56),
-    }
 }
 
 /// The bytes of the normal form, made as they are asked for.
@@ -359,8 +330,8 @@ mod tests {
             prop_assert_eq!(na.len(), key.normal_len(a));
             let agree = na.iter().zip(&nb).take_while(|(x, y)| x == y).count();
             for skip in 0..=agree {
-                let (wa, wb) = (key.window(a, skip), key.window(b, skip));
-                prop_assert_eq!(wa, window_of(tail(&na, skip)));
+                let (wa, wb) = (key.window(a.into(), skip), key.window(b.into(), skip));
+                prop_assert_eq!(wa, InPlace::from(tail(&na, skip)).window());
                 if wa != wb { prop_assert_eq!(wa.cmp(&wb), truth); }
                 prop_assert_eq!(key.compare_from(a, b, skip), truth);
                 if key.ends_within(skip) && wa == wb { prop_assert_eq!(truth, Ordering::Equal); }
@@ -372,6 +343,6 @@ mod tests {
     fn descending_is_the_reverse() {
         let key = Key::new(Layout::Fixed(4), &[desc(0, 4)]).unwrap();
         assert_eq!(key.compare(b"aaaa", b"bbbb"), Ordering::Greater);
-        assert!(key.window(b"aaaa", 0) > key.window(b"bbbb", 0));
+        assert!(key.window(b"aaaa"[..].into(), 0) > key.window(b"bbbb"[..].into(), 0));
     }
 }

@@ -7,6 +7,7 @@
 mod cuts;
 mod examine;
 mod gensort;
+mod in_place;
 mod key;
 mod layout;
 mod lcg;
@@ -17,6 +18,7 @@ mod valsort;
 pub use cuts::{CUT_KEY_BYTES_MAX, Cut, Cuts, choose_cuts, common_prefix};
 pub use examine::{Stretch, is_benchmark};
 pub use gensort::{Generator, KEY_BYTES, Kind, RECORD_BYTES};
+pub use in_place::InPlace;
 pub use key::{Key, KeyError, WINDOW_BYTES};
 pub use layout::{KeyPart, KeyPartError, Layout};
 pub use newlines::{Newlines, newlines};

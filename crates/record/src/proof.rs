@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use thalweg_api::Proof;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::{Key, Layout, newlines};
+use crate::{InPlace, Key, Layout, newlines};
 
 /// The hash of one record (a line without its newline).
 #[inline]
@@ -165,49 +165,54 @@ impl Prover {
     }
 
     fn push_fixed(&mut self, bytes: &[u8], n: usize) {
-        let records = bytes.chunks_exact(n);
-        let rest = records.remainder();
-        let mut previous: Option<&[u8]> = None;
-        for record in records {
-            self.step(previous, record);
-            previous = Some(record);
+        let mut previous = None;
+        let mut from = 0;
+        while from + n <= bytes.len() {
+            previous = Some(self.step(previous, InPlace::new(&bytes[from..], n)));
+            from += n;
         }
-        if let Some(record) = previous {
+        self.pause(previous, &bytes[from..]);
+    }
+
+    fn push_lines(&mut self, bytes: &[u8]) {
+        let mut previous = None;
+        let mut from = 0;
+        for end in newlines(bytes) {
+            previous = Some(self.step(previous, InPlace::new(&bytes[from..], end - from)));
+            from = end + 1;
+        }
+        self.pause(previous, &bytes[from..]);
+    }
+
+    /// Keeps what the next bytes are to be seen together with: the last whole record and what follows it.
+    fn pause(&mut self, last: Option<(&[u8], u64)>, rest: &[u8]) {
+        if let Some((record, _)) = last {
             self.keep_last(record);
         }
         self.carry.extend_from_slice(rest);
     }
 
-    fn push_lines(&mut self, bytes: &[u8]) {
-        let mut previous: Option<&[u8]> = None;
-        let mut from = 0;
-        for end in newlines(bytes) {
-            let record = &bytes[from..end];
-            self.step(previous, record);
-            previous = Some(record);
-            from = end + 1;
-        }
-        if let Some(record) = previous {
-            self.keep_last(record);
-        }
-        self.carry.extend_from_slice(&bytes[from..]);
-    }
-
+    /// Takes a record after `previous`. Most neighbours differ in their heads.
     #[inline(always)]
-    fn step(&mut self, previous: Option<&[u8]>, record: &[u8]) {
+    fn step<'b>(&mut self, previous: Option<(&[u8], u64)>, record: InPlace<'b>) -> (&'b [u8], u64) {
+        let head = self.key.head(record, 0);
+        let record = record.alone();
         match previous {
-            Some(before) => {
-                let order = compare_fast(&self.key, before, record);
-                self.count(order, record);
-            }
+            Some((_, head_before)) if head_before < head => self.add(record),
+            Some((before, _)) => self.count(self.key.compare(before, record), record),
             None => self.one(record),
         }
+        (record, head)
     }
 
-    #[inline(always)]
     fn count(&mut self, order: Ordering, record: &[u8]) {
         self.proof.unordered += u64::from(order == Ordering::Greater);
         self.proof.duplicates += u64::from(order == Ordering::Equal);
+        self.add(record);
+    }
+
+    #[inline(always)]
+    fn add(&mut self, record: &[u8]) {
         if self.hashing {
             add_record(&mut self.proof, record);
         } else {
@@ -265,16 +270,6 @@ impl Prover {
         }
         add_proof(&mut self.proof, &next.proof);
         self.last = next.last.clone();
-    }
-}
-
-/// Compares by window first: most neighbours differ there, and a number compares faster than bytes.
-#[inline(always)]
-fn compare_fast(key: &Key, a: &[u8], b: &[u8]) -> Ordering {
-    match key.window(a, 0).cmp(&key.window(b, 0)) {
-        Ordering::Equal if key.ends_within(0) => Ordering::Equal,
-        Ordering::Equal => key.compare_from(a, b, 0),
-        order => order,
     }
 }
 

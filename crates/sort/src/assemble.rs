@@ -15,13 +15,10 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg_block::{Block, Fill, Place, Pool};
+use thalweg_block::{Block, Fill, Place, Pool, copy};
 use thalweg_record::Prover;
 
 use crate::sabotage::{self, Kind::EarlyProof};
-
-/// Freshly written bytes are proved in steps of this many, while they are in the cache.
-const PROVE_STEP_BYTES: usize = 32 << 10;
 
 /// The output stream under construction.
 pub(crate) struct Assembler {
@@ -155,7 +152,7 @@ impl Assembler {
 
 impl Cursor {
     /// Writes the first bytes of `bytes`; returns how many. Less than all were written if a block
-    /// became whole: it has to leave (`take_finished`) first.
+    /// became whole: it has to leave (`drain_finished`) first.
     #[inline(always)]
     pub(crate) fn push(&mut self, bytes: &[u8]) -> usize {
         if sabotage::breaks(EarlyProof) {
@@ -175,7 +172,7 @@ impl Cursor {
                 let at = block.len();
                 let n = bytes.len().min(block.capacity() - at);
                 block.set_len(at + n);
-                block[at..].copy_from_slice(&bytes[..n]);
+                copy(&mut block[at..], &bytes[..n]);
                 (n, at + n == block.capacity())
             }
         };
@@ -185,10 +182,9 @@ impl Cursor {
         took
     }
 
-    /// Proves what was written since the last time, if it is worth it.
-    #[inline(always)]
-    pub(crate) fn prove_some(&mut self) {
-        if self.proving && self.written().len() - self.proved >= PROVE_STEP_BYTES {
+    /// Proves what was written since the last time.
+    pub(crate) fn prove_written(&mut self) {
+        if self.proving {
             self.prove();
         }
     }
@@ -225,9 +221,7 @@ impl Cursor {
 
     #[inline(never)]
     fn end_segment(&mut self) {
-        if self.proving {
-            self.prove();
-        }
+        self.prove_written();
         self.proved = 0;
         match self.segments.pop_front().expect("there is a segment to end") {
             Segment::Shared(place) => self.finished.extend(place.commit()),
@@ -241,9 +235,9 @@ impl Cursor {
         !self.finished.is_empty()
     }
 
-    /// A whole block, if one waits to leave.
-    pub(crate) fn take_finished(&mut self) -> Option<Block> {
-        self.finished.pop()
+    /// Whole blocks that wait to leave.
+    pub(crate) fn drain_finished(&mut self) -> impl Iterator<Item = Block> {
+        self.finished.drain(..).rev()
     }
 
     /// Ends the job, which has written its whole stretch. Returns the proof of it.

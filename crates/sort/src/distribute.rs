@@ -27,7 +27,7 @@ use thalweg_api::Proof;
 use thalweg_block::{Block, Fill, Place, Pool};
 use thalweg_io::{Done, Kind, Op, Queue};
 use thalweg_pump::{Meters, Sink};
-use thalweg_record::{Cuts, Key, Layout, add_proof, add_record, newlines};
+use thalweg_record::{Cuts, InPlace, Key, Layout, add_proof, add_record, newlines};
 
 use crate::manifest::{Checkpoint, Manifest, RangeGain};
 use crate::sabotage::{self, Kind::DropRecord, Kind::FlipPage};
@@ -269,8 +269,8 @@ impl DistributeLane<'_, '_> {
                 let phase = if fresh { 0 } else { self.phase(block.offset(), n) };
                 let first = if phase == 0 { 0 } else { (n - phase).min(block.len()) };
                 from = first;
-                for record in block[first..].chunks_exact(n) {
-                    self.classify_one(record, 0, block.offset() + from as u64);
+                while from + n <= block.len() {
+                    self.classify_one(InPlace::new(&block[from..], n), 0, block.offset() + from as u64);
                     from += n;
                 }
                 (first, from)
@@ -280,7 +280,10 @@ impl DistributeLane<'_, '_> {
                 from = 0;
                 for end in newlines(block) {
                     match first {
-                        Some(_) => self.classify_one(&block[from..end], 1, block.offset() + from as u64),
+                        Some(_) => {
+                            let line = InPlace::new(&block[from..], end - from);
+                            self.classify_one(line, 1, block.offset() + from as u64);
+                        }
                         None => first = Some(end + 1),
                     }
                     from = end + 1;
@@ -298,10 +301,10 @@ impl DistributeLane<'_, '_> {
     }
 
     #[inline(always)]
-    fn classify_one(&mut self, record: &[u8], terminator: usize, place: u64) {
+    fn classify_one(&mut self, record: InPlace<'_>, terminator: usize, place: u64) {
         let shared = self.shared;
         if shared.hashing {
-            add_record(&mut self.proof, record);
+            add_record(&mut self.proof, record.alone());
         }
         let id = shared.cuts.locate(shared.key, record, place);
         let len = record.len() + terminator;
@@ -456,7 +459,7 @@ impl DistributeLane<'_, '_> {
         if shared.hashing {
             add_record(&mut self.proof, record);
         }
-        let id = shared.cuts.locate(shared.key, record, turn.carry_place);
+        let id = shared.cuts.locate(shared.key, record.into(), turn.carry_place);
         if sabotage::strikes(DropRecord) {
             return Ok(());
         }

@@ -4,6 +4,7 @@
 //! bit 127                       48 47                    12 11         0
 //!     [ window of the key, 80 bits ][ place, 48 bits                    ]   fixed records
 //!     [ window of the key, 80 bits ][ place, 36 bits       ][ length, 12]   lines
+//!     [ the record itself, up to 16 bytes, then zeros                   ]   short records that are all key
 //! ```
 //!
 //! A line's length is kept up to 4094; 4095 says that it has to be looked for. Places grow in the
@@ -16,6 +17,8 @@ use crate::pages::Pages;
 
 const PLACE_BITS: u32 = 48;
 const LENGTH_BITS: u32 = 12;
+/// An entry can be a record of so many bytes.
+const VALUE_BYTES_MAX: usize = 16;
 const LENGTH_UNKNOWN: u64 = (1 << LENGTH_BITS) - 1;
 
 /// The largest stream of lines that entries can address: 64 GiB.
@@ -25,11 +28,32 @@ pub(crate) const LINES_BYTES_MAX: u64 = 1 << (PLACE_BITS - LENGTH_BITS);
 #[derive(Clone, Copy)]
 pub(crate) struct Entries {
     layout: Layout,
+    /// Bytes of a record, if it is all key and its entry is the record itself.
+    value_bytes: Option<usize>,
 }
 
 impl Entries {
-    pub(crate) fn new(layout: Layout) -> Entries {
-        Entries { layout }
+    pub(crate) fn new(layout: Layout, key: &Key) -> Entries {
+        let value_bytes = match layout {
+            Layout::Fixed(n) if n as usize <= VALUE_BYTES_MAX => Some(n as usize),
+            _ => None,
+        };
+        Entries { layout, value_bytes: value_bytes.filter(|n| key.as_slice() == Some((0, *n))) }
+    }
+
+    /// Bytes of a record, where entries are the records themselves. Those of equal keys cannot be told apart,
+    /// so their order does not matter.
+    #[inline(always)]
+    pub(crate) fn value_bytes(self) -> Option<usize> {
+        self.value_bytes
+    }
+
+    /// The entry that a short record is.
+    #[inline(always)]
+    pub(crate) fn value(record: &[u8]) -> u128 {
+        let mut bytes = [0; VALUE_BYTES_MAX];
+        thalweg_block::copy(&mut bytes[..record.len()], record);
+        u128::from_be_bytes(bytes)
     }
 
     /// The entry of a record of `len` bytes (a line without its newline) at `place`.
@@ -100,6 +124,9 @@ impl Entries {
     /// Calls `f` with the record's bytes; copies only a record that crosses pages.
     #[inline(always)]
     pub(crate) fn with_record<T>(self, entry: u128, pages: &Pages, f: impl FnOnce(&[u8]) -> T) -> T {
+        if let Some(n) = self.value_bytes {
+            return f(&entry.to_be_bytes()[..n]);
+        }
         let (place, len) = (self.place(entry), self.len(entry, pages));
         match pages.whole(place, len) {
             Some(record) => f(record),
@@ -113,6 +140,6 @@ impl Entries {
 
     /// The record's window from `skip` on.
     pub(crate) fn window_from(self, entry: u128, pages: &Pages, key: &Key, skip: usize) -> u128 {
-        self.with_record(entry, pages, |record| key.window(record, skip))
+        self.with_record(entry, pages, |record| key.window(record.into(), skip))
     }
 }

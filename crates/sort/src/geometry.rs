@@ -34,7 +34,7 @@ const PROCESS_GROWS_BYTES: u64 = 1200 * KIB;
 /// What is remembered of every page that is spilled, vectors' slack included.
 const PAGE_NOTE_BYTES: u64 = 40;
 /// A bucket should fit in a core's own cache: 4096 entries are 64 KiB.
-const BUCKET_ENTRIES: u64 = 4096;
+pub(crate) const BUCKET_ENTRIES: u64 = 4096;
 
 /// What is known before the plan is made.
 #[derive(Debug, Clone, Copy)]
@@ -185,7 +185,10 @@ impl Base {
         let margin = (given.memory_bytes / 20).max(2 * MIB) - 256 * KIB;
         let job_entries = (given.memory_bytes / (1 << 14)).clamp(2048, 48 << 10);
         let sample_bytes = (given.memory_bytes / 128).clamp(96 * KIB, 8 * MIB);
-        let lane_bytes = 128 * KIB + job_entries * 16 * 2;
+        // A lane sorts one bucket more than a job should have, and notes the records of a page.
+        let page_records = page_bytes * given.records / given.input_bytes.max(1);
+        let lane_bytes =
+            128 * KIB + (job_entries + 2 * job_entries.max(BUCKET_ENTRIES)) * 16 + page_records * 12;
         let page_notes = given.input_bytes.div_ceil(page_bytes) * PAGE_NOTE_BYTES;
         let process_bytes = given.resident_bytes
             + PROCESS_GROWS_BYTES

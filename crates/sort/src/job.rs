@@ -536,6 +536,7 @@ impl<'a> Run<'a> {
             chunk_entries: self.geometry.chunk_entries,
             job_bytes: self.geometry.job_bytes,
             job_entries: self.geometry.job_entries,
+            sample_bytes: self.geometry.sample_bytes,
             pool: &self.main,
             scratch,
             meters: &self.meters,

@@ -89,6 +89,9 @@ impl Ties<'_, '_> {
     /// Puts groups of equal windows in order. The windows show bytes `skip..skip + 10`; `base` is the
     /// position of the first entry.
     fn resolve(&mut self, entries: &mut [u128], base: usize, skip: usize) {
+        if self.part.entries().value_bytes().is_some() {
+            return self.repeated_values(entries, base);
+        }
         let mut from = 0;
         while from < entries.len() {
             let window = Entries::window(entries[from]);
@@ -100,6 +103,14 @@ impl Ties<'_, '_> {
                 self.group(&mut entries[from..to], base + from, skip);
             }
             from = to;
+        }
+    }
+
+    /// Notes the entries that are the same record as the one before.
+    fn repeated_values(&mut self, entries: &[u128], base: usize) {
+        if self.noting {
+            let same = |at: &usize| entries[at - 1] == entries[*at];
+            self.repeats.extend((1..entries.len()).filter(same).map(|at| (base + at) as u32));
         }
     }
 

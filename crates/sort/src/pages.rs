@@ -117,12 +117,17 @@ impl Pages {
         }
     }
 
-    /// Asks for the cache lines of `len` bytes at `place`; reaches no further than its page.
+    /// Asks for the cache lines of the first `len` bytes at `place`, up to three of them; reaches no further
+    /// than its page.
     #[inline(always)]
     pub(crate) fn prefetch(&self, place: u64, len: usize) {
         let piece = self.from(place);
         thalweg_block::prefetch(piece, 0);
-        thalweg_block::prefetch(piece, 64.min(len));
-        thalweg_block::prefetch(piece, len.min(128));
+        if len > 1 {
+            thalweg_block::prefetch(piece, (len - 1).min(64));
+        }
+        if len > 65 {
+            thalweg_block::prefetch(piece, (len - 1).min(128));
+        }
     }
 }

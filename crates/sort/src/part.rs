@@ -10,10 +10,13 @@
 use std::sync::{Mutex, OnceLock};
 
 use thalweg_block::{Block, Chunk, Pool, carve};
-use thalweg_record::{Cuts, Key, Layout, newlines};
+use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, InPlace, Key, Layout, choose_cuts, newlines};
 
 use crate::entry::Entries;
 use crate::pages::Pages;
+
+/// So many keys are sampled for each part of a bucket that is split.
+const SAMPLES_PER_PART: usize = 16;
 
 /// The pool had no block for another chunk of entries: there are more records than was thought.
 #[derive(Debug)]
@@ -38,6 +41,10 @@ pub(crate) struct Recipe<'a> {
     pub(crate) skips: Vec<usize>,
     /// Values in a chunk of entries.
     pub(crate) chunk_entries: usize,
+    /// Larger buckets are split.
+    pub(crate) bucket_entries_max: u64,
+    /// What a sample of keys may take.
+    pub(crate) sample_bytes: u64,
     pub(crate) lanes: usize,
 }
 
@@ -49,24 +56,48 @@ pub(crate) struct Part<'a> {
     /// For lines: the first newline of a page and the byte after its last one.
     bounds: Vec<OnceLock<Option<(u32, u32)>>>,
     lanes: Vec<Mutex<LaneScatter>>,
-    buckets: OnceLock<Vec<Mutex<Option<Bucket>>>>,
+    /// Once sealed: the buckets in order, each with the bytes that its windows skip.
+    buckets: OnceLock<Vec<(Mutex<Option<Bucket>>, usize)>>,
 }
 
-/// One lane's open chunks.
+impl Bucket {
+    /// Adds what a lane has scattered into it.
+    fn take(&mut self, lane: LaneBucket) {
+        self.bytes += lane.bytes;
+        let from = self.chunks.len();
+        self.chunks.extend(lane.full.into_iter().map(|chunk| {
+            let used = chunk.len();
+            (chunk, used)
+        }));
+        self.chunks.extend(lane.open.map(|chunk| (chunk, lane.used)));
+        self.records += self.chunks[from..].iter().map(|(_, used)| *used as u64).sum::<u64>();
+    }
+}
+
+/// What one lane scatters, and chunks that it has at hand.
 struct LaneScatter {
-    buckets: Vec<Bucket>,
+    buckets: Vec<LaneBucket>,
     spare: Vec<Chunk>,
+}
+
+/// One lane's chunks of a bucket: full ones, and the one that it fills, with how much of it.
+#[derive(Default)]
+struct LaneBucket {
+    full: Vec<Chunk>,
+    open: Option<Chunk>,
+    used: usize,
+    bytes: u64,
 }
 
 impl<'a> Part<'a> {
     pub(crate) fn new(recipe: Recipe<'a>, pages: Pages) -> Part<'a> {
         assert_eq!(recipe.skips.len(), recipe.cuts.ranges());
         let lane = |_| {
-            let buckets = (0..recipe.cuts.ranges()).map(|_| Bucket::default()).collect();
+            let buckets = recipe.skips.iter().map(|_| LaneBucket::default()).collect();
             Mutex::new(LaneScatter { buckets, spare: Vec::new() })
         };
         Part {
-            entries: Entries::new(recipe.layout),
+            entries: Entries::new(recipe.layout, recipe.key),
             bounds: (0..pages.count()).map(|_| OnceLock::new()).collect(),
             lanes: (0..recipe.lanes).map(lane).collect(),
             buckets: OnceLock::new(),
@@ -100,8 +131,9 @@ impl<'a> Part<'a> {
                 let n = n as usize;
                 let phase = (self.pages.segment_bytes_before(index) % n as u64) as usize;
                 let first = if phase == 0 { 0 } else { n - phase };
-                for (i, record) in page.get(first..).unwrap_or(&[]).chunks_exact(n).enumerate() {
-                    self.add(&mut scatter, record, place + (first + i * n) as u64, pool)?;
+                for from in (first..(page.len() + 1).saturating_sub(n)).step_by(n) {
+                    let record = InPlace::new(&page[from..], n);
+                    self.add(&mut scatter, record, place + from as u64, pool)?;
                 }
             }
             Layout::Lines => {
@@ -112,7 +144,8 @@ impl<'a> Part<'a> {
                 }
                 for end in newlines(page) {
                     if from != usize::MAX {
-                        self.add(&mut scatter, &page[from..end], place + from as u64, pool)?;
+                        let line = InPlace::new(&page[from..], end - from);
+                        self.add(&mut scatter, line, place + from as u64, pool)?;
                     }
                     bounds = Some((bounds.map_or(end as u32, |(first, _)| first), end as u32 + 1));
                     from = end + 1;
@@ -124,31 +157,59 @@ impl<'a> Part<'a> {
     }
 
     #[inline(always)]
-    fn add(&self, scatter: &mut LaneScatter, record: &[u8], place: u64, pool: &Pool) -> Result<(), NoRoom> {
+    fn add(
+        &self,
+        scatter: &mut LaneScatter,
+        record: InPlace<'_>,
+        place: u64,
+        pool: &Pool,
+    ) -> Result<(), NoRoom> {
         let recipe = &self.recipe;
         let at = recipe.cuts.locate(recipe.key, record, place);
-        let window = recipe.key.window(record, recipe.skips[at]);
-        let entry = self.entries.make(window, place, record.len());
+        let entry = match self.entries.value_bytes() {
+            Some(_) => Entries::value(record.alone()),
+            None => self.entries.make(recipe.key.window(record, recipe.skips[at]), place, record.len()),
+        };
+        self.add_entry(scatter, at, entry, record.len(), pool)
+    }
+
+    /// Puts the entry of a record of `len` bytes into a bucket.
+    #[inline(always)]
+    fn add_entry(
+        &self,
+        scatter: &mut LaneScatter,
+        at: usize,
+        entry: u128,
+        len: usize,
+        pool: &Pool,
+    ) -> Result<(), NoRoom> {
         let bucket = &mut scatter.buckets[at];
-        bucket.records += 1;
-        bucket.bytes += (record.len() + self.entries.terminator()) as u64;
-        if let Some((chunk, used)) = bucket.chunks.last_mut()
-            && *used < chunk.len()
-        {
-            chunk[*used] = entry;
-            *used += 1;
+        bucket.bytes += (len + self.entries.terminator()) as u64;
+        if let Some(slot) = bucket.open.as_mut().and_then(|chunk| chunk.get_mut(bucket.used)) {
+            *slot = entry;
+            bucket.used += 1;
             return Ok(());
         }
-        let mut chunk = match scatter.spare.pop() {
-            Some(chunk) => chunk,
-            None => {
-                let block = pool.try_take().ok_or(NoRoom)?;
-                scatter.spare.extend(carve(block, recipe.chunk_entries));
-                scatter.spare.pop().ok_or(NoRoom)?
-            }
-        };
+        self.add_to_next_chunk(scatter, at, entry, pool)
+    }
+
+    #[inline(never)]
+    fn add_to_next_chunk(
+        &self,
+        scatter: &mut LaneScatter,
+        at: usize,
+        entry: u128,
+        pool: &Pool,
+    ) -> Result<(), NoRoom> {
+        if scatter.spare.is_empty() {
+            let block = pool.try_take().ok_or(NoRoom)?;
+            scatter.spare.extend(carve(block, self.recipe.chunk_entries));
+        }
+        let mut chunk = scatter.spare.pop().ok_or(NoRoom)?;
         chunk[0] = entry;
-        bucket.chunks.push((chunk, 1));
+        let bucket = &mut scatter.buckets[at];
+        bucket.full.extend(bucket.open.replace(chunk));
+        bucket.used = 1;
         Ok(())
     }
 
@@ -157,21 +218,69 @@ impl<'a> Part<'a> {
     pub(crate) fn seal(&self, pool: &Pool) -> Result<(), NoRoom> {
         let mut first = self.lanes[0].lock().expect("no lane panics");
         self.add_crossing(&mut first, pool)?;
-        let mut whole = std::mem::take(&mut first.buckets);
-        first.spare.clear();
         drop(first);
-        for lane in &self.lanes[1..] {
+        let mut whole: Vec<Bucket> = self.recipe.skips.iter().map(|_| Bucket::default()).collect();
+        for lane in &self.lanes {
             let mut lane = lane.lock().expect("no lane panics");
             lane.spare.clear();
             for (bucket, more) in whole.iter_mut().zip(std::mem::take(&mut lane.buckets)) {
-                bucket.chunks.extend(more.chunks);
-                bucket.records += more.records;
-                bucket.bytes += more.bytes;
+                bucket.take(more);
             }
         }
-        let whole = whole.into_iter().map(|b| Mutex::new(Some(b))).collect();
-        assert!(self.buckets.set(whole).is_ok(), "a part is sealed once");
+        let mut buckets = Vec::with_capacity(whole.len());
+        for (bucket, &skip) in whole.into_iter().zip(&self.recipe.skips) {
+            if bucket.records <= self.recipe.bucket_entries_max {
+                buckets.push((Mutex::new(Some(bucket)), skip));
+            } else {
+                let parts = self.split(bucket, pool)?;
+                buckets.extend(parts.into_iter().map(|part| (Mutex::new(Some(part)), skip)));
+            }
+        }
+        assert!(self.buckets.set(buckets).is_ok(), "a part is sealed once");
         Ok(())
+    }
+
+    /// Splits a bucket far larger than the sample promised, by a sample of its own, so that whoever sorts
+    /// it needs no more memory than for any other. Drained chunks are filled again.
+    fn split(&self, bucket: Bucket, pool: &Pool) -> Result<Vec<Bucket>, NoRoom> {
+        let Recipe { key, bucket_entries_max, sample_bytes, .. } = self.recipe;
+        let parts = (bucket.records / (bucket_entries_max / 4).max(1)) as usize;
+        let samples = (parts * SAMPLES_PER_PART) as u64;
+        let stride = (bucket.records / samples).max(1);
+        let key_bytes = (sample_bytes / samples).clamp(1, CUT_KEY_BYTES_MAX as u64) as usize;
+        // Records that are their own entries have no place; those that are equal may go in any order.
+        let values = self.entries.value_bytes().is_some();
+        let origin = |entry: u128, index: u64| if values { index } else { self.entries.place(entry) };
+        let mut keys = Vec::new();
+        let mut index = 0;
+        for &entry in bucket.chunks.iter().flat_map(|(chunk, used)| &chunk[..*used]) {
+            if index % stride == 0 {
+                let normal = self.entries.with_record(entry, &self.pages, |r| key.normal(r, key_bytes));
+                keys.push(Cut { normal, origin: origin(entry, index) });
+            }
+            index += 1;
+        }
+        let cuts = Cuts::new(key, choose_cuts(&mut keys, parts - 1));
+        drop(keys);
+        let buckets = (0..cuts.ranges()).map(|_| LaneBucket::default()).collect();
+        let mut scatter = LaneScatter { buckets, spare: Vec::new() };
+        index = 0;
+        for (chunk, used) in bucket.chunks {
+            for &entry in &chunk[..used] {
+                let (at, len) = self.entries.with_record(entry, &self.pages, |record| {
+                    (cuts.locate(key, record.into(), origin(entry, index)), record.len())
+                });
+                self.add_entry(&mut scatter, at, entry, len, pool)?;
+                index += 1;
+            }
+            scatter.spare.push(chunk);
+        }
+        let whole = |lane| {
+            let mut bucket = Bucket::default();
+            bucket.take(lane);
+            bucket
+        };
+        Ok(scatter.buckets.into_iter().map(whole).collect())
     }
 
     fn add_crossing(&self, scatter: &mut LaneScatter, pool: &Pool) -> Result<(), NoRoom> {
@@ -215,32 +324,34 @@ impl<'a> Part<'a> {
         pool: &Pool,
     ) -> Result<(), NoRoom> {
         match self.pages.whole(place, len) {
-            Some(record) => self.add(scatter, record, place, pool),
+            Some(record) => self.add(scatter, record.into(), place, pool),
             None => {
                 let mut record = Vec::with_capacity(len);
                 self.pages.copy(place, len, &mut record);
-                self.add(scatter, &record, place, pool)
+                self.add(scatter, record[..].into(), place, pool)
             }
         }
     }
 
+    fn sealed(&self) -> &[(Mutex<Option<Bucket>>, usize)] {
+        self.buckets.get().expect("the part is sealed")
+    }
+
     /// How many buckets there are.
     pub(crate) fn bucket_count(&self) -> usize {
-        self.recipe.cuts.ranges()
+        self.sealed().len()
     }
 
     /// Records and output bytes of a bucket that has not been taken yet.
     pub(crate) fn bucket_size(&self, index: usize) -> (u64, u64) {
-        let buckets = self.buckets.get().expect("the part is sealed");
-        let bucket = buckets[index].lock().expect("no lane panics");
+        let bucket = self.sealed()[index].0.lock().expect("no lane panics");
         let bucket = bucket.as_ref().expect("a bucket is taken once");
         (bucket.records, bucket.bytes)
     }
 
     /// Takes a bucket out to be sorted, with the bytes that its windows skip.
     pub(crate) fn take_bucket(&self, index: usize) -> (Bucket, usize) {
-        let buckets = self.buckets.get().expect("the part is sealed");
-        let bucket = buckets[index].lock().expect("no lane panics").take();
-        (bucket.expect("a bucket is taken once"), self.recipe.skips[index])
+        let (bucket, skip) = &self.sealed()[index];
+        (bucket.lock().expect("no lane panics").take().expect("a bucket is taken once"), *skip)
     }
 }

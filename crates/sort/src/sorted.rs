@@ -28,6 +28,7 @@ use thalweg_record::{Chain, Cut, Cuts, Key, Layout, Prover, add_record, common_p
 
 use crate::assemble::{Assembler, Cursor};
 use crate::distribute::{RangeStore, Stored};
+use crate::geometry::BUCKET_ENTRIES;
 use crate::order::Ordered;
 use crate::pages::Pages;
 use crate::part::{self, Part};
@@ -40,6 +41,8 @@ use crate::{Error, Result};
 const POLL: Duration = Duration::from_millis(1);
 /// Records ahead whose bytes are asked for while one is gathered.
 const PREFETCH_RECORDS: usize = 24;
+/// Freshly written bytes are proved in steps of about this many, while they are in the cache.
+const PROVE_STEP_BYTES: usize = 32 << 10;
 /// How much of a record a proof keeps for its joints: there is one for every lane and one for the whole.
 const PROVE_KEEP_BYTES: usize = 64 << 10;
 /// Direct reads are multiples of this.
@@ -56,6 +59,8 @@ pub(crate) struct Recipe<'a> {
     /// A job has about so many bytes and at most about so many entries.
     pub(crate) job_bytes: u64,
     pub(crate) job_entries: u64,
+    /// What a sample of keys may take.
+    pub(crate) sample_bytes: u64,
     pub(crate) pool: &'a Pool,
     pub(crate) scratch: &'a Scratch,
     pub(crate) meters: &'a Meters,
@@ -227,6 +232,8 @@ impl<'a> Sorted<'a> {
                 skips: skips(&range.cuts, range.low.as_ref(), range.high.as_ref()),
                 cuts: Cuts::new(recipe.key, range.cuts),
                 chunk_entries: recipe.chunk_entries,
+                bucket_entries_max: recipe.job_entries.max(BUCKET_ENTRIES) * 2,
+                sample_bytes: recipe.sample_bytes,
                 lanes: recipe.lanes,
             },
             Pages::new(recipe.pool.block_size(), range.store.pages.iter().map(Stored::len)),
@@ -285,8 +292,9 @@ impl<'a> Sorted<'a> {
     /// Lets go of ranges at the front whose jobs are all done, once no lane holds them any more.
     fn retire(&self, state: &mut State<'a>) {
         while let Some(range) = state.active.front() {
-            let all_claimed = *range.next_bucket.lock().expect("no lane panics") == range.part.bucket_count();
-            let is_done = range.ready.load(Ordering::Acquire) && all_claimed;
+            let is_claimed =
+                || *range.next_bucket.lock().expect("no lane panics") == range.part.bucket_count();
+            let is_done = range.ready.load(Ordering::Acquire) && is_claimed();
             if !is_done || range.jobs_open.load(Ordering::Acquire) > 0 || Arc::strong_count(range) > 1 {
                 break;
             }
@@ -483,36 +491,40 @@ impl<'a> SortedLane<'_, 'a> {
         let part = &now.job.range.part;
         let (pages, entries) = (&part.pages, part.entries());
         let list = &self.ordered.entries;
+        let mut unproved = 0;
         while now.at < list.len() {
-            if let Some(&ahead) = list.get(now.at + PREFETCH_RECORDS) {
+            if let Some(&ahead) = list.get(now.at + PREFETCH_RECORDS)
+                && entries.value_bytes().is_none()
+            {
                 pages.prefetch(entries.place(ahead), entries.known_len(ahead).unwrap_or(4096));
             }
             let entry = list[now.at - usize::from(now.at > 0 && sabotage::strikes(DoubleRecord))];
             let len = entries.len(entry, pages) + entries.terminator();
-            let place = entries.place(entry);
+            let value = entry.to_be_bytes();
             while now.written < len {
-                let piece = pages.from(place + now.written as u64);
-                let piece = &piece[..piece.len().min(len - now.written)];
-                now.written += now.cursor.push(piece);
+                let piece = match entries.value_bytes() {
+                    Some(_) => &value[now.written..],
+                    None => pages.from(entries.place(entry) + now.written as u64),
+                };
+                now.written += now.cursor.push(&piece[..piece.len().min(len - now.written)]);
                 if now.cursor.has_finished() {
-                    while let Some(block) = now.cursor.take_finished() {
-                        self.finished.push(block);
-                    }
                     if now.written == len {
                         now.at += 1;
                         now.written = 0;
                     }
-                    return;
+                    return self.finished.extend(now.cursor.drain_finished());
                 }
             }
             now.at += 1;
             now.written = 0;
-            now.cursor.prove_some();
+            unproved += len;
+            if unproved >= PROVE_STEP_BYTES {
+                now.cursor.prove_written();
+                unproved = 0;
+            }
         }
         // A job without bytes of its own may still have been handed the stream's last block.
-        while let Some(block) = now.cursor.take_finished() {
-            self.finished.push(block);
-        }
+        self.finished.extend(now.cursor.drain_finished());
         self.end_job();
     }
 

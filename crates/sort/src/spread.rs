@@ -38,6 +38,7 @@ impl Spread {
         let (least, greatest) =
             values().fold((u64::MAX, 0), |(least, greatest), v| (least.min(head(v)), greatest.max(head(v))));
         if count < SPREAD_MIN || least == greatest {
+            out.reserve_exact(count);
             pieces.for_each(|piece| out.extend_from_slice(piece));
             return out[from..].sort_unstable();
         }
@@ -52,6 +53,7 @@ impl Spread {
         for slot in &mut self.slots {
             before += std::mem::replace(slot, before);
         }
+        out.reserve_exact(count);
         out.resize(from + count, 0);
         let out = &mut out[from..];
         for value in values() {

@@ -43,6 +43,28 @@ fn long_records_whose_keys_lie_far_behind() {
     }
 }
 
+/// A sample of places meets few of them, so all fall into one bucket, which is split when it is seen.
+#[test]
+fn a_million_empty_lines_in_one_place() {
+    let mut rng = Rng::new(5);
+    let mut input: Vec<u8> = Vec::new();
+    for i in 0..360_000 {
+        if i == 60_000 {
+            input.extend([b'\n'; 1_200_000]);
+        }
+        input.extend(format!("{:016x}{:016x}\n", rng.next_u64(), rng.next_u64()).into_bytes());
+    }
+    Stage::real().sorts_alone(&Case::lines(input));
+}
+
+/// They are their own entries; a sort of them is only counting where they go.
+#[test]
+fn records_of_one_byte() {
+    let mut input = vec![0; 6_000_000];
+    random(&mut Rng::new(11), &mut input);
+    Stage::real().sorts_alone(&Case::fixed(1, input).lanes(1));
+}
+
 #[test]
 fn nothing_but_empty_lines() {
     Stage::real().sorts_alone(&Case::lines(vec![b'\n'; 20_000_000]));
