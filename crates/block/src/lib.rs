@@ -18,5 +18,5 @@ mod prefetch;
 pub use chunk::{Chunk, carve};
 pub use fill::{Fill, Place};
 pub use mask::mask_of;
-pub use pool::{Block, Pool, PoolError};
+pub use pool::{Block, Held, Pool, PoolError};
 pub use prefetch::prefetch;
