@@ -254,6 +254,8 @@ impl Sorter {
         let (main, transfer) = (self.main.clone(), self.transfer.clone());
         self.engine.thread = Some(std::thread::spawn(move || {
             let ending = Ending(handover);
+            // Memory is given back when the program has its last block, not before.
+            let _kept = (main.clone(), transfer.clone());
             let filled = Filled { feed, room, main, transfer, ended };
             let outcome = run_handed(&sort, &io, &Stopping(Arc::clone(&ending.0)), filled, clock);
             ending.0.end(outcome.map(|mut receipt| {
