@@ -84,7 +84,8 @@ const MEMORY_BYTES_USUAL: u64 = 1024 * MIB;
 /// same memory: [`Sorter::block`] and [`Sorter::put_bytes`] wait while there is no free one.
 ///
 /// # Ends
-/// An error of the engine comes out of the next call. Dropping the sorter, or what it became, at any moment
+/// An error of the engine comes out of the next call, in the command's words: `--memory` in it is
+/// [`SorterOptions::memory`], and so on. Dropping the sorter, or what it became, at any moment
 /// stops the sort, waits for its threads (some milliseconds), removes its scratch and gives its memory back.
 pub struct Sorter {
     inner: thalweg_sort::Sorter,
