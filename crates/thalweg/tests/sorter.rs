@@ -148,6 +148,44 @@ fn two_lanes_spill_and_hand_over_in_order() {
 }
 
 #[test]
+fn sizes_around_that_of_the_memory_are_all_sorted() {
+    let place = Place::new();
+    let (fixed, text) = (records(18_000_000), lines(18_000_000));
+    for megabytes in 9..18 {
+        let bytes = megabytes * 1_000_000;
+        sorts(&options(&place, Layout::Fixed(100), 16 << 20), &fixed[..bytes], 1 << 20);
+        sorts(&options(&place, Layout::Lines, 16 << 20), &text[..bytes], 1 << 20);
+        assert!(place.names().is_empty());
+    }
+}
+
+/// Cuts chosen from its beginning put all the rest into the last range, which is distributed again through
+/// the pool that the program's blocks come from.
+#[test]
+fn a_stream_that_is_sorted_already_drifts_and_is_sorted_while_blocks_are_held() {
+    let place = Place::new();
+    let data = expected(&records(2 * SPILLS), Layout::Fixed(100), false);
+    let mut sorter = Sorter::new(&options(&place, Layout::Fixed(100), 16 << 20)).unwrap();
+    put_all(&mut sorter, &data, 1 << 20).unwrap();
+    let held: Vec<_> = (1..Sorter::BLOCKS_HELD_MAX).map(|_| sorter.block().unwrap()).collect();
+    let mut sorted = sorter.sorted().unwrap();
+    assert!(drain(&mut sorted).unwrap() == data);
+    let receipt = sorted.receipt().unwrap();
+    assert!(receipt.stages.iter().any(|stage| stage.name == "distribute again"), "{receipt:?}");
+    drop(held);
+}
+
+#[test]
+fn records_longer_than_a_page_cross_all_bounds() {
+    let place = Place::new();
+    let options = options(&place, Layout::Fixed(70_001), 16 << 20);
+    let mut rng = Rng::new(4);
+    let mut data = vec![0; 70_001 * 400];
+    data.iter_mut().for_each(|byte| *byte = rng.below(256) as u8);
+    sorts(&options, &data, 333_333);
+}
+
+#[test]
 fn pieces_of_any_length_are_the_same_stream() {
     let place = Place::new();
     let (fixed, text) = (records(300_000), lines(300_000));
