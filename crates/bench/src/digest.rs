@@ -9,15 +9,20 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::failed;
 
-/// As it is written in reports.
+/// The digest of a file.
 pub(crate) fn of_file(path: &Path) -> Result<String> {
     let mut file = File::open(path).map_err(|e| failed("open", path, &e))?;
     let mut hash = Xxh3::new();
     let mut bytes = vec![0; 1 << 20];
     loop {
         match file.read(&mut bytes).map_err(|e| failed("read", path, &e))? {
-            0 => return Ok(format!("xxh3:{:032x}", hash.digest128())),
+            0 => return Ok(written(&hash)),
             read => hash.update(&bytes[..read]),
         }
     }
+}
+
+/// As it is written in reports.
+pub(crate) fn written(hash: &Xxh3) -> String {
+    format!("xxh3:{:032x}", hash.digest128())
 }

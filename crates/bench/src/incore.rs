@@ -1,29 +1,26 @@
-//! `bench incore`: records sorted and gathered in memory, beside a plain copy of the same bytes.
+//! `bench incore`: records sorted in memory, beside a plain copy of the same bytes.
 //!
-//! Model: input and output are files in `/dev/shm`, and the whole verb runs between them in this process,
-//! so what is measured is the sort plus reading from and writing to memory as if that were a disk: one copy
-//! in and one copy out by the kernel. [`sort_in_memory`] is the only place that knows; a sort of records
-//! that are in memory already would be called there and cost that much less.
+//! Model: a program has its records in blocks of a [`Sorter`], put before the clock starts; the clock covers
+//! the end of the input, the sort, and taking every block of the sorted stream, each of which is let go at
+//! once. Nothing is read or written. On one core, the thread that asks, the lane, and whatever they start
+//! are kept on one.
 //! Law: copy and sort take turns in one run; the copy is between blocks that were touched before, in huge
-//! pages where there are any, which is the fastest copy there is.
+//! pages where there are any, which is the fastest copy there is. The output is looked at once, in a run
+//! that is not measured, and proved in every run of the row.
+//! Non-goals: how the records came into memory, and giving the memory back.
 
-use std::path::Path;
-use std::sync::Arc;
-
-use thalweg::{Error, Result};
+use thalweg::{Error, KeyPart, Layout, Result, Sink, Size, Sorter, SorterOptions, Source};
 use thalweg_api::{BenchOther, BenchReport, BenchRow, BenchTarget};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
-use thalweg_io::Io;
 use thalweg_io::process::{self, Usage};
-use thalweg_record::{KeyPart, Layout};
-use thalweg_sort::{Sort, Watch};
+use thalweg_record::{Generator, Kind, RECORD_BYTES};
+use xxhash_rust::xxh3::Xxh3;
 
-use crate::data::Data;
 use crate::measure::Series;
 use crate::table::traffic;
-use crate::{Asked, digest, machine, place};
+use crate::{Asked, digest, machine};
 
 /// Names of the rows: cores that may be used.
 pub(crate) const NAMES: [&str; 2] = ["one", "two"];
@@ -33,18 +30,16 @@ const BLOCK_BYTES: usize = MIB as usize;
 
 /// Measures on one core, and on two if there are two.
 pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()> {
-    let (io, place) = place::in_memory()?;
-    let bytes = asked.bytes / 100 * 100;
-    // Input and output in the file system, the sort's own memory, and both ends of the copy.
-    let needed = bytes * 4 + bytes / 2;
+    let record_bytes = RECORD_BYTES as u64;
+    let bytes = asked.bytes / record_bytes * record_bytes;
+    // Both ends of the copy, and the sorter's.
+    let needed = bytes * 2 + memory_of(bytes);
     let available = process::available_memory_bytes();
     if available < needed {
         return Err(Error::CouldNot(format!(
             "{available} bytes of memory are available, and this needs {needed}; give a smaller --size"
         )));
     }
-    let (input, output) = (place.path().join("records"), place.path().join("sorted"));
-    Data::Binary.make(&input, bytes)?;
     let mut copy = Copy::new(bytes)?;
     for (i, name) in NAMES.into_iter().enumerate().filter(|(_, name)| asked.wants(name)) {
         let lanes = i + 1;
@@ -53,29 +48,48 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
             report.notes.push(format!("{name}: there are not so many cores here"));
             continue;
         }
-        let (mut sorts, mut copies) = (Series::default(), Series::default());
-        let mut row = BenchRow {
-            name: name.to_string(),
-            work: format!("{} sorted in memory on {name}", traffic(bytes)),
-            bytes,
-            memory_bytes: memory_of(bytes),
-            ..BenchRow::default()
-        };
-        for _ in 0..asked.runs {
-            asked.go_on()?;
-            measured(&mut copies, || copy.run());
-            measured(&mut sorts, || sort_in_memory(&io, &input, &output, lanes))?;
-            row.digest = digest::of_file(&output)?;
-            io.remove(&output)?;
-        }
-        row.ours = sorts.measure();
-        let copies = copies.measure();
-        row.targets = vec![target(row.ours.seconds / copies.seconds, COPIES_MAX[i], asked.tiny)];
-        row.others.push(BenchOther { name: "copy".into(), measure: Some(copies), ..BenchOther::default() });
-        row.notes.push("from and to files in memory: a copy in and a copy out are in it".to_string());
-        report.rows.push(row);
+        // On a thread of its own, which may be kept on a core.
+        let row = std::thread::scope(|scope| {
+            let row = scope.spawn(|| measure_row(asked, &mut copy, lanes));
+            row.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        report.rows.push(row?);
     }
     Ok(())
+}
+
+/// Measures in so many lanes; one of them is kept on one core.
+fn measure_row(asked: &Asked<'_>, copy: &mut Copy, lanes: usize) -> Result<BenchRow> {
+    let (name, bytes) = (NAMES[lanes - 1], copy.bytes);
+    let mut row = BenchRow {
+        name: name.to_string(),
+        work: format!("{} sorted in memory on {name}", traffic(bytes)),
+        bytes,
+        memory_bytes: memory_of(bytes),
+        ..BenchRow::default()
+    };
+    if lanes == 1
+        && let Err(e) = process::stay_on_one_core()
+    {
+        row.notes.push(format!("one lane, but not kept on one core: {e}"));
+    }
+    let mut hash = Xxh3::new();
+    sort_in_memory(copy, lanes, true, &mut Series::default(), |block| hash.update(block))?;
+    row.digest = digest::written(&hash);
+    let (mut sorts, mut unproved, mut copies) = (Series::default(), Series::default(), Series::default());
+    for _ in 0..asked.runs {
+        asked.go_on()?;
+        measured(&mut copies, || copy.run());
+        sort_in_memory(copy, lanes, true, &mut sorts, |_| ())?;
+        sort_in_memory(copy, lanes, false, &mut unproved, |_| ())?;
+    }
+    row.ours = sorts.measure();
+    let copies = copies.measure();
+    row.targets = vec![target(row.ours.seconds / copies.seconds, COPIES_MAX[lanes - 1], asked.tiny)];
+    for (name, measure) in [("copy", copies), ("without proofs", unproved.measure())] {
+        row.others.push(BenchOther { name: name.into(), measure: Some(measure), ..BenchOther::default() });
+    }
+    Ok(row)
 }
 
 fn target(measured: f64, most: f64, tiny: bool) -> BenchTarget {
@@ -104,58 +118,80 @@ fn memory_of(bytes: u64) -> u64 {
     bytes * 3 / 2 + 256 * MIB
 }
 
-/// Sorts benchmark records from one file in memory to another, in so many lanes.
-fn sort_in_memory(io: &Arc<dyn Io>, input: &Path, output: &Path, lanes: usize) -> Result<()> {
-    let bytes = io.stat(input)?.len;
-    let sort = Sort {
-        inputs: vec![input.to_path_buf()],
-        output: output.to_path_buf(),
-        output_is_stream: false,
-        layout: Layout::Fixed(100),
+/// Puts benchmark records into a sorter and measures how long it takes from there to the last sorted block.
+fn sort_in_memory(
+    records: &Copy,
+    lanes: usize,
+    proof: bool,
+    series: &mut Series,
+    mut on_block: impl FnMut(&[u8]),
+) -> Result<()> {
+    let mut sorter = Sorter::new(&SorterOptions {
+        layout: Layout::Fixed(RECORD_BYTES as u32),
         keys: vec![KeyPart { offset: 0, length: 10, descending: false }],
-        memory_bytes: memory_of(bytes),
-        scratch: vec![output.parent().unwrap_or(Path::new(".")).to_path_buf()],
-        scratch_limit: 0,
-        lanes,
-        unique: false,
-        resume: false,
-        hashing: true,
-        hardware: None,
-    };
-    let receipt = thalweg_sort::run(&sort, io, &Unwatched).map_err(|e| Error::CouldNot(e.to_string()))?;
+        memory: Some(Size::Bytes(memory_of(records.bytes))),
+        scratch_limit: Some(Size::Bytes(0)),
+        threads: Some(lanes),
+        proof,
+        ..SorterOptions::default()
+    })?;
+    for (from, _) in &records.pairs {
+        let mut rest = &from[..];
+        while !rest.is_empty() {
+            let mut block = sorter.block()?;
+            let (now, later) = rest.split_at(rest.len().min(block.capacity()));
+            block.set_len(now.len());
+            block.copy_from_slice(now);
+            sorter.put(block)?;
+            rest = later;
+        }
+    }
+    // Outlives the clock: when its threads have ended and its memory is given back is not measured.
+    let mut sorted = None;
+    measured(series, || -> Result<()> {
+        let sorted = sorted.insert(sorter.sorted()?);
+        while let Some(block) = sorted.next()? {
+            on_block(&block);
+        }
+        Ok(())
+    })?;
+    let receipt = sorted.as_mut().expect("it was made just now").receipt()?;
     assert!(receipt.holds, "a sort whose law does not hold gives no receipt");
+    assert_eq!(receipt.scratch_peak_bytes, 0, "it was to stay in memory");
     Ok(())
 }
 
-struct Unwatched;
-
-impl Watch for Unwatched {
-    fn begin(&self, _stage: &str, _index: u64, _stages: u64, _total_bytes: u64) {}
-
-    fn advance(&self, _bytes: u64) {}
-
-    fn stopped(&self) -> bool {
-        false
-    }
-}
-
-/// Two ends of a copy, touched.
+/// Benchmark records, and where they are copied to.
 struct Copy {
+    bytes: u64,
     pairs: Vec<(Block, Block)>,
 }
 
 impl Copy {
     fn new(bytes: u64) -> Result<Copy> {
-        let count = (bytes as usize).div_ceil(BLOCK_BYTES);
+        let count = (bytes as usize).div_ceil(BLOCK_BYTES).max(1);
         let pool = || Pool::new(BLOCK_BYTES, count).map_err(|e| Error::CouldNot(e.to_string()));
         let (from, to) = (pool()?, pool()?);
-        let touched = |pool: &Pool, index: usize| {
+        let empty = |pool: &Pool, index: usize| {
             let mut block = pool.take();
             block.set_len(BLOCK_BYTES.min(bytes as usize - index * BLOCK_BYTES));
-            block.fill(index as u8);
             block
         };
-        Ok(Copy { pairs: (0..count).map(|i| (touched(&from, i), touched(&to, i))).collect() })
+        let mut pairs: Vec<(Block, Block)> = (0..count).map(|i| (empty(&from, i), empty(&to, i))).collect();
+        let mut generator = Generator::new(Kind::default(), 0);
+        let mut piece = Vec::new();
+        for (from, to) in &mut pairs {
+            while piece.len() < from.len() {
+                let at = piece.len();
+                piece.resize(at + BLOCK_BYTES.next_multiple_of(RECORD_BYTES), 0);
+                generator.fill(&mut piece[at..]);
+            }
+            let len = from.len();
+            from.copy_from_slice(&piece[..len]);
+            to.copy_from_slice(from);
+            piece.drain(..len);
+        }
+        Ok(Copy { bytes, pairs })
     }
 
     fn run(&mut self) {

@@ -5,7 +5,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use thalweg::{Error, Result};
 use thalweg_base::units::Bytes;
@@ -132,14 +131,4 @@ fn make_in(directory: &Path) -> Result<PathBuf> {
     std::fs::create_dir(&path).map_err(|e| failed("make", &path, &e))?;
     // Children are started elsewhere than here, some in this very directory.
     std::fs::canonicalize(&path).map_err(|e| failed("find", &path, &e))
-}
-
-/// Memory as a disk, for benchmarks that want none.
-pub(crate) fn in_memory() -> Result<(Arc<dyn Io>, Place)> {
-    let io: Arc<dyn Io> = match thalweg_io::uring::Uring::new() {
-        Ok(uring) => Arc::new(uring),
-        Err(_) => Arc::new(Threads::new(4)),
-    };
-    let path = make_in(Path::new("/dev/shm"))?;
-    Ok((io, Place { paths: vec![path], cache: Cache::LeftTiny }))
 }

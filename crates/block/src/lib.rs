@@ -20,5 +20,5 @@ pub use chunk::{Chunk, carve};
 pub use copy::copy;
 pub use fill::{Fill, Place};
 pub use mask::mask_of;
-pub use pool::{Block, Pool, PoolError};
+pub use pool::{Block, Held, Pool, PoolError};
 pub use prefetch::prefetch;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use thalweg_base::units::{Bytes, MIB};
@@ -166,6 +167,7 @@ impl Pool {
             index,
             offset: 0,
             home: Arc::clone(&self.0),
+            held: None,
         }
     }
 }
@@ -173,6 +175,27 @@ impl Pool {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pool({} of {} blocks of {} B free)", self.free(), self.0.capacity, self.0.block_size)
+    }
+}
+
+/// How many blocks are in the hands of somebody who may keep them as long as he likes. Whoever gives blocks
+/// away counts them here, and stops at a number that the pool was laid out for. All clones are one count.
+#[derive(Debug, Clone, Default)]
+pub struct Held(Arc<AtomicUsize>);
+
+impl Held {
+    /// Blocks that are held now; those that were dropped are at home already.
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// One of a count.
+struct Hold(Arc<AtomicUsize>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -184,6 +207,8 @@ pub struct Block {
     index: u32,
     offset: u64,
     home: Arc<Inner>,
+    /// Dropped after the block has gone home.
+    held: Option<Hold>,
 }
 
 // SAFETY: a block owns its bytes exclusively; they are plain memory.
@@ -211,6 +236,24 @@ impl Block {
     /// Says where in its stream it lies.
     pub fn set_offset(&mut self, offset: u64) {
         self.offset = offset;
+    }
+
+    /// Whether `pool` is its home.
+    pub fn is_of(&self, pool: &Pool) -> bool {
+        Arc::ptr_eq(&self.home, &pool.0)
+    }
+
+    /// Counts it in `held` until it is dropped or `unheld`.
+    pub fn held(mut self, held: &Held) -> Block {
+        held.0.fetch_add(1, Ordering::Relaxed);
+        self.held = Some(Hold(Arc::clone(&held.0)));
+        self
+    }
+
+    /// The block, counted no longer.
+    pub fn unheld(mut self) -> Block {
+        self.held = None;
+        self
     }
 
     /// All its bytes, beyond the length too: zero when never used, else whatever was there.
@@ -288,6 +331,19 @@ mod tests {
         drop(held);
         assert_eq!(waiting.join().unwrap(), 4096);
         assert_eq!(pool.free(), 1);
+    }
+
+    #[test]
+    fn who_holds_blocks_is_counted_until_they_are_dropped_or_given_back() {
+        let (pool, other, held) = (Pool::new(4096, 2).unwrap(), Pool::new(4096, 1).unwrap(), Held::default());
+        let one = pool.take().held(&held);
+        let two = pool.take().held(&held).held(&held);
+        assert!(one.is_of(&pool) && !one.is_of(&other));
+        assert_eq!(held.count(), 2);
+        let one = one.unheld();
+        assert_eq!((held.count(), pool.free()), (1, 0));
+        drop((one, two));
+        assert_eq!((held.count(), pool.free()), (0, 2));
     }
 
     #[test]

@@ -56,6 +56,29 @@ fn cpu_seconds(usage: &libc::rusage) -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
+/// Keeps this thread, and those that it starts from now on, on one of the cores that it may run on.
+pub fn stay_on_one_core() -> io::Result<()> {
+    let size = std::mem::size_of::<libc::cpu_set_t>();
+    // SAFETY: a set of cores is plain data, for which zeros are valid: no core.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live set of that size; 0 is the calling thread.
+    if unsafe { libc::sched_getaffinity(0, size, &mut set) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all numbers are below the size of a set.
+    let may = |core: &usize| unsafe { libc::CPU_ISSET(*core, &set) };
+    let first = (0..libc::CPU_SETSIZE as usize).find(may).expect("it runs on some core");
+    // SAFETY: as above.
+    let mut one: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the number is below the size of a set.
+    unsafe { libc::CPU_SET(first, &mut one) };
+    // SAFETY: as in reading the set, and this one is only read.
+    match unsafe { libc::sched_setaffinity(0, size, &one) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// One of the kernel's limits on this process, the soft one that holds now, in its own unit:
 /// `Max open files`, `Max locked memory`. `u64::MAX` if there is none.
 pub fn limit(name: &str) -> Option<u64> {
@@ -190,6 +213,18 @@ Max locked memory         unlimited            unlimited            bytes
         assert_eq!(limit_in(table, "Max locked memory"), Some(u64::MAX));
         assert_eq!(limit_in(table, "Max patience"), None);
         assert!(limit("Max open files").is_some_and(|files| files >= 3));
+    }
+
+    #[test]
+    fn a_thread_on_one_core_starts_others_there_and_leaves_the_process_alone() {
+        let cores = || std::thread::available_parallelism().unwrap().get();
+        let before = cores();
+        let there = std::thread::spawn(move || {
+            stay_on_one_core().unwrap();
+            (cores(), std::thread::spawn(cores).join().unwrap())
+        });
+        assert_eq!(there.join().unwrap(), (1, 1));
+        assert_eq!(cores(), before);
     }
 
     #[test]

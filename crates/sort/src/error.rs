@@ -65,6 +65,22 @@ pub enum Error {
     Underestimated,
     /// The input is a stream and cannot be read again.
     NotResumable,
+    /// What was put into a sorter ends inside a record.
+    CutShort {
+        /// Bytes that were put.
+        bytes: u64,
+        /// Bytes of a record.
+        record_bytes: u32,
+    },
+    /// A program holds as many blocks of a sorter as it may.
+    BlocksHeld,
+    /// The receipt was asked for before the end of the output.
+    NotTaken {
+        /// Bytes that were taken.
+        bytes: u64,
+    },
+    /// The sorter has failed and said why.
+    Over,
 }
 
 impl fmt::Display for Error {
@@ -116,6 +132,22 @@ impl fmt::Display for Error {
             Error::NotResumable => {
                 write!(f, "--resume needs input files: standard input cannot be read again")
             }
+            Error::CutShort { bytes, record_bytes } => write!(
+                f,
+                "the input ends inside a record: {bytes} bytes are not a multiple of the record's {record_bytes} \
+                 ({} left over); put whole records, or give their right length",
+                bytes % u64::from(*record_bytes)
+            ),
+            Error::BlocksHeld => write!(
+                f,
+                "{} blocks of the sorter are held, the most that there is room for; put or drop some first",
+                crate::BLOCKS_HELD_MAX
+            ),
+            Error::NotTaken { bytes } => write!(
+                f,
+                "a receipt is of the whole output: {bytes} bytes of it were taken and there are more; take the rest first"
+            ),
+            Error::Over => write!(f, "this sort has failed and said why; make a new one"),
         }
     }
 }

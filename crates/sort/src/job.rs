@@ -1,4 +1,4 @@
-//! A sort from files to a file: sample, distribute if it does not fit, gather, prove, publish.
+//! A sort from files or a stream to a file or a stream: sample, distribute if it does not fit, gather, prove, publish.
 //!
 //! Every pass is a pump in each lane: input -> part, or input -> ranges, then sorted -> output.
 
@@ -16,21 +16,17 @@ use thalweg_record::{Cut, Cuts, Key, KeyPart, Layout, choose_cuts, same_records}
 use crate::distribute::{self, Checkpoints, Distribution, RangeStore, Resumed, Stored};
 use crate::entry::LINES_BYTES_MAX;
 use crate::forecast::forecast;
-use crate::geometry::{Geometry, Given};
+use crate::geometry::Geometry;
+use crate::handover::OutputLane;
 use crate::leftover::{self, Leftover, Names};
 use crate::manifest::{self, Manifest};
 use crate::pages::segment_starts;
 use crate::replay::{Replay, ReplayLane, sample_range};
 use crate::scratch::Scratch;
 use crate::sorted::{self, Range, Sorted, entry_pages};
-use crate::stream::{Feed, FeedLane};
+use crate::stream::{Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room};
 use crate::survey::{Survey, cuts_of, guess_records};
 use crate::{Error, Result};
-
-/// A stream that does not fit in memory is laid out as if it were so many times as long.
-const STREAM_MEMORIES: u64 = 10;
-/// Pages that are kept free of a stream that memory holds, so that none waits for another.
-const KEEP_FREE_PAGES: usize = 16;
 
 /// Whoever wants to know how far a sort is, and may stop it.
 pub trait Watch: Sync {
@@ -89,6 +85,19 @@ pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> 
             other => return other,
         }
     }
+}
+
+/// Runs the sort of a stream that is handed over, and hands over the sorted one.
+pub(crate) fn run_handed(
+    sort: &Sort,
+    io: &Arc<dyn Io>,
+    watch: &dyn Watch,
+    filled: Filled,
+    clock: Stopwatch,
+) -> Result<Receipt> {
+    let names = Names::of(sort);
+    leftover::clear(io, sort, &names);
+    Run::of_filled(sort, io, watch, names, filled, (Meters::default(), clock))?.run(None)
 }
 
 struct Run<'a> {
@@ -175,30 +184,37 @@ impl<'a> Run<'a> {
         names: Names,
         clock: Stopwatch,
     ) -> Result<Run<'a>> {
-        let key = Key::new(sort.layout, &sort.keys)?;
         if sort.resume {
             return Err(Error::NotResumable);
         }
+        Key::new(sort.layout, &sort.keys)?;
         leftover::clear(io, sort, &names);
         let open = |p: &PathBuf| File::open(io, p, Access::Read);
         let files = sort.inputs.iter().map(open).collect::<thalweg_io::Result<Vec<File>>>()?;
         let feed = Feed::new(files, sort.layout);
         let meters = Meters::default();
-        let mut given = Given {
-            memory_bytes: sort.memory_bytes,
-            resident_bytes: process::resident_bytes(),
-            lanes: sort.lanes,
-            input_bytes: sort.memory_bytes * STREAM_MEMORIES,
-            records: guess_records(sort.layout, sort.memory_bytes * STREAM_MEMORIES, 64.0),
-            input_files: 1,
-        };
-        let rough = Geometry::of_stream(&given)?;
-        let main = Pool::new(rough.page_bytes, rough.main_pages)?;
+        let room = Room::of(sort, process::resident_bytes())?;
+        let main = Pool::new(room.rough.page_bytes, room.rough.main_pages)?;
         watch.begin("fill memory", 1, 3, 0);
-        // The rest is for open pages: every range may want one before the first page read is free again.
-        let pages = rough.main_pages - (rough.main_pages / 6).max(4 * KEEP_FREE_PAGES);
-        let ranges_max = rough.main_pages - pages - 2 * KEEP_FREE_PAGES;
-        let ended = feed.fill(&main, pages, &meters, || watch.stopped())?;
+        let ended = feed.fill(&main, room.pages(), &meters, || watch.stopped())?;
+        let transfer = Pool::new(room.rough.page_bytes, room.rough.transfer_pages)?;
+        let filled = Filled { feed, room, main, transfer, ended };
+        Run::of_filled(sort, io, watch, names, filled, (meters, clock))
+    }
+
+    /// Lays out the sort of a stream for what memory was filled with.
+    fn of_filled(
+        sort: &'a Sort,
+        io: &'a Arc<dyn Io>,
+        watch: &'a dyn Watch,
+        names: Names,
+        filled: Filled,
+        (meters, clock): (Meters, Stopwatch),
+    ) -> Result<Run<'a>> {
+        let Filled { feed, room, main, transfer, ended } = filled;
+        let key = Key::new(sort.layout, &sort.keys)?;
+        let ranges_max = room.ranges_max();
+        let Room { mut given, rough } = room;
         let (keys, record_bytes) = feed.sample(&key, rough.sample_bytes);
         if ended {
             given.input_bytes = feed.bytes();
@@ -206,7 +222,6 @@ impl<'a> Run<'a> {
         given.records = guess_records(sort.layout, given.input_bytes, record_bytes);
         let geometry = rough.with_ranges_for(&given, ranges_max);
         let keep_free = geometry.main_pages.saturating_sub(geometry.resident_pages(given.input_bytes));
-        let transfer = Pool::new(geometry.page_bytes, geometry.transfer_pages)?;
         let inputs = Inputs::open(io, &[], sort.layout)?;
         Ok(Run {
             sort,
@@ -431,15 +446,20 @@ impl<'a> Run<'a> {
         scratch: &Scratch,
     ) -> Result<Receipt> {
         let bytes = self.input_bytes();
-        let lanes = if output.is_some() { self.geometry.lanes } else { 1 };
+        let handover = self.feed.as_ref().and_then(Feed::handover);
+        let lanes = if output.is_some() || handover.is_some() { self.geometry.lanes } else { 1 };
         self.stage_lanes("load+sort+write", 2, 2, bytes, lanes, |lane| {
             let mut source = sorted.lane(lane, self.io.queue(self.geometry.depth)?);
-            match &output {
-                Some(output) => {
+            match (&output, handover) {
+                (Some(output), _) => {
                     let queue = self.io.queue(self.geometry.depth)?;
                     self.pump_lane(&mut source, &mut FileLane::new(output.file(), queue, &self.meters))
                 }
-                None => {
+                (None, Some(handover)) => {
+                    let stopped = &|| self.watch.stopped() || self.stop.load(Ordering::Relaxed);
+                    self.pump_lane(&mut source, &mut OutputLane::new(handover, &self.meters, stopped))
+                }
+                (None, None) => {
                     let file = File::open(self.io, &self.sort.output, Access::WriteStream)?;
                     self.pump_lane(&mut source, &mut StreamLane::new(&file, &self.meters))
                 }

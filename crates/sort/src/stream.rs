@@ -1,4 +1,5 @@
-//! A stream as the input: standard input, a pipe, anything that can be read once.
+//! A stream as the input: standard input, a pipe, anything that can be read once, and pages that somebody
+//! hands over.
 //!
 //! Model: memory is filled first; what is in it is the sample from which the cuts are chosen. Then the
 //! pages in memory are distributed, and after them the rest of the stream as it comes. If the stream
@@ -7,8 +8,8 @@
 //! Law: pages come out in order, each once.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_block::{Block, Pool};
@@ -16,16 +17,68 @@ use thalweg_io::File;
 use thalweg_pump::{InputsError, Meters, Source};
 use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout, newlines};
 
-use crate::{Error, Result};
+use crate::geometry::{Geometry, Given};
+use crate::handover::Handover;
+use crate::survey::guess_records;
+use crate::{Error, Result, Sort};
 
 /// How long to wait for a pipe before looking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The most records sampled from a page.
 const RECORDS_PER_PAGE: usize = 96;
 
-/// Streams read one after the other.
+/// A stream that does not fit in memory is laid out as if it were so many times as long.
+const STREAM_MEMORIES: u64 = 10;
+/// Pages that are kept free of a stream that memory holds, so that none waits for another.
+pub(crate) const KEEP_FREE_PAGES: usize = 16;
+
+/// Memory laid out for a stream of which nothing is known yet.
+pub(crate) struct Room {
+    pub(crate) given: Given,
+    pub(crate) rough: Geometry,
+}
+
+impl Room {
+    /// All of the memory that a sort was promised, less what is resident.
+    pub(crate) fn of(sort: &Sort, resident_bytes: u64) -> Result<Room> {
+        let given = Given {
+            memory_bytes: sort.memory_bytes,
+            resident_bytes,
+            lanes: sort.lanes,
+            input_bytes: sort.memory_bytes * STREAM_MEMORIES,
+            records: guess_records(sort.layout, sort.memory_bytes * STREAM_MEMORIES, 64.0),
+            input_files: 1,
+        };
+        Ok(Room { given, rough: Geometry::of_stream(&given)? })
+    }
+
+    /// How many pages may be in memory before they are distributed.
+    pub(crate) fn pages(&self) -> usize {
+        // The rest is for open pages: every range may want one before the first page read is free again.
+        self.rough.main_pages - (self.rough.main_pages / 6).max(4 * KEEP_FREE_PAGES)
+    }
+
+    /// How many ranges there may be, when that many pages are full.
+    pub(crate) fn ranges_max(&self) -> usize {
+        self.rough.main_pages - self.pages() - 2 * KEEP_FREE_PAGES
+    }
+}
+
+/// The beginning of a stream in memory, and the pools that it lies in.
+pub(crate) struct Filled {
+    pub(crate) feed: Feed,
+    pub(crate) room: Room,
+    pub(crate) main: Pool,
+    pub(crate) transfer: Pool,
+    /// Whether it is the whole stream.
+    pub(crate) ended: bool,
+}
+
+/// Streams read one after the other, or the pages that are handed over.
 pub(crate) struct Feed {
     layout: Layout,
+    /// Who hands over the pages after those in memory; without one they are read from files.
+    handover: Option<Arc<Handover>>,
     state: Mutex<State>,
     bytes: AtomicU64,
 }
@@ -45,7 +98,20 @@ impl Feed {
     pub(crate) fn new(files: Vec<File>, layout: Layout) -> Feed {
         let state =
             State { files: files.into(), at: 0, line_ended: true, next_page: 0, ahead: VecDeque::new() };
-        Feed { layout, state: Mutex::new(state), bytes: AtomicU64::new(0) }
+        Feed { layout, handover: None, state: Mutex::new(state), bytes: AtomicU64::new(0) }
+    }
+
+    /// A stream that begins with these pages and goes on with those that are handed over. Their offsets are
+    /// those of the stream already, and the last record is whole.
+    pub(crate) fn handed(handover: Arc<Handover>, ahead: VecDeque<Block>, layout: Layout) -> Feed {
+        let bytes = ahead.iter().map(|page| page.len() as u64).sum();
+        let state = State { files: VecDeque::new(), at: 0, line_ended: true, next_page: 0, ahead };
+        Feed { layout, handover: Some(handover), state: Mutex::new(state), bytes: AtomicU64::new(bytes) }
+    }
+
+    /// Who hands over the stream, and takes the sorted one.
+    pub(crate) fn handover(&self) -> Option<&Handover> {
+        self.handover.as_deref()
     }
 
     /// Bytes read so far, added newlines included.
@@ -184,6 +250,11 @@ impl Source for FeedLane<'_> {
         let mut state = self.feed.state.lock().expect("no lane panics");
         if let Some(block) = state.ahead.pop_front() {
             return Ok(Some(block));
+        }
+        if let Some(handover) = self.feed.handover() {
+            let page = self.meters.stage.for_read(|| handover.next_input(self.stopped))?;
+            self.feed.bytes.fetch_add(page.as_ref().map_or(0, |page| page.len() as u64), Ordering::Relaxed);
+            return Ok(page);
         }
         let block = self.meters.stage.for_write(|| self.pool.take());
         self.feed.read_page(&mut state, block, self.meters, self.stopped)

@@ -55,6 +55,47 @@ pub struct SortOptions {
     pub proof: bool,
 }
 
+/// How a [`Sorter`](crate::Sorter) is to sort.
+#[derive(Debug, Clone)]
+pub struct SorterOptions {
+    /// How records lie in what is put.
+    pub layout: Layout,
+    /// The parts of the key; the whole record if empty.
+    pub keys: Vec<KeyPart>,
+    /// Memory for the sorter alone, at least 16 MiB; if not given, half of what is available, and at most
+    /// 1 GiB.
+    pub memory: Option<Size>,
+    /// Directories for what does not fit, used only if something does not; that of temporary files if empty.
+    pub scratch: Vec<PathBuf>,
+    /// The most scratch space to use; a percentage is of the space available.
+    pub scratch_limit: Option<Size>,
+    /// Lanes; one for each core if not given.
+    pub threads: Option<usize>,
+    /// Keep only the first of records with equal keys.
+    pub unique: bool,
+    /// The I/O back end, for scratch.
+    pub io: IoChoice,
+    /// Whether to compute proofs. Only benchmarks turn this off.
+    pub proof: bool,
+}
+
+/// Lines, compared as a whole, in what the machine offers.
+impl Default for SorterOptions {
+    fn default() -> SorterOptions {
+        SorterOptions {
+            layout: Layout::Lines,
+            keys: Vec::new(),
+            memory: None,
+            scratch: Vec::new(),
+            scratch_limit: None,
+            threads: None,
+            unique: false,
+            io: IoChoice::Auto,
+            proof: true,
+        }
+    }
+}
+
 /// What to generate.
 #[derive(Debug, Clone)]
 pub struct GenOptions {

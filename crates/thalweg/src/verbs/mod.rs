@@ -11,3 +11,4 @@ pub use doctor::doctor;
 pub use generate::generate;
 pub use plan::plan;
 pub use sort::sort;
+pub(crate) use sort::{MEMORY_BYTES_MIN, engine_error};

@@ -42,6 +42,13 @@ impl Watch for Watched<'_> {
 pub(super) fn error_of(error: thalweg_sort::Error, progress: &Progress) -> Error {
     match error {
         thalweg_sort::Error::Stopped => Error::Interrupted(progress.cancelled().unwrap_or(0)),
+        other => engine_error(other),
+    }
+}
+
+/// The same where nobody can ask to stop.
+pub(crate) fn engine_error(error: thalweg_sort::Error) -> Error {
+    match error {
         wrong @ thalweg_sort::Error::Mismatch(_) => Error::Wrong(wrong.to_string()),
         thalweg_sort::Error::Io(e) => e.into(),
         other => Error::CouldNot(other.to_string()),
@@ -49,7 +56,7 @@ pub(super) fn error_of(error: thalweg_sort::Error, progress: &Progress) -> Error
 }
 
 /// The least memory that a sort promises to live in.
-const MEMORY_BYTES_MIN: u64 = 16 * MIB;
+pub(crate) const MEMORY_BYTES_MIN: u64 = 16 * MIB;
 
 /// What was typed, made definite.
 pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {

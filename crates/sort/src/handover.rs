@@ -1,0 +1,254 @@
+//! Where a sort meets the program that it runs in: pages of the input go in, blocks of the sorted stream
+//! come out, both in order.
+//!
+//! ```text
+//! program => [ pages of the input ] =>                        FeedLanes
+//! program <= [ blocks of the output, a window of them ] <=    OutputLanes
+//! ```
+//!
+//! Law: blocks leave in the order of the stream, each once. Lanes finish blocks out of order; one that is
+//! past the window waits for the program. The lane with the next block is never past it, so all waiting
+//! ends as long as the program takes blocks.
+//! Law: what lies here belongs to the pools of the sort: pages of the input are as many as there are blocks
+//! to be had, blocks of the output at most the window.
+//! Non-goals: counting what the program holds.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use thalweg_api::Receipt;
+use thalweg_block::Block;
+use thalweg_pump::{Meters, Sink};
+
+use crate::{Error, Result};
+
+/// How long a lane waits before it looks whether another has failed.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// The place between a program and the lanes of its sort.
+pub(crate) struct Handover {
+    /// Output bytes that may wait to be taken.
+    window_bytes: u64,
+    state: Mutex<State>,
+    /// Something changed that the program may wait for.
+    for_program: Condvar,
+    /// Something changed that a lane may wait for.
+    for_lanes: Condvar,
+    stopped: AtomicBool,
+}
+
+struct State {
+    input: VecDeque<Block>,
+    input_ended: bool,
+    /// Blocks of the output by their offsets.
+    output: BTreeMap<u64, Block>,
+    /// Output bytes that the program has taken.
+    taken_bytes: u64,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    Running,
+    Done(Box<Receipt>),
+    Failed(Error),
+    /// It failed, and the error was given to the program.
+    Told,
+}
+
+impl State {
+    /// The error, the first time; after that, that there was one.
+    fn failed(&mut self) -> Option<Error> {
+        if !matches!(self.outcome, Outcome::Failed(_) | Outcome::Told) {
+            return None;
+        }
+        match std::mem::replace(&mut self.outcome, Outcome::Told) {
+            Outcome::Failed(error) => Some(error),
+            _ => Some(Error::Over),
+        }
+    }
+}
+
+impl Handover {
+    /// A place where so many bytes of the output may wait.
+    pub(crate) fn new(window_bytes: u64) -> Handover {
+        let state = State {
+            input: VecDeque::new(),
+            input_ended: false,
+            output: BTreeMap::new(),
+            taken_bytes: 0,
+            outcome: Outcome::Running,
+        };
+        Handover {
+            window_bytes,
+            state: Mutex::new(state),
+            for_program: Condvar::new(),
+            for_lanes: Condvar::new(),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
+    }
+
+    /// Asks the sort to stop.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        // Whoever looks at the flag with the lock held has either seen it or is woken.
+        drop(self.lock());
+        self.for_lanes.notify_all();
+    }
+
+    /// Whether the sort is to stop.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Program: gives the next page of the input.
+    pub(crate) fn put_input(&self, page: Block) -> Result<()> {
+        let mut state = self.lock();
+        if let Some(error) = state.failed() {
+            return Err(error);
+        }
+        assert!(!state.input_ended, "a page after the end of the input");
+        state.input.push_back(page);
+        drop(state);
+        self.for_lanes.notify_one();
+        Ok(())
+    }
+
+    /// Program: says that there are no more.
+    pub(crate) fn end_input(&self) {
+        self.lock().input_ended = true;
+        self.for_lanes.notify_all();
+    }
+
+    /// Program: an error if the sort has failed.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.lock().failed().map_or(Ok(()), Err)
+    }
+
+    /// Program: waits for the next block of the output. `None` after the last one, when the law was found to
+    /// hold.
+    pub(crate) fn next_output(&self) -> Result<Option<Block>> {
+        let mut state = self.lock();
+        loop {
+            if let Some(error) = state.failed() {
+                return Err(error);
+            }
+            let next = state.taken_bytes;
+            if let Some(block) = state.output.remove(&next) {
+                state.taken_bytes += block.len() as u64;
+                drop(state);
+                self.for_lanes.notify_all();
+                return Ok(Some(block));
+            }
+            if matches!(state.outcome, Outcome::Done(_)) {
+                assert!(state.output.is_empty(), "the output has a hole at {next}");
+                return Ok(None);
+            }
+            state = self.for_program.wait(state).expect("no holder panics");
+        }
+    }
+
+    /// Program: waits for the receipt. An error if there are blocks that were not taken.
+    pub(crate) fn receipt(&self) -> Result<Receipt> {
+        let mut state = self.lock();
+        loop {
+            if let Some(error) = state.failed() {
+                return Err(error);
+            }
+            if !state.output.is_empty() {
+                return Err(Error::NotTaken { bytes: state.taken_bytes });
+            }
+            if let Outcome::Done(receipt) = &state.outcome {
+                return Ok(receipt.as_ref().clone());
+            }
+            state = self.for_program.wait(state).expect("no holder panics");
+        }
+    }
+
+    /// Lane: waits for the next page of the input; `None` at its end.
+    pub(crate) fn next_input(&self, stopped: &dyn Fn() -> bool) -> Result<Option<Block>> {
+        let mut state = self.lock();
+        loop {
+            if let Some(page) = state.input.pop_front() {
+                return Ok(Some(page));
+            }
+            if state.input_ended {
+                return Ok(None);
+            }
+            if stopped() {
+                return Err(Error::Stopped);
+            }
+            state = self.for_lanes.wait_timeout(state, PATIENCE).expect("no holder panics").0;
+        }
+    }
+
+    /// Lane: gives a block of the output, and waits while it is past the window.
+    fn put_output(&self, block: Block, stopped: &dyn Fn() -> bool) -> Result<()> {
+        let mut state = self.lock();
+        while block.offset() >= state.taken_bytes + self.window_bytes {
+            if stopped() {
+                return Err(Error::Stopped);
+            }
+            state = self.for_lanes.wait_timeout(state, PATIENCE).expect("no holder panics").0;
+        }
+        let is_next = block.offset() == state.taken_bytes;
+        let before = state.output.insert(block.offset(), block);
+        assert!(before.is_none(), "a block comes twice");
+        drop(state);
+        if is_next {
+            self.for_program.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Engine: says how it ended. What nobody will take is let go of.
+    pub(crate) fn end(&self, outcome: Result<Receipt>) {
+        let mut state = self.lock();
+        if matches!(state.outcome, Outcome::Running) {
+            state.input.clear();
+            state.outcome = match outcome {
+                Ok(receipt) => Outcome::Done(Box::new(receipt)),
+                Err(error) => {
+                    state.output.clear();
+                    Outcome::Failed(error)
+                }
+            };
+        }
+        drop(state);
+        self.for_program.notify_all();
+    }
+}
+
+/// One lane of the output: a sink whose blocks the program takes.
+pub(crate) struct OutputLane<'a> {
+    handover: &'a Handover,
+    meters: &'a Meters,
+    stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<'a> OutputLane<'a> {
+    pub(crate) fn new(
+        handover: &'a Handover,
+        meters: &'a Meters,
+        stopped: &'a (dyn Fn() -> bool + Sync),
+    ) -> OutputLane<'a> {
+        OutputLane { handover, meters, stopped }
+    }
+}
+
+impl Sink for OutputLane<'_> {
+    type Error = Error;
+
+    fn put(&mut self, block: Block) -> Result<()> {
+        self.meters.stage.for_write(|| self.handover.put_output(block, self.stopped))
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,492 @@
+//! A sort inside a program: it gives blocks or bytes, and takes blocks in order.
+//!
+//! ```text
+//! put => [ memory fills ] -- full, or the input ends --> engine: Run, on a thread of its own
+//! put => [ transfer pool ] => handover => lanes           as for a stream
+//! next <= handover <= lanes                               blocks of the transfer pool
+//! ```
+//!
+//! Model: nothing runs while memory fills. When it is full, or the input ends, the engine starts; from then
+//! on blocks to be filled come from the transfer pool, and the absence of a free one is the back-pressure.
+//! Law: the promise of memory holds for the sorter alone, everything that the program holds of it included:
+//! at most [`BLOCKS_HELD_MAX`] blocks at once, input and output together, for which both pools have room
+//! beside what the engine needs.
+//! Law: dropping either end stops the engine and waits for it; no scratch and no memory is left.
+//! Non-goals: going on from what an earlier sort left.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use thalweg_api::Receipt;
+use thalweg_base::clock::Stopwatch;
+use thalweg_block::{Block, Held, Pool};
+use thalweg_io::{Io, process};
+use thalweg_record::{Key, Layout};
+
+use crate::handover::Handover;
+use crate::job::run_handed;
+use crate::stream::{Feed, Filled, Room};
+use crate::{Error, Result, Sort, Watch};
+
+/// The most blocks of a sorter that a program may hold at once, those to be filled and those that came out.
+pub const BLOCKS_HELD_MAX: usize = 8;
+
+/// Beside those that the program holds, there may be one in the sorter's own hands.
+const OUTSIDE_PAGES: usize = BLOCKS_HELD_MAX + 1;
+/// Output blocks for each lane that may wait to be taken: two jobs' worth, so that a lane need not wait for
+/// the one before it.
+const WINDOW_PAGES: usize = 8;
+/// What the transfer pool has for a lane's sink anyway is four blocks, one of them for the block that the lane
+/// waits with.
+const WINDOW_PAGES_EXTRA: usize = WINDOW_PAGES - 3;
+/// How long to wait for a free block before looking whether the sort has failed.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// The end of a sort that takes the input.
+pub struct Sorter {
+    // Fixed at birth.
+    layout: Layout,
+    main: Pool,
+    transfer: Pool,
+    held: Held,
+
+    // Growing while fed.
+    phase: Phase,
+    /// A page that is not full yet.
+    open: Option<Block>,
+    /// Bytes of the pages before it.
+    bytes: u64,
+    /// Whether the last of them ends in a newline; so does nothing.
+    line_ended: bool,
+    ended: bool,
+
+    engine: Engine,
+}
+
+enum Phase {
+    Filling(Box<Filling>),
+    Running,
+}
+
+/// What the engine will be started with.
+struct Filling {
+    sort: Sort,
+    io: Arc<dyn Io>,
+    room: Room,
+    clock: Stopwatch,
+    cpu_seconds: f64,
+    ahead: VecDeque<Block>,
+}
+
+/// The end of a sort that gives the sorted stream.
+pub struct SorterOutput {
+    held: Held,
+    engine: Engine,
+}
+
+/// The thread that sorts. Dropped, it is stopped and joined.
+struct Engine {
+    handover: Arc<Handover>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sorter {
+    /// Lays memory out. Of `sort` only what has nothing to do with files counts: no inputs, no output, and
+    /// nothing to resume.
+    pub fn new(sort: Sort, io: Arc<dyn Io>) -> Result<Sorter> {
+        assert!(!sort.scratch.is_empty(), "somewhere to spill to, even if that is never needed");
+        let sort = Sort {
+            inputs: Vec::new(),
+            output: scratch_name(),
+            output_is_stream: true,
+            resume: false,
+            hardware: None,
+            ..sort
+        };
+        Key::new(sort.layout, &sort.keys)?;
+        let room = room_of(&sort)?;
+        let rough = &room.rough;
+        let main = Pool::new(rough.page_bytes, rough.main_pages + OUTSIDE_PAGES)?;
+        let transfer = Pool::new(
+            rough.page_bytes,
+            rough.transfer_pages + OUTSIDE_PAGES + rough.lanes * WINDOW_PAGES_EXTRA,
+        )?;
+        let window_bytes = (rough.lanes * WINDOW_PAGES * rough.page_bytes) as u64;
+        Ok(Sorter {
+            layout: sort.layout,
+            main,
+            transfer,
+            held: Held::default(),
+            phase: Phase::Filling(Box::new(Filling {
+                sort,
+                io,
+                room,
+                clock: Stopwatch::start(),
+                cpu_seconds: process::usage().cpu_seconds,
+                ahead: VecDeque::new(),
+            })),
+            open: None,
+            bytes: 0,
+            line_ended: true,
+            ended: false,
+            engine: Engine { handover: Arc::new(Handover::new(window_bytes)), thread: None },
+        })
+    }
+
+    /// An empty block to be filled and put. Waits while the engine is busy with all others.
+    pub fn block(&mut self) -> Result<Block> {
+        if self.held.count() >= BLOCKS_HELD_MAX {
+            return Err(Error::BlocksHeld);
+        }
+        Ok(self.free_block()?.held(&self.held))
+    }
+
+    fn free_block(&mut self) -> Result<Block> {
+        if let Phase::Filling(_) = self.phase {
+            return Ok(self.main.try_take().expect("there is room beside what memory is filled with"));
+        }
+        loop {
+            if let Some(block) = self.transfer.take_within(PATIENCE) {
+                return Ok(block);
+            }
+            self.engine.check()?;
+        }
+    }
+
+    /// Takes a block of records. One from `block` that is full, or the first or last to be put, is not
+    /// copied.
+    pub fn put(&mut self, block: Block) -> Result<()> {
+        assert!(!self.ended, "a block after the end of the input");
+        let is_ours = block.is_of(&self.main) || block.is_of(&self.transfer);
+        if !is_ours || self.open.is_some() {
+            return self.put_bytes(&block);
+        }
+        let block = block.unheld();
+        if block.len() == block.capacity() {
+            return self.put_page(block);
+        }
+        if !block.is_empty() {
+            self.open = Some(block);
+        }
+        Ok(())
+    }
+
+    /// Takes the next bytes of the input, a piece of any length: records may be cut anywhere.
+    pub fn put_bytes(&mut self, mut bytes: &[u8]) -> Result<()> {
+        assert!(!self.ended, "bytes after the end of the input");
+        while !bytes.is_empty() {
+            let mut page = match self.open.take() {
+                Some(page) => page,
+                None => self.free_block()?,
+            };
+            let at = page.len();
+            let (now, later) = bytes.split_at(bytes.len().min(page.capacity() - at));
+            page.set_len(at + now.len());
+            page[at..].copy_from_slice(now);
+            bytes = later;
+            if page.len() == page.capacity() {
+                self.put_page(page)?;
+            } else {
+                self.open = Some(page);
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands on a page that is full, or the last one.
+    fn put_page(&mut self, mut page: Block) -> Result<()> {
+        page.set_offset(self.bytes);
+        self.bytes += page.len() as u64;
+        self.line_ended = page.last() == Some(&b'\n');
+        match &mut self.phase {
+            Phase::Running => self.engine.put_input(page),
+            Phase::Filling(filling) => {
+                filling.ahead.push_back(page);
+                if filling.ahead.len() == filling.room.pages() {
+                    self.start(false);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the input. A last line without a newline is given one.
+    pub fn finish(&mut self) -> Result<()> {
+        if self.ended {
+            return Ok(());
+        }
+        let line_ended = self.open.as_ref().map_or(self.line_ended, |page| page.last() == Some(&b'\n'));
+        match self.layout {
+            Layout::Lines if !line_ended => self.put_bytes(b"\n")?,
+            Layout::Lines => {}
+            Layout::Fixed(record_bytes) => {
+                let bytes = self.bytes + self.open.as_ref().map_or(0, |page| page.len() as u64);
+                if !bytes.is_multiple_of(u64::from(record_bytes)) {
+                    return Err(Error::CutShort { bytes, record_bytes });
+                }
+            }
+        }
+        if let Some(page) = self.open.take() {
+            self.put_page(page)?;
+        }
+        self.ended = true;
+        self.engine.handover.end_input();
+        self.start(true);
+        Ok(())
+    }
+
+    /// Ends the input and gives the sorted stream.
+    pub fn sorted(mut self) -> Result<SorterOutput> {
+        self.finish()?;
+        Ok(SorterOutput { held: self.held, engine: self.engine })
+    }
+
+    /// Starts the engine, if it does not run yet.
+    fn start(&mut self, ended: bool) {
+        let Phase::Filling(filling) = std::mem::replace(&mut self.phase, Phase::Running) else { return };
+        let Filling { sort, io, room, clock, cpu_seconds, ahead } = *filling;
+        let handover = Arc::clone(&self.engine.handover);
+        let feed = Feed::handed(Arc::clone(&handover), ahead, self.layout);
+        let (main, transfer) = (self.main.clone(), self.transfer.clone());
+        self.engine.thread = Some(std::thread::spawn(move || {
+            let ending = Ending(handover);
+            // Memory is given back when the program has its last block, not before.
+            let _kept = (main.clone(), transfer.clone());
+            let filled = Filled { feed, room, main, transfer, ended };
+            let outcome = run_handed(&sort, &io, &Stopping(Arc::clone(&ending.0)), filled, clock);
+            ending.0.end(outcome.map(|mut receipt| {
+                receipt.cpu_seconds -= cpu_seconds;
+                receipt
+            }));
+        }));
+    }
+}
+
+impl SorterOutput {
+    /// The next block of the sorted stream, at its offset there; `None` at the end, when the law was found to
+    /// hold. Waits for the engine.
+    pub fn next_block(&mut self) -> Result<Option<Block>> {
+        if self.held.count() >= BLOCKS_HELD_MAX {
+            return Err(Error::BlocksHeld);
+        }
+        let next = self.engine.handover.next_output();
+        Ok(self.engine.told(next)?.map(|block| block.held(&self.held)))
+    }
+
+    /// What was done, proved. All blocks must have been taken.
+    pub fn receipt(&mut self) -> Result<Receipt> {
+        match self.engine.handover.receipt() {
+            Err(error @ Error::NotTaken { .. }) => Err(error),
+            other => self.engine.told(other),
+        }
+    }
+}
+
+impl Engine {
+    fn put_input(&mut self, page: Block) -> Result<()> {
+        let put = self.handover.put_input(page);
+        self.told(put)
+    }
+
+    fn check(&mut self) -> Result<()> {
+        let checked = self.handover.check();
+        self.told(checked)
+    }
+
+    /// An error means that the thread has ended or is about to; if it panicked, so does whoever learns of it.
+    fn told<T>(&mut self, result: Result<T>) -> Result<T> {
+        if result.is_err()
+            && let Some(thread) = self.thread.take()
+            && let Err(panic) = thread.join()
+        {
+            std::panic::resume_unwind(panic);
+        }
+        result
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.handover.stop();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the engine has been printed; whoever drops this does not ask for more.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Says that the sort is over if a panic kept it from saying how.
+struct Ending(Arc<Handover>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end(Err(Error::Over));
+    }
+}
+
+struct Stopping(Arc<Handover>);
+
+impl Watch for Stopping {
+    fn begin(&self, _stage: &str, _index: u64, _stages: u64, _total_bytes: u64) {}
+
+    fn advance(&self, _bytes: u64) {}
+
+    fn stopped(&self) -> bool {
+        self.0.is_stopped()
+    }
+}
+
+/// Memory laid out such that what the program may hold, and the window of the output, have their place.
+fn room_of(sort: &Sort) -> Result<Room> {
+    let mut beside_bytes = 0;
+    loop {
+        let room = Room::of(sort, beside_bytes)?;
+        let pages = 2 * OUTSIDE_PAGES + room.rough.lanes * WINDOW_PAGES_EXTRA;
+        let needed = (pages * room.rough.page_bytes) as u64;
+        if needed <= beside_bytes {
+            return Ok(room);
+        }
+        // Larger pages need more, and there is a largest.
+        beside_bytes = needed;
+    }
+}
+
+/// What scratch is named after: no other sorter of this process has it, and the process's number is added.
+fn scratch_name() -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    PathBuf::from(format!("sorter-{}", NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_base::rng::Rng;
+    use thalweg_io::threads::Threads;
+
+    use super::*;
+
+    fn sorter(memory_bytes: u64) -> Sorter {
+        let sort = Sort {
+            inputs: Vec::new(),
+            output: PathBuf::new(),
+            output_is_stream: true,
+            layout: Layout::Fixed(16),
+            keys: Vec::new(),
+            memory_bytes,
+            scratch: vec![std::env::temp_dir()],
+            scratch_limit: u64::MAX,
+            lanes: 2,
+            unique: false,
+            resume: false,
+            hashing: true,
+            hardware: None,
+        };
+        Sorter::new(sort, Arc::new(Threads::new(2))).unwrap()
+    }
+
+    fn random(bytes: usize) -> Vec<u8> {
+        let mut rng = Rng::new(7);
+        (0..bytes / 8).flat_map(|_| rng.next_u64().to_be_bytes()).collect()
+    }
+
+    /// Both pools of a sorter, to be looked at when it is gone.
+    struct Pools(Pool, Pool);
+
+    impl Pools {
+        fn of(sorter: &Sorter) -> Pools {
+            Pools(sorter.main.clone(), sorter.transfer.clone())
+        }
+
+        fn are_full(&self) -> bool {
+            self.0.free() == self.0.capacity() && self.1.free() == self.1.capacity()
+        }
+    }
+
+    #[test]
+    fn all_blocks_are_home_after_success_error_and_drops_at_any_moment() {
+        // In memory, and spilled; dropped so many blocks into the input, or into the output.
+        for (memory, bytes) in [(48 << 20, 4 << 20), (16 << 20, 24 << 20)] {
+            let data = random(bytes);
+            let mut whole = 0;
+            for blocks in [0, 1, 3, usize::MAX] {
+                let mut sorter = sorter(memory);
+                let pools = Pools::of(&sorter);
+                for piece in data.chunks(100_000).take(blocks) {
+                    sorter.put_bytes(piece).unwrap();
+                }
+                drop(sorter);
+                assert!(pools.are_full());
+                let mut sorter = self::sorter(memory);
+                let pools = Pools::of(&sorter);
+                sorter.put_bytes(&data).unwrap();
+                let mut output = sorter.sorted().unwrap();
+                for _ in 0..blocks {
+                    match output.next_block().unwrap() {
+                        Some(block) => whole += block.len(),
+                        None => break,
+                    }
+                }
+                drop(output);
+                assert!(pools.are_full());
+            }
+            assert!(whole > bytes);
+            let mut sorter = sorter(memory);
+            let pools = Pools::of(&sorter);
+            sorter.put_bytes(&data[..bytes - 1]).unwrap();
+            assert!(matches!(sorter.sorted(), Err(Error::CutShort { record_bytes: 16, .. })));
+            assert!(pools.are_full());
+        }
+    }
+
+    #[test]
+    fn a_block_of_the_sorter_is_not_copied() {
+        let mut sorter = sorter(16 << 20);
+        let mut addresses = Vec::new();
+        let mut blocks: Vec<Block> = (0..3).map(|_| sorter.block().unwrap()).collect();
+        blocks.last_mut().unwrap().set_len(160);
+        for mut block in blocks {
+            let len = if block.is_empty() { block.capacity() } else { block.len() };
+            block.set_len(len);
+            addresses.push(block.as_ptr());
+            sorter.put(block).unwrap();
+        }
+        let Phase::Filling(filling) = &sorter.phase else { panic!("memory is full") };
+        let pages = filling.ahead.iter().chain(&sorter.open).map(|page| page.as_ptr());
+        assert_eq!(pages.collect::<Vec<_>>(), addresses);
+        assert_eq!(sorter.held.count(), 0);
+    }
+
+    #[test]
+    fn as_many_blocks_may_be_held_as_was_promised_while_all_else_goes_on() {
+        let data = random(24 << 20);
+        let mut sorter = sorter(16 << 20);
+        let held: Vec<Block> = (0..BLOCKS_HELD_MAX - 1).map(|_| sorter.block().unwrap()).collect();
+        sorter.put_bytes(&data).unwrap();
+        let late = sorter.block().unwrap();
+        assert!(matches!(sorter.block(), Err(Error::BlocksHeld)));
+        let mut output = sorter.sorted().unwrap();
+        assert!(matches!(output.next_block(), Err(Error::BlocksHeld)));
+        drop(late);
+        let mut bytes = 0;
+        while let Some(block) = output.next_block().unwrap() {
+            bytes += block.len();
+        }
+        assert_eq!(bytes, data.len());
+        drop(held);
+        // What comes out may be held as well.
+        let mut sorter = self::sorter(48 << 20);
+        sorter.put_bytes(&data).unwrap();
+        let mut output = sorter.sorted().unwrap();
+        let held: Vec<Block> = (0..BLOCKS_HELD_MAX).map(|_| output.next_block().unwrap().unwrap()).collect();
+        assert!(matches!(output.next_block(), Err(Error::BlocksHeld)));
+        assert!(matches!(output.receipt(), Err(Error::NotTaken { .. })));
+        let first: usize = held.iter().map(|block| block.len()).sum();
+        drop(held);
+        let rest = std::iter::from_fn(|| output.next_block().unwrap()).map(|block| block.len());
+        assert_eq!(first + rest.sum::<usize>(), data.len());
+        assert!(output.receipt().unwrap().holds);
+    }
+}
