@@ -95,6 +95,8 @@ pub(crate) struct Distribution<'a> {
     /// Pages that must stay free: below that pages are spilled whatever the excess.
     keep_free: usize,
     checkpoints: Option<Checkpoints<'a>>,
+    /// Ranges whose pages nobody wants any more, from the first on.
+    done_ranges: usize,
 }
 
 /// Where and how often to note what is in scratch.
@@ -136,6 +138,8 @@ pub(crate) struct Resumed {
     pub(crate) carry_place: u64,
     pub(crate) proof: Proof,
     pub(crate) stores: Vec<RangeStore>,
+    /// Ranges that are in the output already, from the first on: their pages are let go of.
+    pub(crate) done_ranges: usize,
 }
 
 /// What a page in the making is known by: its epoch, its range and its index there. All pages of an epoch
@@ -208,6 +212,7 @@ impl<'a> Distribution<'a> {
             excess: AtomicU64::new(recipe.excess),
             keep_free: recipe.keep_free,
             checkpoints: recipe.checkpoints,
+            done_ranges: resumed.done_ranges,
         }
     }
 
@@ -556,6 +561,9 @@ impl DistributeLane<'_, '_> {
     fn page_done(&mut self, mut block: Block) -> Result<()> {
         let shared = self.shared;
         let (epoch, id, index) = read_page_mark(block.offset());
+        if id < shared.done_ranges {
+            return Ok(());
+        }
         let len = block.len();
         let spill = shared
             .excess

@@ -2,6 +2,7 @@
 
 mod assemble;
 mod distribute;
+mod durable;
 mod entry;
 mod error;
 mod forecast;

@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     DropRecord,
     /// Two records of a bucket change places.
     SwapOrder,
+    /// A partial output is gone on from whatever is in it.
+    TrustPartial,
 }
 
 /// Whether this mechanism is broken.
@@ -35,6 +37,7 @@ pub(crate) fn breaks(kind: Kind) -> bool {
             "early-proof" => Kind::EarlyProof,
             "drop-record" => Kind::DropRecord,
             "swap-order" => Kind::SwapOrder,
+            "trust-partial" => Kind::TrustPartial,
             _ => panic!("no sabotage is called {name}"),
         })
     };
