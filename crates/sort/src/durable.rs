@@ -72,10 +72,10 @@ impl Start {
     /// Bytes of input that go to ranges which are done and are not in `stores`. `None` if more is there than they
     /// ever got.
     pub(crate) fn unseen_bytes(&self, layout: Layout, stores: &[RangeStore]) -> Option<u64> {
-        let terminator = u64::from(layout == Layout::Lines);
-        let dropped = self.note.dropped.bytes + self.note.dropped.records * terminator;
-        let seen: u64 = stores.iter().take(self.ranges()).map(|store| store.bytes).sum();
-        (self.note.bytes + dropped).checked_sub(seen)
+        let Proof { records, bytes, .. } = self.note.dropped;
+        let terminators = if layout == Layout::Lines { records } else { 0 };
+        let all = self.note.bytes.checked_add(bytes)?.checked_add(terminators)?;
+        all.checked_sub(stores.iter().take(self.ranges()).map(|store| store.bytes).sum())
     }
 }
 
