@@ -105,6 +105,8 @@ pub struct Receipt {
     pub scratch_peak_bytes: u64,
     /// Input bytes that a resumed run did not have to read again.
     pub resumed_bytes: u64,
+    /// Output bytes that a resumed run did not have to write again.
+    pub resumed_output_bytes: u64,
     /// What was said before the run.
     pub plan: Option<Plan>,
 }

@@ -198,7 +198,7 @@ together must be in.",
         at: SORTS,
         about: "go on from what an earlier run of the same command left",
         doc: "\
-Go on from what an earlier run of the same command left in its scratch directories. What is damaged, or belongs to \
+Go on from what an earlier run of the same command left in its scratch directories and of its output. What is damaged, or belongs to \
 another input, is refused and done again. Without this flag, a run clears what an earlier one left.",
         set: |args, _| {
             args.resume = true;

@@ -20,7 +20,7 @@ mod output;
 pub use ends::{MemorySource, NullSink};
 pub use input::{Input, InputLane, Inputs, InputsError};
 pub use meter::{Meter, Meters, StageMeter};
-pub use output::{FileLane, Output, StreamLane};
+pub use output::{FileLane, Output, Prefix, StreamLane};
 
 use thalweg_block::Block;
 

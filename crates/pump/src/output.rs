@@ -1,8 +1,10 @@
 //! A file as a sink: written under another name by several lanes, in any order, and given its own
 //! name only when it is whole and durable.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use thalweg_block::Block;
 use thalweg_io::{Access, Error, File, Io, Kind, Op, Queue, Result, directory_of};
@@ -18,7 +20,7 @@ pub struct Output {
     file: File,
     path: PathBuf,
     partial: PathBuf,
-    keep: bool,
+    keep: AtomicBool,
 }
 
 impl Output {
@@ -38,7 +40,7 @@ impl Output {
 
     fn of(io: &Arc<dyn Io>, file: File, path: &Path, partial: &Path) -> Output {
         let (path, partial) = (path.to_path_buf(), partial.to_path_buf());
-        Output { io: Arc::clone(io), file, path, partial, keep: false }
+        Output { io: Arc::clone(io), file, path, partial, keep: false.into() }
     }
 
     /// The open file.
@@ -47,26 +49,58 @@ impl Output {
     }
 
     /// Leaves the partial file where it is when dropped, for a later run to take up.
-    pub fn keep(&mut self) {
-        self.keep = true;
+    pub fn keep(&self) {
+        self.keep.store(true, Ordering::Relaxed);
     }
 
     /// Sets the length, makes everything durable and gives the file its name.
-    pub fn publish(mut self, bytes: u64) -> Result<()> {
+    pub fn publish(&self, bytes: u64) -> Result<()> {
         self.file.set_len(bytes)?;
         self.file.sync()?;
         self.io.rename(&self.partial, &self.path)?;
-        self.keep = true;
+        self.keep();
         self.io.sync_directory(directory_of(&self.path))
     }
 }
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if !self.keep {
+        if !self.keep.load(Ordering::Relaxed) {
             // Nothing can be done about a name that cannot be removed; the next run removes it.
             let _ = self.io.remove(&self.partial);
         }
+    }
+}
+
+/// How many bytes of a file are wholly written, from its start on, while several lanes write it and blocks
+/// complete in any order.
+#[derive(Debug)]
+pub struct Prefix {
+    bytes: AtomicU64,
+    /// Stretches behind the prefix, each by its start with its end.
+    apart: Mutex<BTreeMap<u64, u64>>,
+}
+
+impl Prefix {
+    /// Of a file whose first `bytes` bytes are there already.
+    pub fn of(bytes: u64) -> Prefix {
+        Prefix { bytes: bytes.into(), apart: Mutex::default() }
+    }
+
+    /// Bytes of the prefix.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// So many bytes at `at` are written now.
+    pub fn add(&self, at: u64, len: u64) {
+        let mut apart = self.apart.lock().expect("no lane panics");
+        apart.insert(at, at + len);
+        let mut bytes = self.bytes();
+        while let Some(first) = apart.first_entry().filter(|first| *first.key() <= bytes) {
+            bytes = bytes.max(first.remove());
+        }
+        self.bytes.store(bytes, Ordering::Release);
     }
 }
 
@@ -75,21 +109,29 @@ pub struct FileLane<'a> {
     file: File,
     queue: Box<dyn Queue>,
     meters: &'a Meters,
+    prefix: Option<&'a Prefix>,
 }
 
 impl<'a> FileLane<'a> {
     /// A lane with a queue of its own.
     pub fn new(file: &File, queue: Box<dyn Queue>, meters: &'a Meters) -> FileLane<'a> {
-        FileLane { file: file.clone(), queue, meters }
+        FileLane { file: file.clone(), queue, meters, prefix: None }
+    }
+
+    /// Says of every block when it is written.
+    pub fn telling(self, prefix: Option<&'a Prefix>) -> FileLane<'a> {
+        FileLane { prefix, ..self }
     }
 
     fn reap(&mut self, wait: bool) -> Result<bool> {
         let queue = &mut self.queue;
         let done = if wait { self.meters.stage.for_write(|| queue.reap(true)) } else { queue.reap(false) };
-        match done {
-            None => Ok(false),
-            Some(done) => done.result.map(|()| true),
+        let Some(done) = done else { return Ok(false) };
+        done.result?;
+        if let Some(prefix) = self.prefix {
+            prefix.add(done.at, done.tag);
         }
+        Ok(true)
     }
 }
 
@@ -102,14 +144,14 @@ impl Sink for FileLane<'_> {
             self.reap(true)?;
         }
         let at = block.offset();
-        self.meters.output.wrote(block.len() as u64);
+        let len = block.len();
+        self.meters.output.wrote(len as u64);
         if self.file.is_direct() {
             // Only the last block of a file is ragged; `publish` cuts the zeros off again.
-            let len = block.len();
             block.set_len(len.next_multiple_of(SECTOR));
             block[len..].fill(0);
         }
-        self.queue.submit(Op { kind: Kind::Write, file: self.file.clone(), at, block, tag: 0 });
+        self.queue.submit(Op { kind: Kind::Write, file: self.file.clone(), at, block, tag: len as u64 });
         Ok(())
     }
 
@@ -146,5 +188,23 @@ impl Sink for StreamLane<'_> {
 
     fn finish(&mut self) -> Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_grows_when_what_it_waits_for_has_come() {
+        let prefix = Prefix::of(10);
+        prefix.add(24, 8);
+        prefix.add(16, 8);
+        assert_eq!(prefix.bytes(), 10);
+        // The block in which it ended is written once more, whole.
+        prefix.add(8, 8);
+        assert_eq!(prefix.bytes(), 32);
+        prefix.add(32, 3);
+        assert_eq!(prefix.bytes(), 35);
     }
 }

@@ -120,6 +120,15 @@ impl Prover {
         self
     }
 
+    /// Goes on behind records of which only the proof and the last one are left; [`Prover::ends`] does not know the
+    /// first of them.
+    pub fn behind(mut self, proof: Proof, last: &[u8]) -> Prover {
+        assert!(self.proof.records == 0 && self.carry.is_empty(), "a prover of nothing yet");
+        self.proof = proof;
+        self.last.set(&self.key, last, self.keep_bytes);
+        self
+    }
+
     /// A prover to stand in for another for a moment.
     pub fn nothing() -> Prover {
         let key = Key::new(Layout::Lines, &[]).expect("whole lines are always a key");
@@ -250,6 +259,11 @@ impl Prover {
         (&self.first.record, &self.last.record)
     }
 
+    /// The last whole record, if there is one and all of it is kept.
+    pub fn last(&self) -> Option<&[u8]> {
+        (self.proof.records > 0 && self.last.long.is_none()).then_some(&self.last.record[..])
+    }
+
     /// Bytes at the end that are not a whole record (in lines: without a newline).
     pub fn unfinished(&self) -> usize {
         self.carry.len()
@@ -289,11 +303,17 @@ impl Chain {
 
     /// Adds piece `index`. Every index must come once.
     pub fn add(&mut self, index: u64, piece: Prover) {
+        self.add_each(index, piece, |_, _| ());
+    }
+
+    /// The same, and says of each piece that is joined by it, in order, what all pieces up to it prove.
+    pub fn add_each(&mut self, index: u64, piece: Prover, mut joined: impl FnMut(u64, &Prover)) {
         assert!(index >= self.next, "piece {index} was joined before");
         let twice = self.waiting.insert(index, piece);
         assert!(twice.is_none(), "piece {index} came twice");
         while let Some(piece) = self.waiting.remove(&self.next) {
             self.whole.join(&piece);
+            joined(self.next, &self.whole);
             self.next += 1;
         }
     }
@@ -372,6 +392,27 @@ mod tests {
             prop_assert_eq!(joined.proof(), whole.proof());
             prop_assert_eq!(joined.ends(), whole.ends());
         }
+    }
+
+    #[test]
+    fn a_chain_goes_on_behind_what_was_proved_before() {
+        let empty = prove(Layout::Fixed(1), &[], &[]);
+        let before = prove(Layout::Fixed(1), b"abb", &[]);
+        let last = before.last().expect("it is short");
+        let mut chain = Chain::new(empty.clone().behind(*before.proof(), last));
+        let mut seen = Vec::new();
+        chain.add_each(1, prove(Layout::Fixed(1), b"a", &[]), |i, whole| {
+            seen.push((i, whole.proof().records))
+        });
+        chain.add_each(0, prove(Layout::Fixed(1), b"bc", &[]), |i, whole| {
+            seen.push((i, whole.proof().records))
+        });
+        assert_eq!(seen, [(0, 5), (1, 6)]);
+        assert_eq!(chain.finish().proof(), prove(Layout::Fixed(1), b"abbbca", &[]).proof());
+        assert_eq!(
+            (empty.last(), prove(Layout::Fixed(2), b"ab", &[]).keeping(1).last()),
+            (None, Some(&b"ab"[..]))
+        );
     }
 
     #[test]

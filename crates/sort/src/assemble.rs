@@ -48,6 +48,8 @@ pub(crate) struct Cursor {
     proving: bool,
     /// Blocks that are whole and must leave before more is written.
     finished: Vec<Block>,
+    /// The byte of the stream behind its stretch.
+    end: u64,
 }
 
 enum Segment {
@@ -62,9 +64,20 @@ impl Assembler {
         lanes * (depth + 4) + 1
     }
 
-    pub(crate) fn new(pool: Pool, from: u64) -> Assembler {
-        assert!(from.is_multiple_of(pool.block_size() as u64));
-        let state = State { next_job: 0, jobs: None, end: from, last_key: None, open: None };
+    /// Of a stream that goes on at byte `from`, behind `last_key`; `head` is what the block there begins with.
+    pub(crate) fn new(pool: Pool, from: u64, head: &[u8], last_key: Option<Vec<u8>>) -> Assembler {
+        let begun = from - head.len() as u64;
+        assert!(begun.is_multiple_of(pool.block_size() as u64) && head.len() < pool.block_size());
+        let open = (!head.is_empty()).then(|| {
+            let mut block = pool.try_take().expect("the pool holds what all lanes need");
+            block.set_offset(begun);
+            let mut fill = Fill::new(block);
+            let mut place = fill.reserve(head.len());
+            place.push(head);
+            assert!(place.commit().is_none(), "more is to come");
+            fill
+        });
+        let state = State { next_job: 0, jobs: None, end: from, last_key, open };
         Assembler { pool, state: Mutex::new(state), turned: Condvar::new() }
     }
 
@@ -94,9 +107,11 @@ impl Assembler {
             proving,
             proved: 0,
             finished: Vec::new(),
+            end: 0,
         };
         let len = len(&mut state.last_key);
         self.take_stretch(&mut state, len, &mut cursor);
+        cursor.end = state.end;
         state.next_job += 1;
         if state.jobs == Some(state.next_job)
             && let Some(fill) = state.open.take()
@@ -240,9 +255,9 @@ impl Cursor {
         self.finished.drain(..).rev()
     }
 
-    /// Ends the job, which has written its whole stretch. Returns the proof of it.
-    pub(crate) fn finish(self) -> Prover {
+    /// Ends the job, which has written its whole stretch. Returns the proof of it, and its end in the stream.
+    pub(crate) fn finish(self) -> (Prover, u64) {
         assert!(self.segments.is_empty() && self.finished.is_empty(), "a job writes its whole stretch");
-        self.prover
+        (self.prover, self.end)
     }
 }

@@ -97,6 +97,8 @@ pub(crate) struct Distribution<'a> {
     /// Pages that must stay free: below that pages are spilled whatever the excess.
     keep_free: usize,
     checkpoints: Option<Checkpoints<'a>>,
+    /// Ranges whose pages nobody wants any more, from the first on.
+    done_ranges: usize,
 }
 
 /// Where and how often to note what is in scratch.
@@ -138,6 +140,8 @@ pub(crate) struct Resumed {
     pub(crate) carry_place: u64,
     pub(crate) proof: Proof,
     pub(crate) stores: Vec<RangeStore>,
+    /// Ranges that are in the output already, from the first on: their pages are let go of.
+    pub(crate) done_ranges: usize,
 }
 
 /// What a page in the making is known by: its epoch, its range and its index there. All pages of an epoch
@@ -210,6 +214,7 @@ impl<'a> Distribution<'a> {
             excess: AtomicU64::new(recipe.excess),
             keep_free: recipe.keep_free,
             checkpoints: recipe.checkpoints,
+            done_ranges: resumed.done_ranges,
         }
     }
 
@@ -581,6 +586,10 @@ impl DistributeLane<'_, '_> {
     /// A page is whole: it goes to scratch while there is excess, and stays otherwise.
     fn page_done(&mut self, block: Block) -> Result<()> {
         let shared = self.shared;
+        let (_, id, index) = read_page_mark(block.offset());
+        if id < shared.done_ranges {
+            return Ok(());
+        }
         let len = block.len() as u64;
         let is_excess = shared
             .excess
@@ -591,7 +600,6 @@ impl DistributeLane<'_, '_> {
         if is_excess || shared.pool.free() < shared.keep_free {
             return self.spill(block);
         }
-        let (_, id, index) = read_page_mark(block.offset());
         shared.stores[id].lock().expect("no lane panics").pages[index] = Stored::Resident(Box::new(block));
         Ok(())
     }

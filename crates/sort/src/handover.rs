@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! program => [ pages of the input ] =>                        FeedLanes
-//! program <= [ blocks of the output, a window of them ] <=    OutputLanes
+//! program <= [ blocks of the output, a window of them ] <=    HandoverLanes
 //! ```
 //!
 //! Law: blocks leave in the order of the stream, each once. Lanes finish blocks out of order; one that is
@@ -225,23 +225,23 @@ impl Handover {
 }
 
 /// One lane of the output: a sink whose blocks the program takes.
-pub(crate) struct OutputLane<'a> {
+pub(crate) struct HandoverLane<'a> {
     handover: &'a Handover,
     meters: &'a Meters,
     stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
-impl<'a> OutputLane<'a> {
+impl<'a> HandoverLane<'a> {
     pub(crate) fn new(
         handover: &'a Handover,
         meters: &'a Meters,
         stopped: &'a (dyn Fn() -> bool + Sync),
-    ) -> OutputLane<'a> {
-        OutputLane { handover, meters, stopped }
+    ) -> HandoverLane<'a> {
+        HandoverLane { handover, meters, stopped }
     }
 }
 
-impl Sink for OutputLane<'_> {
+impl Sink for HandoverLane<'_> {
     type Error = Error;
 
     fn put(&mut self, block: Block) -> Result<()> {

@@ -14,10 +14,11 @@ use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, St
 use thalweg_record::{Cut, Cuts, Key, KeyPart, Layout, choose_cuts, same_records};
 
 use crate::distribute::{self, Checkpoints, Distribution, RangeStore, Resumed, Stored};
+use crate::durable::{Notes, OutputLane, Start};
 use crate::entry::LINES_BYTES_MAX;
 use crate::forecast::forecast;
 use crate::geometry::Geometry;
-use crate::handover::OutputLane;
+use crate::handover::HandoverLane;
 use crate::leftover::{self, Leftover, Names};
 use crate::manifest::{self, Manifest};
 use crate::pages::segment_starts;
@@ -143,7 +144,7 @@ impl<'a> Run<'a> {
         let mut survey = Survey::take(sort, io, records_seen)?;
         let plan = sort.hardware.map(|hardware| forecast(&survey.facts(sort, io), &hardware));
         let identity = leftover::identity(sort, &survey.inputs);
-        let left = if sort.resume { leftover::find(io, &names, identity) } else { None };
+        let left = if sort.resume { leftover::find(io, sort, &names, identity) } else { None };
         if left.is_none() {
             leftover::clear(io, sort, &names);
         }
@@ -261,18 +262,61 @@ impl<'a> Run<'a> {
             geometry.excess_bytes,
             self.sort.scratch_limit,
         );
-        let (manifest, resumed) = self.take_up(left, &mut scratch)?;
-        let outcome = self.run_with(&scratch, manifest.as_ref(), resumed);
+        let (manifest, resumed, start) = self.take_up(left, &mut scratch)?;
+        let manifest = manifest.as_ref();
+        let excess = self.excess(&resumed, &start);
+        let (output, outcome) = match self.prepare(&scratch, excess, &resumed, &start) {
+            Ok(output) => {
+                let outcome = self.run_with(&scratch, manifest, output.as_ref(), (resumed, start));
+                (output, outcome)
+            }
+            Err(error) => (None, Err(error)),
+        };
         if self.sort.resume
             && matches!(outcome, Err(Error::ScratchFull { .. } | Error::Io(_) | Error::Stopped))
         {
             scratch.keep();
-            manifest.iter().for_each(Manifest::keep);
+            manifest.into_iter().for_each(Manifest::keep);
+            output.iter().filter(|_| manifest.is_some_and(Manifest::has_note)).for_each(Output::keep);
         }
         outcome
     }
 
-    fn run_with(&self, scratch: &Scratch, manifest: Option<&Manifest>, resumed: Resumed) -> Result<Receipt> {
+    /// Bytes that still have to be spilled: of ranges that are in the output already nothing has to.
+    fn excess(&self, resumed: &Resumed, start: &Start) -> u64 {
+        let spilled = resumed.stores.iter().map(|s| s.bytes).sum();
+        let unseen = start.unseen_bytes(self.sort.layout, &resumed.stores).expect("the leftover was judged");
+        self.geometry.excess_bytes.saturating_sub(spilled).saturating_sub(unseen)
+    }
+
+    /// Looks for room, makes the output under its hidden name or takes up what there is of it, and reserves its
+    /// room, before anything is read.
+    fn prepare(
+        &self,
+        scratch: &Scratch,
+        excess: u64,
+        resumed: &Resumed,
+        start: &Start,
+    ) -> Result<Option<Output>> {
+        let spilled = resumed.stores.iter().any(|s| s.bytes > 0);
+        scratch.preflight(excess, self.sort.resume && spilled)?;
+        let (path, partial) = (&self.sort.output, &self.names.partial);
+        if self.sort.output_is_stream {
+            Ok(None)
+        } else if start.ranges() > 0 {
+            Ok(Some(Output::reopen(self.io, path, partial)?))
+        } else {
+            Ok(Some(Output::create(self.io, path, partial, self.inputs.bytes())?))
+        }
+    }
+
+    fn run_with(
+        &self,
+        scratch: &Scratch,
+        manifest: Option<&Manifest>,
+        output: Option<&Output>,
+        (resumed, start): (Resumed, Start),
+    ) -> Result<Receipt> {
         let geometry = &self.geometry;
         let per_range = geometry.buckets_per_range;
         let range_cuts: Vec<Cut> = self.cuts.iter().skip(per_range - 1).step_by(per_range).cloned().collect();
@@ -281,10 +325,10 @@ impl<'a> Run<'a> {
             |page: u64| if self.feed.is_some() { 0 } else { self.inputs.file_of(page).first_page };
         let first_page = resumed.next_page;
         let spilled: u64 = resumed.stores.iter().map(|s| s.bytes).sum();
-        let excess = geometry.excess_bytes.saturating_sub(spilled);
-        scratch.preflight(excess, self.sort.resume && spilled > 0)?;
-        let output = self.open_output()?;
-        let checkpoints = manifest.map(|m| Checkpoints::new(m, self.checkpoint_pages()));
+        let excess = self.excess(&resumed, &start);
+        // A checkpoint says of all ranges what was read; those that are done are not kept any more.
+        let noting = manifest.filter(|_| start.ranges() == 0);
+        let checkpoints = noting.map(|m| Checkpoints::new(m, self.checkpoint_pages()));
         let resumed = Some((checkpoints, resumed));
         let distribution = self.distribution(&cuts, scratch, &file_start, excess, resumed);
         let bytes = self.inputs.bytes().saturating_sub(spilled);
@@ -301,14 +345,15 @@ impl<'a> Run<'a> {
         })?;
         self.inputs.check_unchanged()?;
         let (stores, input) = distribution.finish();
-        let ranges = ranges_of(stores, &self.cuts, per_range);
+        let mut ranges = ranges_of(stores, &self.cuts, per_range);
+        drop(ranges.drain(..start.ranges()));
         let ranges = self.refine(ranges, scratch, manifest)?;
-        let sorted = Sorted::new(self.sorted_recipe(scratch), self.transfer.clone(), ranges);
-        if let Some(output) = output.as_ref().filter(|_| self.feed.is_some()) {
+        if let Some(output) = output.filter(|_| self.feed.is_some()) {
             output.file().allocate(self.input_bytes())?;
         }
-        let mut receipt = self.write(sorted, output, input, scratch)?;
+        let mut receipt = self.write(ranges, scratch, manifest, output, (&start, input))?;
         receipt.resumed_bytes = spilled;
+        receipt.resumed_output_bytes = start.note.bytes;
         Ok(receipt)
     }
 
@@ -318,10 +363,14 @@ impl<'a> Run<'a> {
     }
 
     /// Goes on from what an earlier run left, or starts a manifest if there will be something to note.
-    fn take_up(&self, left: Option<Leftover>, scratch: &mut Scratch) -> Result<(Option<Manifest>, Resumed)> {
+    fn take_up(
+        &self,
+        left: Option<Leftover>,
+        scratch: &mut Scratch,
+    ) -> Result<(Option<Manifest>, Resumed, Start)> {
         let Some(left) = left else {
             if self.geometry.excess_bytes == 0 {
-                return Ok((None, Resumed::default()));
+                return Ok((None, Resumed::default(), Start::default()));
             }
             let layout = manifest::Layout {
                 identity: self.identity,
@@ -329,10 +378,10 @@ impl<'a> Run<'a> {
                 cuts: self.cuts.clone(),
             };
             let manifest = Manifest::create(self.io, &self.names.manifest, &layout)?;
-            return Ok((Some(manifest), Resumed::default()));
+            return Ok((Some(manifest), Resumed::default(), Start::default()));
         };
         scratch.adopt(&left.files)?;
-        Ok((Some(left.manifest), left.resumed))
+        Ok((Some(left.manifest), left.resumed, left.start))
     }
 
     /// Distributes again every range that memory is too small for, until there is none: a third pass where
@@ -440,24 +489,32 @@ impl<'a> Run<'a> {
     /// The last pass: the sorted stream to the output.
     fn write(
         &self,
-        sorted: Sorted<'_>,
-        output: Option<Output>,
-        input: Proof,
+        ranges: Vec<Range>,
         scratch: &Scratch,
+        manifest: Option<&Manifest>,
+        output: Option<&Output>,
+        (start, input): (&Start, Proof),
     ) -> Result<Receipt> {
-        let bytes = self.input_bytes();
+        let notes = output.zip(manifest.filter(|m| !m.is_void())).map(|(output, manifest)| {
+            let (unique, whole) = (self.sort.unique, (start, self.input_bytes()));
+            Notes::new(manifest, output.file(), &self.meters, &self.geometry, unique, whole)
+        });
+        let recipe = self.sorted_recipe(scratch, notes.as_ref());
+        let sorted = Sorted::new(recipe, self.transfer.clone(), ranges, start);
+        let bytes = self.input_bytes() - start.note.bytes;
         let handover = self.feed.as_ref().and_then(Feed::handover);
         let lanes = if output.is_some() || handover.is_some() { self.geometry.lanes } else { 1 };
         self.stage_lanes("load+sort+write", 2, 2, bytes, lanes, |lane| {
             let mut source = sorted.lane(lane, self.io.queue(self.geometry.depth)?);
-            match (&output, handover) {
+            match (output, handover) {
                 (Some(output), _) => {
                     let queue = self.io.queue(self.geometry.depth)?;
-                    self.pump_lane(&mut source, &mut FileLane::new(output.file(), queue, &self.meters))
+                    let lane = FileLane::new(output.file(), queue, &self.meters);
+                    self.pump_lane(&mut source, &mut OutputLane::new(lane, notes.as_ref()))
                 }
                 (None, Some(handover)) => {
                     let stopped = &|| self.watch.stopped() || self.stop.load(Ordering::Relaxed);
-                    self.pump_lane(&mut source, &mut OutputLane::new(handover, &self.meters, stopped))
+                    self.pump_lane(&mut source, &mut HandoverLane::new(handover, &self.meters, stopped))
                 }
                 (None, None) => {
                     let file = File::open(self.io, &self.sort.output, Access::WriteStream)?;
@@ -466,7 +523,7 @@ impl<'a> Run<'a> {
             }
         })?;
         let (proof, dropped, written) = sorted.finish();
-        let direct = output.as_ref().is_some_and(|o| o.file().is_direct());
+        let direct = output.is_some_and(|o| o.file().is_direct());
         let mut receipt = self.receipt(input, proof, dropped, scratch, direct);
         if !receipt.holds {
             return Err(Error::Mismatch(Box::new(receipt)));
@@ -491,14 +548,6 @@ impl<'a> Run<'a> {
         }
         receipt.seconds = self.clock.seconds();
         Ok(receipt)
-    }
-
-    /// Makes the output under its hidden name and reserves its room, before anything is read.
-    fn open_output(&self) -> Result<Option<Output>> {
-        if self.sort.output_is_stream {
-            return Ok(None);
-        }
-        Ok(Some(Output::create(self.io, &self.sort.output, &self.names.partial, self.inputs.bytes())?))
     }
 
     fn receipt(
@@ -542,11 +591,12 @@ impl<'a> Run<'a> {
             },
             scratch_peak_bytes: scratch.peak(),
             resumed_bytes: 0,
+            resumed_output_bytes: 0,
             plan: self.plan.clone(),
         }
     }
 
-    fn sorted_recipe<'s>(&'s self, scratch: &'s Scratch) -> sorted::Recipe<'s> {
+    fn sorted_recipe<'s>(&'s self, scratch: &'s Scratch, notes: Option<&'s Notes<'s>>) -> sorted::Recipe<'s> {
         sorted::Recipe {
             key: &self.key,
             layout: self.sort.layout,
@@ -561,6 +611,7 @@ impl<'a> Run<'a> {
             scratch,
             meters: &self.meters,
             stop: &self.stop,
+            notes,
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Law: names are made of the output's name alone, so a run finds its own leftovers and nobody
 //! else's; nothing is gone on from unless its identity is this sort's and every scratch file is as
-//! long as its extents say. Pages are judged when they are read.
+//! long as its extents say. Pages are judged when they are read, the partial output before anything is.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use thalweg_pump::Inputs;
 use thalweg_record::record_hash;
 
 use crate::distribute::{RangeStore, Resumed, Stored};
+use crate::durable::Start;
 use crate::geometry::Geometry;
 use crate::job::Sort;
 use crate::manifest::{Checkpoint, Layout, Manifest};
@@ -54,6 +55,8 @@ pub(crate) struct Leftover {
     /// Scratch files, and where the extents in them end.
     pub(crate) files: Vec<(PathBuf, u64)>,
     pub(crate) resumed: Resumed,
+    /// What of the output need not be made again.
+    pub(crate) start: Start,
 }
 
 /// A hash of everything that must be the same for a later run to go on from this one.
@@ -66,16 +69,28 @@ pub(crate) fn identity(sort: &Sort, inputs: &Inputs) -> u128 {
     record_hash(text.as_bytes())
 }
 
-/// The leftover of this sort, if it is sound and there is a checkpoint in it.
-pub(crate) fn find(io: &Arc<dyn Io>, names: &Names, identity: u128) -> Option<Leftover> {
+/// The leftover of this sort, if it is sound and there is a checkpoint or an output note in it.
+pub(crate) fn find(io: &Arc<dyn Io>, sort: &Sort, names: &Names, identity: u128) -> Option<Leftover> {
     if sabotage::breaks(sabotage::Kind::IgnoreManifest) {
         return None;
     }
-    let (manifest, layout, checkpoints) = Manifest::reopen(io, &names.manifest)?;
-    let found = judge(io, &layout, &checkpoints, identity);
     // A manifest that is not gone on from is dropped, and that removes it.
-    let (files, resumed) = found?;
-    Some(Leftover { manifest, geometry: layout.geometry, cuts: layout.cuts, files, resumed })
+    let (manifest, told) = Manifest::reopen(io, &names.manifest)?;
+    let Layout { geometry, cuts, .. } = &told.layout;
+    let (files, mut resumed) = judge(io, &told.layout, &told.checkpoints, identity)?;
+    let taken_up = told.note.clone().and_then(|note| {
+        let start = Start::take_up(io, &names.partial, note, geometry.page_bytes)?;
+        let is_ours = start.note.unique == sort.unique;
+        let fits = start.unseen_bytes(sort.layout, &resumed.stores).is_some();
+        (is_ours && fits && start.ranges() <= cuts.len() / geometry.buckets_per_range + 1).then_some(start)
+    });
+    if taken_up.is_none() && told.checkpoints.is_empty() {
+        return None;
+    }
+    manifest.go_on(&told, taken_up.is_some()).ok()?;
+    let start = taken_up.unwrap_or_default();
+    resumed.done_ranges = start.ranges();
+    Some(Leftover { manifest, geometry: *geometry, cuts: told.layout.cuts, files, resumed, start })
 }
 
 type Found = (Vec<(PathBuf, u64)>, Resumed);
@@ -84,7 +99,7 @@ fn judge(io: &Arc<dyn Io>, layout: &Layout, checkpoints: &[Checkpoint], identity
     if layout.identity != identity {
         return None;
     }
-    let last = checkpoints.last()?;
+    let Some(last) = checkpoints.last() else { return Some(Found::default()) };
     let mut stores: Vec<RangeStore> = Vec::new();
     let mut ends = vec![0; last.files.len()];
     for checkpoint in checkpoints {
@@ -117,13 +132,14 @@ fn judge(io: &Arc<dyn Io>, layout: &Layout, checkpoints: &[Checkpoint], identity
         carry_place: last.carry_place,
         proof: last.proof,
         stores,
+        done_ranges: 0,
     };
     Some((files, resumed))
 }
 
 /// Removes what an earlier run left under this sort's names.
 pub(crate) fn clear(io: &Arc<dyn Io>, sort: &Sort, names: &Names) {
-    let listed = Manifest::reopen(io, &names.manifest).map(|(_, _, checkpoints)| checkpoints);
+    let listed = Manifest::reopen(io, &names.manifest).map(|(_, told)| told.checkpoints);
     let listed = listed.into_iter().flatten().next_back().map(|c| c.files).unwrap_or_default();
     let ours = |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy() == names.scratch);
     let scratch = sort.scratch.iter().map(|d| d.join(&names.scratch)).chain(listed.into_iter().filter(ours));

@@ -4,6 +4,7 @@ mod assemble;
 mod distribute;
 #[cfg(test)]
 mod distribute_test;
+mod durable;
 mod entry;
 mod error;
 mod forecast;

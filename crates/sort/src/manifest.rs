@@ -7,12 +7,15 @@
 //!
 //! The first frame (kind 1) says whose manifest it is and how the sort is laid out; each further one
 //! (kind 2) is a checkpoint: the pages of the input that are wholly in scratch, and where. A kind 3 frame ends the
-//! manifest's validity: the extents it lists are being given back.
+//! manifest's validity: the extents it lists are being given back. Kind 4 frames, behind all checkpoints, are output
+//! notes: how much of the output is durable.
 //! Law: frames are only appended; the first torn or damaged one ends the manifest, and what came
-//! before it still holds. A manifest whose identity is not this sort's is foreign and not used.
+//! before it still holds. A run that goes on first cuts off what it does not go on from. A manifest whose identity is
+//! not this sort's is foreign and not used.
 //! `docs/formats/manifest.md` draws every byte.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use thalweg_api::Proof;
@@ -29,6 +32,7 @@ const FRAME_HEAD_BYTES: usize = 13;
 const KIND_LAYOUT: u8 = 1;
 const KIND_CHECKPOINT: u8 = 2;
 const KIND_VOID: u8 = 3;
+const KIND_OUTPUT: u8 = 4;
 /// A manifest larger than this is not one of ours.
 const BYTES_MAX: u64 = 1 << 32;
 
@@ -66,13 +70,46 @@ pub(crate) struct Checkpoint {
     pub(crate) ranges: Vec<RangeGain>,
 }
 
+/// How much of the output is durable: the records of the first ranges, in order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct OutputNote {
+    /// How many ranges are wholly in the output.
+    pub(crate) ranges: u64,
+    /// The bytes that they take there.
+    pub(crate) bytes: u64,
+    /// Whether only the first of equal keys was kept.
+    pub(crate) unique: bool,
+    /// Proof of what is in the output, with order and duplicates, and of what was dropped.
+    pub(crate) proof: Proof,
+    pub(crate) dropped: Proof,
+    /// The last record in those bytes.
+    pub(crate) last: Vec<u8>,
+    /// XXH3-64 of the last page of those bytes, or of all if they are fewer.
+    pub(crate) tail_hash: u64,
+}
+
+/// What a manifest says.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) layout: Layout,
+    pub(crate) checkpoints: Vec<Checkpoint>,
+    /// The last output note.
+    pub(crate) note: Option<OutputNote>,
+    /// Where the checkpoints end, and where the sound part does.
+    checkpoints_end: u64,
+    end: u64,
+}
+
 /// A manifest being written.
 pub(crate) struct Manifest {
     file: File,
     path: PathBuf,
     io: Arc<dyn Io>,
     end: Mutex<u64>,
-    keep: std::sync::atomic::AtomicBool,
+    keep: AtomicBool,
+    is_void: AtomicBool,
+    /// There is an output note in it that holds.
+    has_note: AtomicBool,
 }
 
 impl Manifest {
@@ -92,17 +129,29 @@ impl Manifest {
             io: Arc::clone(io),
             end: Mutex::new(end),
             keep: false.into(),
+            is_void: false.into(),
+            has_note: false.into(),
         }
     }
 
-    /// Takes up the manifest at `path`, if there is one that holds: its layout and the checkpoints.
-    pub(crate) fn reopen(io: &Arc<dyn Io>, path: &Path) -> Option<(Manifest, Layout, Vec<Checkpoint>)> {
+    /// Takes up the manifest at `path`, if there is one that holds, and what it says.
+    pub(crate) fn reopen(io: &Arc<dyn Io>, path: &Path) -> Option<(Manifest, Told)> {
         let stat = io.stat(path).ok().filter(|m| m.is_regular && m.len < BYTES_MAX)?;
         let file = File::open(io, path, Access::Update).ok()?;
         let mut bytes = vec![0; stat.len as usize];
         let n = file.read_at(0, &mut bytes).ok()?;
-        let (layout, checkpoints, end) = parse(&bytes[..n])?;
-        Some((Manifest::at(io, file, path, end), layout, checkpoints))
+        let told = parse(&bytes[..n])?;
+        Some((Manifest::at(io, file, path, told.end), told))
+    }
+
+    /// Cuts off what was torn, and the output notes if they are not gone on from. That is durable before anything
+    /// they speak of is overwritten, so that no later run can take an old frame for a new one.
+    pub(crate) fn go_on(&self, told: &Told, with_note: bool) -> Result<()> {
+        let mut end = self.end.lock().expect("no lane panics");
+        *end = if with_note { told.end } else { told.checkpoints_end };
+        self.has_note.store(with_note, Ordering::Relaxed);
+        self.file.set_len(*end)?;
+        Ok(self.file.sync()?)
     }
 
     /// Appends a checkpoint.
@@ -112,12 +161,31 @@ impl Manifest {
 
     /// Says that extents listed before will be used for something else.
     pub(crate) fn void(&self) -> Result<()> {
+        self.is_void.store(true, Ordering::Relaxed);
         self.append(KIND_VOID, &[])
+    }
+
+    /// Whether what it said no longer holds.
+    pub(crate) fn is_void(&self) -> bool {
+        self.is_void.load(Ordering::Relaxed)
+    }
+
+    /// Appends an output note: what it speaks of is durable.
+    pub(crate) fn output_note(&self, note: &OutputNote) -> Result<()> {
+        assert!(!self.is_void(), "nothing is noted in a manifest that does not hold");
+        self.append(KIND_OUTPUT, &note_bytes(note))?;
+        self.has_note.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether a later run can go on from some of the output.
+    pub(crate) fn has_note(&self) -> bool {
+        self.has_note.load(Ordering::Relaxed) && !self.is_void()
     }
 
     /// Leaves the file where it is when dropped.
     pub(crate) fn keep(&self) {
-        self.keep.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.keep.store(true, Ordering::Relaxed);
     }
 
     fn append(&self, kind: u8, payload: &[u8]) -> Result<()> {
@@ -136,16 +204,15 @@ impl Manifest {
 
 impl Drop for Manifest {
     fn drop(&mut self) {
-        if !self.keep.load(std::sync::atomic::Ordering::Relaxed) {
+        if !self.keep.load(Ordering::Relaxed) {
             // Nothing can be done about a name that cannot be removed; the next run tries again.
             let _ = self.io.remove(&self.path);
         }
     }
 }
 
-/// Reads a manifest's bytes: the layout, the checkpoints, and where the sound part ends. `None` if it is not a
-/// manifest, or one that no longer holds.
-pub(crate) fn parse(bytes: &[u8]) -> Option<(Layout, Vec<Checkpoint>, u64)> {
+/// Reads a manifest's bytes. `None` if it is not a manifest, or one that no longer holds.
+pub(crate) fn parse(bytes: &[u8]) -> Option<Told> {
     let mut at = MAGIC.len();
     if bytes.get(..at)? != MAGIC {
         return None;
@@ -155,14 +222,21 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<(Layout, Vec<Checkpoint>, u64)> {
         return None;
     }
     let layout = read_layout(&mut Reader(payload))?;
-    let mut checkpoints = Vec::new();
+    let end = at as u64;
+    let mut told = Told { layout, checkpoints: Vec::new(), note: None, checkpoints_end: end, end };
     while let Some((kind, payload)) = frame_at(bytes, &mut at) {
+        let from = &mut Reader(payload);
         match kind {
-            KIND_CHECKPOINT => checkpoints.push(read_checkpoint(&mut Reader(payload))?),
+            KIND_CHECKPOINT if told.note.is_none() => told.checkpoints.push(read_checkpoint(from)?),
+            KIND_OUTPUT => told.note = Some(read_note(from)?),
             _ => return None,
         }
+        told.end = at as u64;
+        if told.note.is_none() {
+            told.checkpoints_end = told.end;
+        }
     }
-    Some((layout, checkpoints, at as u64))
+    Some(told)
 }
 
 /// The frame at `at`, if it is sound; moves `at` behind it.
@@ -247,8 +321,7 @@ fn checkpoint_bytes(c: &Checkpoint) -> Vec<u8> {
 fn read_checkpoint(from: &mut Reader<'_>) -> Option<Checkpoint> {
     let (next_page, carry_place) = (from.u64()?, from.u64()?);
     let carry = from.bytes()?.to_vec();
-    let proof =
-        Proof { records: from.u64()?, bytes: from.u64()?, checksum: from.u128()?, ..Proof::default() };
+    let proof = from.proof()?;
     let mut files = Vec::new();
     for _ in 0..from.u32()? {
         files.push(PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(
@@ -269,6 +342,38 @@ fn read_checkpoint(from: &mut Reader<'_>) -> Option<Checkpoint> {
         ranges.push(RangeGain { records, bytes, extents });
     }
     from.0.is_empty().then_some(Checkpoint { next_page, carry, carry_place, proof, files, ranges })
+}
+
+fn note_bytes(note: &OutputNote) -> Vec<u8> {
+    let mut out = Vec::new();
+    let OutputNote { proof, dropped, .. } = note;
+    for number in [note.ranges, note.bytes, u64::from(note.unique), note.tail_hash] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    for proof in [proof, dropped] {
+        out.extend_from_slice(&proof.records.to_le_bytes());
+        out.extend_from_slice(&proof.bytes.to_le_bytes());
+        out.extend_from_slice(&proof.checksum.to_le_bytes());
+    }
+    out.extend_from_slice(&proof.unordered.to_le_bytes());
+    out.extend_from_slice(&proof.duplicates.to_le_bytes());
+    put_bytes(&mut out, &note.last);
+    out
+}
+
+fn read_note(from: &mut Reader<'_>) -> Option<OutputNote> {
+    let (ranges, bytes) = (from.u64()?, from.u64()?);
+    let unique = match from.u64()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let tail_hash = from.u64()?;
+    let mut proof = from.proof()?;
+    let dropped = from.proof()?;
+    (proof.unordered, proof.duplicates) = (from.u64()?, from.u64()?);
+    let last = from.bytes()?.to_vec();
+    from.0.is_empty().then_some(OutputNote { ranges, bytes, unique, proof, dropped, last, tail_hash })
 }
 
 /// Takes numbers off the front of some bytes; `None` where they end.
@@ -293,6 +398,12 @@ impl<'b> Reader<'b> {
         self.take().map(u128::from_le_bytes)
     }
 
+    /// A proof's sums.
+    fn proof(&mut self) -> Option<Proof> {
+        let (records, bytes, checksum) = (self.u64()?, self.u64()?, self.u128()?);
+        Some(Proof { records, bytes, checksum, ..Proof::default() })
+    }
+
     fn bytes(&mut self) -> Option<&'b [u8]> {
         let len = self.u32()? as usize;
         let (head, rest) = self.0.split_at_checked(len)?;
@@ -308,7 +419,7 @@ mod tests {
     use proptest::prelude::*;
     use thalweg_base::units::MIB;
 
-    fn sample() -> (Layout, Vec<Checkpoint>, Vec<u8>) {
+    fn sample() -> (Told, Vec<u8>) {
         let given = Given {
             memory_bytes: 64 * MIB,
             resident_bytes: 3 * MIB,
@@ -342,32 +453,51 @@ mod tests {
         };
         frame(KIND_LAYOUT, layout_bytes(&layout));
         checkpoints.iter().for_each(|c| frame(KIND_CHECKPOINT, checkpoint_bytes(c)));
-        (layout, checkpoints, bytes)
+        let checkpoints_end = bytes.len() as u64;
+        let mut frame = |kind: u8, payload: Vec<u8>| {
+            let hashed: Vec<u8> = std::iter::once(kind).chain(payload).collect();
+            bytes.extend_from_slice(&(hashed.len() as u32 - 1).to_le_bytes());
+            bytes.extend_from_slice(&xxh3_64(&hashed).to_le_bytes());
+            bytes.extend_from_slice(&hashed);
+        };
+        frame(KIND_OUTPUT, note_bytes(&note(1)));
+        frame(KIND_OUTPUT, note_bytes(&note(2)));
+        let end = bytes.len() as u64;
+        (Told { layout, checkpoints, note: Some(note(2)), checkpoints_end, end }, bytes)
+    }
+
+    fn note(n: u64) -> OutputNote {
+        let proof = Proof { records: n, bytes: n, checksum: 1 << 99, unordered: 0, duplicates: n };
+        let dropped = Proof { records: 1, ..Proof::default() };
+        OutputNote { ranges: n, bytes: n, unique: true, proof, dropped, last: vec![1; 10], tail_hash: 3 }
     }
 
     #[test]
     fn what_was_written_is_read_back() {
-        let (layout, checkpoints, bytes) = sample();
-        assert_eq!(parse(&bytes), Some((layout, checkpoints, bytes.len() as u64)));
+        let (told, bytes) = sample();
+        assert_eq!(parse(&bytes), Some(told));
     }
 
     #[test]
     fn a_torn_end_costs_only_the_last_frame() {
-        let (_, checkpoints, bytes) = sample();
-        let (_, read, _) = parse(&bytes[..bytes.len() - 1]).unwrap();
-        assert_eq!(read, checkpoints[..1]);
+        let (told, bytes) = sample();
+        let torn = |end: u64| parse(&bytes[..end as usize - 1]).unwrap();
+        assert_eq!(torn(told.end).note, Some(note(1)));
+        let checkpoints = torn(told.checkpoints_end).checkpoints;
+        assert_eq!(checkpoints, told.checkpoints[..1]);
     }
 
     proptest! {
         /// A flipped bit anywhere never gives another checkpoint than those that were written.
         #[test]
-        fn damage_is_never_believed(at in 0usize..400, bit in 0u8..8) {
-            let (layout, checkpoints, mut bytes) = sample();
+        fn damage_is_never_believed(at in 0usize..1000, bit in 0u8..8) {
+            let (told, mut bytes) = sample();
             let at = at % bytes.len();
             bytes[at] ^= 1 << bit;
-            if let Some((read_layout, read, _)) = parse(&bytes) {
-                prop_assert_eq!(read_layout, layout);
-                prop_assert!(checkpoints.starts_with(&read));
+            if let Some(read) = parse(&bytes) {
+                prop_assert_eq!(read.layout, told.layout);
+                prop_assert!(told.checkpoints.starts_with(&read.checkpoints));
+                prop_assert!([None, Some(note(1))].contains(&read.note));
             }
         }
 

@@ -2,7 +2,8 @@
 //!
 //! Model: built with the feature `sabotage`, a process reads once from its environment which mechanism is
 //! broken in it. Built without, nothing is ever broken and no code is left of the question.
-//! Law: nothing here is compiled into a build that users get; what notices a sabotage is the engine's own proof.
+//! Law: nothing here is compiled into a build that users get; what notices a sabotage is the engine's own proof,
+//! but for what another process proved, which a test notices.
 
 /// A mechanism that can be broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub(crate) enum Kind {
     DropRecord,
     /// Two records of a bucket change places.
     SwapOrder,
+    /// A partial output is gone on from whatever is in it.
+    TrustPartial,
 }
 
 /// Whether this mechanism is broken.
@@ -35,6 +38,7 @@ pub(crate) fn breaks(kind: Kind) -> bool {
             "early-proof" => Kind::EarlyProof,
             "drop-record" => Kind::DropRecord,
             "swap-order" => Kind::SwapOrder,
+            "trust-partial" => Kind::TrustPartial,
             _ => panic!("no sabotage is called {name}"),
         })
     };

@@ -24,10 +24,11 @@ use thalweg_api::Proof;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{Done, Kind, Op, Queue};
 use thalweg_pump::{Meters, Source};
-use thalweg_record::{Chain, Cut, Cuts, Key, Layout, Prover, add_record, common_prefix};
+use thalweg_record::{Cut, Cuts, Key, Layout, Prover, add_record, common_prefix};
 
 use crate::assemble::{Assembler, Cursor};
 use crate::distribute::{RangeStore, Stored};
+use crate::durable::{JobEnd, Joined, Notes, Start};
 use crate::geometry::BUCKET_ENTRIES;
 use crate::order::Ordered;
 use crate::pages::Pages;
@@ -65,6 +66,8 @@ pub(crate) struct Recipe<'a> {
     pub(crate) scratch: &'a Scratch,
     pub(crate) meters: &'a Meters,
     pub(crate) stop: &'a AtomicBool,
+    /// Where bounds of ranges in the output are told.
+    pub(crate) notes: Option<&'a Notes<'a>>,
 }
 
 /// A range that waits for its turn.
@@ -83,8 +86,7 @@ pub(crate) struct Sorted<'a> {
     assembler: Assembler,
     state: Mutex<State<'a>>,
     changed: Condvar,
-    chain: Mutex<Option<Chain>>,
-    dropped: Mutex<Proof>,
+    joined: Mutex<Joined>,
 }
 
 struct State<'a> {
@@ -96,6 +98,8 @@ struct State<'a> {
     free_pages: usize,
     next_job: u64,
     closed: bool,
+    /// Ranges of the whole sort, those that an earlier run has done included.
+    ranges: u64,
 }
 
 /// An admitted range.
@@ -109,6 +113,8 @@ struct Active<'a> {
     jobs_open: AtomicUsize,
     /// Pages that come free when it is done.
     held_pages: usize,
+    /// Ranges that are in the output when it is.
+    ranges_done: u64,
 }
 
 /// Consecutive buckets of one range.
@@ -132,10 +138,13 @@ pub(crate) fn entry_pages(
 }
 
 impl<'a> Sorted<'a> {
-    /// The stream of ranges that were distributed.
-    pub(crate) fn new(recipe: Recipe<'a>, out: Pool, ranges: Vec<Range>) -> Sorted<'a> {
+    /// The stream of ranges that were distributed, behind what is there already.
+    pub(crate) fn new(recipe: Recipe<'a>, out: Pool, ranges: Vec<Range>, start: &Start) -> Sorted<'a> {
         let empty = Prover::new(recipe.layout, recipe.key.clone(), recipe.proving).keeping(PROVE_KEEP_BYTES);
+        let note = &start.note;
+        let last_key = (note.proof.records > 0).then(|| recipe.key.normal(&note.last, usize::MAX));
         let state = State {
+            ranges: note.ranges + ranges.len() as u64,
             waiting: ranges.into(),
             active: VecDeque::new(),
             to_load: VecDeque::new(),
@@ -145,11 +154,10 @@ impl<'a> Sorted<'a> {
         };
         Sorted {
             recipe,
-            assembler: Assembler::new(out, 0),
+            assembler: Assembler::new(out, note.bytes, &start.head, last_key),
             state: Mutex::new(state),
             changed: Condvar::new(),
-            chain: Mutex::new(Some(Chain::new(empty))),
-            dropped: Mutex::new(Proof::default()),
+            joined: Mutex::new(Joined::new(empty, start)),
         }
     }
 
@@ -168,9 +176,8 @@ impl<'a> Sorted<'a> {
 
     /// After all lanes ended: the proof of the output, of what was dropped, and the output's bytes.
     pub(crate) fn finish(self) -> (Proof, Proof, u64) {
-        let chain = self.chain.into_inner().expect("no lane panics").expect("finished once");
-        let dropped = self.dropped.into_inner().expect("no lane panics");
-        (*chain.finish().proof(), dropped, self.assembler.end())
+        let (proof, dropped) = self.joined.into_inner().expect("no lane panics").finish();
+        (proof, dropped, self.assembler.end())
     }
 
     fn stopped(&self) -> bool {
@@ -246,6 +253,7 @@ impl<'a> Sorted<'a> {
             next_bucket: Mutex::new(0),
             jobs_open: AtomicUsize::new(0),
             held_pages: needed + resident,
+            ranges_done: state.ranges - state.waiting.len() as u64,
         }));
         state.to_load = pages.into_iter().enumerate().collect();
     }
@@ -372,6 +380,8 @@ struct Gathering<'a> {
     /// The next entry, and how many bytes of its record are written.
     at: usize,
     written: usize,
+    /// What it does not keep.
+    dropped: Proof,
 }
 
 /// One lane of the sorted stream: a source of output blocks.
@@ -480,8 +490,7 @@ impl<'a> SortedLane<'_, 'a> {
             .assembler
             .reserve(job.index, take, prover, recipe.proving, stopped)
             .ok_or(Error::Stopped)?;
-        thalweg_record::add_proof(&mut self.shared.dropped.lock().expect("no lane panics"), &dropped);
-        self.gathering = Some(Gathering { job, cursor, at: 0, written: 0 });
+        self.gathering = Some(Gathering { job, cursor, at: 0, written: 0, dropped });
         Ok(())
     }
 
@@ -530,10 +539,13 @@ impl<'a> SortedLane<'_, 'a> {
 
     fn end_job(&mut self) {
         let now = self.gathering.take().expect("a job is being gathered");
-        let (job, prover) = (now.job, now.cursor.finish());
-        if let Some(chain) = self.shared.chain.lock().expect("no lane panics").as_mut() {
-            chain.add(job.index, prover);
-        }
+        let (job, (prover, at)) = (now.job, now.cursor.finish());
+        let is_last = job.buckets.end == job.range.part.bucket_count();
+        let ranges_done = is_last.then_some(job.range.ranges_done);
+        let end = JobEnd { at, dropped: now.dropped, ranges_done };
+        let mut joined = self.shared.joined.lock().expect("no lane panics");
+        joined.add(job.index, prover, end, self.shared.recipe.notes);
+        drop(joined);
         let was_last = job.range.jobs_open.fetch_sub(1, Ordering::AcqRel) == 1;
         drop(job);
         if was_last {

@@ -7,7 +7,7 @@
 mod support;
 
 use support::Stage;
-use support::cut_short::{SHARE_MAX, own_process, resumed_share, spilling};
+use support::cut_short::{SHARE_MAX, killed_after, own_process, resumed_share, spilling};
 use thalweg_sort::Error;
 
 const SABOTAGE: &str = "THALWEG_SABOTAGE";
@@ -21,6 +21,7 @@ fn a_task_in_a_process_of_its_own() {
         Err(_) => return,
         Ok("sort") => sort().to_string(),
         Ok("resume") => if resumed_share() <= SHARE_MAX { "right" } else { "too many bytes" }.to_string(),
+        Ok("damage") => damage().to_string(),
         Ok(other) => panic!("no task is called {other}"),
     };
     println!("came: {came}");
@@ -42,6 +43,19 @@ fn sort() -> &'static str {
     }
 }
 
+/// Goes on in the middle of an output of which a bit was flipped.
+fn damage() -> &'static str {
+    let case = spilling(1, 20_000_000);
+    let (stage, sort) = killed_after(&case, 1.8);
+    let receipt = stage.twin().attempt(&sort).expect("it is gone on from");
+    assert!(receipt.resumed_output_bytes > 0, "nothing was noted");
+    let stage = stage.next_process();
+    stage.disk().flip_bit(stage.path("out/.sorted.thalweg-partial"), 8 * (receipt.resumed_output_bytes - 1));
+    stage.attempt(&sort).expect("it is gone on from");
+    let is_right = stage.get("out/sorted") == Some(case.expected().output);
+    if is_right { "right" } else { "wrong" }
+}
+
 /// What comes of a task in a process with this sabotage.
 fn came_of(task: &str, sabotage: Option<&str>) -> String {
     let mut command = own_process("a_task_in_a_process_of_its_own");
@@ -61,6 +75,7 @@ fn came_of(task: &str, sabotage: Option<&str>) -> String {
 fn canary_nothing_is_broken() {
     assert_eq!(came_of("sort", None), "right");
     assert_eq!(came_of("resume", None), "right");
+    assert_eq!(came_of("damage", None), "right");
 }
 
 #[test]
@@ -91,4 +106,10 @@ fn canary_a_bit_of_a_page_flips_on_its_way_to_scratch() {
 #[test]
 fn canary_the_manifest_is_ignored() {
     assert_eq!(came_of("resume", Some("ignore-manifest")), "too many bytes");
+}
+
+/// The only one that the engine itself cannot notice: what it goes on from was proved by another process.
+#[test]
+fn canary_a_damaged_partial_output_is_trusted() {
+    assert_eq!(came_of("damage", Some("trust-partial")), "wrong");
 }

@@ -16,11 +16,20 @@ pub(crate) fn receipt(receipt: &Receipt) -> String {
     }
     text += &labelled("io", &io(receipt));
     text += &labelled("memory", &memory(receipt));
-    if receipt.resumed_bytes > 0 {
-        let spared = traffic(receipt.resumed_bytes);
-        text += &labelled("resumed", &format!("{spared} of the input did not have to be read again"));
+    text + &resumed(receipt)
+}
+
+/// What an earlier run had done; nothing of a run that began anew.
+fn resumed(receipt: &Receipt) -> String {
+    let Receipt { resumed_bytes, resumed_output_bytes, .. } = *receipt;
+    let mut spared = Vec::new();
+    if resumed_bytes > 0 {
+        spared.push(format!("{} of the input did not have to be read again", traffic(resumed_bytes)));
     }
-    text
+    if resumed_output_bytes > 0 {
+        spared.push(format!("{} of the output were there", traffic(resumed_output_bytes)));
+    }
+    if spared.is_empty() { String::new() } else { labelled("resumed", &spared.join(", ")) }
 }
 
 fn headline(receipt: &Receipt) -> String {
@@ -165,6 +174,7 @@ mod tests {
             memory: MemoryReceipt { limit_bytes: 100 << 20, peak_bytes: 90 << 20, huge_page_bytes: 0 },
             scratch_peak_bytes: 120_000_000,
             resumed_bytes: 0,
+            resumed_output_bytes: 0,
             plan: None,
         }
     }
@@ -196,6 +206,10 @@ memory    peak 90 MiB of 100 MiB promised, 0 B in huge pages
         let text = receipt(&broken);
         assert!(text.contains("out + dropped = in: BROKEN; 7 records OUT OF ORDER"), "{text}");
         assert!(text.contains("resumed   1.00 MB of the input"), "{text}");
+        assert!(!text.contains("of the output were there"), "{text}");
+        broken.resumed_output_bytes = 2_000_000;
+        let text = receipt(&broken);
+        assert!(text.contains("to be read again, 2.00 MB of the output were there\n"), "{text}");
     }
 
     #[test]

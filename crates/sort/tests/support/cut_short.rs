@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use thalweg_api::Receipt;
 use thalweg_block::{Block, Pool};
 use thalweg_io::process;
-use thalweg_io::sim::Sim;
+use thalweg_io::sim::{Faults, Sim};
 use thalweg_sort::{Error, Result, Sort, Watch, run};
 
 use super::data::{Shape, records};
@@ -17,6 +17,9 @@ use super::{After, Case, Expected, MEMORY_MIN, Stage, Unwatched, up};
 /// Two passes read and write the input twice each; after 80 % of the first pass 0.6 of that is left. The rest
 /// is for what was not at a checkpoint.
 pub(crate) const SHARE_MAX: f64 = 0.65;
+
+/// A little more than fits, so that the sort is quick, and enough for checkpoints.
+pub(crate) const SMALL_BYTES: usize = 20_000_000;
 
 /// What is resident in the command.
 const COMMAND_BYTES: u64 = 5 << 20;
@@ -79,6 +82,11 @@ impl Stage {
 
     /// What the next process finds.
     pub(crate) fn next_process(self) -> Stage {
+        self.twin()
+    }
+
+    /// The same for one of several processes that find it; the one that had it is gone then.
+    pub(crate) fn twin(&self) -> Stage {
         let sim = self.disk().restart();
         let scratch_directories = self.scratch_directories;
         Stage { io: sim.io(), sim: Some(sim), root: self.root.clone(), scratch_directories }
@@ -97,7 +105,7 @@ impl Stage {
         self.attempt_watched(sort, &Unwatched)
     }
 
-    fn attempt_watched(&self, sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
+    pub(crate) fn attempt_watched(&self, sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
         fill_process(sort.memory_bytes / 20 * 21 + COMMAND_BYTES - ROOM_BYTES);
         run(sort, &self.io, watch)
     }
@@ -128,7 +136,80 @@ impl Stage {
     }
 }
 
-/// A stage on which a sort of `case` was killed when so much of the first pass was done.
+/// How the first process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It alone.
+    Kill,
+    /// The machine with it.
+    PowerLoss,
+}
+
+/// What came of the processes after the first.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Ended before the crash was due.
+    pub(crate) whole: u64,
+    /// Went on from a checkpoint.
+    pub(crate) resumed: u64,
+    /// Of these: found that some of the output was there.
+    pub(crate) noted: u64,
+    /// Had to begin again.
+    pub(crate) fresh: u64,
+    /// Found that the power had torn a page, said so, and began again when asked again.
+    pub(crate) torn: u64,
+}
+
+/// Crashes one sort at boundary `at`, goes on in the next process, and judges.
+pub(crate) fn crash_at(case: &Case, expected: &Expected, at: u64, end: End, seen: &mut Seen) {
+    let stage = Stage::simulated(at);
+    let sort = stage.sort_of(case);
+    stage.disk().set_faults(Faults { crash_at: Some(at), ..Faults::default() });
+    match stage.attempt(&sort) {
+        // It ends by clearing up, and nobody hears of a crash there.
+        Ok(_) if stage.disk().boundaries() == at => {}
+        Ok(receipt) => {
+            seen.whole += 1;
+            return stage.ends_as(case, expected, &receipt);
+        }
+        Err(Error::Io(e)) if Sim::is_crash(&e) => {}
+        Err(e) => panic!("{end:?} at {at}: {e}"),
+    }
+    if end == End::PowerLoss {
+        stage.disk().power_loss();
+    }
+    let stage = stage.next_process();
+    stage.holds_inputs(case);
+    if let Some(output) = stage.get("out/sorted") {
+        assert!(output == expected.output, "{end:?} at {at}: a half output has the output's name");
+    }
+    let sort = Sort { resume: true, ..sort };
+    let result = match stage.attempt(&sort) {
+        Err(Error::Damaged { path, .. }) if end == End::PowerLoss => {
+            seen.torn += 1;
+            assert!(path.starts_with(stage.path("scratch0")), "{path:?}");
+            stage.attempt(&sort)
+        }
+        result => result,
+    };
+    let receipt = result.unwrap_or_else(|e| panic!("{end:?} at {at}, gone on: {e}"));
+    let resumed = receipt.resumed_bytes + receipt.resumed_output_bytes > 0;
+    *(if resumed { &mut seen.resumed } else { &mut seen.fresh }) += 1;
+    seen.noted += u64::from(receipt.resumed_output_bytes > 0);
+    stage.ends_as(case, expected, &receipt);
+}
+
+/// Boundaries of the sort of a case. Lanes race, so it is not the same each time.
+pub(crate) fn boundaries(case: &Case) -> u64 {
+    let stage = Stage::simulated(0);
+    let receipt = stage.attempt(&stage.sort_of(case)).unwrap();
+    stage.ends_well(case, &receipt);
+    assert!(receipt.io.scratch.written_bytes > 0, "nothing was spilled");
+    stage.disk().boundaries()
+}
+
+/// A stage on which a sort of `case` was killed when so much of the first pass was done; from 1 on it is the second
+/// pass.
 pub(crate) fn killed_after(case: &Case, share: f64) -> (Stage, Sort) {
     let stage = Stage::simulated(1);
     let sort = stage.sort_of(case);
@@ -140,8 +221,13 @@ pub(crate) fn killed_after(case: &Case, share: f64) -> (Stage, Sort) {
 
 /// What share of a fresh sort's bytes one reads and writes that goes on after 80 % of the first pass.
 pub(crate) fn resumed_share() -> f64 {
+    share_after(0.8)
+}
+
+/// The same for one that goes on after so much of it; from 1 on it is the second pass.
+pub(crate) fn share_after(share: f64) -> f64 {
     let case = spilling(3, 32_000_000);
-    let (stage, sort) = killed_after(&case, 0.8);
+    let (stage, sort) = killed_after(&case, share);
     let receipt = stage.attempt(&sort).unwrap_or_else(|e| panic!("{e}"));
     stage.ends_well(&case, &receipt);
     let fresh = Stage::simulated(1);

@@ -1,0 +1,243 @@
+//! What of the output is durable: noted while the second pass runs, and gone on from by a later run.
+//!
+//! ```text
+//! output  [ range 0 ][ range 1 ][ range 2 |      ][ ...
+//!                              ^ bound    ^ prefix that is wholly written
+//!         [ noted ->           ]
+//! ```
+//!
+//! Model: ranges leave in order, and what is in them is the same however often they are sorted, so the output up to
+//! the end of a range is a prefix that any later run would write again. When enough more of it is written, one lane
+//! makes it durable and notes it; the others go on meanwhile.
+//! Law: nothing is noted before it is durable, and nothing is gone on from unless the file is as long and ends there as
+//! the note says. What was noted is not written again, but for the block in which it ends, with the same bytes.
+//! Non-goals: bytes that a disk changes after it has been told to keep them; `check` reads the file.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use thalweg_api::Proof;
+use thalweg_block::Block;
+use thalweg_io::{Access, File, Io};
+use thalweg_pump::{FileLane, Meters, Prefix, Sink};
+use thalweg_record::{Chain, Layout, Prover, add_proof};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::distribute::RangeStore;
+use crate::geometry::Geometry;
+use crate::manifest::{Manifest, OutputNote};
+use crate::sabotage::{self, Kind::TrustPartial};
+use crate::{Error, Result};
+
+/// A note is made at most so many times: each of them waits for the disk.
+const NOTES_MAX: u64 = 16;
+/// Nor for less than this, or than a quarter of the memory where that is small.
+const NOTE_BYTES_MIN: u64 = 16 << 20;
+
+/// Where an output begins: at its first byte, or behind what an earlier run wrote.
+#[derive(Debug, Default)]
+pub(crate) struct Start {
+    /// What is there; of nothing by default.
+    pub(crate) note: OutputNote,
+    /// The beginning of the block in which the output goes on.
+    pub(crate) head: Vec<u8>,
+}
+
+impl Start {
+    /// Behind what `note` says of `partial`, if that is so.
+    pub(crate) fn take_up(
+        io: &Arc<dyn Io>,
+        partial: &Path,
+        note: OutputNote,
+        page_bytes: usize,
+    ) -> Option<Start> {
+        let there = io.stat(partial).ok().filter(|m| m.is_regular && m.len >= note.bytes);
+        there?;
+        let file = File::open(io, partial, Access::Read).ok()?;
+        let tail = tail_of(&file, note.bytes, page_bytes).ok()?;
+        if xxh3_64(&tail) != note.tail_hash && !sabotage::breaks(TrustPartial) {
+            return None;
+        }
+        let head = tail[tail.len() - (note.bytes % page_bytes as u64) as usize..].to_vec();
+        Some(Start { note, head })
+    }
+
+    /// How many ranges need not be sorted.
+    pub(crate) fn ranges(&self) -> usize {
+        self.note.ranges as usize
+    }
+
+    /// Bytes of input that go to ranges which are done and are not in `stores`. `None` if more is there than they
+    /// ever got.
+    pub(crate) fn unseen_bytes(&self, layout: Layout, stores: &[RangeStore]) -> Option<u64> {
+        let Proof { records, bytes, .. } = self.note.dropped;
+        let terminators = if layout == Layout::Lines { records } else { 0 };
+        let all = self.note.bytes.checked_add(bytes)?.checked_add(terminators)?;
+        all.checked_sub(stores.iter().take(self.ranges()).map(|store| store.bytes).sum())
+    }
+}
+
+/// The last page of the first `bytes` bytes, or all of them.
+fn tail_of(file: &File, bytes: u64, page_bytes: usize) -> thalweg_io::Result<Vec<u8>> {
+    let mut tail = vec![0; bytes.min(page_bytes as u64) as usize];
+    let n = file.read_at(bytes - tail.len() as u64, &mut tail)?;
+    tail.truncate(n);
+    Ok(tail)
+}
+
+/// The end of a job in the output.
+#[derive(Debug)]
+pub(crate) struct JobEnd {
+    /// The byte behind its last one.
+    pub(crate) at: u64,
+    /// What it did not keep.
+    pub(crate) dropped: Proof,
+    /// If it is the last one of a range: how many ranges are done with it.
+    pub(crate) ranges_done: Option<u64>,
+}
+
+/// The proofs of jobs, which end in any order, joined in theirs.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    chain: Chain,
+    dropped: Proof,
+    ends: BTreeMap<u64, JobEnd>,
+}
+
+impl Joined {
+    /// Nothing yet but what `start` has; `empty` proves nothing, with the right key.
+    pub(crate) fn new(empty: Prover, start: &Start) -> Joined {
+        let note = &start.note;
+        let whole = if note.proof.records > 0 { empty.behind(note.proof, &note.last) } else { empty };
+        Joined { chain: Chain::new(whole), dropped: note.dropped, ends: BTreeMap::new() }
+    }
+
+    /// Job `index` has ended.
+    pub(crate) fn add(&mut self, index: u64, piece: Prover, end: JobEnd, notes: Option<&Notes<'_>>) {
+        let Joined { chain, dropped, ends } = self;
+        ends.insert(index, end);
+        chain.add_each(index, piece, |index, whole| {
+            let end = ends.remove(&index).expect("every job that is joined has ended");
+            add_proof(dropped, &end.dropped);
+            if let (Some(ranges), Some(notes), Some(last)) = (end.ranges_done, notes, whole.last()) {
+                let (proof, last) = (*whole.proof(), last.to_vec());
+                let unique = notes.unique;
+                let (bytes, dropped) = (end.at, *dropped);
+                notes.reached(OutputNote { ranges, bytes, unique, proof, dropped, last, tail_hash: 0 });
+            }
+        });
+    }
+
+    /// The proof of all jobs, and of what they did not keep.
+    pub(crate) fn finish(self) -> (Proof, Proof) {
+        (*self.chain.finish().proof(), self.dropped)
+    }
+}
+
+/// Makes output notes.
+pub(crate) struct Notes<'a> {
+    manifest: &'a Manifest,
+    meters: &'a Meters,
+    file: File,
+    page_bytes: usize,
+    unique: bool,
+    /// What was written, block by block.
+    pub(crate) prefix: Prefix,
+    /// Bytes between notes, at least.
+    every: u64,
+    /// The least bytes that are worth the next note.
+    due: AtomicU64,
+    /// Ends of ranges up to which all jobs have ended, in order.
+    bounds: Mutex<VecDeque<OutputNote>>,
+    /// Held by the lane that is making a note.
+    making: Mutex<()>,
+}
+
+impl<'a> Notes<'a> {
+    /// Of an output of about `bytes` bytes that goes on from `start`.
+    pub(crate) fn new(
+        manifest: &'a Manifest,
+        file: &File,
+        meters: &'a Meters,
+        geometry: &Geometry,
+        unique: bool,
+        (start, bytes): (&Start, u64),
+    ) -> Notes<'a> {
+        let memory = (geometry.main_pages * geometry.page_bytes) as u64;
+        let every = (bytes / NOTES_MAX).max(NOTE_BYTES_MIN.min(memory / 4));
+        Notes {
+            manifest,
+            meters,
+            file: file.clone(),
+            page_bytes: geometry.page_bytes,
+            unique,
+            prefix: Prefix::of(start.note.bytes),
+            every,
+            due: AtomicU64::new(start.note.bytes + every),
+            bounds: Mutex::default(),
+            making: Mutex::default(),
+        }
+    }
+
+    /// All jobs up to the end of a range have ended.
+    fn reached(&self, bound: OutputNote) {
+        let mut bounds = self.bounds.lock().expect("no lane panics");
+        // Of those that are written only the last one matters.
+        let written = self.prefix.bytes();
+        while bounds.get(1).is_some_and(|second| second.bytes <= written) {
+            bounds.pop_front();
+        }
+        bounds.push_back(bound);
+    }
+
+    /// The last bound up to which everything is written, if that is worth a note.
+    fn take_due(&self) -> Option<OutputNote> {
+        let (written, due) = (self.prefix.bytes(), self.due.load(Ordering::Relaxed));
+        if written < due {
+            return None;
+        }
+        let mut bounds = self.bounds.lock().expect("no lane panics");
+        let count = bounds.partition_point(|bound| bound.bytes <= written);
+        let is_due = count > 0 && bounds[count - 1].bytes >= due;
+        if is_due { bounds.drain(..count).next_back() } else { None }
+    }
+
+    /// Makes a note if one is due and no other lane is at it.
+    fn make_if_due(&self) -> Result<()> {
+        let Ok(_making) = self.making.try_lock() else { return Ok(()) };
+        let Some(mut note) = self.take_due() else { return Ok(()) };
+        self.meters.stage.for_write(|| self.file.sync())?;
+        let tail = tail_of(&self.file, note.bytes, self.page_bytes)?;
+        note.tail_hash = xxh3_64(&tail);
+        self.manifest.output_note(&note)?;
+        self.due.store(note.bytes + self.every, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// A lane to the output that makes notes of it.
+pub(crate) struct OutputLane<'a> {
+    lane: FileLane<'a>,
+    notes: Option<&'a Notes<'a>>,
+}
+
+impl<'a> OutputLane<'a> {
+    pub(crate) fn new(lane: FileLane<'a>, notes: Option<&'a Notes<'a>>) -> OutputLane<'a> {
+        OutputLane { lane: lane.telling(notes.map(|notes| &notes.prefix)), notes }
+    }
+}
+
+impl Sink for OutputLane<'_> {
+    type Error = Error;
+
+    fn put(&mut self, block: Block) -> Result<()> {
+        self.lane.put(block)?;
+        self.notes.map_or(Ok(()), Notes::make_if_due)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(self.lane.finish()?)
+    }
+}

@@ -1,0 +1,173 @@
+//! A process that dies while it writes the output, and the next one, which goes on inside it.
+//!
+//! Law: whatever became of the partial output, the next run gives the model's output and leaves nothing else; bytes of
+//! it that were noted and are sound are not written again.
+
+mod support;
+
+use support::cut_short::{
+    End, SMALL_BYTES, Seen, boundaries, crash_at, in_own_process, killed_after, share_after, spilling,
+};
+use support::data::{Shape, as_lines, records};
+use support::{After, Case, Stage, up};
+use thalweg_base::rng::Rng;
+use thalweg_io::sim::{Faults, Sim};
+use thalweg_sort::{Error, Sort};
+
+const PARTIAL: &str = "out/.sorted.thalweg-partial";
+
+/// Let the input be 1, and s = 0.96 the spilled part; a fresh sort moves 2 (1 + s) = 3.92. Killed when 0.8 of the
+/// output are written: the last note is behind by no more than what lies between two (0.14: a quarter of 18 MiB, in
+/// 32 MB), a range and the blocks on their way (0.06), so 0.6 are there. Left is the input behind the last
+/// checkpoint, 1 - s + 2/32 = 0.1; as much of it to scratch as was behind that checkpoint, 0.06; and of the rest
+/// 0.4 s from scratch and 0.4 to the output: 0.95 in all, 0.24 of a fresh sort. Without the notes it is 0.1 + 0.06 + s +
+/// 1, which is 0.54.
+const SHARE_MAX: f64 = 0.25;
+
+#[test]
+fn going_on_after_four_fifths_of_the_second_pass_costs_less_than_a_quarter() {
+    in_own_process("going_on_after_four_fifths_of_the_second_pass_costs_less_than_a_quarter", || {
+        let share = share_after(1.8);
+        println!("{share:.3} of a fresh sort's bytes");
+        assert!(share <= SHARE_MAX, "{share:.3} of a fresh sort's bytes");
+    });
+}
+
+/// Half of the records have the key of another, so that ranges end between equal keys, and some are dropped.
+fn with_equal_keys(seed: u64) -> Case {
+    let mut all = records(Shape::Uniform, seed, SMALL_BYTES / 100, |_| 100);
+    for i in (1..all.len()).step_by(2) {
+        let (before, this) = all.split_at_mut(i);
+        this[0][..10].copy_from_slice(&before[i / 2][..10]);
+    }
+    Case::fixed(100, all.concat()).by(&[up(0, 10)])
+}
+
+/// Lines, some of them empty.
+fn of_lines(seed: u64) -> Case {
+    let lines = records(Shape::Uniform, seed, SMALL_BYTES / 100, |rng| rng.below(200) as usize);
+    Case::lines(as_lines(&lines, true))
+}
+
+#[test]
+fn a_crash_in_the_second_pass_costs_nothing_but_time() {
+    in_own_process("a_crash_in_the_second_pass_costs_nothing_but_time", || {
+        // One at a time: what is held beside a sort is memory that it does not have.
+        let cases: [fn() -> Case; 5] = [
+            || spilling(21, SMALL_BYTES).lanes(1),
+            || with_equal_keys(22).unique(),
+            || with_equal_keys(23),
+            || of_lines(24),
+            || of_lines(25).unique().lanes(1),
+        ];
+        for (seed, case) in cases.into_iter().enumerate() {
+            let case = case();
+            let (expected, mut seen) = (case.expected(), Seen::default());
+            let last = boundaries(&case);
+            let mut rng = Rng::new(seed as u64);
+            for i in 0..14 {
+                let at = last / 2 + rng.below(last - last / 2);
+                let end = if i % 2 == 0 { End::Kill } else { End::PowerLoss };
+                crash_at(&case, &expected, at, end, &mut seen);
+            }
+            println!("{seed}: {last} boundaries: {seen:?}");
+            assert!(seen.noted > 3, "{seed}: {seen:?}");
+        }
+    });
+}
+
+#[test]
+fn crash_after_crash_in_the_second_pass_is_gone_on_from() {
+    in_own_process("crash_after_crash_in_the_second_pass_is_gone_on_from", || {
+        let case = with_equal_keys(5);
+        let (mut stage, sort) = killed_after(&case, 1.3);
+        let mut there = Vec::new();
+        for _ in 0..3 {
+            // Another process finds the same, and goes on to the end.
+            let twin = stage.twin();
+            let receipt = twin.attempt(&sort).unwrap();
+            twin.ends_well(&case, &receipt);
+            there.push(receipt.resumed_output_bytes);
+            let at = Some(twin.disk().boundaries() * 4 / 5);
+            drop(twin);
+            stage = stage.next_process();
+            stage.disk().set_faults(Faults { crash_at: at, ..Faults::default() });
+            let died = stage.attempt(&sort).is_err_and(|e| matches!(e, Error::Io(e) if Sim::is_crash(&e)));
+            assert!(died, "it has ended");
+            stage = stage.next_process();
+        }
+        assert!(there[0] > 0 && there.is_sorted() && there[2] > there[0], "{there:?}");
+        let receipt = stage.attempt(&sort).unwrap();
+        stage.ends_well(&case, &receipt);
+    });
+}
+
+#[test]
+fn a_partial_output_that_rotted_is_written_again() {
+    in_own_process("a_partial_output_that_rotted_is_written_again", || {
+        let case = spilling(9, SMALL_BYTES).lanes(1);
+        let rot: [fn(&Stage, u64); 5] = [
+            |stage, there| stage.disk().flip_bit(stage.path(PARTIAL), 8 * (there - 1)),
+            |stage, there| stage.disk().flip_bit(stage.path(PARTIAL), 8 * (there - 4096) + 7),
+            |stage, there| stage.disk().truncate(stage.path(PARTIAL), there - 1),
+            |stage, _| stage.put(PARTIAL, &vec![0; SMALL_BYTES]),
+            |stage, _| stage.io.remove(&stage.path(PARTIAL)).unwrap(),
+        ];
+        for (i, rot) in rot.iter().enumerate() {
+            let (stage, sort) = killed_after(&case, 1.8);
+            let there = stage.twin().attempt(&sort).unwrap().resumed_output_bytes;
+            assert!(there > 0, "nothing was noted");
+            let stage = stage.next_process();
+            rot(&stage, there);
+            // Nor is it believed by the run after one that was killed before it wrote it again.
+            stage.disk().set_faults(Faults { crash_at: Some(300), ..Faults::default() });
+            assert!(stage.attempt(&sort).is_err(), "{i}: it has ended");
+            let stage = stage.next_process();
+            let receipt = stage.attempt(&sort).unwrap();
+            let (input, output) = (receipt.resumed_bytes, receipt.resumed_output_bytes);
+            assert!(input > 0 && output == 0, "{i}: {input} and {output} bytes were gone on from");
+            stage.ends_well(&case, &receipt);
+        }
+    });
+}
+
+#[test]
+fn the_output_of_another_sort_is_not_gone_on_from() {
+    in_own_process("the_output_of_another_sort_is_not_gone_on_from", || {
+        let case = with_equal_keys(11);
+        let (stage, sort) = killed_after(&case, 1.8);
+        let twin = stage.twin();
+        let receipt = twin.attempt(&Sort { resume: false, ..sort.clone() }).unwrap();
+        assert_eq!((receipt.resumed_bytes, receipt.resumed_output_bytes), (0, 0));
+        twin.ends_well(&case, &receipt);
+        drop(twin);
+        let stage = stage.next_process();
+        let receipt = stage.attempt(&Sort { unique: true, ..sort }).unwrap();
+        assert!(receipt.resumed_bytes > 0 && receipt.resumed_output_bytes == 0, "{receipt:?}");
+        stage.ends_well(&case.unique(), &receipt);
+    });
+}
+
+#[test]
+fn who_stops_a_sort_with_resume_keeps_the_output_that_is_noted() {
+    in_own_process("who_stops_a_sort_with_resume_keeps_the_output_that_is_noted", || {
+        let case = spilling(13, SMALL_BYTES);
+        for (share, resume, is_kept) in [(1.8, true, true), (1.02, true, false), (1.8, false, false)] {
+            let stage = Stage::simulated(13);
+            let sort = Sort { resume, ..stage.sort_of(&case) };
+            let watch = After::bytes((SMALL_BYTES as f64 * share) as usize, true, || ());
+            let stopped = stage.attempt_watched(&sort, &watch);
+            assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
+            assert_eq!(stage.get(PARTIAL).is_some(), is_kept, "after {share}");
+            assert_eq!(stage.names().len() > 1, resume, "after {share}: {:?}", stage.names());
+            // Stopped once more before the second pass, it is there still.
+            let sort = Sort { resume: true, ..sort };
+            let again = stage.attempt_watched(&sort, &After::bytes(1, true, || ()));
+            assert!(matches!(again, Err(Error::Stopped)), "{again:?}");
+            assert_eq!(stage.get(PARTIAL).is_some(), is_kept, "after {share}");
+            let receipt = stage.attempt(&sort).unwrap();
+            assert_eq!(receipt.resumed_output_bytes > 0, is_kept, "after {share}");
+            stage.ends_well(&case, &receipt);
+        }
+    });
+}
