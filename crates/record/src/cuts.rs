@@ -19,8 +19,8 @@ use crate::{InPlace, Key};
 /// where they equal the kept bytes, and not parted where they go on.
 pub const CUT_KEY_BYTES_MAX: usize = 64 << 10;
 
-/// Tables have at most 2^16 steps.
-const TABLE_BITS_MAX: u32 = 16;
+/// Tables have at most 2^12 steps, 16 KiB: there is one for each range that is in memory.
+const TABLE_BITS_MAX: u32 = 12;
 /// The share of records for which the table need not suffice.
 const CROWDED_SHARE: f64 = 1.0 / 12.0;
 
