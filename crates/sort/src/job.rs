@@ -189,6 +189,7 @@ impl<'a> Run<'a> {
             resident_bytes: process::resident_bytes(),
             lanes: sort.lanes,
             input_bytes: sort.memory_bytes * STREAM_MEMORIES,
+            lines: sort.layout == Layout::Lines,
             records: guess_records(sort.layout, sort.memory_bytes * STREAM_MEMORIES, 64.0),
             input_files: 1,
         };
@@ -336,7 +337,11 @@ impl<'a> Run<'a> {
             range.store.pages.len() + entries as usize
         };
         let capacity = geometry.main_pages;
-        while let Some(at) = ranges.iter().position(|r| needed(r) > capacity) {
+        let is_too_large = |range: &Range| {
+            let addressed = range.store.pages.len() as u64 * page_bytes as u64;
+            needed(range) > capacity || (self.sort.layout == Layout::Lines && addressed > LINES_BYTES_MAX)
+        };
+        while let Some(at) = ranges.iter().position(is_too_large) {
             // Extents are given back from here on: what the manifest says of them will not hold.
             manifest.map_or(Ok(()), Manifest::void)?;
             let stores = ranges.iter_mut().map(|r| &mut r.store);
@@ -673,5 +678,3 @@ fn ranges_of(stores: Vec<RangeStore>, cuts: &[Cut], per_range: usize) -> Vec<Ran
         })
         .collect()
 }
-
-const _: () = assert!(LINES_BYTES_MAX > 1 << 30);

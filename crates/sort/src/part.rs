@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock};
 use thalweg_block::{Block, Chunk, Pool, carve};
 use thalweg_record::{Cuts, Key, Layout};
 
-use crate::entry::Entries;
+use crate::entry::{Entries, LINES_BYTES_MAX};
 use crate::pages::Pages;
 
 /// The pool had no block for another chunk of entries: there are more records than was thought.
@@ -61,6 +61,8 @@ struct LaneScatter {
 impl<'a> Part<'a> {
     pub(crate) fn new(recipe: Recipe<'a>, pages: Pages) -> Part<'a> {
         assert_eq!(recipe.skips.len(), recipe.cuts.ranges());
+        let addressed = pages.place_of(pages.count());
+        assert!(recipe.layout != Layout::Lines || addressed <= LINES_BYTES_MAX, "{addressed} bytes of lines");
         let lane = |_| {
             let buckets = (0..recipe.cuts.ranges()).map(|_| Bucket::default()).collect();
             Mutex::new(LaneScatter { buckets, spare: Vec::new() })
