@@ -5,12 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_block::Block;
-use thalweg_io::{Access, Error, File, Io, Kind, Op, Queue, Result, directory_of};
+use thalweg_io::{ALIGN, Access, Error, File, Io, Kind, Op, Queue, Result, directory_of};
 
 use crate::{Meters, Sink};
-
-/// Alignment of direct writes.
-const SECTOR: usize = 4096;
 
 /// An output file that does not bear its name yet. Dropped without `publish`, it is removed.
 pub struct Output {
@@ -106,7 +103,7 @@ impl Sink for FileLane<'_> {
         if self.file.is_direct() {
             // Only the last block of a file is ragged; `publish` cuts the zeros off again.
             let len = block.len();
-            block.set_len(len.next_multiple_of(SECTOR));
+            block.set_len(len.next_multiple_of(ALIGN));
             block[len..].fill(0);
         }
         self.queue.submit(Op { kind: Kind::Write, file: self.file.clone(), at, block, tag: 0 });

@@ -18,5 +18,5 @@ pub use examine::{Stretch, is_benchmark};
 pub use gensort::{Generator, KEY_BYTES, Kind, RECORD_BYTES};
 pub use key::{Key, KeyError, WINDOW_BYTES};
 pub use layout::{KeyPart, KeyPartError, Layout};
-pub use proof::{Chain, Prover, add_proof, add_record, record_hash, same_records};
+pub use proof::{Chain, Prover, add_proof, add_record, counted, record_hash, same_records};
 pub use valsort::{SUMMARY_BYTES, Summary, SummaryError};

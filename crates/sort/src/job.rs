@@ -11,7 +11,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, StreamLane, pump};
-use thalweg_record::{Cut, Cuts, Key, KeyPart, Layout, choose_cuts, same_records};
+use thalweg_record::{Cut, Cuts, Key, KeyPart, Layout, choose_cuts, counted, same_records};
 
 use crate::distribute::{self, Checkpoints, Distribution, RangeStore, Resumed, Stored};
 use crate::entry::LINES_BYTES_MAX;
@@ -67,7 +67,7 @@ pub struct Sort {
     pub unique: bool,
     /// Go on from what an earlier run left.
     pub resume: bool,
-    /// Whether to compute checksums.
+    /// Whether to compute checksums; without them proofs are of counts alone.
     pub hashing: bool,
     /// The rates to forecast with; without them the receipt has no plan.
     pub hardware: Option<Hardware>,
@@ -286,7 +286,11 @@ impl<'a> Run<'a> {
             }
         })?;
         self.inputs.check_unchanged()?;
-        let (stores, input) = distribution.finish();
+        let (stores, mut input) = distribution.finish();
+        if !self.sort.hashing {
+            let sum = |of: fn(&RangeStore) -> u64| stores.iter().map(of).sum();
+            input = counted(self.sort.layout, sum(|s| s.records), sum(|s| s.bytes));
+        }
         let ranges = ranges_of(stores, &self.cuts, per_range);
         let ranges = self.refine(ranges, scratch, manifest)?;
         let sorted = Sorted::new(self.sorted_recipe(scratch), self.transfer.clone(), ranges);
@@ -501,10 +505,12 @@ impl<'a> Run<'a> {
             let (read_bytes, written_bytes) = m.totals();
             thalweg_api::Disk { read_bytes, written_bytes }
         };
-        let same = if self.sort.hashing { same_records(&input, &out) } else { true };
         Receipt {
             verb: "sort".to_string(),
-            holds: same && output.unordered == 0 && (!self.sort.unique || output.duplicates == 0),
+            proved: self.sort.hashing,
+            holds: same_records(&input, &out)
+                && output.unordered == 0
+                && (!self.sort.unique || output.duplicates == 0),
             input,
             output,
             dropped,
