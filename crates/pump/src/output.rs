@@ -19,10 +19,12 @@ pub struct Output {
 }
 
 impl Output {
-    /// Makes `partial` beside `path` and reserves `bytes` in it.
+    /// Makes `partial` beside `path`, with the permissions of what is there, and reserves `bytes` in it.
     pub fn create(io: &Arc<dyn Io>, path: &Path, partial: &Path, bytes: u64) -> Result<Output> {
         let file = File::open(io, partial, Access::CreateDirect)?;
         let output = Output::of(io, file, path, partial);
+        // From the start: nobody may read of the new file what is hidden from them in the old one.
+        output.file.resemble(path)?;
         output.file.allocate(bytes)?;
         Ok(output)
     }

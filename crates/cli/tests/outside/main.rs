@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
 
 mod documents;
+mod files;
 #[path = "../support/mod.rs"]
 mod support;
 mod terminal;
