@@ -6,6 +6,8 @@
 
 mod cuts;
 mod examine;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod gensort;
 mod key;
 mod layout;

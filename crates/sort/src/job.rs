@@ -23,6 +23,7 @@ use crate::pages::segment_starts;
 use crate::replay::{Replay, ReplayLane, sample_range};
 use crate::scratch::Scratch;
 use crate::sorted::{self, Range, Sorted, entry_pages};
+use crate::sound::Judge;
 use crate::stream::{Feed, FeedLane};
 use crate::survey::{Survey, cuts_of, guess_records};
 use crate::{Error, Result};
@@ -134,7 +135,8 @@ impl<'a> Run<'a> {
         let mut survey = Survey::take(sort, io, records_seen)?;
         let plan = sort.hardware.map(|hardware| forecast(&survey.facts(sort, io), &hardware));
         let identity = leftover::identity(sort, &survey.inputs);
-        let left = if sort.resume { leftover::find(io, &names, identity) } else { None };
+        let judge = Judge { sort, inputs: &survey.inputs, names: &names };
+        let left = if sort.resume { leftover::find(io, &judge, identity) } else { None };
         if left.is_none() {
             leftover::clear(io, sort, &names);
         }

@@ -16,6 +16,7 @@ use crate::geometry::Geometry;
 use crate::job::Sort;
 use crate::manifest::{Checkpoint, Layout, Manifest};
 use crate::sabotage;
+use crate::sound::Judge;
 
 /// The names that a sort uses beside its inputs and its output.
 #[derive(Debug, Clone)]
@@ -67,12 +68,12 @@ pub(crate) fn identity(sort: &Sort, inputs: &Inputs) -> u128 {
 }
 
 /// The leftover of this sort, if it is sound and there is a checkpoint in it.
-pub(crate) fn find(io: &Arc<dyn Io>, names: &Names, identity: u128) -> Option<Leftover> {
+pub(crate) fn find(io: &Arc<dyn Io>, by: &Judge<'_>, identity: u128) -> Option<Leftover> {
     if sabotage::breaks(sabotage::Kind::IgnoreManifest) {
         return None;
     }
-    let (manifest, layout, checkpoints) = Manifest::reopen(io, &names.manifest)?;
-    let found = judge(io, &layout, &checkpoints, identity);
+    let (manifest, layout, checkpoints) = Manifest::reopen(io, &by.names.manifest)?;
+    let found = judge(io, by, &layout, &checkpoints, identity);
     // A manifest that is not gone on from is dropped, and that removes it.
     let (files, resumed) = found?;
     Some(Leftover { manifest, geometry: layout.geometry, cuts: layout.cuts, files, resumed })
@@ -80,8 +81,14 @@ pub(crate) fn find(io: &Arc<dyn Io>, names: &Names, identity: u128) -> Option<Le
 
 type Found = (Vec<(PathBuf, u64)>, Resumed);
 
-fn judge(io: &Arc<dyn Io>, layout: &Layout, checkpoints: &[Checkpoint], identity: u128) -> Option<Found> {
-    if layout.identity != identity {
+fn judge(
+    io: &Arc<dyn Io>,
+    by: &Judge<'_>,
+    layout: &Layout,
+    checkpoints: &[Checkpoint],
+    identity: u128,
+) -> Option<Found> {
+    if layout.identity != identity || !by.is_layout(layout) {
         return None;
     }
     let last = checkpoints.last()?;
@@ -103,14 +110,19 @@ fn judge(io: &Arc<dyn Io>, layout: &Layout, checkpoints: &[Checkpoint], identity
         }
     }
     let bytes_of = |s: &RangeStore| s.pages.iter().map(|p| p.len() as u64).sum::<u64>();
-    if stores.len() > layout.cuts.len() + 1 || stores.iter().any(|s| bytes_of(s) != s.bytes) {
+    if !by.is_state(layout, last, &stores) || stores.iter().any(|s| bytes_of(s) != s.bytes) {
         return None;
     }
     let files: Vec<(PathBuf, u64)> = last.files.iter().cloned().zip(ends).collect();
     if files.iter().any(|(path, end)| io.stat(path).map_or(*end > 0, |m| m.len < *end)) {
         return None;
     }
-    let files = files.into_iter().filter(|(path, _)| io.stat(path).is_ok()).collect();
+    // Extents know files by their number: only the last ones may be left out.
+    let there = files.iter().take_while(|(path, _)| io.stat(path).is_ok()).count();
+    if files[there..].iter().any(|(_, end)| *end > 0) {
+        return None;
+    }
+    let files = files[..there].to_vec();
     let resumed = Resumed {
         next_page: last.next_page,
         carry: last.carry.clone(),

@@ -5,6 +5,8 @@ mod distribute;
 mod entry;
 mod error;
 mod forecast;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod geometry;
 mod job;
 mod leftover;
@@ -17,6 +19,7 @@ mod sabotage;
 mod sample;
 mod scratch;
 mod sorted;
+mod sound;
 mod stream;
 mod survey;
 

@@ -24,7 +24,7 @@ use crate::Result;
 use crate::geometry::Geometry;
 use crate::scratch::Extent;
 
-const MAGIC: &[u8] = b"thalweg manifest 1\n";
+pub(crate) const MAGIC: &[u8] = b"thalweg manifest 1\n";
 const FRAME_HEAD_BYTES: usize = 13;
 const KIND_LAYOUT: u8 = 1;
 const KIND_CHECKPOINT: u8 = 2;
@@ -122,12 +122,7 @@ impl Manifest {
 
     fn append(&self, kind: u8, payload: &[u8]) -> Result<()> {
         let mut end = self.end.lock().expect("no lane panics");
-        let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + payload.len());
-        frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        let mut hashed = vec![kind];
-        hashed.extend_from_slice(payload);
-        frame.extend_from_slice(&xxh3_64(&hashed).to_le_bytes());
-        frame.extend_from_slice(&hashed);
+        let frame = frame(kind, payload);
         self.file.write_at(*end, &frame)?;
         *end += frame.len() as u64;
         Ok(())
@@ -141,6 +136,17 @@ impl Drop for Manifest {
             let _ = self.io.remove(&self.path);
         }
     }
+}
+
+/// A frame with its head.
+pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + payload.len());
+    frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    let mut hashed = vec![kind];
+    hashed.extend_from_slice(payload);
+    frame.extend_from_slice(&xxh3_64(&hashed).to_le_bytes());
+    frame.extend_from_slice(&hashed);
+    frame
 }
 
 /// Reads a manifest's bytes: the layout, the checkpoints, and where the sound part ends. `None` if it is not a
@@ -166,7 +172,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<(Layout, Vec<Checkpoint>, u64)> {
 }
 
 /// The frame at `at`, if it is sound; moves `at` behind it.
-fn frame_at<'b>(bytes: &'b [u8], at: &mut usize) -> Option<(u8, &'b [u8])> {
+pub(crate) fn frame_at<'b>(bytes: &'b [u8], at: &mut usize) -> Option<(u8, &'b [u8])> {
     let mut head = Reader(bytes.get(*at..*at + FRAME_HEAD_BYTES - 1)?);
     let len = head.u32()? as usize;
     let hash = head.u64()?;
@@ -177,6 +183,18 @@ fn frame_at<'b>(bytes: &'b [u8], at: &mut usize) -> Option<(u8, &'b [u8])> {
     }
     *at = body + len + 1;
     Some((hashed[0], &hashed[1..]))
+}
+
+/// The first frame, for fuzzers.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn layout_frame(layout: &Layout) -> Vec<u8> {
+    frame(KIND_LAYOUT, &layout_bytes(layout))
+}
+
+/// A checkpoint's frame, for fuzzers.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn checkpoint_frame(checkpoint: &Checkpoint) -> Vec<u8> {
+    frame(KIND_CHECKPOINT, &checkpoint_bytes(checkpoint))
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -335,14 +353,8 @@ mod tests {
         };
         let checkpoints = vec![checkpoint(3), checkpoint(6)];
         let mut bytes = MAGIC.to_vec();
-        let mut frame = |kind: u8, payload: Vec<u8>| {
-            let hashed: Vec<u8> = std::iter::once(kind).chain(payload).collect();
-            bytes.extend_from_slice(&(hashed.len() as u32 - 1).to_le_bytes());
-            bytes.extend_from_slice(&xxh3_64(&hashed).to_le_bytes());
-            bytes.extend_from_slice(&hashed);
-        };
-        frame(KIND_LAYOUT, layout_bytes(&layout));
-        checkpoints.iter().for_each(|c| frame(KIND_CHECKPOINT, checkpoint_bytes(c)));
+        bytes.extend(layout_frame(&layout));
+        checkpoints.iter().for_each(|c| bytes.extend(checkpoint_frame(c)));
         (layout, checkpoints, bytes)
     }
 
