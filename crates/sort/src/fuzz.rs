@@ -452,4 +452,15 @@ mod tests {
         assert_eq!(result.unwrap().resumed_bytes, 0);
         assert!(sim.get("/out/sorted").as_ref() == Some(&left.expected));
     }
+
+    /// What is still to be spilled was taken from a manifest as it stood, and adding the margin of a preflight to the
+    /// greatest number there is ended the process. Found by the fuzzer.
+    #[test]
+    fn a_layout_says_nothing_that_its_input_cannot_have() {
+        let left = Left::one_of(2);
+        let mut manifest = left.manifest.clone();
+        assert!(lie(&mut manifest, 0, 16 + 10 * 8, &u64::MAX.to_le_bytes()));
+        let (_, result) = left.go_on(&manifest, &left.scratch);
+        assert_eq!(result.unwrap().resumed_bytes, 0);
+    }
 }

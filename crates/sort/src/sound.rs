@@ -49,6 +49,7 @@ impl Judge<'_> {
             && g.main_pages >= g.ranges + 2 * g.lanes * g.depth
             && g.transfer_pages >= Assembler::blocks_needed(g.lanes, g.depth)
             && g.sample_bytes <= memory
+            && g.excess_bytes <= self.inputs.bytes()
     }
 
     /// Whether this may be the state at the last checkpoint, with all that the ranges have.
