@@ -63,6 +63,7 @@ pub fn summary(data: &[u8]) {
         in_pieces.merge(&piece);
     }
     assert_eq!(at_once, in_pieces);
+    assert_eq!(Summary::from_bytes(&at_once.to_bytes()), Ok(at_once), "what was counted is a summary");
 }
 
 /// Generated records: any stretch from any number on is what its records are alone, and goes on where it ended.
