@@ -89,6 +89,8 @@ pub struct Receipt {
     pub output: Proof,
     /// Proof of what `--unique` dropped.
     pub dropped: Proof,
+    /// Whether checksums were taken. If not, proofs are of counts alone.
+    pub proved: bool,
     /// Whether the verb's law holds.
     pub holds: bool,
     /// Wall-clock seconds of the whole run.

@@ -29,7 +29,7 @@ fn write(to: &mut impl Write, text: &str) -> std::io::Result<()> {
 }
 
 /// Control characters, which a file's name may hold, as escapes.
-fn on_one_line(message: &str) -> String {
+pub(crate) fn on_one_line(message: &str) -> String {
     let mut line = String::with_capacity(message.len());
     for c in message.trim_end().chars() {
         if c.is_control() {

@@ -23,6 +23,7 @@ const SIGPIPE: i32 = 13;
 
 /// Does what was typed and returns the exit status.
 pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
+    signals::outlive_large_files();
     let asked = match parse(args).and_then(mean) {
         Ok(asked) => asked,
         Err(Usage(message)) => {

@@ -1,12 +1,13 @@
 //! Signals that stop a verb.
 //!
 //! Law: the first SIGINT, SIGTERM or SIGHUP asks the verb to stop and clean up; a second kills at once. A
-//! SIGHUP that is ignored already (`nohup`) stays ignored.
+//! SIGHUP that is ignored already (`nohup`) stays ignored. SIGXFSZ, which tells of a file larger than `ulimit -f`, stops
+//! nothing: the write that met the limit fails, and says so.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use thalweg::Progress;
@@ -33,6 +34,13 @@ pub(crate) fn cancel_on_signals(progress: Arc<Progress>) -> std::io::Result<()> 
         }
     })?;
     Ok(())
+}
+
+/// Lets the write or reservation that would make a file too large fail, instead of killing the process. With a
+/// handler that does nothing of note, because signals that are ignored would be so in our children too.
+pub(crate) fn outlive_large_files() {
+    // Where it cannot be had, the signal does what it always did.
+    let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
 /// Whether whoever started this process wants it to ignore the signal.

@@ -2,26 +2,17 @@
 //! be read. Whether fio, GNU sort or the rivals are here decides only what is left out, and that is said.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+mod support;
 
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use support::Place;
 use thalweg_api::{BenchReport, from_json};
 
-/// A directory that goes when the test ends.
-struct Place(PathBuf);
-
 impl Place {
-    fn new(name: &str) -> Place {
-        let path =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the target directory can be written");
-        Place(path)
-    }
-
     fn bench(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
-        command.arg("bench").args(words).current_dir(&self.0).stdin(Stdio::null());
-        command.output().expect("the binary starts")
+        self.command(&[&["bench"], words].concat()).output().expect("the binary starts")
     }
 
     /// The report of a benchmark that ended well, which is also the one that was kept.
@@ -47,15 +38,9 @@ impl Place {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn every_row_of_sorts_is_right_and_every_output_is_that_of_gnu_sort() {
-    let report = Place::new("sort").report(&["sort", "--size", "1MB"]);
+    let report = Place::new().report(&["sort", "--size", "1MB"]);
     println!("left out: {:?}", report.notes);
     assert!(report.rows.len() >= 14, "{report:?}");
     for row in &report.rows {
@@ -78,7 +63,7 @@ fn every_row_of_sorts_is_right_and_every_output_is_that_of_gnu_sort() {
 
 #[test]
 fn the_same_seed_sorts_to_the_same_bytes_on_every_machine() {
-    let report = Place::new("digest").report(&["sort", "--size", "1MB", "--rows", "skewed,lines-log"]);
+    let report = Place::new().report(&["sort", "--size", "1MB", "--rows", "skewed,lines-log"]);
     let digests: Vec<(&str, &str)> =
         report.rows.iter().map(|row| (row.name.as_str(), row.digest.as_str())).collect();
     let expected = [
@@ -90,14 +75,14 @@ fn the_same_seed_sorts_to_the_same_bytes_on_every_machine() {
 
 #[test]
 fn rates_are_measured_for_each_scheme_and_chunk() {
-    let report = Place::new("io").report(&["io", "--size", "300KB"]);
+    let report = Place::new().report(&["io", "--size", "300KB"]);
     assert_eq!(report.rates.len(), 6 * 2, "six schemes, chunks of 64 and 256 KiB: {report:?}");
     assert!(report.rates.iter().all(|r| r.read_bytes_per_second > 0.0 && r.write_bytes_per_second > 0.0));
 }
 
 #[test]
 fn chunks_go_round_several_directories() {
-    let place = Place::new("spread");
+    let place = Place::new();
     for name in ["a", "b", "bench/data"] {
         std::fs::create_dir_all(place.0.join(name)).unwrap();
     }
@@ -109,7 +94,7 @@ fn chunks_go_round_several_directories() {
 
 #[test]
 fn sorting_in_memory_stands_beside_a_copy() {
-    let report = Place::new("incore").report(&["incore", "--size", "1MB"]);
+    let report = Place::new().report(&["incore", "--size", "1MB"]);
     assert!(!report.rows.is_empty());
     for row in &report.rows {
         assert_eq!(row.digest, report.rows[0].digest, "cores change nothing");
@@ -119,7 +104,7 @@ fn sorting_in_memory_stands_beside_a_copy() {
 
 #[test]
 fn people_read_a_table_and_a_wrong_row_lists_those_there_are() {
-    let place = Place::new("table");
+    let place = Place::new();
     let output = place.bench(&["sort", "--size", "1MB", "--rows", "datamation"]);
     let text = String::from_utf8_lossy(&output.stdout);
     for word in ["row", "floor", "ours", "target", "met", "datamation", "wall <= 0.15 s", "medians of 3"] {

@@ -4,47 +4,16 @@
 //! a child begins with its parent's own.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod support;
 
+use std::process::{Child, Command, Stdio};
+
+use support::Place;
 use thalweg_api::{Receipt, from_json};
-use thalweg_io::process;
 
 const MIB: u64 = 1 << 20;
 
-/// A directory that goes when the test ends.
-struct Place(PathBuf);
-
 impl Place {
-    fn new() -> Place {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("sort-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::create_dir_all(&path).expect("the target directory can be written");
-        Place(path)
-    }
-
-    /// Runs a line of shell, in which `$T` is the command.
-    fn shell(&self, line: &str) -> Outcome {
-        let (out, err) = (self.0.join("../").join(self.log("out")), self.0.join("../").join(self.log("err")));
-        let file = |path: &Path| std::fs::File::create(path).expect("the target directory can be written");
-        let mut bash = Command::new("bash");
-        bash.arg("-c").arg(line).env("T", env!("CARGO_BIN_EXE_thalweg")).current_dir(&self.0);
-        bash.stdin(Stdio::null()).stdout(file(&out)).stderr(file(&err));
-        let (status, usage) = process::wait(bash.spawn().expect("bash starts")).expect("it ends");
-        let text = |path: &Path| {
-            let text = std::fs::read_to_string(path).expect("it was written");
-            std::fs::remove_file(path).expect("it is ours");
-            text
-        };
-        Outcome { status: status.code(), out: text(&out), err: text(&err), peak_bytes: usage.peak_bytes }
-    }
-
-    fn log(&self, name: &str) -> String {
-        format!("{}.{name}", self.0.file_name().expect("it has one").to_string_lossy())
-    }
-
     /// Sorts and returns the receipt, after looking at the promise of memory in both ways.
     #[track_caller]
     fn sorts(&self, args: &str, memory_bytes: u64) -> Receipt {
@@ -62,28 +31,6 @@ impl Place {
         assert!(receipt.holds);
         receipt
     }
-
-    fn names(&self) -> Vec<String> {
-        let entries = self.0.read_dir().expect("the place can be read");
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-#[derive(Debug)]
-struct Outcome {
-    status: Option<i32>,
-    out: String,
-    err: String,
-    peak_bytes: u64,
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub enum Action {
     Rename,
     /// Removing a name.
     Remove,
+    /// Giving a file the permissions of another.
+    Protect,
     /// Asking about a file or a file system.
     Stat,
     /// Setting up an I/O back end.
@@ -42,6 +44,7 @@ impl fmt::Display for Action {
             Action::Allocate => "reserve room in",
             Action::Rename => "rename",
             Action::Remove => "remove",
+            Action::Protect => "set the permissions of",
             Action::Stat => "inspect",
             Action::Setup => "set up",
         })

@@ -18,7 +18,8 @@ pub fn directory_of(path: &Path) -> &Path {
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// An existing file, to be read; a pipe or terminal in order, whatever offset is given.
+    /// An existing file, to be read; a pipe or terminal in order, whatever offset is given, and so `/dev/stdin`
+    /// and the like if they stand somewhere inside a file.
     Read,
     /// An existing file, to be read past the page cache if the file system allows it.
     ReadDirect,
@@ -87,7 +88,8 @@ pub trait Io: Send + Sync {
     /// Facts about an open file.
     fn metadata(&self, id: FileId, path: &Path) -> Result<Metadata>;
 
-    /// Facts about a name.
+    /// Facts about a name. `/dev/stdin` and the like are no regular files while they stand somewhere inside one:
+    /// what they read begins there.
     fn stat(&self, path: &Path) -> Result<Metadata>;
 
     /// Sets the length.
@@ -96,6 +98,18 @@ pub trait Io: Send + Sync {
     /// Reserves room for the first `len` bytes and sets the length to at least that; where the file
     /// system cannot reserve, only sets the length. A full disk is an error.
     fn allocate(&self, id: FileId, path: &Path, len: u64) -> Result<()>;
+
+    /// Gives an open file the permission bits of the file named `like`, and its owner and group where this
+    /// process may. Nothing happens if there is no such file.
+    fn resemble(&self, _id: FileId, _path: &Path, _like: &Path) -> Result<()> {
+        Ok(())
+    }
+
+    /// Puts this process's mark on an open file, which is there until the file is closed, at the latest when the
+    /// process ends. False if another open file has it, or the file system knows no such marks.
+    fn mark(&self, _id: FileId) -> bool {
+        true
+    }
 
     /// Makes the file's bytes and length durable.
     fn sync(&self, id: FileId, path: &Path) -> Result<()>;
@@ -191,6 +205,16 @@ impl File {
     /// See [`Io::allocate`].
     pub fn allocate(&self, len: u64) -> Result<()> {
         self.0.io.allocate(self.0.id, &self.0.path, len)
+    }
+
+    /// See [`Io::resemble`].
+    pub fn resemble(&self, like: &Path) -> Result<()> {
+        self.0.io.resemble(self.0.id, &self.0.path, like)
+    }
+
+    /// See [`Io::mark`].
+    pub fn mark(&self) -> bool {
+        self.0.io.mark(self.0.id)
     }
 
     /// See [`Io::sync`].

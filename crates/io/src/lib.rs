@@ -24,3 +24,4 @@ pub mod uring;
 pub use error::{Action, Error, Result};
 pub use file::{Access, File, FileId, Io, Metadata, Space, directory_of};
 pub use queue::{Done, Kind, Op, Queue};
+pub use transfer::ALIGN;

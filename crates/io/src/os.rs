@@ -8,12 +8,12 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
-use std::fs::{File as StdFile, Metadata as StdMetadata, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{File as StdFile, Metadata as StdMetadata, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -60,7 +60,8 @@ impl<T: Queues> Io for T {
     }
 
     fn stat(&self, path: &Path) -> Result<Metadata> {
-        std::fs::metadata(path).map(|m| facts(&m)).map_err(|e| Error::new(Action::Stat, path, e))
+        let there = std::fs::metadata(path).map_err(|e| Error::new(Action::Stat, path, e))?;
+        Ok(Metadata { is_regular: there.is_file() && standing_inside(path).is_none(), ..facts(&there) })
     }
 
     fn set_len(&self, id: FileId, path: &Path, len: u64) -> Result<()> {
@@ -69,6 +70,14 @@ impl<T: Queues> Io for T {
 
     fn allocate(&self, id: FileId, path: &Path, len: u64) -> Result<()> {
         allocate(id, len).map_err(|e| Error::new(Action::Allocate, path, e))
+    }
+
+    fn resemble(&self, id: FileId, path: &Path, like: &Path) -> Result<()> {
+        resemble(id, like).map_err(|e| Error::new(Action::Protect, path, e))
+    }
+
+    fn mark(&self, id: FileId) -> bool {
+        borrow(id).try_lock().is_ok()
     }
 
     fn sync(&self, id: FileId, path: &Path) -> Result<()> {
@@ -189,6 +198,11 @@ fn open(path: &Path, access: Access) -> Result<(FileId, bool)> {
         Access::Update | Access::UpdateDirect => options.read(true).write(true),
         Access::WriteStream => options.write(true),
     };
+    if access == Access::Read
+        && let Some(standing) = standing_inside(path)
+    {
+        return adopt(standing, true, false).map_err(failed);
+    }
     if access == Access::WriteStream {
         let opened = match standard_descriptor(path) {
             Some(fd) => duplicate(fd),
@@ -226,11 +240,19 @@ fn adopt(file: StdFile, ordered: bool, direct: bool) -> io::Result<(FileId, bool
     Ok((FileId(fd | marks), suited))
 }
 
+/// The open descriptor that a name stands for, if it stands behind the first byte of what it reads. To open such
+/// a name again would begin at that byte.
+fn standing_inside(path: &Path) -> Option<StdFile> {
+    let mut file = standard_descriptor(path).and_then(|fd| duplicate(fd).ok())?;
+    file.stream_position().is_ok_and(|at| at > 0).then_some(file)
+}
+
 /// The open descriptor that a name stands for. Opening such a name again would start at byte 0 of a
 /// redirected file, over what was written before, and fails for a socket.
 fn standard_descriptor(path: &Path) -> Option<RawFd> {
     let path = path.to_str()?;
     match path {
+        "/dev/stdin" => Some(0),
         "/dev/stdout" => Some(1),
         "/dev/stderr" => Some(2),
         _ => path.strip_prefix("/dev/fd/").or(path.strip_prefix("/proc/self/fd/"))?.parse().ok(),
@@ -283,6 +305,26 @@ fn facts(m: &StdMetadata) -> Metadata {
         modified_ns: i128::from(m.mtime()) * 1_000_000_000 + i128::from(m.mtime_nsec()),
         mode: m.mode() & 0o7777,
     }
+}
+
+fn resemble(id: FileId, like: &Path) -> io::Result<()> {
+    let theirs = match std::fs::metadata(like) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    let file = borrow(id);
+    let ours = file.metadata()?;
+    // Not the bits that lend a program its owner's rights: what is written here is none.
+    let bits = |m: &StdMetadata| m.mode() & 0o777;
+    if bits(&ours) != bits(&theirs) {
+        file.set_permissions(Permissions::from_mode(bits(&theirs)))?;
+    }
+    let (uid, gid) = (theirs.uid(), theirs.gid());
+    if (ours.uid(), ours.gid()) != (uid, gid) {
+        // Few may give files away, some at least to another group; who may not keeps them.
+        let _ = fchown(&*file, Some(uid), Some(gid)).or_else(|_| fchown(&*file, None, Some(gid)));
+    }
+    Ok(())
 }
 
 /// The length of an open file.

@@ -51,6 +51,14 @@ pub fn wait(child: Child) -> io::Result<(ExitStatus, Usage)> {
     Ok((ExitStatus::from_raw(status), Usage { cpu_seconds: cpu_seconds(&usage), peak_bytes }))
 }
 
+/// Whether there is a process of this number, whoever's it is.
+pub fn is_alive(process: u32) -> bool {
+    let Ok(process) = libc::pid_t::try_from(process) else { return false };
+    // SAFETY: the call takes numbers only; signal 0 looks and sends nothing.
+    let found = process > 0 && unsafe { libc::kill(process, 0) } == 0;
+    found || (process > 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM))
+}
+
 fn cpu_seconds(usage: &libc::rusage) -> f64 {
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
@@ -225,6 +233,15 @@ Max locked memory         unlimited            unlimited            bytes
         });
         assert_eq!(there.join().unwrap(), (1, 1));
         assert_eq!(cores(), before);
+    }
+
+    #[test]
+    fn processes_are_alive_until_they_have_been_waited_for() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        assert!(is_alive(child.id()) && is_alive(std::process::id()) && is_alive(1));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_alive(child.id()) && !is_alive(0) && !is_alive(u32::MAX));
     }
 
     #[test]

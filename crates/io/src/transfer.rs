@@ -13,7 +13,7 @@ use std::io;
 use crate::{Action, Done, Error, File, FileId, Kind, Op, os};
 
 /// What a direct file wants its offsets and lengths to be multiples of.
-pub(crate) const ALIGN: usize = 4096;
+pub const ALIGN: usize = 4096;
 
 /// What follows an attempt.
 #[derive(Debug)]

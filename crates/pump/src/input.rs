@@ -14,13 +14,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Access, Done, Error, File, Io, Kind, Metadata, Op, Queue};
+use thalweg_io::{ALIGN, Access, Done, Error, File, Io, Kind, Metadata, Op, Queue};
 use thalweg_record::Layout;
 
 use crate::{Meters, Source};
-
-/// Alignment of direct reads.
-const SECTOR: usize = 4096;
 
 /// What can be wrong with inputs.
 #[derive(Debug)]
@@ -115,7 +112,7 @@ impl Inputs {
 
     /// Lays the files out in pages.
     pub fn set_page_bytes(&mut self, page_bytes: usize) {
-        assert!(page_bytes.is_multiple_of(SECTOR));
+        assert!(page_bytes.is_multiple_of(ALIGN));
         self.page_bytes = page_bytes as u64;
         self.pages = 0;
         for input in &mut self.inputs {
@@ -247,7 +244,7 @@ impl<'a> InputLane<'a> {
             self.pending.push_back((page, Some(self.add_newline(page, block))));
             return;
         }
-        let wanted = if input.file.is_direct() { on_disk.next_multiple_of(SECTOR) } else { on_disk };
+        let wanted = if input.file.is_direct() { on_disk.next_multiple_of(ALIGN) } else { on_disk };
         block.set_len(wanted);
         self.pending.push_back((page, None));
         self.queue.submit(Op { kind: Kind::Read, file: input.file.clone(), at, block, tag: page });

@@ -7,12 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use thalweg_block::Block;
-use thalweg_io::{Access, Error, File, Io, Kind, Op, Queue, Result, directory_of};
+use thalweg_io::{ALIGN, Access, Error, File, Io, Kind, Op, Queue, Result, directory_of};
 
 use crate::{Meters, Sink};
-
-/// Alignment of direct writes.
-const SECTOR: usize = 4096;
 
 /// An output file that does not bear its name yet. Dropped without `publish`, it is removed.
 pub struct Output {
@@ -24,10 +21,12 @@ pub struct Output {
 }
 
 impl Output {
-    /// Makes `partial` beside `path` and reserves `bytes` in it.
+    /// Makes `partial` beside `path`, with the permissions of what is there, and reserves `bytes` in it.
     pub fn create(io: &Arc<dyn Io>, path: &Path, partial: &Path, bytes: u64) -> Result<Output> {
         let file = File::open(io, partial, Access::CreateDirect)?;
         let output = Output::of(io, file, path, partial);
+        // From the start: nobody may read of the new file what is hidden from them in the old one.
+        output.file.resemble(path)?;
         output.file.allocate(bytes)?;
         Ok(output)
     }
@@ -148,7 +147,7 @@ impl Sink for FileLane<'_> {
         self.meters.output.wrote(len as u64);
         if self.file.is_direct() {
             // Only the last block of a file is ragged; `publish` cuts the zeros off again.
-            block.set_len(len.next_multiple_of(SECTOR));
+            block.set_len(len.next_multiple_of(ALIGN));
             block[len..].fill(0);
         }
         self.queue.submit(Op { kind: Kind::Write, file: self.file.clone(), at, block, tag: len as u64 });

@@ -171,7 +171,8 @@ impl Cuts {
         let group = low + self.heads[low..].partition_point(|h| *h == head);
         let is_less = |cut: &Cut| {
             let order = if self.exact {
-                Ordering::Equal
+                // A shortened cut looks like a key that goes on with zeros, and is less.
+                cut.normal.len().cmp(&key.fixed_bytes().unwrap_or(0))
             } else {
                 key.compare_with_normal(record.alone(), &cut.normal).reverse()
             };
@@ -242,6 +243,19 @@ mod tests {
                     prop_assert_eq!(&normal[..shared], &cuts.cuts()[at - 1].normal[..shared]);
                 }
             }
+        }
+    }
+
+    /// A cut is shortened to what tells it from its neighbour, and a head pads with zeros: where keys end within the
+    /// head, a key of `b` and zeros was taken to equal the cut `b`, and went left of it or right by its origin.
+    /// What begins with a shortened cut's bytes lies to its right. Found by the fuzzer.
+    #[test]
+    fn zeros_behind_a_shortened_cut_are_bytes_too() {
+        let key = Key::new(Layout::Fixed(4), &[]).unwrap();
+        let cuts = Cuts::new(&key, vec![Cut { normal: b"b".to_vec(), origin: 8 }]);
+        for origin in [0, 8, 9] {
+            assert_eq!(cuts.locate(&key, b"b\0\0\0"[..].into(), origin), 1, "{origin}");
+            assert_eq!(cuts.locate(&key, b"a\xff\xff\xff"[..].into(), origin), 0, "{origin}");
         }
     }
 

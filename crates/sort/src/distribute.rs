@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use thalweg_api::Proof;
 use thalweg_block::{Block, Fill, Place, Pool};
-use thalweg_io::{Done, Kind, Op, Queue};
+use thalweg_io::{ALIGN, Done, Kind, Op, Queue};
 use thalweg_pump::{Meters, Sink};
 use thalweg_record::{Cuts, InPlace, Key, Layout, add_proof, add_record, newlines};
 
@@ -38,8 +38,6 @@ use crate::{Error, Result};
 const POLL: Duration = Duration::from_micros(200);
 /// So many such waits in vain, and a page in memory makes room.
 const POLLS_TO_MAKE_ROOM: u32 = 16;
-/// Extents and direct writes are multiples of this.
-const SECTOR: usize = 4096;
 
 /// One page of a range.
 #[derive(Debug)]
@@ -614,7 +612,7 @@ impl DistributeLane<'_, '_> {
         if self.queue.in_flight() == self.queue.depth() {
             self.reap_one(true)?;
         }
-        block.set_len(len.next_multiple_of(SECTOR));
+        block.set_len(len.next_multiple_of(ALIGN));
         let file = shared.scratch.file(extent.directory()).clone();
         self.queue.submit(Op { kind: Kind::Write, file, at: extent.offset(), block, tag: epoch });
         shared.stores[id].lock().expect("no lane panics").pages[index] = Stored::Spilled(extent);

@@ -15,6 +15,7 @@
 use thalweg_base::units::{KIB, MIB};
 
 use crate::assemble::Assembler;
+use crate::entry::LINES_BYTES_MAX;
 use crate::sorted::entry_pages;
 use crate::{Error, Result};
 
@@ -29,6 +30,8 @@ const RANGE_MARGIN: f64 = 1.35;
 const RANGE_BYTES_WANTED: u64 = 6 * MIB;
 /// More ranges than this have pages too small to be worth it.
 const RANGES_MAX: usize = 4096;
+/// Ranges have numbers of 16 bits while they are distributed, and some are left for those that are parted.
+const RANGES_LIMIT: usize = 1 << 15;
 /// Code, libraries and small things that become resident while a sort runs.
 const PROCESS_GROWS_BYTES: u64 = 1200 * KIB;
 /// What is remembered of every page that is spilled, vectors' slack included.
@@ -47,8 +50,20 @@ pub(crate) struct Given {
     pub(crate) input_bytes: u64,
     /// Records, or an estimate that errs upwards.
     pub(crate) records: u64,
+    /// Whether records are lines, of which entries cannot address as many bytes.
+    pub(crate) lines: bool,
     /// Pages that the input takes, which may be more than its bytes if it is many files.
     pub(crate) input_files: u64,
+}
+
+impl Given {
+    /// The most ranges that a layout may have: more only where ranges of lines would be larger than entries can
+    /// address.
+    fn ranges_max(&self) -> usize {
+        let least = (self.input_bytes as f64 * RANGE_MARGIN / LINES_BYTES_MAX as f64) as usize;
+        // The search goes in steps of an eighth.
+        if self.lines { RANGES_MAX.max(least + least / 4).min(RANGES_LIMIT) } else { RANGES_MAX }
+    }
 }
 
 /// How a sort is laid out.
@@ -136,12 +151,17 @@ impl Geometry {
 
     /// Lays out a sort.
     pub(crate) fn of(given: &Given) -> Result<Geometry> {
+        #[cfg(any(test, feature = "fuzzing"))]
+        if let Some(tiny) = crate::fuzz::tiny(given) {
+            return Ok(tiny);
+        }
         // With little memory fewer lanes leave more room for records.
         let lanes = given.lanes.min((given.memory_bytes / (24 * MIB)).max(1) as usize);
+        let ranges_max = given.ranges_max();
         for lanes in (1..=lanes).rev() {
             // Large pages suit the disk, small ones waste less where there are many ranges.
             let all: Vec<Geometry> =
-                page_sizes(given).filter_map(|p| Base::of(given, lanes, p).best(given, RANGES_MAX)).collect();
+                page_sizes(given).filter_map(|p| Base::of(given, lanes, p).best(given, ranges_max)).collect();
             if let Some(least) = all.iter().map(|g| g.excess_bytes).min() {
                 let allowed = least + least / 20;
                 let good = all.into_iter().filter(|g| g.excess_bytes <= allowed);
@@ -151,7 +171,7 @@ impl Geometry {
         // As many ranges as there may be open pages; those are distributed again.
         let bases = page_sizes(given).map(|p| Base::of(given, 1, p));
         let base = bases.max_by_key(|b| b.main_pages.min(200)).expect("there is a page size");
-        let ranges = (base.main_pages / 3) as usize;
+        let ranges = (base.main_pages / 3).min(RANGES_LIMIT as u64) as usize;
         if ranges < 8 {
             let needed = base.process_bytes + (base.transfer_pages as u64 + 32) * base.page_bytes;
             let needed = needed.max(given.memory_bytes + MIB);
@@ -246,6 +266,9 @@ impl Base {
     fn with_ranges(&self, given: &Given, ranges: usize) -> Option<Geometry> {
         let input_pages = self.input_pages(given) as f64;
         let range_pages = input_pages / ranges as f64 * RANGE_MARGIN;
+        if given.lines && range_pages * self.page_bytes as f64 > LINES_BYTES_MAX as f64 {
+            return None;
+        }
         let range_records = (given.records as f64 / ranges as f64 * RANGE_MARGIN) as u64;
         let buckets = self.buckets(range_records);
         let entries = self.entry_pages(range_records, buckets) as f64;
@@ -302,6 +325,7 @@ mod tests {
             lanes: 2,
             input_bytes,
             records: input_bytes / 100,
+            lines: false,
             input_files: 1,
         }
     }
@@ -322,6 +346,23 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// Entries address 64 GiB of lines. With memory for more than that in one range, there are more ranges.
+    #[test]
+    fn no_range_of_lines_is_laid_out_larger_than_entries_can_address() {
+        const TIB: u64 = 1 << 40;
+        for memory in [TIB, 4 * TIB, 64 * TIB] {
+            for input in [memory / 2, 100 * TIB, 190 * TIB, 500 * TIB, 1000 * TIB] {
+                let lines = Given { lines: true, ..given(memory, input) };
+                let g = Geometry::of(&lines).unwrap();
+                let range_bytes = (input as f64 / g.ranges as f64 * RANGE_MARGIN) as u64;
+                assert!(range_bytes <= LINES_BYTES_MAX, "{memory} {input}: {} ranges", g.ranges);
+                assert!(g.ranges <= RANGES_LIMIT);
+            }
+        }
+        let fixed = Geometry::of(&given(TIB, 500 * TIB)).unwrap();
+        assert!(fixed.ranges <= RANGES_MAX, "places of fixed records have more bits");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, StreamLane, pump};
-use thalweg_record::{Cut, Cuts, Key, KeyPart, Layout, choose_cuts, same_records};
+use thalweg_record::{Cut, Cuts, Key, KeyPart, Layout, choose_cuts, counted, same_records};
 
 use crate::distribute::{self, Checkpoints, Distribution, RangeStore, Resumed, Stored};
 use crate::durable::{Notes, OutputLane, Start};
@@ -25,6 +25,7 @@ use crate::pages::segment_starts;
 use crate::replay::{Replay, ReplayLane, sample_range};
 use crate::scratch::Scratch;
 use crate::sorted::{self, Range, Sorted, entry_pages};
+use crate::sound::Judge;
 use crate::stream::{Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room};
 use crate::survey::{Survey, cuts_of, guess_records};
 use crate::{Error, Result};
@@ -64,7 +65,7 @@ pub struct Sort {
     pub unique: bool,
     /// Go on from what an earlier run left.
     pub resume: bool,
-    /// Whether to compute checksums.
+    /// Whether to compute checksums; without them proofs are of counts alone.
     pub hashing: bool,
     /// The rates to forecast with; without them the receipt has no plan.
     pub hardware: Option<Hardware>,
@@ -144,7 +145,8 @@ impl<'a> Run<'a> {
         let mut survey = Survey::take(sort, io, records_seen)?;
         let plan = sort.hardware.map(|hardware| forecast(&survey.facts(sort, io), &hardware));
         let identity = leftover::identity(sort, &survey.inputs);
-        let left = if sort.resume { leftover::find(io, sort, &names, identity) } else { None };
+        let judge = Judge { sort, inputs: &survey.inputs, names: &names };
+        let left = if sort.resume { leftover::find(io, &judge, identity) } else { None };
         if left.is_none() {
             leftover::clear(io, sort, &names);
         }
@@ -344,7 +346,11 @@ impl<'a> Run<'a> {
             }
         })?;
         self.inputs.check_unchanged()?;
-        let (stores, input) = distribution.finish();
+        let (stores, mut input) = distribution.finish();
+        if !self.sort.hashing {
+            let sum = |of: fn(&RangeStore) -> u64| stores.iter().map(of).sum();
+            input = counted(self.sort.layout, sum(|s| s.records), sum(|s| s.bytes));
+        }
         let mut ranges = ranges_of(stores, &self.cuts, per_range);
         drop(ranges.drain(..start.ranges()));
         let ranges = self.refine(ranges, scratch, manifest)?;
@@ -400,7 +406,11 @@ impl<'a> Run<'a> {
             range.store.pages.len() + entries as usize
         };
         let capacity = geometry.main_pages;
-        while let Some(at) = ranges.iter().position(|r| needed(r) > capacity) {
+        let is_too_large = |range: &Range| {
+            let addressed = range.store.pages.len() as u64 * page_bytes as u64;
+            needed(range) > capacity || (self.sort.layout == Layout::Lines && addressed > LINES_BYTES_MAX)
+        };
+        while let Some(at) = ranges.iter().position(is_too_large) {
             // Extents are given back from here on: what the manifest says of them will not hold.
             manifest.map_or(Ok(()), Manifest::void)?;
             let stores = ranges.iter_mut().map(|r| &mut r.store);
@@ -565,10 +575,12 @@ impl<'a> Run<'a> {
             let (read_bytes, written_bytes) = m.totals();
             thalweg_api::Disk { read_bytes, written_bytes }
         };
-        let same = if self.sort.hashing { same_records(&input, &out) } else { true };
         Receipt {
             verb: "sort".to_string(),
-            holds: same && output.unordered == 0 && (!self.sort.unique || output.duplicates == 0),
+            proved: self.sort.hashing,
+            holds: same_records(&input, &out)
+                && output.unordered == 0
+                && (!self.sort.unique || output.duplicates == 0),
             input,
             output,
             dropped,
@@ -745,5 +757,3 @@ fn ranges_of(stores: Vec<RangeStore>, cuts: &[Cut], per_range: usize) -> Vec<Ran
         })
         .collect()
 }
-
-const _: () = assert!(LINES_BYTES_MAX > 1 << 30);

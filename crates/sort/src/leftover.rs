@@ -17,6 +17,7 @@ use crate::geometry::Geometry;
 use crate::job::Sort;
 use crate::manifest::{Checkpoint, Layout, Manifest};
 use crate::sabotage;
+use crate::sound::Judge;
 
 /// The names that a sort uses beside its inputs and its output.
 #[derive(Debug, Clone)]
@@ -70,18 +71,17 @@ pub(crate) fn identity(sort: &Sort, inputs: &Inputs) -> u128 {
 }
 
 /// The leftover of this sort, if it is sound and there is a checkpoint or an output note in it.
-pub(crate) fn find(io: &Arc<dyn Io>, sort: &Sort, names: &Names, identity: u128) -> Option<Leftover> {
+pub(crate) fn find(io: &Arc<dyn Io>, by: &Judge<'_>, identity: u128) -> Option<Leftover> {
     if sabotage::breaks(sabotage::Kind::IgnoreManifest) {
         return None;
     }
-    // A manifest that is not gone on from is dropped, and that removes it.
-    let (manifest, told) = Manifest::reopen(io, &names.manifest)?;
+    let (manifest, told) = Manifest::reopen(io, &by.names.manifest)?;
     let Layout { geometry, cuts, .. } = &told.layout;
-    let (files, mut resumed) = judge(io, &told.layout, &told.checkpoints, identity)?;
+    let (files, mut resumed) = judge(io, by, &told.layout, &told.checkpoints, identity)?;
     let taken_up = told.note.clone().and_then(|note| {
-        let start = Start::take_up(io, &names.partial, note, geometry.page_bytes)?;
-        let is_ours = start.note.unique == sort.unique;
-        let fits = start.unseen_bytes(sort.layout, &resumed.stores).is_some();
+        let start = Start::take_up(io, &by.names.partial, note, geometry.page_bytes)?;
+        let is_ours = start.note.unique == by.sort.unique;
+        let fits = start.unseen_bytes(by.sort.layout, &resumed.stores).is_some();
         (is_ours && fits && start.ranges() <= cuts.len() / geometry.buckets_per_range + 1).then_some(start)
     });
     if taken_up.is_none() && told.checkpoints.is_empty() {
@@ -95,8 +95,14 @@ pub(crate) fn find(io: &Arc<dyn Io>, sort: &Sort, names: &Names, identity: u128)
 
 type Found = (Vec<(PathBuf, u64)>, Resumed);
 
-fn judge(io: &Arc<dyn Io>, layout: &Layout, checkpoints: &[Checkpoint], identity: u128) -> Option<Found> {
-    if layout.identity != identity {
+fn judge(
+    io: &Arc<dyn Io>,
+    by: &Judge<'_>,
+    layout: &Layout,
+    checkpoints: &[Checkpoint],
+    identity: u128,
+) -> Option<Found> {
+    if layout.identity != identity || !by.is_layout(layout) {
         return None;
     }
     let Some(last) = checkpoints.last() else { return Some(Found::default()) };
@@ -118,14 +124,19 @@ fn judge(io: &Arc<dyn Io>, layout: &Layout, checkpoints: &[Checkpoint], identity
         }
     }
     let bytes_of = |s: &RangeStore| s.pages.iter().map(|p| p.len() as u64).sum::<u64>();
-    if stores.len() > layout.cuts.len() + 1 || stores.iter().any(|s| bytes_of(s) != s.bytes) {
+    if !by.is_state(layout, last, &stores) || stores.iter().any(|s| bytes_of(s) != s.bytes) {
         return None;
     }
     let files: Vec<(PathBuf, u64)> = last.files.iter().cloned().zip(ends).collect();
     if files.iter().any(|(path, end)| io.stat(path).map_or(*end > 0, |m| m.len < *end)) {
         return None;
     }
-    let files = files.into_iter().filter(|(path, _)| io.stat(path).is_ok()).collect();
+    // Extents know files by their number: only the last ones may be left out.
+    let there = files.iter().take_while(|(path, _)| io.stat(path).is_ok()).count();
+    if files[there..].iter().any(|(_, end)| *end > 0) {
+        return None;
+    }
+    let files = files[..there].to_vec();
     let resumed = Resumed {
         next_page: last.next_page,
         carry: last.carry.clone(),

@@ -8,6 +8,8 @@ mod durable;
 mod entry;
 mod error;
 mod forecast;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod geometry;
 mod handover;
 mod job;
@@ -22,6 +24,7 @@ mod sample;
 mod scratch;
 mod sorted;
 mod sorter;
+mod sound;
 mod spread;
 mod stream;
 mod survey;

@@ -27,7 +27,7 @@ use crate::Result;
 use crate::geometry::Geometry;
 use crate::scratch::Extent;
 
-const MAGIC: &[u8] = b"thalweg manifest 1\n";
+pub(crate) const MAGIC: &[u8] = b"thalweg manifest 1\n";
 const FRAME_HEAD_BYTES: usize = 13;
 const KIND_LAYOUT: u8 = 1;
 const KIND_CHECKPOINT: u8 = 2;
@@ -96,8 +96,8 @@ pub(crate) struct Told {
     /// The last output note.
     pub(crate) note: Option<OutputNote>,
     /// Where the checkpoints end, and where the sound part does.
-    checkpoints_end: u64,
-    end: u64,
+    pub(crate) checkpoints_end: u64,
+    pub(crate) end: u64,
 }
 
 /// A manifest being written.
@@ -190,12 +190,7 @@ impl Manifest {
 
     fn append(&self, kind: u8, payload: &[u8]) -> Result<()> {
         let mut end = self.end.lock().expect("no lane panics");
-        let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + payload.len());
-        frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-        let mut hashed = vec![kind];
-        hashed.extend_from_slice(payload);
-        frame.extend_from_slice(&xxh3_64(&hashed).to_le_bytes());
-        frame.extend_from_slice(&hashed);
+        let frame = frame(kind, payload);
         self.file.write_at(*end, &frame)?;
         *end += frame.len() as u64;
         Ok(())
@@ -209,6 +204,17 @@ impl Drop for Manifest {
             let _ = self.io.remove(&self.path);
         }
     }
+}
+
+/// A frame with its head.
+pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + payload.len());
+    frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    let mut hashed = vec![kind];
+    hashed.extend_from_slice(payload);
+    frame.extend_from_slice(&xxh3_64(&hashed).to_le_bytes());
+    frame.extend_from_slice(&hashed);
+    frame
 }
 
 /// Reads a manifest's bytes. `None` if it is not a manifest, or one that no longer holds.
@@ -240,7 +246,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Told> {
 }
 
 /// The frame at `at`, if it is sound; moves `at` behind it.
-fn frame_at<'b>(bytes: &'b [u8], at: &mut usize) -> Option<(u8, &'b [u8])> {
+pub(crate) fn frame_at<'b>(bytes: &'b [u8], at: &mut usize) -> Option<(u8, &'b [u8])> {
     let mut head = Reader(bytes.get(*at..*at + FRAME_HEAD_BYTES - 1)?);
     let len = head.u32()? as usize;
     let hash = head.u64()?;
@@ -251,6 +257,24 @@ fn frame_at<'b>(bytes: &'b [u8], at: &mut usize) -> Option<(u8, &'b [u8])> {
     }
     *at = body + len + 1;
     Some((hashed[0], &hashed[1..]))
+}
+
+/// The first frame, for fuzzers.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn layout_frame(layout: &Layout) -> Vec<u8> {
+    frame(KIND_LAYOUT, &layout_bytes(layout))
+}
+
+/// A checkpoint's frame, for fuzzers.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn checkpoint_frame(checkpoint: &Checkpoint) -> Vec<u8> {
+    frame(KIND_CHECKPOINT, &checkpoint_bytes(checkpoint))
+}
+
+/// An output note's frame, for fuzzers.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn note_frame(note: &OutputNote) -> Vec<u8> {
+    frame(KIND_OUTPUT, &note_bytes(note))
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -426,6 +450,7 @@ mod tests {
             lanes: 2,
             input_bytes: 500 * MIB,
             records: 5 << 20,
+            lines: false,
             input_files: 1,
         };
         let cut = |b: u8| Cut { normal: vec![b; 3], origin: u64::from(b) };
@@ -445,23 +470,11 @@ mod tests {
         };
         let checkpoints = vec![checkpoint(3), checkpoint(6)];
         let mut bytes = MAGIC.to_vec();
-        let mut frame = |kind: u8, payload: Vec<u8>| {
-            let hashed: Vec<u8> = std::iter::once(kind).chain(payload).collect();
-            bytes.extend_from_slice(&(hashed.len() as u32 - 1).to_le_bytes());
-            bytes.extend_from_slice(&xxh3_64(&hashed).to_le_bytes());
-            bytes.extend_from_slice(&hashed);
-        };
-        frame(KIND_LAYOUT, layout_bytes(&layout));
-        checkpoints.iter().for_each(|c| frame(KIND_CHECKPOINT, checkpoint_bytes(c)));
+        bytes.extend(layout_frame(&layout));
+        checkpoints.iter().for_each(|c| bytes.extend(checkpoint_frame(c)));
         let checkpoints_end = bytes.len() as u64;
-        let mut frame = |kind: u8, payload: Vec<u8>| {
-            let hashed: Vec<u8> = std::iter::once(kind).chain(payload).collect();
-            bytes.extend_from_slice(&(hashed.len() as u32 - 1).to_le_bytes());
-            bytes.extend_from_slice(&xxh3_64(&hashed).to_le_bytes());
-            bytes.extend_from_slice(&hashed);
-        };
-        frame(KIND_OUTPUT, note_bytes(&note(1)));
-        frame(KIND_OUTPUT, note_bytes(&note(2)));
+        bytes.extend(note_frame(&note(1)));
+        bytes.extend(note_frame(&note(2)));
         let end = bytes.len() as u64;
         (Told { layout, checkpoints, note: Some(note(2)), checkpoints_end, end }, bytes)
     }

@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock};
 use thalweg_block::{Block, Chunk, Pool, carve};
 use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, InPlace, Key, Layout, choose_cuts, newlines};
 
-use crate::entry::Entries;
+use crate::entry::{Entries, LINES_BYTES_MAX};
 use crate::pages::Pages;
 
 /// So many keys are sampled for each part of a bucket that is split.
@@ -92,6 +92,8 @@ struct LaneBucket {
 impl<'a> Part<'a> {
     pub(crate) fn new(recipe: Recipe<'a>, pages: Pages) -> Part<'a> {
         assert_eq!(recipe.skips.len(), recipe.cuts.ranges());
+        let addressed = pages.place_of(pages.count());
+        assert!(recipe.layout != Layout::Lines || addressed <= LINES_BYTES_MAX, "{addressed} bytes of lines");
         let lane = |_| {
             let buckets = recipe.skips.iter().map(|_| LaneBucket::default()).collect();
             Mutex::new(LaneScatter { buckets, spare: Vec::new() })

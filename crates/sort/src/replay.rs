@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Kind, Op, Queue};
+use thalweg_io::{ALIGN, Kind, Op, Queue};
 use thalweg_pump::{Meters, Source};
 use thalweg_record::{Cut, Key, Layout};
 
@@ -14,9 +14,6 @@ use crate::distribute::{RangeStore, Stored};
 use crate::pages::segment_starts;
 use crate::scratch::{Extent, Scratch, page_hash};
 use crate::{Error, Result};
-
-/// Direct reads are multiples of this.
-const SECTOR: usize = 4096;
 
 /// What a range is read back with.
 #[derive(Clone, Copy)]
@@ -65,7 +62,7 @@ impl<'a> ReplayLane<'a> {
                     self.pending.push_back((index, Some(block)));
                 }
                 Stored::Spilled(extent) => {
-                    block.set_len((extent.len as usize).next_multiple_of(SECTOR));
+                    block.set_len((extent.len as usize).next_multiple_of(ALIGN));
                     let file = scratch.file(extent.directory()).clone();
                     self.pending.push_back((index, None));
                     let tag = index as u64;

@@ -5,8 +5,7 @@
 //! evenly. From each chunk at most a fixed number of records is taken.
 
 use thalweg_block::Pool;
-use thalweg_io::Queue;
-use thalweg_io::{Kind, Op};
+use thalweg_io::{ALIGN, Kind, Op, Queue};
 use thalweg_pump::Inputs;
 use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout, newlines};
 
@@ -180,7 +179,7 @@ fn submit_chunk(
         * chunk_bytes;
     let at = (page - input.first_page) * page_bytes + in_page;
     let len = (input.metadata.len - at.min(input.metadata.len)).min(chunk_bytes);
-    block.set_len((len as usize).next_multiple_of(if input.file.is_direct() { 4096 } else { 1 }));
+    block.set_len((len as usize).next_multiple_of(if input.file.is_direct() { ALIGN } else { 1 }));
     // The tag carries the place and, in its lowest bit, whether a record is known to begin there.
     let fresh = u64::from(at == 0);
     block.set_offset(at);

@@ -9,18 +9,19 @@
 //! Non-goals: what pages mean.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use thalweg_io::{Access, File, Io, directory_of};
+use thalweg_io::{ALIGN, Access, Action, File, Io, directory_of};
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Error, Result};
 
-/// Extents begin and end at multiples of this.
-const SECTOR: u64 = 4096;
+/// Extents begin and end at multiples of what direct transfers want.
+const EXTENT_ALIGN: u64 = ALIGN as u64;
 
 /// Where a page lies in scratch, and how it is known again. Kept small: there is one for every page
 /// that was spilled.
@@ -49,7 +50,7 @@ impl Extent {
 
     /// Bytes taken up in the file.
     pub(crate) fn room(&self) -> u64 {
-        u64::from(self.len).next_multiple_of(SECTOR)
+        u64::from(self.len).next_multiple_of(EXTENT_ALIGN)
     }
 }
 
@@ -81,6 +82,8 @@ struct Room {
     end: u64,
     reserved: u64,
     full: bool,
+    /// What filled it was a limit on the size of one file.
+    is_limited: bool,
     /// Extents given back, by their size.
     free: BTreeMap<u64, Vec<u64>>,
 }
@@ -106,7 +109,7 @@ impl Scratch {
             directories: directories.iter().map(directory).collect(),
             next: AtomicUsize::new(0),
             limit,
-            step: (share / 16).clamp(1 << 20, 256 << 20).next_multiple_of(SECTOR),
+            step: (share / 16).clamp(1 << 20, 256 << 20).next_multiple_of(EXTENT_ALIGN),
             used: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             keep: AtomicBool::new(false),
@@ -179,11 +182,13 @@ impl Scratch {
 
     /// Room for a page of `len` bytes.
     pub(crate) fn allocate(&self, len: usize, hash: u32) -> Result<Extent> {
-        let room = (len as u64).next_multiple_of(SECTOR);
+        let room = (len as u64).next_multiple_of(EXTENT_ALIGN);
         let used = self.used.fetch_add(room, Ordering::Relaxed) + room;
         if used <= self.limit {
-            for _ in 0..self.directories.len() {
-                let index = self.next.fetch_add(1, Ordering::Relaxed) % self.directories.len();
+            // One number for each page: lanes that take turns at numbers could each meet the full directory twice.
+            let first = self.next.fetch_add(1, Ordering::Relaxed);
+            for further in 0..self.directories.len() {
+                let index = first.wrapping_add(further) % self.directories.len();
                 if let Some(offset) = self.directories[index].allocate(&self.io, room, self.step)? {
                     self.peak.fetch_max(used, Ordering::Relaxed);
                     let place = (index as u64) << OFFSET_BITS | offset;
@@ -203,6 +208,11 @@ impl Scratch {
     }
 
     fn full(&self, needed: u64) -> Error {
+        let limited = self.directories.iter().find(|d| d.state.lock().expect("no lane panics").is_limited);
+        if let Some(directory) = limited {
+            let source = ErrorKind::FileTooLarge.into();
+            return thalweg_io::Error::new(Action::Allocate, &directory.path, source).into();
+        }
         let directories: Vec<PathBuf> =
             self.directories.iter().map(|d| directory_of(&d.path).to_path_buf()).collect();
         let space = |d: &PathBuf| self.io.space(d).map_or(0, |s| s.available);
@@ -241,7 +251,7 @@ impl Directory {
                         state.reserved = state.end + grow;
                         break;
                     }
-                    Err(e) if e.is_full() => {}
+                    Err(e) if e.is_full() => state.is_limited = e.source.kind() == ErrorKind::FileTooLarge,
                     Err(e) => return Err(e.into()),
                 }
             }
@@ -264,5 +274,35 @@ impl Drop for Scratch {
                 let _ = self.io.remove(&directory.path);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_io::sim::Sim;
+
+    /// Two lanes took turns at the numbers by which directories are tried, so that one of them met the full
+    /// directory twice and never the one with room: a sort failed whose scratch was far from full. Whoever looks
+    /// for room looks in every directory.
+    #[test]
+    fn lanes_at_once_all_find_the_directory_that_has_room() {
+        let sim = Sim::new(1);
+        sim.set_capacity("/full", 1 << 20);
+        sim.make_dir("/free");
+        let directories = ["/full", "/free"].map(PathBuf::from);
+        let scratch = Scratch::new(&sim.io(), &directories, "scratch", 1 << 24, u64::MAX);
+        let barrier = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    for _ in 0..200_000 {
+                        scratch.allocate(16 << 10, 0).unwrap_or_else(|e| panic!("{e}"));
+                    }
+                });
+            }
+        });
+        assert!(scratch.peak() >= 1_600_000 * (16 << 10));
     }
 }

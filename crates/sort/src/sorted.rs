@@ -16,15 +16,15 @@
 //! Non-goals: where blocks go.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use thalweg_api::Proof;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Done, Kind, Op, Queue};
+use thalweg_io::{ALIGN, Done, Kind, Op, Queue};
 use thalweg_pump::{Meters, Source};
-use thalweg_record::{Cut, Cuts, Key, Layout, Prover, add_record, common_prefix};
+use thalweg_record::{Cut, Cuts, Key, Layout, Prover, add_proof, add_record, common_prefix, counted};
 
 use crate::assemble::{Assembler, Cursor};
 use crate::distribute::{RangeStore, Stored};
@@ -46,8 +46,6 @@ const PREFETCH_RECORDS: usize = 24;
 const PROVE_STEP_BYTES: usize = 32 << 10;
 /// How much of a record a proof keeps for its joints: there is one for every lane and one for the whole.
 const PROVE_KEEP_BYTES: usize = 64 << 10;
-/// Direct reads are multiples of this.
-const SECTOR: usize = 4096;
 
 /// Everything that does not change while a sorted stream is made.
 pub(crate) struct Recipe<'a> {
@@ -87,6 +85,8 @@ pub(crate) struct Sorted<'a> {
     state: Mutex<State<'a>>,
     changed: Condvar,
     joined: Mutex<Joined>,
+    /// Records that jobs have written or are to write.
+    records: AtomicU64,
 }
 
 struct State<'a> {
@@ -158,6 +158,7 @@ impl<'a> Sorted<'a> {
             state: Mutex::new(state),
             changed: Condvar::new(),
             joined: Mutex::new(Joined::new(empty, start)),
+            records: AtomicU64::new(0),
         }
     }
 
@@ -177,7 +178,11 @@ impl<'a> Sorted<'a> {
     /// After all lanes ended: the proof of the output, of what was dropped, and the output's bytes.
     pub(crate) fn finish(self) -> (Proof, Proof, u64) {
         let (proof, dropped) = self.joined.into_inner().expect("no lane panics").finish();
-        (proof, dropped, self.assembler.end())
+        let end = self.assembler.end();
+        if self.recipe.proving {
+            return (proof, dropped, end);
+        }
+        (counted(self.recipe.layout, self.records.into_inner(), end), dropped, end)
     }
 
     fn stopped(&self) -> bool {
@@ -339,7 +344,7 @@ pub(crate) fn evict<'r>(
         let Stored::Resident(block) = std::mem::replace(page, Stored::Coming) else { unreachable!() };
         let mut block = *block;
         let extent = scratch.allocate(block.len(), page_hash(&block))?;
-        block.set_len(block.len().next_multiple_of(SECTOR));
+        block.set_len(block.len().next_multiple_of(ALIGN));
         if queue.in_flight() == queue.depth() {
             finish(queue)?;
         }
@@ -419,7 +424,7 @@ impl<'a> SortedLane<'_, 'a> {
     fn start_read(&mut self, range: Arc<Active<'a>>, index: usize, extent: Extent) {
         let scratch = self.shared.recipe.scratch;
         let mut block = self.shared.recipe.pool.try_take().expect("admission counted this page");
-        block.set_len((extent.len as usize).next_multiple_of(SECTOR));
+        block.set_len((extent.len as usize).next_multiple_of(ALIGN));
         let slot = self.loading.iter().position(Option::is_none).unwrap_or(self.loading.len());
         if slot == self.loading.len() {
             self.loading.push(None);
@@ -465,8 +470,13 @@ impl<'a> SortedLane<'_, 'a> {
         let bytes = std::cell::Cell::new(job.bytes);
         let mut dropped = Proof::default();
         let mut drop_one = |entry| {
-            entries.with_record(entry, pages, |record| add_record(&mut dropped, record));
-            bytes.set(bytes.get() - (entries.len(entry, pages) + entries.terminator()) as u64);
+            let len = entries.len(entry, pages) as u64;
+            if recipe.proving {
+                entries.with_record(entry, pages, |record| add_record(&mut dropped, record));
+            } else {
+                add_proof(&mut dropped, &Proof { records: 1, bytes: len, ..Proof::default() });
+            }
+            bytes.set(bytes.get() - len - entries.terminator() as u64);
         };
         if recipe.unique {
             ordered.drop_repeats(&mut drop_one);
@@ -490,6 +500,7 @@ impl<'a> SortedLane<'_, 'a> {
             .assembler
             .reserve(job.index, take, prover, recipe.proving, stopped)
             .ok_or(Error::Stopped)?;
+        self.shared.records.fetch_add(self.ordered.entries.len() as u64, Ordering::Relaxed);
         self.gathering = Some(Gathering { job, cursor, at: 0, written: 0, dropped });
         Ok(())
     }

@@ -46,6 +46,7 @@ impl Room {
             resident_bytes,
             lanes: sort.lanes,
             input_bytes: sort.memory_bytes * STREAM_MEMORIES,
+            lines: sort.layout == Layout::Lines,
             records: guess_records(sort.layout, sort.memory_bytes * STREAM_MEMORIES, 64.0),
             input_files: 1,
         };

@@ -53,6 +53,7 @@ impl Survey {
             resident_bytes: process::resident_bytes(),
             lanes: sort.lanes,
             input_bytes: inputs.bytes(),
+            lines: sort.layout == Layout::Lines,
             records: records_seen.max(guess_records(sort.layout, inputs.bytes(), 64.0)),
             input_files: inputs.files().len() as u64,
         };

@@ -8,6 +8,7 @@ mod error;
 mod lanes;
 mod machine;
 mod options;
+mod partial;
 mod progress;
 mod sorter;
 mod target;

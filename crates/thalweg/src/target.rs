@@ -1,17 +1,17 @@
 //! Where a verb's bytes go: a file that gets its name when it is whole, or a stream.
 //!
-//! Law: whatever fails, nothing new bears a name afterwards, and an older file is as it was.
-//! Non-goals: keeping an older file's owner and permissions.
+//! Law: whatever fails, nothing new bears a name afterwards, and an older file is as it was. What replaces a file has
+//! its permission bits, and its owner where this process may; a link stays, and what it leads to is made or replaced.
+//! Non-goals: keeping an older file's access lists, extended attributes and other names.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use thalweg_base::units::Bytes;
 use thalweg_io::{Access, Error as IoError, File, Io, directory_of};
 use thalweg_pump::Output;
 
-use crate::{Endpoint, Error, Result};
+use crate::{Endpoint, Error, Result, partial};
 
 /// Where bytes go, once looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,9 +38,8 @@ impl Target {
             Ok(there) if there.mode & 0o222 == 0 => Err(Error::CouldNot(format!(
                 "{name} is read-only; remove it, or allow writing with chmod u+w"
             ))),
-            // A link stays, and what it leads to is replaced.
             Ok(_) => Ok(Target::File(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()))),
-            Err(e) if e.source.kind() == std::io::ErrorKind::NotFound => fresh(io, path),
+            Err(e) if e.source.kind() == std::io::ErrorKind::NotFound => fresh(io, &led_to(path)),
             Err(e) => Err(e.into()),
         }
     }
@@ -56,6 +55,18 @@ impl Target {
             }
         }
     }
+}
+
+/// The name that links lead to from this one, if nothing is there yet.
+fn led_to(path: &Path) -> PathBuf {
+    /// As many as the system follows.
+    const LINKS_MAX: usize = 40;
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        let Ok(next) = std::fs::read_link(&path) else { break };
+        path = directory_of(&path).join(next);
+    }
+    path
 }
 
 /// A name that nothing has yet.
@@ -81,7 +92,8 @@ fn fresh(io: &Arc<dyn Io>, path: &Path) -> Result<Target> {
 /// Starts a file of `bytes` bytes beside `path` and reserves its room.
 pub(crate) fn create(io: &Arc<dyn Io>, path: &Path, bytes: u64) -> Result<Output> {
     let directory = directory_of(path);
-    Output::create(io, path, &directory.join(partial_name()), bytes).map_err(|e| {
+    partial::clear(io, path);
+    let output = Output::create(io, path, &directory.join(partial::name(path)), bytes).map_err(|e| {
         if !e.is_full() {
             return named(e, path);
         }
@@ -96,7 +108,10 @@ pub(crate) fn create(io: &Arc<dyn Io>, path: &Path, bytes: u64) -> Result<Output
                 "cannot create {name}: it takes {needed} and {place} has {room} left; free some, or choose another place"
             ),
         })
-    })
+    })?;
+    // Where there are no marks, the number of the process has to tell whether it is alive.
+    output.file().mark();
+    Ok(output)
 }
 
 /// Makes the file durable and gives it its name.
@@ -107,10 +122,4 @@ pub(crate) fn publish(output: Output, path: &Path, bytes: u64) -> Result<()> {
 /// The error under the name that the user gave, not the temporary one.
 fn named(e: IoError, path: &Path) -> Error {
     IoError { path: path.to_path_buf(), ..e }.into()
-}
-
-/// A name that no other output has: neither of another process nor of this one.
-fn partial_name() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!(".thalweg-{}-{}.partial", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }

@@ -52,17 +52,20 @@ fn proofs(receipt: &Receipt) -> String {
     let sorts = receipt.verb == "sort";
     let mut text = String::new();
     if sorts {
-        text += &proof("in", &receipt.input);
+        text += &proof("in", &receipt.input, receipt);
     }
-    text += &proof("out", &receipt.output);
+    text += &proof("out", &receipt.output, receipt);
     if receipt.dropped.records > 0 {
-        text += &proof("dropped", &receipt.dropped);
+        text += &proof("dropped", &receipt.dropped, receipt);
     }
     if !sorts {
         return text;
     }
     let law = if receipt.dropped.records > 0 { "out + dropped = in" } else { "out = in" };
     let verdict = if receipt.holds { "holds" } else { "BROKEN" };
+    if !receipt.proved {
+        return text + &labelled("law", &format!("{law}: {verdict} in counts; nobody looked at the records"));
+    }
     let order = match receipt.output.unordered {
         0 => "in order".to_string(),
         n => format!("{} OUT OF ORDER", records(n)),
@@ -71,8 +74,10 @@ fn proofs(receipt: &Receipt) -> String {
     text + &labelled("law", &format!("{law}: {verdict}; {order}, {duplicates} duplicate keys"))
 }
 
-fn proof(label: &str, proof: &Proof) -> String {
-    labelled(label, &format!("{}, checksum {:032x}", records(proof.records), proof.checksum))
+fn proof(label: &str, proof: &Proof, receipt: &Receipt) -> String {
+    let checksum =
+        if receipt.proved { format!("checksum {:032x}", proof.checksum) } else { "no checksum taken".into() };
+    labelled(label, &format!("{}, {checksum}", records(proof.records)))
 }
 
 fn stages(receipt: &Receipt) -> String {
@@ -158,6 +163,7 @@ mod tests {
             input: proof,
             output: proof,
             dropped: Proof::default(),
+            proved: true,
             holds: true,
             seconds: 0.25,
             cpu_seconds: 0.3,
@@ -210,6 +216,19 @@ memory    peak 90 MiB of 100 MiB promised, 0 B in huge pages
         broken.resumed_output_bytes = 2_000_000;
         let text = receipt(&broken);
         assert!(text.contains("to be read again, 2.00 MB of the output were there\n"), "{text}");
+    }
+
+    #[test]
+    fn without_checksums_the_counts_are_told_and_that_there_are_none() {
+        let mut bare = sample();
+        bare.proved = false;
+        bare.output.duplicates = 0;
+        let text = receipt(&bare);
+        assert!(text.contains("in        2 000 000 records, no checksum taken\n"), "{text}");
+        assert!(
+            text.contains("law       out = in: holds in counts; nobody looked at the records\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use super::{Place, run};
+use super::support::{Place, run};
 
 const COMMANDS: &[&str] = &["gen", "check", "sort", "plan", "doctor", "bench", "help"];
 

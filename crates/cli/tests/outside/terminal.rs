@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use super::{Outcome, Place};
+use super::support::{Outcome, Place};
 
 /// Standard output on the device that is always full.
 fn full() -> Stdio {

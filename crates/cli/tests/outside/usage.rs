@@ -1,6 +1,6 @@
 //! What is typed wrong is refused with one line and status 2, and nothing is touched.
 
-use super::{Place, run};
+use super::support::{Place, run};
 
 #[test]
 fn nothing_typed_is_refused_with_the_list_of_commands() {

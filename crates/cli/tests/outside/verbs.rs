@@ -7,34 +7,7 @@ use std::time::Duration;
 use thalweg_api::{Check, DoctorReport, Plan, Receipt, from_json};
 use thalweg_base::clock::Stopwatch;
 
-use super::{Outcome, Place};
-
-impl Place {
-    /// A file with these bytes.
-    fn write(&self, name: &str, bytes: &[u8]) {
-        std::fs::write(self.0.join(name), bytes).expect("the place can be written");
-    }
-
-    fn read(&self, name: &str) -> Vec<u8> {
-        std::fs::read(self.0.join(name)).expect("the file is there")
-    }
-
-    /// Names of all there is, in order.
-    fn names(&self) -> Vec<String> {
-        let entries = self.0.read_dir().expect("the place can be read");
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
-    }
-
-    /// Runs a line of shell, in which `$THALWEG` is the command.
-    fn shell(&self, line: &str) -> Outcome {
-        let mut bash = Command::new("bash");
-        bash.arg("-c").arg(line).env("THALWEG", env!("CARGO_BIN_EXE_thalweg"));
-        Outcome::of(bash.current_dir(&self.0).stdin(Stdio::null()).output().expect("bash starts"))
-    }
-}
+use super::support::{Outcome, Place};
 
 const BENCH: &str = "--datamation";
 
@@ -70,9 +43,9 @@ fn lines_come_out_as_from_sort_in_the_c_locale() {
     // In place, and between pipes.
     place.run(&["sort", "in", "-o", "in", "-q"]).is_done();
     assert_eq!(place.read("in"), place.read("expected"));
-    let piped = place.shell("tac in | $THALWEG sort -o - -q | cmp - expected");
+    let piped = place.shell("tac in | $T sort -o - -q | cmp - expected");
     assert_eq!(piped.is_done(), "");
-    let unique = place.shell("printf 'b\\na\\nb\\n' | $THALWEG sort - -o - -q --unique");
+    let unique = place.shell("printf 'b\\na\\nb\\n' | $T sort - -o - -q --unique");
     assert_eq!(unique.is_done(), "a\nb\n");
 }
 
@@ -101,15 +74,15 @@ fn the_object_is_the_only_thing_on_standard_output() {
 #[test]
 fn with_records_on_standard_output_the_receipt_goes_to_standard_error() {
     let place = Place::new();
-    let told = place.shell("$THALWEG gen 10 - > records");
+    let told = place.shell("$T gen 10 - > records");
     assert_eq!((told.status, told.out.as_str()), (Some(0), ""));
     assert!(told.err.starts_with("generated 10 records"), "{told:?}");
-    let told = place.shell("$THALWEG sort records -o - --datamation --json > sorted");
+    let told = place.shell("$T sort records -o - --datamation --json > sorted");
     let receipt: Receipt = from_json(&told.err).expect("one receipt");
     assert_eq!(receipt.output.records, 10);
     assert_eq!(place.read("sorted").len(), 1000);
     // What a shell wrote before stays.
-    let told = place.shell("{ echo first; $THALWEG gen 1 - -q --ascii; } > both && head -c 14 both");
+    let told = place.shell("{ echo first; $T gen 1 - -q --ascii; } > both && head -c 14 both");
     assert_eq!(told.is_done(), "first\nAsfAGHM5");
 }
 
@@ -169,18 +142,17 @@ fn bad_input_is_refused_with_one_line_and_nothing_is_touched() {
 #[test]
 fn a_disk_that_is_full_is_an_error_and_a_reader_that_left_is_a_signal() {
     let place = Place::new();
-    let told = place.shell("$THALWEG gen 100k - > /dev/full");
+    let told = place.shell("$T gen 100k - > /dev/full");
     told.is_refused(&["No space left on device"]);
     place.run(&["gen", "100k", "/dev/full"]).is_refused(&["/dev/full", "No space left on device"]);
     place.run(&["gen", "10k", "records", "-q"]).is_done();
     place.run(&["sort", "records", "-o", "/dev/full", BENCH]).is_refused(&["/dev/full", "No space left"]);
-    let told = place.shell("$THALWEG gen 1M - -q | head -c 100 | wc -c; echo ${PIPESTATUS[0]}");
+    let told = place.shell("$T gen 1M - -q | head -c 100 | wc -c; echo ${PIPESTATUS[0]}");
     assert_eq!(told.is_done(), "100\n141\n");
-    let told =
-        place.shell("$THALWEG sort records -o - --datamation | head -c 100 | wc -c; echo ${PIPESTATUS[0]}");
+    let told = place.shell("$T sort records -o - --datamation | head -c 100 | wc -c; echo ${PIPESTATUS[0]}");
     assert_eq!(told.is_done(), "100\n141\n");
     // A receipt that nobody reads is no reason to fail, one that does not fit is.
-    let told = place.shell("$THALWEG sort records -o sorted --datamation > /dev/full");
+    let told = place.shell("$T sort records -o sorted --datamation > /dev/full");
     told.is_refused(&["standard output", "No space left on device"]);
     assert_eq!(place.names(), ["records", "sorted"]);
 }
@@ -267,7 +239,8 @@ fn waiting_for_standard_input_can_be_interrupted() {
 fn little_memory_and_few_files_are_enough() {
     let place = Place::new();
     place.run(&["gen", "1M", "records", "--skewed", "-q"]).is_done();
-    let line = "ulimit -n 64 && ulimit -l 8192 && $THALWEG sort records -o sorted --datamation --memory 16MiB --json";
+    let line =
+        "ulimit -n 64 && ulimit -l 8192 && $T sort records -o sorted --datamation --memory 16MiB --json";
     let told = place.shell(line);
     let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
     let limit = 16u64 << 20;
@@ -280,7 +253,7 @@ fn little_memory_and_few_files_are_enough() {
 #[test]
 fn summaries_are_written_and_merged() {
     let place = Place::new();
-    place.shell("$THALWEG gen 1000 records -q && $THALWEG sort records -o sorted -q --datamation").is_done();
+    place.shell("$T gen 1000 records -q && $T sort records -o sorted -q --datamation").is_done();
     place.shell("head -c 60000 sorted > 0; tail -c 40000 sorted > 1").is_done();
     for part in ["0", "1"] {
         place.run(&["check", part, BENCH, "--summary", &format!("{part}.sum")]).is_done();

@@ -16,7 +16,7 @@ use thalweg_api::{Check, Proof};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Access, File, Io};
+use thalweg_io::{ALIGN, Access, File, Io};
 use thalweg_pump::{InputLane, Inputs, Meters, Source};
 use thalweg_record::{Key, Layout, RECORD_BYTES, SUMMARY_BYTES, Stretch, Summary, is_benchmark};
 
@@ -26,7 +26,7 @@ use crate::{CheckOptions, Endpoint, Error, Progress, Result, machine};
 
 /// Bytes of a read: whole sectors and, where records are the Sort Benchmark's, whole records.
 const PAGE_BYTES: usize = 1_024_000;
-const _: () = assert!(PAGE_BYTES.is_multiple_of(4096) && PAGE_BYTES.is_multiple_of(RECORD_BYTES));
+const _: () = assert!(PAGE_BYTES.is_multiple_of(ALIGN) && PAGE_BYTES.is_multiple_of(RECORD_BYTES));
 /// Reads in flight for each lane.
 const DEPTH: usize = 8;
 /// More lanes than this no disk keeps busy: one examines 2 GB/s.

@@ -1,0 +1,79 @@
+//! The `thalweg` command: thin commands over the engine.
+//!
+//! What was typed ([`low`], read by [`parse`] through the tables [`flags`] and [`commands`]) is kept apart from
+//! what it means ([`hi`]); [`run`] does it; [`show`] turns what came of it into text; [`print`] alone prints.
+//! Non-goals: opening files of records, knowing how a sort is done.
+
+mod bar;
+mod commands;
+mod complete;
+mod flags;
+#[cfg(test)]
+mod flags_test;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
+mod help;
+mod hi;
+mod low;
+mod man;
+mod near;
+mod parse;
+#[cfg(test)]
+mod parse_fuzz;
+mod print;
+mod run;
+mod show;
+mod signals;
+mod values;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The whole of the program: what was typed is done, and the exit status says what came of it.
+pub fn main() -> ExitCode {
+    report_panics();
+    ExitCode::from(run::run(std::env::args_os().skip(1)))
+}
+
+/// A panic in any thread is a mistake of ours: one line, and the process ends. Unwinding would leave the
+/// other threads waiting for what the dead one owed them; files without a name are gone with the process, and
+/// scratch is cleared by the next run.
+fn report_panics() {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    std::panic::set_hook(Box::new(|panic| {
+        if !TOLD.swap(true, Ordering::SeqCst) {
+            let place =
+                panic.location().map(|at| format!(" at {}:{}", at.file(), at.line())).unwrap_or_default();
+            let what = panic.payload_as_str().unwrap_or("no message");
+            print::complain(&format!(
+                "internal error{place}: {what}; please report this line and the command that led to it"
+            ));
+        }
+        std::process::exit(2);
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    /// The test starts itself once more, to be the process that the panic ends.
+    #[test]
+    fn a_panic_in_any_thread_is_told_in_one_line_and_ends_the_process() {
+        const CHILD: &str = "THALWEG_TEST_PANICS";
+        let name = "tests::a_panic_in_any_thread_is_told_in_one_line_and_ends_the_process";
+        if std::env::var_os(CHILD).is_some() {
+            super::report_panics();
+            let lost = std::thread::spawn(|| panic!("a block\nwas lost")).join();
+            unreachable!("the process has ended before {lost:?}");
+        }
+        let own = std::env::current_exe().unwrap();
+        let output =
+            Command::new(own).args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert!(err.starts_with("thalweg: internal error at crates/cli/src/lib.rs:"), "{err}");
+        assert!(err.contains(": a block\\nwas lost; please report"), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+    }
+}

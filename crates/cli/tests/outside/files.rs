@@ -1,0 +1,168 @@
+//! Files as a shell hands them over and finds them again: permissions, links, leftovers, limits, and what stands
+//! somewhere inside a file already.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Stdio;
+
+use thalweg_api::{Receipt, from_json};
+
+use super::support::Place;
+
+/// The permission bits of a file.
+fn mode(place: &Place, name: &str) -> u32 {
+    place.0.join(name).metadata().expect("it is there").permissions().mode() & 0o7777
+}
+
+#[test]
+fn a_sort_without_proof_still_counts_and_says_that_it_took_no_checksum() {
+    let place = Place::new();
+    place.run(&["gen", "300k", "records", "-q"]).is_done();
+    let args = "records --datamation --no-proof --memory 16MiB";
+    let told = place.shell(&format!("$T sort {args} -o sorted"));
+    assert!(told.is_done().starts_with("sorted 300 000 records, 30 000 000 bytes"), "{told:?}");
+    for line in ["in        300 000 records, no checksum taken\n", "law       out = in: holds in counts;"] {
+        assert!(told.out.contains(line), "{told:?}");
+    }
+    place.run(&["check", "sorted", "--datamation", "-q"]).is_done();
+    // From a pipe, of lines, with repeats: 'b' twice.
+    let told = place.shell("printf 'b\\na\\nccc\\nb' | $T sort -o out --no-proof --unique --json");
+    let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
+    let counts = [receipt.input, receipt.output, receipt.dropped].map(|p| (p.records, p.bytes, p.checksum));
+    assert_eq!(counts, [(4, 6, 0), (3, 5, 0), (1, 1, 0)]);
+    assert!(receipt.holds && !receipt.proved);
+    assert_eq!(place.read("out"), b"a\nb\nccc\n");
+}
+
+#[test]
+fn what_is_replaced_keeps_its_permissions_and_what_is_new_gets_those_of_the_umask() {
+    let place = Place::new();
+    place.run(&["gen", "10", "records", "-q"]).is_done();
+    let verbs =
+        ["gen 10 out", "sort records -o out --datamation", "check records --datamation --summary out"];
+    for verb in verbs {
+        for bits in [0o600, 0o640, 0o664, 0o777] {
+            place
+                .shell(&format!("umask 022; echo old > out; chmod {bits:o} out; $T {verb} -q; exit 0"))
+                .is_done();
+            assert!(place.read("out").len() >= 280, "{verb}");
+            assert_eq!(mode(&place, "out"), bits, "{verb}");
+        }
+        for (umask, bits) in [("022", 0o644), ("077", 0o600), ("000", 0o666)] {
+            place.shell(&format!("rm out; umask {umask}; $T {verb} -q; exit 0")).is_done();
+            assert_eq!(mode(&place, "out"), bits, "{verb} with umask {umask}");
+        }
+    }
+    // Whoever may give files away does.
+    if place.shell("id -u").out == "0\n" {
+        place.shell("chown 1234:5678 out; chmod 2640 out; $T gen 10 out -q").is_done();
+        let there = place.0.join("out").metadata().unwrap();
+        assert_eq!((there.uid(), there.gid(), mode(&place, "out")), (1234, 5678, 0o640));
+    }
+}
+
+#[test]
+fn a_link_stays_and_what_it_leads_to_is_replaced_or_made() {
+    let place = Place::new();
+    place.write("in", b"b\na\n");
+    place
+        .shell("mkdir far; echo old > far/real; ln -s far/real near; ln -s near link; chmod 600 far/real")
+        .is_done();
+    place.run(&["sort", "in", "-o", "link", "-q"]).is_done();
+    assert_eq!(place.read("far/real"), b"a\nb\n");
+    assert_eq!(mode(&place, "far/real"), 0o600);
+    let links = "readlink link near; ls -A far";
+    assert_eq!(place.shell(links).is_done(), "near\nfar/real\nreal\n");
+    // A link to nothing yet: the file is made where it leads, as by who would open it.
+    place.shell("rm far/real").is_done();
+    place.run(&["sort", "in", "-o", "link", "-q"]).is_done();
+    assert_eq!(place.shell(links).is_done(), "near\nfar/real\nreal\n");
+    assert_eq!(place.read("link"), b"a\nb\n");
+    // In place through a link.
+    place.write("far/real", b"d\nc\n");
+    place.run(&["sort", "link", "-o", "link", "-q"]).is_done();
+    assert_eq!(place.read("far/real"), b"c\nd\n");
+    place.shell("ln -s round about; ln -s about round; ln -s nowhere/x lost").is_done();
+    place.run(&["sort", "in", "-o", "round"]).is_refused(&["round"]);
+    place.run(&["sort", "in", "-o", "lost"]).is_refused(&["nowhere"]);
+    assert_eq!(place.names(), ["about", "far", "in", "link", "lost", "near", "round"]);
+}
+
+#[test]
+fn what_a_killed_gen_left_goes_with_the_next_one_and_what_a_living_one_writes_stays() {
+    let place = Place::new();
+    let partials =
+        || -> Vec<String> { place.names().into_iter().filter(|name| name.ends_with(".partial")).collect() };
+    let start = || {
+        let mut child = place.command(&["gen", "100M", "records"]).stdout(Stdio::null()).spawn().unwrap();
+        let own = format!(".records.thalweg-{}-", child.id());
+        while !partials().iter().any(|name| name.starts_with(&own)) {
+            assert!(child.try_wait().unwrap().is_none(), "it ended too early");
+        }
+        child
+    };
+    let mut killed = start();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(partials().len(), 1);
+    let mut living = start();
+    assert_eq!(partials().len(), 1, "the next one has cleared what the first one left");
+    place.run(&["gen", "10", "records", "-q"]).is_done();
+    place.run(&["gen", "10", "record", "-q"]).is_done();
+    assert_eq!(partials().len(), 1, "a living one's is not touched");
+    living.kill().unwrap();
+    living.wait().unwrap();
+    // Held by somebody whose number means nothing here: on another machine, say.
+    let foreign = ".records.thalweg-4999999-0.partial";
+    place.write(foreign, b"x");
+    let held = std::fs::File::open(place.0.join(foreign)).unwrap();
+    held.lock().unwrap();
+    place.run(&["gen", "10", "records", "-q"]).is_done();
+    assert_eq!(partials(), [foreign]);
+    drop(held);
+    place.run(&["gen", "10", "records", "-q"]).is_done();
+    assert_eq!(place.names(), ["record", "records"]);
+}
+
+#[test]
+fn a_file_larger_than_is_allowed_is_an_error_and_no_signal() {
+    let place = Place::new();
+    place.run(&["gen", "400k", "records", "-q"]).is_done();
+    let limit = "ulimit -f 1000";
+    for verb in ["gen 100k out", "sort records -o out --datamation"] {
+        place.shell(&format!("{limit}; exec $T {verb}")).is_refused(&["out", "ulimit -f"]);
+    }
+    place.shell(&format!("{limit}; exec $T gen 100k - -q > out")).is_refused(&["/dev/stdout", "ulimit -f"]);
+    // The output is a pipe, and scratch is what grows too large.
+    let sort = "exec $T sort records -o - --datamation --memory 16MiB -q --scratch .";
+    let told = place.shell(&format!("{limit}; ({sort}) | wc -c; exit ${{PIPESTATUS[0]}}"));
+    assert_eq!((told.status, told.out.as_str()), (Some(2), "0\n"), "{told:?}");
+    assert!(told.err.contains("scratch") && told.err.contains("ulimit -f"), "{told:?}");
+    assert_eq!(told.err.lines().count(), 1, "{told:?}");
+    assert_eq!(place.names(), ["out", "records"]);
+}
+
+#[test]
+fn standard_input_is_read_from_where_it_stands() {
+    let place = Place::new();
+    place.write("lines", b"title\nc\na\nb\n");
+    let sorted = place.shell("{ read -r first; echo \"$first\"; $T sort - -o - -q; } < lines");
+    assert_eq!(sorted.is_done(), "title\na\nb\nc\n");
+    assert_eq!(place.shell("$T sort - -o - -q < lines").is_done(), "a\nb\nc\ntitle\n");
+    assert_eq!(place.shell("{ read -r x; read -r y; $T check - -q; } < lines").status, Some(0));
+    assert_eq!(place.shell("{ read -r x; $T check - -q; } < lines").status, Some(1));
+    // Beside a file, by another descriptor, of records, at the end.
+    let both = place.shell("{ read -r x; $T sort lines - -o - -q; } < lines");
+    assert_eq!(both.is_done(), "a\na\nb\nb\nc\nc\ntitle\n");
+    let other = place.shell("exec 7< lines; read -r x <&7; $T sort /dev/fd/7 -o - -q");
+    assert_eq!(other.is_done(), "a\nb\nc\n");
+    place.run(&["gen", "300k", "records", "-q"]).is_done();
+    let args = "--datamation --memory 16MiB --json";
+    let told = place
+        .shell(&format!("{{ dd bs=100 count=7 status=none > head; $T sort -o tail {args}; }} < records"));
+    let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
+    assert_eq!((receipt.input.records, receipt.holds), (299_993, true));
+    let told = place.shell("{ dd bs=50 count=1 status=none > head; $T check - --datamation; } < records");
+    told.is_refused(&["/dev/stdin", "50 bytes"]);
+    let told = place.shell("{ cat > head; $T sort -o tail --datamation -q; } < records");
+    assert_eq!((told.is_done(), place.read("tail").len()), ("", 0));
+}

@@ -1,0 +1,123 @@
+//! Whether what a manifest says can be true of this sort.
+//!
+//! Law: what passes here breaks no assertion of the passes that go on from it: numbers fit one another, pages lie
+//! where pages can lie, the first record to come begins where it can and as the input has it, and no file is named that is not this sort's.
+//! Non-goals: whether the bytes in scratch are those that were written; pages have hashes, and the output a proof.
+
+use std::path::Path;
+
+use thalweg_io::ALIGN;
+use thalweg_pump::{Input, Inputs};
+use thalweg_record::{Layout as RecordLayout, counted};
+
+use crate::assemble::Assembler;
+use crate::distribute::{RangeStore, Stored};
+use crate::geometry::Geometry;
+use crate::job::Sort;
+use crate::leftover::Names;
+use crate::manifest::{Checkpoint, Layout};
+
+/// More lanes, or operations in flight in one of them, than this have no layout of ours.
+const SIDE_BY_SIDE_MAX: usize = 1 << 12;
+/// More ranges, or buckets in one, than this neither.
+const PARTS_MAX: usize = 1 << 15;
+
+/// What there is to judge by.
+pub(crate) struct Judge<'a> {
+    pub(crate) sort: &'a Sort,
+    pub(crate) inputs: &'a Inputs,
+    pub(crate) names: &'a Names,
+}
+
+impl Judge<'_> {
+    /// Whether a sort of these inputs may be laid out so.
+    pub(crate) fn is_layout(&self, layout: &Layout) -> bool {
+        let g = &layout.geometry;
+        let small =
+            g.lanes.max(g.depth) <= SIDE_BY_SIDE_MAX && g.ranges.max(g.buckets_per_range) <= PARTS_MAX;
+        let entries = g.chunk_entries.checked_mul(16).is_some_and(|bytes| bytes <= g.page_bytes);
+        small && entries && self.has_room(g) && layout.cuts.len() < g.ranges * g.buckets_per_range
+    }
+
+    /// Whether lanes never wait for one another's pages for ever, and all is within what was promised.
+    fn has_room(&self, g: &Geometry) -> bool {
+        let memory = self.sort.memory_bytes;
+        let bulk = (g.main_pages as u64)
+            .checked_add(g.transfer_pages as u64)
+            .map(|pages| pages * g.page_bytes as u64);
+        bulk.is_some_and(|bulk| bulk <= memory.saturating_add((memory / 20).max(1 << 21)))
+            && g.main_pages >= g.ranges + 2 * g.lanes * g.depth
+            && g.transfer_pages >= Assembler::blocks_needed(g.lanes, g.depth)
+            && g.sample_bytes <= memory
+            && g.excess_bytes <= self.inputs.bytes()
+    }
+
+    /// Whether this may be the state at the last checkpoint, with all that the ranges have.
+    pub(crate) fn is_state(&self, layout: &Layout, last: &Checkpoint, stores: &[RangeStore]) -> bool {
+        let (records, bytes) = stores.iter().fold((0u64, 0u64), |(records, bytes), store| {
+            (records.saturating_add(store.records), bytes.saturating_add(store.bytes))
+        });
+        let ranges = layout.cuts.len() / layout.geometry.buckets_per_range + 1;
+        stores.len() <= ranges
+            && stores.iter().all(|store| self.is_store(store, layout.geometry.page_bytes))
+            && bytes <= self.inputs.bytes()
+            && (!self.sort.hashing || self.is_proof_of(last, records, bytes))
+            && self.goes_on(last, layout.geometry.page_bytes as u64)
+            && last.files.iter().all(|path| self.is_ours(path))
+    }
+
+    fn is_store(&self, store: &RangeStore, page_bytes: usize) -> bool {
+        let is_page = |page: &Stored| match page {
+            Stored::Spilled(extent) => {
+                (1..=page_bytes).contains(&(extent.len as usize))
+                    && extent.offset().is_multiple_of(ALIGN as u64)
+            }
+            _ => false,
+        };
+        let of_records = match self.sort.layout {
+            RecordLayout::Fixed(n) => store.records.checked_mul(u64::from(n)) == Some(store.bytes),
+            RecordLayout::Lines => store.records <= store.bytes,
+        };
+        of_records && store.pages.iter().all(is_page)
+    }
+
+    fn is_proof_of(&self, last: &Checkpoint, records: u64, bytes: u64) -> bool {
+        let counts = counted(self.sort.layout, records, bytes);
+        (last.proof.records, last.proof.bytes) == (counts.records, counts.bytes)
+    }
+
+    /// Whether a record begins at page `next_page`, or the carry is the beginning of the one that goes on there.
+    fn goes_on(&self, last: &Checkpoint, page_bytes: u64) -> bool {
+        let mut first = 0;
+        for input in self.inputs.files() {
+            let pages = input.len().div_ceil(page_bytes);
+            if last.next_page < first + pages {
+                let placed = last.carry_place.checked_add(last.carry.len() as u64);
+                return (last.carry.is_empty() || placed == Some(last.next_page * page_bytes))
+                    && self.is_carry_of(input, (last.next_page - first) * page_bytes, &last.carry);
+            }
+            first += pages;
+        }
+        last.next_page == first && last.carry.is_empty()
+    }
+
+    /// Whether the input has these bytes before byte `at`, and a record begins with them. It is the one thing that
+    /// is taken from a manifest into the output.
+    fn is_carry_of(&self, input: &Input, at: u64, carry: &[u8]) -> bool {
+        let Some(from) = at.checked_sub(carry.len() as u64) else { return false };
+        // And the byte before them, if there is one.
+        let before = from.min(1) as usize;
+        let mut there = vec![0; before + carry.len()];
+        let whole = input.file.read_at(from - before as u64, &mut there).is_ok_and(|n| n == there.len());
+        let begins = match self.sort.layout {
+            RecordLayout::Fixed(n) => from.is_multiple_of(u64::from(n)) && carry.len() < n as usize,
+            RecordLayout::Lines => there[..before].iter().all(|b| *b == b'\n') && !carry.contains(&b'\n'),
+        };
+        whole && begins && there[before..] == *carry
+    }
+
+    /// Files are removed when the sort ends, so no others may be named.
+    fn is_ours(&self, path: &Path) -> bool {
+        path.file_name().is_some_and(|name| name.to_string_lossy() == self.names.scratch)
+    }
+}

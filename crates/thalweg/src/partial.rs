@@ -1,0 +1,90 @@
+//! Hidden names of outputs that are not whole yet, and what becomes of those whose process has died.
+//!
+//! ```text
+//! DIR/.NAME.thalweg-PID-N.partial         NAME is the output's, or its beginning where it is very long
+//! ```
+//!
+//! Law: a partial output is removed only if its name is one for this output, no process here has its number, and
+//! nobody, on this machine or another, holds the mark that its maker put on it.
+//! Non-goals: the names that a sort uses; those are the sort room's.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use thalweg_io::{Access, File, Io, directory_of, process};
+
+/// Names have at most 255 bytes; the rest is for what stands around this one.
+const NAME_BYTES_MAX: usize = 180;
+const END: &[u8] = b".partial";
+
+/// A name that no other output has: neither of another process nor of this one.
+pub(crate) fn name(output: &Path) -> OsString {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut name = beginning(output);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    name.extend_from_slice(format!("{}-{number}", std::process::id()).as_bytes());
+    name.extend_from_slice(END);
+    OsString::from_vec(name)
+}
+
+/// Removes what processes that died left of this output. What cannot be removed is in nobody's way.
+pub(crate) fn clear(io: &Arc<dyn Io>, output: &Path) {
+    let beginning = beginning(output);
+    for path in io.list(directory_of(output)).unwrap_or_default() {
+        let maker = path.file_name().and_then(|name| maker(name, &beginning));
+        if maker.is_none_or(process::is_alive) || !io.stat(&path).is_ok_and(|there| there.is_regular) {
+            continue;
+        }
+        if File::open(io, &path, Access::Update).is_ok_and(|file| file.mark()) {
+            let _ = io.remove(&path);
+        }
+    }
+}
+
+fn beginning(output: &Path) -> Vec<u8> {
+    let name = output.file_name().unwrap_or_default().as_bytes();
+    [b".", &name[..name.len().min(NAME_BYTES_MAX)], b".thalweg-"].concat()
+}
+
+/// The process that made a partial output whose name begins so.
+fn maker(name: &OsStr, beginning: &[u8]) -> Option<u32> {
+    let numbers = name.as_bytes().strip_prefix(beginning)?.strip_suffix(END)?;
+    let (process, number) = std::str::from_utf8(numbers).ok()?.split_once('-')?;
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    (digits(process) && digits(number)).then(|| process.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_its_maker_and_other_names_tell_none() {
+        let output = Path::new("there/records");
+        let own = name(output);
+        assert_ne!(own, name(output));
+        assert_eq!(maker(&own, &beginning(output)), Some(std::process::id()));
+        assert_eq!(maker(&own, &beginning(Path::new("record"))), None);
+        for other in [
+            ".records.thalweg-1-.partial",
+            ".records.thalweg--1.partial",
+            ".records.thalweg-1-2",
+            ".records.thalweg-+1-2.partial",
+            ".records.thalweg-1.thalweg-2-3.partial",
+            ".records.thalweg-99999999999-2.partial",
+            ".records.thalweg-partial",
+            "records",
+        ] {
+            assert_eq!(maker(OsStr::new(other), &beginning(output)), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_longest_name_has_a_partial_one() {
+        let output = "x".repeat(255);
+        assert!(name(Path::new(&output)).len() <= 255);
+    }
+}

@@ -1,0 +1,5 @@
+//! Keys, windows, cuts.
+#![no_main]
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| thalweg_record::fuzz::keys(data));

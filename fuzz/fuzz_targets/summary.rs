@@ -1,0 +1,5 @@
+//! Summaries of the benchmark, and merging them.
+#![no_main]
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| thalweg_record::fuzz::summary(data));
