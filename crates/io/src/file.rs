@@ -26,7 +26,9 @@ pub enum Access {
     /// A new file (an old one of that name is emptied), to be written and read, past the page cache
     /// if the file system allows it.
     CreateDirect,
-    /// A new file, to be written and read through the page cache.
+    /// The same, for its owner's eyes only: what is sorted may be private, whatever the umask lets others see.
+    CreateScratch,
+    /// A new file, to be written and read through the page cache, for its owner's eyes only.
     Create,
     /// An existing file, to be written and read, past the page cache if the file system allows it.
     UpdateDirect,
@@ -109,6 +111,11 @@ pub trait Io: Send + Sync {
     /// process ends. False if another open file has it, or the file system knows no such marks.
     fn mark(&self, _id: FileId) -> bool {
         true
+    }
+
+    /// Whether another open file has such a mark.
+    fn is_marked_by_another(&self, _id: FileId) -> bool {
+        false
     }
 
     /// Makes the file's bytes and length durable.
@@ -215,6 +222,11 @@ impl File {
     /// See [`Io::mark`].
     pub fn mark(&self) -> bool {
         self.0.io.mark(self.0.id)
+    }
+
+    /// See [`Io::is_marked_by_another`].
+    pub fn is_marked_by_another(&self) -> bool {
+        self.0.io.is_marked_by_another(self.0.id)
     }
 
     /// See [`Io::sync`].

@@ -61,7 +61,8 @@ impl<T: Queues> Io for T {
 
     fn stat(&self, path: &Path) -> Result<Metadata> {
         let there = std::fs::metadata(path).map_err(|e| Error::new(Action::Stat, path, e))?;
-        Ok(Metadata { is_regular: there.is_file() && standing_inside(path).is_none(), ..facts(&there) })
+        let is_regular = there.is_file() && standing_inside(path).is_none() && !holds_more(path, &there);
+        Ok(Metadata { is_regular, ..facts(&there) })
     }
 
     fn set_len(&self, id: FileId, path: &Path, len: u64) -> Result<()> {
@@ -78,6 +79,10 @@ impl<T: Queues> Io for T {
 
     fn mark(&self, id: FileId) -> bool {
         borrow(id).try_lock().is_ok()
+    }
+
+    fn is_marked_by_another(&self, id: FileId) -> bool {
+        matches!(borrow(id).try_lock(), Err(std::fs::TryLockError::WouldBlock))
     }
 
     fn sync(&self, id: FileId, path: &Path) -> Result<()> {
@@ -189,12 +194,15 @@ fn or_here(path: &Path) -> &Path {
 }
 
 fn open(path: &Path, access: Access) -> Result<(FileId, bool)> {
-    let creates = matches!(access, Access::Create | Access::CreateDirect);
+    let creates = matches!(access, Access::Create | Access::CreateDirect | Access::CreateScratch);
     let failed = |e| Error::new(if creates { Action::Create } else { Action::Open }, path, e);
     let mut options = OpenOptions::new();
     match access {
         Access::Read | Access::ReadDirect => options.read(true),
-        Access::Create | Access::CreateDirect => options.read(true).write(true).create(true).truncate(true),
+        Access::CreateDirect => options.read(true).write(true).create(true).truncate(true),
+        Access::Create | Access::CreateScratch => {
+            options.read(true).write(true).create(true).truncate(true).mode(0o600)
+        }
         Access::Update | Access::UpdateDirect => options.read(true).write(true),
         Access::WriteStream => options.write(true),
     };
@@ -210,7 +218,8 @@ fn open(path: &Path, access: Access) -> Result<(FileId, bool)> {
         };
         return opened.and_then(|file| adopt(file, true, false)).map_err(failed);
     }
-    if matches!(access, Access::ReadDirect | Access::CreateDirect | Access::UpdateDirect) {
+    let direct = [Access::ReadDirect, Access::CreateDirect, Access::CreateScratch, Access::UpdateDirect];
+    if direct.contains(&access) {
         match options.clone().custom_flags(libc::O_NOCTTY | libc::O_DIRECT).open(path) {
             // How a file system says that it knows no direct access.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
@@ -245,6 +254,13 @@ fn adopt(file: StdFile, ordered: bool, direct: bool) -> io::Result<(FileId, bool
 fn standing_inside(path: &Path) -> Option<StdFile> {
     let mut file = standard_descriptor(path).and_then(|fd| duplicate(fd).ok())?;
     file.stream_position().is_ok_and(|at| at > 0).then_some(file)
+}
+
+/// Whether a file that says it is empty is not, like those of `/proc`: such a one is read as a stream.
+fn holds_more(path: &Path, told: &StdMetadata) -> bool {
+    told.is_file()
+        && told.len() == 0
+        && StdFile::open(path).is_ok_and(|mut file| matches!(file.read(&mut [0]), Ok(1)))
 }
 
 /// The open descriptor that a name stands for. Opening such a name again would start at byte 0 of a

@@ -64,7 +64,15 @@ pub enum Error {
     /// There were more records than the plan had room for; it has to be made again.
     Underestimated,
     /// The input is a stream and cannot be read again.
-    NotResumable,
+    NotResumable {
+        /// What it needs.
+        what: &'static str,
+    },
+    /// Another process is making the same output.
+    Busy {
+        /// The output under its hidden name.
+        partial: PathBuf,
+    },
     /// What was put into a sorter ends inside a record.
     CutShort {
         /// Bytes that were put.
@@ -129,9 +137,12 @@ impl fmt::Display for Error {
             ),
             Error::Stopped => write!(f, "stopped"),
             Error::Underestimated => write!(f, "there are more records than planned for"),
-            Error::NotResumable => {
-                write!(f, "--resume needs input files: standard input cannot be read again")
-            }
+            Error::NotResumable { what } => write!(f, "--resume needs {what}"),
+            Error::Busy { partial } => write!(
+                f,
+                "another sort is writing this output ({} is in use); wait for it, or give another -o",
+                partial.display()
+            ),
             Error::CutShort { bytes, record_bytes } => write!(
                 f,
                 "the input ends inside a record: {bytes} bytes are not a multiple of the record's {record_bytes} \

@@ -78,6 +78,7 @@ pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> 
     let mut records_seen = 0;
     loop {
         let names = Names::of(sort);
+        leftover::check_alone(io, &names)?;
         let (run, left) = Run::new(sort, io, watch, names, records_seen)?;
         match run.run(left) {
             // There are more and shorter lines than the sample said: plan again for more.
@@ -138,8 +139,16 @@ impl<'a> Run<'a> {
     ) -> Result<(Run<'a>, Option<Leftover>)> {
         let clock = Stopwatch::start();
         let paths: Vec<&std::path::Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
+        if sort.resume && sort.output_is_stream {
+            return Err(Error::NotResumable {
+                what: "a file as the output: what went into a pipe cannot be taken back",
+            });
+        }
         let is_stream = |p: &&std::path::Path| io.stat(p).is_ok_and(|m| !m.is_regular && !m.is_directory);
         if paths.iter().any(is_stream) {
+            if sort.resume {
+                return Err(Error::NotResumable { what: "input files: a stream cannot be read again" });
+            }
             return Run::of_stream(sort, io, watch, names, clock).map(|run| (run, None));
         }
         let mut survey = Survey::take(sort, io, records_seen)?;
@@ -187,9 +196,6 @@ impl<'a> Run<'a> {
         names: Names,
         clock: Stopwatch,
     ) -> Result<Run<'a>> {
-        if sort.resume {
-            return Err(Error::NotResumable);
-        }
         Key::new(sort.layout, &sort.keys)?;
         leftover::clear(io, sort, &names);
         let open = |p: &PathBuf| File::open(io, p, Access::Read);
@@ -263,7 +269,8 @@ impl<'a> Run<'a> {
             &self.names.scratch,
             geometry.excess_bytes,
             self.sort.scratch_limit,
-        );
+        )
+        .nameless(self.sort.output_is_stream);
         let (manifest, resumed, start) = self.take_up(left, &mut scratch)?;
         let manifest = manifest.as_ref();
         let excess = self.excess(&resumed, &start);
@@ -375,7 +382,7 @@ impl<'a> Run<'a> {
         scratch: &mut Scratch,
     ) -> Result<(Option<Manifest>, Resumed, Start)> {
         let Some(left) = left else {
-            if self.geometry.excess_bytes == 0 {
+            if self.geometry.excess_bytes == 0 || self.sort.output_is_stream {
                 return Ok((None, Resumed::default(), Start::default()));
             }
             let layout = manifest::Layout {

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use thalweg_io::{Io, directory_of};
+use thalweg_io::{Access, File, Io, directory_of};
 use thalweg_pump::Inputs;
 use thalweg_record::record_hash;
 
@@ -18,6 +18,7 @@ use crate::job::Sort;
 use crate::manifest::{Checkpoint, Layout, Manifest};
 use crate::sabotage;
 use crate::sound::Judge;
+use crate::{Error, Result};
 
 /// The names that a sort uses beside its inputs and its output.
 #[derive(Debug, Clone)]
@@ -45,6 +46,14 @@ impl Names {
             manifest: beside.join(format!(".{name}.thalweg-manifest")),
             scratch: format!(".{name}.thalweg-scratch"),
         }
+    }
+}
+
+/// An error if a process that lives is making this output.
+pub(crate) fn check_alone(io: &Arc<dyn Io>, names: &Names) -> Result<()> {
+    match File::open(io, &names.partial, Access::Update) {
+        Ok(partial) if partial.is_marked_by_another() => Err(Error::Busy { partial: names.partial.clone() }),
+        _ => Ok(()),
     }
 }
 

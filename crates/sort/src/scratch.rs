@@ -68,6 +68,8 @@ pub(crate) struct Scratch {
     used: AtomicU64,
     peak: AtomicU64,
     keep: AtomicBool,
+    /// Files lose their names as soon as they are open, so that even a killed process leaves none.
+    nameless: bool,
     io: Arc<dyn Io>,
 }
 
@@ -113,8 +115,15 @@ impl Scratch {
             used: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             keep: AtomicBool::new(false),
+            nameless: false,
             io: Arc::clone(io),
         }
+    }
+
+    /// The same without names: nothing can be gone on from, and nothing is left.
+    pub(crate) fn nameless(mut self, nameless: bool) -> Scratch {
+        self.nameless = nameless;
+        self
     }
 
     /// Puts `files` with their extents' ends before the directories of this run: those of the same name go on where they
@@ -189,7 +198,9 @@ impl Scratch {
             let first = self.next.fetch_add(1, Ordering::Relaxed);
             for further in 0..self.directories.len() {
                 let index = first.wrapping_add(further) % self.directories.len();
-                if let Some(offset) = self.directories[index].allocate(&self.io, room, self.step)? {
+                if let Some(offset) =
+                    self.directories[index].allocate(&self.io, room, self.step, self.nameless)?
+                {
                     self.peak.fetch_max(used, Ordering::Relaxed);
                     let place = (index as u64) << OFFSET_BITS | offset;
                     return Ok(Extent { place, len: len as u32, hash });
@@ -231,7 +242,7 @@ impl Scratch {
 
 impl Directory {
     /// The byte where `room` bytes are now ours, or `None` if the directory is full.
-    fn allocate(&self, io: &Arc<dyn Io>, room: u64, step: u64) -> Result<Option<u64>> {
+    fn allocate(&self, io: &Arc<dyn Io>, room: u64, step: u64, nameless: bool) -> Result<Option<u64>> {
         let mut state = self.state.lock().expect("no lane panics");
         if let Some(offset) = state.free.get_mut(&room).and_then(Vec::pop) {
             return Ok(Some(offset));
@@ -241,7 +252,10 @@ impl Directory {
         }
         if state.end + room > state.reserved {
             if self.file.get().is_none() {
-                let file = File::open(io, &self.path, Access::CreateDirect)?;
+                let file = File::open(io, &self.path, Access::CreateScratch)?;
+                if nameless {
+                    io.remove(&self.path)?;
+                }
                 assert!(self.file.set(file).is_ok(), "the lock lets one lane through");
             }
             let file = self.file.get().expect("just made sure");
@@ -269,7 +283,7 @@ impl Directory {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.keep.load(Ordering::Relaxed) {
-            for directory in self.directories.iter().filter(|d| d.file.get().is_some()) {
+            for directory in self.directories.iter().filter(|d| d.file.get().is_some() && !self.nameless) {
                 // Nothing can be done about a name that cannot be removed; the next run tries again.
                 let _ = self.io.remove(&directory.path);
             }

@@ -4,6 +4,7 @@
 //! standard error, the exit status and the files that are left.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
 
+mod apart;
 mod documents;
 mod files;
 #[path = "../support/mod.rs"]

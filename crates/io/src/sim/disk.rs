@@ -364,7 +364,7 @@ impl Disk {
     // Files.
 
     pub(crate) fn open(&mut self, path: &Path, access: Access) -> io::Result<(FileId, bool)> {
-        let creates = matches!(access, Access::Create | Access::CreateDirect);
+        let creates = matches!(access, Access::Create | Access::CreateDirect | Access::CreateScratch);
         let inode = match self.find(path) {
             Err(e) if creates && e.raw_os_error() == Some(libc::ENOENT) => self.create(path)?,
             found => found?,
@@ -372,7 +372,10 @@ impl Disk {
         if creates {
             self.inode(inode).content.set_len(0);
         }
-        let wanted = matches!(access, Access::ReadDirect | Access::CreateDirect | Access::UpdateDirect);
+        let wanted = matches!(
+            access,
+            Access::ReadDirect | Access::CreateDirect | Access::CreateScratch | Access::UpdateDirect
+        );
         let handle = Handle {
             inode,
             path: path.to_path_buf(),

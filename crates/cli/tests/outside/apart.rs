@@ -1,0 +1,72 @@
+//! What a sort keeps from others: its scratch from their eyes, its output from another sort; and files that are not
+//! what they say.
+
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use crate::support::Place;
+
+/// A sort that spills and then waits, stopped by a pipe that nobody reads or by being frozen.
+fn spilling(place: &Place, args: &[&str]) -> Child {
+    place.run(&["gen", "600000", "in", "-q"]).is_done();
+    let mut command =
+        place.command(&["sort", "in", "--datamation", "--memory", "16MiB", "--scratch", ".", "-q"]);
+    command.args(args).stdout(Stdio::piped()).spawn().expect("the binary starts")
+}
+
+/// Waits until the condition holds.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..3000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    panic!("{what} did not come about");
+}
+
+#[test]
+fn scratch_of_a_sort_into_a_pipe_has_no_name_and_so_is_never_left() {
+    let place = Place::new();
+    let mut sort = spilling(&place, &["-o", "-"]);
+    let mut byte = [0];
+    sort.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+    // It has spilled: more than memory has gone in, and the first of it comes out.
+    assert_eq!(place.names(), ["in"]);
+    sort.kill().unwrap();
+    sort.wait().unwrap();
+    assert_eq!(place.names(), ["in"]);
+    place.run(&["sort", "in", "--datamation", "-o", "-", "--resume"]).is_refused(&["--resume", "pipe"]);
+}
+
+#[test]
+fn scratch_is_for_its_owner_and_a_second_sort_to_the_same_output_is_refused() {
+    let place = Place::new();
+    let names = [".out.thalweg-manifest", ".out.thalweg-scratch"];
+    let mut sort = spilling(&place, &["-o", "out"]);
+    until("scratch", || names.iter().all(|name| place.0.join(name).exists()));
+    let stopped = place.shell(&format!("kill -STOP {}", sort.id()));
+    assert_eq!(stopped.status, Some(0));
+    for name in names {
+        let mode = std::fs::metadata(place.0.join(name)).expect("it was there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    place.run(&["sort", "in", "-o", "out", "--datamation"]).is_refused(&["another sort", "out", "-o"]);
+    place.shell(&format!("kill -CONT {}", sort.id()));
+    assert!(sort.wait().unwrap().success());
+    place.run(&["check", "out", "--datamation"]).is_done();
+    assert_eq!(place.names(), ["in", "out"]);
+}
+
+#[test]
+fn a_file_that_says_it_is_empty_and_is_not_is_read_to_its_end() {
+    let place = Place::new();
+    let sorted = place.shell("$T sort /proc/cpuinfo -o out -q && LC_ALL=C sort -s /proc/cpuinfo | cmp - out");
+    assert_eq!(sorted.status, Some(0), "{sorted:?}");
+    assert!(!place.read("out").is_empty());
+    place.write("empty", b"");
+    place.run(&["sort", "empty", "-o", "none", "-q"]).is_done();
+    assert!(place.read("none").is_empty());
+}
