@@ -167,13 +167,15 @@ fn a_redirected_file_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_new_file_has_the_mode_that_the_user_asked_of_all_new_files() {
+fn a_new_output_has_the_mode_of_all_new_files_and_what_is_ours_is_for_nobody_else() {
     for stage in real_stages("mode") {
         std::fs::File::create(stage.path("theirs")).unwrap();
         let theirs = stage.io.stat(&stage.path("theirs")).unwrap().mode;
-        for access in [Access::Create, Access::CreateDirect] {
+        for (access, mode) in
+            [(Access::CreateDirect, theirs), (Access::Create, 0o600), (Access::CreateScratch, 0o600)]
+        {
             let ours = stage.open(&format!("{access:?}"), access).unwrap();
-            assert_eq!(ours.metadata().unwrap().mode, theirs);
+            assert_eq!(ours.metadata().unwrap().mode, mode, "{access:?}");
         }
     }
 }

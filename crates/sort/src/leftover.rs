@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use thalweg_io::{Access, File, Io, directory_of};
 use thalweg_pump::Inputs;
@@ -19,6 +20,10 @@ use crate::manifest::{Checkpoint, Layout, Manifest};
 use crate::sabotage;
 use crate::sound::Judge;
 use crate::{Error, Result};
+
+/// How often, and how far apart, it is looked whether another sort makes the output: for two seconds.
+const LOOKS: u32 = 40;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// The names that a sort uses beside its inputs and its output.
 #[derive(Debug, Clone)]
@@ -49,12 +54,18 @@ impl Names {
     }
 }
 
-/// An error if a process that lives is making this output.
+/// An error if a process that lives is making this output. What a killed one had asked of a ring holds its
+/// files a moment longer, so that is waited for.
 pub(crate) fn check_alone(io: &Arc<dyn Io>, names: &Names) -> Result<()> {
-    match File::open(io, &names.partial, Access::Update) {
-        Ok(partial) if partial.is_marked_by_another() => Err(Error::Busy { partial: names.partial.clone() }),
-        _ => Ok(()),
+    for _ in 0..LOOKS {
+        let partial = File::open(io, &names.partial, Access::Update);
+        if !partial.is_ok_and(|partial| partial.is_marked_by_another()) {
+            return Ok(());
+        }
+        // Nobody tells when a mark goes.
+        std::thread::park_timeout(BETWEEN_LOOKS);
     }
+    Err(Error::Busy { partial: names.partial.clone() })
 }
 
 /// A state to go on from.
