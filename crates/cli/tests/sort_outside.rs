@@ -154,7 +154,15 @@ fn bad_input_is_told_in_one_line_and_nothing_is_touched() {
         ("d -o out", "d is a directory"),
         ("r -o out --datamation --memory 16MiB --scratch nowhere", "nowhere"),
         ("r -o out --datamation --memory 16MiB --scratch r", "r"),
-        ("r -o out --datamation --memory 16MiB --scratch-limit 1MiB", "--scratch-limit"),
+        ("r -o out --datamation --memory 16MiB --scratch-limit 1MiB", "--scratch-limit of 1 MiB is reached"),
+        (
+            "- -o out --datamation --memory 16MiB --scratch-limit 1MiB <r",
+            "--scratch-limit of 1 MiB is reached",
+        ),
+        (
+            "- -o out --datamation --memory 16MiB --scratch-limit 1MiB < <(cat r)",
+            "give a larger one, or more",
+        ),
         ("r -o out --datamaton", "--datamation"),
         ("r -o /dev/full --datamation", "/dev/full"),
         ("r -o r/out --datamation", "r"),

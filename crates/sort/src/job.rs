@@ -38,6 +38,8 @@ pub trait Watch: Sync {
     fn advance(&self, bytes: u64);
     /// Whether to stop.
     fn stopped(&self) -> bool;
+    /// What an earlier run left was to be gone on from and cannot be.
+    fn begins_anew(&self) {}
 }
 
 /// What to sort, where and in what.
@@ -83,7 +85,10 @@ pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> 
             // There are more and shorter lines than the sample said: plan again for more.
             Err(Error::Underestimated) => records_seen = run.planned_records * 3 / 2,
             // What an earlier run left is not what it wrote (a power loss, say): redone from the start.
-            Err(Error::Damaged { .. }) if sort.resume => sort = &fresh,
+            Err(Error::Damaged { .. }) if sort.resume => {
+                watch.begins_anew();
+                sort = &fresh;
+            }
             other => return other,
         }
     }
@@ -148,6 +153,9 @@ impl<'a> Run<'a> {
         let judge = Judge { sort, inputs: &survey.inputs, names: &names };
         let left = if sort.resume { leftover::find(io, &judge, identity) } else { None };
         if left.is_none() {
+            if sort.resume && io.stat(&names.manifest).is_ok() {
+                watch.begins_anew();
+            }
             leftover::clear(io, sort, &names);
         }
         if let Some(left) = &left {
