@@ -151,9 +151,11 @@ impl<'a> Run<'a> {
         let plan = sort.hardware.map(|hardware| forecast(&survey.facts(sort, io), &hardware));
         let identity = leftover::identity(sort, &survey.inputs);
         let judge = Judge { sort, inputs: &survey.inputs, names: &names };
+        // Looking at a manifest that is of no use removes it.
+        let was_left = io.stat(&names.manifest).is_ok();
         let left = if sort.resume { leftover::find(io, &judge, identity) } else { None };
         if left.is_none() {
-            if sort.resume && io.stat(&names.manifest).is_ok() {
+            if sort.resume && was_left {
                 watch.begins_anew();
             }
             leftover::clear(io, sort, &names);
