@@ -9,20 +9,25 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use thalweg::ProgressView;
 use thalweg_base::clock::Stopwatch;
 
 use crate::hi;
-use crate::show::{rate, seconds, traffic};
+use crate::show::{seconds, traffic};
 
 const STACK_BYTES: usize = 128 << 10;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LINE_EVERY_SECONDS: f64 = 1.0;
+/// A rate of less time than this is a guess, and what it foretells is another.
+const PACE_AFTER_SECONDS: f64 = 0.5;
+/// Less than this is not worth foretelling.
+const LEFT_SECONDS_MIN: f64 = 0.1;
 
 // The bar takes what the rest leaves of the terminal's width; the rest fits in 80 columns.
-const MEASURED: &str = "{prefix} {msg} {wide_bar} {percent:>3} %  {decimal_bytes} of {decimal_total_bytes}  {decimal_bytes_per_sec}  {eta} left";
-const UNMEASURED: &str = "{prefix} {msg} {spinner}  {decimal_bytes}  {decimal_bytes_per_sec}";
+const MEASURED: &str =
+    "{prefix} {msg} {wide_bar} {percent:>3} %  {decimal_bytes} of {decimal_total_bytes}{pace}";
+const UNMEASURED: &str = "{prefix} {msg} {spinner}  {decimal_bytes}{pace}";
 
 /// Progress that is being shown.
 pub(crate) struct Shown {
@@ -107,7 +112,7 @@ impl Drawer {
         }
         match &mut self.canvas {
             Canvas::Bar(bar) => {
-                let bar = bar.get_or_insert_with(|| new_bar(&self.last));
+                let bar = bar.get_or_insert_with(|| new_bar(&self.last, self.since_stage));
                 bar.set_position(self.last.done_bytes);
             }
             Canvas::Lines if is_new || self.since_line.seconds() >= LINE_EVERY_SECONDS => {
@@ -143,12 +148,18 @@ impl Drawer {
     }
 }
 
-fn new_bar(view: &ProgressView) -> ProgressBar {
+fn new_bar(view: &ProgressView, since_stage: Stopwatch) -> ProgressBar {
     let (length, template) = match view.total_bytes {
         0 => (None, UNMEASURED),
         total => (Some(total), MEASURED),
     };
     let style = ProgressStyle::with_template(template).expect("the template is fixed, and right");
+    let has_total = view.total_bytes > 0;
+    let style = style.with_key("pace", move |state: &ProgressState, to: &mut dyn std::fmt::Write| {
+        let left = if has_total { state.eta().as_secs_f64() } else { 0.0 };
+        // A terminal that cannot be written shows nothing; the work goes on.
+        let _ = to.write_str(&pace(since_stage.seconds(), state.per_sec(), left, "  "));
+    });
     let target = ProgressDrawTarget::stderr_with_hz(10);
     ProgressBar::with_draw_target(length, target)
         .with_style(style.progress_chars("=> "))
@@ -168,16 +179,24 @@ fn head(view: &ProgressView) -> String {
 
 fn line(view: &ProgressView, elapsed_seconds: f64) -> String {
     let (done, total) = (view.done_bytes, view.total_bytes);
-    let rate = rate(done, elapsed_seconds);
+    let per_second = if elapsed_seconds > 0.0 { done as f64 / elapsed_seconds } else { 0.0 };
     if total == 0 {
-        return format!("{}: {}, {rate}", head(view), traffic(done));
+        return format!("{}: {}{}", head(view), traffic(done), pace(elapsed_seconds, per_second, 0.0, ", "));
     }
     let percent = done as f64 * 100.0 / total as f64;
-    let left = match done {
-        0 => String::new(),
-        done => format!(", {} left", seconds(elapsed_seconds * (total - done) as f64 / done as f64)),
-    };
-    format!("{}: {percent:.0} %, {} of {}, {rate}{left}", head(view), traffic(done), traffic(total))
+    let left = if done == 0 { 0.0 } else { (total - done) as f64 / per_second };
+    let pace = pace(elapsed_seconds, per_second, left, ", ");
+    format!("{}: {percent:.0} %, {} of {}{pace}", head(view), traffic(done), traffic(total))
+}
+
+/// How fast and how long yet, each after `gap`; nothing at the beginning of a stage, when nobody knows.
+fn pace(elapsed_seconds: f64, bytes_per_second: f64, left_seconds: f64, gap: &str) -> String {
+    if elapsed_seconds < PACE_AFTER_SECONDS {
+        return String::new();
+    }
+    let rate = format!("{gap}{}/s", traffic(bytes_per_second as u64));
+    let worth_it = left_seconds >= LEFT_SECONDS_MIN;
+    if worth_it { format!("{rate}{gap}{} left", seconds(left_seconds)) } else { rate }
 }
 
 fn print_line(line: &str) {
@@ -204,7 +223,19 @@ mod tests {
         assert_eq!(line(&view, 0.5), "[1/2] read+distribute: 250 MB, 500 MB/s");
         view.done_bytes = 0;
         view.total_bytes = 10;
-        assert_eq!(line(&view, 0.0), "[1/2] read+distribute: 0 %, 0 B of 10 B, -");
+        assert_eq!(line(&view, 0.0), "[1/2] read+distribute: 0 %, 0 B of 10 B");
+        assert_eq!(line(&view, 2.0), "[1/2] read+distribute: 0 %, 0 B of 10 B, 0 B/s");
+    }
+
+    /// Rates of 886 GB/s and `0s left` were shown at the first look of a stage.
+    #[test]
+    fn nothing_is_foretold_before_there_is_anything_to_go_by() {
+        assert_eq!(pace(0.0001, 886e9, 0.001, "  "), "");
+        assert_eq!(pace(0.49, 1e9, 60.0, "  "), "");
+        assert_eq!(pace(0.5, 1e9, 60.0, "  "), "  1.00 GB/s  60.0 s left");
+        assert_eq!(pace(0.5, 1e9, 0.04, "  "), "  1.00 GB/s");
+        // Nothing is known of a stage that has not moved.
+        assert_eq!(pace(0.5, 0.0, f64::from(0u8), "  "), "  0 B/s");
     }
 
     #[test]

@@ -70,7 +70,8 @@ COUNT goes up to 128 bits; k, M, G and T stand for powers of 1000, so 10M is ten
 Reads the files in the order given, as parts of one sequence ('-' is standard input), and prints what the Sort \
 Benchmark's own validator prints: the number of records, the sum of their CRC-32, how many are out of order and where the \
 first of them is, or how many have equal keys. The sum does not depend on the order, so it must be the same before and \
-after a sort.
+after a sort. It is not the checksum of a receipt: that is the line after, the sum of a 128-bit hash of each record. \
+Summaries do not hold it, so --merge does not print it.
 
 Ends with status 0 if all records are in order and 1 if not. An empty file is in order.",
         examples: &[

@@ -113,10 +113,11 @@ newline ends a record and is not part of it.",
         about: "the key: bytes of the record, compared in turn",
         doc: "\
 The parts of the key. Each is LENGTH bytes of the record from OFFSET on (the first byte is 0), compared as bytes; with \
-:desc the greatest comes first. Parts compare in turn: the second decides where the first are equal. The flag may be \
+:desc the greatest comes first, with :asc or nothing the least. Parts compare in turn: the second decides where the first are equal. The flag may be \
 repeated to add parts. Without it, the key is the whole record.
 
-A part that reaches past the end of a short line compares the bytes that are there.",
+A part that reaches past the end of a short line compares the bytes that are there, so --by 0:4294967295:desc is whole \
+lines in reverse order.",
         set: |args, value| values::keys(value).map(|parts| args.keys.extend(parts)),
     },
     Flag {
@@ -138,8 +139,9 @@ A part that reaches past the end of a short line compares the bytes that are the
         at: SORTS,
         about: "memory for the whole process [default: half of the free]",
         doc: "\
-Memory for the whole process, as the kernel counts it: a promise, not a hint. From 16 MiB up, any input is sorted; less \
-memory means more passes. A percentage is of what is available. Without this flag, half of that.",
+Memory for the whole process, as the kernel counts it: a promise, not a hint. The peak stays below the larger of 1.05 \
+times SIZE and SIZE + 2 MiB. From 16 MiB up, any input is sorted; less memory means more passes. A percentage is of what \
+is available. Without this flag, half of that.",
         set: |args, value| values::parsed(value).map(|size| args.memory = Some(size)),
     },
     Flag {
@@ -199,7 +201,11 @@ together must be in.",
         about: "go on from what an earlier run of the same command left",
         doc: "\
 Go on from what an earlier run of the same command left in its scratch directories and of its output. What is damaged, or belongs to \
-another input, is refused and done again. Without this flag, a run clears what an earlier one left.",
+another input, is refused and done again, and a line on standard error says so. Without this flag, a run clears what an \
+earlier one left.
+
+Give --memory in bytes, as in 1GiB, in both runs: a percentage, or the default, may be another size the next time, and \
+what was left for another size is not gone on from.",
         set: |args, _| {
             args.resume = true;
             Ok(())
@@ -438,6 +444,9 @@ pub(crate) struct Reserved {
     pub(crate) today: &'static str,
 }
 
+const BYTES: &str = "today keys compare as bytes";
+const NUMBERS: &str = "today only numbers of equal width sort, as bytes";
+
 /// What GNU sort's flags will mean here one day, and what to write today.
 pub(crate) const RESERVED: &[Reserved] = &[
     Reserved { short: Some('k'), long: "key", today: "today write --by OFFSET:LENGTH" },
@@ -446,15 +455,15 @@ pub(crate) const RESERVED: &[Reserved] = &[
         long: "field-separator",
         today: "today keys are bytes: write --by OFFSET:LENGTH",
     },
-    Reserved {
-        short: Some('n'),
-        long: "numeric-sort",
-        today: "today only numbers of equal width sort, as bytes",
-    },
+    Reserved { short: Some('n'), long: "numeric-sort", today: NUMBERS },
     Reserved { short: Some('S'), long: "buffer-size", today: "today write --memory SIZE" },
     Reserved { short: Some('T'), long: "temporary-directory", today: "today write --scratch DIR" },
     Reserved { short: Some('u'), long: "unique", today: "today write --unique" },
-    Reserved { short: Some('r'), long: "reverse", today: "today write --by OFFSET:LENGTH:desc" },
+    Reserved {
+        short: Some('r'),
+        long: "reverse",
+        today: "today write --by 0:4294967295:desc for whole lines, --by OFFSET:LENGTH:desc for a part",
+    },
     Reserved { short: Some('s'), long: "stable", today: "every sort is stable" },
     Reserved { short: Some('c'), long: "check", today: "today write thalweg check" },
     Reserved {
@@ -462,7 +471,23 @@ pub(crate) const RESERVED: &[Reserved] = &[
         long: "zero-terminated",
         today: "today records are lines or of a fixed length, --record",
     },
-    Reserved { short: Some('f'), long: "ignore-case", today: "today keys compare as bytes" },
+    Reserved { short: Some('f'), long: "ignore-case", today: BYTES },
+    Reserved { short: Some('b'), long: "ignore-leading-blanks", today: BYTES },
+    Reserved { short: Some('d'), long: "dictionary-order", today: BYTES },
+    Reserved { short: Some('i'), long: "ignore-nonprinting", today: BYTES },
+    Reserved { short: Some('g'), long: "general-numeric-sort", today: NUMBERS },
+    // -h and -V are help and version here, as nearly everywhere.
+    Reserved { short: None, long: "human-numeric-sort", today: NUMBERS },
+    Reserved { short: Some('M'), long: "month-sort", today: BYTES },
+    Reserved { short: None, long: "version-sort", today: BYTES },
+    Reserved { short: Some('R'), long: "random-sort", today: "today there is no order but that of bytes" },
+    Reserved { short: None, long: "random-source", today: "today there is no order but that of bytes" },
+    Reserved { short: None, long: "sort", today: "today there is no order but that of bytes" },
+    Reserved { short: Some('C'), long: "check", today: "today write thalweg check -q" },
+    Reserved { short: None, long: "files0-from", today: "today name the inputs, or write cat and a pipe" },
+    Reserved { short: None, long: "compress-program", today: "today scratch is not compressed" },
+    Reserved { short: None, long: "batch-size", today: "today the plan chooses; thalweg plan sort shows it" },
+    Reserved { short: None, long: "debug", today: "today thalweg plan sort says what would be done" },
     Reserved {
         short: Some('m'),
         long: "merge",

@@ -144,8 +144,28 @@ fn what_gnu_sort_calls_its_own_is_kept_free() {
         let message = typed(&["sort", &format!("-{letter}1")]).unwrap_err();
         assert!(message.contains("reserved") && message.contains(row.today), "{message}");
     }
-    for letter in ['k', 't', 'n', 'S', 'T'] {
+    for letter in "bdfgiMnRrVhcCkmosStTuz".chars().filter(|letter| !"hVo".contains(*letter)) {
         assert!(RESERVED.iter().any(|row| row.short == Some(letter)), "-{letter} is not reserved");
+    }
+    let long = [
+        "ignore-leading-blanks",
+        "dictionary-order",
+        "general-numeric-sort",
+        "human-numeric-sort",
+        "ignore-nonprinting",
+        "month-sort",
+        "random-sort",
+        "random-source=f",
+        "version-sort",
+        "sort=month",
+        "batch-size=4",
+        "compress-program=gzip",
+        "debug",
+        "files0-from=f",
+    ];
+    for name in long {
+        let message = typed(&["sort", &format!("--{name}")]).unwrap_err();
+        assert!(message.contains("reserved") && message.contains("; today "), "{message}");
     }
     assert!(typed(&["sort", "--parallel=4"]).unwrap_err().contains("--threads N"));
 }

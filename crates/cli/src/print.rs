@@ -18,7 +18,7 @@ pub(crate) fn say(text: &str, out_is_data: bool) -> Result<(), String> {
     }
 }
 
-/// The one line of an error, on standard error. There is nowhere to report that it could not be written.
+/// The one line of an error, or of what is none and should be known at once, on standard error. There is nowhere to report that it could not be written.
 pub(crate) fn complain(message: &str) {
     let _ = write(&mut std::io::stderr().lock(), &format!("thalweg: {}\n", on_one_line(message)));
 }

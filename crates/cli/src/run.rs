@@ -70,6 +70,10 @@ fn watched<T>(how: Show, verb: impl FnOnce(&Progress) -> Result<T, Error>) -> Re
     let progress = Arc::new(Progress::default());
     signals::cancel_on_signals(progress.clone())
         .map_err(|e| Error::CouldNot(format!("signals cannot be handled: {e}")))?;
+    let in_the_way = how.quiet || (how.json && how.out_is_data);
+    if !in_the_way {
+        progress.notes_to(complain);
+    }
     let shown = Shown::start(how.progress, progress.clone());
     let result = verb(&progress);
     if let Some(shown) = shown {

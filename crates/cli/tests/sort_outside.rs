@@ -140,6 +140,18 @@ fn a_sort_that_is_killed_while_it_writes_does_not_write_all_of_it_again() {
 }
 
 #[test]
+fn what_was_left_for_another_size_of_memory_is_not_gone_on_from_and_that_is_said() {
+    let place = Place::new();
+    assert_eq!(place.shell("$T gen 2M records -q").status, Some(0));
+    written_by_sort(&place, "sort records -o sorted", 250_000_000);
+    let told = place.shell("$T sort records -o sorted --datamation --memory 65MiB --resume");
+    assert_eq!((told.status, told.err.lines().count()), (Some(0), 1), "{told:?}");
+    assert!(told.err.starts_with("thalweg: nothing to resume: "), "{told:?}");
+    assert!(!told.out.contains("\nresumed "), "{told:?}");
+    assert_eq!(place.names(), ["records", "sorted"]);
+}
+
+#[test]
 fn bad_input_is_told_in_one_line_and_nothing_is_touched() {
     let place = Place::new();
     let made = "$T gen 300k r -q && head -c 150 r > odd && mkdir d && { head -c 3M /dev/zero; echo; } > long";
@@ -154,7 +166,15 @@ fn bad_input_is_told_in_one_line_and_nothing_is_touched() {
         ("d -o out", "d is a directory"),
         ("r -o out --datamation --memory 16MiB --scratch nowhere", "nowhere"),
         ("r -o out --datamation --memory 16MiB --scratch r", "r"),
-        ("r -o out --datamation --memory 16MiB --scratch-limit 1MiB", "--scratch-limit"),
+        ("r -o out --datamation --memory 16MiB --scratch-limit 1MiB", "--scratch-limit of 1 MiB is reached"),
+        (
+            "- -o out --datamation --memory 16MiB --scratch-limit 1MiB <r",
+            "--scratch-limit of 1 MiB is reached",
+        ),
+        (
+            "- -o out --datamation --memory 16MiB --scratch-limit 1MiB < <(cat r)",
+            "give a larger one, or more",
+        ),
         ("r -o out --datamaton", "--datamation"),
         ("r -o /dev/full --datamation", "/dev/full"),
         ("r -o r/out --datamation", "r"),

@@ -28,7 +28,11 @@ pub struct KeyPartError(String);
 
 impl fmt::Display for KeyPartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is not a key: write OFFSET:LENGTH or OFFSET:LENGTH:desc, as in 0:10", self.0)
+        write!(
+            f,
+            "'{}' is not a key: write OFFSET:LENGTH, and :asc or :desc behind it if you like, as in 0:10 or 0:10:desc",
+            self.0
+        )
     }
 }
 
@@ -62,6 +66,8 @@ mod tests {
     fn keys_are_read() {
         assert_eq!("0:10".parse(), Ok(KeyPart { offset: 0, length: 10, descending: false }));
         assert_eq!("4:2:desc".parse(), Ok(KeyPart { offset: 4, length: 2, descending: true }));
+        assert_eq!("4:2:asc".parse(), Ok(KeyPart { offset: 4, length: 2, descending: false }));
+        assert!("0:4294967295:desc".parse::<KeyPart>().is_ok(), "the whole of any line");
         for text in ["", "1", "1:", "1:0", "a:1", "1:2:up", "1:2:desc:3", "4294967295:1"] {
             assert!(text.parse::<KeyPart>().is_err(), "{text}");
         }

@@ -43,6 +43,8 @@ pub enum Error {
         needed: u64,
         /// Bytes that there are.
         available: u64,
+        /// The limit that was set, if it is what ends the room, and not the disks.
+        limit: Option<u64>,
         /// Where.
         directories: Vec<PathBuf>,
         /// Whether `--resume` can go on from what is there.
@@ -109,20 +111,12 @@ impl fmt::Display for Error {
                 "the line at byte {at} is longer than {}, an eighth of the memory; give more --memory",
                 Bytes(*limit)
             ),
-            Error::ScratchFull { needed, available, directories, resumable } => {
-                let names: Vec<_> = directories.iter().map(|d| d.display().to_string()).collect();
-                let remedy = if *resumable {
-                    "free some, or go on with --resume --scratch OTHER"
-                } else {
-                    "free some, or give another --scratch or a larger --scratch-limit"
-                };
-                write!(
-                    f,
-                    "scratch in {} is full: {} needed, {} available; {remedy}",
-                    names.join(", "),
-                    Bytes(*needed),
-                    Bytes(*available)
-                )
+            Error::ScratchFull { needed, available, limit, directories, resumable } => {
+                let (needed, available) = (Bytes(*needed), Bytes(*available));
+                match limit {
+                    Some(limit) => write_limited(f, Bytes(*limit), needed, available, *resumable),
+                    None => write_full(f, directories, needed, available, *resumable),
+                }
             }
             Error::Damaged { path, offset, len } => write!(
                 f,
@@ -161,6 +155,40 @@ impl fmt::Display for Error {
             Error::Over => write!(f, "this sort has failed and said why; make a new one"),
         }
     }
+}
+
+fn write_limited(
+    f: &mut fmt::Formatter<'_>,
+    limit: Bytes,
+    needed: Bytes,
+    available: Bytes,
+    resumable: bool,
+) -> fmt::Result {
+    let remedy = if resumable {
+        "go on with --resume and a larger one"
+    } else {
+        "give a larger one, or more --memory"
+    };
+    write!(
+        f,
+        "the --scratch-limit of {limit} is reached: {needed} of scratch needed, {available} of it left; {remedy}"
+    )
+}
+
+fn write_full(
+    f: &mut fmt::Formatter<'_>,
+    directories: &[PathBuf],
+    needed: Bytes,
+    available: Bytes,
+    resumable: bool,
+) -> fmt::Result {
+    let names: Vec<_> = directories.iter().map(|d| d.display().to_string()).collect();
+    let remedy = if resumable {
+        "free some, or go on with --resume --scratch OTHER"
+    } else {
+        "free some, or give another --scratch"
+    };
+    write!(f, "scratch in {} is full: {needed} needed, {available} available; {remedy}", names.join(", "))
 }
 
 impl std::error::Error for Error {}

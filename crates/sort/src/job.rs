@@ -38,6 +38,8 @@ pub trait Watch: Sync {
     fn advance(&self, bytes: u64);
     /// Whether to stop.
     fn stopped(&self) -> bool;
+    /// What an earlier run left was to be gone on from and cannot be.
+    fn begins_anew(&self) {}
 }
 
 /// What to sort, where and in what.
@@ -84,7 +86,10 @@ pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> 
             // There are more and shorter lines than the sample said: plan again for more.
             Err(Error::Underestimated) => records_seen = run.planned_records * 3 / 2,
             // What an earlier run left is not what it wrote (a power loss, say): redone from the start.
-            Err(Error::Damaged { .. }) if sort.resume => sort = &fresh,
+            Err(Error::Damaged { .. }) if sort.resume => {
+                watch.begins_anew();
+                sort = &fresh;
+            }
             other => return other,
         }
     }
@@ -155,8 +160,13 @@ impl<'a> Run<'a> {
         let plan = sort.hardware.map(|hardware| forecast(&survey.facts(sort, io), &hardware));
         let identity = leftover::identity(sort, &survey.inputs);
         let judge = Judge { sort, inputs: &survey.inputs, names: &names };
+        // Looking at a manifest that is of no use removes it.
+        let was_left = io.stat(&names.manifest).is_ok();
         let left = if sort.resume { leftover::find(io, &judge, identity) } else { None };
         if left.is_none() {
+            if sort.resume && was_left {
+                watch.begins_anew();
+            }
             leftover::clear(io, sort, &names);
         }
         if let Some(left) = &left {

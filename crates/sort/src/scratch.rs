@@ -176,10 +176,12 @@ impl Scratch {
             disks.insert(self.io.stat(parent)?.device, self.io.space(parent)?.available);
         }
         let left = self.limit.saturating_sub(self.used.load(Ordering::Relaxed));
-        let available = disks.values().fold(0u64, |sum, room| sum.saturating_add(*room)).min(left);
+        let room = disks.values().fold(0u64, |sum, room| sum.saturating_add(*room));
+        let available = room.min(left);
         if needed > available {
+            let limit = (left < room).then_some(self.limit);
             let directories = self.directories.iter().map(|d| directory_of(&d.path).to_path_buf()).collect();
-            return Err(Error::ScratchFull { needed, available, directories, resumable });
+            return Err(Error::ScratchFull { needed, available, limit, directories, resumable });
         }
         Ok(())
     }
@@ -208,7 +210,7 @@ impl Scratch {
             }
         }
         self.used.fetch_sub(room, Ordering::Relaxed);
-        Err(self.full(room))
+        Err(if used <= self.limit { self.full(room) } else { self.at_limit(room) })
     }
 
     /// Gives an extent back.
@@ -216,6 +218,13 @@ impl Scratch {
         let mut state = self.directories[extent.directory() as usize].state.lock().expect("no lane panics");
         state.free.entry(extent.room()).or_default().push(extent.offset());
         self.used.fetch_sub(extent.room(), Ordering::Relaxed);
+    }
+
+    /// The error for what would be more than the limit.
+    fn at_limit(&self, needed: u64) -> Error {
+        let available = self.limit.saturating_sub(self.used.load(Ordering::Relaxed));
+        let resumable = self.keep.load(Ordering::Relaxed);
+        Error::ScratchFull { needed, available, limit: Some(self.limit), directories: Vec::new(), resumable }
     }
 
     fn full(&self, needed: u64) -> Error {
@@ -228,9 +237,8 @@ impl Scratch {
             self.directories.iter().map(|d| directory_of(&d.path).to_path_buf()).collect();
         let space = |d: &PathBuf| self.io.space(d).map_or(0, |s| s.available);
         let available = directories.iter().map(space).sum::<u64>();
-        let left = self.limit.saturating_sub(self.used.load(Ordering::Relaxed));
         let resumable = self.keep.load(Ordering::Relaxed);
-        Error::ScratchFull { needed, available: available.min(left), directories, resumable }
+        Error::ScratchFull { needed, available, limit: None, directories, resumable }
     }
 
     /// The error for a page that came back wrong.

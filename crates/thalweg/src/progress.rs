@@ -1,7 +1,7 @@
 //! Progress of a running verb, shared between the engine, which writes it, and whoever shows it.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// A running verb's progress and its off switch. Share it in an `Arc`.
 #[derive(Debug, Default)]
@@ -12,6 +12,7 @@ pub struct Progress {
     stage_index: AtomicU64,
     stages: AtomicU64,
     cancelled_by: AtomicI32,
+    notes_to: OnceLock<fn(&str)>,
 }
 
 /// Progress at one moment.
@@ -54,6 +55,18 @@ impl Progress {
         match self.cancelled_by.load(Ordering::Relaxed) {
             0 => None,
             signal => Some(signal),
+        }
+    }
+
+    /// Has `told` called with what somebody should know at once and is no error. Only the first call counts.
+    pub fn notes_to(&self, told: fn(&str)) {
+        let _ = self.notes_to.set(told);
+    }
+
+    /// Tells what somebody should know at once, if anybody asked.
+    pub(crate) fn note(&self, line: &str) {
+        if let Some(told) = self.notes_to.get() {
+            told(line);
         }
     }
 

@@ -6,7 +6,7 @@ mod plan;
 mod receipt;
 mod reports;
 
-pub(crate) use columns::{rate, seconds, traffic};
+pub(crate) use columns::{seconds, traffic};
 pub(crate) use plan::plan;
 pub(crate) use receipt::receipt;
 pub(crate) use reports::{check, doctor};

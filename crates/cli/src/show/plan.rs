@@ -19,16 +19,21 @@ pub(crate) fn plan(plan: &Plan) -> String {
     text += &labelled("memory", &format!("{} for the whole process", Bytes(plan.memory_bytes)));
     text += &labelled("scratch", &traffic(plan.scratch_bytes));
     let shape = format!(
-        "{} ranges, {} lanes, blocks of {}, at most {} open files",
-        Count(plan.ranges.into()),
-        plan.lanes,
+        "{}, {}, blocks of {}, at most {}",
+        counted(plan.ranges.into(), "range"),
+        counted(plan.lanes.into(), "lane"),
         Bytes(plan.block_bytes),
-        plan.open_files
+        counted(plan.open_files.into(), "open file")
     );
     text += &labelled("shape", &shape);
     text += &stages(plan);
     text += &labelled("limit", &plan.bottleneck);
     text + &rates(plan)
+}
+
+/// `1 lane`, `2 lanes`.
+fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", Count(count), if count == 1 { "" } else { "s" })
 }
 
 fn stages(plan: &Plan) -> String {
@@ -120,5 +125,7 @@ rates     disk 1.50 GB/s read, 1.40 GB/s written, 1.60 GB/s both at once
           measured on this machine, with 20 MB of records
 ";
         assert_eq!(plan(&sample), expected);
+        let alone = Plan { ranges: 1, lanes: 1, ..sample };
+        assert!(plan(&alone).contains("shape     1 range, 1 lane, blocks of"), "{}", plan(&alone));
     }
 }

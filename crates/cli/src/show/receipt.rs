@@ -1,7 +1,7 @@
 //! The receipt of a run.
 
 use thalweg_api::{Proof, Receipt, Stage};
-use thalweg_base::units::{Bytes, Count};
+use thalweg_base::units::{Bytes, Count, MIB};
 
 use super::columns::{columns, labelled, rate, records, seconds, traffic};
 
@@ -135,9 +135,16 @@ fn memory(receipt: &Receipt) -> String {
     let memory = &receipt.memory;
     let promised = match memory.limit_bytes {
         0 => String::new(),
-        limit => format!(" of {} promised", Bytes(limit)),
+        limit => format!(", promised at most {}", promise(limit)),
     };
     format!("peak {}{promised}, {} in huge pages", Bytes(memory.peak_bytes), Bytes(memory.huge_page_bytes))
+}
+
+/// What a peak may be: the larger of 5 % and 2 MiB above what was given.
+fn promise(limit: u64) -> String {
+    let (twentieth, least) = (limit / 20, 2 * MIB);
+    let slack = if twentieth > least { "5 %".to_string() } else { Bytes(least).to_string() };
+    format!("{} ({} and {slack})", Bytes(limit + twentieth.max(least)), Bytes(limit))
 }
 
 #[cfg(test)]
@@ -197,9 +204,25 @@ stages               took  planned  waited: reads   writes    read  written
 disk      input read 200 MB (50 MB of it from the page cache), output written 200 MB
 scratch   written 120 MB, read 120 MB, at most 120 MB at once
 io        threads (io_uring is disabled), direct output
-memory    peak 90 MiB of 100 MiB promised, 0 B in huge pages
+memory    peak 90 MiB, promised at most 105 MiB (100 MiB and 5 %), 0 B in huge pages
 ";
         assert_eq!(receipt(&sample()), expected);
+    }
+
+    /// A peak of 64.45 MiB beside "64 MiB promised" read as a broken promise; the promise is of a little more.
+    #[test]
+    fn the_promise_of_memory_is_told_with_what_it_allows() {
+        for (limit, told) in [
+            (16 * MIB, "18 MiB (16 MiB and 2 MiB)"),
+            (40 * MIB, "42 MiB (40 MiB and 2 MiB)"),
+            (64 * MIB, "67.20 MiB (64 MiB and 5 %)"),
+            (256 * MIB, "268.80 MiB (256 MiB and 5 %)"),
+        ] {
+            assert_eq!(promise(limit), told);
+        }
+        let mut bare = sample();
+        bare.memory.limit_bytes = 0;
+        assert!(receipt(&bare).contains("memory    peak 90 MiB, 0 B in huge pages\n"), "{}", receipt(&bare));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use thalweg_api::{Check, DoctorReport, Verdict};
 
-/// The lines of the Sort Benchmark's validator, and one more where that would fail: an empty input.
+/// The lines of the Sort Benchmark's validator, then the sum that receipts show, which is not known of merged
+/// summaries; and a line where that validator would fail, an empty input.
 pub(crate) fn check(check: &Check) -> String {
     let mut text = String::new();
     if let Some(first) = check.first_unordered {
@@ -13,6 +14,9 @@ pub(crate) fn check(check: &Check) -> String {
         text += &format!("Duplicate keys: {}\nSUCCESS - all records are in order\n", check.proof.duplicates);
     } else {
         text += &format!("ERROR - there are {} unordered records\n", check.proof.unordered);
+    }
+    if check.proof.checksum != 0 {
+        text += &format!("XXH3 sum (as in a receipt): {:032x}\n", check.proof.checksum);
     }
     if check.proof.records == 0 {
         text += "The input is empty\n";
@@ -52,9 +56,17 @@ mod tests {
 
     #[test]
     fn a_check_reads_as_the_reference_prints_it() {
-        let ordered =
-            "Records: 10\nChecksum: 55fea8a1a\nDuplicate keys: 2\nSUCCESS - all records are in order\n";
-        assert_eq!(check(&sample()), ordered);
+        let ordered = "\
+Records: 10
+Checksum: 55fea8a1a
+Duplicate keys: 2
+SUCCESS - all records are in order
+";
+        let sum = "XXH3 sum (as in a receipt): 00000000000000000000000000000001\n";
+        assert_eq!(check(&sample()), format!("{ordered}{sum}"));
+        let mut merged = sample();
+        merged.proof.checksum = 0;
+        assert_eq!(check(&merged), ordered);
         let mut wrong = Check { ordered: false, first_unordered: Some(2), ..sample() };
         wrong.proof.unordered = 4;
         let unordered = "\
@@ -63,7 +75,7 @@ Records: 10
 Checksum: 55fea8a1a
 ERROR - there are 4 unordered records
 ";
-        assert_eq!(check(&wrong), unordered);
+        assert_eq!(check(&wrong), format!("{unordered}{sum}"));
     }
 
     #[test]

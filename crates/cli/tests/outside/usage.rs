@@ -25,10 +25,17 @@ fn gnu_letters_are_reserved_and_say_what_does_it_today() {
         (["-S", "1G"], "--memory SIZE"),
         (["-T", "dir"], "--scratch DIR"),
         (["-u", "x"], "--unique"),
+        (["-r", "x"], "--by 0:4294967295:desc"),
+        (["-b", "x"], "keys compare as bytes"),
+        (["-g", "x"], "numbers of equal width"),
+        (["-M", "x"], "keys compare as bytes"),
+        (["-R", "x"], "no order but that of bytes"),
+        (["--files0-from", "x"], "a pipe"),
     ];
     for ([letter, value], today) in cases {
         run(&["sort", letter, value, "-o", "out"]).is_refused(&[letter, "reserved", today]);
-        let attached = format!("{letter}{value}");
+        let between = if letter.starts_with("--") { "=" } else { "" };
+        let attached = format!("{letter}{between}{value}");
         run(&["sort", &attached, "-o", "out"]).is_refused(&[letter, "reserved", today]);
     }
 }
@@ -39,6 +46,7 @@ fn values_that_cannot_be_read_are_named() {
     run(&["sort", "in", "-o", "out", "--memory", "101%"]).is_refused(&["--memory", "'101%'"]);
     run(&["sort", "in", "-o", "out", "--record", "0"]).is_refused(&["--record", "'0'", "1 to 4294967295"]);
     run(&["sort", "in", "-o", "out", "--by", "0"]).is_refused(&["--by", "'0'", "OFFSET:LENGTH"]);
+    run(&["sort", "in", "-o", "out", "--by", "0:1:down"]).is_refused(&["'0:1:down'", ":asc", ":desc"]);
     run(&["sort", "in", "-o", "out", "--by", "0:0"]).is_refused(&["--by", "'0:0'"]);
     run(&["sort", "in", "-o", "out", "--threads", "0"]).is_refused(&["--threads", "'0'", "1 or more"]);
     run(&["sort", "in", "-o", "out", "--io", "dma"]).is_refused(&["--io", "'dma'", "auto, uring, threads"]);

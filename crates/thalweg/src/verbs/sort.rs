@@ -36,6 +36,13 @@ impl Watch for Watched<'_> {
     fn stopped(&self) -> bool {
         self.0.cancelled().is_some()
     }
+
+    fn begins_anew(&self) {
+        self.0.note(
+            "nothing to resume: what an earlier run left is damaged, has no checkpoint yet, or is of other inputs, keys, \
+             --record or --memory; beginning anew",
+        );
+    }
 }
 
 /// Sorts an error of the engine by what the caller should do.
