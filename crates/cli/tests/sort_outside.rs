@@ -187,3 +187,16 @@ fn bad_input_is_told_in_one_line_and_nothing_is_touched() {
         assert_eq!(place.names(), before, "{args}");
     }
 }
+
+/// Numbers written out lie unevenly, so buckets are split; a stream cannot be begun again, from either end.
+#[test]
+fn numbers_through_a_pipe_come_out_whole() {
+    let place = Place::new();
+    for line in [
+        "seq 3000000 | $T sort -o out --memory 16MiB -q && seq 3000000 | LC_ALL=C sort | cmp - out",
+        "seq 3000000 > in; $T sort in -o - --memory 16MiB -q | cmp - out",
+    ] {
+        let outcome = place.shell(&format!("set -o pipefail; {line}"));
+        assert_eq!(outcome.status, Some(0), "{line}: {outcome:?}");
+    }
+}

@@ -130,7 +130,7 @@ impl fmt::Display for Error {
                 receipt.input.records, receipt.output.records, receipt.output.unordered
             ),
             Error::Stopped => write!(f, "stopped"),
-            Error::Underestimated => write!(f, "there are more records than planned for"),
+            Error::Underestimated => write!(f, "there are more records than planned for; give more --memory"),
             Error::NotResumable { what } => write!(f, "--resume needs {what}"),
             Error::Busy { partial } => write!(
                 f,

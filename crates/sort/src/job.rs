@@ -82,9 +82,11 @@ pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> 
         let names = Names::of(sort);
         leftover::check_alone(io, &names)?;
         let (run, left) = Run::new(sort, io, watch, names, records_seen)?;
+        // What was read from a stream is gone, and what was written to one cannot be taken back.
+        let may_run_again = run.feed.is_none() && !sort.output_is_stream;
         match run.run(left) {
             // There are more and shorter lines than the sample said: plan again for more.
-            Err(Error::Underestimated) => records_seen = run.planned_records * 3 / 2,
+            Err(Error::Underestimated) if may_run_again => records_seen = run.planned_records * 3 / 2,
             // What an earlier run left is not what it wrote (a power loss, say): redone from the start.
             Err(Error::Damaged { .. }) if sort.resume => {
                 watch.begins_anew();

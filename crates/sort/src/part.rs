@@ -230,11 +230,12 @@ impl<'a> Part<'a> {
             }
         }
         let mut buckets = Vec::with_capacity(whole.len());
+        let mut spare = Vec::new();
         for (bucket, &skip) in whole.into_iter().zip(&self.recipe.skips) {
             if bucket.records <= self.recipe.bucket_entries_max {
                 buckets.push((Mutex::new(Some(bucket)), skip));
             } else {
-                let parts = self.split(bucket, pool)?;
+                let parts = self.split(bucket, &mut spare, pool)?;
                 buckets.extend(parts.into_iter().map(|part| (Mutex::new(Some(part)), skip)));
             }
         }
@@ -243,10 +244,11 @@ impl<'a> Part<'a> {
     }
 
     /// Splits a bucket far larger than the sample promised, by a sample of its own, so that whoever sorts
-    /// it needs no more memory than for any other. Drained chunks are filled again.
-    fn split(&self, bucket: Bucket, pool: &Pool) -> Result<Vec<Bucket>, NoRoom> {
+    /// it needs no more memory than for any other. Drained chunks are filled again, so each part takes one more
+    /// than there were: admission counts those.
+    fn split(&self, bucket: Bucket, spare: &mut Vec<Chunk>, pool: &Pool) -> Result<Vec<Bucket>, NoRoom> {
         let Recipe { key, bucket_entries_max, sample_bytes, .. } = self.recipe;
-        let parts = (bucket.records / (bucket_entries_max / 4).max(1)) as usize;
+        let parts = (bucket.records / (bucket_entries_max / 2)) as usize;
         let samples = (parts * SAMPLES_PER_PART) as u64;
         let stride = (bucket.records / samples).max(1);
         let key_bytes = (sample_bytes / samples).clamp(1, CUT_KEY_BYTES_MAX as u64) as usize;
@@ -265,7 +267,7 @@ impl<'a> Part<'a> {
         let cuts = Cuts::new(key, choose_cuts(&mut keys, parts - 1));
         drop(keys);
         let buckets = (0..cuts.ranges()).map(|_| LaneBucket::default()).collect();
-        let mut scatter = LaneScatter { buckets, spare: Vec::new() };
+        let mut scatter = LaneScatter { buckets, spare: std::mem::take(spare) };
         index = 0;
         for (chunk, used) in bucket.chunks {
             for &entry in &chunk[..used] {
@@ -282,6 +284,7 @@ impl<'a> Part<'a> {
             bucket.take(lane);
             bucket
         };
+        *spare = scatter.spare;
         Ok(scatter.buckets.into_iter().map(whole).collect())
     }
 

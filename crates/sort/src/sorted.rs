@@ -125,7 +125,8 @@ struct Job<'a> {
     bytes: u64,
 }
 
-/// How many pages of entries `records` records in `buckets` buckets can take.
+/// The most pages of entries that `records` records in `buckets` buckets can take: full chunks, one that each lane
+/// fills in each bucket, and one in each part of the buckets that are split.
 pub(crate) fn entry_pages(
     records: u64,
     buckets: usize,
@@ -133,7 +134,8 @@ pub(crate) fn entry_pages(
     chunk_entries: usize,
     page_bytes: usize,
 ) -> u64 {
-    let chunks = records / chunk_entries as u64 + (buckets * lanes) as u64;
+    let split = records.div_ceil(BUCKET_ENTRIES) + 1;
+    let chunks = records / chunk_entries as u64 + (buckets * lanes) as u64 + split;
     chunks.div_ceil((page_bytes / (chunk_entries * 16)) as u64) + lanes as u64
 }
 
