@@ -94,7 +94,7 @@ pub(crate) fn add_sparse(
     key: &Key,
     (record_max, keys_bytes_max): (u64, u64),
 ) -> Result<()> {
-    let mut record = Vec::new();
+    let (mut record, mut piece) = (Vec::new(), vec![0; CUT_KEY_BYTES_MAX]);
     let mut left = keys_bytes_max as usize;
     for i in 0..SPARSE_RECORDS {
         let total_bytes = inputs.pages() * page_bytes;
@@ -112,8 +112,8 @@ pub(crate) fn add_sparse(
         };
         let Some(at) = found else { continue };
         if layout == Layout::Lines {
-            let more = rest_of_line(&input.file, at + record.len() as u64, record_max)?;
-            sample.longest_seen = sample.longest_seen.max(record.len() as u64 + more);
+            let more = rest_of_line(&input.file, at + record.len() as u64, record_max, &mut piece)?;
+            sample.longest_seen = sample.longest_seen.max(record.len() as u64 + more.unwrap_or(record_max));
         }
         let normal = key.normal(&record, key_limit(keys_bytes_max));
         let cost = normal.len() + std::mem::size_of::<Cut>();
@@ -127,42 +127,29 @@ pub(crate) fn add_sparse(
 }
 
 /// Reads the beginning of the first line that begins after byte `from`, as much of it as a cut keeps.
-/// Returns where it begins; `None` if there is none within `line_max`.
+/// Returns where it begins; `None` if there is none within about `line_max`.
 fn read_line(file: &thalweg_io::File, from: u64, line_max: u64, line: &mut Vec<u8>) -> Result<Option<u64>> {
-    let mut at = from;
     line.resize(CUT_KEY_BYTES_MAX, 0);
-    while at <= from + line_max {
-        let n = file.read_at(at, line)?;
-        if n == 0 {
-            return Ok(None);
-        }
-        if let Some(end) = memchr::memchr(b'\n', &line[..n]) {
-            let begin = at + end as u64 + 1;
-            let n = file.read_at(begin, line)?;
-            let len = memchr::memchr(b'\n', &line[..n]).unwrap_or(n);
-            line.truncate(len);
-            return Ok((n > 0).then_some(begin));
-        }
-        at += n as u64;
-    }
-    Ok(None)
+    let Some(rest) = rest_of_line(file, from, line_max, line)? else { return Ok(None) };
+    let begin = from + rest + 1;
+    let n = file.read_at(begin, line)?;
+    line.truncate(memchr::memchr(b'\n', &line[..n]).unwrap_or(n));
+    Ok((n > 0).then_some(begin))
 }
 
-/// Bytes from `from` to the next newline or the end of the file, up to about `line_max`.
-fn rest_of_line(file: &thalweg_io::File, from: u64, line_max: u64) -> Result<u64> {
-    let mut piece = vec![0; CUT_KEY_BYTES_MAX];
+/// Bytes from `from` to the next newline or the end of the file, read piece by piece; `None` if they are more than
+/// about `line_max`.
+fn rest_of_line(file: &thalweg_io::File, from: u64, line_max: u64, piece: &mut [u8]) -> Result<Option<u64>> {
     let mut len = 0;
-    while len < line_max {
-        let n = file.read_at(from + len, &mut piece)?;
-        if let Some(end) = memchr::memchr(b'\n', &piece[..n]) {
-            return Ok(len + end as u64);
+    while len <= line_max {
+        let n = file.read_at(from + len, piece)?;
+        match memchr::memchr(b'\n', &piece[..n]) {
+            Some(end) => return Ok(Some(len + end as u64)),
+            None if n == 0 => return Ok(Some(len)),
+            None => len += n as u64,
         }
-        if n == 0 {
-            break;
-        }
-        len += n as u64;
     }
-    Ok(len)
+    Ok(None)
 }
 
 fn submit_chunk(
@@ -202,34 +189,58 @@ fn look(
 ) {
     let (place, fresh) = (tag >> 1, tag & 1 == 1);
     let bytes: &[u8] = block;
-    let mut records: Vec<(usize, &[u8])> = Vec::new();
-    match layout {
-        Layout::Fixed(n) => {
-            let n = n as usize;
-            let first = (n - (block.offset() % n as u64) as usize) % n;
-            let rest = bytes.get(first..).unwrap_or(&[]);
-            records.extend(rest.chunks_exact(n).enumerate().map(|(i, r)| (first + i * n, r)));
-        }
-        Layout::Lines => {
-            let mut from = if fresh { 0 } else { usize::MAX };
-            for end in newlines(bytes) {
-                if from != usize::MAX {
-                    records.push((from, &bytes[from..end]));
-                }
-                from = end + 1;
-                sample.seen_records += 1;
-            }
-            sample.seen_bytes += bytes.len() as u64;
-            if from < bytes.len() {
-                // A line that goes on behind the chunk: its beginning is as good for a cut.
-                records.push((from, &bytes[from..]));
-            }
-        }
+    let (mut records, open) = records_in(layout, bytes, block.offset(), fresh);
+    if layout == Layout::Lines {
+        // The newline that ends a line begun before the chunk was seen too.
+        sample.seen_records += records.len() as u64 + u64::from(!fresh && open.is_some());
+        sample.seen_bytes += bytes.len() as u64;
+        // A line that goes on behind the chunk: its beginning is as good for a cut.
+        records.extend(open.filter(|&from| from < bytes.len()).map(|from| (from, &bytes[from..])));
     }
     for pair in records.windows(2) {
         sample.pairs += 1;
         sample.pairs_in_order += u64::from(key.compare(pair[0].1, pair[1].1).is_le());
     }
+    keep_keys(&mut sample.keys, key, &records, place, budget);
+}
+
+/// The records that lie wholly in a piece of a stream, each with its place in the piece, and of lines where the one
+/// begins that goes on behind it, if that is known. `before` bytes of the stream or its file came earlier; a line is
+/// known to begin with the piece only if that is `fresh`.
+pub(crate) fn records_in(
+    layout: Layout,
+    bytes: &[u8],
+    before: u64,
+    fresh: bool,
+) -> (Vec<(usize, &[u8])>, Option<usize>) {
+    match layout {
+        Layout::Fixed(n) => {
+            let n = n as usize;
+            let first = (n - (before % n as u64) as usize) % n;
+            let rest = bytes.get(first..).unwrap_or(&[]);
+            (rest.chunks_exact(n).enumerate().map(|(i, r)| (first + i * n, r)).collect(), None)
+        }
+        Layout::Lines => {
+            let mut records = Vec::new();
+            let mut open = fresh.then_some(0);
+            for end in newlines(bytes) {
+                records.extend(open.map(|from| (from, &bytes[from..end])));
+                open = Some(end + 1);
+            }
+            (records, open)
+        }
+    }
+}
+
+/// Adds the keys of some of the records of a piece that begins at `place`, at equal distances, while they take no more
+/// than `budget` bytes.
+pub(crate) fn keep_keys(
+    keys: &mut Vec<Cut>,
+    key: &Key,
+    records: &[(usize, &[u8])],
+    place: u64,
+    budget: usize,
+) {
     let step = records.len().div_ceil(RECORDS_PER_CHUNK).max(1);
     let mut left = budget;
     for (at, record) in records.iter().step_by(step) {
@@ -239,6 +250,6 @@ fn look(
             break;
         }
         left -= cost;
-        sample.keys.push(Cut { normal, origin: place + *at as u64 });
+        keys.push(Cut { normal, origin: place + *at as u64 });
     }
 }

@@ -15,17 +15,16 @@ use std::time::Duration;
 use thalweg_block::{Block, Pool};
 use thalweg_io::File;
 use thalweg_pump::{InputsError, Meters, Source};
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout, newlines};
+use thalweg_record::{Cut, Key, Layout};
 
 use crate::geometry::{Geometry, Given};
 use crate::handover::Handover;
+use crate::sample::{keep_keys, records_in};
 use crate::survey::guess_records;
 use crate::{Error, Result, Sort};
 
 /// How long to wait for a pipe before looking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The most records sampled from a page.
-const RECORDS_PER_PAGE: usize = 96;
 
 /// A stream that does not fit in memory is laid out as if it were so many times as long.
 const STREAM_MEMORIES: u64 = 10;
@@ -150,36 +149,10 @@ impl Feed {
         let (mut seen, mut seen_bytes) = (0u64, 0u64);
         let budget = keys_bytes_max as usize / state.ahead.len().max(1);
         for block in &state.ahead {
-            let mut records: Vec<(usize, &[u8])> = Vec::new();
-            match self.layout {
-                Layout::Fixed(n) => {
-                    let n = n as usize;
-                    let first = (n - (block.offset() % n as u64) as usize) % n;
-                    let rest = block.get(first..).unwrap_or(&[]);
-                    records.extend(rest.chunks_exact(n).enumerate().map(|(i, r)| (first + i * n, r)));
-                }
-                Layout::Lines => {
-                    let mut from = if block.offset() == 0 { 0 } else { usize::MAX };
-                    for end in newlines(block) {
-                        if from != usize::MAX {
-                            records.push((from, &block[from..end]));
-                        }
-                        from = end + 1;
-                    }
-                }
-            }
+            let (records, _) = records_in(self.layout, block, block.offset(), block.offset() == 0);
             seen += records.len() as u64;
             seen_bytes += block.len() as u64;
-            let mut left = budget;
-            for (at, record) in records.iter().step_by(records.len().div_ceil(RECORDS_PER_PAGE).max(1)) {
-                let normal = key.normal(record, CUT_KEY_BYTES_MAX);
-                let cost = normal.len() + std::mem::size_of::<Cut>();
-                if cost > left {
-                    break;
-                }
-                left -= cost;
-                keys.push(Cut { normal, origin: block.offset() + *at as u64 });
-            }
+            keep_keys(&mut keys, key, &records, block.offset(), budget);
         }
         (keys, seen_bytes as f64 / seen.max(1) as f64)
     }
