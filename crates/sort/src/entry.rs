@@ -7,9 +7,9 @@
 //!     [ the record itself, up to 16 bytes, then zeros                   ]   short records that are all key
 //! ```
 //!
-//! A line's length is kept up to 4094; 4095 says that it has to be looked for. Places grow in the
-//! order of the input, so entries that tie in the window are in input order: sorting is stable
-//! although the sort of the numbers is not.
+//! A line's length is kept up to 2047; of a longer one so much that a 64th of it has to be searched for its end.
+//! Places grow in the order of the input, so entries that tie in the window are in input order: sorting is
+//! stable although the sort of the numbers is not.
 
 use thalweg_record::{Key, Layout};
 
@@ -19,7 +19,12 @@ const PLACE_BITS: u32 = 48;
 const LENGTH_BITS: u32 = 12;
 /// An entry can be a record of so many bytes.
 const VALUE_BYTES_MAX: usize = 16;
-const LENGTH_UNKNOWN: u64 = (1 << LENGTH_BITS) - 1;
+/// Shorter lengths are kept as they are. In the notes of others this bit is set, with five bits of exponent and six
+/// of mantissa below it.
+const LENGTH_LONG: usize = 1 << (LENGTH_BITS - 1);
+const MANTISSA_BITS: u32 = 6;
+/// The exponent of the shortest of them.
+const EXPONENT_MIN: u32 = LENGTH_LONG.ilog2() - MANTISSA_BITS;
 
 /// The largest stream of lines that entries can address: 64 GiB.
 pub(crate) const LINES_BYTES_MAX: u64 = 1 << (PLACE_BITS - LENGTH_BITS);
@@ -62,7 +67,7 @@ impl Entries {
         debug_assert!(window >> 80 == 0);
         let low = match self.layout {
             Layout::Fixed(_) => place,
-            Layout::Lines => place << LENGTH_BITS | (len as u64).min(LENGTH_UNKNOWN),
+            Layout::Lines => place << LENGTH_BITS | length_note(len) as u64,
         };
         window << PLACE_BITS | u128::from(low)
     }
@@ -94,14 +99,14 @@ impl Entries {
         }
     }
 
-    /// The record's length, if the entry knows it.
+    /// The record's length, if the entry knows it exactly, and otherwise what it has at least.
     #[inline(always)]
-    pub(crate) fn known_len(self, entry: u128) -> Option<usize> {
+    pub(crate) fn known_len(self, entry: u128) -> Result<usize, usize> {
         match self.layout {
-            Layout::Fixed(n) => Some(n as usize),
-            Layout::Lines => match entry as u64 & LENGTH_UNKNOWN {
-                LENGTH_UNKNOWN => None,
-                len => Some(len as usize),
+            Layout::Fixed(n) => Ok(n as usize),
+            Layout::Lines => match entry as usize & (2 * LENGTH_LONG - 1) {
+                len if len < LENGTH_LONG => Ok(len),
+                note => Err(least_length(note)),
             },
         }
     }
@@ -109,10 +114,8 @@ impl Entries {
     /// The record's length without a newline.
     #[inline(always)]
     pub(crate) fn len(self, entry: u128, pages: &Pages) -> usize {
-        self.known_len(entry).unwrap_or_else(|| {
-            let sure = LENGTH_UNKNOWN as usize;
-            sure + pages.line_len(self.place(entry) + sure as u64)
-        })
+        let search = |least| least + pages.line_len(self.place(entry) + least as u64);
+        self.known_len(entry).unwrap_or_else(search)
     }
 
     /// Bytes that end a record in the stream.
@@ -141,5 +144,43 @@ impl Entries {
     /// The record's window from `skip` on.
     pub(crate) fn window_from(self, entry: u128, pages: &Pages, key: &Key, skip: usize) -> u128 {
         self.with_record(entry, pages, |record| key.window(record.into(), skip))
+    }
+}
+
+/// What an entry keeps of a line's length.
+#[inline(always)]
+fn length_note(len: usize) -> usize {
+    if len < LENGTH_LONG {
+        return len;
+    }
+    let exponent = len.ilog2() - MANTISSA_BITS;
+    let mantissa = len >> exponent & ((1 << MANTISSA_BITS) - 1);
+    LENGTH_LONG | ((exponent - EXPONENT_MIN) as usize) << MANTISSA_BITS | mantissa
+}
+
+/// The shortest line of which that is kept.
+fn least_length(note: usize) -> usize {
+    let exponent = ((note & (LENGTH_LONG - 1)) >> MANTISSA_BITS) + EXPONENT_MIN as usize;
+    ((1 << MANTISSA_BITS) | (note & ((1 << MANTISSA_BITS) - 1))) << exponent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn of_a_long_line_at_most_a_64th_is_searched(bits in 1u32..37, low in any::<usize>()) {
+            let len = 1usize << (bits - 1) | low & ((1 << (bits - 1)) - 1);
+            let note = length_note(len);
+            prop_assert!(note < 1 << LENGTH_BITS);
+            if len < LENGTH_LONG {
+                prop_assert_eq!(note, len);
+            } else {
+                let least = least_length(note);
+                prop_assert!(note >= LENGTH_LONG && least <= len && len - least <= len / 64, "{} {}", least, len);
+            }
+        }
     }
 }

@@ -175,7 +175,7 @@ impl Ties<'_, '_> {
             return len;
         }
         let (pages, entries) = (&self.part.pages, self.part.entries());
-        if let (Some((offset, length)), Some(len)) = (key.as_slice(), entries.known_len(entry)) {
+        if let (Some((offset, length)), Ok(len)) = (key.as_slice(), entries.known_len(entry)) {
             return len.saturating_sub(offset).min(length);
         }
         entries.with_record(entry, pages, |record| key.normal_len(record))

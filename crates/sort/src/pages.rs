@@ -107,7 +107,7 @@ impl Pages {
         loop {
             let piece = self.from(place);
             assert!(!piece.is_empty(), "a line ends inside its segment");
-            match piece.iter().position(|&b| b == b'\n') {
+            match memchr::memchr(b'\n', piece) {
                 Some(end) => return len + end,
                 None => {
                     len += piece.len();

@@ -518,7 +518,7 @@ impl<'a> SortedLane<'_, 'a> {
             if let Some(&ahead) = list.get(now.at + PREFETCH_RECORDS)
                 && entries.value_bytes().is_none()
             {
-                pages.prefetch(entries.place(ahead), entries.known_len(ahead).unwrap_or(4096));
+                pages.prefetch(entries.place(ahead), entries.known_len(ahead).unwrap_or_else(|least| least));
             }
             let entry = list[now.at - usize::from(now.at > 0 && sabotage::strikes(DoubleRecord))];
             let len = entries.len(entry, pages) + entries.terminator();
