@@ -26,7 +26,7 @@ use crate::replay::{Replay, ReplayLane, sample_range};
 use crate::scratch::Scratch;
 use crate::sorted::{self, Range, Sorted, entry_pages};
 use crate::sound::Judge;
-use crate::stream::{Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room};
+use crate::stream::{Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room, open_output};
 use crate::survey::{Survey, cuts_of, guess_records};
 use crate::{Error, Result};
 
@@ -546,7 +546,7 @@ impl<'a> Run<'a> {
                     self.pump_lane(&mut source, &mut HandoverLane::new(handover, &self.meters, stopped))
                 }
                 (None, None) => {
-                    let file = File::open(self.io, &self.sort.output, Access::WriteStream)?;
+                    let file = open_output(self.io, &self.sort.output, || self.watch.stopped())?;
                     self.pump_lane(&mut source, &mut StreamLane::new(&file, &self.meters))
                 }
             }

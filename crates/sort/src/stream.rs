@@ -8,12 +8,13 @@
 //! Law: pages come out in order, each once.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::File;
+use thalweg_io::{Access, File, Io};
 use thalweg_pump::{InputsError, Meters, Source};
 use thalweg_record::{Cut, Key, Layout};
 
@@ -207,6 +208,16 @@ impl Feed {
         self.bytes.fetch_add(len as u64, Ordering::Relaxed);
         Ok(Some(block))
     }
+}
+
+/// Opens a stream as the output. Who waits for its reader still hears that it should stop.
+pub(crate) fn open_output(io: &Arc<dyn Io>, path: &Path, stopped: impl Fn() -> bool) -> Result<File> {
+    while !stopped() {
+        if let Some(output) = File::open_some(io, path, Access::WriteStream, PATIENCE)? {
+            return Ok(output);
+        }
+    }
+    Err(Error::Stopped)
 }
 
 /// One lane of a stream: takes whatever page is next.

@@ -1,13 +1,8 @@
-//! The verbs end to end, and what bad input, full disks, signals and small limits do to them.
-
-use std::io::Write;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+//! The verbs end to end, and what bad input, full disks and small limits do to them.
 
 use thalweg_api::{Check, DoctorReport, Plan, Receipt, from_json};
-use thalweg_base::clock::Stopwatch;
 
-use super::support::{Outcome, Place};
+use super::support::Place;
 
 const BENCH: &str = "--datamation";
 
@@ -205,84 +200,6 @@ fn a_disk_that_is_full_is_an_error_and_a_reader_that_left_is_a_signal() {
     let told = place.shell("$T sort records -o sorted --datamation > /dev/full");
     told.is_refused(&["standard output", "No space left on device"]);
     assert_eq!(place.names(), ["records", "sorted"]);
-}
-
-/// Sends the signal. The program `kill` is not everywhere, the shell's own is.
-fn kill(process: u32, signal: &str) {
-    let line = format!("kill {signal} {process}");
-    assert!(Command::new("bash").args(["-c", &line]).status().unwrap().success());
-}
-
-/// Starts a command that takes long, sends the signal once it is at work, and returns what was seen.
-fn interrupted(place: &Place, args: &[&str], signal: &str) -> Outcome {
-    let mut command = place.command(args);
-    command.args(["--progress", "always"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the binary starts");
-    let mut err = std::io::BufReader::new(child.stderr.take().expect("a pipe was asked for"));
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut err, &mut line).unwrap();
-    assert!(line.starts_with("[1/"), "{line}");
-    kill(child.id(), signal);
-    let watch = Stopwatch::start();
-    std::io::Read::read_to_string(&mut err, &mut line).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(watch.seconds() < 10.0, "it took {} s to stop", watch.seconds());
-    let told = line.lines().filter(|line| !line.starts_with('[')).map(|line| format!("{line}\n")).collect();
-    Outcome { err: told, ..Outcome::of(output) }
-}
-
-#[test]
-fn signals_stop_a_verb_and_leave_nothing() {
-    let place = Place::new();
-    for (signal, number) in [("-INT", 2), ("-TERM", 15), ("-HUP", 1)] {
-        let told = interrupted(&place, &["gen", "100M", "records"], signal);
-        assert_eq!(told.status, Some(128 + number), "{told:?}");
-        assert_eq!(told.err, format!("thalweg: interrupted by signal {number}\n"));
-        assert_eq!(told.out, "");
-        assert!(place.names().is_empty(), "{:?}", place.names());
-    }
-}
-
-#[test]
-fn a_sort_that_is_stopped_leaves_its_input_and_the_older_output() {
-    let place = Place::new();
-    place.run(&["gen", "2M", "records", "-q"]).is_done();
-    place.write("sorted", b"older\n");
-    let args = ["sort", "records", "-o", "sorted", BENCH, "--memory", "24MiB"];
-    let told = interrupted(&place, &args, "-TERM");
-    assert_eq!((told.status, told.err.as_str()), (Some(143), "thalweg: interrupted by signal 15\n"));
-    assert_eq!(place.names(), ["records", "sorted"]);
-    assert_eq!(place.read("sorted"), b"older\n");
-}
-
-#[test]
-fn waiting_for_standard_input_can_be_interrupted() {
-    let place = Place::new();
-    let mut command = place.command(&["sort", "-o", "out"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut stdin = child.stdin.take().expect("a pipe was asked for");
-    stdin.write_all(b"a\n").unwrap();
-    // Until it handles signals, there is nothing to test.
-    let handles_int = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("Linux says so");
-        u64::from_str_radix(mask.trim(), 16).unwrap() >> (2 - 1) & 1 == 1
-    };
-    let watch = Stopwatch::start();
-    while !handles_int() {
-        assert!(watch.seconds() < 10.0, "it does not handle signals");
-        std::thread::yield_now();
-    }
-    kill(child.id(), "-INT");
-    let (ended, wait) = std::sync::mpsc::channel();
-    let waiter = std::thread::spawn(move || ended.send(child.wait_with_output().unwrap()));
-    let output = wait.recv_timeout(Duration::from_secs(5));
-    drop(stdin);
-    waiter.join().unwrap().ok();
-    let outcome = Outcome::of(output.expect("it stops although its input is still open"));
-    assert_eq!((outcome.status, outcome.out.as_str()), (Some(130), ""), "{outcome:?}");
-    assert!(place.names().is_empty());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use thalweg_api::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, File, Io, process};
+use thalweg_io::{ALIGN, Io, process};
 use thalweg_pump::{FileLane, Meters, Sink, StreamLane};
 use thalweg_record::{Chain, Generator, KEY_BYTES, Key, KeyPart, Kind, Layout, Prover, RECORD_BYTES};
 
@@ -174,7 +174,7 @@ impl<'a> Job<'a> {
 
     /// Makes the next pages while one is written; a stream takes one after the other.
     fn to_stream(&self, io: &Arc<dyn Io>, path: &Path) -> Result<bool> {
-        let file = File::open(io, path, Access::WriteStream)?;
+        let file = target::open_stream(io, path, self.progress)?;
         let mut sink = StreamLane::new(&file, &self.meters);
         let pool = pool(STREAM_BLOCKS)?;
         let (made, to_write) = mpsc::sync_channel(STREAM_BLOCKS);
