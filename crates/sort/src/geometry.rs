@@ -206,7 +206,9 @@ impl Base {
         let job_entries = (given.memory_bytes / (1 << 14)).clamp(2048, 48 << 10);
         let sample_bytes = (given.memory_bytes / 128).clamp(96 * KIB, 8 * MIB);
         // A lane sorts one bucket more than a job should have, and notes the records of a page.
-        let page_records = page_bytes * given.records / given.input_bytes.max(1);
+        let page_records =
+            u128::from(page_bytes) * u128::from(given.records) / u128::from(given.input_bytes.max(1));
+        let page_records = page_records as u64;
         let lane_bytes =
             128 * KIB + (job_entries + 2 * job_entries.max(BUCKET_ENTRIES)) * 16 + page_records * 12;
         let page_notes = given.input_bytes.div_ceil(page_bytes) * PAGE_NOTE_BYTES;

@@ -41,13 +41,14 @@ pub(crate) struct Room {
 impl Room {
     /// All of the memory that a sort was promised, less what is resident.
     pub(crate) fn of(sort: &Sort, resident_bytes: u64) -> Result<Room> {
+        let input_bytes = sort.memory_bytes.saturating_mul(STREAM_MEMORIES);
         let given = Given {
             memory_bytes: sort.memory_bytes,
             resident_bytes,
             lanes: sort.lanes,
-            input_bytes: sort.memory_bytes * STREAM_MEMORIES,
+            input_bytes,
             lines: sort.layout == Layout::Lines,
-            records: guess_records(sort.layout, sort.memory_bytes * STREAM_MEMORIES, 64.0),
+            records: guess_records(sort.layout, input_bytes, 64.0),
             input_files: 1,
         };
         Ok(Room { given, rough: Geometry::of_stream(&given)? })

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use thalweg_base::units::Size;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
 use thalweg_io::{Io, process};
@@ -34,6 +35,18 @@ fn threads_for_io() -> usize {
 /// Cores that this process may run on.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Where the kernel does not say how much memory there is, no more than this is used.
+const UNTOLD_MEMORY_BYTES_MAX: u64 = 1 << 40;
+
+/// The memory that a size means: what is available is 100 %, and more than the machine has is what it has.
+pub(crate) fn memory_bytes(size: Size) -> u64 {
+    let most = match process::machine_memory_bytes() {
+        0 => UNTOLD_MEMORY_BYTES_MAX,
+        bytes => bytes,
+    };
+    size.of(process::available_memory_bytes()).min(most)
 }
 
 /// Half of the memory that is available, for who did not say.

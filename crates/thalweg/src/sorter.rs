@@ -9,7 +9,7 @@ use std::sync::Arc;
 use thalweg_api::Receipt;
 use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::Block;
-use thalweg_io::{Io, process};
+use thalweg_io::Io;
 use thalweg_pump::{Sink, Source};
 use thalweg_sort::{Sort, SorterOutput};
 
@@ -173,7 +173,7 @@ impl Source for Sorted {
 /// What was asked, made definite.
 fn resolve(options: &SorterOptions, io: &Arc<dyn Io>) -> Result<Sort> {
     let memory_bytes = match options.memory {
-        Some(size) => size.of(process::available_memory_bytes()),
+        Some(size) => machine::memory_bytes(size),
         None => machine::default_memory_bytes().clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_USUAL),
     };
     if memory_bytes < MEMORY_BYTES_MIN {

@@ -217,6 +217,19 @@ fn little_memory_and_few_files_are_enough() {
     assert_eq!(place.names(), ["records", "sorted"]);
 }
 
+/// Numbers of memory that no machine has went past 64 bits when they were multiplied.
+#[test]
+fn more_memory_than_the_machine_has_is_what_it_has() {
+    let place = Place::new();
+    place.write("in", b"b\na\n");
+    for size in ["100T", "16777215T"] {
+        for input in ["in -o out", "- -o out < <(cat in)"] {
+            place.shell(&format!("$T sort --memory {size} -q {input}")).is_done();
+            assert_eq!(place.read("out"), b"a\nb\n");
+        }
+    }
+}
+
 #[test]
 fn summaries_are_written_and_merged() {
     let place = Place::new();

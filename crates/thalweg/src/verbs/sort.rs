@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thalweg_api::Receipt;
 use thalweg_base::units::{Bytes, MIB};
-use thalweg_io::{Io, directory_of, process};
+use thalweg_io::{Io, directory_of};
 use thalweg_sort::{Sort, Watch};
 
 use crate::target::Target;
@@ -86,8 +86,7 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
         Target::File(path) => (path, false),
         Target::Stream(path) => (path, true),
     };
-    let available = process::available_memory_bytes();
-    let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, |size| size.of(available));
+    let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
     let scratch = if options.scratch.is_empty() {
         vec![scratch_directory(&output, output_is_stream)]
     } else {
