@@ -22,6 +22,7 @@ use crate::handover::HandoverLane;
 use crate::leftover::{self, Leftover, Names};
 use crate::manifest::{self, Manifest};
 use crate::pages::segment_starts;
+use crate::preflight::{self, Takes};
 use crate::replay::{Replay, ReplayLane, sample_range};
 use crate::scratch::Scratch;
 use crate::sorted::{self, Range, Sorted, entry_pages};
@@ -293,14 +294,22 @@ impl<'a> Run<'a> {
             }
             Err(error) => (None, Err(error)),
         };
-        if self.sort.resume
-            && matches!(outcome, Err(Error::ScratchFull { .. } | Error::Io(_) | Error::Stopped))
-        {
+        let may_last = matches!(
+            outcome,
+            Err(Error::ScratchFull { .. } | Error::OutputFull { .. } | Error::Io(_) | Error::Stopped)
+        );
+        let resumable = self.sort.resume && may_last && manifest.is_some_and(Manifest::is_of_use);
+        if resumable {
             scratch.keep();
             manifest.into_iter().for_each(Manifest::keep);
             output.iter().filter(|_| manifest.is_some_and(Manifest::has_note)).for_each(Output::keep);
         }
-        outcome
+        outcome.map_err(|error| {
+            let output_bytes = self.input_bytes().saturating_sub(self.meters.output.totals().1);
+            let spilled_bytes = excess.saturating_sub(self.meters.scratch.totals().1);
+            let takes = Takes { output_bytes, spilled_bytes, resumable, ..Takes::default() };
+            preflight::told(error, self.sort, self.io, &self.names, &takes)
+        })
     }
 
     /// Bytes that still have to be spilled: of ranges that are in the output already nothing has to.
@@ -320,7 +329,14 @@ impl<'a> Run<'a> {
         start: &Start,
     ) -> Result<Option<Output>> {
         let spilled = resumed.stores.iter().any(|s| s.bytes > 0);
-        scratch.preflight(excess, self.sort.resume && spilled)?;
+        let is_new = !self.sort.output_is_stream && start.ranges() == 0;
+        let takes = Takes {
+            output_bytes: if is_new { self.inputs.bytes() } else { 0 },
+            spilled_bytes: excess,
+            scratch_used: scratch.used(),
+            resumable: self.sort.resume && spilled,
+        };
+        preflight::preflight(self.sort, self.io, &scratch.directories(), &takes)?;
         let (path, partial) = (&self.sort.output, &self.names.partial);
         if self.sort.output_is_stream {
             Ok(None)

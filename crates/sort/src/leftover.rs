@@ -4,7 +4,7 @@
 //! else's; nothing is gone on from unless its identity is this sort's and every scratch file is as
 //! long as its extents say. Pages are judged when they are read, the partial output before anything is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +51,11 @@ impl Names {
             manifest: beside.join(format!(".{name}.thalweg-manifest")),
             scratch: format!(".{name}.thalweg-scratch"),
         }
+    }
+
+    /// Whether a path has the name of this sort's scratch files.
+    pub(crate) fn is_scratch(&self, path: &Path) -> bool {
+        path.file_name().is_some_and(|name| name == self.scratch.as_str())
     }
 }
 
@@ -108,6 +113,10 @@ pub(crate) fn find(io: &Arc<dyn Io>, by: &Judge<'_>, identity: u128) -> Option<L
         return None;
     }
     manifest.go_on(&told, taken_up.is_some()).ok()?;
+    if taken_up.is_none() {
+        // It is begun anew; until then its room is nobody's.
+        let _ = io.remove(&by.names.partial);
+    }
     let start = taken_up.unwrap_or_default();
     resumed.done_ranges = start.ranges();
     Some(Leftover { manifest, geometry: *geometry, cuts: told.layout.cuts, files, resumed, start })
@@ -168,16 +177,23 @@ fn judge(
     Some((files, resumed))
 }
 
+/// What an earlier run left under this sort's names.
+pub(crate) fn files(io: &Arc<dyn Io>, sort: &Sort, names: &Names) -> Vec<PathBuf> {
+    let told = Manifest::look(io, &names.manifest);
+    let listed = told.and_then(|told| told.checkpoints.into_iter().next_back()).map(|last| last.files);
+    let listed = listed.into_iter().flatten().filter(|path| names.is_scratch(path));
+    let scratch = sort.scratch.iter().map(|d| d.join(&names.scratch)).chain(listed);
+    let mut files: Vec<PathBuf> = scratch.chain([names.partial.clone(), names.manifest.clone()]).collect();
+    files.retain(|path| io.stat(path).is_ok_and(|there| there.is_regular));
+    files.sort();
+    files.dedup();
+    files
+}
+
 /// Removes what an earlier run left under this sort's names.
 pub(crate) fn clear(io: &Arc<dyn Io>, sort: &Sort, names: &Names) {
-    let listed = Manifest::reopen(io, &names.manifest).map(|(_, told)| told.checkpoints);
-    let listed = listed.into_iter().flatten().next_back().map(|c| c.files).unwrap_or_default();
-    let ours = |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy() == names.scratch);
-    let scratch = sort.scratch.iter().map(|d| d.join(&names.scratch)).chain(listed.into_iter().filter(ours));
-    for path in scratch.chain([names.partial.clone(), names.manifest.clone()]) {
-        if io.stat(&path).is_ok_and(|m: thalweg_io::Metadata| m.is_regular) {
-            // What cannot be removed is overwritten, or fails with its own error where it is in the way.
-            let _ = io.remove(&path);
-        }
+    for path in files(io, sort, names) {
+        // What cannot be removed is overwritten, or fails with its own error where it is in the way.
+        let _ = io.remove(&path);
     }
 }

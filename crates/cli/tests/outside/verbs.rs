@@ -151,6 +151,16 @@ fn plans_and_doctors_are_read_by_people() {
     let told = place.run(&["plan", "sort", "records", "-o", "sorted", BENCH, "--memory", "32MiB"]);
     assert!(told.is_done().starts_with("plan to sort 10 000 records, 1 000 000 bytes"), "{told:?}");
     assert_eq!(place.names(), ["records"], "a plan runs nothing");
+    place.run(&["gen", "300k", "large", "-q"]).is_done();
+    for command in [&["plan", "sort"][..], &["sort"], &["sort", "--resume"]] {
+        let args = ["large", "-o", "sorted", BENCH, "--memory", "16MiB", "--scratch-limit", "1MiB"];
+        let told = place.run(&[command, &args].concat());
+        told.is_refused(&[
+            "the --scratch-limit of 1 MiB is reached: ",
+            " of scratch needed, 1 MiB of it left; ",
+        ]);
+        assert_eq!(place.names(), ["large", "records"], "{command:?}");
+    }
     let told = place.run(&["doctor"]);
     for name in ["io_uring", "direct I/O", "open files", "huge pages"] {
         assert!(told.is_done().contains(name), "{name} in {told:?}");
