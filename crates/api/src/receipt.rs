@@ -51,7 +51,7 @@ pub struct Disk {
 /// How bytes were moved.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct IoReceipt {
-    /// `uring`, `threads` or `sim`.
+    /// `uring`, `threads`, `uring+threads` if it had to change, or `sim`.
     pub backend: String,
     /// Why it is not the one asked for or expected, if so.
     pub fallback: Option<String>,

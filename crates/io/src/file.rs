@@ -76,8 +76,13 @@ pub struct Space {
 ///
 /// Each call is a point where a simulated disk may fail or crash.
 pub trait Io: Send + Sync {
-    /// The back end's name as the receipt shows it: `uring`, `threads`, `sim`.
+    /// The back end's name as the receipt shows it: `uring`, `threads`, `uring+threads` if it had to change, `sim`.
     fn name(&self) -> &'static str;
+
+    /// Why it is not, or not only, what was hoped for.
+    fn fallback(&self) -> Option<String> {
+        None
+    }
 
     /// A queue for the calling thread, with room for `depth` operations.
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>>;

@@ -37,6 +37,11 @@ pub(crate) trait Queues: Send + Sync {
 
     /// See [`Io::queue`].
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>>;
+
+    /// See [`Io::fallback`].
+    fn fallback(&self) -> Option<String> {
+        None
+    }
 }
 
 impl<T: Queues> Io for T {
@@ -46,6 +51,10 @@ impl<T: Queues> Io for T {
 
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
         Queues::queue(self, depth)
+    }
+
+    fn fallback(&self) -> Option<String> {
+        Queues::fallback(self)
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)> {

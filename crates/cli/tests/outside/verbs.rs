@@ -227,6 +227,53 @@ fn little_memory_and_few_files_are_enough() {
     assert_eq!(place.names(), ["records", "sorted"]);
 }
 
+/// A ring is an open file. Where they are few the sort ended with an error in its middle, or could not open its scratch.
+#[test]
+fn where_open_files_are_few_threads_do_it_or_one_line_says_so() {
+    let place = Place::new();
+    place.run(&["gen", "300k", "records", "-q"]).is_done();
+    let unlimited = place.run(&["gen", "10", "ten", "--json"]);
+    let unlimited: Receipt = from_json(unlimited.is_done()).expect("one receipt");
+    let mut done = Vec::new();
+    // Whoever runs tests may leave files open in them.
+    let alone = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-";
+    for files in 5..24 {
+        for memory in ["64MiB", "16MiB"] {
+            let sort = format!("$T sort records -o sorted --datamation --threads 4 --memory {memory} --json");
+            let told = place.shell(&format!("{alone}; ulimit -n {files}; exec {sort}"));
+            if told.status == Some(2) {
+                told.is_refused(&["open files", "ulimit -n"]);
+                assert!(done.is_empty() || memory == "16MiB", "{files} were enough before");
+                // A directory that cannot be synced is told after the output has got its name.
+                let named =
+                    told.err.contains("cannot sync") && std::fs::remove_file(place.0.join("sorted")).is_ok();
+                assert_eq!(place.names(), ["records", "ten"], "with {files}, {named}");
+                continue;
+            }
+            let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
+            let why = receipt.io.fallback.clone().unwrap_or_default();
+            assert!(receipt.holds && receipt.input.records == 300_000);
+            assert!(receipt.io.backend == unlimited.io.backend || why.contains("ulimit -n"), "{receipt:?}");
+            done.push((files, memory, receipt.io.backend));
+            place.shell("rm sorted").is_done();
+        }
+    }
+    let first = |memory| done.iter().find(|row| row.1 == memory).map(|row| row.0);
+    assert!(first("64MiB").is_some_and(|files| files <= 8), "{done:?}");
+    assert!(first("16MiB").is_some_and(|files| files <= 10), "{done:?}");
+    if unlimited.io.backend == "uring" {
+        assert_eq!(done[0].2, "threads");
+        assert_eq!(done.last().unwrap().2, "uring", "{done:?}");
+        place
+            .shell(&format!("{alone}; ulimit -n 8; $T sort records -o out --io uring"))
+            .is_refused(&["ulimit -n"]);
+        // Whoever does not count its files beforehand has rings while there are any.
+        let told = place.shell(&format!("{alone}; ulimit -n 7; $T gen 300k more --json"));
+        let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
+        assert_eq!(receipt.io.backend, if receipt.io.fallback.is_some() { "uring+threads" } else { "uring" });
+    }
+}
+
 /// Numbers of memory that no machine has went past 64 bits when they were multiplied.
 #[test]
 fn more_memory_than_the_machine_has_is_what_it_has() {

@@ -75,7 +75,7 @@ pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
         }],
         io: IoReceipt {
             backend: io.name().into(),
-            fallback,
+            fallback: fallback.or_else(|| io.fallback()),
             direct_output,
             output: Disk { read_bytes: 0, written_bytes },
             ..IoReceipt::default()

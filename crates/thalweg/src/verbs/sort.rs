@@ -13,12 +13,12 @@ use crate::{Endpoint, Error, Progress, Result, SortOptions, calibrate, machine};
 
 /// Sorts the inputs into the output. The receipt's law: out + dropped = in, and out is in order.
 pub fn sort(options: &SortOptions, progress: &Progress) -> Result<Receipt> {
-    let (io, fallback) = machine::io(options.io)?;
+    let (io, fallback) = machine::io_of_sort(options)?;
     let mut definite = resolve(options, &io)?;
     definite.hardware = Some(calibrate::known(&definite, &io));
     let mut receipt =
         thalweg_sort::run(&definite, &io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
-    receipt.io.fallback = fallback;
+    receipt.io.fallback = fallback.or_else(|| io.fallback());
     Ok(receipt)
 }
 
@@ -116,7 +116,7 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
         memory_bytes,
         scratch,
         scratch_limit,
-        lanes: options.threads.unwrap_or_else(machine::cores).max(1),
+        lanes: machine::lanes(options.threads),
         unique: options.unique,
         resume: options.resume,
         hashing: options.proof,
