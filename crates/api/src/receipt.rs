@@ -89,6 +89,12 @@ pub struct Receipt {
     pub output: Proof,
     /// Proof of what `--unique` dropped.
     pub dropped: Proof,
+    /// Bytes of the inputs as files or streams have them, newlines included. 0 in receipts from before there was this.
+    #[serde(default)]
+    pub input_file_bytes: u64,
+    /// Bytes of the output as a file or stream has them, newlines included. 0 in receipts from before there was this.
+    #[serde(default)]
+    pub output_file_bytes: u64,
     /// Whether checksums were taken. If not, proofs are of counts alone.
     pub proved: bool,
     /// Whether the verb's law holds.

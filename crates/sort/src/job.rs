@@ -11,7 +11,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, StreamLane, pump};
-use thalweg_record::{Cut, Cuts, Key, KeyPart, Layout, choose_cuts, counted, same_records};
+use thalweg_record::{Cut, Cuts, Key, KeyPart, Layout, choose_cuts, counted, file_bytes, same_records};
 
 use crate::distribute::{self, Checkpoints, Distribution, RangeStore, Resumed, Stored};
 use crate::durable::{Notes, OutputLane, Start};
@@ -612,6 +612,11 @@ impl<'a> Run<'a> {
         };
         Receipt {
             verb: "sort".to_string(),
+            input_file_bytes: match &self.feed {
+                Some(feed) => feed.file_bytes(&self.meters),
+                None => self.inputs.file_bytes(),
+            },
+            output_file_bytes: file_bytes(self.sort.layout, &output),
             proved: self.sort.hashing,
             holds: same_records(&input, &out)
                 && output.unordered == 0

@@ -121,6 +121,11 @@ impl Feed {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes of the streams as they came; of what was handed over, whose last line was whole already, as it was.
+    pub(crate) fn file_bytes(&self, meters: &Meters) -> u64 {
+        if self.handover.is_some() { self.bytes() } else { meters.input.totals().0 }
+    }
+
     /// Reads up to `pages` pages into blocks of `pool`. Returns whether the stream ended.
     pub(crate) fn fill(
         &self,

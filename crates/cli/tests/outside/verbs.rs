@@ -73,6 +73,35 @@ fn a_check_prints_the_sum_that_the_receipt_of_the_sort_shows() {
     assert!(told.is_done().contains(&format!("{:032x}\n", receipt.output.checksum)), "{told:?}");
 }
 
+#[test]
+fn a_receipt_tells_the_bytes_of_files_as_the_system_does() {
+    let place = Place::new();
+    place.write("in", b"b\na\nccc\nb");
+    place.write("more", b"\n\n");
+    for (inputs, bytes) in
+        [("in more", 11), ("- < <(cat more in)", 11), ("in - < <(cat more)", 11), ("in", 9)]
+    {
+        for unique in ["", "--unique"] {
+            let told = place.shell(&format!("$T sort -o out --json {unique} {inputs}"));
+            let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
+            let written = place.read("out").len() as u64;
+            assert_eq!((receipt.input_file_bytes, receipt.output_file_bytes), (bytes, written), "{inputs}");
+            assert!(receipt.input.bytes < bytes, "{receipt:?}");
+        }
+    }
+    let told = place.run(&["sort", "in", "-o", "out"]);
+    assert!(told.is_done().starts_with("sorted 4 records, 9 bytes, in "), "{told:?}");
+    assert!(told.out.contains("in        4 records, 9 bytes (6 without newlines), checksum "), "{told:?}");
+    let told = place.run(&["gen", "10", "records", "--json"]);
+    let mut receipt: Receipt = from_json(told.is_done()).expect("one receipt");
+    assert_eq!((receipt.input_file_bytes, receipt.output_file_bytes), (1000, 1000));
+    // A receipt from before there were these fields is still read.
+    let without = told.out.replace("\"input_file_bytes\":1000,\"output_file_bytes\":1000,", "");
+    assert_ne!(without, told.out);
+    (receipt.input_file_bytes, receipt.output_file_bytes) = (0, 0);
+    assert_eq!(from_json::<Receipt>(&without).expect("an older receipt"), receipt);
+}
+
 /// With a percentage, or another size, nothing was gone on from and nobody was told.
 #[test]
 fn a_resume_that_finds_what_it_cannot_use_says_so() {

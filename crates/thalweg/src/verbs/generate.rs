@@ -60,6 +60,8 @@ pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
         input,
         output,
         dropped: Proof::default(),
+        input_file_bytes: bytes,
+        output_file_bytes: written_bytes,
         proved: true,
         holds: whole && output == input,
         seconds,
