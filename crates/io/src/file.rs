@@ -61,6 +61,8 @@ pub struct Metadata {
     pub modified_ns: i128,
     /// The permission bits.
     pub mode: u32,
+    /// Whether it belongs to the user whose process this is.
+    pub is_ours: bool,
 }
 
 /// Room on a file system, in bytes.

@@ -371,6 +371,8 @@ fn facts(m: &StdMetadata) -> Metadata {
         inode: m.ino(),
         modified_ns: i128::from(m.mtime()) * 1_000_000_000 + i128::from(m.mtime_nsec()),
         mode: m.mode() & 0o7777,
+        // SAFETY: the call takes nothing and cannot fail.
+        is_ours: m.uid() == unsafe { libc::geteuid() },
     }
 }
 
