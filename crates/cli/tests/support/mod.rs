@@ -103,7 +103,7 @@ impl Running {
     }
 
     /// What the kernel tells of it.
-    fn told(&self, name: &str) -> String {
+    pub(crate) fn told(&self, name: &str) -> String {
         std::fs::read_to_string(format!("/proc/{}/{name}", self.0.id())).expect("it is not reaped yet")
     }
 
@@ -149,6 +149,7 @@ impl Running {
             pipe.map(|pipe| pipe.read_to_end(&mut bytes).expect("a pipe can be read"));
             String::from_utf8_lossy(&bytes).into_owned()
         };
+        // What a pipe holds is all there is: nothing that a test starts says more.
         let out = text(self.0.stdout.as_mut().map(|pipe| pipe as _));
         let err = text(self.0.stderr.as_mut().map(|pipe| pipe as _));
         let status = self.0.wait().expect("it has ended").code();
