@@ -51,7 +51,7 @@ pub struct Disk {
 /// How bytes were moved.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct IoReceipt {
-    /// `uring`, `threads` or `sim`.
+    /// `uring`, `threads`, `uring+threads` if it had to change, or `sim`.
     pub backend: String,
     /// Why it is not the one asked for or expected, if so.
     pub fallback: Option<String>,
@@ -89,6 +89,12 @@ pub struct Receipt {
     pub output: Proof,
     /// Proof of what `--unique` dropped.
     pub dropped: Proof,
+    /// Bytes of the inputs as files or streams have them, newlines included. 0 in receipts from before there was this.
+    #[serde(default)]
+    pub input_file_bytes: u64,
+    /// Bytes of the output as a file or stream has them, newlines included. 0 in receipts from before there was this.
+    #[serde(default)]
+    pub output_file_bytes: u64,
     /// Whether checksums were taken. If not, proofs are of counts alone.
     pub proved: bool,
     /// Whether the verb's law holds.

@@ -31,13 +31,28 @@ impl Size {
     }
 }
 
-/// Why a size could not be read.
+/// Why a size could not be read. Each has what was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SizeError(String);
+pub enum SizeError {
+    /// It is none.
+    NoSize(String),
+    /// There is no room for so many bytes in 64 bits.
+    TooLarge(String),
+}
 
 impl fmt::Display for SizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is not a size: write a number and a unit, as in 512M, 1GiB, 100MB or 10%", self.0)
+        match self {
+            SizeError::NoSize(typed) => {
+                write!(
+                    f,
+                    "'{typed}' is not a size: write a number and a unit, as in 512M, 1GiB, 100MB or 10%"
+                )
+            }
+            SizeError::TooLarge(typed) => {
+                write!(f, "'{typed}' is too large: a size is less than 16777216T, which is 2^64 bytes")
+            }
+        }
     }
 }
 
@@ -47,7 +62,8 @@ impl std::str::FromStr for Size {
     type Err = SizeError;
 
     fn from_str(text: &str) -> Result<Self, SizeError> {
-        let wrong = || SizeError(text.to_string());
+        let wrong = || SizeError::NoSize(text.to_string());
+        let too_large = || SizeError::TooLarge(text.to_string());
         let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         let unit = unit.trim();
@@ -68,15 +84,12 @@ impl std::str::FromStr for Size {
             _ => return Err(wrong()),
         };
         if let Ok(whole) = number.parse::<u64>() {
-            return whole.checked_mul(scale).map(Size::Bytes).ok_or_else(wrong);
+            return whole.checked_mul(scale).map(Size::Bytes).ok_or_else(too_large);
         }
+        // Digits and points are all that is left of it, so that it is neither negative nor no number.
         let fraction: f64 = number.parse().map_err(|_| wrong())?;
         let bytes = fraction * scale as f64;
-        if bytes.is_finite() && bytes >= 0.0 && bytes < u64::MAX as f64 {
-            Ok(Size::Bytes(bytes as u64))
-        } else {
-            Err(wrong())
-        }
+        if bytes < u64::MAX as f64 { Ok(Size::Bytes(bytes as u64)) } else { Err(too_large()) }
     }
 }
 
@@ -141,9 +154,18 @@ mod tests {
 
     #[test]
     fn what_is_not_a_size_is_refused() {
-        for text in ["", "M", "1Q", "-1", "1..2", "0%", "101%", "99999999999T", "1e9"] {
-            assert!(text.parse::<Size>().is_err(), "{text}");
+        for text in ["", "M", "1Q", "-1", "1..2", "0%", "101%", "1e9", ".", ".T"] {
+            assert_eq!(text.parse::<Size>(), Err(SizeError::NoSize(text.into())), "{text}");
         }
+    }
+
+    #[test]
+    fn what_64_bits_cannot_hold_is_a_size_and_too_large() {
+        let digits = "9".repeat(400);
+        for text in ["18446744073709551616", "99999999999999G", "16777216T", "16777216.5T", &digits] {
+            assert_eq!(text.parse::<Size>(), Err(SizeError::TooLarge(text.into())), "{text}");
+        }
+        assert_eq!("16777215T".parse(), Ok(Size::Bytes(16_777_215 << 40)));
     }
 
     #[test]

@@ -6,9 +6,7 @@
 
 mod support;
 
-use std::process::{Child, Command, Stdio};
-
-use support::Place;
+use support::{Place, Running};
 use thalweg_api::{Receipt, from_json};
 
 const MIB: u64 = 1 << 20;
@@ -94,30 +92,30 @@ fn signals_in_the_middle_leave_the_input_and_nothing_else() {
 }
 
 /// Bytes that a process has given to the kernel to write, as the kernel counts them.
-fn written_bytes(child: &Child) -> u64 {
-    let told = std::fs::read_to_string(format!("/proc/{}/io", child.id())).expect("it is not reaped yet");
+fn written_bytes(running: &Running) -> u64 {
+    let told = running.told("io");
     let written = told.lines().find_map(|line| line.strip_prefix("wchar: ")).expect("the kernel counts");
     written.parse().expect("a number")
 }
 
 /// Sorts, and returns what was written in the end, or when it was at least `most` and the process was killed.
 fn written_by_sort(place: &Place, args: &str, most: u64) -> (u64, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+    let mut command = place.command(&args.split(' ').collect::<Vec<&str>>());
     // What a ring writes is not in that count.
-    command.args(args.split(' ')).args(["--datamation", "--memory", "64MiB", "--io", "threads", "--json"]);
-    let mut child = command.current_dir(&place.0).stdout(Stdio::piped()).spawn().expect("it starts");
-    let gone = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap().contains(") Z ");
-    while written_bytes(&child) < most && !gone() {
+    command.args(["--datamation", "--memory", "64MiB", "--io", "threads", "--json"]);
+    let running = Running::start(&mut command);
+    let gone = || running.told("stat").contains(") Z ");
+    while written_bytes(&running) < most && !gone() {
         std::thread::yield_now();
     }
     if most < u64::MAX {
         assert!(!gone(), "it has ended");
-        child.kill().expect("it is ours");
+        running.signal("-KILL");
     }
-    let written = written_bytes(&child);
-    let told = child.wait_with_output().expect("it has ended");
-    assert_eq!(told.status.success(), most == u64::MAX);
-    (written, String::from_utf8(told.stdout).expect("text"))
+    let written = written_bytes(&running);
+    let told = running.ends();
+    assert_eq!(told.status == Some(0), most == u64::MAX);
+    (written, told.out)
 }
 
 #[test]

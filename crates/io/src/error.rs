@@ -80,6 +80,11 @@ impl Error {
         self.source.raw_os_error()
     }
 
+    /// True where no more files may be open, in this process or on the machine.
+    pub fn is_out_of_files(&self) -> bool {
+        matches!(self.errno(), Some(libc::EMFILE | libc::ENFILE))
+    }
+
     /// True for a full disk or an exhausted quota.
     pub fn is_full(&self) -> bool {
         matches!(self.errno(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG))

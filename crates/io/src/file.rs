@@ -19,7 +19,8 @@ pub fn directory_of(path: &Path) -> &Path {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// An existing file, to be read; a pipe or terminal in order, whatever offset is given, and so `/dev/stdin`
-    /// and the like if they stand somewhere inside a file.
+    /// and the like if they stand somewhere inside a file. A pipe with a name is open at once; its first
+    /// [`Io::read_at`] or [`Io::read_some`] waits for whoever writes it, which a queue does not.
     Read,
     /// An existing file, to be read past the page cache if the file system allows it.
     ReadDirect,
@@ -60,6 +61,8 @@ pub struct Metadata {
     pub modified_ns: i128,
     /// The permission bits.
     pub mode: u32,
+    /// Whether it belongs to the user whose process this is.
+    pub is_ours: bool,
 }
 
 /// Room on a file system, in bytes.
@@ -75,14 +78,25 @@ pub struct Space {
 ///
 /// Each call is a point where a simulated disk may fail or crash.
 pub trait Io: Send + Sync {
-    /// The back end's name as the receipt shows it: `uring`, `threads`, `sim`.
+    /// The back end's name as the receipt shows it: `uring`, `threads`, `uring+threads` if it had to change, `sim`.
     fn name(&self) -> &'static str;
+
+    /// Why it is not, or not only, what was hoped for.
+    fn fallback(&self) -> Option<String> {
+        None
+    }
 
     /// A queue for the calling thread, with room for `depth` operations.
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>>;
 
     /// Opens a file; the second value tells whether it is direct (past the page cache).
     fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)>;
+
+    /// Like `open`, but does not wait for ever for whoever reads a pipe with a name that is to be written: `None` if
+    /// nobody has come for about `patience`.
+    fn open_some(&self, path: &Path, access: Access, _patience: Duration) -> Result<Option<(FileId, bool)>> {
+        self.open(path, access).map(Some)
+    }
 
     /// Closes a file. Called once, when the last `File` of it is dropped.
     fn close(&self, id: FileId);
@@ -180,8 +194,21 @@ impl Drop for Inner {
 impl File {
     /// Opens `path` on `io`.
     pub fn open(io: &Arc<dyn Io>, path: &Path, access: Access) -> Result<File> {
-        let (id, direct) = io.open(path, access)?;
-        Ok(File(Arc::new(Inner { id, direct, path: path.to_path_buf(), io: Arc::clone(io) })))
+        Ok(File::of(io, path, io.open(path, access)?))
+    }
+
+    /// See [`Io::open_some`].
+    pub fn open_some(
+        io: &Arc<dyn Io>,
+        path: &Path,
+        access: Access,
+        patience: Duration,
+    ) -> Result<Option<File>> {
+        Ok(io.open_some(path, access, patience)?.map(|opened| File::of(io, path, opened)))
+    }
+
+    fn of(io: &Arc<dyn Io>, path: &Path, (id, direct): (FileId, bool)) -> File {
+        File(Arc::new(Inner { id, direct, path: path.to_path_buf(), io: Arc::clone(io) }))
     }
 
     /// What the back end calls it.

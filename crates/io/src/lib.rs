@@ -8,9 +8,10 @@
 //! Non-goals: records, retries of failed operations, policy.
 //!
 //! Back ends: [`uring`] (Linux io_uring), [`threads`] (a few threads with pread and pwrite, for where
-//! io_uring is refused), [`sim`] (a simulated disk with faults and crashes from a seed).
+//! io_uring is refused), [`either`] (the one, and the other where it is refused), [`sim`] (a simulated disk with faults and crashes from a seed).
 #![allow(clippy::disallowed_methods)] // This room is the address of files.
 
+pub mod either;
 mod error;
 mod file;
 mod os;

@@ -27,6 +27,9 @@ const DIRECT: i32 = 1 << 29;
 /// The most that a misaligned read of a direct file copies through at a time.
 const BOUNCE_BYTES: usize = 256 << 10;
 
+/// How long a stream is waited for at a time, so that a queue with more in flight still looks at the rest.
+const MOMENT: Duration = Duration::from_millis(20);
+
 /// What a real back end adds to the calls of this file.
 pub(crate) trait Queues: Send + Sync {
     /// See [`Io::name`].
@@ -34,6 +37,11 @@ pub(crate) trait Queues: Send + Sync {
 
     /// See [`Io::queue`].
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>>;
+
+    /// See [`Io::fallback`].
+    fn fallback(&self) -> Option<String> {
+        None
+    }
 }
 
 impl<T: Queues> Io for T {
@@ -45,8 +53,23 @@ impl<T: Queues> Io for T {
         Queues::queue(self, depth)
     }
 
+    fn fallback(&self) -> Option<String> {
+        Queues::fallback(self)
+    }
+
     fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)> {
         open(path, access)
+    }
+
+    fn open_some(&self, path: &Path, access: Access, patience: Duration) -> Result<Option<(FileId, bool)>> {
+        if access != Access::WriteStream || standard_descriptor(path).is_some() || !is_named_pipe(path) {
+            return open(path, access).map(Some);
+        }
+        let opened = open_read_pipe(path, patience).and_then(|pipe| match pipe {
+            Some(pipe) => adopt(pipe, true, false).map(Some),
+            None => Ok(None),
+        });
+        opened.map_err(|e| Error::new(Action::Open, path, e))
     }
 
     fn close(&self, id: FileId) {
@@ -206,10 +229,14 @@ fn open(path: &Path, access: Access) -> Result<(FileId, bool)> {
         Access::Update | Access::UpdateDirect => options.read(true).write(true),
         Access::WriteStream => options.write(true),
     };
-    if access == Access::Read
-        && let Some(standing) = standing_inside(path)
-    {
-        return adopt(standing, true, false).map_err(failed);
+    if access == Access::Read {
+        if let Some(standing) = standing_inside(path) {
+            return adopt(standing, true, false).map_err(failed);
+        }
+        if is_named_pipe(path) {
+            options.custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK);
+            return options.open(path).and_then(|pipe| adopt(pipe, true, false)).map_err(failed);
+        }
     }
     if access == Access::WriteStream {
         let opened = match standard_descriptor(path) {
@@ -241,7 +268,7 @@ fn adopt(file: StdFile, ordered: bool, direct: bool) -> io::Result<(FileId, bool
     let suited = direct && !stream && suits_direct(&file);
     if direct && !suited {
         // On a pipe the flag would mean packets; elsewhere reads would fail one by one.
-        end_direct(&file)?;
+        clear_flag(&file, libc::O_DIRECT)?;
     }
     let fd = file.into_raw_fd();
     assert!((0..DIRECT).contains(&fd), "descriptor {fd} is too large to be marked");
@@ -249,11 +276,35 @@ fn adopt(file: StdFile, ordered: bool, direct: bool) -> io::Result<(FileId, bool
     Ok((FileId(fd | marks), suited))
 }
 
-/// The open descriptor that a name stands for, if it stands behind the first byte of what it reads. To open such
-/// a name again would begin at that byte.
+/// The open descriptor that a name stands for, if it stands behind the first byte of what it reads, or is a pipe. To
+/// open such a name again would begin at that byte, or wait for another writer than the one it has.
 fn standing_inside(path: &Path) -> Option<StdFile> {
     let mut file = standard_descriptor(path).and_then(|fd| duplicate(fd).ok())?;
-    file.stream_position().is_ok_and(|at| at > 0).then_some(file)
+    let is_pipe = file.metadata().is_ok_and(|there| there.file_type().is_fifo());
+    (is_pipe || file.stream_position().is_ok_and(|at| at > 0)).then_some(file)
+}
+
+/// Whether this is a pipe with a name, which to open waits for its other end.
+fn is_named_pipe(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo())
+}
+
+/// Opens a pipe that somebody reads; `None` if nobody does for about `patience`.
+fn open_read_pipe(path: &Path, patience: Duration) -> io::Result<Option<StdFile>> {
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK);
+    let nobody = |e: &io::Error| e.raw_os_error() == Some(libc::ENXIO);
+    let mut opened = options.open(path);
+    if opened.as_ref().is_err_and(nobody) {
+        // Nobody tells when a reader comes but an open that waits for it.
+        std::thread::sleep(patience);
+        opened = options.open(path);
+    }
+    match opened {
+        Ok(pipe) => clear_flag(&pipe, libc::O_NONBLOCK).map(|()| Some(pipe)),
+        Err(e) if nobody(&e) => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 /// Whether a file that says it is empty is not, like those of `/proc`: such a one is read as a stream.
@@ -301,12 +352,12 @@ fn suits_direct(file: &StdFile) -> bool {
             .all(|&n| n > 0 && ALIGN.is_multiple_of(n as usize))
 }
 
-/// Makes a descriptor go through the page cache from here on.
-fn end_direct(file: &StdFile) -> io::Result<()> {
+/// Takes a flag off an open descriptor: the one to go past the page cache, or not to wait.
+fn clear_flag(file: &StdFile, flag: libc::c_int) -> io::Result<()> {
     // SAFETY: both calls take numbers only, and the descriptor is open.
     let result = unsafe {
         let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
-        libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_DIRECT)
+        libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !flag)
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -320,6 +371,8 @@ fn facts(m: &StdMetadata) -> Metadata {
         inode: m.ino(),
         modified_ns: i128::from(m.mtime()) * 1_000_000_000 + i128::from(m.mtime_nsec()),
         mode: m.mode() & 0o7777,
+        // SAFETY: the call takes nothing and cannot fail.
+        is_ours: m.uid() == unsafe { libc::geteuid() },
     }
 }
 
@@ -423,8 +476,6 @@ fn write_once(id: FileId, at: u64, from: &[u8]) -> io::Result<usize> {
 
 /// Waits, a moment at a time, until a pipe or terminal that somebody set to be non-blocking is ready.
 pub(crate) fn wait_ready(id: FileId, kind: Kind) {
-    /// So that a queue with more in flight still looks at the rest.
-    const MOMENT: Duration = Duration::from_millis(20);
     is_ready_within(id, if kind == Kind::Read { libc::POLLIN } else { libc::POLLOUT }, MOMENT);
 }
 
@@ -457,7 +508,11 @@ fn finish(
 
 fn read_whole(id: FileId, at: u64, into: &mut [u8]) -> io::Result<usize> {
     let progress = Progress::new(Kind::Read, is_direct(id), into.len());
-    finish(id, Kind::Read, at, progress, |done| read_once(id, at + done as u64, &mut into[done..]))
+    finish(id, Kind::Read, at, progress, |done| {
+        // What a pipe says before its first writer comes is what it says after its last one has gone.
+        while is_stream(id) && !is_ready_within(id, libc::POLLIN, MOMENT) {}
+        read_once(id, at + done as u64, &mut into[done..])
+    })
 }
 
 /// Reads the start of `into` from a direct file through an aligned copy. Not through the page cache:

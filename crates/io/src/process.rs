@@ -101,6 +101,12 @@ fn limit_in(table: &str, name: &str) -> Option<u64> {
     }
 }
 
+/// How many files this process has open, pipes and sockets counted.
+pub fn open_files() -> u64 {
+    // The listing itself is one of them.
+    std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64).saturating_sub(1)
+}
+
 /// Memory resident now, in bytes.
 pub fn resident_bytes() -> u64 {
     status_field("VmRSS:").unwrap_or(0)
@@ -221,6 +227,14 @@ Max locked memory         unlimited            unlimited            bytes
         assert_eq!(limit_in(table, "Max locked memory"), Some(u64::MAX));
         assert_eq!(limit_in(table, "Max patience"), None);
         assert!(limit("Max open files").is_some_and(|files| files >= 3));
+    }
+
+    #[test]
+    fn open_files_are_counted() {
+        // Others of these tests open some meanwhile.
+        let (before, held) = (open_files(), 1000);
+        let files: Vec<_> = (0..held).filter_map(|_| std::fs::File::open("/proc/self/fd").ok()).collect();
+        assert!(before >= 3 && open_files() >= files.len() as u64);
     }
 
     #[test]

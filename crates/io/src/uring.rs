@@ -87,6 +87,7 @@ fn explain(e: io::Error) -> io::Error {
             "the kernel, or a sandbox, does not offer it; Linux 5.6 is needed"
         }
         Some(libc::ENOMEM) => "raise the limit of locked memory (ulimit -l)",
+        Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (ulimit -n)",
         _ => return e,
     };
     io::Error::new(e.kind(), format!("{e}; {hint}"))
@@ -228,6 +229,7 @@ mod tests {
             (libc::EPERM, "kernel.io_uring_disabled"),
             (libc::ENOSYS, "Linux 5.6"),
             (libc::ENOMEM, "ulimit -l"),
+            (libc::EMFILE, "ulimit -n"),
         ] {
             let text = Error::new(Action::Setup, "io_uring", explain(io::Error::from_raw_os_error(errno)));
             assert!(text.to_string().starts_with("cannot set up io_uring: "), "{text}");

@@ -136,6 +136,11 @@ impl Inputs {
         self.bytes
     }
 
+    /// Bytes of the files as they are.
+    pub fn file_bytes(&self) -> u64 {
+        self.inputs.iter().map(|input| input.metadata.len).sum()
+    }
+
     /// The file that page `page` belongs to.
     pub fn file_of(&self, page: u64) -> &Input {
         assert!(page < self.pages);

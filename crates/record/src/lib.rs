@@ -24,5 +24,5 @@ pub use in_place::InPlace;
 pub use key::{Key, KeyError, WINDOW_BYTES};
 pub use layout::{KeyPart, KeyPartError, Layout};
 pub use newlines::{Newlines, newlines};
-pub use proof::{Chain, Prover, add_proof, add_record, counted, record_hash, same_records};
+pub use proof::{Chain, Prover, add_proof, add_record, counted, file_bytes, record_hash, same_records};
 pub use valsort::{SUMMARY_BYTES, Summary, SummaryError};

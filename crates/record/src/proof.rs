@@ -44,6 +44,11 @@ pub fn counted(layout: Layout, records: u64, bytes: u64) -> Proof {
     Proof { records, bytes: bytes - terminators, ..Proof::default() }
 }
 
+/// Bytes that proved records take with what ends them.
+pub fn file_bytes(layout: Layout, proof: &Proof) -> u64 {
+    proof.bytes + if layout == Layout::Lines { proof.records } else { 0 }
+}
+
 /// Whether two proofs speak of the same records, in whatever order.
 pub fn same_records(a: &Proof, b: &Proof) -> bool {
     a.records == b.records && a.bytes == b.bytes && a.checksum == b.checksum

@@ -1,7 +1,7 @@
 //! What can go wrong with a sort. Each message is one line: what, where, how much, the remedy.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thalweg_base::units::Bytes;
 use thalweg_block::PoolError;
@@ -43,10 +43,23 @@ pub enum Error {
         needed: u64,
         /// Bytes that there are.
         available: u64,
+        /// Bytes of the same disks that the output takes first.
+        beside: u64,
         /// The limit that was set, if it is what ends the room, and not the disks.
         limit: Option<u64>,
         /// Where.
         directories: Vec<PathBuf>,
+        /// Whether `--resume` can go on from what is there.
+        resumable: bool,
+    },
+    /// Room for the output ran out, or would.
+    OutputFull {
+        /// The output.
+        output: PathBuf,
+        /// Bytes that were needed.
+        needed: u64,
+        /// Bytes that there are.
+        available: u64,
         /// Whether `--resume` can go on from what is there.
         resumable: bool,
     },
@@ -111,12 +124,15 @@ impl fmt::Display for Error {
                 "the line at byte {at} is longer than {}, an eighth of the memory; give more --memory",
                 Bytes(*limit)
             ),
-            Error::ScratchFull { needed, available, limit, directories, resumable } => {
+            Error::ScratchFull { needed, available, beside, limit, directories, resumable } => {
                 let (needed, available) = (Bytes(*needed), Bytes(*available));
                 match limit {
                     Some(limit) => write_limited(f, Bytes(*limit), needed, available, *resumable),
-                    None => write_full(f, directories, needed, available, *resumable),
+                    None => write_full(f, directories, needed, (available, Bytes(*beside)), *resumable),
                 }
+            }
+            Error::OutputFull { output, needed, available, resumable } => {
+                write_output_full(f, output, Bytes(*needed), Bytes(*available), *resumable)
             }
             Error::Damaged { path, offset, len } => write!(
                 f,
@@ -179,7 +195,7 @@ fn write_full(
     f: &mut fmt::Formatter<'_>,
     directories: &[PathBuf],
     needed: Bytes,
-    available: Bytes,
+    (available, beside): (Bytes, Bytes),
     resumable: bool,
 ) -> fmt::Result {
     let names: Vec<_> = directories.iter().map(|d| d.display().to_string()).collect();
@@ -188,7 +204,27 @@ fn write_full(
     } else {
         "free some, or give another --scratch"
     };
-    write!(f, "scratch in {} is full: {needed} needed, {available} available; {remedy}", names.join(", "))
+    let beside = if beside.0 > 0 { format!(" beside the output's {beside}") } else { String::new() };
+    write!(
+        f,
+        "scratch in {} is full: {needed} needed, {available} available{beside}; {remedy}",
+        names.join(", ")
+    )
+}
+
+fn write_output_full(
+    f: &mut fmt::Formatter<'_>,
+    output: &Path,
+    needed: Bytes,
+    available: Bytes,
+    resumable: bool,
+) -> fmt::Result {
+    let remedy = if resumable { "and go on with --resume" } else { "or give another -o" };
+    let name = output.display();
+    write!(
+        f,
+        "the disk of {name} is full: {needed} needed for the output, {available} available; free some, {remedy}"
+    )
 }
 
 impl std::error::Error for Error {}

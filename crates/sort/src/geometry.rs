@@ -22,7 +22,7 @@ use crate::{Error, Result};
 /// Reads and writes of one lane in flight.
 const DEPTH: usize = 4;
 /// Pages of the largest budgets; smaller ones have smaller pages.
-const PAGE_BYTES_MAX: u64 = MIB;
+pub(crate) const PAGE_BYTES_MAX: u64 = MIB;
 const PAGE_BYTES_MIN: u64 = 16 * KIB;
 /// Ranges are planned so much larger than the average, because samples err.
 const RANGE_MARGIN: f64 = 1.35;
@@ -206,7 +206,9 @@ impl Base {
         let job_entries = (given.memory_bytes / (1 << 14)).clamp(2048, 48 << 10);
         let sample_bytes = (given.memory_bytes / 128).clamp(96 * KIB, 8 * MIB);
         // A lane sorts one bucket more than a job should have, and notes the records of a page.
-        let page_records = page_bytes * given.records / given.input_bytes.max(1);
+        let page_records =
+            u128::from(page_bytes) * u128::from(given.records) / u128::from(given.input_bytes.max(1));
+        let page_records = page_records as u64;
         let lane_bytes =
             128 * KIB + (job_entries + 2 * job_entries.max(BUCKET_ENTRIES)) * 16 + page_records * 12;
         let page_notes = given.input_bytes.div_ceil(page_bytes) * PAGE_NOTE_BYTES;

@@ -11,7 +11,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, StreamLane, pump};
-use thalweg_record::{Cut, Cuts, Key, KeyPart, Layout, choose_cuts, counted, same_records};
+use thalweg_record::{Cut, Cuts, Key, KeyPart, Layout, choose_cuts, counted, file_bytes, same_records};
 
 use crate::distribute::{self, Checkpoints, Distribution, RangeStore, Resumed, Stored};
 use crate::durable::{Notes, OutputLane, Start};
@@ -22,11 +22,12 @@ use crate::handover::HandoverLane;
 use crate::leftover::{self, Leftover, Names};
 use crate::manifest::{self, Manifest};
 use crate::pages::segment_starts;
+use crate::preflight::{self, Takes};
 use crate::replay::{Replay, ReplayLane, sample_range};
 use crate::scratch::Scratch;
 use crate::sorted::{self, Range, Sorted, entry_pages};
 use crate::sound::Judge;
-use crate::stream::{Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room};
+use crate::stream::{Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room, open_output};
 use crate::survey::{Survey, cuts_of, guess_records};
 use crate::{Error, Result};
 
@@ -293,14 +294,22 @@ impl<'a> Run<'a> {
             }
             Err(error) => (None, Err(error)),
         };
-        if self.sort.resume
-            && matches!(outcome, Err(Error::ScratchFull { .. } | Error::Io(_) | Error::Stopped))
-        {
+        let may_last = matches!(
+            outcome,
+            Err(Error::ScratchFull { .. } | Error::OutputFull { .. } | Error::Io(_) | Error::Stopped)
+        );
+        let resumable = self.sort.resume && may_last && manifest.is_some_and(Manifest::is_of_use);
+        if resumable {
             scratch.keep();
             manifest.into_iter().for_each(Manifest::keep);
             output.iter().filter(|_| manifest.is_some_and(Manifest::has_note)).for_each(Output::keep);
         }
-        outcome
+        outcome.map_err(|error| {
+            let output_bytes = self.input_bytes().saturating_sub(self.meters.output.totals().1);
+            let spilled_bytes = excess.saturating_sub(self.meters.scratch.totals().1);
+            let takes = Takes { output_bytes, spilled_bytes, resumable, ..Takes::default() };
+            preflight::told(error, self.sort, self.io, &self.names, &takes)
+        })
     }
 
     /// Bytes that still have to be spilled: of ranges that are in the output already nothing has to.
@@ -320,7 +329,14 @@ impl<'a> Run<'a> {
         start: &Start,
     ) -> Result<Option<Output>> {
         let spilled = resumed.stores.iter().any(|s| s.bytes > 0);
-        scratch.preflight(excess, self.sort.resume && spilled)?;
+        let is_new = !self.sort.output_is_stream && start.ranges() == 0;
+        let takes = Takes {
+            output_bytes: if is_new { self.inputs.bytes() } else { 0 },
+            spilled_bytes: excess,
+            scratch_used: scratch.used(),
+            resumable: self.sort.resume && spilled,
+        };
+        preflight::preflight(self.sort, self.io, &scratch.directories(), &takes)?;
         let (path, partial) = (&self.sort.output, &self.names.partial);
         if self.sort.output_is_stream {
             Ok(None)
@@ -546,7 +562,7 @@ impl<'a> Run<'a> {
                     self.pump_lane(&mut source, &mut HandoverLane::new(handover, &self.meters, stopped))
                 }
                 (None, None) => {
-                    let file = File::open(self.io, &self.sort.output, Access::WriteStream)?;
+                    let file = open_output(self.io, &self.sort.output, || self.watch.stopped())?;
                     self.pump_lane(&mut source, &mut StreamLane::new(&file, &self.meters))
                 }
             }
@@ -596,6 +612,11 @@ impl<'a> Run<'a> {
         };
         Receipt {
             verb: "sort".to_string(),
+            input_file_bytes: match &self.feed {
+                Some(feed) => feed.file_bytes(&self.meters),
+                None => self.inputs.file_bytes(),
+            },
+            output_file_bytes: file_bytes(self.sort.layout, &output),
             proved: self.sort.hashing,
             holds: same_records(&input, &out)
                 && output.unordered == 0

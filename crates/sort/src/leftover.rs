@@ -4,7 +4,7 @@
 //! else's; nothing is gone on from unless its identity is this sort's and every scratch file is as
 //! long as its extents say. Pages are judged when they are read, the partial output before anything is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,16 +14,19 @@ use thalweg_record::record_hash;
 
 use crate::distribute::{RangeStore, Resumed, Stored};
 use crate::durable::Start;
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, PAGE_BYTES_MAX};
 use crate::job::Sort;
-use crate::manifest::{Checkpoint, Layout, Manifest};
+use crate::manifest::{Checkpoint, Layout, Manifest, Told};
 use crate::sabotage;
+use crate::scratch::{Extent, page_hash};
 use crate::sound::Judge;
 use crate::{Error, Result};
 
 /// How often, and how far apart, it is looked whether another sort makes the output: for two seconds.
 const LOOKS: u32 = 40;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+/// Some pages of a killed sort may have been written over; of so many one has not.
+const PAGES_LOOKED_AT: usize = 8;
 
 /// The names that a sort uses beside its inputs and its output.
 #[derive(Debug, Clone)]
@@ -51,6 +54,11 @@ impl Names {
             manifest: beside.join(format!(".{name}.thalweg-manifest")),
             scratch: format!(".{name}.thalweg-scratch"),
         }
+    }
+
+    /// Whether a path has the name of this sort's scratch files.
+    pub(crate) fn is_scratch(&self, path: &Path) -> bool {
+        path.file_name().is_some_and(|name| name == self.scratch.as_str())
     }
 }
 
@@ -96,6 +104,22 @@ pub(crate) fn find(io: &Arc<dyn Io>, by: &Judge<'_>, identity: u128) -> Option<L
         return None;
     }
     let (manifest, told) = Manifest::reopen(io, &by.names.manifest)?;
+    let found = gone_on_from(io, by, &manifest, &told, identity);
+    let Some(((files, resumed), start)) = found else {
+        // What it lists is cleared with it.
+        manifest.keep();
+        return None;
+    };
+    Some(Leftover { manifest, geometry: told.layout.geometry, cuts: told.layout.cuts, files, resumed, start })
+}
+
+fn gone_on_from(
+    io: &Arc<dyn Io>,
+    by: &Judge<'_>,
+    manifest: &Manifest,
+    told: &Told,
+    identity: u128,
+) -> Option<(Found, Start)> {
     let Layout { geometry, cuts, .. } = &told.layout;
     let (files, mut resumed) = judge(io, by, &told.layout, &told.checkpoints, identity)?;
     let taken_up = told.note.clone().and_then(|note| {
@@ -107,10 +131,14 @@ pub(crate) fn find(io: &Arc<dyn Io>, by: &Judge<'_>, identity: u128) -> Option<L
     if taken_up.is_none() && told.checkpoints.is_empty() {
         return None;
     }
-    manifest.go_on(&told, taken_up.is_some()).ok()?;
+    manifest.go_on(told, taken_up.is_some()).ok()?;
+    if taken_up.is_none() {
+        // It is begun anew; until then its room is nobody's.
+        let _ = io.remove(&by.names.partial);
+    }
     let start = taken_up.unwrap_or_default();
     resumed.done_ranges = start.ranges();
-    Some(Leftover { manifest, geometry: *geometry, cuts: told.layout.cuts, files, resumed, start })
+    Some(((files, resumed), start))
 }
 
 type Found = (Vec<(PathBuf, u64)>, Resumed);
@@ -168,16 +196,49 @@ fn judge(
     Some((files, resumed))
 }
 
+/// What an earlier run left under this sort's names.
+pub(crate) fn files(io: &Arc<dyn Io>, sort: &Sort, names: &Names) -> Vec<PathBuf> {
+    let listed = Manifest::look(io, &names.manifest).map(|told| listed(io, names, &told));
+    let scratch = sort.scratch.iter().map(|d| d.join(&names.scratch)).chain(listed.into_iter().flatten());
+    let mut files: Vec<PathBuf> = scratch.chain([names.partial.clone(), names.manifest.clone()]).collect();
+    files.retain(|path| io.stat(path).is_ok_and(|there| there.is_regular));
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// The scratch files that a manifest lists, wherever they are. Anybody may have written the manifest, and another
+/// output's sort may have scratch of the same name: only a file counts that is this user's, as the manifest is, and
+/// holds a page that the manifest knows.
+fn listed(io: &Arc<dyn Io>, names: &Names, told: &Told) -> Vec<PathBuf> {
+    let is_ours = |path: &Path| io.stat(path).is_ok_and(|there| there.is_regular && there.is_ours);
+    let Some(last) = told.checkpoints.last().filter(|_| is_ours(&names.manifest)) else { return Vec::new() };
+    let gains = || told.checkpoints.iter().flat_map(|checkpoint| &checkpoint.ranges);
+    let is_known = |(number, path): &(usize, &PathBuf)| {
+        let mut here =
+            gains().flat_map(|gain| &gain.extents).filter(|extent| extent.directory() as usize == *number);
+        let file = File::open(io, path, Access::Read);
+        file.is_ok_and(|file| here.by_ref().take(PAGES_LOOKED_AT).any(|extent| holds(&file, extent)))
+    };
+    let files = last.files.iter().enumerate();
+    let known = files.filter(|(_, path)| names.is_scratch(path) && is_ours(path)).filter(is_known);
+    known.map(|(_, path)| path.clone()).collect()
+}
+
+/// Whether a file has the page of an extent.
+fn holds(file: &File, extent: &Extent) -> bool {
+    if !(1..=PAGE_BYTES_MAX).contains(&u64::from(extent.len)) {
+        return false;
+    }
+    let mut page = vec![0; extent.len as usize];
+    let n = file.read_at(extent.offset(), &mut page);
+    n.is_ok_and(|n| n == page.len()) && page_hash(&page) == extent.hash
+}
+
 /// Removes what an earlier run left under this sort's names.
 pub(crate) fn clear(io: &Arc<dyn Io>, sort: &Sort, names: &Names) {
-    let listed = Manifest::reopen(io, &names.manifest).map(|(_, told)| told.checkpoints);
-    let listed = listed.into_iter().flatten().next_back().map(|c| c.files).unwrap_or_default();
-    let ours = |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy() == names.scratch);
-    let scratch = sort.scratch.iter().map(|d| d.join(&names.scratch)).chain(listed.into_iter().filter(ours));
-    for path in scratch.chain([names.partial.clone(), names.manifest.clone()]) {
-        if io.stat(&path).is_ok_and(|m: thalweg_io::Metadata| m.is_regular) {
-            // What cannot be removed is overwritten, or fails with its own error where it is in the way.
-            let _ = io.remove(&path);
-        }
+    for path in files(io, sort, names) {
+        // What cannot be removed is overwritten, or fails with its own error where it is in the way.
+        let _ = io.remove(&path);
     }
 }

@@ -18,6 +18,7 @@ mod manifest;
 mod order;
 mod pages;
 mod part;
+mod preflight;
 mod replay;
 mod sabotage;
 mod sample;

@@ -108,6 +108,8 @@ pub(crate) struct Manifest {
     end: Mutex<u64>,
     keep: AtomicBool,
     is_void: AtomicBool,
+    /// There is a checkpoint in it.
+    has_checkpoint: AtomicBool,
     /// There is an output note in it that holds.
     has_note: AtomicBool,
 }
@@ -130,18 +132,22 @@ impl Manifest {
             end: Mutex::new(end),
             keep: false.into(),
             is_void: false.into(),
+            has_checkpoint: false.into(),
             has_note: false.into(),
         }
     }
 
+    /// What the manifest at `path` says, if there is one that holds.
+    pub(crate) fn look(io: &Arc<dyn Io>, path: &Path) -> Option<Told> {
+        read(io, path, Access::Read).map(|(_, told)| told)
+    }
+
     /// Takes up the manifest at `path`, if there is one that holds, and what it says.
     pub(crate) fn reopen(io: &Arc<dyn Io>, path: &Path) -> Option<(Manifest, Told)> {
-        let stat = io.stat(path).ok().filter(|m| m.is_regular && m.len < BYTES_MAX)?;
-        let file = File::open(io, path, Access::Update).ok()?;
-        let mut bytes = vec![0; stat.len as usize];
-        let n = file.read_at(0, &mut bytes).ok()?;
-        let told = parse(&bytes[..n])?;
-        Some((Manifest::at(io, file, path, told.end), told))
+        let (file, told) = read(io, path, Access::Update)?;
+        let manifest = Manifest::at(io, file, path, told.end);
+        manifest.has_checkpoint.store(!told.checkpoints.is_empty(), Ordering::Relaxed);
+        Some((manifest, told))
     }
 
     /// Cuts off what was torn, and the output notes if they are not gone on from. That is durable before anything
@@ -156,7 +162,9 @@ impl Manifest {
 
     /// Appends a checkpoint.
     pub(crate) fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<()> {
-        self.append(KIND_CHECKPOINT, &checkpoint_bytes(checkpoint))
+        self.append(KIND_CHECKPOINT, &checkpoint_bytes(checkpoint))?;
+        self.has_checkpoint.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Says that extents listed before will be used for something else.
@@ -183,6 +191,11 @@ impl Manifest {
         self.has_note.load(Ordering::Relaxed) && !self.is_void()
     }
 
+    /// Whether a later run can go on from anything.
+    pub(crate) fn is_of_use(&self) -> bool {
+        self.has_note() || (self.has_checkpoint.load(Ordering::Relaxed) && !self.is_void())
+    }
+
     /// Leaves the file where it is when dropped.
     pub(crate) fn keep(&self) {
         self.keep.store(true, Ordering::Relaxed);
@@ -204,6 +217,15 @@ impl Drop for Manifest {
             let _ = self.io.remove(&self.path);
         }
     }
+}
+
+/// An open manifest and what it says, if it holds.
+fn read(io: &Arc<dyn Io>, path: &Path, access: Access) -> Option<(File, Told)> {
+    let stat = io.stat(path).ok().filter(|m| m.is_regular && m.len < BYTES_MAX)?;
+    let file = File::open(io, path, access).ok()?;
+    let mut bytes = vec![0; stat.len as usize];
+    let n = file.read_at(0, &mut bytes).ok()?;
+    Some((file, parse(&bytes[..n])?))
 }
 
 /// A frame with its head.

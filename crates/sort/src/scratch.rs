@@ -163,27 +163,14 @@ impl Scratch {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Refuses what cannot fit: `needed` bytes within the limit and in what the directories have free.
-    pub(crate) fn preflight(&self, needed: u64, resumable: bool) -> Result<()> {
-        if needed == 0 {
-            return Ok(());
-        }
-        let needed = needed + needed / 50;
-        // Directories on one disk share its room.
-        let mut disks: BTreeMap<u64, u64> = BTreeMap::new();
-        for directory in &self.directories {
-            let parent = directory_of(&directory.path);
-            disks.insert(self.io.stat(parent)?.device, self.io.space(parent)?.available);
-        }
-        let left = self.limit.saturating_sub(self.used.load(Ordering::Relaxed));
-        let room = disks.values().fold(0u64, |sum, room| sum.saturating_add(*room));
-        let available = room.min(left);
-        if needed > available {
-            let limit = (left < room).then_some(self.limit);
-            let directories = self.directories.iter().map(|d| directory_of(&d.path).to_path_buf()).collect();
-            return Err(Error::ScratchFull { needed, available, limit, directories, resumable });
-        }
-        Ok(())
+    /// The scratch directories.
+    pub(crate) fn directories(&self) -> Vec<PathBuf> {
+        self.directories.iter().map(|d| directory_of(&d.path).to_path_buf()).collect()
+    }
+
+    /// Bytes in use.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Leaves the files where they are when dropped.
@@ -222,9 +209,9 @@ impl Scratch {
 
     /// The error for what would be more than the limit.
     fn at_limit(&self, needed: u64) -> Error {
-        let available = self.limit.saturating_sub(self.used.load(Ordering::Relaxed));
-        let resumable = self.keep.load(Ordering::Relaxed);
-        Error::ScratchFull { needed, available, limit: Some(self.limit), directories: Vec::new(), resumable }
+        let available = self.limit.saturating_sub(self.used());
+        let (limit, directories) = (Some(self.limit), Vec::new());
+        Error::ScratchFull { needed, available, beside: 0, limit, directories, resumable: false }
     }
 
     fn full(&self, needed: u64) -> Error {
@@ -233,12 +220,10 @@ impl Scratch {
             let source = ErrorKind::FileTooLarge.into();
             return thalweg_io::Error::new(Action::Allocate, &directory.path, source).into();
         }
-        let directories: Vec<PathBuf> =
-            self.directories.iter().map(|d| directory_of(&d.path).to_path_buf()).collect();
+        let directories = self.directories();
         let space = |d: &PathBuf| self.io.space(d).map_or(0, |s| s.available);
         let available = directories.iter().map(space).sum::<u64>();
-        let resumable = self.keep.load(Ordering::Relaxed);
-        Error::ScratchFull { needed, available, limit: None, directories, resumable }
+        Error::ScratchFull { needed, available, beside: 0, limit: None, directories, resumable: false }
     }
 
     /// The error for a page that came back wrong.

@@ -8,12 +8,13 @@
 //! Law: pages come out in order, each once.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::File;
+use thalweg_io::{Access, File, Io};
 use thalweg_pump::{InputsError, Meters, Source};
 use thalweg_record::{Cut, Key, Layout};
 
@@ -40,13 +41,14 @@ pub(crate) struct Room {
 impl Room {
     /// All of the memory that a sort was promised, less what is resident.
     pub(crate) fn of(sort: &Sort, resident_bytes: u64) -> Result<Room> {
+        let input_bytes = sort.memory_bytes.saturating_mul(STREAM_MEMORIES);
         let given = Given {
             memory_bytes: sort.memory_bytes,
             resident_bytes,
             lanes: sort.lanes,
-            input_bytes: sort.memory_bytes * STREAM_MEMORIES,
+            input_bytes,
             lines: sort.layout == Layout::Lines,
-            records: guess_records(sort.layout, sort.memory_bytes * STREAM_MEMORIES, 64.0),
+            records: guess_records(sort.layout, input_bytes, 64.0),
             input_files: 1,
         };
         Ok(Room { given, rough: Geometry::of_stream(&given)? })
@@ -117,6 +119,11 @@ impl Feed {
     /// Bytes read so far, added newlines included.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the streams as they came; of what was handed over, whose last line was whole already, as it was.
+    pub(crate) fn file_bytes(&self, meters: &Meters) -> u64 {
+        if self.handover.is_some() { self.bytes() } else { meters.input.totals().0 }
     }
 
     /// Reads up to `pages` pages into blocks of `pool`. Returns whether the stream ended.
@@ -207,6 +214,16 @@ impl Feed {
         self.bytes.fetch_add(len as u64, Ordering::Relaxed);
         Ok(Some(block))
     }
+}
+
+/// Opens a stream as the output. Who waits for its reader still hears that it should stop.
+pub(crate) fn open_output(io: &Arc<dyn Io>, path: &Path, stopped: impl Fn() -> bool) -> Result<File> {
+    while !stopped() {
+        if let Some(output) = File::open_some(io, path, Access::WriteStream, PATIENCE)? {
+            return Ok(output);
+        }
+    }
+    Err(Error::Stopped)
 }
 
 /// One lane of a stream: takes whatever page is next.

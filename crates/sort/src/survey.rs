@@ -15,6 +15,7 @@ use thalweg_record::{Cut, Key, Layout, choose_cuts};
 
 use crate::forecast::Facts;
 use crate::geometry::{Geometry, Given};
+use crate::preflight::{Takes, preflight_of_plan};
 use crate::sample::{add_sparse, take_sample};
 use crate::sorted::entry_pages;
 use crate::{Result, Sort};
@@ -144,9 +145,13 @@ impl Survey {
     }
 }
 
-/// Lays a sort out and runs nothing: what a plan is made from.
+/// Lays a sort out and runs nothing: what a plan is made from. Refuses what [`run`](crate::run) would refuse before it
+/// begins.
 pub fn lay_out(sort: &Sort, io: &Arc<dyn Io>) -> Result<Facts> {
-    Ok(Survey::take(sort, io, 0)?.facts(sort, io))
+    let survey = Survey::take(sort, io, 0)?;
+    let (spilled_bytes, output_bytes) = (survey.geometry.excess_bytes, survey.inputs.bytes());
+    preflight_of_plan(sort, io, &Takes { output_bytes, spilled_bytes, ..Takes::default() })?;
+    Ok(survey.facts(sort, io))
 }
 
 /// Records of an input, or an estimate of them with a margin.

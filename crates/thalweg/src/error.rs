@@ -51,6 +51,7 @@ impl From<thalweg_io::Error> for Error {
             BrokenPipe => return Error::Interrupted(SIGPIPE),
             StorageFull | QuotaExceeded => "; free some room there, or choose another place",
             FileTooLarge => "; see ulimit -f, or choose another place",
+            _ if e.is_out_of_files() => "; raise the limit of open files (ulimit -n)",
             PermissionDenied => "; allow it with chmod, or choose another place",
             ReadOnlyFilesystem => "; choose another place",
             _ => "",

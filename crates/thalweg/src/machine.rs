@@ -2,17 +2,25 @@
 
 use std::sync::Arc;
 
+use thalweg_base::units::Size;
+use thalweg_io::either::Either;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
 use thalweg_io::{Io, process};
 
-use crate::{Error, IoChoice, Result};
+use crate::{Error, IoChoice, Result, SortOptions};
 
-/// The back end that was chosen, and why it is not the best one if it is not.
+/// A lane of a sort has one ring for what it takes and one for what it gives.
+const RINGS_OF_LANE: u64 = 2;
+/// Files that a sort has open beside its inputs and scratch: the manifest, the output, and one in passing.
+const FILES_BESIDE: u64 = 3;
+
+/// The back end that was chosen, and why it is not the best one from the start if it is not. What it
+/// turned out to be, and why, it tells in the end itself.
 pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn Io>, Option<String>)> {
-    let threads = || Arc::new(Threads::new(threads_for_io())) as Arc<dyn Io>;
+    let threads = || Threads::new(threads_for_io());
     match choice {
-        IoChoice::Threads => Ok((threads(), None)),
+        IoChoice::Threads => Ok((Arc::new(threads()), None)),
         IoChoice::Uring => match Uring::new() {
             Ok(uring) => Ok((Arc::new(uring), None)),
             Err(e) => Err(Error::CouldNot(format!(
@@ -20,10 +28,30 @@ pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn Io>, Option<String>)> {
             ))),
         },
         IoChoice::Auto => match Uring::new() {
-            Ok(uring) => Ok((Arc::new(uring), None)),
-            Err(e) => Ok((threads(), Some(format!("io_uring is not to be had: {e}")))),
+            Ok(uring) => Ok((Arc::new(Either::new(uring, threads())), None)),
+            Err(e) => Ok((Arc::new(threads()), Some(format!("io_uring is not to be had: {e}")))),
         },
     }
+}
+
+/// The back end for a sort with so many lanes, inputs and scratch directories. Where rings would take the open files
+/// that it needs itself, it goes without them.
+pub(crate) fn io_of_sort(options: &SortOptions) -> Result<(Arc<dyn Io>, Option<String>)> {
+    let rings = RINGS_OF_LANE * lanes(options.threads) as u64;
+    let files = options.inputs.len().max(1) + options.scratch.len().max(1);
+    let needed = process::open_files() + files as u64 + FILES_BESIDE + rings;
+    match process::limit("Max open files") {
+        Some(limit) if limit < needed && options.io == IoChoice::Auto => {
+            let why = format!("io_uring would take {needed} open files of {limit}; raise ulimit -n");
+            Ok((io(IoChoice::Threads)?.0, Some(why)))
+        }
+        _ => io(options.io),
+    }
+}
+
+/// Lanes, if so many or nothing was asked for.
+pub(crate) fn lanes(asked: Option<usize>) -> usize {
+    asked.unwrap_or_else(cores).max(1)
 }
 
 /// Enough to keep a disk busy from a few lanes.
@@ -34,6 +62,18 @@ fn threads_for_io() -> usize {
 /// Cores that this process may run on.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Where the kernel does not say how much memory there is, no more than this is used.
+const UNTOLD_MEMORY_BYTES_MAX: u64 = 1 << 40;
+
+/// The memory that a size means: what is available is 100 %, and more than the machine has is what it has.
+pub(crate) fn memory_bytes(size: Size) -> u64 {
+    let most = match process::machine_memory_bytes() {
+        0 => UNTOLD_MEMORY_BYTES_MAX,
+        bytes => bytes,
+    };
+    size.of(process::available_memory_bytes()).min(most)
 }
 
 /// Half of the memory that is available, for who did not say.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use thalweg_api::Receipt;
 use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::Block;
-use thalweg_io::{Io, process};
+use thalweg_io::Io;
 use thalweg_pump::{Sink, Source};
 use thalweg_sort::{Sort, SorterOutput};
 
@@ -89,6 +89,7 @@ const MEMORY_BYTES_USUAL: u64 = 1024 * MIB;
 /// stops the sort, waits for its threads (some milliseconds), removes its scratch and gives its memory back.
 pub struct Sorter {
     inner: thalweg_sort::Sorter,
+    io: Arc<dyn Io>,
     fallback: Option<String>,
 }
 
@@ -100,8 +101,8 @@ impl Sorter {
     pub fn new(options: &SorterOptions) -> Result<Sorter> {
         let (io, fallback) = machine::io(options.io)?;
         let sort = resolve(options, &io)?;
-        let inner = thalweg_sort::Sorter::new(sort, io).map_err(engine_error)?;
-        Ok(Sorter { inner, fallback })
+        let inner = thalweg_sort::Sorter::new(sort, Arc::clone(&io)).map_err(engine_error)?;
+        Ok(Sorter { inner, io, fallback })
     }
 
     /// An empty block to write records into and to put. Waits for a free one if there is none; an error if
@@ -121,7 +122,8 @@ impl Sorter {
     /// Ends the input and gives the sorted stream. An error if it ended inside a record of fixed length; a
     /// last line without a newline is given one.
     pub fn sorted(self) -> Result<Sorted> {
-        Ok(Sorted { inner: self.inner.sorted().map_err(engine_error)?, fallback: self.fallback })
+        let inner = self.inner.sorted().map_err(engine_error)?;
+        Ok(Sorted { inner, io: self.io, fallback: self.fallback })
     }
 }
 
@@ -146,6 +148,7 @@ impl Sink for Sorter {
 /// be cut by the blocks' ends.
 pub struct Sorted {
     inner: SorterOutput,
+    io: Arc<dyn Io>,
     fallback: Option<String>,
 }
 
@@ -154,7 +157,7 @@ impl Sorted {
     /// memory in it is the whole process's, and CPU time all that it has used since the sorter was made.
     pub fn receipt(&mut self) -> Result<Receipt> {
         let mut receipt = self.inner.receipt().map_err(engine_error)?;
-        receipt.io.fallback.clone_from(&self.fallback);
+        receipt.io.fallback = self.fallback.clone().or_else(|| self.io.fallback());
         Ok(receipt)
     }
 }
@@ -173,7 +176,7 @@ impl Source for Sorted {
 /// What was asked, made definite.
 fn resolve(options: &SorterOptions, io: &Arc<dyn Io>) -> Result<Sort> {
     let memory_bytes = match options.memory {
-        Some(size) => size.of(process::available_memory_bytes()),
+        Some(size) => machine::memory_bytes(size),
         None => machine::default_memory_bytes().clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_USUAL),
     };
     if memory_bytes < MEMORY_BYTES_MIN {
@@ -195,7 +198,7 @@ fn resolve(options: &SorterOptions, io: &Arc<dyn Io>) -> Result<Sort> {
         memory_bytes,
         scratch,
         scratch_limit: options.scratch_limit.map_or(u64::MAX, |size| size.of(space)),
-        lanes: options.threads.unwrap_or_else(machine::cores).max(1),
+        lanes: machine::lanes(options.threads),
         unique: options.unique,
         resume: false,
         hashing: options.proof,

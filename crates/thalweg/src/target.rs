@@ -6,12 +6,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use thalweg_base::units::Bytes;
 use thalweg_io::{Access, Error as IoError, File, Io, directory_of};
 use thalweg_pump::Output;
 
-use crate::{Endpoint, Error, Result, partial};
+use crate::{Endpoint, Error, Progress, Result, partial};
+
+/// How long to wait for whoever reads a stream before looking whether to stop.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Where bytes go, once looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +116,18 @@ pub(crate) fn create(io: &Arc<dyn Io>, path: &Path, bytes: u64) -> Result<Output
     // Where there are no marks, the number of the process has to tell whether it is alive.
     output.file().mark();
     Ok(output)
+}
+
+/// Opens a stream to be written. Who waits for its reader still hears that it should stop.
+pub(crate) fn open_stream(io: &Arc<dyn Io>, path: &Path, progress: &Progress) -> Result<File> {
+    loop {
+        if let Some(signal) = progress.cancelled() {
+            return Err(Error::Interrupted(signal));
+        }
+        if let Some(stream) = File::open_some(io, path, Access::WriteStream, PATIENCE)? {
+            return Ok(stream);
+        }
+    }
 }
 
 /// Makes the file durable and gives it its name.

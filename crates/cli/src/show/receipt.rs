@@ -33,17 +33,17 @@ fn resumed(receipt: &Receipt) -> String {
 }
 
 fn headline(receipt: &Receipt) -> String {
-    let (done, proof) = match receipt.verb.as_str() {
-        "sort" => ("sorted", &receipt.input),
-        "gen" => ("generated", &receipt.output),
-        other => (other, &receipt.output),
+    let (done, proof, bytes) = match receipt.verb.as_str() {
+        "sort" => ("sorted", &receipt.input, receipt.input_file_bytes),
+        "gen" => ("generated", &receipt.output, receipt.output_file_bytes),
+        other => (other, &receipt.output, receipt.output_file_bytes),
     };
     format!(
         "{done} {}, {} bytes, in {}: {}, {:.2} CPU-s\n",
         records(proof.records),
-        Count(proof.bytes),
+        Count(bytes),
         seconds(receipt.seconds),
-        rate(proof.bytes, receipt.seconds),
+        rate(bytes, receipt.seconds),
         receipt.cpu_seconds
     )
 }
@@ -52,11 +52,11 @@ fn proofs(receipt: &Receipt) -> String {
     let sorts = receipt.verb == "sort";
     let mut text = String::new();
     if sorts {
-        text += &proof("in", &receipt.input, receipt);
+        text += &proof("in", &receipt.input, receipt.input_file_bytes, receipt);
     }
-    text += &proof("out", &receipt.output, receipt);
+    text += &proof("out", &receipt.output, receipt.output_file_bytes, receipt);
     if receipt.dropped.records > 0 {
-        text += &proof("dropped", &receipt.dropped, receipt);
+        text += &proof("dropped", &receipt.dropped, receipt.dropped.bytes, receipt);
     }
     if !sorts {
         return text;
@@ -74,10 +74,16 @@ fn proofs(receipt: &Receipt) -> String {
     text + &labelled("law", &format!("{law}: {verdict}; {order}, {duplicates} duplicate keys"))
 }
 
-fn proof(label: &str, proof: &Proof, receipt: &Receipt) -> String {
+/// What went by. Where files hold more than records, newlines, both numbers are told.
+fn proof(label: &str, proof: &Proof, file_bytes: u64, receipt: &Receipt) -> String {
     let checksum =
         if receipt.proved { format!("checksum {:032x}", proof.checksum) } else { "no checksum taken".into() };
-    labelled(label, &format!("{}, {checksum}", records(proof.records)))
+    let bytes = if file_bytes == proof.bytes {
+        String::new()
+    } else {
+        format!(", {} bytes ({} without newlines)", Count(file_bytes), Count(proof.bytes))
+    };
+    labelled(label, &format!("{}{bytes}, {checksum}", records(proof.records)))
 }
 
 fn stages(receipt: &Receipt) -> String {
@@ -170,6 +176,8 @@ mod tests {
             input: proof,
             output: proof,
             dropped: Proof::default(),
+            input_file_bytes: 200_000_000,
+            output_file_bytes: 200_000_000,
             proved: true,
             holds: true,
             seconds: 0.25,
@@ -223,6 +231,26 @@ memory    peak 90 MiB, promised at most 105 MiB (100 MiB and 5 %), 0 B in huge p
         let mut bare = sample();
         bare.memory.limit_bytes = 0;
         assert!(receipt(&bare).contains("memory    peak 90 MiB, 0 B in huge pages\n"), "{}", receipt(&bare));
+    }
+
+    /// A receipt that said 6 bytes of a file of 9 looked like three bytes lost.
+    #[test]
+    fn of_lines_the_bytes_of_the_file_are_told_and_those_without_newlines() {
+        let mut lines = sample();
+        lines.input_file_bytes = 201_999_999;
+        lines.output_file_bytes = 202_000_000;
+        let text = receipt(&lines);
+        assert!(
+            text.starts_with("sorted 2 000 000 records, 201 999 999 bytes, in 0.25 s: 808 MB/s"),
+            "{text}"
+        );
+        let told =
+            "in        2 000 000 records, 201 999 999 bytes (200 000 000 without newlines), checksum 0";
+        assert!(text.contains(told), "{text}");
+        assert!(
+            text.contains("out       2 000 000 records, 202 000 000 bytes (200 000 000 without"),
+            "{text}"
+        );
     }
 
     #[test]

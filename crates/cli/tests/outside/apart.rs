@@ -3,28 +3,15 @@
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Stdio};
-use std::time::Duration;
 
-use crate::support::Place;
+use crate::support::{Place, Running, until};
 
 /// A sort that spills and then waits, stopped by a pipe that nobody reads or by being frozen.
-fn spilling(place: &Place, args: &[&str]) -> Child {
+fn spilling(place: &Place, args: &[&str]) -> Running {
     place.run(&["gen", "600000", "in", "-q"]).is_done();
     let mut command =
         place.command(&["sort", "in", "--datamation", "--memory", "16MiB", "--scratch", ".", "-q"]);
-    command.args(args).stdout(Stdio::piped()).spawn().expect("the binary starts")
-}
-
-/// Waits until the condition holds.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..3000 {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    panic!("{what} did not come about");
+    Running::start(command.args(args))
 }
 
 #[test]
@@ -32,11 +19,10 @@ fn scratch_of_a_sort_into_a_pipe_has_no_name_and_so_is_never_left() {
     let place = Place::new();
     let mut sort = spilling(&place, &["-o", "-"]);
     let mut byte = [0];
-    sort.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+    sort.0.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
     // It has spilled: more than memory has gone in, and the first of it comes out.
     assert_eq!(place.names(), ["in"]);
-    sort.kill().unwrap();
-    sort.wait().unwrap();
+    drop(sort);
     assert_eq!(place.names(), ["in"]);
     place.run(&["sort", "in", "--datamation", "-o", "-", "--resume"]).is_refused(&["--resume", "pipe"]);
 }
@@ -45,17 +31,16 @@ fn scratch_of_a_sort_into_a_pipe_has_no_name_and_so_is_never_left() {
 fn scratch_is_for_its_owner_and_a_second_sort_to_the_same_output_is_refused() {
     let place = Place::new();
     let names = [".out.thalweg-manifest", ".out.thalweg-scratch"];
-    let mut sort = spilling(&place, &["-o", "out"]);
+    let sort = spilling(&place, &["-o", "out"]);
     until("scratch", || names.iter().all(|name| place.0.join(name).exists()));
-    let stopped = place.shell(&format!("kill -STOP {}", sort.id()));
-    assert_eq!(stopped.status, Some(0));
+    sort.signal("-STOP");
     for name in names {
         let mode = std::fs::metadata(place.0.join(name)).expect("it was there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
     place.run(&["sort", "in", "-o", "out", "--datamation"]).is_refused(&["another sort", "out", "-o"]);
-    place.shell(&format!("kill -CONT {}", sort.id()));
-    assert!(sort.wait().unwrap().success());
+    sort.signal("-CONT");
+    sort.ends().is_done();
     place.run(&["check", "out", "--datamation"]).is_done();
     assert_eq!(place.names(), ["in", "out"]);
 }

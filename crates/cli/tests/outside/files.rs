@@ -2,11 +2,10 @@
 //! somewhere inside a file already.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::process::Stdio;
 
 use thalweg_api::{Receipt, from_json};
 
-use super::support::Place;
+use super::support::{Place, Running, until};
 
 /// The permission bits of a file.
 fn mode(place: &Place, name: &str) -> u32 {
@@ -93,24 +92,19 @@ fn what_a_killed_gen_left_goes_with_the_next_one_and_what_a_living_one_writes_st
     let partials =
         || -> Vec<String> { place.names().into_iter().filter(|name| name.ends_with(".partial")).collect() };
     let start = || {
-        let mut child = place.command(&["gen", "100M", "records"]).stdout(Stdio::null()).spawn().unwrap();
-        let own = format!(".records.thalweg-{}-", child.id());
-        while !partials().iter().any(|name| name.starts_with(&own)) {
-            assert!(child.try_wait().unwrap().is_none(), "it ended too early");
-        }
-        child
+        let running = Running::start(&mut place.command(&["gen", "100M", "records"]));
+        let own = format!(".records.thalweg-{}-", running.0.id());
+        until("its output", || partials().iter().any(|name| name.starts_with(&own)));
+        running
     };
-    let mut killed = start();
-    killed.kill().unwrap();
-    killed.wait().unwrap();
+    drop(start());
     assert_eq!(partials().len(), 1);
-    let mut living = start();
+    let living = start();
     assert_eq!(partials().len(), 1, "the next one has cleared what the first one left");
     place.run(&["gen", "10", "records", "-q"]).is_done();
     place.run(&["gen", "10", "record", "-q"]).is_done();
     assert_eq!(partials().len(), 1, "a living one's is not touched");
-    living.kill().unwrap();
-    living.wait().unwrap();
+    drop(living);
     // Held by somebody whose number means nothing here: on another machine, say.
     let foreign = ".records.thalweg-4999999-0.partial";
     place.write(foreign, b"x");

@@ -7,6 +7,7 @@
 mod apart;
 mod documents;
 mod files;
+mod signals;
 #[path = "../support/mod.rs"]
 mod support;
 mod terminal;

@@ -43,6 +43,8 @@ fn gnu_letters_are_reserved_and_say_what_does_it_today() {
 #[test]
 fn values_that_cannot_be_read_are_named() {
     run(&["sort", "in", "-o", "out", "--memory", "lots"]).is_refused(&["--memory", "'lots'", "1GiB"]);
+    let memory = ["sort", "in", "-o", "out", "--memory", "99999999999999G"];
+    run(&memory).is_refused(&["--memory", "'99999999999999G' is too large", "2^64"]);
     run(&["sort", "in", "-o", "out", "--memory", "101%"]).is_refused(&["--memory", "'101%'"]);
     run(&["sort", "in", "-o", "out", "--record", "0"]).is_refused(&["--record", "'0'", "1 to 4294967295"]);
     run(&["sort", "in", "-o", "out", "--by", "0"]).is_refused(&["--by", "'0'", "OFFSET:LENGTH"]);

@@ -1,13 +1,8 @@
-//! The verbs end to end, and what bad input, full disks, signals and small limits do to them.
-
-use std::io::Write;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+//! The verbs end to end, and what bad input, full disks and small limits do to them.
 
 use thalweg_api::{Check, DoctorReport, Plan, Receipt, from_json};
-use thalweg_base::clock::Stopwatch;
 
-use super::support::{Outcome, Place};
+use super::support::Place;
 
 const BENCH: &str = "--datamation";
 
@@ -76,6 +71,35 @@ fn a_check_prints_the_sum_that_the_receipt_of_the_sort_shows() {
     let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
     let told = place.run(&["check", "sorted"]);
     assert!(told.is_done().contains(&format!("{:032x}\n", receipt.output.checksum)), "{told:?}");
+}
+
+#[test]
+fn a_receipt_tells_the_bytes_of_files_as_the_system_does() {
+    let place = Place::new();
+    place.write("in", b"b\na\nccc\nb");
+    place.write("more", b"\n\n");
+    for (inputs, bytes) in
+        [("in more", 11), ("- < <(cat more in)", 11), ("in - < <(cat more)", 11), ("in", 9)]
+    {
+        for unique in ["", "--unique"] {
+            let told = place.shell(&format!("$T sort -o out --json {unique} {inputs}"));
+            let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
+            let written = place.read("out").len() as u64;
+            assert_eq!((receipt.input_file_bytes, receipt.output_file_bytes), (bytes, written), "{inputs}");
+            assert!(receipt.input.bytes < bytes, "{receipt:?}");
+        }
+    }
+    let told = place.run(&["sort", "in", "-o", "out"]);
+    assert!(told.is_done().starts_with("sorted 4 records, 9 bytes, in "), "{told:?}");
+    assert!(told.out.contains("in        4 records, 9 bytes (6 without newlines), checksum "), "{told:?}");
+    let told = place.run(&["gen", "10", "records", "--json"]);
+    let mut receipt: Receipt = from_json(told.is_done()).expect("one receipt");
+    assert_eq!((receipt.input_file_bytes, receipt.output_file_bytes), (1000, 1000));
+    // A receipt from before there were these fields is still read.
+    let without = told.out.replace("\"input_file_bytes\":1000,\"output_file_bytes\":1000,", "");
+    assert_ne!(without, told.out);
+    (receipt.input_file_bytes, receipt.output_file_bytes) = (0, 0);
+    assert_eq!(from_json::<Receipt>(&without).expect("an older receipt"), receipt);
 }
 
 /// With a percentage, or another size, nothing was gone on from and nobody was told.
@@ -156,6 +180,16 @@ fn plans_and_doctors_are_read_by_people() {
     let told = place.run(&["plan", "sort", "records", "-o", "sorted", BENCH, "--memory", "32MiB"]);
     assert!(told.is_done().starts_with("plan to sort 10 000 records, 1 000 000 bytes"), "{told:?}");
     assert_eq!(place.names(), ["records"], "a plan runs nothing");
+    place.run(&["gen", "300k", "large", "-q"]).is_done();
+    for command in [&["plan", "sort"][..], &["sort"], &["sort", "--resume"]] {
+        let args = ["large", "-o", "sorted", BENCH, "--memory", "16MiB", "--scratch-limit", "1MiB"];
+        let told = place.run(&[command, &args].concat());
+        told.is_refused(&[
+            "the --scratch-limit of 1 MiB is reached: ",
+            " of scratch needed, 1 MiB of it left; ",
+        ]);
+        assert_eq!(place.names(), ["large", "records"], "{command:?}");
+    }
     let told = place.run(&["doctor"]);
     for name in ["io_uring", "direct I/O", "open files", "huge pages"] {
         assert!(told.is_done().contains(name), "{name} in {told:?}");
@@ -207,84 +241,6 @@ fn a_disk_that_is_full_is_an_error_and_a_reader_that_left_is_a_signal() {
     assert_eq!(place.names(), ["records", "sorted"]);
 }
 
-/// Sends the signal. The program `kill` is not everywhere, the shell's own is.
-fn kill(process: u32, signal: &str) {
-    let line = format!("kill {signal} {process}");
-    assert!(Command::new("bash").args(["-c", &line]).status().unwrap().success());
-}
-
-/// Starts a command that takes long, sends the signal once it is at work, and returns what was seen.
-fn interrupted(place: &Place, args: &[&str], signal: &str) -> Outcome {
-    let mut command = place.command(args);
-    command.args(["--progress", "always"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the binary starts");
-    let mut err = std::io::BufReader::new(child.stderr.take().expect("a pipe was asked for"));
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut err, &mut line).unwrap();
-    assert!(line.starts_with("[1/"), "{line}");
-    kill(child.id(), signal);
-    let watch = Stopwatch::start();
-    std::io::Read::read_to_string(&mut err, &mut line).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(watch.seconds() < 10.0, "it took {} s to stop", watch.seconds());
-    let told = line.lines().filter(|line| !line.starts_with('[')).map(|line| format!("{line}\n")).collect();
-    Outcome { err: told, ..Outcome::of(output) }
-}
-
-#[test]
-fn signals_stop_a_verb_and_leave_nothing() {
-    let place = Place::new();
-    for (signal, number) in [("-INT", 2), ("-TERM", 15), ("-HUP", 1)] {
-        let told = interrupted(&place, &["gen", "100M", "records"], signal);
-        assert_eq!(told.status, Some(128 + number), "{told:?}");
-        assert_eq!(told.err, format!("thalweg: interrupted by signal {number}\n"));
-        assert_eq!(told.out, "");
-        assert!(place.names().is_empty(), "{:?}", place.names());
-    }
-}
-
-#[test]
-fn a_sort_that_is_stopped_leaves_its_input_and_the_older_output() {
-    let place = Place::new();
-    place.run(&["gen", "2M", "records", "-q"]).is_done();
-    place.write("sorted", b"older\n");
-    let args = ["sort", "records", "-o", "sorted", BENCH, "--memory", "24MiB"];
-    let told = interrupted(&place, &args, "-TERM");
-    assert_eq!((told.status, told.err.as_str()), (Some(143), "thalweg: interrupted by signal 15\n"));
-    assert_eq!(place.names(), ["records", "sorted"]);
-    assert_eq!(place.read("sorted"), b"older\n");
-}
-
-#[test]
-fn waiting_for_standard_input_can_be_interrupted() {
-    let place = Place::new();
-    let mut command = place.command(&["sort", "-o", "out"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut stdin = child.stdin.take().expect("a pipe was asked for");
-    stdin.write_all(b"a\n").unwrap();
-    // Until it handles signals, there is nothing to test.
-    let handles_int = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("Linux says so");
-        u64::from_str_radix(mask.trim(), 16).unwrap() >> (2 - 1) & 1 == 1
-    };
-    let watch = Stopwatch::start();
-    while !handles_int() {
-        assert!(watch.seconds() < 10.0, "it does not handle signals");
-        std::thread::yield_now();
-    }
-    kill(child.id(), "-INT");
-    let (ended, wait) = std::sync::mpsc::channel();
-    let waiter = std::thread::spawn(move || ended.send(child.wait_with_output().unwrap()));
-    let output = wait.recv_timeout(Duration::from_secs(5));
-    drop(stdin);
-    waiter.join().unwrap().ok();
-    let outcome = Outcome::of(output.expect("it stops although its input is still open"));
-    assert_eq!((outcome.status, outcome.out.as_str()), (Some(130), ""), "{outcome:?}");
-    assert!(place.names().is_empty());
-}
-
 #[test]
 fn little_memory_and_few_files_are_enough() {
     let place = Place::new();
@@ -298,6 +254,66 @@ fn little_memory_and_few_files_are_enough() {
     assert_eq!((receipt.input.records, receipt.holds, receipt.output.unordered), (1_000_000, true, 0));
     place.run(&["check", "sorted", BENCH]).is_done();
     assert_eq!(place.names(), ["records", "sorted"]);
+}
+
+/// A ring is an open file. Where they are few the sort ended with an error in its middle, or could not open its scratch.
+#[test]
+fn where_open_files_are_few_threads_do_it_or_one_line_says_so() {
+    let place = Place::new();
+    place.run(&["gen", "300k", "records", "-q"]).is_done();
+    let unlimited = place.run(&["gen", "10", "ten", "--json"]);
+    let unlimited: Receipt = from_json(unlimited.is_done()).expect("one receipt");
+    let mut done = Vec::new();
+    // Whoever runs tests may leave files open in them.
+    let alone = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-";
+    for files in 5..24 {
+        for memory in ["64MiB", "16MiB"] {
+            let sort = format!("$T sort records -o sorted --datamation --threads 4 --memory {memory} --json");
+            let told = place.shell(&format!("{alone}; ulimit -n {files}; exec {sort}"));
+            if told.status == Some(2) {
+                told.is_refused(&["open files", "ulimit -n"]);
+                assert!(done.is_empty() || memory == "16MiB", "{files} were enough before");
+                // A directory that cannot be synced is told after the output has got its name.
+                let named =
+                    told.err.contains("cannot sync") && std::fs::remove_file(place.0.join("sorted")).is_ok();
+                assert_eq!(place.names(), ["records", "ten"], "with {files}, {named}");
+                continue;
+            }
+            let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
+            let why = receipt.io.fallback.clone().unwrap_or_default();
+            assert!(receipt.holds && receipt.input.records == 300_000);
+            assert!(receipt.io.backend == unlimited.io.backend || why.contains("ulimit -n"), "{receipt:?}");
+            done.push((files, memory, receipt.io.backend));
+            place.shell("rm sorted").is_done();
+        }
+    }
+    let first = |memory| done.iter().find(|row| row.1 == memory).map(|row| row.0);
+    assert!(first("64MiB").is_some_and(|files| files <= 8), "{done:?}");
+    assert!(first("16MiB").is_some_and(|files| files <= 10), "{done:?}");
+    if unlimited.io.backend == "uring" {
+        assert_eq!(done[0].2, "threads");
+        assert_eq!(done.last().unwrap().2, "uring", "{done:?}");
+        place
+            .shell(&format!("{alone}; ulimit -n 8; $T sort records -o out --io uring"))
+            .is_refused(&["ulimit -n"]);
+        // Whoever does not count its files beforehand has rings while there are any.
+        let told = place.shell(&format!("{alone}; ulimit -n 7; $T gen 300k more --json"));
+        let receipt: Receipt = from_json(told.is_done()).expect("one receipt");
+        assert_eq!(receipt.io.backend, if receipt.io.fallback.is_some() { "uring+threads" } else { "uring" });
+    }
+}
+
+/// Numbers of memory that no machine has went past 64 bits when they were multiplied.
+#[test]
+fn more_memory_than_the_machine_has_is_what_it_has() {
+    let place = Place::new();
+    place.write("in", b"b\na\n");
+    for size in ["100T", "16777215T"] {
+        for input in ["in -o out", "- -o out < <(cat in)"] {
+            place.shell(&format!("$T sort --memory {size} -q {input}")).is_done();
+            assert_eq!(place.read("out"), b"a\nb\n");
+        }
+    }
 }
 
 #[test]

@@ -5,10 +5,14 @@
 #![allow(dead_code)] // Each program of tests uses its part.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use thalweg_base::clock::Stopwatch;
 use thalweg_io::process;
+
+/// Longer than this no test waits for what should come soon.
+const SOON_SECONDS: f64 = 10.0;
 
 /// A directory that goes when the test ends.
 pub(crate) struct Place(pub(crate) PathBuf);
@@ -76,6 +80,87 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Waits until the condition holds, as it soon should.
+#[track_caller]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let watch = Stopwatch::start();
+    while !holds() {
+        assert!(watch.seconds() < SOON_SECONDS, "{what} did not come about");
+        std::thread::park_timeout(std::time::Duration::from_millis(1));
+    }
+}
+
+/// A command at work, which has no input and whose output nobody has read yet. Killed when the test ends.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    /// Starts it.
+    pub(crate) fn start(command: &mut Command) -> Running {
+        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts"))
+    }
+
+    /// What the kernel tells of it.
+    pub(crate) fn told(&self, name: &str) -> String {
+        std::fs::read_to_string(format!("/proc/{}/{name}", self.0.id())).expect("it is not reaped yet")
+    }
+
+    /// Waits until the verb handles signals.
+    #[track_caller]
+    pub(crate) fn handles_signals(&self) {
+        const SIGINT: u32 = 2;
+        until("handling signals", || {
+            let status = self.told("status");
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("Linux says so");
+            u64::from_str_radix(mask.trim(), 16).expect("a number") >> (SIGINT - 1) & 1 == 1
+        });
+    }
+
+    /// Waits until it has had nothing to do for a while: it waits for something itself.
+    #[track_caller]
+    pub(crate) fn waits(&self) {
+        // It may look up ten times a second, which is no work.
+        let spent =
+            || -> Vec<String> { self.told("stat").split(' ').skip(13).take(2).map(String::from).collect() };
+        let (mut last, mut since) = (spent(), Stopwatch::start());
+        until("waiting", || {
+            let now = spent();
+            if now != last {
+                (last, since) = (now, Stopwatch::start());
+            }
+            since.seconds() > 0.1
+        });
+    }
+
+    /// Sends a signal. The program `kill` is not everywhere, the shell's own is.
+    pub(crate) fn signal(&self, signal: &str) {
+        let line = format!("kill {signal} {}", self.0.id());
+        assert!(Command::new("bash").args(["-c", &line]).status().expect("bash starts").success());
+    }
+
+    /// Waits for its end, which should come soon.
+    #[track_caller]
+    pub(crate) fn ends(mut self) -> Outcome {
+        until("its end", || self.0.try_wait().expect("it is ours").is_some());
+        let text = |pipe: Option<&mut dyn std::io::Read>| {
+            let mut bytes = Vec::new();
+            pipe.map(|pipe| pipe.read_to_end(&mut bytes).expect("a pipe can be read"));
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        // What a pipe holds is all there is: nothing that a test starts says more.
+        let out = text(self.0.stdout.as_mut().map(|pipe| pipe as _));
+        let err = text(self.0.stderr.as_mut().map(|pipe| pipe as _));
+        let status = self.0.wait().expect("it has ended").code();
+        Outcome { status, out, err, peak_bytes: 0 }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -421,6 +421,7 @@ impl Disk {
             inode,
             modified_ns: i128::from(file.modified),
             mode: 0o644,
+            is_ours: true,
         }
     }
 
@@ -434,6 +435,7 @@ impl Disk {
                 inode: 0,
                 modified_ns: 0,
                 mode: 0o755,
+                is_ours: true,
             });
         }
         let inode = self.find(path)?;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use thalweg_api::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, File, Io, process};
+use thalweg_io::{ALIGN, Io, process};
 use thalweg_pump::{FileLane, Meters, Sink, StreamLane};
 use thalweg_record::{Chain, Generator, KEY_BYTES, Key, KeyPart, Kind, Layout, Prover, RECORD_BYTES};
 
@@ -60,6 +60,8 @@ pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
         input,
         output,
         dropped: Proof::default(),
+        input_file_bytes: bytes,
+        output_file_bytes: written_bytes,
         proved: true,
         holds: whole && output == input,
         seconds,
@@ -75,7 +77,7 @@ pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
         }],
         io: IoReceipt {
             backend: io.name().into(),
-            fallback,
+            fallback: fallback.or_else(|| io.fallback()),
             direct_output,
             output: Disk { read_bytes: 0, written_bytes },
             ..IoReceipt::default()
@@ -174,7 +176,7 @@ impl<'a> Job<'a> {
 
     /// Makes the next pages while one is written; a stream takes one after the other.
     fn to_stream(&self, io: &Arc<dyn Io>, path: &Path) -> Result<bool> {
-        let file = File::open(io, path, Access::WriteStream)?;
+        let file = target::open_stream(io, path, self.progress)?;
         let mut sink = StreamLane::new(&file, &self.meters);
         let pool = pool(STREAM_BLOCKS)?;
         let (made, to_write) = mpsc::sync_channel(STREAM_BLOCKS);

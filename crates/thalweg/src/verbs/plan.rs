@@ -18,7 +18,7 @@ use crate::{Error, Progress, Result, SortOptions, calibrate, machine};
 
 /// Says what a sort would do. Runs nothing.
 pub fn plan(options: &SortOptions) -> Result<Plan> {
-    let (io, _) = machine::io(options.io)?;
+    let (io, _) = machine::io_of_sort(options)?;
     let definite = resolve(options, &io)?;
     check_places(options, &definite, &io)?;
     // Before the calibration, whose memory would count as the process's own.

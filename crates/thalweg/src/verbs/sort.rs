@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thalweg_api::Receipt;
 use thalweg_base::units::{Bytes, MIB};
-use thalweg_io::{Io, directory_of, process};
+use thalweg_io::{Io, directory_of};
 use thalweg_sort::{Sort, Watch};
 
 use crate::target::Target;
@@ -13,12 +13,12 @@ use crate::{Endpoint, Error, Progress, Result, SortOptions, calibrate, machine};
 
 /// Sorts the inputs into the output. The receipt's law: out + dropped = in, and out is in order.
 pub fn sort(options: &SortOptions, progress: &Progress) -> Result<Receipt> {
-    let (io, fallback) = machine::io(options.io)?;
+    let (io, fallback) = machine::io_of_sort(options)?;
     let mut definite = resolve(options, &io)?;
     definite.hardware = Some(calibrate::known(&definite, &io));
     let mut receipt =
         thalweg_sort::run(&definite, &io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
-    receipt.io.fallback = fallback;
+    receipt.io.fallback = fallback.or_else(|| io.fallback());
     Ok(receipt)
 }
 
@@ -86,8 +86,7 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
         Target::File(path) => (path, false),
         Target::Stream(path) => (path, true),
     };
-    let available = process::available_memory_bytes();
-    let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, |size| size.of(available));
+    let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
     let scratch = if options.scratch.is_empty() {
         vec![scratch_directory(&output, output_is_stream)]
     } else {
@@ -117,7 +116,7 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
         memory_bytes,
         scratch,
         scratch_limit,
-        lanes: options.threads.unwrap_or_else(machine::cores).max(1),
+        lanes: machine::lanes(options.threads),
         unique: options.unique,
         resume: options.resume,
         hashing: options.proof,

@@ -1,0 +1,103 @@
+//! Signals: whatever a command is at, or waits for, one of them ends it soon, and nothing is left.
+
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+use super::support::{Outcome, Place, Running};
+
+const BENCH: &str = "--datamation";
+
+/// Starts a command that takes long, sends the signal once it is at work, and returns what was seen.
+fn interrupted(place: &Place, args: &[&str], signal: &str) -> Outcome {
+    let mut command = place.command(args);
+    let mut running = Running::start(command.args(["--progress", "always"]));
+    let mut first = [0; 3];
+    running.0.stderr.as_mut().expect("a pipe was asked for").read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"[1/");
+    running.signal(signal);
+    let outcome = running.ends();
+    let told = |line: &&str| line.starts_with("thalweg: ");
+    let err = outcome.err.lines().filter(told).map(|line| format!("{line}\n")).collect();
+    Outcome { err, ..outcome }
+}
+
+#[test]
+fn signals_stop_a_verb_and_leave_nothing() {
+    let place = Place::new();
+    for (signal, number) in [("-INT", 2), ("-TERM", 15), ("-HUP", 1)] {
+        let told = interrupted(&place, &["gen", "100M", "records"], signal);
+        assert_eq!(told.status, Some(128 + number), "{told:?}");
+        assert_eq!(told.err, format!("thalweg: interrupted by signal {number}\n"));
+        assert_eq!(told.out, "");
+        assert!(place.names().is_empty(), "{:?}", place.names());
+    }
+}
+
+#[test]
+fn a_sort_that_is_stopped_leaves_its_input_and_the_older_output() {
+    let place = Place::new();
+    place.run(&["gen", "2M", "records", "-q"]).is_done();
+    place.write("sorted", b"older\n");
+    let args = ["sort", "records", "-o", "sorted", BENCH, "--memory", "24MiB"];
+    let told = interrupted(&place, &args, "-TERM");
+    assert_eq!((told.status, told.err.as_str()), (Some(143), "thalweg: interrupted by signal 15\n"));
+    assert_eq!(place.names(), ["records", "sorted"]);
+    assert_eq!(place.read("sorted"), b"older\n");
+}
+
+#[test]
+fn waiting_for_standard_input_can_be_interrupted() {
+    let place = Place::new();
+    let mut running = Running::start(place.command(&["sort", "-o", "out"]).stdin(Stdio::piped()));
+    let mut stdin = running.0.stdin.take().expect("a pipe was asked for");
+    stdin.write_all(b"a\n").unwrap();
+    running.handles_signals();
+    running.signal("-INT");
+    let outcome = running.ends();
+    assert_eq!((outcome.status, outcome.out.as_str()), (Some(130), ""), "{outcome:?}");
+    assert!(place.names().is_empty());
+    drop(stdin);
+}
+
+/// To open a pipe with a name waits for its other end, which may never come. A first signal was heard only then.
+#[test]
+fn waiting_for_the_other_end_of_a_named_pipe_can_be_interrupted() {
+    let place = Place::new();
+    place.shell("mkfifo pipe").is_done();
+    place.run(&["gen", "10", "records", "-q"]).is_done();
+    let commands: [&[&str]; 5] = [
+        &["sort", "pipe", "-o", "out"],
+        &["sort", "records", "pipe", "-o", "out"],
+        &["sort", "records", "-o", "pipe", BENCH, "-q"],
+        &["check", "pipe", BENCH],
+        &["gen", "10", "pipe", "-q"],
+    ];
+    for args in commands {
+        for (signal, number) in [("-INT", 2), ("-TERM", 15)] {
+            let running = Running::start(&mut place.command(args));
+            running.handles_signals();
+            running.waits();
+            running.signal(signal);
+            let outcome = running.ends();
+            assert_eq!(outcome.status, Some(128 + number), "{args:?} {outcome:?}");
+            assert_eq!(outcome.err, format!("thalweg: interrupted by signal {number}\n"), "{args:?}");
+            assert_eq!(place.names(), ["pipe", "records"], "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn named_pipes_are_read_and_written_to_their_ends_whoever_comes_first() {
+    let place = Place::new();
+    for line in [
+        "mkfifo in out; $T sort in -o out -q & (printf 'b\\na\\n' > in) & timeout 10 cat out",
+        // The writer is gone before the sort looks at its input.
+        "mkfifo in; printf 'b\\na\\n' > in & { wait $!; timeout 10 $T sort - -o - -q; } < in",
+        // The writer says nothing.
+        "mkfifo in; (: > in) & timeout 10 $T sort in -o - -q; echo a; echo b",
+    ] {
+        let told = place.shell(line);
+        assert_eq!(told.is_done(), "a\nb\n", "{line}");
+        place.shell("rm in").is_done();
+    }
+}

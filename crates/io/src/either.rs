@@ -1,0 +1,65 @@
+//! io_uring where it is to be had, threads where it is not: from the start, or from some queue on.
+//!
+//! Model: a queue is a ring until the system refuses one, for want of open files or of locked memory; from then on all
+//! are of threads, which take neither. Both move the same files, so whoever has a queue does not see which it is.
+//! Law: why it is not the ring is told.
+//! Non-goals: going back to rings when there is room again.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::os::Queues;
+use crate::threads::Threads;
+use crate::uring::Uring;
+use crate::{Queue, Result};
+
+/// Files by io_uring, and by threads where that is refused.
+pub struct Either {
+    uring: Uring,
+    threads: Threads,
+    made_rings: AtomicBool,
+    /// What was said when there was no ring.
+    refusal: OnceLock<String>,
+}
+
+impl Either {
+    /// Rings as long as they are to be had, then at most `threads` operations at a time.
+    pub fn new(uring: Uring, threads: Threads) -> Either {
+        Either { uring, threads, made_rings: AtomicBool::new(false), refusal: OnceLock::new() }
+    }
+}
+
+impl fmt::Debug for Either {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Either({}, {:?})", Queues::name(self), self.threads)
+    }
+}
+
+impl Queues for Either {
+    fn name(&self) -> &'static str {
+        match (self.refusal.get(), self.made_rings.load(Ordering::Relaxed)) {
+            (None, _) => "uring",
+            (Some(_), true) => "uring+threads",
+            (Some(_), false) => "threads",
+        }
+    }
+
+    fn fallback(&self) -> Option<String> {
+        self.refusal.get().cloned()
+    }
+
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        if self.refusal.get().is_none() {
+            match Queues::queue(&self.uring, depth) {
+                Ok(ring) => {
+                    self.made_rings.store(true, Ordering::Relaxed);
+                    return Ok(ring);
+                }
+                // Another lane may have been refused at the same moment; one reason is enough.
+                Err(refused) => _ = self.refusal.set(refused.to_string()),
+            }
+        }
+        Queues::queue(&self.threads, depth)
+    }
+}

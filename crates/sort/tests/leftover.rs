@@ -1,0 +1,44 @@
+//! What a killed sort left in scratch directories that the next one does not use.
+//!
+//! Law: what the manifest shows to be its own goes with it; whatever else has such a name stays.
+
+mod support;
+
+use support::cut_short::{SMALL_BYTES, in_own_process, killed_after, spilling};
+use thalweg_sort::Sort;
+
+const SCRATCH: &str = "scratch0/.sorted.thalweg-scratch";
+
+/// A manifest that was not gone on from was removed before anybody looked what it lists.
+#[test]
+fn scratch_of_a_rejected_manifest_goes_also_from_other_directories() {
+    in_own_process("scratch_of_a_rejected_manifest_goes_also_from_other_directories", || {
+        let case = spilling(31, SMALL_BYTES);
+        for (resume, grown) in [(true, 1 << 20), (false, 0)] {
+            let (stage, sort) = killed_after(&case, 0.9);
+            assert!(stage.get(SCRATCH).is_some(), "nothing was spilled");
+            let memory_bytes = sort.memory_bytes + grown;
+            let sort = Sort { resume, memory_bytes, scratch: vec![stage.path("scratch1")], ..sort };
+            let receipt = stage.attempt(&sort).expect("it is begun anew");
+            assert_eq!(receipt.resumed_bytes, 0);
+            stage.ends_well(&case, &receipt);
+        }
+    });
+}
+
+#[test]
+fn what_only_has_the_name_of_scratch_stays() {
+    in_own_process("what_only_has_the_name_of_scratch_stays", || {
+        let case = spilling(32, SMALL_BYTES);
+        for resume in [true, false] {
+            let (stage, sort) = killed_after(&case, 0.9);
+            let foreign = vec![7; SMALL_BYTES];
+            stage.put(SCRATCH, &foreign);
+            let memory_bytes = sort.memory_bytes + (1 << 20);
+            let sort = Sort { resume, memory_bytes, scratch: vec![stage.path("scratch1")], ..sort };
+            stage.attempt(&sort).expect("it is begun anew");
+            assert!(stage.get(SCRATCH) == Some(foreign), "it was touched");
+            assert_eq!(stage.names(), ["in/0", "out/sorted", SCRATCH]);
+        }
+    });
+}
