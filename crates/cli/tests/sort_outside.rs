@@ -55,6 +55,22 @@ fn memory_is_what_was_promised_for_lines() {
     }
 }
 
+/// A line that no sample sees, and that is held whole in a turn, in a proof and in a copy.
+#[test]
+fn memory_is_what_was_promised_for_a_long_line_among_short_ones() {
+    let place = Place::new();
+    let long = |bytes| format!("head -c {bytes} /dev/zero | tr '\\0' 5; echo");
+    let hidden =
+        format!("{{ seq 1000000 5000000; {}; {}; seq 6000000 9000000; }}", long(1 << 20), long(2_000_000));
+    let made = place.shell(&format!("{hidden} > lines && LC_ALL=C sort -s lines -o expected"));
+    assert_eq!(made.status, Some(0), "{made:?}");
+    for memory in [16, 48] {
+        place.sorts("lines", memory * MIB);
+        assert_eq!(place.shell("cmp sorted expected").status, Some(0), "in {memory} MiB");
+        assert_eq!(place.names(), ["expected", "lines", "sorted"]);
+    }
+}
+
 #[test]
 fn scratch_holds_what_does_not_fit_and_no_more() {
     let place = Place::new();

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use thalweg_api::{Hardware, IoReceipt, MemoryReceipt, Plan, Proof, Receipt, Stage};
+use thalweg_api::{IoReceipt, MemoryReceipt, Plan, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, StreamLane, pump};
-use thalweg_record::{Cut, Cuts, Key, KeyPart, Layout, choose_cuts, counted, file_bytes, same_records};
+use thalweg_record::{Cut, Cuts, Key, Layout, choose_cuts, counted, file_bytes, same_records};
 
+use crate::asked::{Sort, Watch};
 use crate::distribute::{self, Checkpoints, Distribution, RangeStore, Resumed, Stored};
 use crate::durable::{Notes, OutputLane, Start};
 use crate::entry::LINES_BYTES_MAX;
@@ -28,73 +29,35 @@ use crate::scratch::Scratch;
 use crate::sorted::{self, Range, Sorted, entry_pages};
 use crate::sound::Judge;
 use crate::stream::{Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room, open_output};
-use crate::survey::{Survey, cuts_of, guess_records};
+use crate::survey::{Seen, Survey, cuts_of, guess_records};
 use crate::{Error, Result};
-
-/// Whoever wants to know how far a sort is, and may stop it.
-pub trait Watch: Sync {
-    /// A stage begins.
-    fn begin(&self, stage: &str, index: u64, stages: u64, total_bytes: u64);
-    /// So many more bytes of the stage are done.
-    fn advance(&self, bytes: u64);
-    /// Whether to stop.
-    fn stopped(&self) -> bool;
-    /// What an earlier run left was to be gone on from and cannot be.
-    fn begins_anew(&self) {}
-}
-
-/// What to sort, where and in what.
-#[derive(Debug, Clone)]
-pub struct Sort {
-    /// Input files, in order. If one is not a regular file, all are read as streams.
-    pub inputs: Vec<PathBuf>,
-    /// The output's name, or a stream opened as such.
-    pub output: PathBuf,
-    /// Whether the output is a pipe, a terminal or a device.
-    pub output_is_stream: bool,
-    /// How records lie.
-    pub layout: Layout,
-    /// The parts of the key; the whole record if empty.
-    pub keys: Vec<KeyPart>,
-    /// The promise for the whole process, in bytes.
-    pub memory_bytes: u64,
-    /// Directories for what does not fit.
-    pub scratch: Vec<PathBuf>,
-    /// The most scratch bytes to use.
-    pub scratch_limit: u64,
-    /// Lanes.
-    pub lanes: usize,
-    /// Keep only the first of equal keys.
-    pub unique: bool,
-    /// Go on from what an earlier run left.
-    pub resume: bool,
-    /// Whether to compute checksums; without them proofs are of counts alone.
-    pub hashing: bool,
-    /// The rates to forecast with; without them the receipt has no plan.
-    pub hardware: Option<Hardware>,
-}
 
 /// Runs a sort.
 pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> {
     let fresh = Sort { resume: false, ..sort.clone() };
     let mut sort = sort;
-    let mut records_seen = 0;
+    let mut seen = Seen::default();
     loop {
         let names = Names::of(sort);
         leftover::check_alone(io, &names)?;
-        let (run, left) = Run::new(sort, io, watch, names, records_seen)?;
+        let (run, left) = Run::new(sort, io, watch, names, seen)?;
         // What was read from a stream is gone, and what was written to one cannot be taken back.
         let may_run_again = run.feed.is_none() && !sort.output_is_stream;
         match run.run(left) {
             // There are more and shorter lines than the sample said: plan again for more.
-            Err(Error::Underestimated) if may_run_again => records_seen = run.planned_records * 3 / 2,
-            // What an earlier run left is not what it wrote (a power loss, say): redone from the start.
-            Err(Error::Damaged { .. }) if sort.resume => {
-                watch.begins_anew();
-                sort = &fresh;
+            Err(Error::Underestimated) if may_run_again => seen.records = run.planned_records * 3 / 2,
+            // So are there longer lines, which are held whole: plan again with room for them.
+            Err(Error::LineTooLong { limit, .. }) if may_run_again && limit < sort.line_max() => {
+                seen.line_bytes = limit * 2;
             }
+            // What an earlier run left is not what it wrote (a power loss, say): redone from the start.
+            Err(Error::Damaged { .. }) if sort.resume => {}
             other => return other,
         }
+        if sort.resume {
+            watch.begins_anew();
+        }
+        sort = &fresh;
     }
 }
 
@@ -123,6 +86,8 @@ struct Run<'a> {
     keep_free: usize,
     geometry: Geometry,
     planned_records: u64,
+    /// The longest line that there is room for.
+    line_room: u64,
     /// What was said before the start; nothing of a stream.
     plan: Option<Plan>,
     names: Names,
@@ -143,7 +108,7 @@ impl<'a> Run<'a> {
         io: &'a Arc<dyn Io>,
         watch: &'a dyn Watch,
         names: Names,
-        records_seen: u64,
+        seen: Seen,
     ) -> Result<(Run<'a>, Option<Leftover>)> {
         let clock = Stopwatch::start();
         let paths: Vec<&std::path::Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
@@ -159,7 +124,7 @@ impl<'a> Run<'a> {
             }
             return Run::of_stream(sort, io, watch, names, clock).map(|run| (run, None));
         }
-        let mut survey = Survey::take(sort, io, records_seen)?;
+        let mut survey = Survey::take(sort, io, seen)?;
         let plan = sort.hardware.map(|hardware| forecast(&survey.facts(sort, io), &hardware));
         let identity = leftover::identity(sort, &survey.inputs);
         let judge = Judge { sort, inputs: &survey.inputs, names: &names };
@@ -175,7 +140,7 @@ impl<'a> Run<'a> {
         if let Some(left) = &left {
             survey.adopt(left.geometry, left.cuts.clone())?;
         }
-        let Survey { key, inputs, geometry, records: planned_records, cuts, transfer } = survey;
+        let Survey { key, inputs, geometry, records: planned_records, line_room, cuts, transfer } = survey;
         let main = Pool::new(geometry.page_bytes, geometry.main_pages.max(1))?;
         let run = Run {
             sort,
@@ -187,6 +152,7 @@ impl<'a> Run<'a> {
             keep_free: 2 * geometry.lanes,
             geometry,
             planned_records,
+            line_room: if sort.output_is_stream { sort.line_max() } else { line_room },
             plan,
             names,
             identity,
@@ -255,6 +221,7 @@ impl<'a> Run<'a> {
             keep_free: if ended { KEEP_FREE_PAGES } else { keep_free },
             geometry: Geometry { excess_bytes: 0, ..geometry },
             planned_records: given.records,
+            line_room: sort.line_max(),
             plan: None,
             names,
             identity: 0,
@@ -522,7 +489,7 @@ impl<'a> Run<'a> {
             meters: &self.meters,
             stop: &self.stop,
             hashing,
-            record_max: self.record_max(),
+            record_max: if self.sort.layout == Layout::Lines { self.line_room } else { u64::MAX },
             excess,
             keep_free: self.keep_free,
             file_start,
@@ -668,13 +635,6 @@ impl<'a> Run<'a> {
     }
 
     /// The longest line: an eighth of the memory. Fixed records are what they are.
-    fn record_max(&self) -> u64 {
-        match self.sort.layout {
-            Layout::Fixed(_) => u64::MAX,
-            Layout::Lines => self.sort.memory_bytes / 8,
-        }
-    }
-
     fn input_lane(&self, lane: usize, first_page: u64) -> Result<InputLane<'_>> {
         let pool = &self.transfer;
         let queue = self.io.queue(self.geometry.depth)?;

@@ -12,10 +12,10 @@ use thalweg_io::{Access, File, Io, directory_of};
 use thalweg_pump::Inputs;
 use thalweg_record::record_hash;
 
+use crate::asked::Sort;
 use crate::distribute::{RangeStore, Resumed, Stored};
 use crate::durable::Start;
 use crate::geometry::{Geometry, PAGE_BYTES_MAX};
-use crate::job::Sort;
 use crate::manifest::{Checkpoint, Layout, Manifest, Told};
 use crate::sabotage;
 use crate::scratch::{Extent, page_hash};

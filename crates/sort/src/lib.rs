@@ -1,5 +1,6 @@
 //! Sorting files of any size in any memory.
 
+mod asked;
 mod assemble;
 mod distribute;
 #[cfg(test)]
@@ -30,8 +31,9 @@ mod spread;
 mod stream;
 mod survey;
 
+pub use asked::{Sort, Watch};
 pub use error::{Error, Result};
 pub use forecast::{Facts, forecast};
-pub use job::{Sort, Watch, run};
+pub use job::run;
 pub use sorter::{BLOCKS_HELD_MAX, Sorter, SorterOutput};
 pub use survey::lay_out;

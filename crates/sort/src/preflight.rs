@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use thalweg_io::{Io, directory_of};
 
-use crate::job::Sort;
+use crate::asked::Sort;
 use crate::leftover::{self, Names};
 use crate::{Error, Result};
 

@@ -10,10 +10,10 @@ use thalweg_io::ALIGN;
 use thalweg_pump::{Input, Inputs};
 use thalweg_record::{Layout as RecordLayout, counted};
 
+use crate::asked::Sort;
 use crate::assemble::Assembler;
 use crate::distribute::{RangeStore, Stored};
 use crate::geometry::Geometry;
-use crate::job::Sort;
 use crate::leftover::Names;
 use crate::manifest::{Checkpoint, Layout};
 

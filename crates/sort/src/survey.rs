@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use thalweg_base::units::MIB;
 use thalweg_block::Pool;
 use thalweg_io::{Io, process};
 use thalweg_pump::Inputs;
@@ -22,8 +23,8 @@ use crate::{Result, Sort};
 
 /// Reads of the sample in flight.
 const SAMPLE_DEPTH: usize = 16;
-/// Copies of a long record that there may be at once.
-const LONG_COPIES: u64 = 3;
+/// A line of so many bytes among short ones breaks no promise, whether the sample saw it or not.
+const HIDDEN_LINE_BYTES: u64 = MIB;
 /// Fewer keys than this make poor cuts.
 const SAMPLE_ENOUGH: usize = 64;
 /// Standard input, output and error.
@@ -36,16 +37,26 @@ pub(crate) struct Survey {
     pub(crate) geometry: Geometry,
     /// Records, or an estimate that errs upwards.
     pub(crate) records: u64,
+    /// The longest line that the layout has room for.
+    pub(crate) line_room: u64,
     /// All cuts: between ranges and, inside them, between buckets.
     pub(crate) cuts: Vec<Cut>,
     /// The pool for reads and for the output, as large as the geometry says.
     pub(crate) transfer: Pool,
 }
 
+/// What an attempt has shown that the sample did not.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Seen {
+    /// There are at least so many records.
+    pub(crate) records: u64,
+    /// Lines have up to so many bytes, or more.
+    pub(crate) line_bytes: u64,
+}
+
 impl Survey {
-    /// Opens and samples the inputs. `records_seen` is how many records an earlier attempt has shown that
-    /// there are at least.
-    pub(crate) fn take(sort: &Sort, io: &Arc<dyn Io>, records_seen: u64) -> Result<Survey> {
+    /// Opens and samples the inputs. What an earlier attempt has `seen` counts more than the sample.
+    pub(crate) fn take(sort: &Sort, io: &Arc<dyn Io>, seen: Seen) -> Result<Survey> {
         let key = Key::new(sort.layout, &sort.keys)?;
         let paths: Vec<&Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
         let mut inputs = Inputs::open(io, &paths, sort.layout)?;
@@ -55,7 +66,7 @@ impl Survey {
             lanes: sort.lanes,
             input_bytes: inputs.bytes(),
             lines: sort.layout == Layout::Lines,
-            records: records_seen.max(guess_records(sort.layout, inputs.bytes(), 64.0)),
+            records: seen.records.max(guess_records(sort.layout, inputs.bytes(), 64.0)),
             input_files: inputs.files().len() as u64,
         };
         let rough = Geometry::of(&given)?;
@@ -67,24 +78,38 @@ impl Survey {
             take_sample(&inputs, page_bytes, sort.layout, &key, &transfer, &mut *queue, rough.sample_bytes)?;
         drop(queue);
         if sample.keys.len() < SAMPLE_ENOUGH && inputs.pages() > 1 {
-            let limits = (sort.memory_bytes / 8, rough.sample_bytes);
+            let limits = (sort.line_max(), rough.sample_bytes);
             add_sparse(&mut sample, &inputs, page_bytes, sort.layout, &key, limits)?;
         }
         if sort.layout == Layout::Lines {
-            given.records = records_seen.max(guess_records(sort.layout, inputs.bytes(), sample.line_bytes()));
+            given.records = seen.records.max(guess_records(sort.layout, inputs.bytes(), sample.line_bytes()));
         }
-        // Long records are held whole where pages cut them: in a turn, in a proof, in a copy.
+        // Long records are held whole where pages cut them: in a turn, and in each lane's proof and copy.
+        let lanes = rough.lanes as u64;
         let long = match sort.layout {
             Layout::Fixed(n) => u64::from(n),
             Layout::Lines => {
-                sample.longest_seen.max(4 * sample.line_bytes() as u64).min(sort.memory_bytes / 8)
+                let usual = 4 * sample.line_bytes() as u64;
+                sample.longest_seen.max(usual).max(seen.line_bytes).min(sort.line_max())
             }
         };
-        given.resident_bytes += if long > rough.page_bytes as u64 / 4 { LONG_COPIES * long } else { 0 };
+        let seen_copies = if long > rough.page_bytes as u64 / 4 { (1 + 2 * lanes) * long } else { 0 };
+        // The margin of the promise absorbs those that one lane holds.
+        let hidden_copies = if given.lines { 2 * (lanes - 1) * HIDDEN_LINE_BYTES } else { 0 };
+        given.resident_bytes += seen_copies.max(hidden_copies);
+        let absorbed = given.memory_bytes / 20 / (2 * lanes);
+        let line_room = long.max(HIDDEN_LINE_BYTES).max(absorbed).min(sort.line_max());
         let geometry = Geometry::of(&given)?;
         let cuts = cuts_of(sample.keys, &geometry);
-        let mut survey =
-            Survey { key, inputs, geometry: rough, records: given.records, cuts: Vec::new(), transfer };
+        let mut survey = Survey {
+            key,
+            inputs,
+            geometry: rough,
+            records: given.records,
+            line_room,
+            cuts: Vec::new(),
+            transfer,
+        };
         survey.adopt(geometry, cuts)?;
         Ok(survey)
     }
@@ -148,7 +173,7 @@ impl Survey {
 /// Lays a sort out and runs nothing: what a plan is made from. Refuses what [`run`](crate::run) would refuse before it
 /// begins.
 pub fn lay_out(sort: &Sort, io: &Arc<dyn Io>) -> Result<Facts> {
-    let survey = Survey::take(sort, io, 0)?;
+    let survey = Survey::take(sort, io, Seen::default())?;
     let (spilled_bytes, output_bytes) = (survey.geometry.excess_bytes, survey.inputs.bytes());
     preflight_of_plan(sort, io, &Takes { output_bytes, spilled_bytes, ..Takes::default() })?;
     Ok(survey.facts(sort, io))
