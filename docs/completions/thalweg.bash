@@ -31,7 +31,7 @@ _thalweg() {
         plan) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
         pump) flags='--resume --io --streams --limit --verify --no-disk --no-checksum --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        bench) flags='--size --rows --dir --rivals --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore' ;;
+        bench) flags='--size --rows --dir --rivals --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump' ;;
         help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort plan pump doctor bench help' ;;
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
     esac

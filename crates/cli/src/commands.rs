@@ -166,7 +166,7 @@ neighbour tables and free space, and says what to do about each thing that is we
     CommandInfo {
         command: Command::Bench,
         name: "bench",
-        synopsis: "sort|io|incore",
+        synopsis: "sort|io|incore|pump",
         about: "measure this machine: ratios to a floor and to rivals",
         doc: "\
 sort: whole sorts, each beside its floor, the plan's own reads and writes replayed by fio on the same disk, and beside \
@@ -176,6 +176,8 @@ io: buffered and direct, synchronous, overlapped and threaded transfers by chunk
 
 incore: sorting in memory beside a plain copy of the same bytes.
 
+pump: transfers on one host, disk to disk beside fio, cp and rsync, many small files beside rsync, and without a disk.
+
 Prints ratios measured in one run, with what is to be reached, and keeps the raw results as JSON in bench/results below \
 the current directory. Caches are dropped before each run if the user may do that. Ends with status 1 if an output was \
 wrong or a sort failed; a target that is missed changes nothing.",
@@ -183,7 +185,7 @@ wrong or a sort failed; a target that is missed changes nothing.",
             ("thalweg bench sort --rows memory,two-pass", "two rows, each beside its floor"),
             ("thalweg bench sort --size 1MB", "a test that all of it works"),
         ],
-        subjects: &["sort", "io", "incore"],
+        subjects: &["sort", "io", "incore", "pump"],
     },
     CommandInfo {
         command: Command::Help,

@@ -44,6 +44,8 @@ pub(crate) enum Work<'a> {
 struct Scan<'a> {
     place: Arc<Place<'a>>,
     names: Names,
+    /// The lane that looked at names of it last.
+    lane: Option<usize>,
 }
 
 #[derive(Default)]
@@ -86,7 +88,7 @@ impl<'a> Feed<'a> {
     /// A directory whose names are to be looked at.
     pub(crate) fn directory(&self, place: Place<'a>) -> Result<()> {
         let names = place.source().names()?;
-        self.lock().scans.push(Scan { place: Arc::new(place), names });
+        self.lock().scans.push(Scan { place: Arc::new(place), names, lane: None });
         self.news.notify_one();
         Ok(())
     }
@@ -111,11 +113,11 @@ impl<'a> Feed<'a> {
     }
 
     /// Something to do; `None` if there is nothing, with `wait` only when nothing will come any more.
-    pub(crate) fn next(&self, wait: bool) -> Result<Option<Work<'a>>> {
+    pub(crate) fn next(&self, lane: usize, wait: bool) -> Result<Option<Work<'a>>> {
         let mut state = self.lock();
         loop {
             self.shared.goes_on()?;
-            if let Some(work) = self.something(&mut state)? {
+            if let Some(work) = self.something(&mut state, lane)? {
                 return Ok(Some(work));
             }
             if state.looking == 0 || !wait {
@@ -125,7 +127,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    fn something(&self, state: &mut State<'a>) -> Result<Option<Work<'a>>> {
+    fn something(&self, state: &mut State<'a>, lane: usize) -> Result<Option<Work<'a>>> {
         loop {
             if let Some(work) = piece(state)? {
                 return Ok(Some(work));
@@ -139,10 +141,12 @@ impl<'a> Feed<'a> {
                 state.looking += 1;
                 return Ok(Some(work));
             }
-            let Some(scan) = state.scans.last_mut() else { return Ok(None) };
+            let Some(at) = scan_for(&state.scans, lane) else { return Ok(None) };
+            let scan = &mut state.scans[at];
+            scan.lane = Some(lane);
             let names = scan.names.some(NAMES)?;
             if names.is_empty() {
-                state.scans.pop();
+                state.scans.remove(at);
                 continue;
             }
             let place = Arc::clone(&scan.place);
@@ -166,6 +170,13 @@ fn piece<'a>(state: &mut State<'a>) -> Result<Option<Work<'a>>> {
     }
     let (moving, _) = state.current.take().expect("it was there");
     Ok(moving.let_go().then_some(Work::Whole(moving)))
+}
+
+/// Which directory a lane reads on: the newest that it has begun or nobody has, so that two lanes seldom make files in
+/// the same one, where the system lets them in one by one; with no other, the newest there is.
+fn scan_for(scans: &[Scan<'_>], lane: usize) -> Option<usize> {
+    let free = scans.iter().rposition(|scan| scan.lane.is_none_or(|other| other == lane));
+    free.or(scans.len().checked_sub(1))
 }
 
 /// Named files that lie in the same directory, together.

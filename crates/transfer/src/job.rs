@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use thalweg_api::PumpReceipt;
 use thalweg_base::clock::Stopwatch;
@@ -35,6 +36,8 @@ use crate::{Error, Result, names};
 pub const BLOCK_BYTES: usize = MIB as usize;
 /// Reads in flight for each lane, and as many writes.
 pub const DEPTH: usize = 8;
+/// So many bytes of small files are written back together.
+const FLUSH_BYTES: u64 = 64 * MIB;
 /// So many blocks a lane can hold: those in flight, one in its hands, and one to read back with.
 const LANE_BLOCKS: usize = 2 * DEPTH + 2;
 
@@ -163,13 +166,25 @@ impl<'j> Job<'j> {
         self.watch.begin(self.total_bytes()?);
         let feed = Feed::new(shared);
         self.feed(shared, &feed)?;
+        let moving = AtomicBool::new(true);
         std::thread::scope(|scope| {
-            for _ in 0..self.lanes {
-                scope.spawn(|| {
-                    if let Err(e) = lane(shared, &feed) {
+            let lane = |number| {
+                let feed = &feed;
+                scope.spawn(move || {
+                    if let Err(e) = lane(shared, feed, number) {
                         shared.fail(e);
                     }
-                });
+                })
+            };
+            let lanes: Vec<_> = (0..self.lanes).map(lane).collect();
+            let flusher = self.roots.dir.as_ref().filter(|_| !shared.sync_each);
+            let flusher = flusher.map(|dir| scope.spawn(|| flush_along(shared, dir, &moving)));
+            for lane in lanes {
+                lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            }
+            moving.store(false, Ordering::Relaxed);
+            if let Some(flusher) = flusher {
+                flusher.thread().unpark();
             }
         });
         drop(feed);
@@ -326,8 +341,8 @@ impl<'j> Job<'j> {
         let (Some(dir), Some(journal)) = (&self.roots.dir, &shared.journal) else { return };
         let staged =
             self.roots.roots.iter().filter(|root| root.is_new).map(|root| names::partial(&root.there));
-        let changed = shared.one_file && matches!(why, Error::Changed(_));
-        let mut worth = journal.has_ranges() && !changed;
+        let hopeless = shared.one_file && matches!(why, Error::Changed(_) | Error::Mismatch { .. });
+        let mut worth = journal.has_ranges() && !hopeless;
         let moved =
             shared.counts.bytes.load(Ordering::Relaxed) + shared.counts.resumed_bytes.load(Ordering::Relaxed);
         for partial in staged {
@@ -338,7 +353,7 @@ impl<'j> Job<'j> {
                 let _ = dir.remove_all(&partial);
             }
         }
-        if changed {
+        if hopeless {
             // The one file would be begun anew.
             let _ = dir.remove(&names::partial(&self.roots.stem));
         }
@@ -354,9 +369,25 @@ impl<'j> Job<'j> {
     }
 }
 
+/// Has the system write small files back while others are made: left to itself it begins when a tenth of the memory is
+/// dirty, and all of it would be waited for at the end.
+fn flush_along(shared: &Shared<'_>, dir: &Dir, moving: &AtomicBool) {
+    const LOOK: Duration = Duration::from_millis(50);
+    let mut flushed = 0;
+    while moving.load(Ordering::Relaxed) {
+        std::thread::park_timeout(LOOK);
+        let packed = shared.counts.packed_bytes.load(Ordering::Relaxed);
+        if packed - flushed >= FLUSH_BYTES {
+            flushed = packed;
+            // Whatever is wrong with it, the sync at the end will say.
+            let _ = dir.sync_file_system();
+        }
+    }
+}
+
 /// Moves parcels until there are no more.
-fn lane<'a>(shared: &'a Shared<'a>, feed: &Feed<'a>) -> Result<()> {
-    let source = SourceLane::new(shared, feed, shared.io.queue(DEPTH)?);
+fn lane<'a>(shared: &'a Shared<'a>, feed: &Feed<'a>, number: usize) -> Result<()> {
+    let source = SourceLane::new(shared, feed, number, shared.io.queue(DEPTH)?);
     let sink = SinkLane::new(shared, shared.io.queue(DEPTH)?);
     let mut source = Counted { end: source, cpu_ns: &shared.counts.source_cpu_ns };
     let mut sink = Counted { end: sink, cpu_ns: &shared.counts.sink_cpu_ns };

@@ -101,43 +101,57 @@ pub(crate) fn parse(bytes: &[u8]) -> Told {
     told
 }
 
+/// What one line says.
+enum Said {
+    Job(u128),
+    File(Noted, Vec<u8>),
+    Range(usize, u64, u64, u128),
+}
+
 fn take_line(line: &[u8], told: &mut Told, keys: &mut Vec<Vec<u8>>) -> Option<()> {
-    let (hash, said) = (line.get(..16)?, line.get(17..)?);
-    if line[16] != b' ' || hash != format!("{:016x}", xxh3_64(said)).as_bytes() {
+    let (hash, text) = (line.get(..16)?, line.get(17..)?);
+    if line[16] != b' ' || hash != format!("{:016x}", xxh3_64(text)).as_bytes() {
         return None;
     }
-    let said = std::str::from_utf8(said).ok()?;
-    let (kind, said) = said.split_once(' ')?;
-    let mut words = said.split(' ');
+    // Read whole before any of it counts.
+    match said(std::str::from_utf8(text).ok()?)? {
+        Said::Job(identity) if told.identity.is_none() => told.identity = Some(identity),
+        Said::File(noted, key) if told.identity.is_some() && noted.number == keys.len() as u64 => {
+            // A file that was begun anew is listed once more, and that counts.
+            told.files.insert(key.clone(), noted);
+            keys.push(key);
+        }
+        Said::Range(number, at, len, sum) => told.files.get_mut(keys.get(number)?)?.add(at, len, sum)?,
+        _ => return None,
+    }
+    Some(())
+}
+
+fn said(text: &str) -> Option<Said> {
+    let mut words = text.split(' ');
     let mut word = || words.next();
-    match kind {
-        "job" if told.identity.is_none() => told.identity = Some(u128::from_str_radix(word()?, 16).ok()?),
-        "file" if told.identity.is_some() => {
-            if word()?.parse() != Ok(keys.len()) {
-                return None;
-            }
+    let said = match word()? {
+        "job" => Said::Job(u128::from_str_radix(word()?, 16).ok()?),
+        "file" => {
             let noted = Noted {
-                number: keys.len() as u64,
+                number: word()?.parse().ok()?,
                 len: word()?.parse().ok()?,
                 modified_ns: word()?.parse().ok()?,
                 device: word()?.parse().ok()?,
                 inode: word()?.parse().ok()?,
                 ranges: Ranges::new(),
             };
-            let key = unescaped(word()?)?;
-            // A file that was begun anew is listed once more, and that counts.
-            told.files.insert(key.clone(), noted);
-            keys.push(key);
+            Said::File(noted, unescaped(word()?)?)
         }
-        "range" => {
-            let file = keys.get(word()?.parse::<usize>().ok()?)?;
-            let (at, len) = (word()?.parse().ok()?, word()?.parse().ok()?);
-            let sum = u128::from_str_radix(word()?, 16).ok()?;
-            told.files.get_mut(file)?.add(at, len, sum)?;
-        }
+        "range" => Said::Range(
+            word()?.parse().ok()?,
+            word()?.parse().ok()?,
+            word()?.parse().ok()?,
+            u128::from_str_radix(word()?, 16).ok()?,
+        ),
         _ => return None,
-    }
-    word().is_none().then_some(())
+    };
+    words.next().is_none().then_some(said)
 }
 
 /// A line with its hash.

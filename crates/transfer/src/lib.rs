@@ -16,6 +16,8 @@
 
 mod error;
 mod feed;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod job;
 mod journal;
 mod limit;

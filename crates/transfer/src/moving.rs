@@ -269,6 +269,8 @@ impl<'a> Moving<'a> {
         if read == written {
             return Ok(());
         }
+        // Nothing of it can be gone on from.
+        self.state.lock().expect("no lane panics").number = None;
         let path = match &self.goal {
             Goal::File { dir, name, .. } => dir.path().join(name),
             _ => self.name(),

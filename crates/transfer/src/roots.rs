@@ -90,6 +90,12 @@ pub(crate) fn look(transfer: &Transfer) -> Result<Roots> {
         To::Path(path) => Some(destination(path, &paths, transfer.sources.len())?),
         _ => None,
     };
+    if let (true, Some(Destination { name: None, path, .. })) = (paths.is_empty(), &dest) {
+        return refused(format!(
+            "{} is a directory, and a stream has no name; name a file in it",
+            path.display()
+        ));
+    }
     let mut roots = Vec::with_capacity(paths.len());
     for path in &paths {
         let root = root(path, dest.as_ref())?;

@@ -20,7 +20,7 @@ use crate::place::Place;
 use crate::shared::{OneMore, Shared, count};
 use crate::{Error, Result};
 
-/// Files of up to so many bytes travel packed.
+/// Files of up to so many bytes travel packed. Their holes are filled: they are a few pages at most.
 pub(crate) const SMALL_BYTES: u64 = 128 << 10;
 /// How often a silent stream is left to see whether somebody asked to stop.
 const LOOK_UP: Duration = Duration::from_millis(100);
@@ -80,6 +80,7 @@ enum AskedFor {
 pub(crate) struct SourceLane<'f, 'a> {
     shared: &'a Shared<'a>,
     feed: &'f Feed<'a>,
+    lane: usize,
     ahead: ReadAhead<'a, Of<'a>>,
     asked: std::collections::VecDeque<Asked<'a>>,
 }
@@ -88,10 +89,11 @@ impl<'f, 'a> SourceLane<'f, 'a> {
     pub(crate) fn new(
         shared: &'a Shared<'a>,
         feed: &'f Feed<'a>,
+        lane: usize,
         queue: Box<dyn Queue>,
     ) -> SourceLane<'f, 'a> {
         let ahead = ReadAhead::new(queue, &shared.pool, &shared.meters);
-        SourceLane { shared, feed, ahead, asked: Default::default() }
+        SourceLane { shared, feed, lane, ahead, asked: Default::default() }
     }
 
     /// Begins as much as there is room for.
@@ -101,7 +103,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
                 self.pack(block)?;
                 continue;
             }
-            match self.feed.next(self.ahead.pending() == 0)? {
+            match self.feed.next(self.lane, self.ahead.pending() == 0)? {
                 None => return Ok(()),
                 Some(Work::Piece(moving, at, len)) => self.piece(block, moving, at, len)?,
                 Some(Work::Whole(moving)) => self.ahead.ready(block, Of::Whole(moving)),
@@ -210,7 +212,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
             return Ok(());
         }
         let place = Arc::clone(place);
-        if facts.len > SMALL_BYTES || facts.is_sparse() || self.shared.one_file {
+        if facts.len > SMALL_BYTES || self.shared.one_file {
             // Opened again when its turn comes: many may wait.
             self.feed.large(Entry { place, name, there });
             return Ok(());

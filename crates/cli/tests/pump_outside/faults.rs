@@ -32,6 +32,7 @@ fn ends_that_do_not_go_together_are_refused_before_anything_is_touched() {
         ("file second tree/one there/sub", &["3 sources"]),
         ("file tree/../file y", &["two sources"]),
         ("tree -", &["is a directory"]),
+        ("- there", &["is a directory", "name a file in it"]),
         ("- file out", &["stand alone"]),
         ("zero:1 zero:1 there", &["stand alone"]),
         ("zero: out", &["size"]),
