@@ -14,6 +14,9 @@ _thalweg() {
         --io) mapfile -t COMPREPLY < <(compgen -W 'auto uring threads' -- "$word"); return ;;
         --start) :; return ;;
         --summary) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+        --streams) :; return ;;
+        --limit) :; return ;;
+        --no-disk) :; return ;;
         --size) :; return ;;
         --rows) :; return ;;
         --dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
@@ -26,15 +29,16 @@ _thalweg() {
         check) flags='--record --by --datamation --io --summary --merge --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         sort) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         plan) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
+        pump) flags='--resume --io --streams --limit --verify --no-disk --no-checksum --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        bench) flags='--size --rows --dir --rivals --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore' ;;
-        help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort plan doctor bench help' ;;
+        bench) flags='--size --rows --dir --rivals --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump' ;;
+        help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort plan pump doctor bench help' ;;
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
     esac
     if [[ $word == -?* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")
     elif ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'gen check sort plan doctor bench help' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'gen check sort plan pump doctor bench help' -- "$word")
     elif ((COMP_CWORD == 2)) && [[ -n $subjects ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$subjects" -- "$word")
     else

@@ -6,6 +6,7 @@
 mod bench;
 mod hex;
 mod plan;
+mod pump;
 mod receipt;
 mod report;
 
@@ -14,6 +15,7 @@ pub use bench::{
     BenchTarget, RivalRun,
 };
 pub use plan::{Hardware, Plan, PlanStage};
+pub use pump::{PumpEnd, PumpReceipt};
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 pub use report::{Check, DoctorReport, Finding, Verdict};
 

@@ -16,6 +16,7 @@ mod keep;
 mod machine;
 mod measure;
 mod place;
+mod pump;
 mod rates;
 mod rivals;
 mod rows;
@@ -46,6 +47,8 @@ pub enum Which {
     Io,
     /// Sorting in memory beside a copy.
     InCore,
+    /// Transfers on one host.
+    Pump,
 }
 
 impl Which {
@@ -55,18 +58,20 @@ impl Which {
             Which::Sort => "sort",
             Which::Io => "io",
             Which::InCore => "incore",
+            Which::Pump => "pump",
         }
     }
 
     /// The benchmark of that name.
     pub fn named(name: &str) -> Option<Which> {
-        [Which::Sort, Which::Io, Which::InCore].into_iter().find(|which| which.name() == name)
+        [Which::Sort, Which::Io, Which::InCore, Which::Pump].into_iter().find(|which| which.name() == name)
     }
 
     /// The size of the published figures.
     fn usual_bytes(self) -> u64 {
         match self {
             Which::Sort | Which::InCore => 1_000_000_000,
+            Which::Pump => 4_000_000_000,
             // Thirty ways, each several times: a gigabyte would take a quarter of an hour.
             Which::Io => 256_000_000,
         }
@@ -142,6 +147,7 @@ pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
         Which::Sort => sort::measure(&asked, &place, &mut report)?,
         Which::Io => rates::measure(&asked, &place, &mut report)?,
         Which::InCore => incore::measure(&asked, &mut report)?,
+        Which::Pump => pump::measure(&asked, &place, &mut report)?,
     }
     drop(place);
     keep::keep(&report)?;

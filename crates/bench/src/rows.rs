@@ -8,7 +8,7 @@ use thalweg_base::units::{Bytes, GIB, MIB};
 use crate::data::Data;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
-use crate::{Asked, Which, incore, rates};
+use crate::{Asked, Which, incore, pump, rates};
 
 /// One kind of work.
 pub(crate) struct Row {
@@ -222,6 +222,7 @@ pub fn names(which: Which) -> Vec<&'static str> {
         Which::Sort => ROWS.iter().map(|row| row.name).collect(),
         Which::Io => rates::names(),
         Which::InCore => incore::NAMES.to_vec(),
+        Which::Pump => pump::names(),
     }
 }
 
@@ -276,7 +277,7 @@ mod tests {
                         Than::Named(name) => *name,
                         Than::BestRival | Than::CappedRivals => "rivals",
                     }),
-                    Target::CpuPerGigabyte(_) | Target::Wall(_) => None,
+                    Target::CpuPerGigabyte(_) | Target::ClocksPerByte(_) | Target::Wall(_) => None,
                 };
                 let has = |name| {
                     row.beside.iter().any(|beside| match beside {

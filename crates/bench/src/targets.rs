@@ -13,6 +13,8 @@ pub(crate) enum Target {
     Wall(f64),
     /// So many CPU seconds for each gigabyte.
     CpuPerGigabyte(f64),
+    /// So many clocks of a core for each byte, both ends together.
+    ClocksPerByte(f64),
     /// At most so many times the wall-clock time of something of ours.
     NoSlower { than: &'static str, times: f64 },
     /// So many times faster than a rival, or within so many floors.
@@ -46,6 +48,11 @@ impl Target {
             Target::CpuPerGigabyte(most) => {
                 let measured = row.ours.cpu_seconds / (row.bytes as f64 / 1e9);
                 at_most(format!("CPU <= {most} s/GB"), Some(measured), most)
+            }
+            Target::ClocksPerByte(most) => {
+                let hz = thalweg_io::process::clock_hz();
+                let measured = hz.map(|hz| row.ours.cpu_seconds * hz / row.bytes.max(1) as f64);
+                at_most(format!("clocks <= {most} a byte"), measured, most)
             }
             Target::NoSlower { than, times } => {
                 let measured =

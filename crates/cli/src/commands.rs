@@ -8,6 +8,7 @@ pub(crate) enum Command {
     Check,
     Sort,
     Plan,
+    Pump,
     Doctor,
     Bench,
     Help,
@@ -120,6 +121,38 @@ what is planned. Reads a sample of the input; writes nothing that stays.",
         subjects: &["sort"],
     },
     CommandInfo {
+        command: Command::Pump,
+        name: "pump",
+        synopsis: "SOURCE... DEST",
+        about: "move files and trees at the speed of the disks, and prove it",
+        doc: "\
+Moves every SOURCE, a file or a directory with all that is in it, to DEST. If DEST is a directory, SOURCE goes into it \
+under its own name; of SOURCE/ with a slash at the end what is in it goes there. If there is no DEST yet, SOURCE becomes \
+it. Several SOURCEs need a DEST that is a directory. A name with a colon before its first slash is kept for other \
+machines: write ./a:b for a file.
+
+Either end may be a stream: '-' is standard input or output, and pipes and devices are named like files. zero:SIZE is a \
+SOURCE of so many zeros, null: a DEST that keeps nothing.
+
+Permissions, times, owners where that is allowed, symbolic links, further names of one file and holes are kept; access lists \
+and extended attributes are not. In a tree, pipes, sockets and devices are passed over and counted. A SOURCE that is a \
+symbolic link is followed, links inside a tree are not.
+
+A file appears under its name only when it is whole, and a tree that was not there before only when all of it is there and \
+durable; in a directory that was there, files appear one by one, and what is there under other names stays. The first \
+error ends it. What is there by then stays hidden beside DEST if --resume can go on from it.
+
+Prints a receipt: what went in, what came out, that they agree, what each end cost, and what the rest waited for.",
+        examples: &[
+            ("thalweg pump big /mnt/other/big", "one file, with its time and permissions"),
+            ("thalweg pump photos /mnt/backup", "a tree into a directory, as /mnt/backup/photos"),
+            ("thalweg pump photos/ /mnt/backup --resume", "what is in it, leaving alone what is whole there"),
+            ("thalweg pump big copy --verify --limit 100MB", "slowly, and read back from the disk"),
+            ("thalweg pump --no-disk 10GB", "what the pump itself can do"),
+        ],
+        subjects: &[],
+    },
+    CommandInfo {
         command: Command::Doctor,
         name: "doctor",
         synopsis: "",
@@ -133,7 +166,7 @@ neighbour tables and free space, and says what to do about each thing that is we
     CommandInfo {
         command: Command::Bench,
         name: "bench",
-        synopsis: "sort|io|incore",
+        synopsis: "sort|io|incore|pump",
         about: "measure this machine: ratios to a floor and to rivals",
         doc: "\
 sort: whole sorts, each beside its floor, the plan's own reads and writes replayed by fio on the same disk, and beside \
@@ -143,6 +176,8 @@ io: buffered and direct, synchronous, overlapped and threaded transfers by chunk
 
 incore: sorting in memory beside a plain copy of the same bytes.
 
+pump: transfers on one host, disk to disk beside fio, cp and rsync, many small files beside rsync, and without a disk.
+
 Prints ratios measured in one run, with what is to be reached, and keeps the raw results as JSON in bench/results below \
 the current directory. Caches are dropped before each run if the user may do that. Ends with status 1 if an output was \
 wrong or a sort failed; a target that is missed changes nothing.",
@@ -150,7 +185,7 @@ wrong or a sort failed; a target that is missed changes nothing.",
             ("thalweg bench sort --rows memory,two-pass", "two rows, each beside its floor"),
             ("thalweg bench sort --size 1MB", "a test that all of it works"),
         ],
-        subjects: &["sort", "io", "incore"],
+        subjects: &["sort", "io", "incore", "pump"],
     },
     CommandInfo {
         command: Command::Help,

@@ -76,6 +76,7 @@ const SORTS: At = At::Commands(&[Sort, Plan]);
 const RECORDS: At = At::Commands(&[Sort, Plan, Check]);
 const GENERATES: At = At::Commands(&[Gen]);
 const CHECKS: At = At::Commands(&[Check]);
+const PUMPS: At = At::Commands(&[Pump]);
 const BENCHES: At = At::Commands(&[Bench]);
 
 /// The flags, those of a topic together.
@@ -197,7 +198,7 @@ together must be in.",
         long: "resume",
         short: None,
         value: Value::None,
-        at: SORTS,
+        at: At::Commands(&[Sort, Plan, Pump]),
         about: "go on from what an earlier run of the same command left",
         doc: "\
 Go on from what an earlier run of the same command left in its scratch directories and of its output. What is damaged, or belongs to \
@@ -205,7 +206,10 @@ another input, is refused and done again, and a line on standard error says so. 
 earlier one left.
 
 Give --memory in bytes, as in 1GiB, in both runs: a percentage, or the default, may be another size the next time, and \
-what was left for another size is not gone on from.",
+what was left for another size is not gone on from.
+
+With pump: go on from what lies hidden beside DEST, without reading again what was durable, and leave alone files at DEST that have \
+the size and the time of those at SOURCE. A source that has changed since is begun anew.",
         set: |args, _| {
             args.resume = true;
             Ok(())
@@ -229,7 +233,7 @@ and not that they are the same.",
         long: "io",
         short: None,
         value: Value::OneOf("WHICH", &["auto", "uring", "threads"]),
-        at: At::Commands(&[Sort, Plan, Gen, Check]),
+        at: At::Commands(&[Sort, Plan, Gen, Check, Pump]),
         about: "how to read and write: auto, uring or threads",
         doc: "\
 How to read and write. uring: io_uring, or an error if this machine refuses it. threads: threads that read and write. \
@@ -300,6 +304,65 @@ The files are summaries, in the order of the parts that they stand for: check th
 parts again.",
         set: |args, _| {
             args.merge = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "streams",
+        short: None,
+        value: Value::Any("N"),
+        at: PUMPS,
+        about: "lanes side by side [default: one for each core]",
+        doc: "\
+Lanes that read and write side by side, each with 8 reads and 8 writes of 1 MiB in flight, and so at most 18 MiB of memory. \
+Without this flag, one for each core. To or from a stream there is one.",
+        set: |args, value| values::threads(value).map(|streams| args.streams = Some(streams)),
+    },
+    Flag {
+        long: "limit",
+        short: None,
+        value: Value::Any("RATE"),
+        at: PUMPS,
+        about: "the most bytes in a second, all lanes together",
+        doc: "The most bytes that are read in a second, all lanes together, as in 50MB.",
+        set: |args, value| values::bytes(value).map(|rate| args.limit = Some(rate)),
+    },
+    Flag {
+        long: "verify",
+        short: None,
+        value: Value::None,
+        at: PUMPS,
+        about: "read back what was written before it gets its name",
+        doc: "\
+Read what was written back from the disk, past what memory holds of it, and compare its checksum with what was read from the \
+source, before it gets its name. Small files are made durable one by one for this, which takes its time.",
+        set: |args, _| {
+            args.verify = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "no-disk",
+        short: None,
+        value: Value::Any("SIZE"),
+        at: PUMPS,
+        about: "instead: so many random bytes from memory to nowhere",
+        doc: "\
+Takes no SOURCE and no DEST: moves so many random bytes from memory to nowhere, checksums at both ends included. Measures \
+what the pump itself costs.",
+        set: |args, value| values::bytes(value).map(|bytes| args.no_disk = Some(bytes)),
+    },
+    Flag {
+        long: "no-checksum",
+        short: None,
+        value: Value::None,
+        at: PUMPS,
+        about: "for benchmarks: take no checksums",
+        doc: "\
+For benchmarks: take no checksums, to see what they cost. Nothing then says that what came out is what went in, and \
+what was cut off is begun anew, file by file.",
+        set: |args, _| {
+            args.no_checksum = true;
             Ok(())
         },
     },

@@ -3,9 +3,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use thalweg::{CheckOptions, Endpoint, GenOptions, KeyPart, Layout, SortOptions};
+use thalweg::{CheckOptions, Endpoint, GenOptions, KeyPart, Layout, PumpEnd, PumpOptions, SortOptions};
 use thalweg_base::units::Size;
 use thalweg_bench::{BenchOptions, Which};
 
@@ -29,6 +30,7 @@ pub(crate) enum Job {
     Check(CheckOptions),
     Sort(SortOptions),
     Plan(SortOptions),
+    Pump(PumpOptions),
     /// Look at the machine, and at these directories.
     Doctor(Vec<PathBuf>),
     Bench(BenchOptions),
@@ -67,6 +69,7 @@ pub(crate) fn mean(low: LowArgs) -> Result<HiArgs, Usage> {
 fn show(low: &LowArgs, terminal: bool) -> Show {
     let out_is_data = match low.command {
         Some(Command::Sort) => low.output.as_deref() == Some(OsStr::new("-")),
+        Some(Command::Pump) => low.words.last().is_some_and(|word| word == "-"),
         Some(Command::Gen) => low.words.get(1).is_some_and(|word| word == "-"),
         _ => false,
     };
@@ -97,7 +100,7 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         return match low.help {
             Some(_) => Ok(Job::Say(help::program())),
             None => Err(Usage(
-                "say what to do: gen, check, sort, plan, doctor or bench; thalweg help explains".into(),
+                "say what to do: gen, check, sort, plan, pump, doctor or bench; thalweg help explains".into(),
             )),
         };
     };
@@ -112,6 +115,7 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
             let (_, low) = subject(low, command)?;
             sorted(low).map(Job::Plan)
         }
+        (Command::Pump, None) => pumped(low).map(Job::Pump),
         (Command::Doctor, None) => nothing_left(&low.words, command).map(|()| Job::Doctor(low.scratch)),
         (Command::Bench, None) => {
             let (which, low) = subject(low, command)?;
@@ -200,6 +204,55 @@ fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
         io: low.io,
         proof: !low.no_proof,
     })
+}
+
+fn pumped(low: LowArgs) -> Result<PumpOptions, Usage> {
+    let ends = match (low.no_disk, low.words.split_last()) {
+        (Some(_), Some((word, _))) => {
+            let word = word.to_string_lossy();
+            return Err(Usage(format!("--no-disk goes from memory to nowhere; leave out '{word}', or it")));
+        }
+        (Some(_), None) => (Vec::new(), PumpEnd::Null),
+        (None, Some((dest, sources))) if !sources.is_empty() => {
+            let sources = sources.iter().map(|word| pump_end(word)).collect::<Result<Vec<_>, Usage>>()?;
+            (sources, pump_end(dest)?)
+        }
+        (None, _) => {
+            return Err(Usage("pump needs at least two words, SOURCE and DEST ('-' is a stream)".into()));
+        }
+    };
+    Ok(PumpOptions {
+        sources: ends.0,
+        dest: ends.1,
+        streams: low.streams,
+        limit: low.limit,
+        resume: low.resume,
+        verify: low.verify,
+        no_disk: low.no_disk,
+        checksum: !low.no_checksum,
+        io: low.io,
+    })
+}
+
+/// A colon before the first slash tells that a word is more than a path, as it does to scp and rsync.
+fn pump_end(word: &OsStr) -> Result<PumpEnd, Usage> {
+    let path = || PumpEnd::Path(PathBuf::from(word));
+    if word == "-" {
+        return Ok(PumpEnd::Standard);
+    }
+    let bytes = word.as_bytes();
+    let head = &bytes[..bytes.iter().position(|b| *b == b'/').unwrap_or(bytes.len())];
+    let Some(colon) = head.iter().position(|b| *b == b':') else { return Ok(path()) };
+    match (&head[..colon], &bytes[colon + 1..]) {
+        (b"null", b"") => Ok(PumpEnd::Null),
+        (b"zero", size) => values::bytes(OsStr::from_bytes(size)).map(PumpEnd::Zeros).map_err(Usage),
+        _ => {
+            let word = word.to_string_lossy();
+            Err(Usage(format!(
+                "'{word}' names another machine, and pump does not go to others yet; write ./{word} for a file"
+            )))
+        }
+    }
 }
 
 fn benched(which: &str, low: LowArgs) -> Result<BenchOptions, Usage> {

@@ -48,6 +48,13 @@ pub(crate) struct LowArgs {
     pub(crate) summary: Option<PathBuf>,
     pub(crate) merge: bool,
 
+    // About transfers.
+    pub(crate) streams: Option<usize>,
+    pub(crate) limit: Option<u64>,
+    pub(crate) verify: bool,
+    pub(crate) no_disk: Option<u64>,
+    pub(crate) no_checksum: bool,
+
     // About benchmarks.
     pub(crate) size: Option<Size>,
     pub(crate) rows: Vec<String>,

@@ -48,6 +48,11 @@ fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
             let plan = thalweg::plan(&options)?;
             report(how, || to_json(&plan), || show::plan(&plan))
         }
+        Job::Pump(options) => {
+            let receipt = watched(how, |progress| thalweg::pump(&options, progress))?;
+            report(how, || to_json(&receipt), || show::pump(&receipt))?;
+            held(&receipt.verb, receipt.holds)
+        }
         Job::Check(options) => {
             let check = watched(how, |progress| thalweg::check(&options, progress))?;
             report(how, || to_json(&check), || show::check(&check))?;
@@ -85,10 +90,14 @@ fn watched<T>(how: Show, verb: impl FnOnce(&Progress) -> Result<T, Error>) -> Re
 /// Shows a receipt. A law that does not hold is an error even if the engine did not make it one.
 fn settle(how: Show, receipt: Receipt) -> Result<u8, Error> {
     report(how, || to_json(&receipt), || show::receipt(&receipt))?;
-    if receipt.holds {
+    held(&receipt.verb, receipt.holds)
+}
+
+fn held(verb: &str, holds: bool) -> Result<u8, Error> {
+    if holds {
         Ok(DONE)
     } else {
-        Err(Error::Wrong(format!("{}: what came out is not what went in; see the receipt", receipt.verb)))
+        Err(Error::Wrong(format!("{verb}: what came out is not what went in; see the receipt")))
     }
 }
 

@@ -57,6 +57,16 @@ pub(crate) fn threads(value: &OsStr) -> Result<usize, String> {
     }
 }
 
+/// Bytes, of which no percentage can be taken.
+pub(crate) fn bytes(value: &OsStr) -> Result<u64, String> {
+    match parsed(value)? {
+        Size::Bytes(bytes) => Ok(bytes),
+        Size::Percent(_) => {
+            Err(format!("'{}' is a share of nothing; write bytes, as in 100MB", text(value)?))
+        }
+    }
+}
+
 /// Parts of a key, separated by commas.
 pub(crate) fn keys(value: &OsStr) -> Result<Vec<KeyPart>, String> {
     text(value)?.split(',').map(|part| part.parse::<KeyPart>().map_err(|e| e.to_string())).collect()

@@ -117,3 +117,17 @@ fn people_read_a_table_and_a_wrong_row_lists_those_there_are() {
     assert_eq!(said.lines().count(), 1, "{said}");
     assert_eq!(place.kept().len(), 1, "nothing was measured, nothing is kept");
 }
+
+#[test]
+fn every_row_of_transfers_is_right() {
+    let report = Place::new().report(&["pump", "--size", "2MB"]);
+    println!("left out: {:?}", report.notes);
+    assert_eq!(report.rows.len(), 5, "{report:?}");
+    for row in &report.rows {
+        assert!(row.failed.is_empty() && row.notes.is_empty() && row.ours.all_seconds.len() == 3, "{row:?}");
+        assert!(!row.targets.is_empty() && row.targets.iter().all(|target| target.met.is_none()), "{row:?}");
+        assert!(row.others.iter().all(|other| other.right != Some(false)), "{row:?}");
+        let cp = row.others.iter().find(|other| other.name == "cp + sync");
+        assert!(cp.is_none_or(|cp| cp.right == Some(true)), "{row:?}");
+    }
+}

@@ -211,6 +211,11 @@ impl File {
         File(Arc::new(Inner { id, direct, path: path.to_path_buf(), io: Arc::clone(io) }))
     }
 
+    /// What `io` opened as `id`, by the name of `path`.
+    pub(crate) fn of(io: &Arc<dyn Io>, id: FileId, direct: bool, path: PathBuf) -> File {
+        File(Arc::new(Inner { id, direct, path, io: Arc::clone(io) }))
+    }
+
     /// What the back end calls it.
     pub fn id(&self) -> FileId {
         self.0.id

@@ -20,6 +20,7 @@ mod queue;
 pub mod sim;
 pub mod threads;
 mod transfer;
+pub mod tree;
 pub mod uring;
 
 pub use error::{Action, Error, Result};

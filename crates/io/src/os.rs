@@ -205,14 +205,14 @@ pub(crate) fn descriptor(id: FileId) -> RawFd {
 }
 
 /// The file as the standard library sees it, without the duty to close it.
-fn borrow(id: FileId) -> ManuallyDrop<StdFile> {
+pub(crate) fn borrow(id: FileId) -> ManuallyDrop<StdFile> {
     // SAFETY: an id comes from `open` and is used only while its `File` lives, so the descriptor is
     // open; `ManuallyDrop` leaves closing to `Io::close`.
     ManuallyDrop::new(unsafe { StdFile::from_raw_fd(descriptor(id)) })
 }
 
 /// An empty path means the current directory, as the parent of a bare name does.
-fn or_here(path: &Path) -> &Path {
+pub(crate) fn or_here(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
@@ -258,7 +258,7 @@ fn open(path: &Path, access: Access) -> Result<(FileId, bool)> {
 }
 
 /// Marks a file with what it turned out to be.
-fn adopt(file: StdFile, ordered: bool, direct: bool) -> io::Result<(FileId, bool)> {
+pub(crate) fn adopt(file: StdFile, ordered: bool, direct: bool) -> io::Result<(FileId, bool)> {
     let kind = file.metadata()?.file_type();
     if kind.is_dir() {
         // Opening one to read succeeds; saying so here is clearer than a failed first read.

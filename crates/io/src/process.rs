@@ -30,6 +30,24 @@ pub fn usage() -> Usage {
     Usage { cpu_seconds: cpu_seconds(&usage), peak_bytes }
 }
 
+/// CPU seconds of the calling thread so far.
+pub fn thread_cpu_seconds() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+/// Clocks of a core in a second, as the kernel tells them, if it does.
+pub fn clock_hz() -> Option<f64> {
+    let told = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = told.lines().find_map(|l| l.strip_prefix("cpu MHz"))?;
+    Some(line.trim_start_matches(['\t', ' ', ':']).trim().parse::<f64>().ok()? * 1e6)
+}
+
+/// Whether this process is that of the system's administrator.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 /// Waits for a child to end, and tells what it and those of its own children that it waited for have used.
 pub fn wait(child: Child) -> io::Result<(ExitStatus, Usage)> {
     // SAFETY: as in `usage`.

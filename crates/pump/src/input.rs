@@ -8,16 +8,15 @@
 //! A file whose last line has no newline is given one, in its last page or in a page made for it.
 //! Law: a file that is shorter or longer than at the start, or was written to, is noticed.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, Done, Error, File, Io, Kind, Metadata, Op, Queue};
+use thalweg_io::{ALIGN, Access, Error, File, Io, Metadata, Queue};
 use thalweg_record::Layout;
 
-use crate::{Meters, Source};
+use crate::{Meters, ReadAhead, Source};
 
 /// What can be wrong with inputs.
 #[derive(Debug)]
@@ -191,14 +190,11 @@ fn open_one(io: &Arc<dyn Io>, path: &Path, layout: Layout) -> Result<Input, Inpu
 /// Lane `lane` of `lanes` over some pages of the inputs, in order.
 pub struct InputLane<'a> {
     inputs: &'a Inputs,
-    queue: Box<dyn Queue>,
-    pool: &'a Pool,
-    meters: &'a Meters,
+    /// Reads in flight, each with its page.
+    ahead: ReadAhead<'a, u64>,
     next_to_read: u64,
     step: u64,
     end: u64,
-    /// Pages asked for, in order; `None` until read.
-    pending: VecDeque<(u64, Option<Block>)>,
 }
 
 impl<'a> InputLane<'a> {
@@ -213,26 +209,14 @@ impl<'a> InputLane<'a> {
     ) -> InputLane<'a> {
         assert_eq!(pool.block_size() as u64, inputs.page_bytes, "pages fill blocks");
         assert!(lane < lanes && end <= inputs.pages);
-        InputLane {
-            inputs,
-            queue,
-            pool,
-            meters,
-            next_to_read: first + lane as u64,
-            step: lanes as u64,
-            end,
-            pending: VecDeque::new(),
-        }
+        let ahead = ReadAhead::new(queue, pool, meters);
+        InputLane { inputs, ahead, next_to_read: first + lane as u64, step: lanes as u64, end }
     }
 
-    /// Starts as many reads as depth and free blocks allow; with none pending waits for a block.
+    /// Starts as many reads as depth and free blocks allow.
     fn read_ahead(&mut self) {
-        while self.next_to_read < self.end && self.pending.len() < self.queue.depth() {
-            let block = match self.pool.try_take() {
-                Some(block) => block,
-                None if self.pending.is_empty() => self.meters.stage.for_write(|| self.pool.take()),
-                None => return,
-            };
+        while self.next_to_read < self.end {
+            let Some(block) = self.ahead.room() else { return };
             self.start(self.next_to_read, block);
             self.next_to_read += self.step;
         }
@@ -246,13 +230,10 @@ impl<'a> InputLane<'a> {
         if on_disk == 0 {
             // The page made for an added newline.
             block.set_len(0);
-            self.pending.push_back((page, Some(self.add_newline(page, block))));
-            return;
+            self.ahead.ready(block, page);
+        } else {
+            self.ahead.read(block, &input.file, at, on_disk, page);
         }
-        let wanted = if input.file.is_direct() { on_disk.next_multiple_of(ALIGN) } else { on_disk };
-        block.set_len(wanted);
-        self.pending.push_back((page, None));
-        self.queue.submit(Op { kind: Kind::Read, file: input.file.clone(), at, block, tag: page });
     }
 
     fn add_newline(&self, page: u64, mut block: Block) -> Block {
@@ -264,23 +245,6 @@ impl<'a> InputLane<'a> {
         }
         block
     }
-
-    fn finish_one(&mut self, done: Done) -> Result<(), InputsError> {
-        done.result?;
-        let (page, block) = (done.tag, done.block);
-        self.meters.input.read(block.len() as u64);
-        if !done.file.is_direct() {
-            self.meters.cached.read(block.len() as u64);
-        }
-        let block =
-            if self.inputs.file_of(page).lacks_newline { self.add_newline(page, block) } else { block };
-        if block.len() != self.inputs.page_len(page) {
-            return Err(InputsError::Changed(done.file.path().display().to_string()));
-        }
-        let slot = self.pending.iter_mut().find(|(p, _)| *p == page).expect("only pending pages complete");
-        slot.1 = Some(block);
-        Ok(())
-    }
 }
 
 impl Source for InputLane<'_> {
@@ -288,20 +252,13 @@ impl Source for InputLane<'_> {
 
     fn next(&mut self) -> Result<Option<Block>, InputsError> {
         self.read_ahead();
-        loop {
-            match self.pending.front() {
-                None => return Ok(None),
-                Some((_, Some(_))) => {
-                    let (_, block) = self.pending.pop_front().expect("there is a front");
-                    self.read_ahead();
-                    return Ok(block);
-                }
-                Some((_, None)) => {
-                    let queue = &mut self.queue;
-                    let done = self.meters.stage.for_read(|| queue.reap(true)).expect("a read is in flight");
-                    self.finish_one(done)?;
-                }
-            }
+        let Some((block, page)) = self.ahead.next_block()? else { return Ok(None) };
+        self.read_ahead();
+        let input = self.inputs.file_of(page);
+        let block = if input.lacks_newline { self.add_newline(page, block) } else { block };
+        if block.len() != self.inputs.page_len(page) {
+            return Err(InputsError::Changed(input.file.path().display().to_string()));
         }
+        Ok(Some(block))
     }
 }

@@ -12,11 +12,15 @@
 //! without it aborts.
 //! Non-goals: what the bytes mean.
 
+mod ahead;
+mod behind;
 mod ends;
 mod input;
 mod meter;
 mod output;
 
+pub use ahead::ReadAhead;
+pub use behind::WriteBehind;
 pub use ends::{MemorySource, NullSink};
 pub use input::{Input, InputLane, Inputs, InputsError};
 pub use meter::{Meter, Meters, StageMeter};
@@ -24,43 +28,56 @@ pub use output::{FileLane, Output, Prefix, StreamLane};
 
 use thalweg_block::Block;
 
-/// Gives blocks.
-pub trait Source {
-    /// What can go wrong.
-    type Error;
-
-    /// The next block, or `None` at the end. Blocks carry their offset in the stream.
-    fn next(&mut self) -> Result<Option<Block>, Self::Error>;
+/// What moves from a source to a sink: a block, or a block with what it is about.
+pub trait Carrier {
+    /// How many bytes it carries.
+    fn bytes(&self) -> u64;
 }
 
-/// Takes blocks.
-pub trait Sink {
+impl Carrier for Block {
+    fn bytes(&self) -> u64 {
+        self.len() as u64
+    }
+}
+
+/// Gives carriers, blocks if nothing else is said.
+pub trait Source<C = Block> {
     /// What can go wrong.
     type Error;
 
-    /// Takes a block.
-    fn put(&mut self, block: Block) -> Result<(), Self::Error>;
+    /// The next one, or `None` at the end. Blocks carry their offset in the stream.
+    fn next(&mut self) -> Result<Option<C>, Self::Error>;
+}
+
+/// Takes carriers, blocks if nothing else is said.
+pub trait Sink<C = Block> {
+    /// What can go wrong.
+    type Error;
+
+    /// Takes one.
+    fn put(&mut self, carrier: C) -> Result<(), Self::Error>;
 
     /// Says that there are no more; returns when everything is where it belongs.
     fn finish(&mut self) -> Result<(), Self::Error>;
 }
 
-/// Moves every block from `source` to `sink`; `on_block` sees the length of each as it passes and may
-/// stop the transfer by returning an error.
-pub fn pump<S, K, E>(
+/// Moves all that `source` gives to `sink`; `on_each` sees the length of each as it passes and may stop the transfer
+/// by returning an error.
+pub fn pump<C, S, K, E>(
     source: &mut S,
     sink: &mut K,
-    mut on_block: impl FnMut(usize) -> Result<(), E>,
+    mut on_each: impl FnMut(u64) -> Result<(), E>,
 ) -> Result<(), E>
 where
-    S: Source,
-    K: Sink,
+    C: Carrier,
+    S: Source<C>,
+    K: Sink<C>,
     E: From<S::Error> + From<K::Error>,
 {
-    while let Some(block) = source.next()? {
-        let bytes = block.len();
-        sink.put(block)?;
-        on_block(bytes)?;
+    while let Some(carrier) = source.next()? {
+        let bytes = carrier.bytes();
+        sink.put(carrier)?;
+        on_each(bytes)?;
     }
     Ok(sink.finish()?)
 }

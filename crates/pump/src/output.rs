@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use thalweg_block::Block;
-use thalweg_io::{ALIGN, Access, Error, File, Io, Kind, Op, Queue, Result, directory_of};
+use thalweg_io::{Access, Error, File, Io, Queue, Result, directory_of};
 
-use crate::{Meters, Sink};
+use crate::{Meters, Sink, WriteBehind};
 
 /// An output file that does not bear its name yet. Dropped without `publish`, it is removed.
 pub struct Output {
@@ -108,15 +108,14 @@ impl Prefix {
 /// One lane of writes to a file: each block at its own offset.
 pub struct FileLane<'a> {
     file: File,
-    queue: Box<dyn Queue>,
-    meters: &'a Meters,
+    behind: WriteBehind<'a>,
     prefix: Option<&'a Prefix>,
 }
 
 impl<'a> FileLane<'a> {
     /// A lane with a queue of its own.
     pub fn new(file: &File, queue: Box<dyn Queue>, meters: &'a Meters) -> FileLane<'a> {
-        FileLane { file: file.clone(), queue, meters, prefix: None }
+        FileLane { file: file.clone(), behind: WriteBehind::new(queue, meters), prefix: None }
     }
 
     /// Says of every block when it is written.
@@ -125,10 +124,7 @@ impl<'a> FileLane<'a> {
     }
 
     fn reap(&mut self, wait: bool) -> Result<bool> {
-        let queue = &mut self.queue;
-        let done = if wait { self.meters.stage.for_write(|| queue.reap(true)) } else { queue.reap(false) };
-        let Some(done) = done else { return Ok(false) };
-        done.result?;
+        let Some(done) = self.behind.reap(wait)? else { return Ok(false) };
         if let Some(prefix) = self.prefix {
             prefix.add(done.at, done.tag);
         }
@@ -139,20 +135,13 @@ impl<'a> FileLane<'a> {
 impl Sink for FileLane<'_> {
     type Error = Error;
 
-    fn put(&mut self, mut block: Block) -> Result<()> {
+    fn put(&mut self, block: Block) -> Result<()> {
         while self.reap(false)? {}
-        if self.queue.in_flight() == self.queue.depth() {
+        if self.behind.is_full() {
             self.reap(true)?;
         }
-        let at = block.offset();
-        let len = block.len();
-        self.meters.output.wrote(len as u64);
-        if self.file.is_direct() {
-            // Only the last block of a file is ragged; `publish` cuts the zeros off again.
-            block.set_len(len.next_multiple_of(ALIGN));
-            block[len..].fill(0);
-        }
-        self.queue.submit(Op { kind: Kind::Write, file: self.file.clone(), at, block, tag: len as u64 });
+        let (at, len) = (block.offset(), block.len() as u64);
+        self.behind.write(block, &self.file, at, len);
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! Law: comparing two keys by their windows and then by [`Key::compare_from`] is comparing the keys.
 //! Non-goals: files, threads, time.
 
+mod bytes;
 mod cuts;
 mod examine;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -17,6 +18,7 @@ mod newlines;
 mod proof;
 mod valsort;
 
+pub use bytes::{CELL_BYTES, sum_at, sum_of_file};
 pub use cuts::{CUT_KEY_BYTES_MAX, Cut, Cuts, choose_cuts, common_prefix};
 pub use examine::{Stretch, is_benchmark};
 pub use gensort::{Generator, KEY_BYTES, Kind, RECORD_BYTES};

@@ -647,7 +647,7 @@ impl<'a> Run<'a> {
         Error: From<S::Error> + From<K::Error>,
     {
         pump(source, sink, |bytes| {
-            self.watch.advance(bytes as u64);
+            self.watch.advance(bytes);
             if self.watch.stopped() || self.stop.load(Ordering::Relaxed) {
                 Err(Error::Stopped)
             } else {

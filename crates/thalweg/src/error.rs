@@ -45,8 +45,11 @@ impl From<thalweg_io::Error> for Error {
     fn from(e: thalweg_io::Error) -> Error {
         /// The signal that ends other programs whose reader has gone.
         const SIGPIPE: i32 = 13;
+        /// As many files are open as may be.
+        const EMFILE: i32 = 24;
         use std::io::ErrorKind::*;
         let remedy = match e.source.kind() {
+            _ if e.errno() == Some(EMFILE) => "; raise ulimit -n",
             NotFound => "; check the name",
             BrokenPipe => return Error::Interrupted(SIGPIPE),
             StorageFull | QuotaExceeded => "; free some room there, or choose another place",

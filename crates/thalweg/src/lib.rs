@@ -16,12 +16,14 @@ mod verbs;
 
 pub use calibrate::calibration_bytes;
 pub use error::{Error, Result};
-pub use options::{CheckOptions, Endpoint, GenOptions, IoChoice, SortOptions, SorterOptions};
+pub use options::{
+    CheckOptions, Endpoint, GenOptions, IoChoice, PumpEnd, PumpOptions, SortOptions, SorterOptions,
+};
 pub use progress::{Progress, ProgressView};
 pub use sorter::{Sorted, Sorter};
-pub use thalweg_api::Receipt;
+pub use thalweg_api::{PumpReceipt, Receipt};
 pub use thalweg_base::units::Size;
 pub use thalweg_block::Block;
 pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};
-pub use verbs::{check, doctor, generate, plan, sort};
+pub use verbs::{check, doctor, generate, plan, pump, sort};

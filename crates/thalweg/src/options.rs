@@ -129,3 +129,39 @@ pub struct CheckOptions {
     /// The I/O back end.
     pub io: IoChoice,
 }
+
+/// One end of a transfer, as typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PumpEnd {
+    /// A file or a tree.
+    Path(PathBuf),
+    /// Standard input or output, written `-`.
+    Standard,
+    /// So many zeros, written `zero:SIZE`.
+    Zeros(u64),
+    /// Nothing is kept, written `null:`.
+    Null,
+}
+
+/// What to move and how.
+#[derive(Debug, Clone)]
+pub struct PumpOptions {
+    /// Where the bytes are.
+    pub sources: Vec<PumpEnd>,
+    /// Where they go.
+    pub dest: PumpEnd,
+    /// Lanes that move side by side; one for each core if not given.
+    pub streams: Option<usize>,
+    /// The most bytes in a second.
+    pub limit: Option<u64>,
+    /// Go on from what an earlier run of the same command left.
+    pub resume: bool,
+    /// Read back what was written.
+    pub verify: bool,
+    /// Move so many bytes of noise from memory to nowhere instead.
+    pub no_disk: Option<u64>,
+    /// Whether to take checksums.
+    pub checksum: bool,
+    /// The I/O back end.
+    pub io: IoChoice,
+}

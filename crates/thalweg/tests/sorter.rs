@@ -368,7 +368,7 @@ fn it_is_a_sink_and_a_source_of_the_pump() {
     let pool = Pool::new(65_536, 2).unwrap();
     let mut sorter = Sorter::new(&options(&place, Layout::Lines, 16 << 20)).unwrap();
     let mut source = Infallible(thalweg_pump::MemorySource::new(&data, &pool));
-    thalweg_pump::pump::<_, _, Error>(&mut source, &mut sorter, |_| Ok(())).unwrap();
+    thalweg_pump::pump::<_, _, _, Error>(&mut source, &mut sorter, |_| Ok(())).unwrap();
     assert!(drain(&mut sorter.sorted().unwrap()).unwrap() == expected(&data, Layout::Lines, false));
 }
 

@@ -3,10 +3,12 @@
 
 mod columns;
 mod plan;
+mod pump;
 mod receipt;
 mod reports;
 
 pub(crate) use columns::{seconds, traffic};
 pub(crate) use plan::plan;
+pub(crate) use pump::pump;
 pub(crate) use receipt::receipt;
 pub(crate) use reports::{check, doctor};

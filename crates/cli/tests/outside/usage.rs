@@ -4,7 +4,7 @@ use super::support::{Place, run};
 
 #[test]
 fn nothing_typed_is_refused_with_the_list_of_commands() {
-    run(&[]).is_refused(&["gen, check, sort, plan, doctor or bench", "thalweg help"]);
+    run(&[]).is_refused(&["gen, check, sort, plan, pump, doctor or bench", "thalweg help"]);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn what_is_missing_or_too_much_is_said() {
     run(&["bench"]).is_refused(&["sort, io, incore"]);
     run(&["doctor", "me"]).is_refused(&["'me'", "one word too many"]);
     run(&["sort", "--unique=yes", "-o", "out"]).is_refused(&["--unique takes no value", "'yes'"]);
-    run(&["check", "--resume", "f"]).is_refused(&["--resume is a flag of sort, plan, not of check"]);
+    run(&["check", "--resume", "f"]).is_refused(&["--resume is a flag of sort, plan, pump, not of check"]);
     run(&["--record", "1", "sort"]).is_refused(&["--record comes after its command"]);
     let both = ["sort", "in", "-o", "out", "--datamation", "--record", "64"];
     run(&both).is_refused(&["--datamation means --record 100 --by 0:10"]);

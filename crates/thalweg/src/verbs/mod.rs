@@ -4,11 +4,13 @@ mod check;
 mod doctor;
 mod generate;
 mod plan;
+mod pump;
 mod sort;
 
 pub use check::check;
 pub use doctor::doctor;
 pub use generate::generate;
 pub use plan::plan;
+pub use pump::pump;
 pub use sort::sort;
 pub(crate) use sort::{MEMORY_BYTES_MIN, engine_error};

@@ -1,0 +1,179 @@
+//! What goes wrong: one line each, nothing lost, nothing that was not whole under its name.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::files::bytes;
+use super::support::Place;
+
+#[test]
+fn ends_that_do_not_go_together_are_refused_before_anything_is_touched() {
+    let place = Place::new();
+    place
+        .shell("mkdir -p tree/sub there/file there/tree2; echo 1 > file; echo 1 > tree/one; ln file second")
+        .is_done();
+    place.shell("echo 2 > tree2; mkdir -p x/file y").is_done();
+    for (args, holds) in [
+        ("file file", &["the same"][..]),
+        ("file second", &["the same"]),
+        ("file ./tree/../file", &["the same"]),
+        ("tree tree", &["lies in"]),
+        ("tree tree/sub", &["tree/sub", "outside"]),
+        ("tree tree/sub/new", &["outside"]),
+        ("tree/ tree", &["lies in"]),
+        ("file there", &["is a directory", "cannot replace"]),
+        ("tree file", &["no directory"]),
+        ("tree tree2", &["no directory"]),
+        ("file tree none", &["2 sources", "none"]),
+        ("file none/", &["no directory none/", "make it first"]),
+        ("file none/out", &["no directory none", "make it first"]),
+        ("none out", &["none"]),
+        ("file x", &["x/file is a directory"]),
+        ("file second tree/one there/sub", &["3 sources"]),
+        ("file tree/../file y", &["two sources"]),
+        ("tree -", &["is a directory"]),
+        ("- there", &["is a directory", "name a file in it"]),
+        ("- file out", &["stand alone"]),
+        ("zero:1 zero:1 there", &["stand alone"]),
+        ("zero: out", &["size"]),
+        ("null: out", &["DEST"]),
+        ("file zero:5", &["SOURCE"]),
+        ("host:/etc/x out", &["another machine", "./host:/etc/x"]),
+        ("file ssh://user@host/out", &["another machine"]),
+        ("file", &["two words"]),
+        ("file out --no-disk 1", &["--no-disk"]),
+        ("file out --limit 0", &["--limit 0"]),
+        ("file out --limit 10%", &["10%"]),
+        ("file out --streams 65", &["64"]),
+        ("file out --streams 0", &["0"]),
+    ] {
+        let mut words = vec!["pump"];
+        words.extend(args.split(' '));
+        place.run(&words).is_refused(holds);
+    }
+    place.run(&["pump", "file", ""]).is_refused(&["without a name"]);
+    let name = "n".repeat(256);
+    place.run(&["pump", "file", &name]).is_refused(&["too long"]);
+    place.shell("! ls -AR | grep -e thalweg -e out").is_done();
+    // With a slash in front of the colon it is a file.
+    place.shell("cp file a:b").is_done();
+    place.run(&["pump", "./a:b", "c", "-q"]).is_done();
+}
+
+#[test]
+fn the_longest_name_arrives() {
+    let place = Place::new();
+    let name = "n".repeat(255);
+    place.write("in", b"some");
+    place.run(&["pump", "in", &name, "-q"]).is_done();
+    place.shell("mkdir tree there").is_done();
+    place.run(&["pump", &name, "tree", "-q"]).is_done();
+    place.run(&["pump", "tree", "copy", "-q"]).is_done();
+    place.run(&["pump", "tree/", "there", "-q"]).is_done();
+    assert_eq!(place.read(&format!("copy/{name}")), b"some");
+    assert_eq!(place.read(&format!("there/{name}")), b"some");
+}
+
+/// A file that is written to, cut short or replaced while it is being read.
+#[test]
+fn a_source_that_changes_while_it_is_read_is_named_and_nothing_appears() {
+    for change in [
+        "truncate -s 1000000 in",
+        "echo more >> in",
+        "touch in",
+        "dd if=/dev/zero of=in bs=1M count=1 conv=notrunc status=none",
+    ] {
+        let place = Place::new();
+        place.write("in", &bytes(30_000_000, 1));
+        place.write("out", b"old");
+        let args = ["pump", "in", "out", "--limit", "20MB"];
+        let child = place.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        while !place.0.join(".out.thalweg-partial").exists() {
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        std::thread::park_timeout(Duration::from_millis(200));
+        place.shell(change).is_done();
+        let told = child.wait_with_output().unwrap();
+        let err = String::from_utf8(told.stderr).unwrap();
+        assert_eq!(told.status.code(), Some(1), "{change}: {err}");
+        let line = err.lines().last().unwrap();
+        assert!(line.contains("/in changed while it was read"), "{change}: {err}");
+        assert_eq!(place.read("out"), b"old");
+    }
+}
+
+/// Runs as somebody who may not do everything, where this user may become another.
+fn as_nobody(place: &Place, line: &str) -> Option<super::support::Outcome> {
+    if place.shell("id -u").out != "0\n" {
+        return Some(place.shell(line));
+    }
+    place.shell("chmod 777 .; cp $T ./thalweg; chmod 755 thalweg").is_done();
+    let reaches = place.shell("setpriv --reuid 65534 --regid 65534 --clear-groups test -x ./thalweg").status;
+    let line = line.replace("$T", "./thalweg");
+    // A directory above may be closed to others.
+    (reaches == Some(0))
+        .then(|| place.shell(&format!("setpriv --reuid 65534 --regid 65534 --clear-groups bash -c '{line}'")))
+}
+
+#[test]
+fn what_may_not_be_read_or_written_is_named() {
+    let place = Place::new();
+    place
+        .shell(
+            "mkdir tree shut; echo 1 > tree/open; echo 2 > tree/secret; chmod 0 tree/secret; chmod 555 shut",
+        )
+        .is_done();
+    place.shell("mkdir tree2 tree2/closed; chmod 0 tree2/closed; chmod 755 . tree tree2").is_done();
+    let Some(told) = as_nobody(&place, "$T pump tree copy") else {
+        println!("skipped: nobody else can reach this directory");
+        return;
+    };
+    told.is_refused(&["tree/secret", "Permission denied", "chmod"]);
+    as_nobody(&place, "$T pump tree2 copy").unwrap().is_refused(&["tree2/closed", "Permission denied"]);
+    as_nobody(&place, "$T pump tree/open shut").unwrap().is_refused(&["shut", "Permission denied"]);
+    assert!(!place.0.join("copy").exists());
+    // Who may not give files away keeps them.
+    as_nobody(&place, "$T pump tree/open mine -q").unwrap().is_done();
+    assert_eq!(place.read("mine"), b"1\n");
+    place.shell("chmod 755 tree2/closed").is_done();
+}
+
+#[test]
+fn a_full_disk_says_how_much_was_missing_and_leaves_nothing_in_the_way() {
+    let place = Place::new();
+    let mounted = place.shell("mkdir disk && mount -t tmpfs -o size=20M,mode=777 none disk");
+    if mounted.status != Some(0) {
+        println!("skipped: nothing can be mounted here: {}", mounted.err);
+        return;
+    }
+    place.write("in", &bytes(50_000_000, 1));
+    let told = place.run(&["pump", "in", "disk/out"]);
+    let left = place.shell("ls -A disk");
+    let stream = place.shell("cat in | $T pump - disk/out");
+    let left_of_stream = place.shell("ls -A disk");
+    place.shell("mkdir tree; for i in $(seq 1 30); do head -c 1000000 in > tree/$i; done").is_done();
+    let tree = place.run(&["pump", "tree", "disk/copy"]);
+    let resumed = place.shell(
+        "rm tree/2*; $T pump tree disk/copy --resume -q; status=$?; diff -r tree disk/copy; exit $status",
+    );
+    let there = place.run(&["pump", "tree", "disk/copy2"]);
+    place.shell("umount disk").is_done();
+    told.is_refused(&["disk/out:", "it takes 47.68 MiB and", "MiB left"]);
+    assert_eq!(left.out, "");
+    stream.is_refused(&["disk/", "No space left"]);
+    assert_eq!(left_of_stream.out, "");
+    assert_eq!((tree.status, tree.err.lines().count()), (Some(2), 2), "{tree:?}");
+    assert!(tree.err.contains("kept") && tree.err.contains("disk/"), "{tree:?}");
+    assert_eq!(resumed.status, Some(0), "{resumed:?}");
+    assert_eq!(there.status, Some(2), "{there:?}");
+}
+
+#[test]
+fn few_open_files_are_enough_or_are_named() {
+    let place = Place::new();
+    place.shell("mkdir tree; for i in $(seq 1 50); do mkdir tree/$i; for j in 1 2 3 4 5 6 7 8 9; do echo $j > tree/$i/$j; done; done").is_done();
+    place.shell("ulimit -n 512; $T pump tree copy -q && diff -r tree copy").is_done();
+    let told = place.shell("ulimit -n 12; exec $T pump tree copy2");
+    told.is_refused(&["Too many open files", "ulimit -n"]);
+    assert!(!place.0.join("copy2").exists());
+}

@@ -1,0 +1,93 @@
+//! Reading ahead: a lane's reads, several in flight, given out in the order in which they were asked for.
+//!
+//! Law: while there are free blocks, as many reads are in flight as the queue is deep; a block is waited for only when
+//! the lane has nothing else to wait for.
+//! Non-goals: what to read next; that is said by whoever asks.
+
+use std::collections::VecDeque;
+
+use thalweg_block::{Block, Pool};
+use thalweg_io::{ALIGN, File, Kind, Op, Queue, Result};
+
+use crate::Meters;
+
+struct Slot<T> {
+    tag: u64,
+    about: T,
+    block: Option<Block>,
+}
+
+/// A lane's reads.
+pub struct ReadAhead<'a, T> {
+    queue: Box<dyn Queue>,
+    pool: &'a Pool,
+    meters: &'a Meters,
+    slots: VecDeque<Slot<T>>,
+    next_tag: u64,
+}
+
+impl<'a, T> ReadAhead<'a, T> {
+    /// Reads through `queue` into blocks of `pool`.
+    pub fn new(queue: Box<dyn Queue>, pool: &'a Pool, meters: &'a Meters) -> ReadAhead<'a, T> {
+        ReadAhead { queue, pool, meters, slots: VecDeque::new(), next_tag: 0 }
+    }
+
+    /// How many blocks were asked for and not given out.
+    pub fn pending(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// How many may be.
+    pub fn depth(&self) -> usize {
+        self.queue.depth()
+    }
+
+    /// A block for the next thing wanted, if there may be another and there is one. With nothing pending it is waited
+    /// for.
+    pub fn room(&self) -> Option<Block> {
+        if self.slots.len() >= self.queue.depth() {
+            return None;
+        }
+        match self.pool.try_take() {
+            None if self.slots.is_empty() => Some(self.meters.stage.for_write(|| self.pool.take())),
+            block => block,
+        }
+    }
+
+    /// Begins to read what is wanted into `block`, whose offset is left as it is.
+    pub fn read(&mut self, mut block: Block, file: &File, at: u64, len: usize, about: T) {
+        block.set_len(if file.is_direct() { len.next_multiple_of(ALIGN) } else { len });
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        self.slots.push_back(Slot { tag, about, block: None });
+        self.queue.submit(Op { kind: Kind::Read, file: file.clone(), at, block, tag });
+    }
+
+    /// Puts a block that is ready in its place behind those asked for.
+    pub fn ready(&mut self, block: Block, about: T) {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        self.slots.push_back(Slot { tag, about, block: Some(block) });
+    }
+
+    /// The next block in order, waited for; `None` if nothing is pending. It is shorter than asked for only where the
+    /// file ended.
+    pub fn next_block(&mut self) -> Result<Option<(Block, T)>> {
+        loop {
+            let Some(front) = self.slots.front_mut() else { return Ok(None) };
+            if let Some(block) = front.block.take() {
+                let slot = self.slots.pop_front().expect("there is a front");
+                return Ok(Some((block, slot.about)));
+            }
+            let queue = &mut self.queue;
+            let done = self.meters.stage.for_read(|| queue.reap(true)).expect("a read is in flight");
+            done.result?;
+            self.meters.input.read(done.block.len() as u64);
+            if !done.file.is_direct() {
+                self.meters.cached.read(done.block.len() as u64);
+            }
+            let slot = self.slots.iter_mut().find(|slot| slot.tag == done.tag);
+            slot.expect("only pending reads complete").block = Some(done.block);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The verb `pump`: what was asked, made definite on this machine, and moved.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use thalweg_api::PumpReceipt;
+use thalweg_io::Io;
+use thalweg_transfer::{From as Origin, To, Transfer, Watch};
+
+use crate::{Error, Progress, PumpEnd, PumpOptions, Result, machine};
+
+/// More lanes than this no disk keeps busy.
+const STREAMS_MAX: usize = 64;
+
+/// Moves files, trees or streams. The receipt's law: out = in.
+pub fn pump(options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
+    let (io, fallback) = machine::io(options.io)?;
+    let transfer = resolve(options, &io)?;
+    let mut receipt =
+        thalweg_transfer::run(&transfer, &io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
+    receipt.fallback = fallback;
+    Ok(receipt)
+}
+
+struct Watched<'a>(&'a Progress);
+
+impl Watch for Watched<'_> {
+    fn begin(&self, total_bytes: u64) {
+        self.0.begin("read+write", 1, 1, total_bytes);
+    }
+
+    fn advance(&self, bytes: u64) {
+        self.0.advance(bytes);
+    }
+
+    fn stopped(&self) -> bool {
+        self.0.cancelled().is_some()
+    }
+
+    fn note(&self, line: &str) {
+        self.0.note(line);
+    }
+}
+
+/// Sorts an error of the engine by what the caller should do.
+fn error_of(error: thalweg_transfer::Error, progress: &Progress) -> Error {
+    use thalweg_transfer::Error::*;
+    match error {
+        Stopped => Error::Interrupted(progress.cancelled().unwrap_or(0)),
+        wrong @ (Mismatch { .. } | Changed(_)) => Error::Wrong(wrong.to_string()),
+        Io(e) => e.into(),
+        other => Error::CouldNot(other.to_string()),
+    }
+}
+
+fn resolve(options: &PumpOptions, io: &Arc<dyn Io>) -> Result<Transfer> {
+    let sources = match options.no_disk {
+        Some(bytes) => vec![Origin::Noise(bytes)],
+        None => options.sources.iter().map(|end| source(end, io)).collect::<Result<Vec<_>>>()?,
+    };
+    let lone = sources.iter().any(|source| !matches!(source, Origin::Path(_)));
+    if sources.is_empty() || (lone && sources.len() > 1) {
+        return Err(Error::CouldNot(
+            "a pipe, - and zero: are sources that stand alone; name one of them, or files and directories"
+                .into(),
+        ));
+    }
+    if options.limit == Some(0) {
+        return Err(Error::CouldNot(
+            "--limit 0 lets nothing pass; leave it out, or give bytes in a second".into(),
+        ));
+    }
+    let dest = if options.no_disk.is_some() { To::Null } else { dest(&options.dest, io)? };
+    let streams = options.streams.unwrap_or_else(machine::cores);
+    if streams > STREAMS_MAX {
+        return Err(Error::CouldNot(format!(
+            "--streams {streams} is more than {STREAMS_MAX}, the most there may be"
+        )));
+    }
+    Ok(Transfer {
+        sources,
+        dest,
+        streams,
+        limit: options.limit,
+        resume: options.resume,
+        verify: options.verify,
+        hashing: options.checksum,
+    })
+}
+
+fn source(end: &PumpEnd, io: &Arc<dyn Io>) -> Result<Origin> {
+    match end {
+        PumpEnd::Standard => Ok(Origin::Stream("/dev/stdin".into())),
+        PumpEnd::Zeros(bytes) => Ok(Origin::Zeros(*bytes)),
+        PumpEnd::Null => Err(Error::CouldNot("null: gives nothing; it is a DEST".into())),
+        PumpEnd::Path(path) => {
+            let there = io.stat(named(path)?)?;
+            let is_stream = !there.is_regular && !there.is_directory;
+            Ok(if is_stream { Origin::Stream(path.clone()) } else { Origin::Path(path.clone()) })
+        }
+    }
+}
+
+fn dest(end: &PumpEnd, io: &Arc<dyn Io>) -> Result<To> {
+    match end {
+        PumpEnd::Standard => Ok(To::Stream("/dev/stdout".into())),
+        PumpEnd::Null => Ok(To::Null),
+        PumpEnd::Zeros(_) => Err(Error::CouldNot("zero: takes nothing; it is a SOURCE".into())),
+        PumpEnd::Path(path) => match io.stat(named(path)?) {
+            Ok(there) if !there.is_regular && !there.is_directory => Ok(To::Stream(path.clone())),
+            // What is not there is made; what cannot be looked at will say so when it is opened.
+            _ => Ok(To::Path(path.clone())),
+        },
+    }
+}
+
+fn named(path: &Path) -> Result<&Path> {
+    match path.as_os_str().is_empty() {
+        true => Err(Error::CouldNot(
+            "an end without a name; name a file or a directory, or - for a stream".into(),
+        )),
+        false => Ok(path),
+    }
+}

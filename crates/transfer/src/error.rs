@@ -1,0 +1,78 @@
+//! What can go wrong with a transfer. Each message is one line: what, where, how much, the remedy.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use thalweg_block::PoolError;
+
+/// Results of this room.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a transfer did not succeed. The source is whole in every case, and so is what DEST was before.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused something.
+    Io(thalweg_io::Error),
+    /// Memory could not be mapped.
+    Pool(PoolError),
+    /// The two ends do not go together.
+    Refused(String),
+    /// A source changed while it was read.
+    Changed(PathBuf),
+    /// What was written is not what was read.
+    Mismatch {
+        /// Where it was to go.
+        path: PathBuf,
+        /// The sum of what was read.
+        read: u128,
+        /// The sum of what was handed to the write, or of what was read back.
+        written: u128,
+        /// Whether it was read back.
+        read_back: bool,
+    },
+    /// Another process writes there.
+    Busy(PathBuf),
+    /// Somebody asked to stop.
+    Stopped,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io(e) => write!(f, "{e}"),
+            Error::Pool(e) => write!(f, "{e}"),
+            Error::Refused(why) => f.write_str(why),
+            Error::Changed(path) => write!(f, "{} changed while it was read; run again", path.display()),
+            Error::Mismatch { path, read, written, read_back } => write!(
+                f,
+                "{}: {} has checksum {written:032x}, and what was read from the source {read:032x}; nothing bears that \
+                 name now; look at the memory and the disk of this machine",
+                path.display(),
+                if *read_back { "what was read back" } else { "what was handed to the disk" },
+            ),
+            Error::Busy(path) => {
+                write!(
+                    f,
+                    "another process is writing {}; wait for it, or choose another DEST",
+                    path.display()
+                )
+            }
+            Error::Stopped => f.write_str("stopped"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<thalweg_io::Error> for Error {
+    fn from(e: thalweg_io::Error) -> Error {
+        Error::Io(e)
+    }
+}
+
+impl From<PoolError> for Error {
+    fn from(e: PoolError) -> Error {
+        Error::Pool(e)
+    }
+}

@@ -1,0 +1,93 @@
+//! What fuzzers ask of this room: journals of any bytes. Takes any bytes and panics where a law is broken; `fuzz/`
+//! calls it, and the tests play its corpus back.
+//!
+//! Law: nothing here is compiled into a build that users get.
+
+use thalweg_record::CELL_BYTES;
+
+use crate::journal::{Told, line, parse};
+
+/// Reads a journal as it is, and once more with hashes that fit every line, so that what they guard is reached.
+pub fn journal(data: &[u8]) {
+    is_sound(data, &parse(data));
+    let mended = mended(data);
+    is_sound(&mended, &parse(&mended));
+}
+
+/// Gives every line but the first the hash of what it says.
+fn mended(data: &[u8]) -> Vec<u8> {
+    let mut lines = data.split_inclusive(|b| *b == b'\n');
+    let mut mended = lines.next().unwrap_or_default().to_vec();
+    for text in lines {
+        let text = text.strip_suffix(b"\n").unwrap_or(text);
+        let said = String::from_utf8_lossy(text.get(17..).unwrap_or(text)).into_owned();
+        mended.extend_from_slice(line(&said).as_bytes());
+    }
+    mended
+}
+
+/// What is told fits together, and is told of the sound part alone.
+fn is_sound(data: &[u8], told: &Told) {
+    assert!(told.end <= data.len());
+    assert_eq!(*told, parse(&data[..told.end]), "what comes behind the sound part changes nothing");
+    assert!(told.files.len() as u64 <= told.count);
+    assert!(told.count == 0 || told.identity.is_some());
+    for noted in told.files.values() {
+        assert!(noted.number < told.count);
+        let mut end = 0;
+        for (at, (len, _)) in &noted.ranges {
+            assert!(*at >= end && *len > 0 && at.is_multiple_of(CELL_BYTES as u64));
+            end = at + len;
+        }
+        assert!(end <= noted.len);
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use thalweg_base::rng::Rng;
+
+    use super::*;
+
+    #[test]
+    fn the_corpus_is_answered() {
+        replay::corpus("journal", journal);
+    }
+
+    /// Mutations by seed, for who has no fuzzer.
+    #[test]
+    fn mutations_of_a_journal_are_answered() {
+        let mut whole = b"thalweg journal 1\n".to_vec();
+        for said in [
+            "job 000000000000000000000000000000ab",
+            "file 0 100000 -5 1 2 a%20b",
+            "range 0 0 4096 00000000000000000000000000000001",
+            "file 1 18446744073709551615 7 1 3 b",
+            "range 1 4096 18446744073709547519 00000000000000000000000000000002",
+            "range 0 8192 91808 00000000000000000000000000000003",
+        ] {
+            whole.extend_from_slice(line(said).as_bytes());
+        }
+        assert_eq!(parse(&whole).end, whole.len());
+        for seed in 0..20_000 {
+            let mut rng = Rng::new(seed);
+            let mut pick = |below: usize| rng.below(below.max(1) as u64) as usize;
+            let mut bytes = whole.clone();
+            for _ in 0..=pick(4) {
+                // Four steps leave something of it.
+                let at = pick(bytes.len());
+                match pick(4) {
+                    0 => bytes[at] = b" %\n0919-zf\xff"[pick(11)],
+                    1 => bytes.insert(at, b" %\n0919-zf\xff"[pick(11)]),
+                    2 => drop(bytes.remove(at)),
+                    _ => bytes.truncate(at.max(8)),
+                }
+            }
+            journal(&bytes);
+        }
+    }
+}

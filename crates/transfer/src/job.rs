@@ -1,0 +1,444 @@
+//! A transfer from beginning to end: laid out, moved by lanes, finished, told.
+//!
+//! Law: memory in bulk is `streams` x (2 x [`DEPTH`] + 2) blocks of [`BLOCK_BYTES`]; so many each lane can hold, so none
+//! waits for another's.
+//! Law: a new tree gets its name when all of it is there and durable. What is moved into a directory that is there
+//! gets its names file by file, and is durable when this returns.
+
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use thalweg_api::PumpReceipt;
+use thalweg_base::clock::Stopwatch;
+use thalweg_base::rng::Rng;
+use thalweg_base::units::MIB;
+use thalweg_block::Pool;
+use thalweg_io::tree::{self, Dir};
+use thalweg_io::{Access, File, Io, process};
+use thalweg_pump::{Meters, Sink, Source, pump};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::feed::{Feed, Found};
+use crate::journal::{Journal, Told};
+use crate::limit::Limit;
+use crate::moving::{Goal, Moving, Origin};
+use crate::place::{Place, There};
+use crate::receipt::{Took, receipt};
+use crate::roots::{self, From, Root, Roots, To, Transfer};
+use crate::shared::{Counts, Links, OneMore, Shared, count};
+use crate::sink::SinkLane;
+use crate::source::SourceLane;
+use crate::{Error, Result, names};
+
+/// Bytes of a block, which are read and written in one go.
+pub const BLOCK_BYTES: usize = MIB as usize;
+/// Reads in flight for each lane, and as many writes.
+pub const DEPTH: usize = 8;
+/// So many bytes of small files are written back together.
+const FLUSH_BYTES: u64 = 64 * MIB;
+/// So many blocks a lane can hold: those in flight, one in its hands, and one to read back with.
+const LANE_BLOCKS: usize = 2 * DEPTH + 2;
+
+/// Whoever wants to know how far a transfer is, and may stop it.
+pub trait Watch: Sync {
+    /// It begins; bytes in all, or 0 if nobody knows.
+    fn begin(&self, total_bytes: u64);
+    /// So many more bytes are done.
+    fn advance(&self, bytes: u64);
+    /// Whether to stop.
+    fn stopped(&self) -> bool;
+    /// Something that should be known at once and is no error.
+    fn note(&self, line: &str);
+}
+
+/// Moves all sources to the destination. The receipt's law: out = in.
+pub fn run(transfer: &Transfer, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<PumpReceipt> {
+    let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
+    assert!(!transfer.sources.is_empty() && transfer.streams > 0);
+    tree::open_as_many_as_allowed();
+    let roots = roots::look(transfer)?;
+    let lanes = if is_in_order(transfer) { 1 } else { transfer.streams };
+    let pool = Pool::new(BLOCK_BYTES, lanes * LANE_BLOCKS)?;
+    let job = Job { transfer, io, watch, roots, lanes };
+    let shared = job.shared(pool)?;
+    let done = job.perform(&shared);
+    // Whatever failed first in any lane is what is told.
+    let first = shared.error.lock().expect("no lane panics").take();
+    let sync_seconds = match first.map_or(done, Err) {
+        Ok(seconds) => seconds,
+        Err(e) => {
+            job.leave(&shared, &e);
+            return Err(e);
+        }
+    };
+    let cpu_seconds = process::usage().cpu_seconds - cpu_before;
+    Ok(receipt(&job, &shared, &Took { seconds: clock.seconds(), sync_seconds, cpu_seconds }))
+}
+
+/// Whether bytes can only come or go one after the other.
+fn is_in_order(transfer: &Transfer) -> bool {
+    transfer.sources.iter().any(|from| matches!(from, From::Stream(_)))
+        || matches!(transfer.dest, To::Stream(_))
+}
+
+pub(crate) struct Job<'j> {
+    pub(crate) transfer: &'j Transfer,
+    io: &'j Arc<dyn Io>,
+    watch: &'j dyn Watch,
+    roots: Roots,
+    pub(crate) lanes: usize,
+}
+
+impl<'j> Job<'j> {
+    /// What lanes share; takes up the journal, or makes one.
+    fn shared(&self, pool: Pool) -> Result<Shared<'j>> {
+        let transfer = self.transfer;
+        let (journal, told) = match &self.roots.dir {
+            Some(dir) => {
+                let (journal, told) = self.journal(dir)?;
+                (Some(journal), told)
+            }
+            None => (None, Told::default()),
+        };
+        let one_file = self.roots.roots.len() <= 1 && !self.roots.roots.iter().any(|root| root.is_tree);
+        Ok(Shared {
+            io: Arc::clone(self.io),
+            pool,
+            watch: self.watch,
+            hashing: transfer.hashing,
+            verify: transfer.verify,
+            resume: transfer.resume,
+            sync_each: one_file,
+            one_file,
+            limit: transfer.limit.map(Limit::new),
+            journal,
+            noted: told.files,
+            meters: Meters::default(),
+            counts: Counts::default(),
+            links: Mutex::new(Links::default()),
+            sums: Mutex::default(),
+            failed: AtomicBool::new(false),
+            error: Mutex::new(None),
+        })
+    }
+
+    /// The journal, with what it says if that is gone on from. Otherwise what an earlier run left is cleared.
+    fn journal(&self, dir: &Arc<Dir>) -> Result<(Journal, Told)> {
+        let identity = self.identity(dir)?;
+        let name = names::journal(&self.roots.stem);
+        let (journal, told) = Journal::open(self.io, dir, name, identity)?;
+        if told.identity.is_some() && self.transfer.resume {
+            return Ok((journal, told));
+        }
+        if self.transfer.resume && told.end > 0 {
+            self.watch.note(
+                "nothing to resume: what an earlier run left is damaged, or is of other sources; beginning anew",
+            );
+        }
+        for root in &self.roots.roots {
+            let partial = names::partial(&root.there);
+            if !root.there.is_empty() && dir.facts_if_any(&partial)?.is_some() {
+                dir.remove_all(&partial)?;
+            }
+        }
+        journal.begin(identity)?;
+        Ok((journal, Told::default()))
+    }
+
+    /// A hash of what must be the same for a later run to go on from this one. Whether the files are the same is looked
+    /// at one by one.
+    fn identity(&self, dir: &Dir) -> Result<u128> {
+        let there = dir.own_facts()?;
+        let mut text = format!("{} {} {}", there.device, there.inode, self.transfer.hashing);
+        for root in &self.roots.roots {
+            text += &format!(
+                " {:?} {:?} {:?} {} {}",
+                root.source, root.name, root.there, root.is_tree, root.is_new
+            );
+        }
+        Ok(xxh3_128(text.as_bytes()))
+    }
+
+    /// Moves everything; returns the seconds that it took to make it durable.
+    fn perform(&self, shared: &Shared<'_>) -> Result<f64> {
+        self.watch.begin(self.total_bytes()?);
+        let feed = Feed::new(shared);
+        self.feed(shared, &feed)?;
+        let moving = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            let lane = |number| {
+                let feed = &feed;
+                scope.spawn(move || {
+                    if let Err(e) = lane(shared, feed, number) {
+                        shared.fail(e);
+                    }
+                })
+            };
+            let lanes: Vec<_> = (0..self.lanes).map(lane).collect();
+            let flusher = self.roots.dir.as_ref().filter(|_| !shared.sync_each);
+            let flusher = flusher.map(|dir| scope.spawn(|| flush_along(shared, dir, &moving)));
+            for lane in lanes {
+                lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            }
+            moving.store(false, Ordering::Relaxed);
+            if let Some(flusher) = flusher {
+                flusher.thread().unpark();
+            }
+        });
+        drop(feed);
+        shared.goes_on()?;
+        let clock = Stopwatch::start();
+        if let Some(dir) = &self.roots.dir {
+            self.finish(shared, dir)?;
+        }
+        Ok(clock.seconds())
+    }
+
+    /// Bytes in all, if that can be known without reading a tree.
+    fn total_bytes(&self) -> Result<u64> {
+        let mut total = 0;
+        for source in &self.transfer.sources {
+            total += match source {
+                From::Zeros(len) | From::Noise(len) => *len,
+                From::Stream(_) => return Ok(0),
+                From::Path(path) => match self.io.stat(path)? {
+                    there if there.is_directory => return Ok(0),
+                    there => there.len,
+                },
+            };
+        }
+        Ok(total)
+    }
+
+    /// Gives the feed what was asked for.
+    fn feed<'a>(&self, shared: &'a Shared<'a>, feed: &Feed<'a>) -> Result<()> {
+        let there = || match &self.roots.dir {
+            Some(dir) => There::Open(Arc::clone(dir)),
+            None => There::Nowhere,
+        };
+        let mut last: Option<(&Root, Arc<Place<'a>>)> = None;
+        for (number, root) in self.roots.roots.iter().enumerate() {
+            if let To::Stream(path) = &self.transfer.dest {
+                self.feed_file_to_stream(shared, feed, root, path)?;
+            } else if root.is_tree {
+                let parent = Arc::new(Place::of_roots(shared, None, there()));
+                feed.directory(self.tree(&parent, root, number as u64)?)?;
+            } else {
+                let place = match last.take() {
+                    Some((other, place)) if other.source == root.source => place,
+                    _ => Arc::new(Place::of_roots(shared, Some(Dir::open(&root.source)?), there())),
+                };
+                let (name, there) = (root.name.clone(), root.there.clone());
+                feed.root(Arc::clone(&place), Found { name, there, what: None });
+                last = Some((root, place));
+            }
+        }
+        self.feed_stream(shared, feed)
+    }
+
+    fn tree<'a>(&self, parent: &Arc<Place<'a>>, root: &Root, number: u64) -> Result<Place<'a>> {
+        let source = Dir::open(&root.source)?;
+        let name = if root.is_new { names::partial(&root.there) } else { root.there.clone() };
+        // What goes into a directory as it is goes there by a name that every directory has for itself.
+        let name = if name.is_empty() { OsString::from(".") } else { name };
+        Place::root(parent, source, (name, &root.there), number, root.is_new)
+    }
+
+    /// The one source that is no file, if there is one.
+    fn feed_stream<'a>(&self, shared: &'a Shared<'a>, feed: &Feed<'a>) -> Result<()> {
+        let Some(source) = self.transfer.sources.iter().find(|from| !matches!(from, From::Path(_))) else {
+            return Ok(());
+        };
+        let (origin, len) = match source {
+            From::Zeros(len) => (Origin::Zeros, Some(*len)),
+            From::Noise(len) => {
+                make_noise(&shared.pool);
+                (Origin::Noise, Some(*len))
+            }
+            From::Stream(path) => (Origin::Stream(File::open(self.io, path, Access::Read)?), None),
+            From::Path(_) => unreachable!("files were passed over"),
+        };
+        let goal = match (&self.transfer.dest, &self.roots.dir) {
+            (To::Path(_), Some(dir)) => {
+                let (name, partial) = (self.roots.stem.clone(), names::partial(&self.roots.stem));
+                let file = dir.make_file(self.io, &partial, 0o666, true)?;
+                let goal = Goal::File { file: file.clone(), dir: Arc::clone(dir), partial, name };
+                let (moving, cursor) = Moving::of_origin(shared, origin, goal, len, Vec::new());
+                // Behind the file's own guard, which removes it.
+                file.allocate(len.unwrap_or(0))?;
+                feed.stream(moving, cursor);
+                return Ok(());
+            }
+            (To::Stream(path), _) => Goal::Stream(File::open(self.io, path, Access::WriteStream)?),
+            _ => Goal::Nowhere,
+        };
+        let (moving, cursor) = Moving::of_origin(shared, origin, goal, len, Vec::new());
+        feed.stream(moving, cursor);
+        Ok(())
+    }
+
+    fn feed_file_to_stream<'a>(
+        &self,
+        shared: &'a Shared<'a>,
+        feed: &Feed<'a>,
+        root: &Root,
+        path: &std::path::Path,
+    ) -> Result<()> {
+        let source = Dir::open(&root.source)?.open_file(self.io, &root.name, true)?;
+        let len = source.metadata()?.len;
+        let goal = Goal::Stream(File::open(self.io, path, Access::WriteStream)?);
+        let (moving, cursor) = Moving::of_origin(shared, Origin::File(source), goal, Some(len), Vec::new());
+        feed.stream(moving, cursor);
+        Ok(())
+    }
+
+    /// Everything is written: further names, durability, and the names of whole trees.
+    fn finish(&self, shared: &Shared<'_>, dir: &Arc<Dir>) -> Result<()> {
+        let links = std::mem::take(&mut *shared.links.lock().expect("no lane panics"));
+        for more in &links.more {
+            self.one_more(shared, dir, more)?;
+            if let Some((len, sums)) = links.sums.get(&more.first_key) {
+                shared.add_sums(&more.key, *len, *sums);
+            }
+        }
+        if !shared.sync_each {
+            dir.sync_file_system()?;
+        }
+        for root in self.roots.roots.iter().filter(|root| root.is_new) {
+            dir.rename(&names::partial(&root.there), &root.there)?;
+        }
+        if let Some(journal) = &shared.journal {
+            journal.remove()?;
+        }
+        // The hidden names that came and went in it have changed its time.
+        for root in self.roots.roots.iter().filter(|root| root.there.is_empty()) {
+            dir.dress(&Dir::open(&root.source)?.own_facts()?)?;
+        }
+        Ok(dir.sync()?)
+    }
+
+    fn one_more(&self, shared: &Shared<'_>, dir: &Arc<Dir>, more: &OneMore) -> Result<()> {
+        let root = &self.roots.roots[more.top as usize];
+        let top = match (root.is_new, root.there.is_empty()) {
+            (true, _) => dir.open_dir(&names::partial(&root.there))?,
+            (false, true) => dir.open_dir(".".as_ref())?,
+            (false, false) => dir.open_dir(&root.there)?,
+        };
+        let own = if more.place.as_os_str().is_empty() { ".".as_ref() } else { more.place.as_os_str() };
+        let place = top.open_dir(own)?;
+        if place.facts_if_any(&more.name)?.is_some() {
+            place.remove(&more.name)?;
+        }
+        place.link(&more.name, &top, &more.first)?;
+        count(&shared.counts.hard_links, 1);
+        Ok(place.dress(&more.facts)?)
+    }
+
+    /// What is left of a transfer that failed: something to go on from, or nothing.
+    fn leave(&self, shared: &Shared<'_>, why: &Error) {
+        let (Some(dir), Some(journal)) = (&self.roots.dir, &shared.journal) else { return };
+        let staged =
+            self.roots.roots.iter().filter(|root| root.is_new).map(|root| names::partial(&root.there));
+        let hopeless = shared.one_file && matches!(why, Error::Changed(_) | Error::Mismatch { .. });
+        let mut worth = journal.has_ranges() && !hopeless;
+        let moved =
+            shared.counts.bytes.load(Ordering::Relaxed) + shared.counts.resumed_bytes.load(Ordering::Relaxed);
+        for partial in staged {
+            if moved > 0 || worth {
+                worth = true;
+            } else {
+                // Nothing can be done about a name that cannot be removed; the next run removes it.
+                let _ = dir.remove_all(&partial);
+            }
+        }
+        if hopeless {
+            // The one file would be begun anew.
+            let _ = dir.remove(&names::partial(&self.roots.stem));
+        }
+        if worth {
+            self.watch.note(&format!(
+                "what is there of {} is kept beside it; the same command with --resume goes on from there, without it \
+                 begins anew",
+                dir.path().join(&self.roots.stem).display()
+            ));
+        } else {
+            let _ = journal.remove();
+        }
+    }
+}
+
+/// Has the system write small files back while others are made: left to itself it begins when a tenth of the memory is
+/// dirty, and all of it would be waited for at the end.
+fn flush_along(shared: &Shared<'_>, dir: &Dir, moving: &AtomicBool) {
+    const LOOK: Duration = Duration::from_millis(50);
+    let mut flushed = 0;
+    while moving.load(Ordering::Relaxed) {
+        std::thread::park_timeout(LOOK);
+        let packed = shared.counts.packed_bytes.load(Ordering::Relaxed);
+        if packed - flushed >= FLUSH_BYTES {
+            flushed = packed;
+            // Whatever is wrong with it, the sync at the end will say.
+            let _ = dir.sync_file_system();
+        }
+    }
+}
+
+/// Moves parcels until there are no more.
+fn lane<'a>(shared: &'a Shared<'a>, feed: &Feed<'a>, number: usize) -> Result<()> {
+    let source = SourceLane::new(shared, feed, number, shared.io.queue(DEPTH)?);
+    let sink = SinkLane::new(shared, shared.io.queue(DEPTH)?);
+    let mut source = Counted { end: source, cpu_ns: &shared.counts.source_cpu_ns };
+    let mut sink = Counted { end: sink, cpu_ns: &shared.counts.sink_cpu_ns };
+    pump(&mut source, &mut sink, |bytes| {
+        shared.watch.advance(bytes);
+        shared.goes_on()
+    })
+}
+
+/// An end whose CPU time is counted.
+struct Counted<'a, T> {
+    end: T,
+    cpu_ns: &'a AtomicU64,
+}
+
+impl<T> Counted<'_, T> {
+    fn count<R>(&mut self, work: impl FnOnce(&mut T) -> R) -> R {
+        let before = process::thread_cpu_seconds();
+        let result = work(&mut self.end);
+        count(self.cpu_ns, ((process::thread_cpu_seconds() - before) * 1e9) as u64);
+        result
+    }
+}
+
+impl<C, T: Source<C>> Source<C> for Counted<'_, T> {
+    type Error = T::Error;
+
+    fn next(&mut self) -> std::result::Result<Option<C>, T::Error> {
+        self.count(T::next)
+    }
+}
+
+impl<C, T: Sink<C>> Sink<C> for Counted<'_, T> {
+    type Error = T::Error;
+
+    fn put(&mut self, carrier: C) -> std::result::Result<(), T::Error> {
+        self.count(|end| end.put(carrier))
+    }
+
+    fn finish(&mut self) -> std::result::Result<(), T::Error> {
+        self.count(T::finish)
+    }
+}
+
+/// Fills every block once; nobody empties them.
+fn make_noise(pool: &Pool) {
+    let mut rng = Rng::new(1);
+    let mut blocks: Vec<_> = std::iter::from_fn(|| pool.try_take()).collect();
+    for block in &mut blocks {
+        for word in block.whole_mut().chunks_exact_mut(8) {
+            word.copy_from_slice(&rng.next_u64().to_le_bytes());
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The journal: what of a transfer's files is durable at the destination, so that a later run can go on from it.
+//!
+//! ```text
+//! thalweg journal 1
+//! 6c1e2b... job 0f3a...                        whose journal it is
+//! 91d04f... file 0 1000000000 1763... 2049 77 data/big        a source, as it was
+//! 3be7aa... range 0 0 67108864 5d3e...         bytes of it that are durable in the partial file, with their sum
+//! ```
+//!
+//! Law: a line is appended only when what it speaks of is durable; the first torn or damaged one ends the journal,
+//! and what came before still holds. Sums are added up, so nothing that is listed is read again.
+//! `docs/formats/journal.md` has every byte.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+
+use thalweg_io::tree::{Dir, Facts, What};
+use thalweg_io::{File, Io};
+use thalweg_record::CELL_BYTES;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{Error, Result};
+
+const MAGIC: &[u8] = b"thalweg journal 1\n";
+/// A journal larger than this is not one of ours.
+const BYTES_MAX: u64 = 1 << 30;
+/// How often it is looked whether another process has gone, and how long apart: what a killed one had asked of a ring
+/// holds its files a moment longer.
+const LOOKS: u32 = 40;
+const BETWEEN_LOOKS: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// Bytes of a file with their sum, by where they begin.
+pub(crate) type Ranges = BTreeMap<u64, (u64, u128)>;
+
+/// What a journal says of one file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Noted {
+    /// Its number in the journal.
+    pub(crate) number: u64,
+    pub(crate) len: u64,
+    pub(crate) modified_ns: i128,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) ranges: Ranges,
+}
+
+impl Noted {
+    fn of(facts: &Facts) -> Noted {
+        let Facts { len, modified_ns, device, inode, .. } = *facts;
+        Noted { number: 0, len, modified_ns, device, inode, ranges: Ranges::new() }
+    }
+
+    /// Whether the file is still what it was.
+    pub(crate) fn is_of(&self, facts: &Facts) -> bool {
+        let told = |n: &Noted| (n.len, n.modified_ns, n.device, n.inode);
+        told(self) == told(&Noted::of(facts))
+    }
+
+    /// Adds a range, if it lies in the file and apart from the others.
+    fn add(&mut self, at: u64, len: u64, sum: u128) -> Option<()> {
+        let end = at.checked_add(len).filter(|end| *end <= self.len && len > 0)?;
+        let before = self.ranges.range(..end).next_back();
+        let apart = before.is_none_or(|(from, (bytes, _))| from + bytes <= at);
+        if !apart || !at.is_multiple_of(CELL_BYTES as u64) {
+            return None;
+        }
+        self.ranges.insert(at, (len, sum));
+        Some(())
+    }
+}
+
+/// What a journal says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) identity: Option<u128>,
+    /// By key: a file's place in the transfer.
+    pub(crate) files: HashMap<Vec<u8>, Noted>,
+    /// How many lines of files there are.
+    pub(crate) count: u64,
+    /// Where the sound part ends.
+    pub(crate) end: usize,
+}
+
+/// Reads what holds of any bytes.
+pub(crate) fn parse(bytes: &[u8]) -> Told {
+    let mut told = Told::default();
+    let Some(mut rest) = bytes.strip_prefix(MAGIC) else { return told };
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    told.end = MAGIC.len();
+    while let Some(len) = rest.iter().position(|b| *b == b'\n') {
+        let (line, behind) = rest.split_at(len + 1);
+        if take_line(&line[..len], &mut told, &mut keys).is_none() {
+            break;
+        }
+        told.end += line.len();
+        rest = behind;
+    }
+    told.count = keys.len() as u64;
+    told
+}
+
+/// What one line says.
+enum Said {
+    Job(u128),
+    File(Noted, Vec<u8>),
+    Range(usize, u64, u64, u128),
+}
+
+fn take_line(line: &[u8], told: &mut Told, keys: &mut Vec<Vec<u8>>) -> Option<()> {
+    let (hash, text) = (line.get(..16)?, line.get(17..)?);
+    if line[16] != b' ' || hash != format!("{:016x}", xxh3_64(text)).as_bytes() {
+        return None;
+    }
+    // Read whole before any of it counts.
+    match said(std::str::from_utf8(text).ok()?)? {
+        Said::Job(identity) if told.identity.is_none() => told.identity = Some(identity),
+        Said::File(noted, key) if told.identity.is_some() && noted.number == keys.len() as u64 => {
+            // A file that was begun anew is listed once more, and that counts.
+            told.files.insert(key.clone(), noted);
+            keys.push(key);
+        }
+        Said::Range(number, at, len, sum) => told.files.get_mut(keys.get(number)?)?.add(at, len, sum)?,
+        _ => return None,
+    }
+    Some(())
+}
+
+fn said(text: &str) -> Option<Said> {
+    let mut words = text.split(' ');
+    let mut word = || words.next();
+    let said = match word()? {
+        "job" => Said::Job(u128::from_str_radix(word()?, 16).ok()?),
+        "file" => {
+            let noted = Noted {
+                number: word()?.parse().ok()?,
+                len: word()?.parse().ok()?,
+                modified_ns: word()?.parse().ok()?,
+                device: word()?.parse().ok()?,
+                inode: word()?.parse().ok()?,
+                ranges: Ranges::new(),
+            };
+            Said::File(noted, unescaped(word()?)?)
+        }
+        "range" => Said::Range(
+            word()?.parse().ok()?,
+            word()?.parse().ok()?,
+            word()?.parse().ok()?,
+            u128::from_str_radix(word()?, 16).ok()?,
+        ),
+        _ => return None,
+    };
+    words.next().is_none().then_some(said)
+}
+
+/// A line with its hash.
+pub(crate) fn line(said: &str) -> String {
+    format!("{:016x} {said}\n", xxh3_64(said.as_bytes()))
+}
+
+/// Any bytes as one word of printable ones.
+fn escaped(key: &[u8]) -> String {
+    let mut word = String::with_capacity(key.len());
+    for &byte in key {
+        if byte.is_ascii_graphic() && byte != b'%' {
+            word.push(byte as char);
+        } else {
+            let _ = write!(word, "%{byte:02x}");
+        }
+    }
+    word
+}
+
+fn unescaped(word: &str) -> Option<Vec<u8>> {
+    let mut key = Vec::with_capacity(word.len());
+    let mut bytes = word.bytes();
+    while let Some(byte) = bytes.next() {
+        key.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                (digit()? * 16 + digit()?) as u8
+            }
+            byte if byte.is_ascii_graphic() => byte,
+            _ => return None,
+        });
+    }
+    Some(key)
+}
+
+/// A journal being written. Its mark says that its transfer lives.
+pub(crate) struct Journal {
+    file: File,
+    dir: Arc<Dir>,
+    name: OsString,
+    written: Mutex<Written>,
+}
+
+struct Written {
+    end: u64,
+    /// Lines of files.
+    count: u64,
+    /// Whether there are lines of ranges.
+    ranges: bool,
+}
+
+impl Journal {
+    /// Takes up the journal of that name, or makes one, and tells what it says that holds for this job. An error if a
+    /// process that lives has it.
+    pub(crate) fn open(
+        io: &Arc<dyn Io>,
+        dir: &Arc<Dir>,
+        name: OsString,
+        identity: u128,
+    ) -> Result<(Journal, Told)> {
+        let file = Journal::taken(io, dir, &name)?;
+        let len = file.metadata()?.len;
+        let mut bytes = vec![0; if len < BYTES_MAX { len as usize } else { 0 }];
+        let read = file.read_at(0, &mut bytes)?;
+        let told = parse(&bytes[..read]);
+        let journal = Journal {
+            file,
+            dir: Arc::clone(dir),
+            name,
+            written: Mutex::new(Written { end: told.end as u64, count: told.count, ranges: told.count > 0 }),
+        };
+        if told.identity == Some(identity) {
+            journal.file.set_len(told.end as u64)?;
+            return Ok((journal, told));
+        }
+        Ok((journal, Told { end: read, ..Told::default() }))
+    }
+
+    /// The file of that name, with this process's mark on it.
+    fn taken(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr) -> Result<File> {
+        for _ in 0..LOOKS {
+            let there = dir.facts_if_any(name)?.filter(|facts| facts.what == What::File);
+            let file = match there {
+                Some(_) => dir.take_up_file(io, name, false)?,
+                None => dir.make_file(io, name, 0o600, false)?,
+            };
+            // Where there are no marks, nobody can be told from nobody.
+            if file.mark() || !file.is_marked_by_another() {
+                // Whoever had it may have removed its name meanwhile.
+                if dir
+                    .facts_if_any(name)?
+                    .is_some_and(|now| Facts::of(&file).is_ok_and(|f| f.inode == now.inode))
+                {
+                    return Ok(file);
+                }
+            } else {
+                // Nobody tells when a mark goes.
+                std::thread::park_timeout(BETWEEN_LOOKS);
+            }
+        }
+        Err(Error::Busy(dir.path().join(name)))
+    }
+
+    /// Begins it anew.
+    pub(crate) fn begin(&self, identity: u128) -> Result<()> {
+        let head = [MAGIC, line(&format!("job {identity:032x}")).as_bytes()].concat();
+        let mut written = self.written.lock().expect("no lane panics");
+        self.file.set_len(0)?;
+        self.file.write_at(0, &head)?;
+        *written = Written { end: head.len() as u64, count: 0, ranges: false };
+        Ok(())
+    }
+
+    /// Lists a file; returns its number, by which ranges name it.
+    pub(crate) fn list(&self, key: &[u8], facts: &Facts) -> Result<u64> {
+        let Noted { len, modified_ns, device, inode, .. } = Noted::of(facts);
+        let mut written = self.written.lock().expect("no lane panics");
+        let number = written.count;
+        let said = format!("file {number} {len} {modified_ns} {device} {inode} {}", escaped(key));
+        self.append(&mut written, &line(&said))?;
+        written.count += 1;
+        Ok(number)
+    }
+
+    /// Lists ranges of a file that are durable.
+    pub(crate) fn note(&self, number: u64, ranges: &Ranges) -> Result<()> {
+        let mut lines = String::new();
+        for (at, (len, sum)) in ranges {
+            lines += &line(&format!("range {number} {at} {len} {sum:032x}"));
+        }
+        let mut written = self.written.lock().expect("no lane panics");
+        written.ranges = true;
+        self.append(&mut written, &lines)
+    }
+
+    /// Whether a later run could go on from some range.
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.written.lock().expect("no lane panics").ranges
+    }
+
+    fn append(&self, written: &mut Written, lines: &str) -> Result<()> {
+        self.file.write_at(written.end, lines.as_bytes())?;
+        written.end += lines.len() as u64;
+        Ok(())
+    }
+
+    /// Removes it: there is nothing to go on from.
+    pub(crate) fn remove(&self) -> Result<()> {
+        Ok(self.dir.remove(&self.name)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sample() -> String {
+        let mut text = String::from_utf8(MAGIC.to_vec()).unwrap();
+        text += &line("job 000000000000000000000000000000ab");
+        text += &line("file 0 100000 -5 1 2 a%20b%0a/c");
+        text += &line("range 0 0 4096 00000000000000000000000000000001");
+        text += &line("range 0 8192 91808 00000000000000000000000000000002");
+        text
+    }
+
+    #[test]
+    fn what_is_listed_is_told() {
+        let text = sample();
+        let told = parse(text.as_bytes());
+        assert_eq!((told.identity, told.count, told.end), (Some(0xab), 1, text.len()));
+        let noted = &told.files[b"a b\n/c".as_slice()];
+        assert_eq!((noted.len, noted.modified_ns, noted.device, noted.inode), (100_000, -5, 1, 2));
+        let ranges: Vec<_> = noted.ranges.iter().map(|(at, (len, sum))| (*at, *len, *sum)).collect();
+        assert_eq!(ranges, [(0, 4096, 1), (8192, 91808, 2)]);
+    }
+
+    #[test]
+    fn the_first_line_that_is_not_sound_ends_it() {
+        let sound = sample();
+        for bad in [
+            line("range 0 4096 8192 00000000000000000000000000000003"), // overlaps what follows
+            line("range 0 0 4096 00000000000000000000000000000001"),    // a second time
+            line("range 0 4096 0 00000000000000000000000000000000"),
+            line("range 0 4097 4 00000000000000000000000000000000"),
+            line("range 1 4096 4096 00000000000000000000000000000000"),
+            line("range 0 4096 18446744073709551615 00000000000000000000000000000000"),
+            line("file 7 1 1 1 1 x"),
+            line("file 1 1 1 1 1 x y"),
+            line("job 000000000000000000000000000000ab"),
+            line("nonsense 1"),
+            sample().lines().nth(2).unwrap().replace("100000", "100001") + "\n",
+            "torn".into(),
+            String::new(),
+        ] {
+            let told = parse(format!("{sound}{bad}{}", line("file 1 1 1 1 1 x")).as_bytes());
+            let expected = if bad.is_empty() { 2 } else { 1 };
+            assert_eq!(told.count, expected, "{bad}");
+            assert_eq!(told.files[b"a b\n/c".as_slice()].ranges.len(), 2, "{bad}");
+        }
+        assert_eq!(parse(b"something else\n"), Told::default());
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_one_word(key: Vec<u8>) {
+            let word = escaped(&key);
+            prop_assert!(word.bytes().all(|b| b.is_ascii_graphic()));
+            prop_assert_eq!(unescaped(&word), Some(key));
+        }
+
+        #[test]
+        fn a_journal_cut_anywhere_tells_a_part_of_the_whole(cut in 0usize..400) {
+            let text = sample();
+            let told = parse(&text.as_bytes()[..cut.min(text.len())]);
+            prop_assert!(told.end <= cut);
+            let whole = parse(text.as_bytes());
+            for (key, noted) in &told.files {
+                prop_assert!(noted.ranges.iter().all(|r| whole.files[key].ranges.get(r.0) == Some(r.1)));
+            }
+        }
+    }
+}

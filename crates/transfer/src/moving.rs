@@ -1,0 +1,488 @@
+//! A large file, or a stream, on its way: what all lanes share that move pieces of it.
+//!
+//! Model: a [`Cursor`] hands out pieces, each lane reads and writes those that it was given, and whoever writes the
+//! last one finishes the file. What is written is noted in the journal every so often, with its sum, by the lane that
+//! finds it due.
+//! Law: a range is noted only after the partial file was synced; the file gets its name only if the source is what it
+//! was and the sums of both ends agree. A file that is dropped before that leaves what can be gone on from, or nothing.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use thalweg_base::clock::Stopwatch;
+use thalweg_base::units::{Bytes, MIB};
+use thalweg_io::File;
+use thalweg_io::tree::{self, Dir, Facts};
+use thalweg_pump::ReadAhead;
+use thalweg_record::{CELL_BYTES, sum_at};
+
+use crate::job::{BLOCK_BYTES, DEPTH};
+use crate::journal::{Noted, Ranges};
+use crate::place::Place;
+use crate::shared::{Shared, count};
+use crate::{Error, Result, names};
+
+/// What is written is noted after so many bytes, but not more often than that;
+const NOTE_BYTES: u64 = 64 * MIB;
+const NOTE_SECONDS_MIN: f64 = 0.25;
+/// or after so long, but not in more than so many steps, which bounds the journal.
+const NOTE_SECONDS: f64 = 1.0;
+const NOTES_MAX: u64 = 1 << 14;
+/// How many cells of what was noted are compared with the source before it is gone on from.
+const PROBES: usize = 8;
+
+/// Where the bytes come from.
+pub(crate) enum Origin {
+    File(File),
+    /// In order, until it ends.
+    Stream(File),
+    Zeros,
+    /// Whatever is in the blocks, which are full of noise.
+    Noise,
+}
+
+/// Where they go.
+pub(crate) enum Goal {
+    /// A file in a directory that bears a hidden name until it is whole.
+    File {
+        file: File,
+        dir: Arc<Dir>,
+        partial: OsString,
+        name: OsString,
+    },
+    /// In order.
+    Stream(File),
+    Nowhere,
+}
+
+/// What is to be moved, before anything is opened.
+pub(crate) struct Entry<'a> {
+    pub(crate) place: Arc<Place<'a>>,
+    pub(crate) name: OsString,
+    pub(crate) there: OsString,
+}
+
+/// See the head of this file.
+pub(crate) struct Moving<'a> {
+    shared: &'a Shared<'a>,
+    pub(crate) origin: Origin,
+    pub(crate) goal: Goal,
+    facts: Option<Facts>,
+    key: Vec<u8>,
+    /// Pieces that were handed out and are not written yet, and one more while there may be others.
+    left: AtomicU64,
+    state: Mutex<State>,
+    finished: AtomicBool,
+    /// The directory waits for its files.
+    _place: Option<Arc<Place<'a>>>,
+}
+
+struct State {
+    read: u128,
+    written: u128,
+    /// Where the last byte was written.
+    end: u64,
+    /// What was written and not noted.
+    unlisted: Ranges,
+    unlisted_bytes: u64,
+    since: Stopwatch,
+    /// The file's number in the journal.
+    number: Option<u64>,
+    noting: bool,
+}
+
+impl<'a> Moving<'a> {
+    fn new(shared: &'a Shared<'a>, origin: Origin, goal: Goal, key: Vec<u8>) -> Moving<'a> {
+        Moving {
+            shared,
+            origin,
+            goal,
+            facts: None,
+            key,
+            left: AtomicU64::new(1),
+            state: Mutex::new(State {
+                read: 0,
+                written: 0,
+                end: 0,
+                unlisted: Ranges::new(),
+                unlisted_bytes: 0,
+                since: Stopwatch::start(),
+                number: None,
+                noting: false,
+            }),
+            finished: AtomicBool::new(false),
+            _place: None,
+        }
+    }
+
+    /// What is no file at its source: so many bytes, or all that come.
+    pub(crate) fn of_origin(
+        shared: &'a Shared<'a>,
+        origin: Origin,
+        goal: Goal,
+        len: Option<u64>,
+        key: Vec<u8>,
+    ) -> (Moving<'a>, Cursor) {
+        let cursor = Cursor { at: 0, end: len.unwrap_or(u64::MAX), data: None, there: Ranges::new() };
+        (Moving::new(shared, origin, goal, key), cursor)
+    }
+
+    /// Opens both ends of a file.
+    pub(crate) fn open(shared: &'a Shared<'a>, entry: Entry<'a>) -> Result<(Moving<'a>, Cursor)> {
+        let Entry { place, name, there } = entry;
+        let source = place.source().open_file(&shared.io, &name, true)?;
+        let facts = Facts::of(&source)?;
+        let key = place.key_of(&there);
+        let (goal, known) = match place.there()? {
+            None => (Goal::Nowhere, None),
+            Some(dir) => goal(shared, dir, there, &source, &facts, &key)?,
+        };
+        let mut moving = Moving::new(shared, Origin::File(source), goal, key);
+        let (ranges, number) = known.unwrap_or_default();
+        let sum = ranges.values().fold(0u128, |sum, (_, part)| sum.wrapping_add(*part));
+        let bytes = ranges.values().map(|(len, _)| len).sum();
+        count(&shared.counts.resumed_bytes, bytes);
+        let state = moving.state.get_mut().expect("nobody has it yet");
+        (state.read, state.written, state.number) = (sum, sum, number);
+        (moving.facts, moving._place) = (Some(facts), Some(place));
+        let cursor = Cursor { at: 0, end: facts.len, data: None, there: ranges };
+        Ok((moving, cursor))
+    }
+
+    /// One more piece is on its way.
+    pub(crate) fn hand_out(&self) {
+        self.left.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A piece is done with, or there are no more; whether that was the last.
+    pub(crate) fn let_go(&self) -> bool {
+        self.left.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// The name at the source, for messages.
+    pub(crate) fn name(&self) -> PathBuf {
+        match &self.origin {
+            Origin::File(file) | Origin::Stream(file) => file.path().to_path_buf(),
+            Origin::Zeros | Origin::Noise => PathBuf::from("memory"),
+        }
+    }
+
+    /// A piece has been read.
+    pub(crate) fn was_read(&self, at: u64, bytes: &[u8]) {
+        if self.shared.hashing {
+            let sum = sum_at(at, bytes);
+            let mut state = self.state.lock().expect("no lane panics");
+            state.read = state.read.wrapping_add(sum);
+        }
+    }
+
+    /// A piece has been written: it is noted, perhaps, and whether it was the last one is told.
+    pub(crate) fn was_written(&self, at: u64, len: u64, sum: u128) -> Result<bool> {
+        let due = {
+            let mut state = self.state.lock().expect("no lane panics");
+            state.written = state.written.wrapping_add(sum);
+            state.end = state.end.max(at + len);
+            self.due(&mut state, at, len, sum)
+        };
+        if let Some(ranges) = due {
+            self.note(&ranges)?;
+        }
+        Ok(self.let_go())
+    }
+
+    /// What has to be noted now. Nothing where there is nothing that a later run could go on from.
+    fn due(&self, state: &mut State, at: u64, len: u64, sum: u128) -> Option<Ranges> {
+        let (Some(facts), Goal::File { .. }, true) = (&self.facts, &self.goal, self.shared.hashing) else {
+            return None;
+        };
+        self.shared.journal.as_ref()?;
+        join(&mut state.unlisted, at, len, sum);
+        state.unlisted_bytes += len;
+        let (bytes, seconds) = (state.unlisted_bytes, state.since.seconds());
+        let much = bytes >= NOTE_BYTES && seconds >= NOTE_SECONDS_MIN;
+        let late = seconds >= NOTE_SECONDS && bytes >= facts.len / NOTES_MAX;
+        if state.noting || !(much || late) {
+            return None;
+        }
+        state.noting = true;
+        state.unlisted_bytes = 0;
+        Some(std::mem::take(&mut state.unlisted))
+    }
+
+    fn note(&self, ranges: &Ranges) -> Result<()> {
+        let (Some(journal), Some(facts), Goal::File { file, .. }) =
+            (&self.shared.journal, &self.facts, &self.goal)
+        else {
+            return Ok(());
+        };
+        file.sync()?;
+        let known = self.state.lock().expect("no lane panics").number;
+        let number = match known {
+            Some(number) => number,
+            None => journal.list(&self.key, facts)?,
+        };
+        journal.note(number, ranges)?;
+        let mut state = self.state.lock().expect("no lane panics");
+        (state.number, state.noting, state.since) = (Some(number), false, Stopwatch::start());
+        Ok(())
+    }
+
+    /// All of it is written: it is looked at once more and gets its name.
+    pub(crate) fn finish(&self) -> Result<()> {
+        let (read, written, end) = {
+            let state = self.state.lock().expect("no lane panics");
+            (state.read, state.written, state.end)
+        };
+        if let (Origin::File(file), Some(facts)) = (&self.origin, &self.facts)
+            && !Facts::of(file)?.is_same(facts)
+        {
+            return Err(Error::Changed(self.name()));
+        }
+        let len = self.facts.map_or(end, |facts| facts.len);
+        if let Goal::File { file, dir, partial, name } = &self.goal {
+            self.compare(read, written, false)?;
+            file.set_len(len)?;
+            if self.shared.verify {
+                self.compare(read, self.read_back(file, len)?, true)?;
+            }
+            if let Some(facts) = &self.facts {
+                tree::dress_file(file, facts)?;
+            }
+            if self.shared.sync_each {
+                file.sync()?;
+            }
+            dir.rename(partial, name)?;
+            if self.shared.sync_each {
+                dir.sync()?;
+            }
+        }
+        self.compare(read, written, false)?;
+        self.finished.store(true, Ordering::Relaxed);
+        let names = self.facts.map_or(1, |facts| facts.links);
+        self.shared.whole(&self.key, len, (read, written), names);
+        Ok(())
+    }
+
+    fn compare(&self, read: u128, written: u128, read_back: bool) -> Result<()> {
+        if read == written {
+            return Ok(());
+        }
+        // Nothing of it can be gone on from.
+        self.state.lock().expect("no lane panics").number = None;
+        let path = match &self.goal {
+            Goal::File { dir, name, .. } => dir.path().join(name),
+            _ => self.name(),
+        };
+        Err(Error::Mismatch { path, read, written, read_back })
+    }
+
+    /// The sum of what the disk has.
+    fn read_back(&self, file: &File, len: u64) -> Result<u128> {
+        if !file.is_direct() {
+            file.sync()?;
+            tree::forget(file);
+        }
+        let meters = thalweg_pump::Meters::default();
+        let mut ahead = ReadAhead::new(self.shared.io.queue(DEPTH)?, &self.shared.pool, &meters);
+        let (mut cursor, mut sum) = (Cursor { at: 0, end: len, data: None, there: Ranges::new() }, 0u128);
+        loop {
+            while let Some(block) = ahead.room() {
+                let Some((at, len)) = cursor.next(Some(file))? else { break };
+                ahead.read(block, file, at, len, at);
+            }
+            self.shared.goes_on()?;
+            let Some((block, at)) = ahead.next_block()? else { return Ok(sum) };
+            sum = sum.wrapping_add(sum_at(at, &block));
+        }
+    }
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        let Goal::File { dir, partial, .. } = &self.goal else { return };
+        let noted = self.state.get_mut().is_ok_and(|state| state.number.is_some());
+        if !*self.finished.get_mut() && !noted {
+            // Nothing can be done about a name that cannot be removed; the next run removes it.
+            let _ = dir.remove(partial);
+        }
+    }
+}
+
+/// What of a file is there already, and its number in the journal if it is listed.
+type Known = (Ranges, Option<u64>);
+
+/// Opens the partial file: the one that an earlier run left if it can be gone on from, or a new one.
+fn goal(
+    shared: &Shared<'_>,
+    dir: Arc<Dir>,
+    name: OsString,
+    source: &File,
+    facts: &Facts,
+    key: &[u8],
+) -> Result<(Goal, Option<Known>)> {
+    let partial = names::partial(&name);
+    if let Some(noted) = shared.noted.get(key) {
+        match taken_up(shared, &dir, &partial, noted, source, facts)? {
+            Some(file) => {
+                let ranges = noted.ranges.clone();
+                return Ok((Goal::File { file, dir, partial, name }, Some((ranges, Some(noted.number)))));
+            }
+            None => {
+                let path = source.path().display();
+                shared
+                    .watch
+                    .note(&format!("{path} is not what it was, or its beginning is lost; beginning it anew"));
+            }
+        }
+    }
+    let made = dir.make_file(&shared.io, &partial, 0o600, true);
+    let file = made.map_err(|e| thalweg_io::Error { path: dir.path().join(&name), ..e })?;
+    let goal = Goal::File { file: file.clone(), dir: Arc::clone(&dir), partial: partial.clone(), name };
+    // Room is reserved for what has no holes: writes into reserved room run side by side.
+    let reserved = if facts.is_sparse() { file.set_len(facts.len) } else { file.allocate(facts.len) };
+    if let Err(e) = reserved {
+        drop(file);
+        let _ = dir.remove(&partial);
+        return Err(no_room(shared, e, facts.len, goal));
+    }
+    Ok((goal, None))
+}
+
+/// Says how much was missing where a disk is full.
+fn no_room(shared: &Shared<'_>, e: thalweg_io::Error, len: u64, goal: Goal) -> Error {
+    let Goal::File { dir, name, .. } = goal else { return e.into() };
+    let e = thalweg_io::Error { path: dir.path().join(name), ..e };
+    if !e.is_full() {
+        return e.into();
+    }
+    let left = shared.io.space(dir.path()).map_or(0, |space| space.available);
+    let (needed, left, place) = (Bytes(len), Bytes(left), dir.path().display());
+    let name = e.path.display();
+    Error::Refused(format!(
+        "cannot write {name}: it takes {needed} and {place} has {left} left; free some, or choose another place"
+    ))
+}
+
+/// The partial file, if the source is what it was, and a few cells of it are what was written.
+fn taken_up(
+    shared: &Shared<'_>,
+    dir: &Dir,
+    partial: &OsString,
+    noted: &Noted,
+    source: &File,
+    facts: &Facts,
+) -> Result<Option<File>> {
+    let Some(there) = dir.facts_if_any(partial)? else { return Ok(None) };
+    let end = noted.ranges.last_key_value().map_or(0, |(at, (len, _))| at + len);
+    if !noted.is_of(facts) || there.what != tree::What::File || there.len < end {
+        return Ok(None);
+    }
+    let file = dir.take_up_file(&shared.io, partial, true)?;
+    let step = (noted.ranges.len() / PROBES).max(1);
+    for (at, (len, _)) in noted.ranges.iter().rev().step_by(step) {
+        let cell = at + (len - 1) / CELL_BYTES as u64 * CELL_BYTES as u64;
+        let bytes = (at + len - cell) as usize;
+        let (mut ours, mut theirs) = ([0; CELL_BYTES], [0; CELL_BYTES]);
+        file.read_at(cell, &mut ours[..bytes])?;
+        source.read_at(cell, &mut theirs[..bytes])?;
+        if ours != theirs {
+            return Ok(None);
+        }
+    }
+    Ok(Some(file))
+}
+
+/// Adds a range, and joins it to its neighbours.
+fn join(ranges: &mut Ranges, mut at: u64, mut len: u64, mut sum: u128) {
+    if let Some((&from, &(bytes, part))) = ranges.range(..at).next_back()
+        && from + bytes == at
+    {
+        (at, len, sum) = (from, bytes + len, part.wrapping_add(sum));
+    }
+    if let Some((bytes, part)) = ranges.remove(&(at + len)) {
+        (len, sum) = (len + bytes, sum.wrapping_add(part));
+    }
+    ranges.insert(at, (len, sum));
+}
+
+/// What of a file has not been handed out. Holes, and what is there already, are passed over.
+pub(crate) struct Cursor {
+    at: u64,
+    end: u64,
+    /// The end of the stretch that `at` lies in; not known between stretches.
+    data: Option<u64>,
+    there: Ranges,
+}
+
+impl Cursor {
+    /// The next piece: its first byte, and how many.
+    pub(crate) fn next(&mut self, file: Option<&File>) -> Result<Option<(u64, usize)>> {
+        loop {
+            self.pass_over();
+            if self.at >= self.end {
+                return Ok(None);
+            }
+            let data_end = match (self.data, file) {
+                (Some(end), _) if self.at < end => end,
+                (_, None) => self.end,
+                (_, Some(file)) => {
+                    let Some((from, to)) = tree::next_data(file, self.at, self.end)? else {
+                        self.at = self.end;
+                        return Ok(None);
+                    };
+                    let cell = CELL_BYTES as u64;
+                    self.at = self.at.max(from / cell * cell);
+                    self.data = Some(to.next_multiple_of(cell).min(self.end));
+                    continue;
+                }
+            };
+            let next_there = self.there.range(self.at..).next().map_or(self.end, |(at, _)| *at);
+            let len = (data_end.min(next_there) - self.at).min(BLOCK_BYTES as u64);
+            let at = self.at;
+            self.at += len;
+            return Ok(Some((at, len as usize)));
+        }
+    }
+
+    fn pass_over(&mut self) {
+        while let Some((from, (len, _))) =
+            self.there.range(..=self.at).next_back().filter(|r| r.0 + r.1.0 > self.at)
+        {
+            self.at = from + len;
+        }
+    }
+
+    /// Nothing more will come.
+    pub(crate) fn end_now(&mut self) {
+        self.end = self.at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_ranges_are_one() {
+        let mut ranges = Ranges::new();
+        for (at, len) in [(8192, 4096), (0, 4096), (4096, 4096), (20480, 100)] {
+            join(&mut ranges, at, len, u128::from(at));
+        }
+        let all: Vec<_> = ranges.into_iter().collect();
+        assert_eq!(all, [(0, (12288, 12288)), (20480, (100, 20480))]);
+    }
+
+    #[test]
+    fn what_is_there_is_not_handed_out_again() {
+        let block = BLOCK_BYTES as u64;
+        let there = Ranges::from([(0, (4096, 0)), (block, (2 * block, 0)), (5 * block, (100, 0))]);
+        let mut cursor = Cursor { at: 0, end: 5 * block + 100, data: None, there };
+        let mut handed = Vec::new();
+        while let Some((at, len)) = cursor.next(None).unwrap() {
+            handed.push((at, len as u64));
+        }
+        assert_eq!(handed, [(4096, block - 4096), (3 * block, block), (4 * block, block)]);
+    }
+}

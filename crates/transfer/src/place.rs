@@ -1,0 +1,197 @@
+//! A directory of the source together with the one that it becomes.
+//!
+//! Model: whoever works on something in a directory holds its place. When nobody does any more, all of it is there,
+//! and the directory gets its permissions and times: children let go of their parents, so from the leaves up.
+//! Law: a directory of the destination is made when it is first needed, by whoever needs it first.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use thalweg_io::tree::{Dir, Facts};
+
+use crate::shared::{Shared, count};
+use crate::{Error, Result};
+
+/// Where a place leads to.
+pub(crate) enum There {
+    /// Nothing is kept.
+    Nowhere,
+    /// A directory that will be made in the parent's.
+    ToMake,
+    /// A directory.
+    Open(Arc<Dir>),
+}
+
+/// See the head of this file.
+pub(crate) struct Place<'a> {
+    shared: &'a Shared<'a>,
+    parent: Option<Arc<Place<'a>>>,
+    /// The directory that is read; those that only hold roots have none.
+    source: Option<Dir>,
+    /// What it is given in the end; what only holds roots keeps what it has.
+    facts: Option<Facts>,
+    /// The bare name that it has at the destination, for now.
+    name: OsString,
+    there: Mutex<There>,
+    /// Its place in the transfer: the root's name, and those below it.
+    key: Vec<u8>,
+    /// Which root it belongs to, and how many bytes of the key lead there.
+    pub(crate) top: (u64, usize),
+    /// Whether the whole tree has a hidden name, so that what is in it needs none.
+    pub(crate) staged: bool,
+}
+
+impl<'a> Place<'a> {
+    /// The directory that roots lie in.
+    pub(crate) fn of_roots(shared: &'a Shared<'a>, source: Option<Dir>, there: There) -> Place<'a> {
+        Place {
+            shared,
+            parent: None,
+            source,
+            facts: None,
+            name: OsString::new(),
+            there: Mutex::new(there),
+            key: Vec::new(),
+            top: (0, 0),
+            staged: false,
+        }
+    }
+
+    /// A directory that is itself a root: it will be made as `name` in `parent`, and bear `key` in the end.
+    pub(crate) fn root(
+        parent: &Arc<Place<'a>>,
+        source: Dir,
+        (name, key): (OsString, &OsStr),
+        number: u64,
+        staged: bool,
+    ) -> Result<Place<'a>> {
+        let key = key.as_bytes().to_vec();
+        let top = (number, key.len() + 1);
+        Place::under(parent, source, name, key, (top, staged))
+    }
+
+    /// A directory in this one.
+    pub(crate) fn below(self: &Arc<Place<'a>>, name: OsString) -> Result<Place<'a>> {
+        let source = self.source().open_dir(&name)?;
+        let key = self.key_of(&name);
+        Place::under(self, source, name, key, (self.top, self.staged))
+    }
+
+    fn under(
+        parent: &Arc<Place<'a>>,
+        source: Dir,
+        name: OsString,
+        key: Vec<u8>,
+        (top, staged): ((u64, usize), bool),
+    ) -> Result<Place<'a>> {
+        let nowhere = matches!(*parent.there.lock().expect("no lane panics"), There::Nowhere);
+        Ok(Place {
+            shared: parent.shared,
+            parent: Some(Arc::clone(parent)),
+            facts: Some(source.own_facts()?),
+            source: Some(source),
+            name,
+            there: Mutex::new(if nowhere { There::Nowhere } else { There::ToMake }),
+            key,
+            top,
+            staged,
+        })
+    }
+
+    /// The directory that is read.
+    pub(crate) fn source(&self) -> &Dir {
+        self.source.as_ref().expect("names are read in directories that there are")
+    }
+
+    /// The place in the transfer of a name in it.
+    pub(crate) fn key_of(&self, name: &OsStr) -> Vec<u8> {
+        let mut key = self.key.clone();
+        if !key.is_empty() {
+            key.push(b'/');
+        }
+        key.extend_from_slice(name.as_bytes());
+        key
+    }
+
+    /// The way to a name in it, from the top of the tree.
+    pub(crate) fn way_to(&self, name: &OsStr) -> PathBuf {
+        OsString::from_vec(self.key_of(name).split_off(self.top.1)).into()
+    }
+
+    /// Its own way from the top of the tree.
+    pub(crate) fn own_way(&self) -> PathBuf {
+        OsString::from_vec(self.key.get(self.top.1..).unwrap_or_default().to_vec()).into()
+    }
+
+    /// What it will be given.
+    pub(crate) fn facts(&self) -> Option<Facts> {
+        self.facts
+    }
+
+    /// The directory that is written, which is made if need be; `None` if nothing is kept.
+    pub(crate) fn there(&self) -> Result<Option<Arc<Dir>>> {
+        let mut there = self.there.lock().expect("no lane panics");
+        match &*there {
+            There::Nowhere => return Ok(None),
+            There::Open(dir) => return Ok(Some(Arc::clone(dir))),
+            There::ToMake => {}
+        }
+        let parent = self.parent.as_ref().expect("only roots' directories have no parent");
+        let Some(above) = parent.there()? else { return Ok(None) };
+        above.make_dir(&self.name)?;
+        let dir = Arc::new(above.open_dir(&self.name)?);
+        if self.staged && self.shared.resume {
+            self.remove_strangers(&dir)?;
+        }
+        *there = There::Open(Arc::clone(&dir));
+        Ok(Some(dir))
+    }
+
+    /// Gives the directory what it should have, once all is in it.
+    fn finish(&self, facts: &Facts) -> Result<()> {
+        let source = self.source();
+        if !source.own_facts()?.is_same(facts) {
+            return Err(Error::Changed(source.path().to_path_buf()));
+        }
+        count(&self.shared.counts.directories, 1);
+        let Some(there) = self.there()? else { return Ok(()) };
+        Ok(there.dress(facts)?)
+    }
+
+    /// Removes what an earlier run brought and is no longer in the source, but for files that are gone on from. Only in
+    /// trees that nobody has seen yet.
+    fn remove_strangers(&self, there: &Dir) -> Result<()> {
+        const SOME: usize = 1000;
+        let (mut names, mut strangers) = (there.names()?, Vec::new());
+        loop {
+            let some = names.some(SOME)?;
+            if some.is_empty() {
+                break;
+            }
+            for (name, _) in some {
+                if !self.shared.is_noted(&name) && self.source().facts_if_any(&name)?.is_none() {
+                    strangers.push(name);
+                }
+            }
+        }
+        for name in strangers {
+            there.remove_all(&name)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let (Some(facts), false) = (self.facts, self.shared.failed.load(Ordering::Relaxed)) else { return };
+        if self.shared.goes_on().is_err() {
+            return;
+        }
+        if let Err(e) = self.finish(&facts) {
+            self.shared.fail(e);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! What was asked for, and what it means on this disk: which directory each source goes to, under which name.
+//!
+//! ```text
+//! DEST is there, a directory     SOURCE goes into it under its own name; SOURCE/ goes into it, what is in it
+//! DEST is there, a file          SOURCE, one file, replaces it
+//! DEST is not there              SOURCE becomes it; its directory must be there
+//! ```
+//!
+//! Law: nothing is touched here. What cannot end well is refused before anything begins.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_io::directory_of;
+use thalweg_io::tree::{Dir, What};
+
+use crate::{Error, Result};
+
+/// Where bytes come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum From {
+    /// A file or a tree.
+    Path(PathBuf),
+    /// A pipe, a terminal, a device: in order, until it ends.
+    Stream(PathBuf),
+    /// So many zeros.
+    Zeros(u64),
+    /// So many bytes of noise, from memory.
+    Noise(u64),
+}
+
+/// Where they go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum To {
+    /// A file, a tree, or a directory that sources go into.
+    Path(PathBuf),
+    /// In order.
+    Stream(PathBuf),
+    /// Nowhere: they are counted and summed.
+    Null,
+}
+
+/// What to move and how.
+#[derive(Debug, Clone)]
+pub struct Transfer {
+    /// The sources, at least one.
+    pub sources: Vec<From>,
+    /// Where they go.
+    pub dest: To,
+    /// Lanes.
+    pub streams: usize,
+    /// The most bytes in a second.
+    pub limit: Option<u64>,
+    /// Go on from what an earlier run left, and leave alone what is whole.
+    pub resume: bool,
+    /// Read the destination back.
+    pub verify: bool,
+    /// Whether sums are taken.
+    pub hashing: bool,
+}
+
+/// A source that is there.
+#[derive(Debug)]
+pub(crate) struct Root {
+    /// The directory that it lies in, and its name there; of a tree, the tree itself and no name.
+    pub(crate) source: PathBuf,
+    pub(crate) name: OsString,
+    pub(crate) is_tree: bool,
+    /// What it will be called at the destination. For what goes into a directory as it is, nothing.
+    pub(crate) there: OsString,
+    /// Whether it is a tree that is not there yet.
+    pub(crate) is_new: bool,
+}
+
+/// All of it, looked at.
+pub(crate) struct Roots {
+    pub(crate) roots: Vec<Root>,
+    /// The directory that they go into.
+    pub(crate) dir: Option<Arc<Dir>>,
+    /// The name that hidden names are made of.
+    pub(crate) stem: OsString,
+}
+
+/// Looks at both ends.
+pub(crate) fn look(transfer: &Transfer) -> Result<Roots> {
+    let paths: Vec<&PathBuf> = transfer.sources.iter().filter_map(path_of).collect();
+    let dest = match &transfer.dest {
+        To::Path(path) => Some(destination(path, &paths, transfer.sources.len())?),
+        _ => None,
+    };
+    if let (true, Some(Destination { name: None, path, .. })) = (paths.is_empty(), &dest) {
+        return refused(format!(
+            "{} is a directory, and a stream has no name; name a file in it",
+            path.display()
+        ));
+    }
+    let mut roots = Vec::with_capacity(paths.len());
+    for path in &paths {
+        let root = root(path, dest.as_ref())?;
+        if matches!(transfer.dest, To::Stream(_)) && root.is_tree {
+            return refused(format!("{} is a directory; a stream has room for a file only", path.display()));
+        }
+        roots.push(root);
+    }
+    let many = roots.iter().enumerate().find(|(i, root)| roots[..*i].iter().any(|r| r.there == root.there));
+    if let Some((_, root)) = many.filter(|(_, root)| !root.there.is_empty()) {
+        let name = root.there.display();
+        return refused(format!("two sources are called '{name}'; send them to different directories"));
+    }
+    let stem = match (&dest, roots.first()) {
+        (Some(Destination { name: Some(name), .. }), _) => name.clone(),
+        (_, Some(root)) if !root.there.is_empty() => root.there.clone(),
+        _ => OsString::from("pump"),
+    };
+    Ok(Roots { roots, dir: dest.map(|dest| Arc::new(dest.dir)), stem })
+}
+
+fn path_of(from: &From) -> Option<&PathBuf> {
+    match from {
+        From::Path(path) => Some(path),
+        _ => None,
+    }
+}
+
+fn refused<T>(why: String) -> Result<T> {
+    Err(Error::Refused(why))
+}
+
+/// A directory at the destination.
+struct Destination {
+    dir: Dir,
+    /// The directory's own path without links.
+    path: PathBuf,
+    /// What the one source will be called there, unless it keeps its name.
+    name: Option<OsString>,
+    /// What bears that name now.
+    there: Option<thalweg_io::tree::Facts>,
+}
+
+fn destination(path: &Path, sources: &[&PathBuf], count: usize) -> Result<Destination> {
+    let shown = path.display();
+    // A link at the end leads on, as far as it leads to anything.
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    if real.is_dir() {
+        let dir = Dir::open(&real)?;
+        return Ok(Destination { dir, path: real, name: None, there: None });
+    }
+    if count > 1 {
+        return refused(format!(
+            "{count} sources need a directory to go to, and {shown} is none; make it first"
+        ));
+    }
+    let is_tree = sources.first().is_some_and(|source| source.is_dir());
+    if ends_in_slash(path) && !is_tree {
+        return refused(format!("there is no directory {shown}; make it first"));
+    }
+    let Some(name) = real.file_name().map(OsStr::to_os_string) else {
+        return refused(format!("'{shown}' is no name for a file or a directory"));
+    };
+    let directory = directory_of(&real);
+    if !directory.exists() {
+        let directory = directory.display();
+        return refused(format!("cannot write {shown}: there is no directory {directory}; make it first"));
+    }
+    let dir = Dir::open(directory)?;
+    let there = dir.facts_if_any(&name)?;
+    if is_tree && there.is_some() {
+        return refused(format!("{shown} is there and is no directory; a directory cannot replace it"));
+    }
+    let path = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_path_buf());
+    Ok(Destination { dir, path, name: Some(name), there })
+}
+
+fn ends_in_slash(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
+}
+
+/// Whether what is in the directory was meant, and not the directory.
+fn means_contents(path: &Path) -> bool {
+    let typed = path.as_os_str().as_bytes();
+    ends_in_slash(path) || typed.ends_with(b"/.") || typed == b"."
+}
+
+fn root(path: &Path, dest: Option<&Destination>) -> Result<Root> {
+    let real = std::fs::canonicalize(path)
+        .map_err(|e| Error::Io(thalweg_io::Error::new(thalweg_io::Action::Open, path, e)))?;
+    let is_tree = real.is_dir();
+    let own_name = path.file_name().or(real.file_name()).unwrap_or_default().to_os_string();
+    let there = match dest {
+        Some(Destination { name: Some(name), .. }) => name.clone(),
+        Some(_) if is_tree && means_contents(path) => OsString::new(),
+        _ => own_name,
+    };
+    let mut is_new = false;
+    if let Some(dest) = dest {
+        let target = match &dest.there {
+            Some(facts) => Some(*facts),
+            None if there.is_empty() => Some(dest.dir.own_facts()?),
+            None => dest.dir.facts_if_any(&there)?,
+        };
+        is_new = is_tree && target.is_none();
+        check_apart(path, &real, is_tree, &there, dest, target)?;
+    }
+    let (source, name) = match is_tree {
+        true => (real, OsString::new()),
+        false => (directory_of(&real).to_path_buf(), real.file_name().unwrap_or_default().to_os_string()),
+    };
+    Ok(Root { source, name, is_tree, there, is_new })
+}
+
+/// A source must not be its destination, nor hold it.
+fn check_apart(
+    path: &Path,
+    real: &Path,
+    is_tree: bool,
+    there: &OsStr,
+    dest: &Destination,
+    target: Option<thalweg_io::tree::Facts>,
+) -> Result<()> {
+    let shown = path.display();
+    let goal = dest.path.join(there);
+    let goal_shown = goal.display();
+    if is_tree && goal.starts_with(real) {
+        return refused(format!("{goal_shown} lies in {shown} itself; choose a DEST outside of it"));
+    }
+    let Some(target) = target else { return Ok(()) };
+    match (is_tree, target.what) {
+        (false, What::Directory) => refused(format!("{goal_shown} is a directory; a file cannot replace it")),
+        (true, What::File | What::Link | What::Special) => {
+            refused(format!("{goal_shown} is there and is no directory; a directory cannot replace it"))
+        }
+        _ => {
+            let source = Dir::open(directory_of(real))?.facts(real.file_name().unwrap_or(OsStr::new(".")))?;
+            if (source.device, source.inode) == (target.device, target.inode) {
+                return refused(format!("{shown} and {goal_shown} are the same"));
+            }
+            Ok(())
+        }
+    }
+}

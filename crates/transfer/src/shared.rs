@@ -1,0 +1,151 @@
+//! What the lanes of a transfer share: how it is to be done, what has come of it, and whether to go on.
+//!
+//! Law: the error that came first is the transfer's; after it nobody begins anything.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use thalweg_block::Pool;
+use thalweg_io::Io;
+use thalweg_io::tree::Facts;
+use thalweg_pump::Meters;
+use thalweg_record::sum_of_file;
+
+use crate::job::Watch;
+use crate::journal::{Journal, Noted};
+use crate::limit::Limit;
+use crate::{Error, Result, names};
+
+/// Of what was moved, how much.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) files: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) directories: AtomicU64,
+    pub(crate) links: AtomicU64,
+    pub(crate) hard_links: AtomicU64,
+    pub(crate) special: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) packed_bytes: AtomicU64,
+    pub(crate) resumed_files: AtomicU64,
+    pub(crate) resumed_bytes: AtomicU64,
+    pub(crate) direct_read: AtomicU64,
+    pub(crate) direct_written: AtomicU64,
+    /// Nanoseconds of CPU in lanes, by end; and of waiting for `--limit`.
+    pub(crate) source_cpu_ns: AtomicU64,
+    pub(crate) sink_cpu_ns: AtomicU64,
+    pub(crate) limited_ns: AtomicU64,
+}
+
+/// Adds to a count.
+pub(crate) fn count(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+/// A file that has a name already, and gets one more when all is there.
+#[derive(Debug)]
+pub(crate) struct OneMore {
+    /// Where, from the top of the tree at the destination; and the directory's facts, which the new name changes.
+    pub(crate) place: PathBuf,
+    pub(crate) facts: Facts,
+    pub(crate) name: OsString,
+    /// The first name, from the top as well.
+    pub(crate) first: PathBuf,
+    pub(crate) top: u64,
+    /// The places in the transfer of both names.
+    pub(crate) key: Vec<u8>,
+    pub(crate) first_key: Vec<u8>,
+}
+
+/// Files of several names.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    /// The first name of each, by tree, device and number: from the top, and its place in the transfer.
+    pub(crate) first: HashMap<(u64, u64, u64), (PathBuf, Vec<u8>)>,
+    pub(crate) more: Vec<OneMore>,
+    /// Length and sums of those that were moved, by the place of the first name.
+    pub(crate) sums: HashMap<Vec<u8>, (u64, (u128, u128))>,
+}
+
+pub(crate) struct Shared<'a> {
+    pub(crate) io: Arc<dyn Io>,
+    pub(crate) pool: Pool,
+    pub(crate) watch: &'a dyn Watch,
+    pub(crate) hashing: bool,
+    pub(crate) verify: bool,
+    /// Whether files that are whole at the destination are left alone.
+    pub(crate) resume: bool,
+    /// Whether a file is made durable before it gets its name. Otherwise all are at the end.
+    pub(crate) sync_each: bool,
+    /// Whether the sum is that of one file, and not of files with their names.
+    pub(crate) one_file: bool,
+    pub(crate) limit: Option<Limit>,
+    pub(crate) journal: Option<Journal>,
+    /// What the journal said at the start.
+    pub(crate) noted: HashMap<Vec<u8>, Noted>,
+    pub(crate) meters: Meters,
+    pub(crate) counts: Counts,
+    pub(crate) links: Mutex<Links>,
+    /// Of what was read, and of what was written.
+    pub(crate) sums: Mutex<(u128, u128)>,
+    pub(crate) failed: AtomicBool,
+    pub(crate) error: Mutex<Option<Error>>,
+}
+
+impl Shared<'_> {
+    /// Whether to begin something more.
+    pub(crate) fn goes_on(&self) -> Result<()> {
+        let stop = self.failed.load(Ordering::Relaxed) || self.watch.stopped();
+        if stop { Err(Error::Stopped) } else { Ok(()) }
+    }
+
+    /// Whether it is the hidden name of a file that the journal speaks of.
+    pub(crate) fn is_noted(&self, name: &OsStr) -> bool {
+        let is_it = |key: &Vec<u8>| {
+            let own = key.rsplit(|b| *b == b'/').next().unwrap_or_default();
+            names::partial(OsStr::from_bytes(own)) == name
+        };
+        self.noted.keys().any(is_it)
+    }
+
+    /// Ends the transfer.
+    pub(crate) fn fail(&self, error: Error) {
+        self.error.lock().expect("no lane panics").get_or_insert(error);
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until so many bytes may pass.
+    pub(crate) fn pass(&self, bytes: u64) {
+        if let Some(limit) = &self.limit {
+            let watch = thalweg_base::clock::Stopwatch::start();
+            limit.pass(bytes, || self.goes_on().is_err());
+            count(&self.counts.limited_ns, watch.ns());
+        }
+    }
+
+    /// Counts a file that is whole, with the sums of both ends. Of one with several names they are kept for the others.
+    pub(crate) fn whole(&self, key: &[u8], len: u64, sums: (u128, u128), names: u64) {
+        count(&self.counts.files, 1);
+        count(&self.counts.bytes, len);
+        self.add_sums(key, len, sums);
+        if names > 1 && self.hashing {
+            self.links.lock().expect("no lane panics").sums.insert(key.to_vec(), (len, sums));
+        }
+    }
+
+    /// Every name adds the file that it stands for, so it does not matter which of several came first.
+    pub(crate) fn add_sums(&self, key: &[u8], len: u64, (read, written): (u128, u128)) {
+        if !self.hashing {
+            return;
+        }
+        let of = |sum| if self.one_file { sum } else { sum_of_file(key, len, sum) };
+        let mut sums = self.sums.lock().expect("no lane panics");
+        sums.0 = sums.0.wrapping_add(of(read));
+        sums.1 = sums.1.wrapping_add(of(written));
+    }
+}

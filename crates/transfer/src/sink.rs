@@ -1,0 +1,191 @@
+//! The writing end of a lane: every parcel to where it belongs, several writes in flight.
+//!
+//! Law: the sum of what was written is taken from the block that is handed to the write. Whoever writes the last piece
+//! of a file finishes it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use thalweg_io::tree::{self, Dir};
+use thalweg_io::{File, Queue};
+use thalweg_pump::{Sink, WriteBehind};
+use thalweg_record::sum_at;
+
+use crate::moving::{Goal, Moving};
+use crate::shared::{Shared, count};
+use crate::source::{Content, Of, Packed, Parcel};
+use crate::{Error, Result, names};
+
+/// A piece that is being written.
+struct Flying<'a> {
+    moving: Arc<Moving<'a>>,
+    at: u64,
+    len: u64,
+    sum: u128,
+}
+
+/// See the head of this file.
+pub(crate) struct SinkLane<'a> {
+    shared: &'a Shared<'a>,
+    behind: WriteBehind<'a>,
+    flying: HashMap<u64, Flying<'a>>,
+    next_tag: u64,
+}
+
+impl<'a> SinkLane<'a> {
+    pub(crate) fn new(shared: &'a Shared<'a>, queue: Box<dyn Queue>) -> SinkLane<'a> {
+        SinkLane {
+            shared,
+            behind: WriteBehind::new(queue, &shared.meters),
+            flying: HashMap::new(),
+            next_tag: 0,
+        }
+    }
+
+    /// Takes in what has been written; with `wait`, at least one write if any is in flight.
+    fn reap(&mut self, wait: bool) -> Result<bool> {
+        let Some(done) = self.behind.reap(wait)? else { return Ok(false) };
+        count(&self.shared.counts.writes, 1);
+        let Flying { moving, at, len, sum } = self.flying.remove(&done.tag).expect("it was begun here");
+        // Home before the file is finished, which may take blocks of its own.
+        drop(done);
+        if moving.was_written(at, len, sum)? {
+            moving.finish()?;
+        }
+        Ok(true)
+    }
+
+    fn piece(&mut self, block: thalweg_block::Block, moving: Arc<Moving<'a>>, at: u64) -> Result<()> {
+        let len = block.len() as u64;
+        let sum = if self.shared.hashing { sum_at(at, &block) } else { 0 };
+        match &moving.goal {
+            Goal::File { file, .. } if len > 0 => {
+                if file.is_direct() {
+                    count(&self.shared.counts.direct_written, len);
+                }
+                if self.behind.is_full() {
+                    self.reap(true)?;
+                }
+                let tag = self.next_tag;
+                self.next_tag += 1;
+                self.behind.write(block, file, at, tag);
+                self.flying.insert(tag, Flying { moving, at, len, sum });
+                return Ok(());
+            }
+            Goal::Stream(file) => {
+                self.shared.meters.stage.for_write(|| file.write_at(at, &block))?;
+                self.shared.meters.output.wrote(len);
+                count(&self.shared.counts.writes, 1);
+            }
+            Goal::File { .. } | Goal::Nowhere => {}
+        }
+        drop(block);
+        if moving.was_written(at, len, sum)? {
+            moving.finish()?;
+        }
+        Ok(())
+    }
+
+    fn one_of_pack(&self, packed: Packed<'a>, block: &[u8]) -> Result<()> {
+        let Packed { place, there, facts, what } = packed;
+        let dir = place.there()?;
+        match what {
+            Content::Link(to) => {
+                if let Some(dir) = &dir {
+                    if dir.facts_if_any(&there)?.is_some() {
+                        dir.remove(&there)?;
+                    }
+                    dir.make_link(&there, &to)?;
+                    dir.dress_link(&there, &facts)?;
+                }
+                count(&self.shared.counts.links, 1);
+                Ok(())
+            }
+            Content::Bytes(from, read) => {
+                let bytes = &block[from..from + facts.len as usize];
+                let written = if self.shared.hashing { sum_at(0, bytes) } else { 0 };
+                let small = Small { shared: self.shared, bytes, read, written, facts: &facts };
+                if let Some(dir) = &dir {
+                    small.write(dir, &there, place.staged)?;
+                }
+                self.shared.whole(&place.key_of(&there), facts.len, (read, written), facts.links);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A small file that is to be written.
+struct Small<'b> {
+    shared: &'b Shared<'b>,
+    bytes: &'b [u8],
+    read: u128,
+    written: u128,
+    facts: &'b tree::Facts,
+}
+
+impl Small<'_> {
+    /// In a tree that nobody has seen yet under its own name; its time, which comes last, says that it is whole.
+    fn write(&self, dir: &Arc<Dir>, name: &std::ffi::OsStr, staged: bool) -> Result<()> {
+        let (for_now, mode) =
+            if staged { (name.to_os_string(), self.facts.mode) } else { (names::partial(name), 0o600) };
+        let written = self.fill(dir, &for_now, mode & 0o777);
+        if written.is_err() {
+            // Nothing can be done about a name that cannot be removed; the next run removes it.
+            let _ = dir.remove(&for_now);
+        }
+        written?;
+        if for_now != name {
+            dir.rename(&for_now, name)?;
+        }
+        Ok(())
+    }
+
+    fn fill(&self, dir: &Arc<Dir>, name: &std::ffi::OsStr, mode: u32) -> Result<()> {
+        let file = dir.make_file(&self.shared.io, name, mode | 0o200, false)?;
+        self.shared.meters.stage.for_write(|| file.write_at(0, self.bytes))?;
+        self.shared.meters.output.wrote(self.bytes.len() as u64);
+        count(&self.shared.counts.writes, 1);
+        self.compare(&file, self.written, false)?;
+        if self.shared.verify {
+            file.sync()?;
+            tree::forget(&file);
+            let mut there = vec![0; self.bytes.len()];
+            let read = file.read_at(0, &mut there)?;
+            self.compare(&file, sum_at(0, &there[..read]), true)?;
+        }
+        Ok(tree::dress_file(&file, self.facts)?)
+    }
+
+    fn compare(&self, file: &File, written: u128, read_back: bool) -> Result<()> {
+        if self.read == written {
+            return Ok(());
+        }
+        Err(Error::Mismatch { path: file.path().to_path_buf(), read: self.read, written, read_back })
+    }
+}
+
+impl<'a> Sink<Parcel<'a>> for SinkLane<'a> {
+    type Error = Error;
+
+    fn put(&mut self, parcel: Parcel<'a>) -> Result<()> {
+        while self.reap(false)? {}
+        let Parcel { block, of } = parcel;
+        match of {
+            Of::Piece(moving, at, _) => self.piece(block, moving, at),
+            Of::Whole(moving) => {
+                drop(block);
+                moving.finish()
+            }
+            Of::Pack(pack) => pack.into_iter().try_for_each(|packed| {
+                self.shared.goes_on()?;
+                self.one_of_pack(packed, &block)
+            }),
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        while self.reap(true)? {}
+        Ok(())
+    }
+}
