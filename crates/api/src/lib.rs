@@ -4,6 +4,7 @@
 //! Non-goal: the engine. Nothing here computes.
 
 mod bench;
+mod cluster;
 mod hex;
 mod plan;
 mod receipt;
@@ -13,6 +14,7 @@ pub use bench::{
     BenchFloor, BenchMachine, BenchMeasure, BenchOther, BenchPhase, BenchRate, BenchReport, BenchRow,
     BenchTarget, RivalRun,
 };
+pub use cluster::{ClusterFile, ClusterHost, DroppedHost, Links};
 pub use plan::{Hardware, Plan, PlanStage};
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 pub use report::{Check, DoctorReport, Finding, Verdict};
