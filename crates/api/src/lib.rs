@@ -6,6 +6,7 @@
 mod bench;
 mod cluster;
 mod hex;
+mod node;
 mod plan;
 mod receipt;
 mod report;
@@ -15,6 +16,10 @@ pub use bench::{
     BenchTarget, RivalRun,
 };
 pub use cluster::{ClusterFile, ClusterHost, DroppedHost, Links};
+pub use node::{
+    ClusterReport, ExecEnd, ExecReport, ExecRequest, HostEnd, HostReport, JobList, JobReport, JobState,
+    NodeReady, NodeRequest, NodeStatus,
+};
 pub use plan::{Hardware, Plan, PlanStage};
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 pub use report::{Check, DoctorReport, Finding, Verdict};

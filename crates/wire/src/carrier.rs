@@ -127,9 +127,11 @@ pub(crate) struct TcpReceive {
 }
 
 impl TcpReceive {
-    pub(crate) fn new(socket: Arc<TcpStream>, opening: Option<Opening>) -> io::Result<TcpReceive> {
+    /// Begins with what the handshake has opened already.
+    pub(crate) fn new(socket: Arc<TcpStream>, opening: Opening, early: Vec<u8>) -> io::Result<TcpReceive> {
         socket.set_read_timeout(Some(MOMENT))?;
-        Ok(TcpReceive { socket, opening, buffer: Vec::new(), start: 0, plain: 0..0 })
+        let (start, plain) = (early.len(), 0..early.len());
+        Ok(TcpReceive { socket, opening: Some(opening), buffer: early, start, plain })
     }
 
     /// Has at least `need` sealed bytes from `start` on, and asks for `want` in one go; false if nothing came.

@@ -439,9 +439,7 @@ impl Shared {
 
 pub(crate) fn ended(state: &mut State, stream: u32, how: std::result::Result<Vec<u8>, What>) {
     if let Some(inbox) = state.streams.get_mut(&stream) {
-        // An abort says more than an end before it.
-        if inbox.end.is_none() || how.is_err() {
-            inbox.end = Some(how);
-        }
+        // What came whole stays whole, even if the peer then wants no more of ours.
+        inbox.end.get_or_insert(how);
     }
 }

@@ -140,6 +140,12 @@ impl Incoming {
     /// as large as this side said in its hello.
     pub fn takes(mut self, pool: &Pool, window: usize) -> Incoming {
         assert!(window > 0, "without a reserved block nothing can come");
+        let promised = self.shared.lock().core.takes_bytes() as usize;
+        assert!(
+            pool.block_size() >= promised,
+            "blocks of {}, and {promised} were promised",
+            pool.block_size()
+        );
         self.pool = Some(pool.clone());
         self.window = window;
         let _ = self.reserve();
@@ -177,6 +183,13 @@ impl Incoming {
                 Came::Starved => {}
             }
         }
+    }
+
+    /// Whether nothing more can come, and no end has: the peer or the link has gone. Looks, and reads nothing.
+    pub fn is_given_up(&self) -> bool {
+        let state = self.shared.lock();
+        let end = state.streams.get(&self.stream).and_then(|inbox| inbox.end.as_ref());
+        matches!(end, Some(Err(_))) || state.closed.is_some()
     }
 
     /// What the peer said at the end, once [`Incoming::next_on`] has returned `None`.

@@ -152,8 +152,8 @@ impl Hands {
         self.adopt(socket, connection, terms)
     }
 
-    /// A link over a connection whose handshake is done, and of which nothing behind it has been read.
-    pub fn adopt(&self, socket: TcpStream, connection: Connection, terms: Terms) -> Result<Link> {
+    /// A link over a connection whose handshake is done. Records behind it may have been read, if they were read whole.
+    pub fn adopt(&self, socket: TcpStream, mut connection: Connection, terms: Terms) -> Result<Link> {
         let began = matches!(connection, Connection::Client(_));
         let address = peer_of(&socket);
         let failed = |what| LinkError::new(address.clone(), what);
@@ -164,6 +164,9 @@ impl Hands {
         if connection.alpn_protocol() != Some(ALPN_LINK) {
             return Err(failed(What::Refused("it did not ask for a link".into())));
         }
+        let mut early = Vec::new();
+        // It ends with "would block", which is all that can be said of a connection that goes on.
+        let _ = connection.reader().read_to_end(&mut early);
         let secrets = match connection {
             Connection::Client(client) => client.dangerous_extract_secrets(),
             Connection::Server(server) => server.dangerous_extract_secrets(),
@@ -175,7 +178,7 @@ impl Hands {
         let sealing = Sealing::new(tx.0, tx.1).map_err(|e| failed(e.into()))?;
         let opening = Opening::new(rx.0, rx.1).map_err(|e| failed(e.into()))?;
         let transmit = TcpTransmit { socket: socket.clone(), sealing: Some(sealing), staged: Vec::new() };
-        let receive = TcpReceive::new(socket, Some(opening)).map_err(cut)?;
+        let receive = TcpReceive::new(socket, opening, early).map_err(cut)?;
         let far = Far { name: named.host, proved: Some(named.node) };
         Link::establish(
             self.hello(terms),

@@ -2,11 +2,13 @@
 //! with the text it gives for a sample as its test.
 
 mod columns;
+mod nodes;
 mod plan;
 mod receipt;
 mod reports;
 
 pub(crate) use columns::{seconds, traffic};
+pub(crate) use nodes::{cluster, job, jobs};
 pub(crate) use plan::plan;
 pub(crate) use receipt::receipt;
 pub(crate) use reports::{check, doctor};
