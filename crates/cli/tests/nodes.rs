@@ -85,8 +85,9 @@ impl Nodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
+        // Asked, not killed: so that they end what they run.
+        self.running.iter().for_each(terminate);
         for child in &mut self.running {
-            let _ = child.kill();
             let _ = child.wait();
         }
     }

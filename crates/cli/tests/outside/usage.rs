@@ -4,7 +4,8 @@ use super::support::{Place, run};
 
 #[test]
 fn nothing_typed_is_refused_with_the_list_of_commands() {
-    run(&[]).is_refused(&["gen, check, sort, plan, doctor or bench", "thalweg help"]);
+    run(&[])
+        .is_refused(&["gen, check, sort, plan, doctor, bench, exec, job, node or cluster", "thalweg help"]);
 }
 
 #[test]
