@@ -20,6 +20,11 @@ _thalweg() {
         --size) :; return ;;
         --rows) :; return ;;
         --dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
+        --identity) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
+        --listen) :; return ;;
+        --on) :; return ;;
+        --timeout) :; return ;;
+        --env) :; return ;;
         --progress) mapfile -t COMPREPLY < <(compgen -W 'auto always never' -- "$word"); return ;;
         --generate) mapfile -t COMPREPLY < <(compgen -W 'man complete-bash complete-zsh complete-fish' -- "$word"); return ;;
     esac
@@ -32,13 +37,17 @@ _thalweg() {
         pump) flags='--resume --io --streams --limit --verify --no-disk --no-checksum --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         bench) flags='--size --rows --dir --rivals --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump' ;;
-        help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort plan pump doctor bench help' ;;
+        exec) flags='--identity --on --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        job) flags='--identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='list show watch cancel' ;;
+        node) flags='--identity --listen --json --progress -q --quiet -h --help -V --version --generate' subjects='run' ;;
+        cluster) flags='--identity --clear --json --progress -q --quiet -h --help -V --version --generate' subjects='init status add drop renew' ;;
+        help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort plan pump doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
     esac
     if [[ $word == -?* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")
     elif ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'gen check sort plan pump doctor bench help' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'gen check sort plan pump doctor bench exec job node cluster help' -- "$word")
     elif ((COMP_CWORD == 2)) && [[ -n $subjects ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$subjects" -- "$word")
     else

@@ -4,7 +4,9 @@
 //! Non-goal: the engine. Nothing here computes.
 
 mod bench;
+mod cluster;
 mod hex;
+mod node;
 mod plan;
 mod pump;
 mod receipt;
@@ -13,6 +15,11 @@ mod report;
 pub use bench::{
     BenchFloor, BenchMachine, BenchMeasure, BenchOther, BenchPhase, BenchRate, BenchReport, BenchRow,
     BenchTarget, RivalRun,
+};
+pub use cluster::{ClusterFile, ClusterHost, DroppedHost, Links};
+pub use node::{
+    ClusterReport, ExecEnd, ExecReport, ExecRequest, HostEnd, HostReport, JobList, JobReport, JobState,
+    NodeReady, NodeRequest, NodeStatus,
 };
 pub use plan::{Hardware, Plan, PlanStage};
 pub use pump::{PumpEnd, PumpReceipt};

@@ -11,6 +11,10 @@ pub(crate) enum Command {
     Pump,
     Doctor,
     Bench,
+    Exec,
+    Job,
+    Node,
+    Cluster,
     Help,
 }
 
@@ -186,6 +190,70 @@ wrong or a sort failed; a target that is missed changes nothing.",
             ("thalweg bench sort --size 1MB", "a test that all of it works"),
         ],
         subjects: &["sort", "io", "incore", "pump"],
+    },
+    CommandInfo {
+        command: Command::Exec,
+        name: "exec",
+        synopsis: "[--on HOSTS] -- COMMAND...",
+        about: "run a command on the hosts of a cluster",
+        doc: "\
+Runs COMMAND on every host, or on those of --on, at the same time: as the user of the node there, in a process group of \
+its own, without a shell. Its output comes line by line, each behind the name of its host, or with --gather for each host \
+together. Standard input, unless it is a terminal, goes to all of them.
+
+When this command is stopped, or vanishes, so is what it started, unless --detach was given. Ends with the largest exit \
+status of all hosts; 128 + N if a signal ended the command there, 2 if a host could not run it.",
+        examples: &[
+            ("thalweg exec -- uname -r", "on all hosts"),
+            ("thalweg exec --on n1,n2 --timeout 10s -- du -sh /data", "on two, for at most ten seconds"),
+            ("thalweg exec --gather -- sh -c 'df | tail -n 1'", "a shell is a command like any other"),
+        ],
+        subjects: &[],
+    },
+    CommandInfo {
+        command: Command::Job,
+        name: "job",
+        synopsis: "list|show ID|watch ID|cancel ID",
+        about: "what runs on the hosts of a cluster, and what ran last",
+        doc: "\
+list: the jobs that run on each host, and the last that ended. show: all there is about one, with the end of its output \
+if it was detached. watch: follows it to its end. cancel: ends it on every host.
+
+ID is what exec says of a detached job; it may be shortened.",
+        examples: &[("thalweg job list --on n1", "on one host"), ("thalweg job cancel 3f2a", "on all that run it")],
+        subjects: &["list", "show", "watch", "cancel"],
+    },
+    CommandInfo {
+        command: Command::Node,
+        name: "node",
+        synopsis: "run [--identity DIR] [--listen ADDRESS]",
+        about: "be a node: the daemon on a host of a cluster",
+        doc: "\
+Listens on one port for links and for HTTP from peers with a certificate of the cluster, and does what they ask. Prints \
+one line of JSON when it is ready, and runs until SIGTERM or SIGINT, which end its jobs too.
+
+The identity is the directory that cluster init made for this host. A node without one listens on loopback only, and \
+answers with its status and nothing else.",
+        examples: &[("thalweg node run --identity hosts/n1", "where the cluster file says")],
+        subjects: &["run"],
+    },
+    CommandInfo {
+        command: Command::Cluster,
+        name: "cluster",
+        synopsis: "init NAME HOST...|status|add|drop|renew HOST...",
+        about: "make a cluster, look at it, change it",
+        doc: "\
+init: makes an authority, certificates and the cluster file in the identity's directory, with hosts/HOST below it for each \
+host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT. status: asks every node. add: takes hosts in. drop: puts \
+one out; its certificate is refused from then on, and nodes close its links. renew: makes new certificates for \
+these hosts, or for all and the client, which hold for a year.
+
+The authority's key stays in that directory; whoever reads it can make certificates. hosts/HOST is for that host alone.",
+        examples: &[
+            ("thalweg cluster init river n1=10.0.0.1 n2=10.0.0.2", "two hosts"),
+            ("thalweg cluster drop n2", "one of them is not ours any more"),
+        ],
+        subjects: &["init", "status", "add", "drop", "renew"],
     },
     CommandInfo {
         command: Command::Help,

@@ -78,6 +78,7 @@ const GENERATES: At = At::Commands(&[Gen]);
 const CHECKS: At = At::Commands(&[Check]);
 const PUMPS: At = At::Commands(&[Pump]);
 const BENCHES: At = At::Commands(&[Bench]);
+const EXECUTES: At = At::Commands(&[Exec]);
 
 /// The flags, those of a topic together.
 pub(crate) const FLAGS: &[Flag] = &[
@@ -411,6 +412,102 @@ directory. bench io spreads its chunks over up to four, best on different disks:
         doc: "Also measure other programs on the same data in the same run, as far as bench/rivals has installed them.",
         set: |args, _| {
             args.rivals = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "identity",
+        short: None,
+        value: Value::Dir("DIR"),
+        at: At::Commands(&[Exec, Job, Node, Cluster]),
+        about: "the directory of the cluster file and certificates",
+        doc: "\
+The directory of the cluster file, the certificate and its key. Without this flag, what the variable THALWEG_IDENTITY \
+names; without that, thalweg below the user's directory for settings, except for a node, which then has none.",
+        set: |args, value| {
+            args.identity = Some(PathBuf::from(value));
+            Ok(())
+        },
+    },
+    Flag {
+        long: "listen",
+        short: None,
+        value: Value::Any("ADDRESS:PORT"),
+        at: At::Commands(&[Node]),
+        about: "where to listen [default: as the cluster file says]",
+        doc: "\
+Where to listen: an IP address and a port; port 0 takes a free one, which the first line tells. Without this flag, what \
+the cluster file says of this host.",
+        set: |args, value| values::address(value).map(|address| args.listen = Some(address)),
+    },
+    Flag {
+        long: "clear",
+        short: None,
+        value: Value::None,
+        at: At::Commands(&[Cluster]),
+        about: "for init: links are not sealed, the network is trusted",
+        doc: "\
+For init: payloads of links are not sealed, because the network between the hosts is trusted. Peers still prove who they \
+are.",
+        set: |args, _| {
+            args.clear = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "on",
+        short: None,
+        value: Value::Any("HOST,..."),
+        at: At::Commands(&[Exec, Job]),
+        about: "only these hosts",
+        doc: "Only these hosts, by their names in the cluster file; the flag may be repeated to add hosts.",
+        set: |args, value| values::names(value).map(|names| args.on.extend(names)),
+    },
+    Flag {
+        long: "timeout",
+        short: None,
+        value: Value::Any("TIME"),
+        at: EXECUTES,
+        about: "end the command after so long, as in 10s or 5m",
+        doc: "\
+End the command on each host after so long: a number with ms, s, m or h; without a unit it is seconds.",
+        set: |args, value| values::duration(value).map(|time| args.timeout = Some(time)),
+    },
+    Flag {
+        long: "detach",
+        short: None,
+        value: Value::None,
+        at: EXECUTES,
+        about: "let it go on without this command, and print its id",
+        doc: "\
+Let the command go on without this one, which prints the job's id and ends. The nodes keep the last 64 KiB of its \
+output for job show.",
+        set: |args, _| {
+            args.detach = true;
+            Ok(())
+        },
+    },
+    Flag {
+        long: "env",
+        short: None,
+        value: Value::Any("NAME=VALUE"),
+        at: EXECUTES,
+        about: "add a variable to its environment",
+        doc: "\
+Add a variable to the command's environment, which is otherwise that of the node; the flag may be repeated.",
+        set: |args, value| values::variable(value).map(|variable| args.env.push(variable)),
+    },
+    Flag {
+        long: "gather",
+        short: None,
+        value: Value::None,
+        at: EXECUTES,
+        about: "print each host's output together when it has ended",
+        doc: "\
+Print each host's output together, in the order of the hosts, when all have ended. At most 16 MiB of each are kept; what \
+is more is cut at its beginning.",
+        set: |args, _| {
+            args.gather = true;
             Ok(())
         },
     },

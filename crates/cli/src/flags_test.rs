@@ -54,6 +54,16 @@ const CASES: &[Case] = &[
     ("rows", &["bench", "--rows", "a,b", "--rows=c"], |a| a.rows == ["a", "b", "c"]),
     ("dir", &["bench", "--dir", "a", "--dir=b"], |a| a.dirs == [Path::new("a"), Path::new("b")]),
     ("rivals", &["bench", "--rivals"], |a| a.rivals),
+    ("identity", &["exec", "--identity", "d"], |a| a.identity.as_deref() == Some(Path::new("d"))),
+    ("listen", &["node", "run", "--listen", "127.0.0.1:0"], |a| {
+        a.listen.is_some_and(|at| at.ip().is_loopback() && at.port() == 0)
+    }),
+    ("clear", &["cluster", "init", "--clear"], |a| a.clear),
+    ("on", &["exec", "--on", "a,b", "--on=c"], |a| a.on == ["a", "b", "c"]),
+    ("timeout", &["exec", "--timeout", "1500ms"], |a| a.timeout.is_some_and(|t| t.as_millis() == 1500)),
+    ("detach", &["exec", "--detach", "--", "a", "-q"], |a| a.detach && !a.quiet && a.words.len() == 2),
+    ("env", &["exec", "--env", "A=1", "--env=B=2"], |a| a.env.len() == 2 && a.env[1].1 == "2"),
+    ("gather", &["exec", "--gather"], |a| a.gather),
     ("json", &["--json", "doctor"], |a| a.json),
     ("progress", &["sort", "--progress", "never"], |a| a.progress == When::Never),
     ("quiet", &["sort", "-q"], |a| a.quiet),
@@ -91,6 +101,8 @@ fn each_flag_stands_where_its_row_says_and_nowhere_else() {
             Value::None => String::new(),
             Value::OneOf(_, words) => format!("={}", words[0]),
             _ if flag.long == "by" => "=0:1".to_string(),
+            _ if flag.long == "listen" => "=127.0.0.1:0".to_string(),
+            _ if flag.long == "env" => "=A=1".to_string(),
             _ => "=1".to_string(),
         };
         let spelled = format!("--{}{value}", flag.long);
@@ -187,7 +199,7 @@ fn a_slip_finds_the_flag_or_command_that_was_meant() {
         (&["srot"], "unknown command 'srot'; did you mean sort?"),
         (
             &["xyzzy"],
-            "unknown command 'xyzzy'; the commands are gen, check, sort, plan, pump, doctor, bench, help",
+            "unknown command 'xyzzy'; the commands are gen, check, sort, plan, pump, doctor, bench, exec, job, node, cluster, help",
         ),
         (&["sort", "--ascii"], "--ascii is a flag of gen, not of sort"),
         (&["--memory", "1G"], "--memory comes after its command, which may be sort, plan"),

@@ -9,8 +9,10 @@ use std::path::PathBuf;
 use thalweg::{CheckOptions, Endpoint, GenOptions, KeyPart, Layout, PumpEnd, PumpOptions, SortOptions};
 use thalweg_base::units::Size;
 use thalweg_bench::{BenchOptions, Which};
+use thalweg_node::NodeOptions;
 
 use crate::commands::Command;
+use crate::hi_nodes::{self, ClusterAsk, Exec, JobsAsk};
 use crate::low::{Document, Help, LowArgs, When};
 use crate::parse::{Usage, command_named};
 use crate::{complete, help, man, values};
@@ -34,6 +36,10 @@ pub(crate) enum Job {
     /// Look at the machine, and at these directories.
     Doctor(Vec<PathBuf>),
     Bench(BenchOptions),
+    Exec(Exec),
+    Jobs(PathBuf, JobsAsk),
+    Node(NodeOptions),
+    Cluster(PathBuf, ClusterAsk),
 }
 
 /// How to show what is done.
@@ -100,7 +106,7 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         return match low.help {
             Some(_) => Ok(Job::Say(help::program())),
             None => Err(Usage(
-                "say what to do: gen, check, sort, plan, pump, doctor or bench; thalweg help explains".into(),
+                "say what to do: gen, check, sort, plan, pump, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
             )),
         };
     };
@@ -121,6 +127,20 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
             let (which, low) = subject(low, command)?;
             nothing_left(&low.words, command)?;
             benched(&which, low).map(Job::Bench)
+        }
+        (Command::Exec, None) => hi_nodes::executed(low).map(Job::Exec),
+        (Command::Job, None) => {
+            let (what, low) = subject(low, command)?;
+            hi_nodes::jobs(&what, low).map(|(identity, ask)| Job::Jobs(identity, ask))
+        }
+        (Command::Node, None) => {
+            let (_, low) = subject(low, command)?;
+            nothing_left(&low.words, command)?;
+            Ok(Job::Node(hi_nodes::node(low)))
+        }
+        (Command::Cluster, None) => {
+            let (what, low) = subject(low, command)?;
+            hi_nodes::cluster(&what, low).map(|(identity, ask)| Job::Cluster(identity, ask))
         }
     }
 }
@@ -146,7 +166,7 @@ fn subject(mut low: LowArgs, command: Command) -> Result<(String, LowArgs), Usag
     }
 }
 
-fn nothing_left(words: &[OsString], command: Command) -> Result<(), Usage> {
+pub(crate) fn nothing_left(words: &[OsString], command: Command) -> Result<(), Usage> {
     match words.first() {
         None => Ok(()),
         Some(word) => {

@@ -14,9 +14,11 @@ mod flags_test;
 pub mod fuzz;
 mod help;
 mod hi;
+mod hi_nodes;
 mod low;
 mod man;
 mod near;
+mod nodes;
 mod parse;
 #[cfg(test)]
 mod parse_fuzz;

@@ -2,7 +2,9 @@
 //! what they mean together is [`crate::hi`]'s.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use thalweg::{IoChoice, KeyPart};
 use thalweg_base::units::Size;
@@ -60,6 +62,16 @@ pub(crate) struct LowArgs {
     pub(crate) rows: Vec<String>,
     pub(crate) dirs: Vec<PathBuf>,
     pub(crate) rivals: bool,
+
+    // About nodes.
+    pub(crate) identity: Option<PathBuf>,
+    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) clear: bool,
+    pub(crate) on: Vec<String>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) detach: bool,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) gather: bool,
 }
 
 /// How much help was asked for.

@@ -10,14 +10,14 @@ use crate::bar::Shown;
 use crate::hi::{HiArgs, Job, Show, mean};
 use crate::parse::{Usage, parse};
 use crate::print::{complain, say};
-use crate::{show, signals};
+use crate::{nodes, show, signals};
 
 /// Done.
-const DONE: u8 = 0;
+pub(crate) const DONE: u8 = 0;
 /// Checked and found wrong.
 const WRONG: u8 = 1;
 /// Could not do it.
-const COULD_NOT: u8 = 2;
+pub(crate) const COULD_NOT: u8 = 2;
 /// The reader of standard output has gone away; nobody wants to hear of it.
 const SIGPIPE: i32 = 13;
 
@@ -67,6 +67,10 @@ fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
             report(how, || to_json(&measured), || thalweg_bench::table(&measured))?;
             Ok(if thalweg_bench::all_right(&measured) { DONE } else { WRONG })
         }
+        Job::Exec(asked) => nodes::exec(&asked, how),
+        Job::Jobs(identity, asked) => nodes::jobs(&identity, &asked, how),
+        Job::Node(options) => nodes::run(&options),
+        Job::Cluster(identity, asked) => nodes::cluster(&identity, &asked, how),
     }
 }
 
@@ -101,7 +105,11 @@ fn held(verb: &str, holds: bool) -> Result<u8, Error> {
     }
 }
 
-fn report(how: Show, json: impl FnOnce() -> String, text: impl FnOnce() -> String) -> Result<u8, Error> {
+pub(crate) fn report(
+    how: Show,
+    json: impl FnOnce() -> String,
+    text: impl FnOnce() -> String,
+) -> Result<u8, Error> {
     if how.json {
         tell(how, json() + "\n")
     } else if how.quiet {
@@ -111,7 +119,7 @@ fn report(how: Show, json: impl FnOnce() -> String, text: impl FnOnce() -> Strin
     }
 }
 
-fn tell(how: Show, text: String) -> Result<u8, Error> {
+pub(crate) fn tell(how: Show, text: String) -> Result<u8, Error> {
     say(&text, how.out_is_data).map_err(Error::CouldNot)?;
     Ok(DONE)
 }

@@ -16,6 +16,11 @@ const STACK_BYTES: usize = 128 << 10;
 
 /// Lets signals cancel from now on, until the process ends.
 pub(crate) fn cancel_on_signals(progress: Arc<Progress>) -> std::io::Result<()> {
+    on_signals(move |signal| progress.cancel(signal))
+}
+
+/// Calls `stop` with each signal that asks for an end.
+pub(crate) fn on_signals(stop: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
     let mut stopping = vec![SIGINT, SIGTERM];
     if !is_ignored(SIGHUP) {
         stopping.push(SIGHUP);
@@ -30,7 +35,7 @@ pub(crate) fn cancel_on_signals(progress: Arc<Progress>) -> std::io::Result<()> 
     let builder = std::thread::Builder::new().name("signals".into()).stack_size(STACK_BYTES);
     builder.spawn(move || {
         for signal in signals.forever() {
-            progress.cancel(signal);
+            stop(signal);
         }
     })?;
     Ok(())

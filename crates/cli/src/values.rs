@@ -1,6 +1,8 @@
 //! Values of flags, read from text. Each message says what was typed and what would have been right.
 
 use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use thalweg::KeyPart;
 use thalweg_base::units::Size;
@@ -81,6 +83,42 @@ pub(crate) fn names(value: &OsStr) -> Result<Vec<String>, String> {
     Ok(typed.split(',').map(String::from).collect())
 }
 
+/// An IP address and a port.
+pub(crate) fn address(value: &OsStr) -> Result<SocketAddr, String> {
+    let typed = text(value)?;
+    typed.parse().map_err(|_| {
+        format!(
+            "'{typed}' is not an address: write an IP address and a port, as in 127.0.0.1:7171 or [::1]:7171"
+        )
+    })
+}
+
+/// A length of time.
+pub(crate) fn duration(value: &OsStr) -> Result<Duration, String> {
+    let typed = text(value)?;
+    let digits = typed.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit_ms = match &typed[digits.len()..] {
+        "ms" => 1,
+        "" | "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => 0,
+    };
+    let ms = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit_ms)).filter(|ms| *ms > 0);
+    ms.map(Duration::from_millis).ok_or_else(|| {
+        format!("'{typed}' is not a length of time: write a number with ms, s, m or h, as in 10s")
+    })
+}
+
+/// A variable and its value.
+pub(crate) fn variable(value: &OsStr) -> Result<(String, String), String> {
+    let typed = text(value)?;
+    match typed.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !typed.contains('\0') => Ok((name.into(), value.into())),
+        _ => Err(format!("'{typed}' is not a variable: write NAME=VALUE")),
+    }
+}
+
 /// One of a few words.
 pub(crate) fn choice<T: Copy>(value: &OsStr, choices: &[(&str, T)]) -> Result<T, String> {
     let typed = value.to_string_lossy();
@@ -117,6 +155,26 @@ mod tests {
         assert_eq!(record_bytes(OsStr::new("1MiB")), Ok(1 << 20));
         for typed in ["0", "10%", "-5", "4294967296", "lines"] {
             assert!(record_bytes(OsStr::new(typed)).is_err(), "{typed}");
+        }
+    }
+
+    #[test]
+    fn times_addresses_and_variables_are_read_strictly() {
+        for (typed, ms) in
+            [("500ms", 500), ("10", 10_000), ("10s", 10_000), ("2m", 120_000), ("1h", 3_600_000)]
+        {
+            assert_eq!(duration(OsStr::new(typed)), Ok(Duration::from_millis(ms)), "{typed}");
+        }
+        for typed in ["", "0", "s", "-1s", "1.5s", "1d", "99999999999999999h"] {
+            assert!(duration(OsStr::new(typed)).is_err(), "{typed}");
+        }
+        assert!(address(OsStr::new("127.0.0.1:0")).is_ok() && address(OsStr::new("[::1]:80")).is_ok());
+        for typed in ["", "7171", "localhost:80", "127.0.0.1", "127.0.0.1:70000"] {
+            assert!(address(OsStr::new(typed)).is_err(), "{typed}");
+        }
+        assert_eq!(variable(OsStr::new("A=b=c")), Ok(("A".into(), "b=c".into())));
+        for typed in ["", "A", "=b"] {
+            assert!(variable(OsStr::new(typed)).is_err(), "{typed}");
         }
     }
 

@@ -207,13 +207,9 @@ impl File {
         Ok(io.open_some(path, access, patience)?.map(|opened| File::of(io, path, opened)))
     }
 
-    fn of(io: &Arc<dyn Io>, path: &Path, (id, direct): (FileId, bool)) -> File {
+    /// What `io` opened, by the name of `path`.
+    pub(crate) fn of(io: &Arc<dyn Io>, path: &Path, (id, direct): (FileId, bool)) -> File {
         File(Arc::new(Inner { id, direct, path: path.to_path_buf(), io: Arc::clone(io) }))
-    }
-
-    /// What `io` opened as `id`, by the name of `path`.
-    pub(crate) fn of(io: &Arc<dyn Io>, id: FileId, direct: bool, path: PathBuf) -> File {
-        File(Arc::new(Inner { id, direct, path, io: Arc::clone(io) }))
     }
 
     /// What the back end calls it.

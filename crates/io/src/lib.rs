@@ -18,6 +18,8 @@ mod os;
 pub mod process;
 mod queue;
 pub mod sim;
+pub mod small;
+pub mod socket;
 pub mod threads;
 mod transfer;
 pub mod tree;

@@ -125,6 +125,19 @@ pub fn open_files() -> u64 {
     std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64).saturating_sub(1)
 }
 
+/// Raises the soft limit on open files to so many, or to the hard limit if that is less; returns what holds now.
+pub fn allow_open_files(files: u64) -> io::Result<u64> {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(u64::MAX);
+    let now = limit.current.unwrap_or(u64::MAX);
+    if now < files.min(most) {
+        limit.current = Some(files.min(most));
+        setrlimit(Resource::Nofile, limit)?;
+    }
+    Ok(now.max(files.min(most)))
+}
+
 /// Memory resident now, in bytes.
 pub fn resident_bytes() -> u64 {
     status_field("VmRSS:").unwrap_or(0)

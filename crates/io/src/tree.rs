@@ -225,9 +225,8 @@ impl Dir {
     ) -> Result<File> {
         assert!(io.name() != "sim", "a simulated disk has no descriptors");
         let path = self.path.join(name);
-        let (id, direct) =
-            os::adopt(StdFile::from(fd), false, direct).map_err(|e| Error::new(action, &path, e))?;
-        Ok(File::of(io, id, direct, path))
+        let opened = os::adopt(StdFile::from(fd), false, direct).map_err(|e| Error::new(action, &path, e))?;
+        Ok(File::of(io, &path, opened))
     }
 
     /// Makes a directory for its owner alone; one that is there already is as good.

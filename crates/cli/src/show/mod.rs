@@ -2,12 +2,14 @@
 //! with the text it gives for a sample as its test.
 
 mod columns;
+mod nodes;
 mod plan;
 mod pump;
 mod receipt;
 mod reports;
 
 pub(crate) use columns::{seconds, traffic};
+pub(crate) use nodes::{cluster, job, jobs};
 pub(crate) use plan::plan;
 pub(crate) use pump::pump;
 pub(crate) use receipt::receipt;

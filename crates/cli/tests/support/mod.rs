@@ -4,6 +4,8 @@
 //! of shell prints goes through files beside that directory, so that the kernel's count of the child can be had.
 #![allow(dead_code)] // Each program of tests uses its part.
 
+pub(crate) mod lab;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};

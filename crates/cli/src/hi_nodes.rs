@@ -1,0 +1,147 @@
+//! What the flags and words of the commands about nodes mean together.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::PathBuf;
+
+use thalweg_api::Links;
+use thalweg_node::{ExecOptions, NodeOptions};
+
+use crate::commands::Command;
+use crate::hi::nothing_left;
+use crate::low::LowArgs;
+use crate::parse::Usage;
+
+/// Where an identity is looked for.
+const IDENTITY: &str = "THALWEG_IDENTITY";
+
+/// A command to run, and how to show its output.
+#[derive(Debug)]
+pub(crate) struct Exec {
+    pub(crate) options: ExecOptions,
+    /// Each host's together.
+    pub(crate) gather: bool,
+}
+
+/// What is asked about jobs on nodes.
+#[derive(Debug)]
+pub(crate) enum JobsAsk {
+    List(Vec<String>),
+    Show(String),
+    Watch(String),
+    Cancel(String),
+}
+
+/// What is asked about a cluster.
+#[derive(Debug)]
+pub(crate) enum ClusterAsk {
+    Init { name: String, hosts: Vec<String>, links: Links },
+    Status,
+    Add(Vec<String>),
+    Drop(String),
+    Renew(Vec<String>),
+}
+
+/// `exec`.
+pub(crate) fn executed(low: LowArgs) -> Result<Exec, Usage> {
+    let command = words(&low.words)?;
+    if command.is_empty() {
+        return Err(Usage("exec what? Write the command behind '--', as in thalweg exec -- uname -r".into()));
+    }
+    let options = ExecOptions {
+        stdin: !low.detach && stdin_says_something(),
+        identity: identity(&low)?,
+        on: low.on,
+        command,
+        env: low.env,
+        timeout: low.timeout,
+        detach: low.detach,
+    };
+    Ok(Exec { options, gather: low.gather })
+}
+
+/// `job`.
+pub(crate) fn jobs(what: &str, low: LowArgs) -> Result<(PathBuf, JobsAsk), Usage> {
+    let identity = identity(&low)?;
+    if what == "list" {
+        nothing_left(&low.words, Command::Job)?;
+        return Ok((identity, JobsAsk::List(low.on)));
+    }
+    let [id] = &words(&low.words)?[..] else {
+        return Err(Usage(format!("job {what} takes the id of one job; thalweg job list shows them")));
+    };
+    let ask = match what {
+        "show" => JobsAsk::Show,
+        "watch" => JobsAsk::Watch,
+        _ => JobsAsk::Cancel,
+    };
+    Ok((identity, ask(id.clone())))
+}
+
+/// `node run`.
+pub(crate) fn node(low: LowArgs) -> NodeOptions {
+    let identity = low.identity.or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
+    NodeOptions { listen: low.listen, identity }
+}
+
+/// `cluster`.
+pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk), Usage> {
+    let identity = identity(&low)?;
+    let mut words = words(&low.words)?;
+    if low.clear && what != "init" {
+        return Err(Usage(format!("--clear is a flag of cluster init, not of cluster {what}")));
+    }
+    let needs = |what: &str| Usage(format!("cluster {what} needs at least one HOST"));
+    let ask = match what {
+        "init" if words.len() < 2 => {
+            return Err(Usage("cluster init takes a NAME for the cluster and at least one HOST".into()));
+        }
+        "init" => {
+            let links = if low.clear { Links::Clear } else { Links::Sealed };
+            ClusterAsk::Init { name: words.remove(0), hosts: words, links }
+        }
+        "add" if words.is_empty() => return Err(needs("add")),
+        "add" => ClusterAsk::Add(words),
+        "renew" => ClusterAsk::Renew(words),
+        "drop" => match &mut words[..] {
+            [host] => ClusterAsk::Drop(std::mem::take(host)),
+            _ => return Err(Usage("cluster drop takes one HOST".into())),
+        },
+        _ => {
+            nothing_left(&low.words, Command::Cluster)?;
+            ClusterAsk::Status
+        }
+    };
+    Ok((identity, ask))
+}
+
+fn words(words: &[OsString]) -> Result<Vec<String>, Usage> {
+    let text = |word: &OsString| {
+        let text = word.to_str().map(String::from);
+        text.ok_or_else(|| Usage(format!("'{}' is not readable text", word.to_string_lossy())))
+    };
+    words.iter().map(text).collect()
+}
+
+fn identity(low: &LowArgs) -> Result<PathBuf, Usage> {
+    let said = low.identity.clone().or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
+    let settings = || std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+    let own = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
+    said.or_else(|| settings().or_else(own).map(|settings| settings.join("thalweg")))
+        .ok_or_else(|| Usage("say where the cluster's identity is: --identity DIR".into()))
+}
+
+/// Whether there may be something on standard input: not from a terminal, which the user may need, nor from nothing.
+fn stdin_says_something() -> bool {
+    if std::io::stdin().is_terminal() {
+        return false;
+    }
+    let same = |a: std::fs::Metadata, b: std::fs::Metadata| {
+        a.file_type().is_char_device() && (a.rdev(), a.dev()) == (b.rdev(), b.dev())
+    };
+    match (std::fs::metadata("/proc/self/fd/0"), std::fs::metadata("/dev/null")) {
+        (Ok(stdin), Ok(null)) => !same(stdin, null),
+        _ => false,
+    }
+}

@@ -1,0 +1,215 @@
+//! The commands about nodes: done, shown, and what their exit status is.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use thalweg::Error;
+use thalweg_api::{ExecReport, JobState, to_json};
+use thalweg_node::{Cancel, Channel, NodeOptions, Stop, control};
+
+use crate::hi::Show;
+use crate::hi_nodes::{ClusterAsk, Exec, JobsAsk};
+use crate::print::{complain, pass_on, say};
+use crate::run::{COULD_NOT, DONE, report, tell};
+use crate::{show, signals};
+
+/// The most output of a host that is kept to be shown together, and the longest line that is kept whole.
+const GATHERED_BYTES: usize = 16 << 20;
+const LINE_BYTES: usize = 64 << 10;
+
+fn could_not(error: thalweg_node::Error) -> Error {
+    Error::CouldNot(error.to_string())
+}
+
+fn on_signals(stop: impl Fn(i32) + Send + 'static) -> Result<(), Error> {
+    signals::on_signals(stop).map_err(|e| Error::CouldNot(format!("signals cannot be handled: {e}")))
+}
+
+/// `node run`.
+pub(crate) fn run(options: &NodeOptions) -> Result<u8, Error> {
+    let stop = Stop::default();
+    let asked = stop.clone();
+    on_signals(move |_| asked.stop())?;
+    let ready = |ready: &_| drop(say(&(to_json(ready) + "\n"), false));
+    thalweg_node::run(options, &stop, ready).map_err(could_not)?;
+    Ok(DONE)
+}
+
+/// `exec`.
+pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Error> {
+    let cancel = Cancel::default();
+    let stop = cancel.clone();
+    on_signals(move |signal| stop.cancel(signal))?;
+    let mut output = Output { gather: asked.gather, ..Output::default() };
+    // The object has standard output for itself.
+    let quiet = how.json;
+    let gone = Arc::new(AtomicBool::new(false));
+    let said = thalweg_node::exec(&asked.options, &cancel, |host, channel, bytes| {
+        let shown = quiet || output.take(host, channel, bytes);
+        if !shown && !gone.swap(true, Ordering::SeqCst) {
+            cancel.cancel(SIGPIPE);
+        }
+    })
+    .map_err(could_not)?;
+    output.rest(&said);
+    if let Some(signal) = cancel.signal() {
+        return Err(Error::Interrupted(signal));
+    }
+    if how.json {
+        tell(how, to_json(&said) + "\n")?;
+    } else if asked.options.detach && said.hosts.iter().any(|host| host.end.is_some()) {
+        tell(how, format!("{}\n", said.job))?;
+    }
+    Ok(exit_status(&said, asked.options.detach))
+}
+
+/// A reader that has gone away.
+const SIGPIPE: i32 = 13;
+
+/// Complains of what went wrong, and returns the largest status.
+fn exit_status(report: &ExecReport, detached: bool) -> u8 {
+    let mut worst = DONE;
+    for host in &report.hosts {
+        let (status, why) = match (&host.end, &host.error) {
+            (_, Some(why)) => (COULD_NOT, why.clone()),
+            (Some(end), None) if end.state == JobState::Done => (DONE, String::new()),
+            (Some(end), None) if detached && end.state == JobState::Running => (DONE, String::new()),
+            (Some(end), None) => match (end.status, end.signal, &end.why) {
+                (_, Some(signal), None) => (128 + (signal & 0x7f) as u8, format!("ended by signal {signal}")),
+                (_, Some(signal), Some(why)) => (128 + (signal & 0x7f) as u8, why.clone()),
+                (Some(status), None, None) => (status as u8, format!("exit status {status}")),
+                (Some(status), None, Some(why)) => ((status as u8).max(COULD_NOT), why.clone()),
+                (None, None, why) => (COULD_NOT, why.clone().unwrap_or_else(|| "it did not run".into())),
+            },
+            (None, None) => (COULD_NOT, "no answer".into()),
+        };
+        if !why.is_empty() {
+            complain(&format!("{}: {why}", host.host));
+        }
+        worst = worst.max(status);
+    }
+    worst
+}
+
+/// What hosts say, on its way to the user.
+#[derive(Default)]
+struct Output {
+    gather: bool,
+    /// By host and channel: the line that has not ended, or all there is.
+    kept: BTreeMap<(String, bool), Vec<u8>>,
+}
+
+impl Output {
+    /// Takes what a host said; false if nobody reads it any more.
+    fn take(&mut self, host: &str, channel: Channel, bytes: &[u8]) -> bool {
+        let to_err = channel == Channel::Err;
+        let kept = self.kept.entry((host.to_string(), to_err)).or_default();
+        kept.extend_from_slice(bytes);
+        if self.gather {
+            let beyond = kept.len().saturating_sub(GATHERED_BYTES);
+            kept.drain(..beyond);
+            return true;
+        }
+        let whole = match kept.iter().rposition(|&b| b == b'\n') {
+            Some(last) => last + 1,
+            None if kept.len() >= LINE_BYTES => kept.len(),
+            None => return true,
+        };
+        let lines: Vec<u8> = kept.drain(..whole).collect();
+        pass_on(&labelled(host, &lines), to_err)
+    }
+
+    /// Shows what is left when all have ended.
+    fn rest(&mut self, report: &ExecReport) {
+        for host in &report.hosts {
+            for to_err in [false, true] {
+                let left = self.kept.remove(&(host.host.clone(), to_err)).unwrap_or_default();
+                if !left.is_empty() {
+                    pass_on(&labelled(&host.host, &left), to_err);
+                }
+            }
+        }
+    }
+}
+
+/// Each line behind the host's name.
+fn labelled(host: &str, lines: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(lines.len() + host.len() + 2);
+    for line in lines.split_inclusive(|&b| b == b'\n') {
+        text.extend_from_slice(host.as_bytes());
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(line);
+    }
+    if !text.ends_with(b"\n") {
+        text.push(b'\n');
+    }
+    text
+}
+
+/// `job`.
+pub(crate) fn jobs(identity: &Path, asked: &JobsAsk, how: Show) -> Result<u8, Error> {
+    let list = match asked {
+        JobsAsk::List(on) => control::jobs(identity, on),
+        JobsAsk::Show(id) => control::job(identity, id, false),
+        JobsAsk::Cancel(id) => control::job(identity, id, true),
+        JobsAsk::Watch(id) => control::watch(identity, id, |job| {
+            if !how.json && !how.quiet {
+                drop(say(&show::job(job), false));
+            }
+        }),
+    }
+    .map_err(could_not)?;
+    let text = || match asked {
+        JobsAsk::List(_) | JobsAsk::Cancel(_) => show::jobs(&list),
+        JobsAsk::Show(_) => list.jobs.iter().map(show::job).collect(),
+        JobsAsk::Watch(_) => String::new(),
+    };
+    report(how, || to_json(&list), text)?;
+    list.errors.iter().for_each(|why| complain(why));
+    Ok(if list.errors.is_empty() { DONE } else { COULD_NOT })
+}
+
+/// `cluster`.
+pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<u8, Error> {
+    use thalweg_node::cluster;
+    let changed = match asked {
+        ClusterAsk::Status => {
+            let found = control::status(identity).map_err(could_not)?;
+            report(how, || to_json(&found), || show::cluster(&found))?;
+            let missing = found.hosts.iter().any(|host| host.error.is_some());
+            return Ok(if missing { COULD_NOT } else { DONE });
+        }
+        ClusterAsk::Init { name, hosts, links } => {
+            let file = cluster::init(identity, name, hosts, *links).map_err(could_not)?;
+            let text = || format!("cluster {name} of {} hosts in {}\n", file.hosts.len(), identity.display());
+            return report(how, || to_json(&file), text);
+        }
+        ClusterAsk::Add(hosts) => cluster::add(identity, hosts),
+        ClusterAsk::Renew(hosts) => cluster::renew(identity, hosts),
+        ClusterAsk::Drop(host) => cluster::drop_host(identity, host),
+    };
+    let file = changed.map_err(could_not)?;
+    let wrong = match asked {
+        // New certificates are for whoever brings them to the hosts.
+        ClusterAsk::Renew(_) => Vec::new(),
+        _ => control::tell(identity).map_err(could_not)?,
+    };
+    wrong.iter().for_each(|why| complain(&format!("not told: {why}")));
+    let text = || format!("cluster {} of {} hosts, epoch {}\n", file.name, file.hosts.len(), file.epoch);
+    report(how, || to_json(&file), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_labelled_however_they_are_cut() {
+        assert_eq!(labelled("n1", b"a\nb"), b"n1: a\nn1: b\n");
+        let mut output = Output::default();
+        assert!(output.take("n1", Channel::Out, b"no end yet"));
+        assert_eq!(output.kept[&("n1".to_string(), false)], b"no end yet");
+    }
+}

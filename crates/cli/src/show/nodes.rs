@@ -1,0 +1,119 @@
+//! Jobs and clusters as text.
+
+use thalweg_api::{ClusterReport, JobList, JobReport, JobState};
+use thalweg_base::units::Bytes;
+
+use super::seconds;
+
+/// A cluster, a host on each line.
+pub(crate) fn cluster(report: &ClusterReport) -> String {
+    let mut rows = vec![
+        ["host", "address", "state", "epoch", "links", "jobs", "memory", "answer"].map(String::from).to_vec(),
+    ];
+    for host in &report.hosts {
+        let mut row = vec![host.host.clone(), host.address.clone()];
+        match (&host.status, &host.error) {
+            (Some(status), _) => row.extend([
+                "up".to_string(),
+                status.epoch.to_string(),
+                status.links.to_string(),
+                status.jobs_running.to_string(),
+                Bytes(status.resident_bytes >> 20 << 20).to_string(),
+                seconds(host.seconds),
+            ]),
+            (None, why) => row.push(format!("down: {}", why.as_deref().unwrap_or("no answer"))),
+        }
+        rows.push(row);
+    }
+    format!("cluster {}, epoch {}\n{}", report.name, report.epoch, left(&rows))
+}
+
+/// Jobs, one on each line.
+pub(crate) fn jobs(list: &JobList) -> String {
+    if list.jobs.is_empty() {
+        return "no jobs\n".into();
+    }
+    let mut rows = vec![["job", "host", "state", "time", "command"].map(String::from).to_vec()];
+    for job in &list.jobs {
+        let id = job.id.get(..8).unwrap_or(&job.id);
+        rows.push(vec![id.into(), job.host.clone(), state(job), seconds(job.seconds), job.command.join(" ")]);
+    }
+    left(&rows)
+}
+
+/// One job on one host.
+pub(crate) fn job(job: &JobReport) -> String {
+    let mut text = format!(
+        "{} on {}: {}, {}, {} of output: {}\n",
+        job.id,
+        job.host,
+        state(job),
+        seconds(job.seconds),
+        Bytes(job.output_bytes),
+        job.command.join(" ")
+    );
+    for line in job.tail.lines() {
+        text += &format!("  {line}\n");
+    }
+    text
+}
+
+fn state(job: &JobReport) -> String {
+    let how = match (job.state, job.status, job.signal) {
+        (JobState::Running, ..) => "running".to_string(),
+        (JobState::Done, ..) => "done".to_string(),
+        (JobState::Cancelled, ..) => "cancelled".to_string(),
+        (JobState::Failed, Some(status), _) => format!("failed with status {status}"),
+        (JobState::Failed, _, Some(signal)) => format!("failed by signal {signal}"),
+        (JobState::Failed, None, None) => "failed".to_string(),
+    };
+    match &job.why {
+        Some(why) => format!("{how} ({why})"),
+        None => how,
+    }
+}
+
+/// Rows under each other, all columns to the left.
+fn left(rows: &[Vec<String>]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let last = |row: &Vec<String>, i: usize| i + 1 == row.len();
+    let width = |i: usize| {
+        rows.iter().filter(|row| !last(row, i)).filter_map(|row| row.get(i)).map(String::len).max()
+    };
+    let widths: Vec<usize> = (0..count).map(|i| width(i).unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_string() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_told_with_how_they_ended() {
+        let job = JobReport {
+            id: "0123456789abcdef".into(),
+            host: "n1".into(),
+            command: vec!["sleep".into(), "9".into()],
+            state: JobState::Cancelled,
+            status: None,
+            signal: Some(9),
+            why: Some("its client has gone".into()),
+            detached: false,
+            pid: Some(7),
+            began_seconds: 0,
+            seconds: 1.5,
+            output_bytes: 0,
+            tail: String::new(),
+        };
+        let list = JobList { jobs: vec![job], errors: Vec::new() };
+        assert_eq!(
+            jobs(&list),
+            "job       host  state                            time    command\n\
+             01234567  n1    cancelled (its client has gone)  1.50 s  sleep 9\n"
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! Nodes on hosts with a network between them that can be slow, lossy and cut. Without root, or without the programs
+//! that make a network, each test says that it was skipped.
+#![allow(clippy::disallowed_methods)] // Tests look at what the system lists.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::lab::Lab;
+use thalweg_api::{ClusterReport, from_json};
+use thalweg_io::process;
+
+fn seconds(begun: Instant) -> f64 {
+    begun.elapsed().as_secs_f64()
+}
+
+fn status(lab: &Lab) -> ClusterReport {
+    from_json(&lab.run(&["cluster", "status", "--json"]).out).unwrap()
+}
+
+#[test]
+fn hosts_of_a_lab_are_apart_and_two_labs_do_not_meet() {
+    let (Some(lab), Some(other)) = (Lab::up(&["3"]), Lab::up(&["2"])) else { return };
+    assert_ne!(lab.id, other.id);
+    let (here, there) = (status(&lab), status(&other));
+    assert_eq!((here.hosts.len(), there.hosts.len()), (3, 2));
+    let mut pids: Vec<u32> =
+        here.hosts.iter().chain(&there.hosts).map(|h| h.status.as_ref().unwrap().pid).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    assert_eq!(pids.len(), 5, "a process for each host");
+    let seen = lab.run(&["exec", "--gather", "--", "ip", "-o", "-4", "addr", "show", "eth0"]);
+    for (line, host) in seen.is_done().lines().zip(&here.hosts) {
+        let address = host.address.trim_end_matches(":7171");
+        assert!(line.contains(&format!("inet {address}/24")), "{line}");
+    }
+    let id = lab.id.clone();
+    drop(lab);
+    let begun = Instant::now();
+    while pids.iter().filter(|pid| process::is_alive(**pid)).count() != 2 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "the first lab's nodes are left, or the other's are gone"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let left = Command::new("ip").arg("link").output().unwrap();
+    assert!(!String::from_utf8_lossy(&left.stdout).contains(&format!("th{id}")));
+    assert_eq!(status(&other).hosts.iter().filter(|h| h.status.is_some()).count(), 2);
+}
+
+#[test]
+fn a_rate_is_kept_and_losses_are_survived() {
+    let Some(lab) = Lab::up(&["2", "--rate", "100mbit", "--loss", "0.1%"]) else { return };
+    let begun = Instant::now();
+    let told = lab.run(&["exec", "--on", "n1", "--", "head", "-c", "5000000", "/dev/zero"]);
+    assert!(told.status == Some(0) && told.out.len() >= 5_000_000, "{} {}", told.out.len(), told.err);
+    let took = seconds(begun);
+    // 40 Mbit and their headers at 100 Mbit/s; a lost packet may cost a timer of 0.2 s.
+    assert!((0.38..2.5).contains(&took), "{took} s");
+}
+
+#[test]
+fn a_cut_is_told_in_time_heals_and_takes_nobody_else_along() {
+    let Some(lab) = Lab::up(&["2"]) else { return };
+    let mut held = lab.command(&["exec", "--on", "n1", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
+    let mut held = held.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(held.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let pid: u32 = line.trim_start_matches("n1: ").trim().parse().unwrap();
+    lab.call("cut", &["n1"]);
+    let begun = Instant::now();
+    let both = lab.run(&["exec", "--", "hostname"]);
+    assert_eq!(both.status, Some(2), "{both:?}");
+    assert!(both.out.starts_with("n2: ") && both.err.contains("n1: cannot reach n1"), "{both:?}");
+    assert!((4.0..7.0).contains(&seconds(begun)), "{} s", seconds(begun));
+    // The held link has been silent for as long, at both ends.
+    let told = support::Outcome::of(held.wait_with_output().unwrap());
+    assert!(told.err.contains("link with n1") && seconds(begun) < 8.0, "{told:?} after {} s", seconds(begun));
+    let deadline = Duration::from_secs(8);
+    while process::is_alive(pid) {
+        assert!(begun.elapsed() < deadline, "the node still runs the job of a client that it lost");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    lab.call("heal", &[]);
+    lab.run(&["exec", "--", "true"]).is_done();
+}
+
+#[test]
+fn frozen_and_killed_nodes_are_told_apart() {
+    let Some(lab) = Lab::up(&["3"]) else { return };
+    lab.call("kill", &["n2"]);
+    lab.call("freeze", &["n1"]);
+    let begun = Instant::now();
+    let told = lab.run(&["exec", "--", "true"]);
+    assert!((4.0..7.0).contains(&seconds(begun)), "{} s", seconds(begun));
+    assert!(
+        told.err.contains("n1: cannot reach n1 at ") && told.err.contains("no handshake within 5 s"),
+        "{told:?}"
+    );
+    assert!(
+        told.err.contains("n2: cannot reach n2 at ") && told.err.contains("Connection refused"),
+        "{told:?}"
+    );
+    assert_eq!((told.err.lines().count(), told.status), (2, Some(2)), "n3 did what it was asked: {told:?}");
+    lab.call("heal", &[]);
+    lab.run(&["exec", "--on", "n1,n3", "--", "true"]).is_done();
+}

@@ -1,0 +1,415 @@
+//! Nodes and what is asked of them, seen from outside: real daemons on loopback ports, each with its own identity.
+//!
+//! Law: every node that a test starts is ended by it, and so is whatever it was asked to run.
+#![allow(clippy::disallowed_methods)] // Whoever uses the command opens files and sockets by other means than ours.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Outcome, Place};
+use thalweg_api::{ClusterReport, ExecReport, JobList, JobState, NodeReady, NodeStatus, from_json};
+use thalweg_io::process;
+
+/// A cluster of nodes on this machine.
+struct Nodes {
+    place: Place,
+    ports: Vec<u16>,
+    running: Vec<Child>,
+}
+
+impl Nodes {
+    /// Starts n1, n2, ... and waits until each is ready.
+    fn start(count: usize) -> Nodes {
+        let place = Place::new();
+        // Held together, so that they differ.
+        let held: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let ports: Vec<u16> = held.iter().map(|l| l.local_addr().unwrap().port()).collect();
+        drop(held);
+        let hosts = ports.iter().enumerate().map(|(i, port)| format!("n{}=127.0.0.1:{port}", i + 1));
+        let mut args = vec!["cluster".to_string(), "init".into(), "river".into()];
+        args.extend(hosts);
+        args.extend(["--identity".to_string(), "own".into()]);
+        let made = place.run(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        made.is_done();
+        let mut nodes = Nodes { place, ports, running: Vec::new() };
+        for i in 0..count {
+            let child = nodes.spawn(&["--identity", &format!("own/hosts/n{}", i + 1)]);
+            nodes.running.push(child);
+        }
+        nodes
+    }
+
+    /// Starts a node and waits for its line.
+    fn spawn(&self, args: &[&str]) -> Child {
+        let mut command = self.place.command(&[&["node", "run"], args].concat());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: NodeReady = from_json(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        assert_eq!(ready.pid, child.id());
+        child
+    }
+
+    /// Runs the command as the cluster's owner.
+    fn run(&self, args: &[&str]) -> Outcome {
+        self.run_as("own", args)
+    }
+
+    fn run_as(&self, identity: &str, args: &[&str]) -> Outcome {
+        let mut command = self.place.command(args);
+        Outcome::of(command.env("THALWEG_IDENTITY", identity).output().unwrap())
+    }
+
+    fn jobs(&self) -> JobList {
+        from_json(self.run(&["job", "list", "--json"]).is_done()).unwrap()
+    }
+
+    fn status(&self) -> ClusterReport {
+        from_json(&self.run(&["cluster", "status", "--json"]).out).unwrap()
+    }
+
+    /// Asks the first node over HTTP.
+    fn curl(&self, args: &str) -> Outcome {
+        let line = format!(
+            "curl -sS --max-time 10 --cacert own/authority.pem --resolve n1:{0}:127.0.0.1 \
+             {args}",
+            self.ports[0]
+        );
+        self.place.shell(&line.replace("N1", &format!("https://n1:{}", self.ports[0])))
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        // Asked, not killed: so that they end what they run.
+        self.running.iter().for_each(terminate);
+        for child in &mut self.running {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Waits for something that takes a moment.
+fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(5), "not so after 5 s: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn terminate(child: &Child) {
+    std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn a_command_runs_on_all_hosts_and_tells_how_it_ended_on_each() {
+    let nodes = Nodes::start(3);
+    let told =
+        nodes.run(&["exec", "--env", "WORD=river", "--", "sh", "-c", "echo $WORD; echo and; printf more"]);
+    let lines: Vec<String> =
+        ["and", "more", "river"].iter().flat_map(|w| (1..=3).map(move |i| format!("n{i}: {w}"))).collect();
+    let mut expected: Vec<&str> = lines.iter().map(String::as_str).collect();
+    expected.sort_unstable();
+    assert_eq!(sorted(told.is_done()), expected);
+
+    let gathered =
+        nodes.run(&["exec", "--gather", "--on", "n2,n1", "--", "sh", "-c", "echo a; sleep 0.05; echo b"]);
+    assert_eq!(gathered.is_done(), "n2: a\nn2: b\nn1: a\nn1: b\n");
+
+    let failed = nodes.run(&["exec", "--on", "n2", "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+    assert_eq!((failed.status, failed.out.as_str()), (Some(7), "n2: out\n"));
+    assert_eq!(failed.err, "n2: err\nthalweg: n2: exit status 7\n");
+
+    let missing = nodes.run(&["exec", "--on", "n1", "--", "/nonexistent/program"]);
+    missing.is_refused(&["n1: cannot start /nonexistent/program: No such file"]);
+    nodes
+        .run(&["exec", "--on", "n9", "--", "true"])
+        .is_refused(&["'n9' is not a host of cluster river", "n1, n2, n3"]);
+
+    let late = nodes.run(&["exec", "--timeout", "200ms", "--json", "--", "sleep", "60"]);
+    assert_eq!(late.status, Some(137), "{late:?}");
+    let report: ExecReport = from_json(&late.out).unwrap();
+    for host in &report.hosts {
+        let end = host.end.as_ref().unwrap();
+        assert_eq!((end.state, end.signal), (JobState::Cancelled, Some(9)));
+        assert!(host.seconds < 2.0, "{host:?}");
+    }
+    // Long output, more than all buffers on the way hold.
+    let long = nodes.run(&["exec", "--", "head", "-c", "3000000", "/dev/zero"]);
+    assert_eq!((long.status, long.out.bytes().filter(|b| *b == 0).count()), (Some(0), 9_000_000));
+}
+
+#[test]
+fn standard_input_goes_to_every_host() {
+    let nodes = Nodes::start(2);
+    let own = nodes.place.0.join("own");
+    let line = format!(
+        "seq 200000 | THALWEG_IDENTITY={} $T exec --gather -- sha256sum; seq 200000 | sha256sum",
+        own.display()
+    );
+    let told = nodes.place.shell(&line);
+    let lines: Vec<&str> = told.is_done().lines().collect();
+    assert_eq!(lines[0], format!("n1: {}", lines[2]));
+    assert_eq!(lines[1], format!("n2: {}", lines[2]));
+    // Whoever does not read it is not held up by it, nor by one that never ends.
+    let line = format!("yes | THALWEG_IDENTITY={} $T exec -- true", own.display());
+    nodes.place.shell(&line).is_done();
+}
+
+#[test]
+fn what_a_job_leaves_behind_is_gone_with_it() {
+    let nodes = Nodes::start(1);
+    // It ends at once, and what it started would go on.
+    let told = nodes.run(&["exec", "--", "sh", "-c", "sleep 1000 >/dev/null & echo $!"]);
+    let pid: u32 = told.is_done().trim_start_matches("n1: ").trim().parse().unwrap();
+    soon("its child is gone", || !process::is_alive(pid));
+    // Its client is killed.
+    let mut client = nodes.place.command(&["exec", "--", "sh", "-c", "echo $$; sleep 1000 & sleep 1000"]);
+    let mut client = client.env("THALWEG_IDENTITY", "own").stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(client.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let pid: u32 = line.trim_start_matches("n1: ").trim().parse().unwrap();
+    assert!(process::is_alive(pid));
+    client.kill().unwrap();
+    client.wait().unwrap();
+    soon("the job of a vanished client is gone", || !process::is_alive(pid));
+    let jobs = nodes.jobs().jobs;
+    soon("it is listed as cancelled", || nodes.jobs().jobs.iter().all(|job| job.state != JobState::Running));
+    assert_eq!(jobs.len(), 2);
+    let last = nodes.jobs().jobs.pop().unwrap();
+    assert_eq!((last.state, last.why.as_deref()), (JobState::Cancelled, Some("its client has gone")));
+}
+
+#[test]
+fn a_detached_job_goes_on_and_can_be_looked_at_watched_and_cancelled() {
+    let nodes = Nodes::start(2);
+    let script = "for i in 1 2 3; do echo line $i; sleep 0.1; done";
+    let told = nodes.run(&["exec", "--detach", "--", "sh", "-c", script]);
+    let id = told.is_done().trim().to_string();
+    assert_eq!(id.len(), 32);
+    let watched = nodes.run(&["job", "watch", &id[..6], "--json"]);
+    let list: JobList = from_json(watched.is_done()).unwrap();
+    assert_eq!(list.jobs.len(), 2);
+    for job in &list.jobs {
+        assert_eq!(
+            (job.state, job.status, &job.tail[..]),
+            (JobState::Done, Some(0), "line 1\nline 2\nline 3\n")
+        );
+    }
+    let told = nodes.run(&["exec", "--detach", "--on", "n2", "--", "sleep", "1000"]);
+    let id = told.is_done().trim().to_string();
+    let shown: JobList = from_json(nodes.run(&["job", "show", &id, "--json"]).is_done()).unwrap();
+    let pid = shown.jobs[0].pid.unwrap();
+    assert!(shown.jobs[0].host == "n2" && shown.jobs[0].state == JobState::Running && process::is_alive(pid));
+    nodes.run(&["job", "cancel", &id]).is_done();
+    soon("a cancelled job is gone", || !process::is_alive(pid));
+    nodes.run(&["job", "show", "ffffffffff"]).is_refused(&["no host knows a job"]);
+}
+
+#[test]
+fn a_node_that_is_asked_to_end_takes_its_jobs_along() {
+    let mut nodes = Nodes::start(1);
+    nodes.run(&["exec", "--detach", "--", "sh", "-c", "sleep 1000 & sleep 1000"]).is_done();
+    soon("it runs", || nodes.jobs().jobs[0].pid.is_some());
+    let pid = nodes.jobs().jobs[0].pid.unwrap();
+    let mut node = nodes.running.pop().unwrap();
+    let begun = Instant::now();
+    terminate(&node);
+    let status = node.wait().unwrap();
+    assert!(status.success() && begun.elapsed() < Duration::from_secs(2), "{status} {:?}", begun.elapsed());
+    soon("its job is gone", || !process::is_alive(pid));
+    let mut err = String::new();
+    node.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert_eq!(err, "");
+    let gone = nodes.run(&["exec", "--", "true"]);
+    gone.is_refused(&["n1: cannot reach n1 at 127.0.0.1:", "Connection refused"]);
+}
+
+#[test]
+fn a_dropped_host_is_refused_and_an_added_one_is_not() {
+    let nodes = Nodes::start(3);
+    nodes.run_as("own/hosts/n3", &["exec", "--on", "n1", "--", "true"]).is_done();
+    // A link of n3's, open while it is dropped.
+    let mut held = nodes.place.command(&["exec", "--on", "n1", "--", "sh", "-c", "echo on; exec sleep 1000"]);
+    let mut held = held
+        .env("THALWEG_IDENTITY", "own/hosts/n3")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(held.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "n1: on\n");
+    nodes.run(&["cluster", "drop", "n3"]).is_done();
+    let status = nodes.status();
+    assert_eq!(
+        status.hosts.iter().map(|h| (&h.host[..], h.status.as_ref().unwrap().epoch)).collect::<Vec<_>>(),
+        [("n1", 2), ("n2", 2)]
+    );
+    assert_eq!(held.wait().unwrap().code(), Some(2), "its link is closed");
+    nodes
+        .run_as("own/hosts/n3", &["exec", "--on", "n1", "--", "true"])
+        .is_refused(&["our certificate was dropped from its cluster"]);
+    // The same name may come back, as another node.
+    let added = nodes.run(&["cluster", "add", &format!("n3=127.0.0.1:{}", nodes.ports[2])]);
+    // What still listens there is the old one.
+    let old = "thalweg: not told: n3: it was dropped from the cluster";
+    assert!(added.status == Some(0) && added.err.starts_with(old), "{added:?}");
+    nodes.run_as("own/hosts/n3", &["exec", "--on", "n1", "--", "true"]).is_done();
+    nodes.run(&["cluster", "drop", "n7"]).is_refused(&["'n7' is not a host"]);
+    nodes.run(&["cluster", "add", "n1"]).is_refused(&["host 'n1' is there twice"]);
+    let again = nodes.run(&["cluster", "init", "other", "a"]);
+    again.is_refused(&["own holds a cluster already"]);
+}
+
+#[test]
+fn certificates_are_renewed_and_keys_stay_private() {
+    let nodes = Nodes::start(1);
+    let read = |name: &str| String::from_utf8(nodes.place.read(name)).unwrap();
+    let before = read("own/hosts/n1/cert.pem");
+    nodes.run(&["cluster", "renew"]).is_done();
+    assert_ne!(before, read("own/hosts/n1/cert.pem"));
+    // The node still shows the old one, and the client a new one: both are of the cluster.
+    nodes.run(&["exec", "--", "true"]).is_done();
+    let open = nodes.place.shell("find own -type f -perm /077");
+    assert_eq!(open.is_done(), "", "files that others may read");
+    let keys = read("own/key.pem") + &read("own/authority.key") + &read("own/hosts/n1/key.pem");
+    let line = keys.lines().nth(1).unwrap();
+    let told = nodes.run(&["cluster", "status", "--json"]);
+    assert!(!told.out.contains(line));
+    nodes.place.shell("chmod 644 own/key.pem").is_done();
+    nodes.run(&["exec", "--", "true"]).is_refused(&["own/key.pem may be read by others", "chmod 600"]);
+}
+
+#[test]
+fn strangers_get_nothing_and_disturb_nobody() {
+    let nodes = Nodes::start(1);
+    let other = Nodes::start(1);
+    // Another cluster's certificate, even with this one's address.
+    let cluster = String::from_utf8(other.place.read("own/cluster.json")).unwrap();
+    let turned = cluster.replace(&other.ports[0].to_string(), &nodes.ports[0].to_string());
+    other.place.write("own/cluster.json", turned.as_bytes());
+    other.run(&["exec", "--", "true"]).is_refused(&["n1", "its certificate is of another cluster"]);
+    // None: TLS without a client's certificate, and no TLS at all.
+    let none = nodes.curl("N1/v1/status");
+    assert_ne!(none.status, Some(0), "{none:?}");
+    assert!(none.out.is_empty() && none.err.starts_with("curl: "), "{none:?}");
+    let address = ("127.0.0.1", nodes.ports[0]);
+    for bytes in [&b"GET /v1/status HTTP/1.1\r\n\r\n"[..], &[0xff; 8192], &(1u64 << 63).to_be_bytes()] {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+        let _ = socket.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        assert!(answer.len() < 16, "an alert at most: {answer:?}");
+    }
+    // Very many who say nothing, and some who begin to: the others are served meanwhile, and memory is bounded.
+    let before = nodes.status().hosts[0].status.clone().unwrap();
+    let crowd: Vec<TcpStream> = (0..3000).filter_map(|_| TcpStream::connect(address).ok()).collect();
+    assert!(crowd.len() > 2900, "{}", crowd.len());
+    for mut loris in &crowd[..200] {
+        let _ = loris.write_all(&[22, 3, 1]);
+    }
+    let begun = Instant::now();
+    nodes.run(&["exec", "--", "true"]).is_done();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    let after = nodes.status().hosts[0].status.clone().unwrap();
+    assert!(after.refused >= before.refused + 2500, "{} then {}", before.refused, after.refused);
+    let grown = after.resident_bytes.saturating_sub(before.resident_bytes);
+    assert!(grown < 32 << 20, "{grown} bytes more");
+    drop(crowd);
+}
+
+#[test]
+fn one_who_says_half_a_hello_is_hung_up_on() {
+    let nodes = Nodes::start(1);
+    let begun = Instant::now();
+    let mut socket = TcpStream::connect(("127.0.0.1", nodes.ports[0])).unwrap();
+    socket.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(socket.read(&mut [0; 64]).unwrap_or(0), 0);
+    let took = begun.elapsed();
+    assert!((4..8).contains(&took.as_secs()), "{took:?}");
+}
+
+#[test]
+fn control_is_http_that_others_understand() {
+    let nodes = Nodes::start(1);
+    let own = "--cert own/cert.pem --key own/key.pem";
+    let status: NodeStatus = from_json(nodes.curl(&format!("{own} N1/v1/status")).is_done()).unwrap();
+    assert_eq!((&status.name[..], status.epoch, status.pid), ("n1", 1, nodes.running[0].id()));
+    let metrics = nodes.curl(&format!("{own} N1/metrics"));
+    assert!(metrics.is_done().contains("# TYPE thalweg_links gauge\nthalweg_links 0\n"), "{metrics:?}");
+    let described = nodes.curl(&format!("{own} N1/openapi.json"));
+    assert!(described.is_done().contains("\"/v1/jobs/{id}/events\""));
+    let code = |args: &str| nodes.curl(&format!("-o /dev/null -w '%{{http_code}}' {args}")).out;
+    assert_eq!(code(&format!("{own} N1/v1/jobs/none")), "404");
+    assert_eq!(code(&format!("{own} -X PUT -d nonsense N1/v1/cluster")), "409");
+    // A node may look, and change nothing.
+    let node = "--cert own/hosts/n1/cert.pem --key own/hosts/n1/key.pem";
+    assert_eq!(code(&format!("{node} N1/v1/jobs")), "200");
+    assert_eq!(code(&format!("{node} -X POST N1/v1/jobs/x/cancel")), "404");
+    assert_eq!(code(&format!("{node} -X PUT -d @own/cluster.json N1/v1/cluster")), "404");
+    // Headers and bodies have their limits.
+    let long = "x".repeat(40_000);
+    let refused = code(&format!("{own} -H 'X-Long: {long}' N1/v1/status"));
+    assert!(["431", "400", "000"].contains(&&refused[..]), "{refused}");
+    nodes.place.write("large", &vec![b'x'; 2 << 20]);
+    assert_eq!(code(&format!("{own} -X PUT -H 'Expect:' --data-binary @large N1/v1/cluster")), "413");
+}
+
+#[test]
+fn a_node_without_certificate_stays_at_home_and_runs_nothing() {
+    let place = Place::new();
+    let refused = place.run(&["node", "run", "--listen", "0.0.0.0:0"]);
+    refused.is_refused(&["a node without certificate listens on loopback only, and 0.0.0.0:0 is not"]);
+    let mut command = place.command(&["node", "run", "--listen", "127.0.0.1:0"]);
+    let mut node = command.env_remove("THALWEG_IDENTITY").stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(node.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ready: NodeReady = from_json(&line).unwrap();
+    let get = |path: &str| {
+        place.shell(&format!("curl -sS -w ' %{{http_code}}' http://{}{path}", ready.address)).out
+    };
+    assert!(get("/v1/status").contains("\"name\":\"\""));
+    for path in ["/v1/jobs", "/v1/jobs/x", "/v1/cluster"] {
+        assert!(get(path).ends_with(" 404"), "{path}: {}", get(path));
+    }
+    terminate(&node);
+    assert!(node.wait().unwrap().success());
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_one_line() {
+    let place = Place::new();
+    place.run(&["exec", "--identity", "none", "--", "true"]).is_refused(&["cannot open none/cluster.json"]);
+    place.run(&["exec", "--identity", "none"]).is_refused(&["exec what?"]);
+    place.run(&["node", "run", "--identity", "none"]).is_refused(&["cannot open none/cluster.json"]);
+    place
+        .run(&["cluster", "init", "x", "a b", "--identity", "d"])
+        .is_refused(&["'a b' is not a name for a host"]);
+    place
+        .run(&["cluster", "init", "x", "a", "a", "--identity", "d"])
+        .is_refused(&["host 'a' is there twice"]);
+    place.run(&["cluster", "init", "x", "--identity", "d"]).is_refused(&["at least one HOST"]);
+    place.run(&["cluster", "up"]).is_refused(&["cluster takes one of: init"]);
+    place
+        .run(&["cluster", "status", "--clear", "--identity", "d"])
+        .is_refused(&["--clear is a flag of cluster init"]);
+    place.run(&["job", "show", "--identity", "d"]).is_refused(&["job show takes the id of one job"]);
+    place.write("cluster.json", b"{}");
+    place
+        .run(&["cluster", "status", "--identity", "."])
+        .is_refused(&["cluster.json cannot be used", "missing field"]);
+}

@@ -1,0 +1,72 @@
+//! A lab for a test: hosts in network namespaces, gone when the guard is dropped, also by a panic.
+#![allow(dead_code)] // Each program of tests uses its part.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use super::Outcome;
+
+/// A lab that runs.
+pub(crate) struct Lab {
+    pub(crate) id: String,
+    identity: String,
+}
+
+fn program(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab").join(name)
+}
+
+fn call(name: &str, id: &str, args: &[&str]) -> Output {
+    let mut command = Command::new(program(name));
+    command.args(args).env("THALWEG", env!("CARGO_BIN_EXE_thalweg")).env("LAB", id);
+    command.env("THALWEG_LABS", labs()).stdin(Stdio::null());
+    command.output().expect("bash is there")
+}
+
+/// Where these labs lie: beside those of nobody else.
+fn labs() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("labs")
+}
+
+impl Lab {
+    /// Starts one of so many hosts; `None` where that is not allowed, which is said.
+    pub(crate) fn up(args: &[&str]) -> Option<Lab> {
+        let output = call("up", "", args);
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if err.contains("need root") || err.contains("is missing") || err.contains("not permitted") {
+            println!("skipped: {}", err.trim());
+            return None;
+        }
+        assert!(output.status.success(), "{out}{err}");
+        let value = |name: &str| {
+            let line = out.lines().find_map(|line| line.strip_prefix(name)).expect("lab/env tells it");
+            line.to_string()
+        };
+        Some(Lab { id: value("export LAB="), identity: value("export THALWEG_IDENTITY=") })
+    }
+
+    /// Does something to the lab.
+    #[track_caller]
+    pub(crate) fn call(&self, name: &str, args: &[&str]) {
+        let output = call(name, &self.id, args);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// The command as its owner runs it.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+        command.args(args).env("THALWEG_IDENTITY", &self.identity).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Outcome {
+        Outcome::of(self.command(args).output().expect("the binary starts"))
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        call("down", &self.id, &[]);
+    }
+}

@@ -1,0 +1,77 @@
+//! Small files, whole: what a program is told about itself, not records.
+//!
+//! Law: a file that is replaced is the old one or the new one, never half of either, and only its owner may read it.
+
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::{Action, Error, Result};
+
+/// A file that is larger is no small one.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// All of a file.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    let failed = |e| Error::new(Action::Read, path, e);
+    let file = fs::File::open(path).map_err(|e| Error::new(Action::Open, path, e))?;
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(failed(std::io::Error::other("it is larger than any such file is")));
+    }
+    Ok(bytes)
+}
+
+/// Makes or replaces a file that only its owner may read.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let failed = |e| Error::new(Action::Write, path, e);
+    let partial = partial(path);
+    let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial);
+    let mut file = made.map_err(|e| Error::new(Action::Create, path, e))?;
+    let written =
+        file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&partial, path));
+    written.map_err(|e| {
+        let _ = fs::remove_file(&partial);
+        failed(e)
+    })
+}
+
+/// A directory that only its owner may enter, and those above it.
+pub fn make_directory(path: &Path) -> Result<()> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|e| Error::new(Action::Create, path, e))
+}
+
+/// Whether others than the owner may read or write it.
+pub fn is_open_to_others(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o077 != 0)
+}
+
+fn partial(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}-partial", std::process::id()));
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_file_is_replaced_whole_and_for_its_owner() {
+        let place = std::env::temp_dir().join(format!("thalweg-small-{}", std::process::id()));
+        make_directory(&place.join("a/b")).unwrap();
+        assert!(!is_open_to_others(&place.join("a")));
+        let path = place.join("a/b/key");
+        write(&path, b"old").unwrap();
+        write(&path, b"new").unwrap();
+        assert_eq!(read(&path).unwrap(), b"new");
+        assert!(!is_open_to_others(&path));
+        assert_eq!(fs::read_dir(place.join("a/b")).unwrap().count(), 1, "no partial file is left");
+        fs::remove_dir_all(&place).unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("cannot open"));
+    }
+}

@@ -1,0 +1,221 @@
+//! A cluster's files: made by `cluster init`, changed by `add` and `drop`.
+//!
+//! Model: one directory is the owner's: the cluster file, the authority with its key, a client's certificate; below it
+//! `hosts/NAME` is what goes to each host: its own certificate and key, and the same cluster file.
+//! Law: the authority's key stays in the owner's directory. Every change grows the epoch by one; a node takes a cluster
+//! file only if its epoch is larger than that of the one it has.
+//! Non-goals: bringing files to hosts.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+use thalweg_api::{ClusterFile, ClusterHost, DroppedHost, Links, from_json, to_json};
+use thalweg_io::small;
+use thalweg_wire::{
+    AUTHORITY_FILE, Authority, CERTIFICATE_DAYS, CERTIFICATE_FILE, CLUSTER_FILE, Id, Issued, KEY_FILE, Named,
+    Role, is_host_name, new_id, read_cluster,
+};
+
+use crate::error::{Error, Result};
+
+/// Where a node listens unless its host says otherwise.
+pub const PORT: u16 = 7171;
+/// The authority's key.
+const AUTHORITY_KEY_FILE: &str = "authority.key";
+/// What goes to the hosts.
+const HOSTS: &str = "hosts";
+/// The most hosts of a cluster.
+pub const HOSTS_MAX: usize = 1024;
+
+/// The directory of a host's identity, below the owner's.
+pub fn host_directory(owner: &Path, host: &str) -> PathBuf {
+    owner.join(HOSTS).join(host)
+}
+
+/// A host as typed: `NAME` or `NAME=ADDRESS` or `NAME=ADDRESS:PORT`.
+fn host_of(typed: &str) -> Result<ClusterHost> {
+    let (name, address) = typed.split_once('=').unwrap_or((typed, typed));
+    if !is_host_name(name) {
+        return Err(Error::Asked(format!(
+            "'{name}' is not a name for a host: write NAME or NAME=ADDRESS:PORT, with letters, digits, '-' and '.'"
+        )));
+    }
+    let address = match address.parse::<std::net::IpAddr>() {
+        Ok(ip) => SocketAddr::new(ip, PORT).to_string(),
+        Err(_) if address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
+            address.into()
+        }
+        Err(_) => format!("{address}:{PORT}"),
+    };
+    let id = new_id().to_string();
+    Ok(ClusterHost { name: name.into(), address, id, roles: Vec::new(), data: Vec::new() })
+}
+
+/// Where a host's node listens.
+pub fn address_of(host: &ClusterHost) -> Result<SocketAddr> {
+    let found = host.address.to_socket_addrs().ok().and_then(|mut all| all.next());
+    found.ok_or_else(|| {
+        Error::Asked(format!("{}: the address '{}' is not known here", host.name, host.address))
+    })
+}
+
+/// Makes a cluster's files in `owner`, which holds none yet.
+pub fn init(owner: &Path, name: &str, hosts: &[String], links: Links) -> Result<ClusterFile> {
+    if small::read(&owner.join(CLUSTER_FILE)).is_ok() {
+        return Err(Error::Asked(format!(
+            "{} holds a cluster already; give another --identity, or thalweg cluster add HOST",
+            owner.display()
+        )));
+    }
+    let cluster = new_id();
+    let hosts = hosts.iter().map(|typed| host_of(typed)).collect::<Result<Vec<_>>>()?;
+    let file = ClusterFile {
+        format: 1,
+        name: name.into(),
+        id: cluster.to_string(),
+        epoch: 1,
+        links,
+        hosts,
+        dropped: Vec::new(),
+    };
+    is_sound(&file)?;
+    let authority = Authority::new(cluster)?;
+    small::make_directory(owner)?;
+    let kept = authority.kept();
+    small::write(&owner.join(AUTHORITY_KEY_FILE), kept.key.as_bytes())?;
+    small::write(&owner.join(AUTHORITY_FILE), kept.certificate.as_bytes())?;
+    let client = Named { host: "client".into(), node: new_id(), cluster, role: Role::Client };
+    write_issued(owner, &authority.issue(&client, CERTIFICATE_DAYS)?)?;
+    for host in &file.hosts {
+        issue_to(owner, &authority, cluster, host)?;
+    }
+    publish(owner, &file)?;
+    Ok(file)
+}
+
+/// Takes hosts in.
+pub fn add(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
+    let (mut file, cluster, authority) = open(owner)?;
+    let added = hosts.iter().map(|typed| host_of(typed)).collect::<Result<Vec<_>>>()?;
+    file.hosts.extend(added.iter().cloned());
+    file.epoch += 1;
+    is_sound(&file)?;
+    for host in &added {
+        issue_to(owner, &authority, cluster, host)?;
+    }
+    publish(owner, &file)?;
+    Ok(file)
+}
+
+/// Puts a host out: its certificate is refused from now on.
+pub fn drop_host(owner: &Path, host: &str) -> Result<ClusterFile> {
+    let (mut file, ..) = open(owner)?;
+    let at = file.hosts.iter().position(|h| h.name == host).ok_or_else(|| unknown(&file, host))?;
+    let gone = file.hosts.remove(at);
+    file.epoch += 1;
+    file.dropped.push(DroppedHost { name: gone.name, id: gone.id, epoch: file.epoch });
+    publish(owner, &file)?;
+    Ok(file)
+}
+
+/// Makes new certificates for these hosts, or for all and the client; ids stay.
+pub fn renew(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
+    let (file, cluster, authority) = open(owner)?;
+    for name in hosts {
+        file.hosts.iter().find(|h| h.name == *name).ok_or_else(|| unknown(&file, name))?;
+    }
+    for host in file.hosts.iter().filter(|host| hosts.is_empty() || hosts.contains(&host.name)) {
+        issue_to(owner, &authority, cluster, host)?;
+    }
+    if hosts.is_empty() {
+        let (identity, _) = thalweg_wire::Identity::load(owner)?;
+        let named = Named { host: identity.name, node: identity.node, cluster, role: identity.role };
+        write_issued(owner, &authority.issue(&named, CERTIFICATE_DAYS)?)?;
+    }
+    publish(owner, &file)?;
+    Ok(file)
+}
+
+/// That there is no such host.
+pub(crate) fn unknown(file: &ClusterFile, host: &str) -> Error {
+    let names: Vec<&str> = file.hosts.iter().map(|h| h.name.as_str()).collect();
+    Error::Asked(format!("'{host}' is not a host of cluster {}, which has {}", file.name, names.join(", ")))
+}
+
+/// A cluster file as somebody sent it, if it may replace the one in `directory`.
+pub(crate) fn newer(directory: &Path, text: &str) -> Result<ClusterFile> {
+    let (ours, _) = read_cluster(directory)?;
+    let theirs: ClusterFile = from_json(text).map_err(Error::Asked)?;
+    if theirs.id != ours.id {
+        return Err(Error::Asked(format!("a cluster file of another cluster, {}", theirs.id)));
+    }
+    if theirs.epoch < ours.epoch {
+        let (epoch, ours) = (theirs.epoch, ours.epoch);
+        return Err(Error::Asked(format!("a cluster file of epoch {epoch}, and this node is at {ours}")));
+    }
+    is_sound(&theirs)?;
+    Ok(theirs)
+}
+
+fn is_sound(file: &ClusterFile) -> Result<()> {
+    let mut names: Vec<&str> = file.hosts.iter().map(|h| h.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Error::Asked(format!("host '{}' is there twice; names of hosts differ", twice[0])));
+    }
+    if names.is_empty() || names.len() > HOSTS_MAX {
+        return Err(Error::Asked(format!("{} hosts, and a cluster has 1 to {HOSTS_MAX}", names.len())));
+    }
+    Ok(())
+}
+
+fn open(owner: &Path) -> Result<(ClusterFile, Id, Authority)> {
+    let (file, cluster) = read_cluster(owner)?;
+    let text = |name: &str| -> Result<String> {
+        String::from_utf8(small::read(&owner.join(name))?)
+            .map_err(|_| Error::Asked(format!("{} is not readable text", owner.join(name).display())))
+    };
+    let authority = Authority::load(cluster, &text(AUTHORITY_FILE)?, &text(AUTHORITY_KEY_FILE)?)?;
+    Ok((file, cluster, authority))
+}
+
+fn issue_to(owner: &Path, authority: &Authority, cluster: Id, host: &ClusterHost) -> Result<()> {
+    let node = host.id.parse().map_err(Error::Asked)?;
+    let named = Named { host: host.name.clone(), node, cluster, role: Role::Node };
+    let directory = host_directory(owner, &host.name);
+    small::make_directory(&directory)?;
+    small::write(&directory.join(AUTHORITY_FILE), authority.kept().certificate.as_bytes())?;
+    write_issued(&directory, &authority.issue(&named, CERTIFICATE_DAYS)?)
+}
+
+fn write_issued(directory: &Path, issued: &Issued) -> Result<()> {
+    small::write(&directory.join(KEY_FILE), issued.key.as_bytes())?;
+    Ok(small::write(&directory.join(CERTIFICATE_FILE), issued.certificate.as_bytes())?)
+}
+
+/// Writes the cluster file where it is read, the owner's last: that is the one that counts.
+fn publish(owner: &Path, file: &ClusterFile) -> Result<()> {
+    let text = to_json(file) + "\n";
+    for host in &file.hosts {
+        small::write(&host_directory(owner, &host.name).join(CLUSTER_FILE), text.as_bytes())?;
+    }
+    Ok(small::write(&owner.join(CLUSTER_FILE), text.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_typed_with_or_without_where_they_listen() {
+        let address = |typed: &str| host_of(typed).map(|host| (host.name, host.address));
+        let is = |name: &str, address: &str| Some((name.to_string(), address.to_string()));
+        assert_eq!(address("n1").ok(), is("n1", "n1:7171"));
+        assert_eq!(address("n1=10.0.0.1").ok(), is("n1", "10.0.0.1:7171"));
+        assert_eq!(address("n1=::1").ok(), is("n1", "[::1]:7171"));
+        assert_eq!(address("n1=example.org:80").ok(), is("n1", "example.org:80"));
+        for typed in ["", "a b", "../up", "-n", "n_1", "=1.2.3.4"] {
+            assert!(address(typed).is_err(), "{typed}");
+        }
+    }
+}

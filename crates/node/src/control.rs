@@ -1,0 +1,267 @@
+//! Asks nodes over HTTP: who is there, what runs, and to end it.
+//!
+//! Law: all hosts are asked at once, each answer is waited for at most [`ANSWER_SECONDS`], and a host that does not
+//! answer is reported and holds up no other.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use thalweg_api::{
+    ClusterHost, ClusterReport, HostReport, JobList, JobReport, JobState, NodeStatus, from_json, to_json,
+};
+use thalweg_base::clock::Stopwatch;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::cluster;
+use crate::error::{Error, Result};
+use crate::exec::Client;
+
+/// How long an answer may take.
+pub const ANSWER_SECONDS: u64 = 5;
+/// The most bytes of an answer.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
+
+type Answer<T> = std::result::Result<T, String>;
+
+/// What every node of the cluster says of itself.
+pub fn status(identity: &Path) -> Result<ClusterReport> {
+    let client = Client::load(identity)?;
+    let answers = on_all(&client, &client.file.hosts, |client, host| async move {
+        let text = ask(client, host, Method::GET, "/v1/status", "").await?;
+        from_json::<NodeStatus>(&text)
+    })?;
+    let hosts = client.file.hosts.iter().zip(answers).map(|(host, (answer, seconds))| HostReport {
+        host: host.name.clone(),
+        address: host.address.clone(),
+        error: answer.as_ref().err().cloned(),
+        status: answer.ok(),
+        seconds,
+    });
+    Ok(ClusterReport {
+        name: client.file.name.clone(),
+        cluster: client.file.id.clone(),
+        epoch: client.file.epoch,
+        hosts: hosts.collect(),
+    })
+}
+
+/// The jobs of these hosts, or of all.
+pub fn jobs(identity: &Path, on: &[String]) -> Result<JobList> {
+    let client = Client::load(identity)?;
+    let hosts = client.hosts(on)?;
+    let answers = on_all(&client, &hosts, |client, host| async move {
+        let text = ask(client, host, Method::GET, "/v1/jobs", "").await?;
+        from_json::<JobList>(&text).map(|list| list.jobs)
+    })?;
+    Ok(gathered(&hosts, answers))
+}
+
+/// One job, on all hosts that know it. Ends it there, if so asked. An id may be shortened as long as it is one job's.
+pub fn job(identity: &Path, id: &str, cancel: bool) -> Result<JobList> {
+    let list = jobs(identity, &[])?;
+    let id = whole_id(&list, id)?;
+    if !cancel {
+        let jobs = list.jobs.into_iter().filter(|job| job.id == id).collect();
+        return Ok(JobList { jobs, errors: list.errors });
+    }
+    let client = Client::load(identity)?;
+    let there = |host: &&ClusterHost| list.jobs.iter().any(|job| job.id == id && job.host == host.name);
+    let hosts: Vec<ClusterHost> = client.file.hosts.iter().filter(there).cloned().collect();
+    let path = format!("/v1/jobs/{id}/cancel");
+    let answers = on_all(&client, &hosts, |client, host| {
+        let path = path.clone();
+        async move {
+            let text = ask(client, host, Method::POST, &path, "").await?;
+            from_json::<JobReport>(&text).map(|job| vec![job])
+        }
+    })?;
+    Ok(gathered(&hosts, answers))
+}
+
+/// Follows a job on all hosts that know it until it has ended on each; `seen` is called with every report.
+pub fn watch(identity: &Path, id: &str, mut seen: impl FnMut(&JobReport)) -> Result<JobList> {
+    let list = job(identity, id, false)?;
+    let client = Client::load(identity)?;
+    let (send, mut receive) = tokio::sync::mpsc::channel::<JobReport>(16);
+    let runtime = runtime()?;
+    let mut last = list.jobs.clone();
+    runtime.block_on(async {
+        for job in &list.jobs {
+            let Some(host) = client.file.hosts.iter().find(|host| host.name == job.host) else { continue };
+            let connect = connect(&client, host);
+            let Ok(mut sender) = connect.await else { continue };
+            let path = format!("/v1/jobs/{}/events", job.id);
+            let send = send.clone();
+            let Ok(request) = request(&host.name, Method::GET, &path, "") else { continue };
+            tokio::spawn(async move {
+                if let Ok(answer) = sender.send_request(request).await {
+                    follow(answer, &send).await;
+                }
+            });
+        }
+        drop(send);
+        while let Some(report) = receive.recv().await {
+            seen(&report);
+            if let Some(old) = last.iter_mut().find(|job| job.host == report.host) {
+                *old = report;
+            }
+        }
+    });
+    Ok(JobList { jobs: last, errors: list.errors })
+}
+
+/// Tells all hosts of a new cluster file; returns what went wrong, one line each.
+pub fn tell(identity: &Path) -> Result<Vec<String>> {
+    let client = Client::load(identity)?;
+    let hosts = &client.file.hosts;
+    let text = to_json(&client.file);
+    let answers = on_all(&client, hosts, |client, host| {
+        let text = text.clone();
+        async move { ask(client, host, Method::PUT, "/v1/cluster", &text).await }
+    })?;
+    let wrong = hosts
+        .iter()
+        .zip(answers)
+        .filter_map(|(host, (answer, _))| answer.err().map(|why| format!("{}: {why}", host.name)));
+    Ok(wrong.collect())
+}
+
+fn whole_id(list: &JobList, id: &str) -> Result<String> {
+    let mut ids: Vec<&str> =
+        list.jobs.iter().map(|job| job.id.as_str()).filter(|full| full.starts_with(id)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    match ids[..] {
+        [one] if !id.is_empty() => Ok(one.to_string()),
+        [] => Err(Error::Asked(format!("no host knows a job {id}; thalweg job list shows them"))),
+        _ => Err(Error::Asked(format!("'{id}' begins {} jobs; write more of it", ids.len()))),
+    }
+}
+
+fn gathered(hosts: &[ClusterHost], answers: Vec<(Answer<Vec<JobReport>>, f64)>) -> JobList {
+    let mut list = JobList { jobs: Vec::new(), errors: Vec::new() };
+    for (host, (answer, _)) in hosts.iter().zip(answers) {
+        match answer {
+            Ok(jobs) => list.jobs.extend(jobs),
+            Err(why) => list.errors.push(format!("{}: {why}", host.name)),
+        }
+    }
+    list
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|e| Error::Asked(format!("no runtime to ask nodes with: {e}")))
+}
+
+/// Asks all hosts at once; the answers in their order, each with the seconds that it took.
+fn on_all<'a, T, F>(
+    client: &'a Client,
+    hosts: &'a [ClusterHost],
+    each: impl Fn(&'a Client, &'a ClusterHost) -> F,
+) -> Result<Vec<(Answer<T>, f64)>>
+where
+    F: Future<Output = Answer<T>>,
+{
+    let patience = Duration::from_secs(ANSWER_SECONDS);
+    let one = |host| {
+        let answer = each(client, host);
+        async move {
+            let watch = Stopwatch::start();
+            let answer = tokio::time::timeout(patience, answer).await;
+            let late = || Err(format!("no answer within {ANSWER_SECONDS} s"));
+            (answer.unwrap_or_else(|_| late()), watch.seconds())
+        }
+    };
+    Ok(runtime()?.block_on(join(hosts.iter().map(one).collect())))
+}
+
+/// Waits for all of them, side by side.
+async fn join<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
+    std::future::poll_fn(|cx| {
+        for (future, output) in running.iter_mut().zip(&mut outputs) {
+            if output.is_none()
+                && let std::task::Poll::Ready(value) = future.as_mut().poll(cx)
+            {
+                *output = Some(value);
+            }
+        }
+        if outputs.iter().all(Option::is_some) {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}
+
+type Sender = hyper::client::conn::http1::SendRequest<Full<Bytes>>;
+
+async fn connect(client: &Client, host: &ClusterHost) -> Answer<Sender> {
+    let address = cluster::address_of(host).map_err(|e| e.to_string())?;
+    #[allow(clippy::disallowed_methods)] // HTTP is asynchronous, and so are its sockets.
+    let socket = TcpStream::connect(address).await.map_err(|e| format!("cannot reach {address}: {e}"))?;
+    socket.set_nodelay(true).map_err(|e| e.to_string())?;
+    let name = ServerName::try_from(host.name.clone()).map_err(|e| e.to_string())?;
+    let tls = TlsConnector::from(client.hands.http_client()).connect(name, socket).await;
+    let tls = tls.map_err(|e| {
+        let why = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()).map(thalweg_wire::refusal);
+        why.unwrap_or_else(|| e.to_string())
+    })?;
+    let (sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.map_err(|e| e.to_string())?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+fn request(host: &str, method: Method, path: &str, body: &str) -> Answer<Request<Full<Bytes>>> {
+    let request = Request::builder().method(method).uri(path).header("host", host);
+    request.body(Full::from(body.to_string())).map_err(|e| e.to_string())
+}
+
+async fn ask(client: &Client, host: &ClusterHost, method: Method, path: &str, body: &str) -> Answer<String> {
+    let mut sender = connect(client, host).await?;
+    let answer = sender.send_request(request(&host.name, method, path, body)?).await;
+    // What the node's TLS thinks of our certificate comes with the first answer.
+    let answer =
+        answer.map_err(|e| std::error::Error::source(&e).map_or(e.to_string(), ToString::to_string))?;
+    let status = answer.status();
+    let body =
+        Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    if status.is_success() { Ok(text) } else { Err(format!("{status}: {}", text.trim_end())) }
+}
+
+/// Sends on every report of a stream of events.
+async fn follow(answer: Response<Incoming>, send: &tokio::sync::mpsc::Sender<JobReport>) {
+    let mut body = answer.into_body();
+    let mut text = String::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        let Some(bytes) = frame.data_ref() else { continue };
+        text += &String::from_utf8_lossy(bytes);
+        while let Some((event, rest)) =
+            text.split_once("\n\n").map(|(event, rest)| (event.to_string(), rest.to_string()))
+        {
+            text = rest;
+            let report = event.strip_prefix("data: ").and_then(|data| from_json::<JobReport>(data).ok());
+            if let Some(report) = report
+                && (send.send(report.clone()).await.is_err() || report.state != JobState::Running)
+            {
+                return;
+            }
+        }
+        if text.len() > ANSWER_BYTES_MAX || body.is_end_stream() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The daemon: one port, a bounded number of peers, and what they may ask for.
+//!
+//! Model: one thread accepts and shakes hands (the asynchronous edge); what asks for a link goes, socket and keys, to a
+//! thread of its own that blocks; what asks for HTTP stays at the edge.
+//! Law: nothing is listed, read, run or written for a peer without a certificate of the cluster. There are at most
+//! [`HANDSHAKES_MAX`] handshakes and [`CONNECTIONS_MAX`] connections at once; when there are more handshakes the oldest
+//! gives way, so a flood of strangers does not keep the others out. A node without identity listens on loopback
+//! only, and answers with nothing but its status.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use thalweg_api::{ClusterFile, Links, NodeReady, NodeRequest, NodeStatus, from_json, to_json};
+use thalweg_base::clock::Stopwatch;
+use thalweg_block::Pool;
+use thalweg_io::{process, small};
+use thalweg_wire::{
+    ALPN_LINK, CLUSTER_FILE, HANDSHAKE_SECONDS, Hands, Id, Identity, Link, Named, Role, Terms,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio_rustls::TlsAcceptor;
+
+use crate::cluster::{self, PORT};
+use crate::cork::Cork;
+use crate::error::{Error, Result};
+use crate::job::Jobs;
+use crate::{command, http};
+
+/// The most handshakes at once.
+pub const HANDSHAKES_MAX: usize = 256;
+/// The most connections at once that have proved who they are.
+pub const CONNECTIONS_MAX: usize = 1024;
+/// Files that a node may have open, if the system allows it.
+const FILES: u64 = 16_384;
+/// Blocks for what clients send.
+const BLOCKS: usize = 64;
+const BLOCK_BYTES: usize = 1 << 20;
+/// How long jobs and links may take to end when the node goes down.
+const GOING_DOWN: Duration = Duration::from_secs(3);
+const STACK_BYTES: usize = 512 << 10;
+
+/// How a node is to run.
+#[derive(Debug, Clone, Default)]
+pub struct NodeOptions {
+    /// Where to listen; without it where the cluster file says.
+    pub listen: Option<SocketAddr>,
+    /// The directory of its identity, if it has one.
+    pub identity: Option<PathBuf>,
+}
+
+/// Asks a node to end. All clones are one.
+#[derive(Clone, Default)]
+pub struct Stop(Arc<Notify>);
+
+impl Stop {
+    /// Asks.
+    pub fn stop(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// A node.
+pub(crate) struct Node {
+    pub(crate) hands: Option<Hands>,
+    directory: Option<PathBuf>,
+    pub(crate) cluster: Mutex<Option<ClusterFile>>,
+    pub(crate) jobs: Jobs,
+    watch: Stopwatch,
+    links: Mutex<Vec<(Id, Arc<Link>)>>,
+    connections: AtomicUsize,
+    refused: AtomicU64,
+    pool: Pool,
+    terms: Terms,
+}
+
+impl Node {
+    fn new(options: &NodeOptions) -> Result<Node> {
+        let loaded = options.identity.as_deref().map(Identity::load).transpose()?;
+        let (hands, cluster) = match loaded {
+            Some((identity, cluster)) => (Some(Hands::of(identity)?), Some(cluster)),
+            None => (None, None),
+        };
+        let clear = cluster.as_ref().is_some_and(|file| file.links == Links::Clear);
+        let pool = Pool::new(BLOCK_BYTES, BLOCKS).map_err(|e| Error::Asked(e.to_string()))?;
+        Ok(Node {
+            hands,
+            directory: options.identity.clone(),
+            cluster: Mutex::new(cluster),
+            jobs: Jobs::default(),
+            watch: Stopwatch::start(),
+            links: Mutex::new(Vec::new()),
+            connections: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+            pool,
+            terms: Terms { clear, ..Terms::default() },
+        })
+    }
+
+    /// The host's name; empty without an identity.
+    pub(crate) fn name(&self) -> &str {
+        self.hands.as_ref().map_or("", |hands| &hands.identity().name)
+    }
+
+    /// What it says of itself.
+    pub(crate) fn status(&self) -> NodeStatus {
+        let (jobs_running, jobs_ended) = self.jobs.counts();
+        let identity = self.hands.as_ref().map(|hands| hands.identity());
+        NodeStatus {
+            name: self.name().to_string(),
+            id: identity.map_or(String::new(), |identity| identity.node.to_string()),
+            cluster: identity.map_or(String::new(), |identity| identity.cluster.to_string()),
+            epoch: self.cluster.lock().expect("no holder panics").as_ref().map_or(0, |file| file.epoch),
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            seconds: self.watch.seconds(),
+            links: self.links.lock().expect("no holder panics").len() as u64,
+            jobs_running,
+            jobs_ended,
+            refused: self.refused.load(Ordering::Relaxed),
+            resident_bytes: process::resident_bytes(),
+        }
+    }
+
+    /// Takes a newer cluster file: keeps it, and closes the links of those that it drops.
+    pub(crate) fn take_cluster(&self, text: &str) -> Result<u64> {
+        let (Some(directory), Some(hands)) = (&self.directory, &self.hands) else {
+            return Err(Error::Asked("a node without identity is of no cluster".into()));
+        };
+        let mut ours = self.cluster.lock().expect("no holder panics");
+        let file = cluster::newer(directory, text)?;
+        small::write(&directory.join(CLUSTER_FILE), (to_json(&file) + "\n").as_bytes())?;
+        let dropped: Vec<Id> = file.dropped.iter().filter_map(|host| host.id.parse().ok()).collect();
+        hands.identity().dropped.add(dropped.iter().copied());
+        for (node, link) in self.links.lock().expect("no holder panics").iter() {
+            if dropped.contains(node) {
+                link.close();
+            }
+        }
+        let epoch = file.epoch;
+        *ours = Some(file);
+        Ok(epoch)
+    }
+
+    /// Serves a link until its peer has gone.
+    fn serve(self: &Arc<Node>, link: Link) {
+        let peer = link.hello().node;
+        let link = Arc::new(link);
+        self.links.lock().expect("no holder panics").push((peer, link.clone()));
+        while let Ok(Some((request, out, inc))) = link.accept() {
+            let request = String::from_utf8_lossy(&request).into_owned();
+            let node = self.clone();
+            let body = move || match from_json::<NodeRequest>(&request) {
+                Ok(NodeRequest::Exec(exec)) => {
+                    command::run(&node.jobs, node.name(), exec, out, inc, &node.pool)
+                }
+                Err(why) => drop(out.abort(&format!("a request that is not known here: {why}"))),
+            };
+            if !spawn("stream", body) {
+                break;
+            }
+        }
+        self.links.lock().expect("no holder panics").retain(|(_, other)| !Arc::ptr_eq(other, &link));
+    }
+}
+
+/// Starts a thread; false if the system has none left.
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
+    std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(body).is_ok()
+}
+
+/// Runs a node until it is asked to stop. `ready` is called once it listens.
+pub fn run(options: &NodeOptions, stop: &Stop, ready: impl FnOnce(&NodeReady)) -> Result<()> {
+    let _ = process::allow_open_files(FILES);
+    let node = Arc::new(Node::new(options)?);
+    let address = listen_at(options, &node)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Error::Asked(format!("no runtime for the edge: {e}")))?;
+    let outcome = runtime.block_on(async {
+        #[allow(clippy::disallowed_methods)] // Accepting is the edge's, and the edge is here.
+        let listener = TcpListener::bind(address).await.map_err(|e| {
+            Error::Asked(format!("cannot listen on {address}: {e}; give another address with --listen"))
+        })?;
+        let at = listener.local_addr().map_or(address, |at| at);
+        ready(&NodeReady {
+            name: node.name().to_string(),
+            address: at.to_string(),
+            cluster: node.status().cluster,
+            pid: std::process::id(),
+        });
+        tokio::select! {
+            () = accept(&node, &listener) => {}
+            () = stop.0.notified() => {}
+        }
+        Ok(())
+    });
+    runtime.shutdown_background();
+    node.jobs.close(GOING_DOWN);
+    for (_, link) in node.links.lock().expect("no holder panics").iter() {
+        link.close();
+    }
+    outcome
+}
+
+fn listen_at(options: &NodeOptions, node: &Node) -> Result<SocketAddr> {
+    let file = node.cluster.lock().expect("no holder panics");
+    let host = file.as_ref().and_then(|file| file.hosts.iter().find(|host| host.name == node.name()));
+    let address = match (options.listen, host) {
+        (Some(address), _) => address,
+        (None, Some(host)) => cluster::address_of(host)?,
+        (None, None) => SocketAddr::new(IpAddr::from([127, 0, 0, 1]), PORT),
+    };
+    if node.hands.is_none() && !address.ip().is_loopback() {
+        return Err(Error::Asked(format!(
+            "a node without certificate listens on loopback only, and {address} is not; thalweg cluster init makes certificates"
+        )));
+    }
+    Ok(address)
+}
+
+async fn accept(node: &Arc<Node>, listener: &TcpListener) {
+    /// How long to wait before the next attempt when the system has no descriptor left.
+    const BREATH: Duration = Duration::from_millis(20);
+    let mut handshakes: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            tokio::time::sleep(BREATH).await;
+            continue;
+        };
+        handshakes.retain(|handshake| !handshake.is_finished());
+        if handshakes.len() >= HANDSHAKES_MAX {
+            node.refused.fetch_add(1, Ordering::Relaxed);
+            handshakes.pop_front().expect("there are some").abort();
+        }
+        let node = node.clone();
+        let (shaken, proved) = tokio::sync::oneshot::channel();
+        let handshake = tokio::spawn(async move {
+            let patience = Duration::from_secs(HANDSHAKE_SECONDS);
+            let greeted = tokio::time::timeout(patience, greet(&node, socket)).await;
+            let _ = shaken.send((node, greeted));
+        });
+        handshakes.push_back(handshake.abort_handle());
+        tokio::spawn(async move {
+            if let Ok((node, greeted)) = proved.await {
+                match greeted {
+                    Ok(Some(peer)) => converse(&node, peer).await,
+                    _ => drop(node.refused.fetch_add(1, Ordering::Relaxed)),
+                }
+            }
+        });
+    }
+}
+
+type Tls = tokio_rustls::server::TlsStream<Cork>;
+
+/// A peer that has proved who it is, or one on loopback where nothing has to be proved.
+enum Peer {
+    Proved(Box<Tls>),
+    Local(TcpStream),
+}
+
+async fn greet(node: &Node, socket: TcpStream) -> Option<Peer> {
+    let Some(hands) = &node.hands else { return Some(Peer::Local(socket)) };
+    socket.set_nodelay(true).ok()?;
+    let tls = TlsAcceptor::from(hands.server()).accept(Cork::new(socket)).await.ok()?;
+    Some(Peer::Proved(Box::new(tls)))
+}
+
+async fn converse(node: &Arc<Node>, peer: Peer) {
+    let Some(_place) = Place::take(node) else { return };
+    match peer {
+        Peer::Local(socket) => http::serve(node, socket, None).await,
+        Peer::Proved(tls) if tls.get_ref().1.alpn_protocol() == Some(ALPN_LINK) => {
+            let _ = hand_over(node, *tls, _place);
+        }
+        Peer::Proved(mut tls) => {
+            tls.get_mut().0.uncork();
+            let named = tls.get_ref().1.peer_certificates().and_then(|chain| Named::of(chain.first()?));
+            let role = named.map(|named| named.role);
+            http::serve(node, *tls, Some(role == Some(Role::Client))).await;
+        }
+    }
+}
+
+/// Gives a link's socket and keys to a thread that blocks.
+fn hand_over(node: &Arc<Node>, tls: Tls, place: Place) -> std::io::Result<()> {
+    let (cork, connection) = tls.into_inner();
+    let socket = cork.socket.into_std()?;
+    socket.set_nonblocking(false)?;
+    let (node, terms) = (node.clone(), node.terms);
+    spawn("link", move || {
+        let hands = node.hands.as_ref().expect("it shook them");
+        match hands.adopt(socket, connection.into(), terms) {
+            Ok(link) => node.serve(link),
+            Err(_) => drop(node.refused.fetch_add(1, Ordering::Relaxed)),
+        }
+        drop(place);
+    });
+    Ok(())
+}
+
+/// One of the connections that a node may have.
+struct Place(Arc<Node>);
+
+impl Place {
+    fn take(node: &Arc<Node>) -> Option<Place> {
+        let had = node.connections.fetch_add(1, Ordering::Relaxed);
+        let place = Place(node.clone());
+        if had < CONNECTIONS_MAX {
+            return Some(place);
+        }
+        node.refused.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}

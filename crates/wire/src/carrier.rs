@@ -1,0 +1,335 @@
+//! Carriers: how the bytes of frames get from one side to the other.
+//!
+//! Model: the two directions of a carrier are apart, a [`Transmit`] and a [`Receive`], so that two threads can use it.
+//! TCP carries records sealed with the keys of its TLS handshake, or after both hellos said so bytes in the clear; two
+//! sides in one process pass bytes through memory.
+//! Law: `receive` fills all that was asked for or moves nothing; what cannot go on says why and is not asked again.
+//! Non-goals: what the bytes mean.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use thalweg_io::socket;
+
+use crate::error::What;
+use crate::seal::{Opening, RECORD_BYTES, RECORD_EXTRA_BYTES, RECORD_HEAD_BYTES, Sealing};
+
+/// How often a receiver that hears nothing looks up.
+pub(crate) const MOMENT: Duration = Duration::from_millis(250);
+/// The most sealed bytes that are received at a time.
+const OPENING_BYTES: usize = 256 << 10;
+/// The most that two sides in one process have under way.
+const PIPE_BYTES: usize = 1 << 20;
+
+/// The way out.
+pub(crate) trait Transmit: Send {
+    /// Sends both, whole. The payload may be changed: it is sealed where it lies.
+    fn send(&mut self, head: &[u8], payload: &mut [u8]) -> Result<(), What>;
+
+    /// Whether a head can be sent without waiting.
+    fn is_ready(&self) -> bool;
+
+    /// What is sent from here on is not sealed.
+    fn unseal(&mut self);
+
+    /// Ends it, in both directions, for whoever waits too.
+    fn shut(&mut self);
+}
+
+/// The way in.
+pub(crate) trait Receive: Send {
+    /// Fills `into`; false if nothing came for a moment. Once the first byte has come, silence is counted against
+    /// `dead`.
+    fn receive(&mut self, into: &mut [u8], dead: Duration) -> Result<bool, What>;
+
+    /// What comes from here on is not sealed.
+    fn unseal(&mut self);
+}
+
+/// TCP, sealed or not.
+pub(crate) struct TcpTransmit {
+    pub(crate) socket: Arc<TcpStream>,
+    pub(crate) sealing: Option<Sealing>,
+    pub(crate) staged: Vec<u8>,
+}
+
+impl Transmit for TcpTransmit {
+    fn send(&mut self, head: &[u8], payload: &mut [u8]) -> Result<(), What> {
+        let Some(sealing) = &mut self.sealing else {
+            return write_all(&self.socket, &mut [IoSlice::new(head), IoSlice::new(payload)]);
+        };
+        self.staged.clear();
+        if head.len() + payload.len() <= RECORD_BYTES {
+            sealing.copy(&[head, payload], &mut self.staged)?;
+            return write_all(&self.socket, &mut [IoSlice::new(&self.staged)]);
+        }
+        sealing.copy(&[head], &mut self.staged)?;
+        let whole = (payload.len() - 1) / RECORD_BYTES;
+        let mut around = Vec::with_capacity(whole);
+        for i in 0..whole {
+            around.push(sealing.in_place(&mut payload[i * RECORD_BYTES..])?);
+        }
+        let first = self.staged.len();
+        sealing.copy(&[&payload[whole * RECORD_BYTES..]], &mut self.staged)?;
+        let mut slices = vec![IoSlice::new(&self.staged[..first])];
+        for ((head, tail), record) in around.iter().zip(payload.chunks(RECORD_BYTES)) {
+            slices.extend([IoSlice::new(head), IoSlice::new(record), IoSlice::new(tail)]);
+        }
+        slices.push(IoSlice::new(&self.staged[first..]));
+        write_all(&self.socket, &mut slices)
+    }
+
+    fn is_ready(&self) -> bool {
+        socket::is_writable(&self.socket)
+    }
+
+    fn unseal(&mut self) {
+        self.sealing = None;
+    }
+
+    fn shut(&mut self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// Writes all of it. No progress for the socket's own patience is an error.
+fn write_all(mut socket: &TcpStream, mut slices: &mut [IoSlice<'_>]) -> Result<(), What> {
+    /// What one call takes.
+    const SLICES_MAX: usize = 1024;
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        let some = slices.len().min(SLICES_MAX);
+        match socket.write_vectored(&slices[..some]) {
+            Ok(0) => return Err(What::Cut("it takes nothing more".into())),
+            Ok(written) => IoSlice::advance_slices(&mut slices, written),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                return Err(What::Cut("it has taken nothing for too long".into()));
+            }
+            Err(e) => return Err(What::Cut(e.to_string())),
+        }
+    }
+    Ok(())
+}
+
+/// TCP, sealed or not.
+pub(crate) struct TcpReceive {
+    socket: Arc<TcpStream>,
+    opening: Option<Opening>,
+    /// Sealed bytes that have come, from `start` on.
+    buffer: Vec<u8>,
+    start: usize,
+    /// Where in the buffer payload lies that nobody has asked for yet; before `start`.
+    plain: std::ops::Range<usize>,
+}
+
+impl TcpReceive {
+    /// Begins with what the handshake has opened already.
+    pub(crate) fn new(socket: Arc<TcpStream>, opening: Opening, early: Vec<u8>) -> io::Result<TcpReceive> {
+        socket.set_read_timeout(Some(MOMENT))?;
+        let (start, plain) = (early.len(), 0..early.len());
+        Ok(TcpReceive { socket, opening: Some(opening), buffer: early, start, plain })
+    }
+
+    /// Has at least `need` sealed bytes from `start` on, and asks for `want` in one go; false if nothing came.
+    fn has(&mut self, need: usize, want: usize, clock: &mut Silence) -> Result<bool, What> {
+        while self.buffer.len() - self.start < need {
+            if self.plain.is_empty() && self.start > 0 {
+                self.buffer.drain(..self.start);
+                self.start = 0;
+            }
+            let had = self.buffer.len();
+            let target = (self.start + want.max(need)).min(self.start + OPENING_BYTES).max(self.start + need);
+            self.buffer.resize(target, 0);
+            let came = socket::receive(&self.socket, &mut self.buffer[had..]);
+            self.buffer.truncate(had + *came.as_ref().unwrap_or(&0));
+            // Part of a record is part of what was asked for.
+            if !clock.heard(came, had > self.start)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn receive_sealed(&mut self, into: &mut [u8], clock: &mut Silence) -> Result<bool, What> {
+        let mut filled = 0;
+        while filled < into.len() {
+            if !self.plain.is_empty() {
+                let some = self.plain.len().min(into.len() - filled);
+                let from = self.plain.start;
+                into[filled..filled + some].copy_from_slice(&self.buffer[from..from + some]);
+                self.plain.start += some;
+                filled += some;
+                continue;
+            }
+            clock.begun = filled > 0;
+            // So many bytes are still to come at least, and no less can hold them.
+            let left = into.len() - filled;
+            let want = left + left.div_ceil(RECORD_BYTES) * RECORD_EXTRA_BYTES;
+            if !self.has(RECORD_HEAD_BYTES, want, clock)? {
+                return Ok(false);
+            }
+            let head = self.buffer[self.start..self.start + RECORD_HEAD_BYTES].try_into().expect("a header");
+            let record = RECORD_HEAD_BYTES + Opening::follows(head)?;
+            clock.begun = true;
+            while !self.has(record, record, clock)? {}
+            let opening = self.opening.as_mut().expect("it is sealed");
+            let payload = opening.open(&mut self.buffer[self.start..self.start + record])?;
+            self.plain = self.start + RECORD_HEAD_BYTES..self.start + RECORD_HEAD_BYTES + payload;
+            self.start += record;
+        }
+        Ok(true)
+    }
+}
+
+impl Receive for TcpReceive {
+    fn receive(&mut self, into: &mut [u8], dead: Duration) -> Result<bool, What> {
+        let mut clock = Silence { dead, silent: Duration::ZERO, begun: false };
+        if self.opening.is_some() {
+            return self.receive_sealed(into, &mut clock);
+        }
+        let mut filled = 0;
+        while filled < into.len() {
+            let came = socket::receive(&self.socket, &mut into[filled..]);
+            filled += *came.as_ref().unwrap_or(&0);
+            if !clock.heard(came, filled > 0)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn unseal(&mut self) {
+        assert!(self.plain.is_empty() && self.start == self.buffer.len(), "sealed bytes behind the hello");
+        self.opening = None;
+    }
+}
+
+/// Counts the moments in which a peer that has begun to say something says nothing.
+struct Silence {
+    dead: Duration,
+    silent: Duration,
+    begun: bool,
+}
+
+impl Silence {
+    /// Takes what a receive returned; false if nothing came and nothing was begun.
+    fn heard(&mut self, came: io::Result<usize>, partial: bool) -> Result<bool, What> {
+        match came {
+            Ok(0) if partial || self.begun => Err(What::Cut("it ended in the middle of a frame".into())),
+            Ok(0) => Err(What::Cut("it ended without a goodbye".into())),
+            Ok(_) => {
+                self.silent = Duration::ZERO;
+                Ok(true)
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock && !(partial || self.begun) => Ok(false),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                self.silent += MOMENT;
+                match self.silent >= self.dead {
+                    true => Err(What::Cut(format!("half a frame came, and nothing for {:?}", self.dead))),
+                    false => Ok(true),
+                }
+            }
+            Err(e) => Err(What::Cut(e.to_string())),
+        }
+    }
+}
+
+/// One direction between two sides in one process.
+#[derive(Default)]
+struct Pipe {
+    state: Mutex<PipeState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct PipeState {
+    bytes: VecDeque<u8>,
+    shut: bool,
+}
+
+/// Memory, towards the other side. Dropping it ends the direction.
+pub(crate) struct MemoryTransmit {
+    out: Arc<Pipe>,
+    back: Arc<Pipe>,
+}
+
+/// Memory, from the other side.
+pub(crate) struct MemoryReceive(Arc<Pipe>);
+
+/// The ends of two sides in one process.
+pub(crate) fn memory() -> [(MemoryTransmit, MemoryReceive); 2] {
+    let (there, back) = (Arc::new(Pipe::default()), Arc::new(Pipe::default()));
+    let end = |out: &Arc<Pipe>, back: &Arc<Pipe>| {
+        (MemoryTransmit { out: out.clone(), back: back.clone() }, MemoryReceive(back.clone()))
+    };
+    [end(&there, &back), end(&back, &there)]
+}
+
+impl MemoryTransmit {
+    fn write(&self, mut bytes: &[u8]) -> Result<(), What> {
+        while !bytes.is_empty() {
+            let state = self.out.state.lock().expect("no side panics");
+            let full = |state: &mut PipeState| state.bytes.len() >= PIPE_BYTES && !state.shut;
+            let mut state = self.out.changed.wait_while(state, full).expect("no side panics");
+            if state.shut {
+                return Err(What::Cut("the other side has gone".into()));
+            }
+            let some = bytes.len().min(PIPE_BYTES - state.bytes.len());
+            state.bytes.extend(&bytes[..some]);
+            bytes = &bytes[some..];
+            self.out.changed.notify_all();
+        }
+        Ok(())
+    }
+}
+
+impl Transmit for MemoryTransmit {
+    fn send(&mut self, head: &[u8], payload: &mut [u8]) -> Result<(), What> {
+        self.write(head).and_then(|()| self.write(payload))
+    }
+
+    fn is_ready(&self) -> bool {
+        let state = self.out.state.lock().expect("no side panics");
+        state.bytes.len() + crate::frame::HEAD_BYTES <= PIPE_BYTES
+    }
+
+    fn unseal(&mut self) {}
+
+    fn shut(&mut self) {
+        for pipe in [&self.out, &self.back] {
+            pipe.state.lock().expect("no side panics").shut = true;
+            pipe.changed.notify_all();
+        }
+    }
+}
+
+impl Receive for MemoryReceive {
+    fn receive(&mut self, into: &mut [u8], dead: Duration) -> Result<bool, What> {
+        let mut clock = Silence { dead, silent: Duration::ZERO, begun: false };
+        let mut filled = 0;
+        while filled < into.len() {
+            let state = self.0.state.lock().expect("no side panics");
+            let empty = |state: &mut PipeState| state.bytes.is_empty() && !state.shut;
+            let waited = self.0.changed.wait_timeout_while(state, MOMENT, empty);
+            let (mut state, _) = waited.expect("no side panics");
+            let some = state.bytes.len().min(into.len() - filled);
+            for (to, from) in into[filled..filled + some].iter_mut().zip(state.bytes.drain(..some)) {
+                *to = from;
+            }
+            filled += some;
+            let came = if some == 0 && !state.shut { Err(ErrorKind::WouldBlock.into()) } else { Ok(some) };
+            self.0.changed.notify_all();
+            drop(state);
+            if !clock.heard(came, filled > 0)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn unseal(&mut self) {}
+}

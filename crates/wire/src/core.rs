@@ -1,0 +1,451 @@
+//! The core of a link: what each side may say when, and who owes whom a buffer.
+//!
+//! Model: [`Core::apply`] takes one [`Event`] (a frame that came, a wish of this side, the passing of time) and
+//! returns [`Effect`]s for whoever has the socket and the streams. Both sides say hello first. A stream is opened by
+//! either; each of its two directions ends with an end or an abort, and it is forgotten when both have ended.
+//! Law: a block is sent only for a credit, and a credit is a buffer that the receiver has reserved: so a receiver
+//! always has where to put what comes, and a stream that nobody reads never holds up another. What breaks a rule
+//! closes the link with one [`Fault`]; after that nothing happens any more.
+//! Non-goals: clocks, sockets, payloads of blocks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::frame::{FrameError, Head, Kind};
+use crate::hello::{Hello, HelloError, Id};
+
+/// The most streams of a link at once.
+pub const STREAMS_MAX: usize = 1024;
+/// The most blocks of a stream that may be reserved at once.
+pub const CREDITS_MAX: u64 = 1 << 16;
+
+/// How long a side waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// After this long without a word of ours, we say that we are there.
+    pub ping_ms: u64,
+    /// After this long without a word of the peer's, it is taken for dead.
+    pub dead_ms: u64,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { ping_ms: 1_000, dead_ms: 5_000 }
+    }
+}
+
+/// Something that happens to a link.
+#[derive(Debug)]
+pub enum Event {
+    /// The head of a data frame has come; its payload has not been read.
+    Block(Head),
+    /// A frame of any other kind has come, whole and undamaged.
+    Frame(Head, Vec<u8>),
+    /// What came is no frame.
+    Broken(FrameError),
+    /// This side begins a stream.
+    Open(Vec<u8>),
+    /// This side has reserved so many more blocks for a stream.
+    Reserve(u32, u64),
+    /// This side sends a block, for which it has a credit.
+    Put(Head),
+    /// This side's direction of a stream is whole.
+    End(u32, Vec<u8>),
+    /// This side gives a stream up.
+    Abort(u32, String),
+    /// Time has passed.
+    Tick,
+    /// This side wants no more.
+    Bye,
+}
+
+/// What is to be done about it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send this frame; the payload of a block is with whoever put it.
+    Send(Head, Vec<u8>),
+    /// The peer has said hello, and it is one of ours.
+    Met(Hello),
+    /// The stream that this side wanted has this number.
+    Opened(u32),
+    /// The peer has begun a stream.
+    Asked(u32, Vec<u8>),
+    /// Read the payload into a block that is reserved for this stream.
+    Fill(u32),
+    /// Read the payload and forget it: nobody wants that stream any more.
+    Skip,
+    /// More blocks of this stream may be put.
+    Credited(u32),
+    /// The peer's direction of a stream is whole.
+    Ended(u32, Vec<u8>),
+    /// The peer has given a stream up.
+    Aborted(u32, String),
+    /// Nothing more will happen; with a fault, unless the peer said goodbye.
+    Close(Option<Fault>),
+}
+
+/// What breaks the rules of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// What came is no frame.
+    Frame(FrameError),
+    /// A hello that cannot be answered.
+    Hello(HelloError),
+    /// The first frame is none, or a later one is.
+    Order(Kind),
+    /// The peer is of this other cluster.
+    Cluster(Id),
+    /// The peer says that it is this one, and its certificate says otherwise.
+    Impostor(Id),
+    /// This frame came where another was due: some were lost, doubled or swapped.
+    Sequence(u32, u32),
+    /// About a stream that there is not.
+    Stream(Kind, u32),
+    /// More streams than a link may have.
+    Streams,
+    /// A block for which no buffer is reserved.
+    Credit(u32),
+    /// A block larger than was agreed.
+    Block(u32, u32),
+    /// No word for so many milliseconds.
+    Silent(u64),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Frame(why) => write!(f, "sent {why}"),
+            Fault::Hello(why) => write!(f, "sent {why}"),
+            Fault::Order(kind) => write!(f, "sent a {kind:?} frame where none may be"),
+            Fault::Cluster(id) => write!(f, "is of another cluster, {id}"),
+            Fault::Impostor(id) => write!(f, "says that it is {id}, and its certificate says otherwise"),
+            Fault::Sequence(due, came) => {
+                write!(f, "sent frame {came} where {due} was due: some were lost, doubled or swapped")
+            }
+            Fault::Stream(kind, stream) => {
+                write!(f, "sent a {kind:?} frame for stream {stream}, which is not open")
+            }
+            Fault::Streams => write!(f, "opened more than {STREAMS_MAX} streams at once"),
+            Fault::Credit(stream) => write!(f, "sent a block of stream {stream} for which it had no credit"),
+            Fault::Block(len, most) => write!(f, "sent a block of {len} bytes, where {most} was agreed"),
+            Fault::Silent(ms) => write!(f, "has said nothing for {:.1} s", *ms as f64 / 1e3),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// One stream, as this side knows it.
+#[derive(Debug, Default)]
+struct Stream {
+    /// Blocks that may be put.
+    credit: u64,
+    /// Blocks that the peer may still send.
+    reserved: u64,
+    /// This side has ended or aborted.
+    closed_here: bool,
+    /// So has the peer.
+    closed_there: bool,
+    /// What still comes is not wanted.
+    unwanted: bool,
+}
+
+/// One side of a link.
+#[derive(Debug)]
+pub struct Core {
+    ours: Hello,
+    /// Whom the certificate of the peer names, if there was one.
+    proved: Option<Id>,
+    patience: Patience,
+    met: bool,
+    closed: bool,
+    block_bytes: u32,
+    next_stream: u32,
+    /// The least number that the peer's next stream may have.
+    next_theirs: u32,
+    next_sequence: u32,
+    streams: BTreeMap<u32, Stream>,
+    heard_ms: u64,
+    sent_ms: u64,
+}
+
+impl Core {
+    /// One side of a new link, and what it does first. Streams of the side that `began` have odd numbers.
+    pub fn new(
+        ours: Hello,
+        proved: Option<Id>,
+        began: bool,
+        patience: Patience,
+        now_ms: u64,
+    ) -> (Core, Effect) {
+        let core = Core {
+            ours,
+            proved,
+            patience,
+            met: false,
+            closed: false,
+            block_bytes: ours.block_bytes,
+            next_stream: if began { 1 } else { 2 },
+            next_theirs: if began { 2 } else { 1 },
+            next_sequence: 0,
+            streams: BTreeMap::new(),
+            heard_ms: now_ms,
+            sent_ms: now_ms,
+        };
+        let payload = ours.encode().to_vec();
+        (core, Effect::Send(Head::control(Kind::Hello, 0, 0, &payload), payload))
+    }
+
+    /// Whether a block of this stream may be put now; `None` if this side can put no more at all.
+    pub fn may_put(&self, stream: u32) -> Option<bool> {
+        self.streams.get(&stream).filter(|s| !s.closed_here && !self.closed).map(|s| s.credit > 0)
+    }
+
+    /// Blocks of this stream that the peer may still send.
+    pub fn reserved(&self, stream: u32) -> u64 {
+        self.streams.get(&stream).map_or(0, |s| s.reserved)
+    }
+
+    /// The largest block that both sides take.
+    pub fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    /// The largest block that this side has said it takes.
+    pub fn takes_bytes(&self) -> u32 {
+        self.ours.block_bytes
+    }
+
+    /// Whether this side is content with a link that is not sealed.
+    pub fn is_clear(&self) -> bool {
+        self.ours.clear
+    }
+
+    /// How many streams are open.
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Takes an event that happens now.
+    pub fn apply(&mut self, now_ms: u64, event: Event) -> Vec<Effect> {
+        if self.closed {
+            return Vec::new();
+        }
+        let came = matches!(event, Event::Block(_) | Event::Frame(..));
+        if came {
+            self.heard_ms = now_ms;
+        }
+        let effects = self.react(now_ms, event).unwrap_or_else(|fault| vec![Effect::Close(Some(fault))]);
+        if effects.iter().any(|effect| matches!(effect, Effect::Close(_))) {
+            self.closed = true;
+        }
+        if effects.iter().any(|effect| matches!(effect, Effect::Send(..))) {
+            self.sent_ms = now_ms;
+        }
+        effects
+    }
+
+    fn react(&mut self, now_ms: u64, event: Event) -> Result<Vec<Effect>, Fault> {
+        match event {
+            Event::Broken(why) => Err(Fault::Frame(why)),
+            Event::Block(head) => {
+                self.in_sequence(&head)?;
+                self.block_came(&head).map(|effect| vec![effect])
+            }
+            Event::Frame(head, payload) => {
+                self.in_sequence(&head)?;
+                self.frame_came(&head, payload)
+            }
+            Event::Tick => self.tick(now_ms),
+            Event::Bye => Ok(vec![send(Kind::Bye, 0, 0, Vec::new()), Effect::Close(None)]),
+            Event::Open(request) => Ok(self.open(request)),
+            Event::Put(head) => Ok(vec![self.put(head)]),
+            Event::Reserve(stream, blocks) => Ok(self.reserve(stream, blocks)),
+            Event::End(stream, result) => Ok(self.close_here(stream, Kind::End, result)),
+            Event::Abort(stream, why) => Ok(self.abort(stream, why)),
+        }
+    }
+
+    fn in_sequence(&mut self, head: &Head) -> Result<(), Fault> {
+        if head.sequence != self.next_sequence {
+            return Err(Fault::Sequence(self.next_sequence, head.sequence));
+        }
+        self.next_sequence = self.next_sequence.wrapping_add(1);
+        // The first frame is a hello, and no other is.
+        if self.met == (head.kind == Kind::Hello) {
+            return Err(Fault::Order(head.kind));
+        }
+        Ok(())
+    }
+
+    fn block_came(&mut self, head: &Head) -> Result<Effect, Fault> {
+        let most = self.ours.block_bytes;
+        let state = self.theirs(head)?;
+        if state.reserved == 0 {
+            return Err(Fault::Credit(head.stream));
+        }
+        if head.len > most {
+            return Err(Fault::Block(head.len, most));
+        }
+        state.reserved -= 1;
+        Ok(if state.unwanted { Effect::Skip } else { Effect::Fill(head.stream) })
+    }
+
+    fn frame_came(&mut self, head: &Head, payload: Vec<u8>) -> Result<Vec<Effect>, Fault> {
+        match head.kind {
+            Kind::Hello => self.meet(&payload).map(|hello| vec![Effect::Met(hello)]),
+            Kind::Ping => Ok(Vec::new()),
+            Kind::Bye => Ok(vec![Effect::Close(None)]),
+            Kind::Open => self.asked(head.stream).map(|()| vec![Effect::Asked(head.stream, payload)]),
+            Kind::Credit => {
+                let Some(state) = self.known(head)? else { return Ok(Vec::new()) };
+                if state.credit.saturating_add(head.value) > CREDITS_MAX {
+                    return Err(Fault::Credit(head.stream));
+                }
+                state.credit += head.value;
+                Ok(vec![Effect::Credited(head.stream)])
+            }
+            Kind::End => {
+                let state = self.theirs(head)?;
+                state.closed_there = true;
+                let wanted = !state.unwanted;
+                self.forget(head.stream);
+                Ok(if wanted { vec![Effect::Ended(head.stream, payload)] } else { Vec::new() })
+            }
+            Kind::Abort => {
+                let Some(state) = self.known(head)? else { return Ok(Vec::new()) };
+                state.closed_there = true;
+                let why = String::from_utf8_lossy(&payload).into_owned();
+                let mut effects = Vec::new();
+                if !state.unwanted {
+                    effects.push(Effect::Aborted(head.stream, why));
+                }
+                effects.extend(self.close_here(head.stream, Kind::Abort, b"the other side gave up".to_vec()));
+                self.forget(head.stream);
+                Ok(effects)
+            }
+            Kind::Data => unreachable!("a block comes as one"),
+        }
+    }
+
+    fn meet(&mut self, payload: &[u8]) -> Result<Hello, Fault> {
+        let hello = Hello::decode(payload).map_err(Fault::Hello)?;
+        if hello.cluster != self.ours.cluster {
+            return Err(Fault::Cluster(hello.cluster));
+        }
+        if self.proved.is_some_and(|id| id != hello.node) {
+            return Err(Fault::Impostor(hello.node));
+        }
+        self.met = true;
+        self.block_bytes = self.ours.block_bytes.min(hello.block_bytes);
+        Ok(hello)
+    }
+
+    /// The stream of a frame by which the peer goes on with its direction.
+    fn theirs(&mut self, head: &Head) -> Result<&mut Stream, Fault> {
+        let state = self.streams.get_mut(&head.stream).filter(|state| !state.closed_there);
+        state.ok_or(Fault::Stream(head.kind, head.stream))
+    }
+
+    /// The stream of a frame that may have crossed its end: `None` if it is forgotten.
+    fn known(&mut self, head: &Head) -> Result<Option<&mut Stream>, Fault> {
+        let ours = head.stream % 2 == self.next_stream % 2;
+        let next = if ours { self.next_stream } else { self.next_theirs };
+        if head.stream == 0 || head.stream >= next {
+            return Err(Fault::Stream(head.kind, head.stream));
+        }
+        Ok(self.streams.get_mut(&head.stream))
+    }
+
+    fn asked(&mut self, stream: u32) -> Result<(), Fault> {
+        if stream != self.next_theirs {
+            return Err(Fault::Stream(Kind::Open, stream));
+        }
+        if self.streams.len() >= STREAMS_MAX {
+            return Err(Fault::Streams);
+        }
+        // After two thousand million streams a link ends.
+        self.next_theirs = stream.checked_add(2).ok_or(Fault::Streams)?;
+        self.streams.insert(stream, Stream::default());
+        Ok(())
+    }
+
+    /// Begins a stream; without an effect, the link has as many as it may.
+    fn open(&mut self, request: Vec<u8>) -> Vec<Effect> {
+        let stream = self.next_stream;
+        // Half of them, so that both sides together stay below what each allows.
+        let ours = self.streams.keys().filter(|id| *id % 2 == stream % 2).count();
+        let Some(next) = stream.checked_add(2).filter(|_| self.met && ours < STREAMS_MAX / 2) else {
+            return Vec::new();
+        };
+        self.next_stream = next;
+        self.streams.insert(stream, Stream::default());
+        vec![send(Kind::Open, stream, 0, request), Effect::Opened(stream)]
+    }
+
+    fn put(&mut self, head: Head) -> Effect {
+        let state = self.streams.get_mut(&head.stream).expect("a block is put into an open stream");
+        assert!(state.credit > 0 && !state.closed_here, "a block was put without a credit");
+        assert!(head.len <= self.block_bytes, "a block of {} bytes was put", head.len);
+        state.credit -= 1;
+        Effect::Send(head, Vec::new())
+    }
+
+    fn reserve(&mut self, stream: u32, blocks: u64) -> Vec<Effect> {
+        let Some(state) = self.streams.get_mut(&stream).filter(|s| !s.closed_there && !s.unwanted) else {
+            return Vec::new();
+        };
+        state.reserved += blocks;
+        assert!(state.reserved <= CREDITS_MAX, "{} blocks are reserved", state.reserved);
+        vec![send(Kind::Credit, stream, blocks, Vec::new())]
+    }
+
+    /// Tells the peer to stop, even behind an end of ours: it may be waiting for credits.
+    fn abort(&mut self, stream: u32, why: String) -> Vec<Effect> {
+        let Some(state) = self.streams.get_mut(&stream).filter(|state| !state.unwanted) else {
+            return Vec::new();
+        };
+        state.unwanted = true;
+        state.closed_here = true;
+        self.forget(stream);
+        vec![send(Kind::Abort, stream, 0, short(why))]
+    }
+
+    fn close_here(&mut self, stream: u32, kind: Kind, payload: Vec<u8>) -> Vec<Effect> {
+        let Some(state) = self.streams.get_mut(&stream).filter(|state| !state.closed_here) else {
+            return Vec::new();
+        };
+        state.closed_here = true;
+        self.forget(stream);
+        vec![send(kind, stream, 0, payload)]
+    }
+
+    /// Forgets a stream of which both directions have ended.
+    fn forget(&mut self, stream: u32) {
+        if self.streams.get(&stream).is_some_and(|state| state.closed_here && state.closed_there) {
+            self.streams.remove(&stream);
+        }
+    }
+
+    fn tick(&mut self, now_ms: u64) -> Result<Vec<Effect>, Fault> {
+        let silent_ms = now_ms.saturating_sub(self.heard_ms);
+        if silent_ms >= self.patience.dead_ms {
+            return Err(Fault::Silent(silent_ms));
+        }
+        let quiet = self.met && now_ms.saturating_sub(self.sent_ms) >= self.patience.ping_ms;
+        Ok(if quiet { vec![send(Kind::Ping, 0, 0, Vec::new())] } else { Vec::new() })
+    }
+}
+
+fn send(kind: Kind, stream: u32, value: u64, payload: Vec<u8>) -> Effect {
+    Effect::Send(Head::control(kind, stream, value, &payload), payload)
+}
+
+/// A reason that fits into a frame.
+fn short(why: String) -> Vec<u8> {
+    const REASON_BYTES_MAX: usize = 1024;
+    let mut bytes = why.into_bytes();
+    bytes.truncate(REASON_BYTES_MAX);
+    bytes
+}

@@ -1,0 +1,93 @@
+//! What ends a link or a stream. One line each: who, what, and what to do about it.
+
+use std::fmt;
+
+use crate::core::Fault;
+use crate::frame::FrameError;
+use crate::seal::SealError;
+
+/// Results of this room.
+pub type Result<T> = std::result::Result<T, LinkError>;
+
+/// What ended a link, or a stream of it, and with whom.
+#[derive(Debug, Clone)]
+pub struct LinkError {
+    /// The peer: its name if it has proved one, else its address.
+    pub peer: String,
+    /// What it was.
+    pub what: What,
+}
+
+/// What ended a link or a stream.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum What {
+    /// Nobody answers there, or not in time.
+    Unreachable(String),
+    /// One of the two does not take the other's certificate, or what came is no handshake.
+    Refused(String),
+    /// The peer broke the rules.
+    Fault(Fault),
+    /// The connection broke.
+    Cut(String),
+    /// The peer said goodbye, or this side did.
+    Closed,
+    /// The peer gave the stream up, and says why.
+    Aborted(String),
+    /// This side has ended or given up the stream.
+    GivenUp,
+    /// There are as many streams as a link may have.
+    Full,
+}
+
+impl LinkError {
+    /// About this peer.
+    pub fn new(peer: impl Into<String>, what: What) -> LinkError {
+        LinkError { peer: peer.into(), what }
+    }
+}
+
+impl From<Fault> for What {
+    fn from(fault: Fault) -> What {
+        What::Fault(fault)
+    }
+}
+
+impl From<FrameError> for What {
+    fn from(why: FrameError) -> What {
+        What::Fault(Fault::Frame(why))
+    }
+}
+
+impl From<SealError> for What {
+    fn from(why: SealError) -> What {
+        match why {
+            SealError::Closed => What::Cut("it ended without a goodbye".into()),
+            SealError::Alert(_) => What::Refused(format!("it sent {why}")),
+            SealError::UsedUp => What::Cut(why.to_string()),
+            _ => What::Refused(format!("it sent {why}")),
+        }
+    }
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let peer = &self.peer;
+        match &self.what {
+            What::Unreachable(why) => write!(f, "cannot reach {peer}: {why}"),
+            What::Refused(why) => write!(f, "no link with {peer}: {why}"),
+            What::Fault(fault) => write!(f, "link with {peer} closed: it {fault}"),
+            What::Cut(why) => write!(f, "link with {peer} is cut: {why}"),
+            What::Closed => write!(f, "link with {peer} is closed"),
+            What::Aborted(why) => write!(f, "{peer} gave up: {why}"),
+            What::GivenUp => write!(f, "a stream with {peer} was given up on this side"),
+            What::Full => write!(
+                f,
+                "link with {peer} has {} streams of ours, as many as it may; wait for one to end",
+                crate::core::STREAMS_MAX / 2
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LinkError {}

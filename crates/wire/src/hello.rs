@@ -1,0 +1,184 @@
+//! Hello: the first frame of each side. Who it is, of which cluster, what it speaks.
+//!
+//! Law: the magic and the two version numbers stand where they are in every version to come, so peers of any two
+//! versions understand at least that they do not understand each other.
+
+use std::fmt;
+
+/// The first eight bytes of a hello's payload.
+const MAGIC: &[u8; 8] = b"thalweg\0";
+/// The version that is spoken here, and the oldest that is understood.
+pub const VERSION: u16 = 1;
+/// Bytes of a hello's payload, without those that later versions may add.
+pub(crate) const HELLO_BYTES: usize = 56;
+/// The flag of a side that is content with links that are not sealed.
+const CLEAR: u32 = 1;
+
+/// 128 random bits that stand for a cluster or a node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(pub u128);
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::str::FromStr for Id {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Id, String> {
+        let right = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let id = u128::from_str_radix(text, 16).ok().filter(|_| right);
+        id.map(Id).ok_or_else(|| format!("'{text}' is not an id: 32 hexadecimal digits"))
+    }
+}
+
+/// What a peer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Role {
+    /// A resident daemon.
+    Node = 1,
+    /// A command that comes and goes.
+    Client = 2,
+}
+
+/// What a side says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hello {
+    /// The cluster that it is of.
+    pub cluster: Id,
+    /// Itself.
+    pub node: Id,
+    /// What it is.
+    pub role: Role,
+    /// Whether it is content with a link whose payloads are not sealed; it is clear if both are.
+    pub clear: bool,
+    /// The largest block that it takes.
+    pub block_bytes: u32,
+}
+
+/// Why a hello is not one that can be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HelloError {
+    /// It does not begin as hellos do, or ends too early.
+    Garbage,
+    /// It speaks versions that are not understood here.
+    Version(u16, u16),
+}
+
+impl fmt::Display for HelloError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HelloError::Garbage => f.write_str("a hello that is none"),
+            HelloError::Version(first, last) if first == last => {
+                write!(
+                    f,
+                    "protocol {first}, where {VERSION} is spoken; bring both sides to one version of thalweg"
+                )
+            }
+            HelloError::Version(first, last) => write!(
+                f,
+                "protocols {first} to {last}, where {VERSION} is spoken; bring both sides to one version of thalweg"
+            ),
+        }
+    }
+}
+
+impl Hello {
+    /// The payload of the frame.
+    pub fn encode(&self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[10..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&(if self.clear { CLEAR } else { 0 }).to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.cluster.0.to_be_bytes());
+        bytes[32..48].copy_from_slice(&self.node.0.to_be_bytes());
+        bytes[48..52].copy_from_slice(&(self.role as u32).to_le_bytes());
+        bytes[52..56].copy_from_slice(&self.block_bytes.to_le_bytes());
+        bytes
+    }
+
+    /// What a payload says. Bytes that a later version has added are not looked at.
+    pub fn decode(bytes: &[u8]) -> Result<Hello, HelloError> {
+        let number = |at: usize| {
+            let four = bytes.get(at..at + 4).ok_or(HelloError::Garbage)?;
+            Ok(u32::from_le_bytes(four.try_into().expect("four bytes")))
+        };
+        if bytes.get(..8) != Some(MAGIC) {
+            return Err(HelloError::Garbage);
+        }
+        let versions = number(8)?;
+        let (first, last) = (versions as u16, (versions >> 16) as u16);
+        if !(first..=last).contains(&VERSION) {
+            return Err(HelloError::Version(first, last));
+        }
+        let id = |at: usize| {
+            let sixteen = bytes.get(at..at + 16).ok_or(HelloError::Garbage)?;
+            Ok(Id(u128::from_be_bytes(sixteen.try_into().expect("sixteen bytes"))))
+        };
+        let role = match number(48)? {
+            1 => Role::Node,
+            2 => Role::Client,
+            _ => return Err(HelloError::Garbage),
+        };
+        let clear = number(12)? & CLEAR != 0;
+        Ok(Hello { cluster: id(16)?, node: id(32)?, role, clear, block_bytes: number(52)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello {
+            cluster: Id(1),
+            node: Id(u128::MAX - 1),
+            role: Role::Client,
+            clear: true,
+            block_bytes: 1 << 20,
+        }
+    }
+
+    #[test]
+    fn a_hello_comes_back_as_it_went_whatever_is_added() {
+        let mut bytes = hello().encode().to_vec();
+        assert_eq!(Hello::decode(&bytes), Ok(hello()));
+        bytes.extend_from_slice(b"of a later version");
+        assert_eq!(Hello::decode(&bytes), Ok(hello()));
+    }
+
+    #[test]
+    fn another_version_is_told_by_its_numbers() {
+        let mut bytes = hello().encode();
+        (bytes[8], bytes[10]) = (0, 0);
+        let why = Hello::decode(&bytes).unwrap_err();
+        assert_eq!(why, HelloError::Version(0, 0));
+        assert!(why.to_string().starts_with("protocol 0, where 1 is spoken"), "{why}");
+        (bytes[8], bytes[10]) = (1, 9);
+        assert_eq!(Hello::decode(&bytes), Ok(hello()), "a later one that knows ours too");
+        for len in 0..HELLO_BYTES {
+            assert_eq!(Hello::decode(&bytes[..len]), Err(HelloError::Garbage), "{len} bytes");
+        }
+        bytes[48] = 3;
+        assert_eq!(Hello::decode(&bytes), Err(HelloError::Garbage), "a role that there is not");
+    }
+
+    #[test]
+    fn ids_are_32_digits() {
+        assert_eq!(Id(255).to_string().parse(), Ok(Id(255)));
+        for text in ["", "ff", "+0000000000000000000000000000000", "g0000000000000000000000000000000"] {
+            assert!(text.parse::<Id>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Identities: who a process is, and how it sees who others are.
+//!
+//! Model: an identity is a directory of small files: the cluster file, the authority's certificate, a certificate and
+//! its key. A certificate names its host, and in a second name the node, the cluster and the role.
+//! Law: a peer is one of ours only if the cluster's authority has signed its certificate, the certificate holds today,
+//! and the cluster file does not list its node as dropped. Keys are in files that only their owner may read, and in no
+//! message.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use thalweg_api::{ClusterFile, from_json};
+use thalweg_io::small;
+
+use crate::hello::{Id, Role};
+
+/// The names of an identity's files.
+pub const CLUSTER_FILE: &str = "cluster.json";
+/// The authority's certificate.
+pub const AUTHORITY_FILE: &str = "authority.pem";
+/// The identity's own certificate.
+pub const CERTIFICATE_FILE: &str = "cert.pem";
+/// Its key.
+pub const KEY_FILE: &str = "key.pem";
+
+/// Why an identity cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// A file cannot be read or written.
+    Io(thalweg_io::Error),
+    /// A file is not what it should be.
+    File(PathBuf, String),
+    /// Others may read a key.
+    Open(PathBuf),
+    /// A name that no certificate can carry.
+    Name(String),
+    /// A certificate could not be made or used.
+    Certificate(String),
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IdentityError::Io(why) => write!(f, "{why}"),
+            IdentityError::File(path, why) => write!(f, "{} cannot be used: {why}", path.display()),
+            IdentityError::Open(path) => write!(
+                f,
+                "the key {} may be read by others; chmod 600 it, and if others may have read it renew it",
+                path.display()
+            ),
+            IdentityError::Name(name) => {
+                write!(f, "'{name}' is not a name for a host: letters, digits, '-' and '.', or an IP address")
+            }
+            IdentityError::Certificate(why) => write!(f, "certificates: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for IdentityError {}
+
+impl From<thalweg_io::Error> for IdentityError {
+    fn from(e: thalweg_io::Error) -> IdentityError {
+        IdentityError::Io(e)
+    }
+}
+
+/// Nodes that are of the cluster no longer. All clones are one list, which may grow while links use it.
+#[derive(Debug, Clone, Default)]
+pub struct Dropped(Arc<RwLock<BTreeSet<Id>>>);
+
+impl Dropped {
+    /// Whether this node was dropped.
+    pub fn has(&self, node: Id) -> bool {
+        self.0.read().expect("no holder panics").contains(&node)
+    }
+
+    /// Adds nodes.
+    pub fn add(&self, nodes: impl IntoIterator<Item = Id>) {
+        self.0.write().expect("no holder panics").extend(nodes);
+    }
+}
+
+/// Who a process is.
+#[derive(Clone)]
+pub struct Identity {
+    /// The cluster.
+    pub cluster: Id,
+    /// The node, or the client.
+    pub node: Id,
+    /// The host's name.
+    pub name: String,
+    /// What it is.
+    pub role: Role,
+    /// Who is not welcome.
+    pub dropped: Dropped,
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    pub(crate) key: Arc<PrivateKeyDer<'static>>,
+    pub(crate) roots: Arc<RootCertStore>,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({} of {}, {})", self.name, self.cluster, self.node)
+    }
+}
+
+impl Identity {
+    /// Reads the identity in this directory, and its cluster file.
+    pub fn load(directory: &Path) -> Result<(Identity, ClusterFile), IdentityError> {
+        let (file, cluster) = read_cluster(directory)?;
+        let path = |name: &str| directory.join(name);
+        let wrong = |name: &str, why: String| IdentityError::File(path(name), why);
+        if small::is_open_to_others(&path(KEY_FILE)) {
+            return Err(IdentityError::Open(path(KEY_FILE)));
+        }
+        let authority = CertificateDer::from_pem_slice(&small::read(&path(AUTHORITY_FILE))?)
+            .map_err(|_| wrong(AUTHORITY_FILE, "it is no certificate".into()))?;
+        let chain = vec![
+            CertificateDer::from_pem_slice(&small::read(&path(CERTIFICATE_FILE))?)
+                .map_err(|_| wrong(CERTIFICATE_FILE, "it is no certificate".into()))?,
+        ];
+        let key = PrivateKeyDer::from_pem_slice(&small::read(&path(KEY_FILE))?)
+            .map_err(|_| wrong(KEY_FILE, "it is no key".into()))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority).map_err(|e| wrong(AUTHORITY_FILE, e.to_string()))?;
+        let named = Named::of(&chain[0])
+            .filter(|named| named.cluster == cluster)
+            .ok_or_else(|| wrong(CERTIFICATE_FILE, "it is not of this cluster".into()))?;
+        let identity = Identity {
+            cluster,
+            node: named.node,
+            name: named.host,
+            role: named.role,
+            dropped: dropped_of(&file),
+            chain,
+            key: Arc::new(key),
+            roots: Arc::new(roots),
+        };
+        Ok((identity, file))
+    }
+}
+
+/// The cluster file in a directory, and the cluster that it is of.
+pub fn read_cluster(directory: &Path) -> Result<(ClusterFile, Id), IdentityError> {
+    let path = directory.join(CLUSTER_FILE);
+    let text = String::from_utf8(small::read(&path)?)
+        .map_err(|_| IdentityError::File(path.clone(), "it is not readable text".into()))?;
+    let file: ClusterFile = from_json(&text).map_err(|why| IdentityError::File(path.clone(), why))?;
+    let cluster = file.id.parse().map_err(|why| IdentityError::File(path, why))?;
+    Ok((file, cluster))
+}
+
+/// The nodes that a cluster file lists as dropped.
+pub fn dropped_of(file: &ClusterFile) -> Dropped {
+    let dropped = Dropped::default();
+    dropped.add(file.dropped.iter().filter_map(|host| host.id.parse().ok()));
+    dropped
+}
+
+/// What a certificate says of its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// The host.
+    pub host: String,
+    /// The node.
+    pub node: Id,
+    /// The cluster.
+    pub cluster: Id,
+    /// What it is.
+    pub role: Role,
+}
+
+const SUFFIX: &str = "thalweg";
+
+impl Named {
+    /// What this certificate says; `None` if it is none of ours.
+    pub fn of(certificate: &CertificateDer<'_>) -> Option<Named> {
+        let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+        certificate.valid_dns_names().find_map(Named::parse)
+    }
+
+    /// The second name that such a certificate carries; the host's comes before it.
+    pub(crate) fn text(&self) -> String {
+        let role = match self.role {
+            Role::Node => "node",
+            Role::Client => "client",
+        };
+        // A name's labels have at most 63 bytes, and the whole 253.
+        format!("{}.{}.{role}.{}.{SUFFIX}", self.node, self.cluster, self.host.replace([':', '_'], "-"))
+    }
+
+    fn parse(text: &str) -> Option<Named> {
+        let mut parts = text.strip_suffix(SUFFIX)?.strip_suffix('.')?.splitn(4, '.');
+        let node = parts.next()?.parse().ok()?;
+        let cluster = parts.next()?.parse().ok()?;
+        let role = match parts.next()? {
+            "node" => Role::Node,
+            "client" => Role::Client,
+            _ => return None,
+        };
+        Some(Named { host: parts.next()?.to_string(), node, cluster, role })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_certificate_names_comes_back() {
+        let named = Named { host: "n1.example".into(), node: Id(1), cluster: Id(2), role: Role::Client };
+        assert_eq!(Named::parse(&named.text()), Some(named));
+        assert_eq!(Named::parse("n1.example"), None);
+        assert_eq!(Named::parse("thalweg"), None);
+    }
+}

@@ -1,0 +1,445 @@
+//! A link: the core, a carrier, and the threads that wait for either.
+//!
+//! Model: a link has no thread of its own. Whoever waits for something (a block, a credit, a new stream) reads frames
+//! while nobody else does, and hands to the others what is theirs; so a block is received by the thread that wants it,
+//! into the buffer it reserved. Whoever sends writes his own frame. [`Link::keep`] adds a thread that reads when nobody
+//! has for a while, for links whose owner may be away longer than a peer is patient.
+//! Law: a reader never waits for a writer: what it has to answer goes out when the carrier has room. Once closed, a link
+//! says to everyone the same thing: what closed it first.
+//! Non-goals: opening it again, what requests and blocks mean.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use thalweg_base::clock::now_ns;
+use thalweg_block::Block;
+
+use crate::carrier::{MOMENT, Receive, Transmit};
+use crate::core::{Core, Effect, Event, Patience};
+use crate::error::{LinkError, Result, What};
+use crate::frame::{HEAD_BYTES, Head, Kind};
+use crate::hello::{Hello, Id};
+use crate::stream::{Incoming, Outgoing};
+
+/// How long nobody may have read before a keeper does.
+const KEEPER_MS: u64 = 500;
+const KEEPER_STACK_BYTES: usize = 128 << 10;
+
+/// A link with a peer that has said hello. Dropping it says goodbye; streams keep it open until they are dropped.
+pub struct Link(Arc<Owner>);
+
+/// What the last handle of a link does: say goodbye.
+struct Owner(Arc<Shared>);
+
+/// What all that use a link share.
+pub(crate) struct Shared {
+    peer: String,
+    hello: Mutex<Option<Hello>>,
+    dead: Duration,
+    state: Mutex<State>,
+    changed: Condvar,
+    out: Mutex<Out>,
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+}
+
+pub(crate) struct State {
+    pub(crate) core: Core,
+    pub(crate) streams: BTreeMap<u32, Inbox>,
+    /// The way in, unless somebody is reading.
+    input: Option<Box<dyn Receive>>,
+    /// When somebody last read.
+    read_ms: u64,
+    asked: VecDeque<(u32, Vec<u8>)>,
+    opened: Option<u32>,
+    outbox: VecDeque<(Head, Vec<u8>)>,
+    pub(crate) closed: Option<What>,
+}
+
+/// What has come of a stream.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    /// Blocks that came, each with its channel.
+    pub(crate) ready: VecDeque<(u8, Block)>,
+    /// Blocks for those that have not.
+    pub(crate) reserved: Vec<Block>,
+    /// How the peer's direction ended.
+    pub(crate) end: Option<std::result::Result<Vec<u8>, What>>,
+}
+
+struct Out {
+    carrier: Box<dyn Transmit>,
+    sequence: u32,
+}
+
+/// Who is on the other side of a carrier, as far as is known before the hello.
+pub(crate) struct Far {
+    /// For messages.
+    pub(crate) name: String,
+    /// Whom its certificate names.
+    pub(crate) proved: Option<Id>,
+}
+
+pub(crate) fn now_ms() -> u64 {
+    now_ns() / 1_000_000
+}
+
+impl Link {
+    /// Says hello over a carrier and waits for the peer's.
+    pub(crate) fn establish(
+        ours: Hello,
+        far: Far,
+        began: bool,
+        carrier: (Box<dyn Transmit>, Box<dyn Receive>),
+        patience: Patience,
+    ) -> Result<Link> {
+        let (core, hello) = Core::new(ours, far.proved, began, patience, now_ms());
+        let Effect::Send(head, payload) = hello else { unreachable!("a link begins with a hello") };
+        let state = State {
+            core,
+            streams: BTreeMap::new(),
+            input: Some(carrier.1),
+            read_ms: 0,
+            asked: VecDeque::new(),
+            opened: None,
+            outbox: VecDeque::from([(head, payload)]),
+            closed: None,
+        };
+        let link = Link(Arc::new(Owner(Arc::new(Shared {
+            peer: far.name,
+            hello: Mutex::new(None),
+            dead: Duration::from_millis(patience.dead_ms),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            out: Mutex::new(Out { carrier: carrier.0, sequence: 0 }),
+            sent_bytes: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
+        }))));
+        let shared = &link.0.0;
+        shared.flush()?;
+        let theirs = shared.wait(|_| *shared.hello.lock().expect("no holder panics"))?;
+        if ours.clear && theirs.clear {
+            shared.out.lock().expect("no holder panics").carrier.unseal();
+        }
+        Ok(link)
+    }
+
+    /// The peer, for messages: its name.
+    pub fn peer(&self) -> &str {
+        &self.0.0.peer
+    }
+
+    /// What the peer said of itself.
+    pub fn hello(&self) -> Hello {
+        self.0.0.hello.lock().expect("no holder panics").expect("a link is met")
+    }
+
+    /// The largest block that both sides take.
+    pub fn block_bytes(&self) -> usize {
+        self.0.0.lock().core.block_bytes() as usize
+    }
+
+    /// Bytes sent and received, heads included, seals not.
+    pub fn bytes(&self) -> (u64, u64) {
+        let shared = &self.0.0;
+        (shared.sent_bytes.load(Ordering::Relaxed), shared.received_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Begins a stream; the request says to the peer what for. At most 64 KiB.
+    pub fn open(&self, request: &[u8]) -> Result<(Outgoing, Incoming)> {
+        let shared = &self.0.0;
+        let mut state = shared.lock();
+        shared.alive(&state)?;
+        shared.apply(&mut state, Event::Open(request.to_vec()));
+        let Some(stream) = state.opened.take() else { return Err(shared.error(What::Full)) };
+        drop(state);
+        shared.flush()?;
+        Ok(self.ends(stream))
+    }
+
+    /// The next stream that the peer begins, with its request; `None` when the peer has said goodbye.
+    pub fn accept(&self) -> Result<Option<(Vec<u8>, Outgoing, Incoming)>> {
+        match self.0.0.wait(|state| state.asked.pop_front()) {
+            Ok((stream, request)) => {
+                let (out, inc) = self.ends(stream);
+                Ok(Some((request, out, inc)))
+            }
+            Err(LinkError { what: What::Closed, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Closes it for everyone who uses it, now.
+    pub fn close(&self) {
+        let shared = &self.0.0;
+        shared.apply(&mut shared.lock(), Event::Bye);
+        let _ = shared.flush();
+        shared.out.lock().expect("no holder panics").carrier.shut();
+        shared.changed.notify_all();
+    }
+
+    /// Answers the peer while nobody here reads. Ends with the link.
+    pub fn keep(&self) -> std::io::Result<()> {
+        let weak = Arc::downgrade(&self.0.0);
+        let builder = std::thread::Builder::new().name("keeper".into()).stack_size(KEEPER_STACK_BYTES);
+        builder.spawn(move || while keep_once(&weak) {}).map(|_| ())
+    }
+
+    fn ends(&self, stream: u32) -> (Outgoing, Incoming) {
+        (Outgoing::new(self.0.0.clone(), stream), Incoming::new(self.0.0.clone(), stream))
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Link({}, {:?})", self.peer(), self.bytes())
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let shared = &self.0;
+        let mut state = shared.lock();
+        // Streams in use keep the link; who ends them last leaves the rest to the carrier's end.
+        if state.core.streams() == 0 {
+            shared.apply(&mut state, Event::Bye);
+            drop(state);
+            let _ = shared.flush();
+        }
+    }
+}
+
+/// Reads once if nobody has for a while; false when there is no link any more.
+fn keep_once(weak: &Weak<Shared>) -> bool {
+    let Some(shared) = weak.upgrade() else { return false };
+    let state = shared.lock();
+    if state.closed.is_some() {
+        return false;
+    }
+    let pause = Duration::from_millis(KEEPER_MS);
+    let (mut state, _) = shared.changed.wait_timeout(state, pause).expect("no holder panics");
+    if now_ms().saturating_sub(state.read_ms) >= KEEPER_MS
+        && let Some(input) = state.input.take()
+    {
+        drop(shared.read(state, input));
+    }
+    true
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
+    }
+
+    pub(crate) fn error(&self, what: What) -> LinkError {
+        LinkError::new(self.peer.clone(), what)
+    }
+
+    /// An error if the link is closed.
+    pub(crate) fn alive(&self, state: &State) -> Result<()> {
+        match &state.closed {
+            Some(what) => Err(self.error(what.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until `ready` returns something, reading frames while nobody else does.
+    pub(crate) fn wait<T>(&self, mut ready: impl FnMut(&mut State) -> Option<T>) -> Result<T> {
+        let mut state = self.lock();
+        loop {
+            if let Some(value) = ready(&mut state) {
+                return Ok(value);
+            }
+            self.alive(&state)?;
+            state = match state.input.take() {
+                Some(input) => self.read(state, input),
+                None => self.changed.wait(state).expect("no holder panics"),
+            };
+        }
+    }
+
+    /// Reads a frame, or a moment of silence, and puts the way in back.
+    fn read<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        mut input: Box<dyn Receive>,
+    ) -> MutexGuard<'a, State> {
+        drop(state);
+        let outcome = self.step(input.as_mut());
+        let mut state = self.lock();
+        if let Err(what) = outcome {
+            self.shut(&mut state, Some(what));
+        }
+        self.apply(&mut state, Event::Tick);
+        state.read_ms = now_ms();
+        state.input = Some(input);
+        let answers = !state.outbox.is_empty();
+        self.changed.notify_all();
+        if answers {
+            drop(state);
+            self.flush_what_fits();
+            state = self.lock();
+        }
+        state
+    }
+
+    /// Reads a frame and does what it says.
+    fn step(&self, input: &mut dyn Receive) -> std::result::Result<(), What> {
+        let mut bytes = [0; HEAD_BYTES];
+        if !input.receive(&mut bytes, self.dead)? {
+            return Ok(());
+        }
+        let head = match Head::decode(&bytes) {
+            Ok(head) => head,
+            Err(why) => {
+                self.apply(&mut self.lock(), Event::Broken(why));
+                return Ok(());
+            }
+        };
+        self.received_bytes.fetch_add(u64::from(head.len) + HEAD_BYTES as u64, Ordering::Relaxed);
+        if head.kind == Kind::Data {
+            return self.take_block(input, &head);
+        }
+        let mut payload = vec![0; head.len as usize];
+        self.rest(input, &mut payload)?;
+        head.verify(&payload)?;
+        let mut state = self.lock();
+        for effect in self.apply(&mut state, Event::Frame(head, payload)) {
+            let Effect::Met(hello) = effect else { continue };
+            *self.hello.lock().expect("no holder panics") = Some(hello);
+            if hello.clear && state.core.is_clear() {
+                input.unseal();
+            }
+        }
+        Ok(())
+    }
+
+    fn take_block(&self, input: &mut dyn Receive, head: &Head) -> std::result::Result<(), What> {
+        let mut state = self.lock();
+        let effects = self.apply(&mut state, Event::Block(*head));
+        for effect in effects {
+            match effect {
+                Effect::Fill(stream) => {
+                    let inbox = state.streams.get_mut(&stream).expect("a stream that is wanted");
+                    let mut block = inbox.reserved.pop().expect("a credit is a block");
+                    drop(state);
+                    block.set_len(head.len as usize);
+                    block.set_offset(head.value);
+                    self.rest(input, &mut block)?;
+                    head.verify(&block)?;
+                    if let Some(inbox) = self.lock().streams.get_mut(&stream) {
+                        inbox.ready.push_back((head.channel(), block));
+                    }
+                    return Ok(());
+                }
+                Effect::Skip => {
+                    drop(state);
+                    let mut left = head.len as usize;
+                    let mut unwanted = [0; 4096];
+                    while left > 0 {
+                        let some = left.min(unwanted.len());
+                        self.rest(input, &mut unwanted[..some])?;
+                        left -= some;
+                    }
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives what must follow a head.
+    fn rest(&self, input: &mut dyn Receive, into: &mut [u8]) -> std::result::Result<(), What> {
+        let mut silent = Duration::ZERO;
+        while !into.is_empty() && !input.receive(into, self.dead)? {
+            silent += MOMENT;
+            if silent >= self.dead {
+                return Err(What::Cut(format!("half a frame came, and nothing for {:?}", self.dead)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the core react, does what can be done here, and returns what only the caller can do.
+    pub(crate) fn apply(&self, state: &mut State, event: Event) -> Vec<Effect> {
+        let mut left = Vec::new();
+        for effect in state.core.apply(now_ms(), event) {
+            match effect {
+                Effect::Send(head, payload) if head.kind != Kind::Data => {
+                    state.outbox.push_back((head, payload));
+                }
+                Effect::Opened(stream) => {
+                    state.streams.insert(stream, Inbox::default());
+                    state.opened = Some(stream);
+                }
+                Effect::Asked(stream, request) => {
+                    state.streams.insert(stream, Inbox::default());
+                    state.asked.push_back((stream, request));
+                }
+                Effect::Ended(stream, result) => ended(state, stream, Ok(result)),
+                Effect::Aborted(stream, why) => ended(state, stream, Err(What::Aborted(why))),
+                Effect::Credited(_) => {}
+                Effect::Close(fault) => self.shut(state, fault.map(What::Fault)),
+                other => left.push(other),
+            }
+        }
+        left
+    }
+
+    fn shut(&self, state: &mut State, what: Option<What>) {
+        state.closed.get_or_insert(what.unwrap_or(What::Closed));
+        self.changed.notify_all();
+    }
+
+    /// Sends what waits to be sent.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let mut out = self.out.lock().expect("no holder panics");
+        self.drain(&mut out, false)
+    }
+
+    fn flush_what_fits(&self) {
+        if let Ok(mut out) = self.out.try_lock() {
+            let _ = self.drain(&mut out, true);
+        }
+    }
+
+    fn drain(&self, out: &mut Out, only_what_fits: bool) -> Result<()> {
+        loop {
+            if only_what_fits && !out.carrier.is_ready() {
+                return Ok(());
+            }
+            let Some((head, mut payload)) = self.lock().outbox.pop_front() else { return Ok(()) };
+            self.send(out, head, &mut payload)?;
+        }
+    }
+
+    /// Sends a block, for which the core has given leave, behind what waits.
+    pub(crate) fn send_block(&self, head: Head, payload: &mut [u8]) -> Result<()> {
+        let mut out = self.out.lock().expect("no holder panics");
+        self.drain(&mut out, false)?;
+        self.send(&mut out, head, payload)?;
+        self.drain(&mut out, true)
+    }
+
+    fn send(&self, out: &mut Out, mut head: Head, payload: &mut [u8]) -> Result<()> {
+        head.sequence = out.sequence;
+        out.sequence = out.sequence.wrapping_add(1);
+        self.sent_bytes.fetch_add((payload.len() + HEAD_BYTES) as u64, Ordering::Relaxed);
+        out.carrier.send(&head.encode(), payload).map_err(|what| {
+            // What the peer said before it went says more than that it has gone.
+            let mut state = self.lock();
+            self.shut(&mut state, Some(what));
+            self.error(state.closed.clone().expect("it is shut"))
+        })
+    }
+}
+
+pub(crate) fn ended(state: &mut State, stream: u32, how: std::result::Result<Vec<u8>, What>) {
+    if let Some(inbox) = state.streams.get_mut(&stream) {
+        // What came whole stays whole, even if the peer then wants no more of ours.
+        inbox.end.get_or_insert(how);
+    }
+}

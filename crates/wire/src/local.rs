@@ -1,0 +1,31 @@
+//! Two ends of a link in one process: a cluster of one uses the same links as any other.
+
+use std::thread;
+
+use crate::carrier::memory;
+use crate::error::Result;
+use crate::hello::{Hello, Id, Role};
+use crate::link::{Far, Link};
+use crate::tls::Terms;
+
+/// A link between two sides in this process: the one that began it, and the other.
+pub fn pair(terms: Terms) -> Result<(Link, Link)> {
+    let hello = |node| Hello {
+        cluster: Id(0),
+        node: Id(node),
+        role: Role::Node,
+        clear: terms.clear,
+        block_bytes: terms.block_bytes,
+    };
+    let [near, other] = memory();
+    let far = |name: &str| Far { name: name.to_string(), proved: None };
+    thread::scope(|scope| {
+        let began = scope.spawn(|| {
+            let carrier = (Box::new(near.0) as _, Box::new(near.1) as _);
+            Link::establish(hello(1), far("this process"), true, carrier, terms.patience)
+        });
+        let carrier = (Box::new(other.0) as _, Box::new(other.1) as _);
+        let accepted = Link::establish(hello(2), far("this process"), false, carrier, terms.patience)?;
+        Ok((began.join().expect("a hello does not panic")?, accepted))
+    })
+}

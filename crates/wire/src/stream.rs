@@ -1,0 +1,256 @@
+//! The two directions of a stream, as a sink and a source of blocks.
+//!
+//! Law: [`Outgoing::put`] waits for a credit, and [`Incoming`] gives one for each block of its pool that it reserves, at
+//! most its window at once; dropping either before its end gives the stream up, and the peer is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thalweg_block::{Block, Pool};
+use thalweg_pump::{Sink, Source};
+
+use crate::core::Event;
+use crate::error::{LinkError, Result, What};
+use crate::frame::Head;
+use crate::link::{Shared, State, ended};
+
+/// How long to wait for a free block before looking whether the link still stands.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// The direction towards the peer.
+pub struct Outgoing {
+    shared: Arc<Shared>,
+    stream: u32,
+    checked: bool,
+    at: u64,
+    ended: bool,
+}
+
+impl Outgoing {
+    pub(crate) fn new(shared: Arc<Shared>, stream: u32) -> Outgoing {
+        Outgoing { shared, stream, checked: true, at: 0, ended: false }
+    }
+
+    /// Leaves the checksum of each block out, for whoever has one of his own.
+    pub fn unchecked(mut self) -> Outgoing {
+        self.checked = false;
+        self
+    }
+
+    /// Sends a block on one of the stream's 16 channels, with its offset, when there is a credit for it. The bytes
+    /// may have been sealed where they lie, so the block comes back only to be let go.
+    pub fn put_on(&mut self, channel: u8, mut block: Block) -> Result<()> {
+        let offset = block.offset();
+        self.send_at(channel, offset, &mut block)
+    }
+
+    /// Sends bytes that are no block, behind those sent this way before, in as many frames as it takes.
+    pub fn send(&mut self, channel: u8, bytes: &mut [u8]) -> Result<()> {
+        let most = self.shared.lock().core.block_bytes() as usize;
+        for some in bytes.chunks_mut(most) {
+            self.send_at(channel, self.at, some)?;
+            self.at += some.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn send_at(&mut self, channel: u8, offset: u64, payload: &mut [u8]) -> Result<()> {
+        let head = Head::data(self.stream, channel, offset, payload, self.checked);
+        let (shared, stream) = (self.shared.clone(), self.stream);
+        shared.wait(|state| match (shared.alive(state), state.core.may_put(stream)) {
+            (Err(closed), _) => Some(Err(closed)),
+            (_, None) => Some(Err(self.given_up(state))),
+            (_, Some(false)) => None,
+            (_, Some(true)) => {
+                shared.apply(state, Event::Put(head));
+                Some(Ok(()))
+            }
+        })??;
+        shared.send_block(head, payload)
+    }
+
+    fn given_up(&self, state: &State) -> LinkError {
+        let end = state.streams.get(&self.stream).and_then(|inbox| inbox.end.as_ref());
+        self.shared.error(match end {
+            Some(Err(what)) => what.clone(),
+            _ => What::GivenUp,
+        })
+    }
+
+    /// Says that this direction is whole, with a result of at most 64 KiB.
+    pub fn end(&mut self, result: &[u8]) -> Result<()> {
+        assert!(!self.ended, "a direction ends once");
+        self.ended = true;
+        self.say(Event::End(self.stream, result.to_vec()))
+    }
+
+    /// Gives the whole stream up, and says why.
+    pub fn abort(mut self, why: &str) -> Result<()> {
+        self.ended = true;
+        self.say(Event::Abort(self.stream, why.to_string()))
+    }
+
+    fn say(&self, event: Event) -> Result<()> {
+        let mut state = self.shared.lock();
+        self.shared.alive(&state)?;
+        if matches!(event, Event::Abort(..)) {
+            ended(&mut state, self.stream, Err(What::GivenUp));
+        }
+        self.shared.apply(&mut state, event);
+        drop(state);
+        self.shared.flush()
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = self.say(Event::Abort(self.stream, "it was dropped before its end".into()));
+        }
+    }
+}
+
+impl Sink for Outgoing {
+    type Error = LinkError;
+
+    fn put(&mut self, block: Block) -> Result<()> {
+        self.put_on(0, block)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.end(&[])
+    }
+}
+
+/// The direction from the peer. Gives nothing until it [`takes`](Incoming::takes) blocks of a pool.
+pub struct Incoming {
+    shared: Arc<Shared>,
+    stream: u32,
+    pool: Option<Pool>,
+    window: usize,
+    result: Option<Vec<u8>>,
+}
+
+impl Incoming {
+    pub(crate) fn new(shared: Arc<Shared>, stream: u32) -> Incoming {
+        Incoming { shared, stream, pool: None, window: 0, result: None }
+    }
+
+    /// Receives into blocks of this pool, of which at most `window` are reserved at once. The pool's blocks must be
+    /// as large as this side said in its hello.
+    pub fn takes(mut self, pool: &Pool, window: usize) -> Incoming {
+        assert!(window > 0, "without a reserved block nothing can come");
+        let promised = self.shared.lock().core.takes_bytes() as usize;
+        assert!(
+            pool.block_size() >= promised,
+            "blocks of {}, and {promised} were promised",
+            pool.block_size()
+        );
+        self.pool = Some(pool.clone());
+        self.window = window;
+        let _ = self.reserve();
+        self
+    }
+
+    /// The next block and its channel, or `None` at the end.
+    pub fn next_on(&mut self) -> Result<Option<(u8, Block)>> {
+        if self.result.is_some() {
+            return Ok(None);
+        }
+        loop {
+            self.reserve()?;
+            let (stream, shared) = (self.stream, self.shared.clone());
+            let without = self.pool.is_some();
+            let came = shared.wait(|state| {
+                let inbox = state.streams.get_mut(&stream).expect("it goes with this");
+                if let Some(block) = inbox.ready.pop_front() {
+                    return Some(Came::Block(block));
+                }
+                match &inbox.end {
+                    Some(Ok(result)) => Some(Came::End(result.clone())),
+                    Some(Err(what)) => Some(Came::Not(what.clone())),
+                    None if without && inbox.reserved.is_empty() => Some(Came::Starved),
+                    None => None,
+                }
+            })?;
+            match came {
+                Came::Block(block) => return Ok(Some(block)),
+                Came::End(result) => {
+                    self.result = Some(result);
+                    return Ok(None);
+                }
+                Came::Not(what) => return Err(self.shared.error(what)),
+                Came::Starved => {}
+            }
+        }
+    }
+
+    /// Whether nothing more can come, and no end has: the peer or the link has gone. Looks, and reads nothing.
+    pub fn is_given_up(&self) -> bool {
+        let state = self.shared.lock();
+        let end = state.streams.get(&self.stream).and_then(|inbox| inbox.end.as_ref());
+        matches!(end, Some(Err(_))) || state.closed.is_some()
+    }
+
+    /// What the peer said at the end, once [`Incoming::next_on`] has returned `None`.
+    pub fn result(&self) -> Option<&[u8]> {
+        self.result.as_deref()
+    }
+
+    /// Reserves what the window allows and the pool has, and tells the peer.
+    fn reserve(&mut self) -> Result<()> {
+        let Some(pool) = &self.pool else { return Ok(()) };
+        let mut state = self.shared.lock();
+        let inbox = state.streams.get(&self.stream).expect("it goes with this");
+        let (have, idle) = (inbox.reserved.len(), inbox.ready.is_empty());
+        // One credit frame for several blocks, unless the peer may be waiting.
+        if inbox.end.is_some() || (have > 0 && have * 2 > self.window) {
+            return Ok(());
+        }
+        let mut blocks: Vec<Block> = Vec::with_capacity(self.window - have);
+        blocks.extend((have..self.window).map_while(|_| pool.try_take()));
+        if blocks.is_empty() && have == 0 && idle {
+            drop(state);
+            blocks.extend(pool.take_within(MOMENT));
+            state = self.shared.lock();
+        }
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let count = blocks.len() as u64;
+        let inbox = state.streams.get_mut(&self.stream).expect("it goes with this");
+        inbox.reserved.append(&mut blocks);
+        self.shared.apply(&mut state, Event::Reserve(self.stream, count));
+        drop(state);
+        self.shared.flush()
+    }
+}
+
+/// What there is to say about a stream.
+enum Came {
+    Block((u8, Block)),
+    End(Vec<u8>),
+    Not(What),
+    Starved,
+}
+
+impl Source for Incoming {
+    type Error = LinkError;
+
+    fn next(&mut self) -> Result<Option<Block>> {
+        Ok(self.next_on()?.map(|(_, block)| block))
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        let inbox = state.streams.remove(&self.stream).expect("it goes with this");
+        if inbox.end.is_none() && state.closed.is_none() {
+            let why = "the other side wants no more of it".to_string();
+            self.shared.apply(&mut state, Event::Abort(self.stream, why));
+            drop(state);
+            let _ = self.shared.flush();
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! TLS 1.3 with certificates on both sides: how the two ends of a socket prove who they are.
+//!
+//! Model: rustls does the handshake; then its keys go to this room's own sealing, which does in place what rustls
+//! would copy for. A handshake is read record by record, so that no byte behind it is lost with rustls's buffers.
+//! Law: nobody is a peer before both certificates were proved; a handshake takes at most [`HANDSHAKE_SECONDS`].
+//! Non-goals: earlier versions of TLS, sessions that are taken up again, servers without client certificates.
+
+use std::io::{ErrorKind, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, ring as provider};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::version::TLS13;
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct, DistinguishedName,
+    ExtractedSecrets, ServerConfig, SignatureScheme,
+};
+use thalweg_base::clock::Stopwatch;
+use thalweg_io::socket;
+
+use crate::carrier::{TcpReceive, TcpTransmit};
+use crate::core::Patience;
+use crate::error::{LinkError, Result, What};
+use crate::hello::{Hello, Id};
+use crate::identity::{Dropped, Identity, IdentityError, Named};
+use crate::link::{Far, Link};
+use crate::seal::{Opening, Sealing};
+
+/// What links call themselves in ALPN.
+pub const ALPN_LINK: &[u8] = b"thalweg/1";
+/// What control calls itself.
+pub const ALPN_HTTP: &[u8] = b"http/1.1";
+/// The most that a connection may take to be reached and proved.
+pub const HANDSHAKE_SECONDS: u64 = 5;
+
+/// How this side wants its links.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// Content with links that are not sealed.
+    pub clear: bool,
+    /// The largest block that this side takes.
+    pub block_bytes: u32,
+    /// How long this side waits.
+    pub patience: Patience,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        Terms { clear: false, block_bytes: 1 << 20, patience: Patience::default() }
+    }
+}
+
+/// An identity, ready to shake hands.
+#[derive(Debug, Clone)]
+pub struct Hands {
+    identity: Identity,
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+}
+
+impl Hands {
+    /// Of this identity.
+    pub fn of(identity: Identity) -> std::result::Result<Hands, IdentityError> {
+        let ours = |e: rustls::Error| IdentityError::Certificate(e.to_string());
+        let provider = Arc::new(CryptoProvider {
+            // The shorter key first: with the instructions of today's processors it costs a fifth less.
+            cipher_suites: vec![
+                provider::cipher_suite::TLS13_AES_128_GCM_SHA256,
+                provider::cipher_suite::TLS13_AES_256_GCM_SHA384,
+                provider::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+            ],
+            ..provider::default_provider()
+        });
+        let key = || identity.key.clone_key();
+        let (roots, dropped) = (identity.roots.clone(), identity.dropped.clone());
+        let inner = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
+        let inner = inner.map_err(|e| IdentityError::Certificate(e.to_string()))?;
+        let servers = Arc::new(Servers { inner, dropped: dropped.clone() });
+        let mut client = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(ours)?
+            .dangerous()
+            .with_custom_certificate_verifier(servers)
+            .with_client_auth_cert(identity.chain.clone(), key())
+            .map_err(ours)?;
+        client.alpn_protocols = vec![ALPN_LINK.to_vec()];
+        client.enable_secret_extraction = true;
+        client.resumption = Resumption::disabled();
+        let inner = WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build();
+        let inner = inner.map_err(|e| IdentityError::Certificate(e.to_string()))?;
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(ours)?
+            .with_client_cert_verifier(Arc::new(Clients { inner, dropped }))
+            .with_single_cert(identity.chain.clone(), key())
+            .map_err(ours)?;
+        server.alpn_protocols = vec![ALPN_LINK.to_vec(), ALPN_HTTP.to_vec()];
+        server.enable_secret_extraction = true;
+        // A ticket would be a record behind the handshake, and nobody here comes back with one.
+        server.send_tls13_tickets = 0;
+        Ok(Hands { identity, client: Arc::new(client), server: Arc::new(server) })
+    }
+
+    /// Whose they are.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// For whoever accepts connections.
+    pub fn server(&self) -> Arc<ServerConfig> {
+        self.server.clone()
+    }
+
+    /// For HTTP to another node.
+    pub fn http_client(&self) -> Arc<ClientConfig> {
+        let mut config = (*self.client).clone();
+        config.alpn_protocols = vec![ALPN_HTTP.to_vec()];
+        Arc::new(config)
+    }
+
+    /// A link with the node of this name at this address.
+    pub fn connect(&self, name: &str, address: SocketAddr, terms: Terms) -> Result<Link> {
+        let watch = Stopwatch::start();
+        let failed = |what| LinkError::new(format!("{name} at {address}"), what);
+        let unreachable = |e: std::io::Error| failed(What::Unreachable(e.to_string()));
+        let patience = Duration::from_secs(HANDSHAKE_SECONDS);
+        #[allow(clippy::disallowed_methods)] // This room is the address of sockets.
+        let socket = TcpStream::connect_timeout(&address, patience).map_err(unreachable)?;
+        socket.set_nodelay(true).map_err(unreachable)?;
+        let server = ServerName::try_from(name.to_string())
+            .map_err(|_| failed(What::Refused(format!("'{name}' is not a name for a host"))))?;
+        let connection = ClientConnection::new(self.client.clone(), server)
+            .map_err(|e| failed(What::Refused(e.to_string())))?;
+        let connection = shake(&socket, connection.into(), watch).map_err(failed)?;
+        self.adopt(socket, connection, terms)
+            .map_err(|error| LinkError { peer: failed(What::Closed).peer, ..error })
+    }
+
+    /// The other side of [`Hands::connect`], for whoever accepts sockets himself.
+    pub fn accept(&self, socket: TcpStream, terms: Terms) -> Result<Link> {
+        let peer = peer_of(&socket);
+        let failed = |what| LinkError::new(peer.clone(), what);
+        let connection = rustls::ServerConnection::new(self.server.clone())
+            .map_err(|e| failed(What::Refused(e.to_string())))?;
+        let connection = shake(&socket, connection.into(), Stopwatch::start()).map_err(failed)?;
+        self.adopt(socket, connection, terms)
+    }
+
+    /// A link over a connection whose handshake is done. Records behind it may have been read, if they were read whole.
+    pub fn adopt(&self, socket: TcpStream, mut connection: Connection, terms: Terms) -> Result<Link> {
+        let began = matches!(connection, Connection::Client(_));
+        let address = peer_of(&socket);
+        let failed = |what| LinkError::new(address.clone(), what);
+        let named = connection.peer_certificates().and_then(|chain| Named::of(chain.first()?));
+        let Some(named) = named.filter(|named| named.cluster == self.identity.cluster) else {
+            return Err(failed(What::Refused("its certificate does not say which node it is".into())));
+        };
+        if connection.alpn_protocol() != Some(ALPN_LINK) {
+            return Err(failed(What::Refused("it did not ask for a link".into())));
+        }
+        let mut early = Vec::new();
+        // It ends with "would block", which is all that can be said of a connection that goes on.
+        let _ = connection.reader().read_to_end(&mut early);
+        let secrets = match connection {
+            Connection::Client(client) => client.dangerous_extract_secrets(),
+            Connection::Server(server) => server.dangerous_extract_secrets(),
+        };
+        let ExtractedSecrets { tx, rx } = secrets.map_err(|e| failed(What::Refused(e.to_string())))?;
+        let cut = |e: std::io::Error| failed(What::Cut(e.to_string()));
+        socket::be_impatient(&socket, Duration::from_millis(terms.patience.dead_ms)).map_err(cut)?;
+        let socket = Arc::new(socket);
+        let sealing = Sealing::new(tx.0, tx.1).map_err(|e| failed(e.into()))?;
+        let opening = Opening::new(rx.0, rx.1).map_err(|e| failed(e.into()))?;
+        let transmit = TcpTransmit { socket: socket.clone(), sealing: Some(sealing), staged: Vec::new() };
+        let receive = TcpReceive::new(socket, opening, early).map_err(cut)?;
+        let far = Far { name: named.host, proved: Some(named.node) };
+        Link::establish(
+            self.hello(terms),
+            far,
+            began,
+            (Box::new(transmit), Box::new(receive)),
+            terms.patience,
+        )
+    }
+
+    fn hello(&self, terms: Terms) -> Hello {
+        let Identity { cluster, node, role, .. } = self.identity;
+        Hello { cluster, node, role, clear: terms.clear, block_bytes: terms.block_bytes }
+    }
+}
+
+fn peer_of(socket: &TcpStream) -> String {
+    socket.peer_addr().map_or_else(|_| "a peer that has gone".into(), |address| address.to_string())
+}
+
+/// Shakes hands, reading no byte behind the handshake.
+fn shake(
+    socket: &TcpStream,
+    mut connection: Connection,
+    watch: Stopwatch,
+) -> std::result::Result<Connection, What> {
+    let mut record = Vec::new();
+    loop {
+        while connection.wants_write() {
+            connection.write_tls(&mut &*socket).map_err(|e| What::Cut(e.to_string()))?;
+        }
+        if !connection.is_handshaking() {
+            return Ok(connection);
+        }
+        read_record(socket, &mut record, watch)?;
+        let mut rest = &record[..];
+        while !rest.is_empty() {
+            connection.read_tls(&mut rest).map_err(|e| What::Refused(e.to_string()))?;
+            if let Err(why) = connection.process_new_packets() {
+                // The peer is to learn why.
+                let _ = connection.write_tls(&mut &*socket);
+                return Err(What::Refused(refusal(&why)));
+            }
+        }
+    }
+}
+
+/// Reads one record of TLS, within what is left of the handshake's time.
+fn read_record(socket: &TcpStream, record: &mut Vec<u8>, watch: Stopwatch) -> std::result::Result<(), What> {
+    /// The most that a record has behind its header (RFC 8446, 5.2).
+    const RECORD_BYTES_MAX: usize = (16 << 10) + 256;
+    record.resize(5, 0);
+    read_exact(socket, record, watch)?;
+    let len = usize::from(u16::from_be_bytes([record[3], record[4]]));
+    if !(20..=23).contains(&record[0]) || record[1] != 3 || len > RECORD_BYTES_MAX {
+        return Err(What::Refused("what it sent is not TLS; is it a thalweg node?".into()));
+    }
+    record.resize(5 + len, 0);
+    read_exact(socket, &mut record[5..], watch)
+}
+
+fn read_exact(
+    mut socket: &TcpStream,
+    mut into: &mut [u8],
+    watch: Stopwatch,
+) -> std::result::Result<(), What> {
+    while !into.is_empty() {
+        let left = Duration::from_secs(HANDSHAKE_SECONDS).saturating_sub(Duration::from_nanos(watch.ns()));
+        let late = || What::Unreachable(format!("no handshake within {HANDSHAKE_SECONDS} s"));
+        if left.is_zero() {
+            return Err(late());
+        }
+        socket.set_read_timeout(Some(left)).map_err(|e| What::Cut(e.to_string()))?;
+        match socket.read(into) {
+            Ok(0) => return Err(What::Cut("it ended in the middle of the handshake".into())),
+            Ok(n) => into = &mut into[n..],
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(late()),
+            Err(e) => return Err(What::Cut(e.to_string())),
+        }
+    }
+    Ok(())
+}
+
+/// What went wrong with a handshake, and what to do about it.
+pub fn refusal(why: &rustls::Error) -> String {
+    use CertificateError as C;
+    match why {
+        rustls::Error::InvalidCertificate(C::Revoked) => {
+            "it was dropped from the cluster; thalweg cluster add takes it in again".into()
+        }
+        rustls::Error::InvalidCertificate(C::Expired | C::ExpiredContext { .. }) => {
+            "its certificate has expired; thalweg cluster renew makes a new one".into()
+        }
+        rustls::Error::InvalidCertificate(C::NotValidYet | C::NotValidYetContext { .. }) => {
+            "its certificate is not valid yet; see the clocks of both hosts".into()
+        }
+        rustls::Error::InvalidCertificate(C::UnknownIssuer | C::BadSignature) => {
+            "its certificate is of another cluster".into()
+        }
+        rustls::Error::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => {
+            "its certificate names another host; see the addresses in the cluster file".into()
+        }
+        rustls::Error::NoCertificatesPresented => "it showed no certificate".into(),
+        rustls::Error::PeerIncompatible(_) => "it speaks no TLS 1.3 that both know".into(),
+        rustls::Error::NoApplicationProtocol => "it speaks another protocol".into(),
+        rustls::Error::InvalidMessage(_) => "what it sent is not TLS; is it a thalweg node?".into(),
+        other => other.to_string(),
+    }
+}
+
+/// An error if the certificate's node was dropped.
+fn welcome(certificate: &CertificateDer<'_>, dropped: &Dropped) -> std::result::Result<(), rustls::Error> {
+    let is_dropped = Named::of(certificate).is_some_and(|named: Named| dropped.has(named.node));
+    if is_dropped { Err(CertificateError::Revoked.into()) } else { Ok(()) }
+}
+
+/// Takes servers of the cluster that were not dropped.
+#[derive(Debug)]
+struct Servers {
+    inner: Arc<WebPkiServerVerifier>,
+    dropped: Dropped,
+}
+
+impl ServerCertVerifier for Servers {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        above: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        let verified = self.inner.verify_server_cert(certificate, above, name, ocsp, now)?;
+        welcome(certificate, &self.dropped).map(|()| verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// Takes clients of the cluster that were not dropped.
+#[derive(Debug)]
+struct Clients {
+    inner: Arc<dyn ClientCertVerifier>,
+    dropped: Dropped,
+}
+
+impl ClientCertVerifier for Clients {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        above: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> std::result::Result<ClientCertVerified, rustls::Error> {
+        let verified = self.inner.verify_client_cert(certificate, above, now)?;
+        welcome(certificate, &self.dropped).map(|()| verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// The id of the node that a peer's certificate names.
+pub fn node_of(connection: &rustls::CommonState) -> Option<Id> {
+    connection.peer_certificates().and_then(|chain| Named::of(chain.first()?)).map(|named| named.node)
+}

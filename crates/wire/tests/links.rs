@@ -1,0 +1,294 @@
+//! Links over real sockets and over memory: what is put comes, whole and in order; streams do not hold each other up;
+//! what goes wrong ends in one line within the stated time, and leaves no block behind.
+#![allow(clippy::disallowed_methods)] // Tests open the sockets that strangers open.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use support::{City, patience};
+use thalweg_base::rng::Rng;
+use thalweg_block::{Block, Pool};
+use thalweg_pump::{Sink, Source};
+use thalweg_wire::{Link, LinkError, Terms, What, pair};
+
+const BLOCK: usize = 1 << 20;
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(len).collect()
+}
+
+fn block(pool: &Pool, offset: u64, bytes: &[u8]) -> Block {
+    let mut block = pool.take();
+    block.set_len(bytes.len());
+    block.set_offset(offset);
+    block.copy_from_slice(bytes);
+    block
+}
+
+/// Both ways at once, blocks of odd lengths, two streams; then the ends.
+fn converse(near: &Link, far: &Link) {
+    let lens = [0, 1, 31, 16_352, 16_353, 16_384, 16_385, 65_536, BLOCK - 1, BLOCK];
+    let pools = [Pool::new(BLOCK, 6).unwrap(), Pool::new(BLOCK, 6).unwrap()];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (request, mut out, inc) = far.accept().unwrap().unwrap();
+            assert_eq!(request, b"echo");
+            let mut inc = inc.takes(&pools[1], 2);
+            while let Some((channel, block)) = inc.next_on().unwrap() {
+                out.put_on(channel, block).unwrap();
+            }
+            assert_eq!(inc.result(), Some(&b"that was all"[..]));
+            out.end(b"heard").unwrap();
+        });
+        let (mut out, inc) = near.open(b"echo").unwrap();
+        let mut inc = inc.takes(&pools[0], 2);
+        let reader = scope.spawn(move || {
+            for (i, len) in lens.into_iter().enumerate() {
+                let (channel, block) = inc.next_on().unwrap().expect("an echo");
+                assert_eq!((channel as usize, block.offset()), (i % 16, i as u64 * 7));
+                assert!(*block == noise(i as u64, len), "block {i} of {len} bytes");
+            }
+            assert!(inc.next().unwrap().is_none());
+            assert_eq!(inc.result(), Some(&b"heard"[..]));
+        });
+        for (i, len) in lens.into_iter().enumerate() {
+            let sent = block(&pools[0], i as u64 * 7, &noise(i as u64, len));
+            out.put_on((i % 16) as u8, sent).unwrap();
+        }
+        out.end(b"that was all").unwrap();
+        reader.join().unwrap();
+    });
+    assert_eq!(pools.each_ref().map(Pool::free), [6, 6], "all blocks are home");
+}
+
+#[test]
+fn what_is_put_comes_over_memory_sealed_and_in_the_clear() {
+    let (near, far) = pair(Terms::default()).unwrap();
+    converse(&near, &far);
+    let city = City::new();
+    for clear in [false, true] {
+        let (near, far) = city.link(Terms { clear, ..Terms::default() });
+        assert_eq!((near.peer(), far.peer()), ("n1", "n2"));
+        assert_eq!((near.hello().clear, far.hello().clear), (clear, clear));
+        converse(&near, &far);
+        drop(near);
+        assert!(far.accept().unwrap().is_none(), "a goodbye");
+    }
+}
+
+#[test]
+fn sealed_payloads_are_not_to_be_seen_and_clear_ones_are() {
+    let city = City::new();
+    let secret = b"the secret of the river, 32 byte";
+    for clear in [false, true] {
+        let (seen, (near, far)) = city.tapped_link(Terms { clear, ..Terms::default() });
+        let (mut out, inc) = near.open(b"look").unwrap();
+        let pool = Pool::new(BLOCK, 4).unwrap();
+        let mut inc = inc.takes(&pool, 1);
+        let (_, mut answer, there) = far.accept().unwrap().unwrap();
+        let reader = std::thread::spawn({
+            let pool = pool.clone();
+            move || {
+                let mut there = there.takes(&pool, 1);
+                let told = there.next().unwrap().unwrap().to_vec();
+                assert!(there.next().unwrap().is_none());
+                told
+            }
+        });
+        out.send(0, &mut secret.to_vec()).unwrap();
+        out.end(b"").unwrap();
+        assert_eq!(reader.join().unwrap(), secret);
+        answer.end(b"").unwrap();
+        assert!(inc.next().unwrap().is_none());
+        let seen = seen.lock().unwrap();
+        let found = seen.windows(secret.len()).any(|w| w == secret);
+        assert_eq!(found, clear, "{} bytes went by", seen.len());
+    }
+}
+
+#[test]
+fn a_stream_that_nobody_reads_holds_up_no_other() {
+    let city = City::new();
+    let (near, far) = city.link(Terms::default());
+    let pool = Pool::new(BLOCK, 16).unwrap();
+    let (mut idle, _idle_in) = near.open(b"idle").unwrap();
+    let (mut busy, _busy_in) = near.open(b"busy").unwrap();
+    let (_, _a, idle_there) = far.accept().unwrap().unwrap();
+    let (_, _b, busy_there) = far.accept().unwrap().unwrap();
+    // Two blocks of the idle one are reserved, and never fetched.
+    let _idle_there = idle_there.takes(&pool, 2);
+    let mut busy_there = busy_there.takes(&pool, 2);
+    std::thread::scope(|scope| {
+        let pool = &pool;
+        let stuck = scope.spawn(move || {
+            let sent = (0..3).map(|i| idle.put(block(pool, i, b"x"))).collect::<Vec<_>>();
+            (sent, idle)
+        });
+        let reader = scope.spawn(move || {
+            let mut bytes = 0;
+            while let Some(block) = busy_there.next().unwrap() {
+                bytes += block.len();
+            }
+            bytes
+        });
+        for i in 0..200 {
+            busy.put(block(pool, i * BLOCK as u64, &noise(i, BLOCK))).unwrap();
+        }
+        busy.finish().unwrap();
+        assert_eq!(reader.join().unwrap(), 200 * BLOCK);
+        assert!(!stuck.is_finished(), "the third block has no credit");
+        drop(_idle_there);
+        let (sent, _idle) = stuck.join().unwrap();
+        let why = sent[2].as_ref().unwrap_err().to_string();
+        assert_eq!(why, "n1 gave up: the other side wants no more of it");
+    });
+}
+
+#[test]
+fn dropping_an_end_tells_the_other_and_brings_all_blocks_home() {
+    let city = City::new();
+    let (near, far) = city.link(Terms::default());
+    let pool = Pool::new(BLOCK, 8).unwrap();
+    for _ in 0..20 {
+        let (mut out, inc) = near.open(b"").unwrap();
+        let (_, answer, there) = far.accept().unwrap().unwrap();
+        let there = there.takes(&pool, 4);
+        out.put(block(&pool, 0, &noise(1, 100_000))).unwrap();
+        drop((out, inc));
+        drop(answer);
+        let why = there.takes(&pool, 4).last_error();
+        let given_up = matches!(&why, Some(LinkError { what: What::Aborted(_) | What::GivenUp, .. }));
+        assert!(given_up, "{why:?}");
+    }
+    assert_eq!(pool.free(), 8);
+    let (near_out, _) = near.open(b"still there").unwrap();
+    assert_eq!(far.accept().unwrap().unwrap().0, b"still there");
+    near_out.abort("enough").unwrap();
+}
+
+trait LastError {
+    fn last_error(self) -> Option<LinkError>;
+}
+
+impl LastError for thalweg_wire::Incoming {
+    fn last_error(mut self) -> Option<LinkError> {
+        loop {
+            match self.next() {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(error) => return Some(error),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_frozen_peer_is_found_out_in_the_stated_time_and_a_slow_one_is_not() {
+    let city = City::new();
+    let terms = Terms { patience: patience(1_000), ..Terms::default() };
+    let (near, far) = city.link(terms);
+    // The far side is only kept: that is enough to be alive.
+    far.keep().unwrap();
+    let waiting = std::thread::spawn(move || {
+        let begun = Instant::now();
+        (near.accept().map(|_| ()), begun.elapsed())
+    });
+    std::thread::sleep(Duration::from_millis(2_500));
+    assert!(!waiting.is_finished(), "a kept link lives");
+    far.close();
+    assert!(waiting.join().unwrap().0.is_ok());
+
+    // This one has nobody who reads or keeps it.
+    let (near, far) = city.link(terms);
+    let begun = Instant::now();
+    let why = near.accept().map(|_| ()).unwrap_err().to_string();
+    assert!(why.starts_with("link with n1 closed: it has said nothing for 1."), "{why}");
+    assert!(begun.elapsed() < Duration::from_millis(2_000), "{:?}", begun.elapsed());
+    drop(far);
+}
+
+#[test]
+fn a_cut_link_says_so_to_everyone_who_waits() {
+    let city = City::new();
+    let (tap, (near, far)) = city.cuttable_link(Terms::default());
+    let (mut out, inc) = near.open(b"").unwrap();
+    let (_, _answer, there) = far.accept().unwrap().unwrap();
+    let pool = Pool::new(BLOCK, 4).unwrap();
+    let mut there = there.takes(&pool, 1);
+    std::thread::scope(|scope| {
+        let waits = [
+            scope.spawn(|| near.accept().map(|_| ()).unwrap_err()),
+            scope.spawn(|| far.accept().map(|_| ()).unwrap_err()),
+            scope.spawn(|| there.next().map(|_| ()).unwrap_err()),
+        ];
+        std::thread::sleep(Duration::from_millis(50));
+        tap.cut();
+        for wait in waits {
+            let why = wait.join().unwrap().to_string();
+            assert!(why.contains("is cut"), "{why}");
+        }
+    });
+    let why = out.send(0, &mut [1]).unwrap_err().to_string();
+    assert!(why.contains("is cut"), "{why}");
+    drop((out, inc, there));
+    assert_eq!(pool.free(), 4);
+}
+
+/// What a node of the city answers to bytes that are no link.
+fn strange(city: &City, bytes: &[u8], patience: Duration) -> (String, Duration) {
+    let (address, accepted) = city.accept_one();
+    let begun = Instant::now();
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(patience)).unwrap();
+    socket.write_all(bytes).unwrap();
+    let _ = socket.read_to_end(&mut Vec::new());
+    let why = accepted.join().unwrap().unwrap_err().to_string();
+    (why, begun.elapsed())
+}
+
+#[test]
+fn strangers_are_refused_in_one_line_and_soon() {
+    let city = City::new();
+    let soon = Duration::from_secs(2);
+    for bytes in
+        [&b"GET / HTTP/1.1\r\n\r\n"[..], &noise(5, 4096), &[22, 3, 1, 255, 255], &(1u64 << 63).to_be_bytes()]
+    {
+        let (why, took) = strange(&city, bytes, soon);
+        assert!(why.contains("is not TLS") && why.lines().count() == 1, "{why}");
+        assert!(took < soon, "{took:?}");
+    }
+    // Half a hello of TLS, and then nothing: a slow loris.
+    let (why, took) = strange(&city, &[22, 3, 1, 1, 0, 1], Duration::from_secs(10));
+    assert!(why.contains("no handshake within 5 s"), "{why}");
+    assert!((4..8).contains(&took.as_secs()), "{took:?}");
+}
+
+#[test]
+fn certificates_that_do_not_hold_are_refused_and_both_sides_learn_why() {
+    let city = City::new();
+    let cases = [
+        (city.expired_hands(), "its certificate has expired", "our certificate is expired"),
+        (
+            City::new().hands("n1"),
+            "its certificate is of another cluster",
+            "its certificate is of another cluster",
+        ),
+        (city.dropped_hands(), "it was dropped from the cluster", "our certificate was dropped"),
+    ];
+    for (hands, here, there) in cases {
+        let (address, accepted) = city.accept_one();
+        let theirs = hands.connect("n2", address, Terms::default()).map(|_| ()).unwrap_err().to_string();
+        assert!(theirs.contains(there), "{theirs}");
+        let ours = accepted.join().unwrap().unwrap_err().to_string();
+        // Who refuses the server's certificate tells it with an alert of TLS.
+        assert!(ours.contains(here) || ours.contains("nknownCA") || ours.contains("DecryptError"), "{ours}");
+    }
+    let (address, accepted) = city.accept_one();
+    let why = city.hands("n1").connect("n3", address, Terms::default()).map(|_| ()).unwrap_err().to_string();
+    assert!(why.contains("its certificate names another host"), "{why}");
+    assert!(accepted.join().unwrap().is_err());
+}
