@@ -315,7 +315,7 @@ parts again.",
         at: PUMPS,
         about: "lanes side by side [default: one for each core]",
         doc: "\
-Lanes that read and write side by side, each with 8 reads and 8 writes of 1 MiB in flight, and so at most 18 MiB of memory. \
+Lanes that read and write side by side, each with 16 reads and 16 writes of 1 MiB in flight, and so at most 34 MiB of memory. \
 Without this flag, one for each core. To or from a stream there is one.",
         set: |args, value| values::threads(value).map(|streams| args.streams = Some(streams)),
     },

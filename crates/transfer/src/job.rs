@@ -35,7 +35,7 @@ use crate::{Error, Result, names};
 /// Bytes of a block, which are read and written in one go.
 pub const BLOCK_BYTES: usize = MIB as usize;
 /// Reads in flight for each lane, and as many writes.
-pub const DEPTH: usize = 8;
+pub const DEPTH: usize = 16;
 /// So many bytes of small files are written back together.
 const FLUSH_BYTES: u64 = 64 * MIB;
 /// So many blocks a lane can hold: those in flight, one in its hands, and one to read back with.

@@ -98,7 +98,9 @@ impl<'f, 'a> SourceLane<'f, 'a> {
 
     /// Begins as much as there is room for.
     fn read_ahead(&mut self) -> Result<()> {
-        while let Some(block) = self.ahead.room() {
+        // Under a limit nothing is gained by reading ahead, and what was read would wait for what may not be read yet.
+        while self.shared.limit.is_none() || self.ahead.pending() == 0 {
+            let Some(block) = self.ahead.room() else { return Ok(()) };
             if !self.asked.is_empty() {
                 self.pack(block)?;
                 continue;

@@ -152,7 +152,8 @@ fn a_full_disk_says_how_much_was_missing_and_leaves_nothing_in_the_way() {
     let stream = place.shell("cat in | $T pump - disk/out");
     let left_of_stream = place.shell("ls -A disk");
     place.shell("mkdir tree; for i in $(seq 1 30); do head -c 1000000 in > tree/$i; done").is_done();
-    let tree = place.run(&["pump", "tree", "disk/copy"]);
+    // One stream: some files are whole when the room ends.
+    let tree = place.run(&["pump", "tree", "disk/copy", "--streams", "1"]);
     let resumed = place.shell(
         "rm tree/2*; $T pump tree disk/copy --resume -q; status=$?; diff -r tree disk/copy; exit $status",
     );
