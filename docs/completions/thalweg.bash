@@ -20,6 +20,7 @@ _thalweg() {
         --identity) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
         --listen) :; return ;;
         --on) :; return ;;
+        --ssh) :; return ;;
         --timeout) :; return ;;
         --env) :; return ;;
         --progress) mapfile -t COMPREPLY < <(compgen -W 'auto always never' -- "$word"); return ;;
@@ -36,7 +37,7 @@ _thalweg() {
         exec) flags='--identity --on --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='list show watch cancel' ;;
         node) flags='--identity --listen --json --progress -q --quiet -h --help -V --version --generate' subjects='run' ;;
-        cluster) flags='--identity --clear --json --progress -q --quiet -h --help -V --version --generate' subjects='init status add drop renew' ;;
+        cluster) flags='--identity --clear --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status add drop renew down remove' ;;
         help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort plan doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
     esac

@@ -8,7 +8,7 @@ mod receipt;
 mod reports;
 
 pub(crate) use columns::{seconds, traffic};
-pub(crate) use nodes::{cluster, job, jobs};
+pub(crate) use nodes::{cluster, job, jobs, steps};
 pub(crate) use plan::plan;
 pub(crate) use receipt::receipt;
 pub(crate) use reports::{check, doctor};
