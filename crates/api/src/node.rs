@@ -188,3 +188,23 @@ pub struct HostEnd {
     /// Wall-clock seconds.
     pub seconds: f64,
 }
+
+/// What was done to each host of a cluster, over ssh.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostSteps {
+    /// One for each host, in the order of the cluster file.
+    pub hosts: Vec<HostStep>,
+}
+
+/// What was done to a host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostStep {
+    /// The host.
+    pub host: String,
+    /// What was done, or was so already.
+    pub done: Option<String>,
+    /// Why it could not be done.
+    pub error: Option<String>,
+    /// How long it took.
+    pub seconds: f64,
+}

@@ -240,20 +240,25 @@ answers with its status and nothing else.",
     CommandInfo {
         command: Command::Cluster,
         name: "cluster",
-        synopsis: "init NAME HOST...|status|add|drop|renew HOST...",
+        synopsis: "init NAME HOST...|WHAT [HOST...]",
         about: "make a cluster, look at it, change it",
         doc: "\
-init: makes an authority, certificates and the cluster file in the identity's directory, with hosts/HOST below it for each \
-host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT. status: asks every node. add: takes hosts in. drop: puts \
-one out; its certificate is refused from then on, and nodes close its links. renew: makes new certificates for \
-these hosts, or for all and the client, which hold for a year.
+init NAME HOST...: makes an authority, certificates and the cluster file in the identity's directory, with hosts/HOST below \
+it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT. status: asks every node. add HOST...: takes hosts in. \
+drop HOST: puts one out; its certificate is refused from then on, and nodes close its links. renew [HOST...]: makes new \
+certificates for these hosts, or for all and the client, which hold for a year.
+
+install: brings this program and each host's identity to it over ssh, where they lie in .local/share/thalweg of the user's \
+directory. up: starts the nodes. down: ends them. remove: takes away what install brought. All four work on all hosts \
+at once, or on those of --on, leave alone what is so already, and say for each host what they did.
 
 The authority's key stays in that directory; whoever reads it can make certificates. hosts/HOST is for that host alone.",
         examples: &[
             ("thalweg cluster init river n1=10.0.0.1 n2=10.0.0.2", "two hosts"),
+            ("thalweg cluster install && thalweg cluster up", "bring them what they need, and start"),
             ("thalweg cluster drop n2", "one of them is not ours any more"),
         ],
-        subjects: &["init", "status", "add", "drop", "renew"],
+        subjects: &["init", "install", "up", "status", "add", "drop", "renew", "down", "remove"],
     },
     CommandInfo {
         command: Command::Help,

@@ -458,10 +458,21 @@ are.",
         long: "on",
         short: None,
         value: Value::Any("HOST,..."),
-        at: At::Commands(&[Exec, Job]),
+        at: At::Commands(&[Exec, Job, Cluster]),
         about: "only these hosts",
         doc: "Only these hosts, by their names in the cluster file; the flag may be repeated to add hosts.",
         set: |args, value| values::names(value).map(|names| args.on.extend(names)),
+    },
+    Flag {
+        long: "ssh",
+        short: None,
+        value: Value::Any("COMMAND"),
+        at: At::Commands(&[Cluster]),
+        about: "how to reach hosts to install, up, down and remove",
+        doc: "\
+The program and its first arguments by which install, up, down and remove reach a host; its name comes behind them. \
+Without this flag, ssh, with the user's own settings.",
+        set: |args, value| values::text(value).map(|text| args.ssh = Some(text.to_string())),
     },
     Flag {
         long: "timeout",

@@ -60,6 +60,7 @@ const CASES: &[Case] = &[
     }),
     ("clear", &["cluster", "init", "--clear"], |a| a.clear),
     ("on", &["exec", "--on", "a,b", "--on=c"], |a| a.on == ["a", "b", "c"]),
+    ("ssh", &["cluster", "--ssh", "ssh -F f"], |a| a.ssh.as_deref() == Some("ssh -F f")),
     ("timeout", &["exec", "--timeout", "1500ms"], |a| a.timeout.is_some_and(|t| t.as_millis() == 1500)),
     ("detach", &["exec", "--detach", "--", "a", "-q"], |a| a.detach && !a.quiet && a.words.len() == 2),
     ("env", &["exec", "--env", "A=1", "--env=B=2"], |a| a.env.len() == 2 && a.env[1].1 == "2"),

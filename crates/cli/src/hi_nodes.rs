@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
 use thalweg_api::Links;
+use thalweg_node::hosts::Step;
 use thalweg_node::{ExecOptions, NodeOptions};
 
 use crate::commands::Command;
@@ -41,6 +42,7 @@ pub(crate) enum ClusterAsk {
     Add(Vec<String>),
     Drop(String),
     Renew(Vec<String>),
+    Step { step: Step, on: Vec<String>, ssh: Vec<String> },
 }
 
 /// `exec`.
@@ -92,6 +94,12 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
     if low.clear && what != "init" {
         return Err(Usage(format!("--clear is a flag of cluster init, not of cluster {what}")));
     }
+    let is_step = ["install", "up", "down", "remove"].contains(&what);
+    if !is_step && (low.ssh.is_some() || !low.on.is_empty()) {
+        return Err(Usage(format!(
+            "--on and --ssh are flags of cluster install, up, down and remove, not of {what}"
+        )));
+    }
     let needs = |what: &str| Usage(format!("cluster {what} needs at least one HOST"));
     let ask = match what {
         "init" if words.len() < 2 => {
@@ -100,6 +108,17 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
         "init" => {
             let links = if low.clear { Links::Clear } else { Links::Sealed };
             ClusterAsk::Init { name: words.remove(0), hosts: words, links }
+        }
+        "install" | "up" | "down" | "remove" => {
+            nothing_left(&low.words, Command::Cluster)?;
+            let step = match what {
+                "install" => Step::Install { program: this_program()? },
+                "up" => Step::Up,
+                "down" => Step::Down,
+                _ => Step::Remove,
+            };
+            let ssh = low.ssh.as_deref().unwrap_or("ssh").split_whitespace().map(String::from).collect();
+            ClusterAsk::Step { step, on: low.on, ssh }
         }
         "add" if words.is_empty() => return Err(needs("add")),
         "add" => ClusterAsk::Add(words),
@@ -114,6 +133,12 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
         }
     };
     Ok((identity, ask))
+}
+
+/// What is copied to hosts.
+fn this_program() -> Result<PathBuf, Usage> {
+    std::env::current_exe()
+        .map_err(|e| Usage(format!("install copies this program, and it cannot be found: {e}")))
 }
 
 fn words(words: &[OsString]) -> Result<Vec<String>, Usage> {

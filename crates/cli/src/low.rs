@@ -72,6 +72,7 @@ pub(crate) struct LowArgs {
     pub(crate) detach: bool,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) gather: bool,
+    pub(crate) ssh: Option<String>,
 }
 
 /// How much help was asked for.

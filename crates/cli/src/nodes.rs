@@ -181,6 +181,13 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
             let missing = found.hosts.iter().any(|host| host.error.is_some());
             return Ok(if missing { COULD_NOT } else { DONE });
         }
+        ClusterAsk::Step { step, on, ssh } => {
+            let steps = thalweg_node::hosts::take(identity, step, on, ssh).map_err(could_not)?;
+            report(how, || to_json(&steps), || show::steps(&steps))?;
+            let failed = steps.hosts.iter().filter_map(|host| Some((&host.host, host.error.as_ref()?)));
+            let failed: Vec<_> = failed.map(|(host, why)| complain(&format!("{host}: {why}"))).collect();
+            return Ok(if failed.is_empty() { DONE } else { COULD_NOT });
+        }
         ClusterAsk::Init { name, hosts, links } => {
             let file = cluster::init(identity, name, hosts, *links).map_err(could_not)?;
             let text = || format!("cluster {name} of {} hosts in {}\n", file.hosts.len(), identity.display());

@@ -403,7 +403,7 @@ fn what_cannot_be_is_refused_in_one_line() {
         .run(&["cluster", "init", "x", "a", "a", "--identity", "d"])
         .is_refused(&["host 'a' is there twice"]);
     place.run(&["cluster", "init", "x", "--identity", "d"]).is_refused(&["at least one HOST"]);
-    place.run(&["cluster", "up"]).is_refused(&["cluster takes one of: init"]);
+    place.run(&["cluster", "fly"]).is_refused(&["cluster takes one of: init"]);
     place
         .run(&["cluster", "status", "--clear", "--identity", "d"])
         .is_refused(&["--clear is a flag of cluster init"]);

@@ -24,6 +24,11 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// A file of any size, to be another program's standard input.
+pub fn open(path: &Path) -> Result<fs::File> {
+    fs::File::open(path).map_err(|e| Error::new(Action::Open, path, e))
+}
+
 /// Makes or replaces a file that only its owner may read.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = |e| Error::new(Action::Write, path, e);

@@ -1,6 +1,6 @@
 //! Jobs and clusters as text.
 
-use thalweg_api::{ClusterReport, JobList, JobReport, JobState};
+use thalweg_api::{ClusterReport, HostSteps, JobList, JobReport, JobState};
 use thalweg_base::units::Bytes;
 
 use super::seconds;
@@ -26,6 +26,14 @@ pub(crate) fn cluster(report: &ClusterReport) -> String {
         rows.push(row);
     }
     format!("cluster {}, epoch {}\n{}", report.name, report.epoch, left(&rows))
+}
+
+/// What was done to each host.
+pub(crate) fn steps(steps: &HostSteps) -> String {
+    let done = steps.hosts.iter().filter_map(|host| Some((host, host.done.as_ref()?)));
+    let rows: Vec<Vec<String>> =
+        done.map(|(host, done)| vec![host.host.clone(), seconds(host.seconds), done.clone()]).collect();
+    left(&rows)
 }
 
 /// Jobs, one on each line.

@@ -1,0 +1,154 @@
+//! A cluster is installed, started, ended and removed over ssh. The test starts a server of its own, with keys and
+//! settings of its own, in which each host is this machine; without the server's program it says that it was skipped.
+#![allow(clippy::disallowed_methods)] // Tests write settings and look at directories.
+
+mod support;
+
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::Place;
+use thalweg_api::{ClusterReport, HostSteps, from_json};
+use thalweg_io::process;
+
+/// A server that lets one key in, and whose users live in `home`.
+struct Sshd {
+    server: Child,
+    ssh: String,
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Sshd {
+    fn start(place: &Place) -> Option<Sshd> {
+        let program = ["/usr/sbin/sshd", "/usr/bin/sshd"].into_iter().find(|path| Path::new(path).exists());
+        let Some(program) = program else {
+            println!("skipped: there is no sshd; install openssh-server");
+            return None;
+        };
+        let (dir, port) = (place.0.display().to_string(), free_port());
+        place
+            .shell("mkdir home; for k in host user; do ssh-keygen -q -t ed25519 -N '' -f $k; done")
+            .is_done();
+        // Where it keeps itself apart, if it runs as root.
+        let _ = std::fs::create_dir_all("/run/sshd");
+        place.write(
+            "sshd_config",
+            format!(
+                "Port {port}\nListenAddress 127.0.0.1\nHostKey {dir}/host\nAuthorizedKeysFile {dir}/user.pub\n\
+                 StrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\nSetEnv HOME={dir}/home\n"
+            )
+            .as_bytes(),
+        );
+        place.write(
+            "ssh_config",
+            format!(
+                "Host n1 n2\n HostName 127.0.0.1\n Port {port}\n IdentityFile {dir}/user\n IdentitiesOnly yes\n\
+                 StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\nHost n3\n \
+                 HostName 127.0.0.1\n Port 1\n"
+            )
+            .as_bytes(),
+        );
+        let mut command = Command::new(program);
+        command.args(["-D", "-e", "-f"]).arg(place.0.join("sshd_config"));
+        let server = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(5), "sshd does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(Sshd { server, ssh: format!("ssh -F {dir}/ssh_config") })
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+#[test]
+fn a_cluster_comes_over_ssh_and_goes_without_a_trace() {
+    let place = Place::new();
+    let Some(sshd) = Sshd::start(&place) else { return };
+    let hosts: Vec<String> = (1..=3).map(|i| format!("n{i}=127.0.0.1:{}", free_port())).collect();
+    let args = ["cluster", "init", "river", &hosts[0], &hosts[1], &hosts[2], "--identity", "own"];
+    place.run(&args).is_done();
+    let step = |what: &str, on: &str| {
+        let told =
+            place.run(&["cluster", what, "--on", on, "--ssh", &sshd.ssh, "--identity", "own", "--json"]);
+        (from_json::<HostSteps>(&told.out).unwrap_or_else(|e| panic!("{e}: {told:?}")), told)
+    };
+    let done = |what: &str| {
+        let (steps, told) = step(what, "n1,n2");
+        assert_eq!(told.status, Some(0), "{told:?}");
+        steps.hosts.into_iter().map(|host| host.done.unwrap()).collect::<Vec<_>>()
+    };
+    step("up", "n1").1.is_nothing_yet();
+    assert_eq!(done("install"), ["brought the program and its identity"; 2]);
+    assert_eq!(done("install"), ["is installed already"; 2]);
+    assert!(done("up").iter().all(|done| done.starts_with("started, as process ")));
+    let again = done("up");
+    assert!(again.iter().all(|done| done.starts_with("runs already, as process ")), "{again:?}");
+    let status = place.run(&["cluster", "status", "--identity", "own", "--json"]);
+    let report: ClusterReport = from_json(&status.out).unwrap();
+    let pids: Vec<u32> = report.hosts.iter().filter_map(|h| h.status.as_ref()).map(|s| s.pid).collect();
+    assert_eq!(pids.len(), 2, "{status:?}");
+    // From here on without ssh.
+    let told = place.run(&[
+        "exec",
+        "--on",
+        "n1,n2",
+        "--identity",
+        "own",
+        "--gather",
+        "--",
+        "sh",
+        "-c",
+        "pwd | grep -o n.$",
+    ]);
+    assert_eq!(told.is_done(), "n1: n1\nn2: n2\n");
+
+    place.run(&["cluster", "renew", "n1", "--identity", "own"]).is_done();
+    assert_eq!(done("install"), ["brought its identity", "is installed already"]);
+    let ended = done("down");
+    assert!(ended.iter().all(|done| done.starts_with("ended process ")), "{ended:?}");
+    assert!(pids.iter().all(|pid| !process::is_alive(*pid) || is_zombie(*pid)));
+    assert_eq!(done("down"), ["did not run"; 2]);
+    done("up");
+    let removed = done("remove");
+    assert!(removed.iter().all(|done| done.starts_with("removed; the node ended process ")), "{removed:?}");
+    assert_eq!(place.shell("find home").is_done(), "home\n", "nothing is left");
+    assert_eq!(done("remove"), ["nothing is installed"; 2]);
+
+    // One that cannot be reached has a line of its own, and holds up nobody.
+    let (steps, told) = step("install", "n1,n3");
+    assert_eq!(told.status, Some(2), "{told:?}");
+    assert!(
+        steps.hosts[0].done.is_some()
+            && steps.hosts[1].error.as_ref().unwrap().contains("Connection refused")
+    );
+    done("remove");
+}
+
+fn is_zombie(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "))
+}
+
+trait NothingYet {
+    fn is_nothing_yet(&self);
+}
+
+impl NothingYet for support::Outcome {
+    fn is_nothing_yet(&self) {
+        assert!(
+            self.status == Some(2) && self.err.contains("thalweg cluster install comes first"),
+            "{self:?}"
+        );
+    }
+}

@@ -1,0 +1,247 @@
+//! Brings nodes to hosts, starts and ends them, over the user's own OpenSSH.
+//!
+//! Model: each step is a short script that `ssh HOST sh -s` runs, on all hosts at once. What install brings lies in one
+//! directory of the host's user, named by cluster and host; the node runs from there and writes its own files there.
+//! Law: every step looks first and leaves alone what is so already; remove leaves nothing behind. Each host has a
+//! result of its own. From `up` on ssh is not on the way of anything.
+//! Non-goals: other users than the one ssh logs in as, service managers.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use thalweg_api::{ClusterFile, HostStep, HostSteps};
+use thalweg_base::clock::Stopwatch;
+use thalweg_io::small;
+use thalweg_wire::{AUTHORITY_FILE, CERTIFICATE_FILE, CLUSTER_FILE, KEY_FILE};
+
+use crate::cluster::host_directory;
+use crate::error::{Error, Result};
+use crate::exec::Client;
+
+/// The most hosts that are reached at once.
+const AT_ONCE: usize = 32;
+/// What ssh is told besides: never to ask, and not to wait for ever.
+const SSH_OPTIONS: [&str; 4] = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
+
+/// What to do to hosts.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Bring them this program and their identities.
+    Install {
+        /// The program, which must run there.
+        program: PathBuf,
+    },
+    /// Start their nodes.
+    Up,
+    /// End their nodes.
+    Down,
+    /// Take away what was brought.
+    Remove,
+}
+
+/// Whether the node runs: sets `pid` if it does.
+const IS_UP: &str = r#"
+pid=$(cat node.pid 2>/dev/null) && [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cwd")" = "$(pwd -P)" ] || pid=
+"#;
+
+const UP: &str = r#"
+if [ -n "$pid" ]; then echo "runs already, as process $pid"; exit 0; fi
+: >ready
+setsid ./thalweg node run --identity identity >ready 2>node.log </dev/null &
+pid=$!
+echo $pid >node.pid
+tries=0
+while ! [ -s ready ]; do
+    tries=$((tries + 1))
+    if ! kill -0 $pid 2>/dev/null || [ $tries -gt 200 ]; then
+        kill $pid 2>/dev/null
+        rm -f node.pid
+        echo "the node did not start: $(tail -n 1 node.log)" >&2
+        exit 1
+    fi
+    sleep 0.05
+done
+echo "started, as process $pid"
+"#;
+
+const DOWN: &str = r#"
+if [ -n "$pid" ]; then
+    kill "$pid"
+    tries=0
+    while kill -0 "$pid" 2>/dev/null && [ "$(cut -d ' ' -f 3 "/proc/$pid/stat" 2>/dev/null)" != Z ]; do
+        tries=$((tries + 1))
+        if [ $tries -gt 200 ]; then kill -9 "$pid"; break; fi
+        sleep 0.05
+    done
+    rm -f node.pid ready
+    done="ended process $pid"
+else
+    done="did not run"
+fi
+"#;
+
+/// Takes a step on these hosts, or on all; `ssh` is the program and its first arguments.
+pub fn take(owner: &Path, step: &Step, on: &[String], ssh: &[String]) -> Result<HostSteps> {
+    let client = Client::load(owner)?;
+    let hosts = client.hosts(on)?;
+    let program = match step {
+        Step::Install { program } => Some(Brought::of(program)?),
+        _ => None,
+    };
+    if ssh.is_empty() {
+        return Err(Error::Asked("--ssh names no program".into()));
+    }
+    let next = Mutex::new(hosts.iter().enumerate());
+    let steps = Mutex::new(vec![None; hosts.len()]);
+    std::thread::scope(|scope| {
+        for _ in 0..hosts.len().min(AT_ONCE) {
+            scope.spawn(|| {
+                loop {
+                    let Some((i, host)) = next.lock().expect("no holder panics").next() else { return };
+                    let watch = Stopwatch::start();
+                    let there = There { ssh, file: &client.file, owner, host: &host.name };
+                    let outcome = there.take(step, program.as_ref());
+                    let (done, error) = match outcome {
+                        Ok(done) => (Some(done), None),
+                        Err(why) => (None, Some(why)),
+                    };
+                    let step = HostStep { host: host.name.clone(), done, error, seconds: watch.seconds() };
+                    steps.lock().expect("no holder panics")[i] = Some(step);
+                }
+            });
+        }
+    });
+    let steps = steps.into_inner().expect("no holder panics");
+    Ok(HostSteps { hosts: steps.into_iter().flatten().collect() })
+}
+
+/// The program that is brought, and its sum.
+struct Brought {
+    program: PathBuf,
+    sum: String,
+}
+
+impl Brought {
+    fn of(program: &Path) -> Result<Brought> {
+        let summed = Command::new("sha256sum").arg(program).output();
+        let summed = summed.map_err(|e| Error::Asked(format!("cannot run sha256sum: {e}")))?;
+        let text = String::from_utf8_lossy(&summed.stdout);
+        match text.split_whitespace().next() {
+            // A backslash before the sum says that the name was escaped.
+            Some(sum) if summed.status.success() => {
+                Ok(Brought { program: program.into(), sum: sum.trim_start_matches('\\').into() })
+            }
+            _ => Err(Error::Asked(format!("cannot take the sum of {}", program.display()))),
+        }
+    }
+}
+
+/// A host, as it is reached.
+struct There<'a> {
+    ssh: &'a [String],
+    file: &'a ClusterFile,
+    owner: &'a Path,
+    host: &'a str,
+}
+
+impl There<'_> {
+    fn take(&self, step: &Step, program: Option<&Brought>) -> std::result::Result<String, String> {
+        let directory = self.directory();
+        let enter = format!("set -u\ncd \"$HOME/{directory}\" 2>/dev/null");
+        match step {
+            Step::Install { .. } => self.install(&directory, program.expect("install brings a program")),
+            Step::Up => self.run(&format!(
+                "{enter} || {{ echo 'nothing is installed here; thalweg cluster install comes first' >&2; exit 1; }}{IS_UP}{UP}"
+            )),
+            Step::Down => {
+                self.run(&format!("{enter} || {{ echo 'nothing is installed'; exit 0; }}{IS_UP}{DOWN}echo \"$done\"\n"))
+            }
+            Step::Remove => self.run(&format!(
+                "{enter} || {{ echo 'nothing is installed'; exit 0; }}{IS_UP}{DOWN}cd \"$HOME\"\nrm -rf \"{directory}\"\n\
+                 rmdir -p \"$(dirname \"{directory}\")\" 2>/dev/null\necho \"removed; the node $done\"\n"
+            )),
+        }
+    }
+
+    /// Below the user's directory there. Of ids and names of hosts, which hold nothing that a shell would look at.
+    fn directory(&self) -> String {
+        format!(".local/share/thalweg/{}-{}", &self.file.id[..8], self.host)
+    }
+
+    fn install(&self, directory: &str, program: &Brought) -> std::result::Result<String, String> {
+        let sum = self.run(&format!(
+            "umask 077; mkdir -p \"$HOME/{directory}/identity\" && cd \"$HOME/{directory}\" && \
+             {{ sha256sum thalweg 2>/dev/null || echo none; }}\n"
+        ))?;
+        let mut done = Vec::new();
+        if !sum.starts_with(&program.sum) {
+            let bytes = small::open(&program.program).map_err(|e| e.to_string())?;
+            self.bring(directory, "thalweg", 700, bytes.into())?;
+            done.push("the program");
+        }
+        let ours = host_directory(self.owner, self.host);
+        let files = [CLUSTER_FILE, AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE];
+        let mut text = Vec::new();
+        for file in files {
+            let bytes = small::read(&ours.join(file)).map_err(|e| e.to_string())?;
+            text.push(String::from_utf8(bytes).map_err(|_| format!("{file} is not readable text"))?);
+        }
+        // Behind a mark that no line of JSON or PEM is. The key is in the script, on standard input, and on no
+        // command line.
+        let mut script = format!("set -e\numask 077\ncd \"$HOME/{directory}/identity\"\nchanged=\n");
+        for (file, text) in files.iter().zip(&text) {
+            script += &format!(
+                "cat >.new <<'== END =='\n{}\n== END ==\n\
+                 if cmp -s .new {file}; then rm .new; else mv .new {file}; changed=1; fi\n",
+                text.trim_end()
+            );
+        }
+        if !self.run(&(script + "echo \"changed$changed\"\n"))?.ends_with("changed") {
+            done.push("its identity");
+        }
+        Ok(if done.is_empty() {
+            "is installed already".into()
+        } else {
+            format!("brought {}", done.join(" and "))
+        })
+    }
+
+    /// Brings a file, whole or not at all.
+    fn bring(&self, directory: &str, name: &str, mode: u32, bytes: Stdio) -> std::result::Result<(), String> {
+        let line = format!(
+            "umask 077; cd \"$HOME/{directory}\" && cat >.{name}.new && chmod {mode} .{name}.new && mv .{name}.new {name}"
+        );
+        let child = self.command(&[&line]).stdin(bytes).spawn();
+        self.end_of(child.map_err(|e| format!("cannot start {}: {e}", self.ssh[0]))?).map(|_| ())
+    }
+
+    /// Runs a script there; returns what it says.
+    fn run(&self, script: &str) -> std::result::Result<String, String> {
+        let child = self.command(&["sh", "-s"]).stdin(Stdio::piped()).spawn();
+        let mut child = child.map_err(|e| format!("cannot start {}: {e}", self.ssh[0]))?;
+        let mut stdin = child.stdin.take().expect("a pipe was asked for");
+        // Why it was not taken is told by the end.
+        let _ = stdin.write_all(script.as_bytes());
+        drop(stdin);
+        self.end_of(child)
+    }
+
+    fn command(&self, there: &[&str]) -> Command {
+        let mut command = Command::new(&self.ssh[0]);
+        command.args(&self.ssh[1..]).args(SSH_OPTIONS).arg(self.host).args(there);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn end_of(&self, child: std::process::Child) -> std::result::Result<String, String> {
+        let output = child.wait_with_output().map_err(|e| e.to_string())?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_string());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+        Err(format!("{} {}: {}", self.ssh[0], self.host, why.trim()))
+    }
+}
