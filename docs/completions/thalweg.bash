@@ -14,6 +14,9 @@ _thalweg() {
         --io) mapfile -t COMPREPLY < <(compgen -W 'auto uring threads' -- "$word"); return ;;
         --start) :; return ;;
         --summary) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+        --streams) :; return ;;
+        --limit) :; return ;;
+        --no-disk) :; return ;;
         --size) :; return ;;
         --rows) :; return ;;
         --dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
@@ -32,8 +35,9 @@ _thalweg() {
         check) flags='--record --by --datamation --io --summary --merge --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         sort) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         plan) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
+        pump) flags='--resume --io --streams --limit --verify --no-disk --no-checksum --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        bench) flags='--size --rows --dir --rivals --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore' ;;
+        bench) flags='--size --rows --dir --rivals --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump' ;;
         exec) flags='--identity --on --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='list show watch cancel' ;;
         node) flags='--identity --listen --json --progress -q --quiet -h --help -V --version --generate' subjects='run' ;;
