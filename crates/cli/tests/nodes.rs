@@ -374,6 +374,10 @@ fn a_node_without_certificate_stays_at_home_and_runs_nothing() {
     let place = Place::new();
     let refused = place.run(&["node", "run", "--listen", "0.0.0.0:0"]);
     refused.is_refused(&["a node without certificate listens on loopback only, and 0.0.0.0:0 is not"]);
+    // The client's identity is not a host's, and lies beside the authority's key.
+    place.run(&["cluster", "init", "sea", "n1=127.0.0.1:7499", "--identity", "sea", "-q"]).is_done();
+    let refused = place.run(&["node", "run", "--listen", "127.0.0.1:0", "--identity", "sea"]);
+    refused.is_refused(&["that is a client's identity", "hosts/"]);
     let mut command = place.command(&["node", "run", "--listen", "127.0.0.1:0"]);
     let mut node = command.env_remove("THALWEG_IDENTITY").stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();

@@ -82,6 +82,15 @@ pub(crate) struct Node {
 impl Node {
     fn new(options: &NodeOptions) -> Result<Node> {
         let loaded = options.identity.as_deref().map(Identity::load).transpose()?;
+        if let Some((identity, _)) = &loaded
+            && identity.role != Role::Node
+        {
+            return Err(Error::Asked(
+                "that is a client's identity, and a node is a host's; give --identity DIR of one, as cluster init \
+                 makes them in hosts/"
+                    .into(),
+            ));
+        }
         let (hands, cluster) = match loaded {
             Some((identity, cluster)) => (Some(Hands::of(identity)?), Some(cluster)),
             None => (None, None),

@@ -69,7 +69,8 @@ impl<'a> Place<'a> {
         staged: bool,
     ) -> Result<Place<'a>> {
         let key = key.as_bytes().to_vec();
-        let top = (number, key.len() + 1);
+        // What is in a root without a name of its own has no way there to skip.
+        let top = (number, if key.is_empty() { 0 } else { key.len() + 1 });
         Place::under(parent, source, name, key, (top, staged))
     }
 

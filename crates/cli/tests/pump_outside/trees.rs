@@ -84,6 +84,20 @@ fn a_tree_goes_where_the_words_say() {
     place.shell("! ls -A . there new through | grep thalweg").is_done();
 }
 
+/// What is in a directory has a way that begins with no name of its own.
+#[test]
+fn further_names_of_what_is_in_a_directory_come_along() {
+    let place = Place::new();
+    place
+        .shell("mkdir -p tree/sub there; echo 1 > tree/x; ln tree/x tree/yy; ln tree/x tree/sub/zz")
+        .is_done();
+    for _ in 0..2 {
+        place.run(&["pump", "tree/", "there", "-q"]).is_done();
+        are_same(&place.0.join("tree"), &place.0.join("there"));
+        assert_eq!(place.shell("stat -c %h there/x there/yy there/sub/zz").is_done(), "3\n3\n3\n");
+    }
+}
+
 #[test]
 fn pipes_sockets_and_devices_are_passed_over_and_counted() {
     let place = Place::new();
