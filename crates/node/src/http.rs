@@ -64,7 +64,8 @@ fn routes(node: Arc<Node>, asker: Asker) -> Router {
     if asker == Some(true) {
         routes = routes.route("/v1/jobs/{id}/cancel", post(cancel)).route("/v1/cluster", put(take_cluster));
     }
-    routes.layer(DefaultBodyLimit::max(BODY_BYTES_MAX)).with_state(node)
+    let routes = routes.layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
+    routes.layer(axum::middleware::from_fn(announced)).with_state(node)
 }
 
 fn json(text: String) -> Response {
@@ -77,6 +78,16 @@ fn not_found(id: &str) -> Response {
 
 async fn status(State(node): State<Arc<Node>>) -> Response {
     json(to_json(&node.status()))
+}
+
+/// Refuses a body that says itself that it is too large, before any of it is asked for.
+async fn announced(request: axum::extract::Request, next: axum::middleware::Next) -> Response {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    if length.is_some_and(|length| length.parse().is_ok_and(|bytes: u64| bytes > BODY_BYTES_MAX as u64)) {
+        return (StatusCode::PAYLOAD_TOO_LARGE, format!("a body has at most {BODY_BYTES_MAX} bytes\n"))
+            .into_response();
+    }
+    next.run(request).await
 }
 
 async fn jobs(State(node): State<Arc<Node>>) -> Response {
