@@ -154,7 +154,8 @@ is available. Without this flag, half of that.",
         about: "for what does not fit in memory; repeat for more disks",
         doc: "\
 A directory for what does not fit in memory. Repeat the flag to use several at once, best on different disks. Without \
-it, the directory of the output; when the output is standard output, the directory for temporary files. With doctor, a directory to \
+it, the room of the output itself where the input is files: nothing is needed beside it but about a tenth of its size, and nothing has to \
+be freed at the end; else the directory of the output, or for standard output that for temporary files. With doctor, a directory to \
 look at.",
         set: |args, value| {
             args.scratch.push(PathBuf::from(value));

@@ -36,6 +36,8 @@ pub struct Sort {
     pub memory_bytes: u64,
     /// Directories for what does not fit.
     pub scratch: Vec<PathBuf>,
+    /// Where the output's own room may hold what is spilled, it does, and nothing lies in those directories.
+    pub within_output: bool,
     /// The most scratch bytes to use.
     pub scratch_limit: u64,
     /// Lanes.

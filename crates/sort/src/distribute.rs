@@ -79,6 +79,7 @@ pub(crate) struct Distribution<'a> {
     meters: &'a Meters,
     stop: &'a AtomicBool,
     hashing: bool,
+    is_first: bool,
     /// The longest record allowed, in bytes.
     record_max: u64,
     page_bytes: usize,
@@ -173,6 +174,8 @@ pub(crate) struct Recipe<'a> {
     pub(crate) meters: &'a Meters,
     pub(crate) stop: &'a AtomicBool,
     pub(crate) hashing: bool,
+    /// Whether its ranges are those of the first pass.
+    pub(crate) is_first: bool,
     pub(crate) record_max: u64,
     pub(crate) excess: u64,
     pub(crate) keep_free: usize,
@@ -197,6 +200,7 @@ impl<'a> Distribution<'a> {
             meters: recipe.meters,
             stop: recipe.stop,
             hashing: recipe.hashing,
+            is_first: recipe.is_first,
             record_max: recipe.record_max,
             page_bytes: recipe.pool.block_size(),
             file_start: recipe.file_start,
@@ -607,7 +611,7 @@ impl DistributeLane<'_, '_> {
         let shared = self.shared;
         let (epoch, id, index) = read_page_mark(block.offset());
         let len = block.len();
-        let extent = shared.scratch.allocate(len, page_hash(&block))?;
+        let extent = shared.scratch.allocate(len, page_hash(&block), shared.is_first.then_some(id))?;
         block[0] ^= u8::from(sabotage::strikes(FlipPage));
         if self.queue.in_flight() == self.queue.depth() {
             self.reap_one(true)?;

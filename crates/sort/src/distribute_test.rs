@@ -31,6 +31,7 @@ fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
     let (meters, stop) = (Meters::default(), AtomicBool::new(false));
     let distribution = Distribution::new(
         Recipe {
+            is_first: true,
             key: &key,
             layout: Layout::Fixed(8),
             cuts: &cuts,

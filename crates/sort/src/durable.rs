@@ -32,9 +32,15 @@ use crate::sabotage::{self, Kind::TrustPartial};
 use crate::{Error, Result};
 
 /// A note is made at most so many times: each of them waits for the disk.
-const NOTES_MAX: u64 = 16;
+const NOTES_MAX: u64 = 32;
 /// Nor for less than this, or than a quarter of the memory where that is small.
 const NOTE_BYTES_MIN: u64 = 16 << 20;
+
+/// Bytes of an output of `bytes` bytes between two notes, at least.
+pub(crate) fn note_every(bytes: u64, geometry: &Geometry) -> u64 {
+    let memory = (geometry.main_pages * geometry.page_bytes) as u64;
+    (bytes / NOTES_MAX).max(NOTE_BYTES_MIN.min(memory / 4))
+}
 
 /// Where an output begins: at its first byte, or behind what an earlier run wrote.
 #[derive(Debug, Default)]
@@ -165,8 +171,7 @@ impl<'a> Notes<'a> {
         unique: bool,
         (start, bytes): (&Start, u64),
     ) -> Notes<'a> {
-        let memory = (geometry.main_pages * geometry.page_bytes) as u64;
-        let every = (bytes / NOTES_MAX).max(NOTE_BYTES_MIN.min(memory / 4));
+        let every = note_every(bytes, geometry);
         Notes {
             manifest,
             meters,

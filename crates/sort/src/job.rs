@@ -2,7 +2,7 @@
 //!
 //! Every pass is a pump in each lane: input -> part, or input -> ranges, then sorted -> output.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -24,12 +24,13 @@ use crate::leftover::{self, Leftover, Names};
 use crate::manifest::{self, Manifest};
 use crate::pages::segment_starts;
 use crate::preflight::{self, Takes};
-use crate::replay::{Replay, ReplayLane, sample_range};
+use crate::replay::{self, Replay, ReplayLane, sample_range};
 use crate::scratch::Scratch;
 use crate::sorted::{self, Range, Sorted, entry_pages};
 use crate::sound::Judge;
 use crate::stream::{Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room, open_output};
 use crate::survey::{Seen, Survey, cuts_of, guess_records};
+use crate::within::Within;
 use crate::{Error, Result};
 
 /// Runs a sort.
@@ -251,6 +252,10 @@ impl<'a> Run<'a> {
             self.sort.scratch_limit,
         )
         .nameless(self.sort.output_is_stream);
+        let within = Within::asked(self.sort, self.inputs.bytes(), geometry);
+        if let Some(within) = within.filter(|_| left.is_none() && self.feed.is_none()) {
+            scratch = scratch.within(&self.names.partial, within);
+        }
         let (manifest, resumed, start) = self.take_up(left, &mut scratch)?;
         let manifest = manifest.as_ref();
         let excess = self.excess(&resumed, &start);
@@ -269,7 +274,8 @@ impl<'a> Run<'a> {
         if resumable {
             scratch.keep();
             manifest.into_iter().for_each(Manifest::keep);
-            output.iter().filter(|_| manifest.is_some_and(Manifest::has_note)).for_each(Output::keep);
+            let is_needed = scratch.is_within() || manifest.is_some_and(Manifest::has_note);
+            output.iter().filter(|_| is_needed).for_each(Output::keep);
         }
         outcome.map_err(|error| {
             let output_bytes = self.input_bytes().saturating_sub(self.meters.output.totals().1);
@@ -296,22 +302,30 @@ impl<'a> Run<'a> {
         start: &Start,
     ) -> Result<Option<Output>> {
         let spilled = resumed.stores.iter().any(|s| s.bytes > 0);
-        let is_new = !self.sort.output_is_stream && start.ranges() == 0;
+        let is_there = start.ranges() > 0 || scratch.is_within() && spilled;
+        let is_new = !self.sort.output_is_stream && !is_there;
+        let (output_bytes, spilled_bytes) = match scratch.room_within() {
+            Some(room) => (room, 0),
+            None => (self.inputs.bytes(), excess),
+        };
         let takes = Takes {
-            output_bytes: if is_new { self.inputs.bytes() } else { 0 },
-            spilled_bytes: excess,
+            output_bytes: if is_new { output_bytes } else { 0 },
+            spilled_bytes,
             scratch_used: scratch.used(),
             resumable: self.sort.resume && spilled,
         };
         preflight::preflight(self.sort, self.io, &scratch.directories(), &takes)?;
         let (path, partial) = (&self.sort.output, &self.names.partial);
         if self.sort.output_is_stream {
-            Ok(None)
-        } else if start.ranges() > 0 {
-            Ok(Some(Output::reopen(self.io, path, partial)?))
-        } else {
-            Ok(Some(Output::create(self.io, path, partial, self.inputs.bytes())?))
+            return Ok(None);
         }
+        let output = if is_new {
+            Output::create(self.io, path, partial, output_bytes)?
+        } else {
+            Output::reopen(self.io, path, partial)?
+        };
+        scratch.settle(output.file());
+        Ok(Some(output))
     }
 
     fn run_with(
@@ -355,7 +369,8 @@ impl<'a> Run<'a> {
         }
         let mut ranges = ranges_of(stores, &self.cuts, per_range);
         drop(ranges.drain(..start.ranges()));
-        let ranges = self.refine(ranges, scratch, manifest)?;
+        let mut ranges = self.refine(ranges, scratch, manifest)?;
+        self.make_way(&mut ranges, scratch, start.note.bytes)?;
         if let Some(output) = output.filter(|_| self.feed.is_some()) {
             output.file().allocate(self.input_bytes())?;
         }
@@ -388,7 +403,11 @@ impl<'a> Run<'a> {
             let manifest = Manifest::create(self.io, &self.names.manifest, &layout)?;
             return Ok((Some(manifest), Resumed::default(), Start::default()));
         };
-        scratch.adopt(&left.files)?;
+        let within = |path: &Path| {
+            let within = Within::of(self.inputs.bytes(), &self.geometry);
+            within.filter(|_| path == self.names.partial)
+        };
+        scratch.adopt(&left.files, &left.resumed.stores, within)?;
         Ok((Some(left.manifest), left.resumed, left.start))
     }
 
@@ -430,6 +449,23 @@ impl<'a> Run<'a> {
             ranges.splice(at..at, parts);
         }
         Ok(ranges)
+    }
+
+    /// Moves pages that lie where the output would be before they are read: where samples erred by much, or an
+    /// earlier run's manifest lies.
+    fn make_way(&self, ranges: &mut [Range], scratch: &Scratch, mut end: u64) -> Result<()> {
+        let mut queue = self.io.queue(1)?;
+        for range in ranges {
+            end += range.store.bytes;
+            for page in &mut range.store.pages {
+                let Stored::Spilled(extent) = page else { continue };
+                if scratch.is_overtaken(extent, end) {
+                    *extent =
+                        replay::moved(extent, self.transfer.take(), &mut *queue, scratch, &self.meters)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Parts one range into about `count`.
@@ -478,7 +514,8 @@ impl<'a> Run<'a> {
         excess: u64,
         first_pass: Option<(Option<Checkpoints<'d>>, Resumed)>,
     ) -> Distribution<'d> {
-        let hashing = self.sort.hashing && first_pass.is_some();
+        let is_first = first_pass.is_some();
+        let hashing = self.sort.hashing && is_first;
         let (checkpoints, resumed) = first_pass.unwrap_or_default();
         let recipe = distribute::Recipe {
             key: &self.key,
@@ -489,6 +526,7 @@ impl<'a> Run<'a> {
             meters: &self.meters,
             stop: &self.stop,
             hashing,
+            is_first,
             record_max: if self.sort.layout == Layout::Lines { self.line_room } else { u64::MAX },
             excess,
             keep_free: self.keep_free,

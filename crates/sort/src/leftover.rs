@@ -81,8 +81,8 @@ pub(crate) struct Leftover {
     pub(crate) manifest: Manifest,
     pub(crate) geometry: Geometry,
     pub(crate) cuts: Vec<thalweg_record::Cut>,
-    /// Scratch files, and where the extents in them end.
-    pub(crate) files: Vec<(PathBuf, u64)>,
+    /// Scratch files, in the order of their numbers in extents.
+    pub(crate) files: Vec<PathBuf>,
     pub(crate) resumed: Resumed,
     /// What of the output need not be made again.
     pub(crate) start: Start,
@@ -132,7 +132,7 @@ fn gone_on_from(
         return None;
     }
     manifest.go_on(told, taken_up.is_some()).ok()?;
-    if taken_up.is_none() {
+    if taken_up.is_none() && !files.contains(&by.names.partial) {
         // It is begun anew; until then its room is nobody's.
         let _ = io.remove(&by.names.partial);
     }
@@ -141,7 +141,7 @@ fn gone_on_from(
     Some(((files, resumed), start))
 }
 
-type Found = (Vec<(PathBuf, u64)>, Resumed);
+type Found = (Vec<PathBuf>, Resumed);
 
 fn judge(
     io: &Arc<dyn Io>,
@@ -184,7 +184,7 @@ fn judge(
     if files[there..].iter().any(|(_, end)| *end > 0) {
         return None;
     }
-    let files = files[..there].to_vec();
+    let files = last.files[..there].to_vec();
     let resumed = Resumed {
         next_page: last.next_page,
         carry: last.carry.clone(),

@@ -30,6 +30,7 @@ mod sound;
 mod spread;
 mod stream;
 mod survey;
+mod within;
 
 pub use asked::{Sort, Watch};
 pub use error::{Error, Result};

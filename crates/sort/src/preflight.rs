@@ -160,6 +160,7 @@ mod tests {
             keys: Vec::new(),
             memory_bytes: 0,
             scratch: vec!["/out".into()],
+            within_output: false,
             scratch_limit: u64::MAX,
             lanes: 1,
             unique: false,

@@ -117,6 +117,30 @@ pub(crate) fn whole(mut block: Block, extent: &Extent, scratch: &Scratch) -> Res
     Ok(block)
 }
 
+/// Writes a page to another place, in the tail of its file or elsewhere. Returns where it is now.
+pub(crate) fn moved(
+    extent: &Extent,
+    mut block: Block,
+    queue: &mut dyn Queue,
+    scratch: &Scratch,
+    meters: &Meters,
+) -> Result<Extent> {
+    let mut transfer = |kind, extent: &Extent, mut block: Block| -> Result<Block> {
+        block.set_len(extent.room() as usize);
+        let file = scratch.file(extent.directory()).clone();
+        queue.submit(Op { kind, file, at: extent.offset(), block, tag: 0 });
+        let done = queue.reap(true).expect("it is in flight");
+        done.result?;
+        Ok(done.block)
+    };
+    block = whole(transfer(Kind::Read, extent, block)?, extent, scratch)?;
+    meters.scratch.read(extent.room());
+    let to = scratch.allocate(block.len(), extent.hash, None)?;
+    transfer(Kind::Write, &to, block)?;
+    meters.scratch.wrote(to.room());
+    Ok(to)
+}
+
 /// Keys from all over a range, at most about `keys_bytes_max` bytes of them, and if it can be had at least
 /// `wanted`: from about `pages` pages, or from all where records are so long that few begin in those.
 pub(crate) fn sample_range(

@@ -3,14 +3,16 @@
 //! Model: pages are given extents in turn over the directories; a full directory is passed over.
 //! Room is reserved ahead in steps, because writes into reserved room run in parallel and writes that
 //! lengthen a file do not.
-//! Files are made when they are first needed, so a sort that fits in memory touches no scratch.
+//! Files are made when they are first needed, so a sort that fits in memory touches no scratch. The partial output may
+//! itself be such a file (`within.rs`): then nothing has to be freed when the sort is done, and freeing takes a disk
+//! that is told of it as long as writing.
 //! Law: no more than the limit is ever in use; every extent is checked by a hash when it comes
 //! back, and the records in it once more by the proof of the output.
 //! Non-goals: what pages mean.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -18,6 +20,8 @@ use thalweg_io::{ALIGN, Access, Action, File, Io, directory_of};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::distribute::{RangeStore, Stored};
+use crate::within::Within;
 use crate::{Error, Result};
 
 /// Extents begin and end at multiples of what direct transfers want.
@@ -76,6 +80,8 @@ pub(crate) struct Scratch {
 struct Directory {
     path: PathBuf,
     file: OnceLock<File>,
+    /// Where pages of ranges lie, if the file is the partial output.
+    within: Option<Within>,
     state: Mutex<Room>,
 }
 
@@ -86,6 +92,8 @@ struct Room {
     full: bool,
     /// What filled it was a limit on the size of one file.
     is_limited: bool,
+    /// Ends of what is taken of each region.
+    regions: Vec<u64>,
     /// Extents given back, by their size.
     free: BTreeMap<u64, Vec<u64>>,
 }
@@ -101,11 +109,7 @@ impl Scratch {
         limit: u64,
     ) -> Scratch {
         assert!(!directories.is_empty());
-        let directory = |d: &PathBuf| Directory {
-            path: d.join(name),
-            file: OnceLock::new(),
-            state: Mutex::new(Room::default()),
-        };
+        let directory = |d: &PathBuf| Directory::new(d.join(name), None);
         let share = expected / directories.len() as u64;
         Scratch {
             directories: directories.iter().map(directory).collect(),
@@ -126,23 +130,57 @@ impl Scratch {
         self
     }
 
-    /// Puts `files` with their extents' ends before the directories of this run: those of the same name go on where they
-    /// ended.
-    pub(crate) fn adopt(&mut self, files: &[(PathBuf, u64)]) -> Result<()> {
-        let mut adopted = Vec::with_capacity(files.len());
-        for (path, end) in files {
-            let file = File::open(&self.io, path, Access::UpdateDirect)?;
-            let room = Room { end: *end, reserved: *end, ..Room::default() };
-            adopted.push(Directory {
-                path: path.clone(),
-                file: OnceLock::from(file),
-                state: Mutex::new(room),
-            });
-            self.used.fetch_add(*end, Ordering::Relaxed);
+    /// In the output that has the name `partial` until it is whole, instead of the directories.
+    pub(crate) fn within(mut self, partial: &Path, within: Within) -> Scratch {
+        self.directories = vec![Directory::new(partial.to_path_buf(), Some(within))];
+        self
+    }
+
+    /// Whether the output is one of the scratch files.
+    pub(crate) fn is_within(&self) -> bool {
+        self.directories.iter().any(|d| d.within.is_some())
+    }
+
+    /// Bytes that the output takes with what is spilled in it, if it is.
+    pub(crate) fn room_within(&self) -> Option<u64> {
+        self.directories.iter().find_map(|d| d.within).map(|within| within.room())
+    }
+
+    /// Whether an extent lies where the first `end` bytes of the output are to be.
+    pub(crate) fn is_overtaken(&self, extent: &Extent, end: u64) -> bool {
+        self.directories[extent.directory() as usize].within.is_some() && extent.offset() < end
+    }
+
+    /// Says which open file the output is, unless it was adopted.
+    pub(crate) fn settle(&self, output: &File) {
+        for directory in self.directories.iter().filter(|d| d.within.is_some()) {
+            directory.file.get_or_init(|| output.clone());
+        }
+    }
+
+    /// Puts `files`, in which the pages of `stores` lie, before the directories of this run: those of the same name go
+    /// on where they ended. `within` tells of a file whether and how it is the output.
+    pub(crate) fn adopt(
+        &mut self,
+        files: &[PathBuf],
+        stores: &[RangeStore],
+        within: impl Fn(&Path) -> Option<Within>,
+    ) -> Result<()> {
+        let mut adopted: Vec<Directory> =
+            files.iter().map(|path| Directory::new(path.clone(), within(path))).collect();
+        for directory in &adopted {
+            let file = File::open(&self.io, &directory.path, Access::UpdateDirect)?;
+            assert!(directory.file.set(file).is_ok(), "it was made just now");
+        }
+        for page in stores.iter().flat_map(|store| &store.pages) {
+            if let Stored::Spilled(extent) = page {
+                adopted[extent.directory() as usize].take(extent);
+                self.used.fetch_add(extent.room(), Ordering::Relaxed);
+            }
         }
         self.peak.fetch_max(self.used.load(Ordering::Relaxed), Ordering::Relaxed);
         let new = std::mem::take(&mut self.directories);
-        let is_new = |d: &Directory| !files.iter().any(|(path, _)| *path == d.path);
+        let is_new = |d: &Directory| !files.contains(&d.path);
         adopted.extend(new.into_iter().filter(is_new));
         self.directories = adopted;
         Ok(())
@@ -178,8 +216,8 @@ impl Scratch {
         self.keep.store(true, Ordering::Relaxed);
     }
 
-    /// Room for a page of `len` bytes.
-    pub(crate) fn allocate(&self, len: usize, hash: u32) -> Result<Extent> {
+    /// Room for a page of `len` bytes, of range `range` of the first pass or of none that the output's regions know.
+    pub(crate) fn allocate(&self, len: usize, hash: u32, range: Option<usize>) -> Result<Extent> {
         let room = (len as u64).next_multiple_of(EXTENT_ALIGN);
         let used = self.used.fetch_add(room, Ordering::Relaxed) + room;
         if used <= self.limit {
@@ -187,9 +225,13 @@ impl Scratch {
             let first = self.next.fetch_add(1, Ordering::Relaxed);
             for further in 0..self.directories.len() {
                 let index = first.wrapping_add(further) % self.directories.len();
-                if let Some(offset) =
-                    self.directories[index].allocate(&self.io, room, self.step, self.nameless)?
-                {
+                let directory = &self.directories[index];
+                let in_region = range.and_then(|range| directory.allocate_in_region(room, range));
+                let offset = match in_region {
+                    None => directory.allocate(&self.io, room, self.step, self.nameless)?,
+                    found => found,
+                };
+                if let Some(offset) = offset {
                     self.peak.fetch_max(used, Ordering::Relaxed);
                     let place = (index as u64) << OFFSET_BITS | offset;
                     return Ok(Extent { place, len: len as u32, hash });
@@ -202,9 +244,13 @@ impl Scratch {
 
     /// Gives an extent back.
     pub(crate) fn release(&self, extent: &Extent) {
-        let mut state = self.directories[extent.directory() as usize].state.lock().expect("no lane panics");
-        state.free.entry(extent.room()).or_default().push(extent.offset());
+        let directory = &self.directories[extent.directory() as usize];
         self.used.fetch_sub(extent.room(), Ordering::Relaxed);
+        // Whose page comes next nobody knows, and it may have to lie behind.
+        if directory.within.is_none_or(|within| extent.offset() >= within.room()) {
+            let mut state = directory.state.lock().expect("no lane panics");
+            state.free.entry(extent.room()).or_default().push(extent.offset());
+        }
     }
 
     /// The error for what would be more than the limit.
@@ -234,6 +280,34 @@ impl Scratch {
 }
 
 impl Directory {
+    fn new(path: PathBuf, within: Option<Within>) -> Directory {
+        let room = within.map_or(0, |within| within.room());
+        let regions = within.iter().flat_map(|w| (0..w.regions()).map(|region| w.start(region))).collect();
+        let state = Room { end: room, reserved: room, regions, ..Room::default() };
+        Directory { path, file: OnceLock::new(), within, state: Mutex::new(state) }
+    }
+
+    /// Counts an extent that is there as taken.
+    fn take(&mut self, extent: &Extent) {
+        let state = self.state.get_mut().expect("no lane panics");
+        let end = extent.offset() + extent.room();
+        match self.within.and_then(|within| within.region_at(extent.offset())) {
+            Some(region) => state.regions[region] = state.regions[region].max(end),
+            None => (state.end, state.reserved) = (state.end.max(end), state.reserved.max(end)),
+        }
+    }
+
+    /// The byte where `room` bytes are now ours in the region of a range or a later one, if this is the output.
+    fn allocate_in_region(&self, room: u64, range: usize) -> Option<u64> {
+        let within = self.within?;
+        let mut state = self.state.lock().expect("no lane panics");
+        let first = within.region_of(range);
+        let taken = state.regions[first..].iter_mut().zip(first..);
+        let (taken, _) = taken.into_iter().find(|(taken, region)| **taken + room <= within.end(*region))?;
+        *taken += room;
+        Some(*taken - room)
+    }
+
     /// The byte where `room` bytes are now ours, or `None` if the directory is full.
     fn allocate(&self, io: &Arc<dyn Io>, room: u64, step: u64, nameless: bool) -> Result<Option<u64>> {
         let mut state = self.state.lock().expect("no lane panics");
@@ -276,7 +350,8 @@ impl Directory {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.keep.load(Ordering::Relaxed) {
-            for directory in self.directories.iter().filter(|d| d.file.get().is_some() && !self.nameless) {
+            let is_ours = |d: &&Directory| d.file.get().is_some() && d.within.is_none() && !self.nameless;
+            for directory in self.directories.iter().filter(is_ours) {
                 // Nothing can be done about a name that cannot be removed; the next run tries again.
                 let _ = self.io.remove(&directory.path);
             }
@@ -305,7 +380,7 @@ mod tests {
                 scope.spawn(|| {
                     barrier.wait();
                     for _ in 0..200_000 {
-                        scratch.allocate(16 << 10, 0).unwrap_or_else(|e| panic!("{e}"));
+                        scratch.allocate(16 << 10, 0, None).unwrap_or_else(|e| panic!("{e}"));
                     }
                 });
             }

@@ -345,7 +345,7 @@ pub(crate) fn evict<'r>(
         }
         let Stored::Resident(block) = std::mem::replace(page, Stored::Coming) else { unreachable!() };
         let mut block = *block;
-        let extent = scratch.allocate(block.len(), page_hash(&block))?;
+        let extent = scratch.allocate(block.len(), page_hash(&block), None)?;
         block.set_len(block.len().next_multiple_of(ALIGN));
         if queue.in_flight() == queue.depth() {
             finish(queue)?;

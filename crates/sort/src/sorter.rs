@@ -377,6 +377,7 @@ mod tests {
             keys: Vec::new(),
             memory_bytes,
             scratch: vec![std::env::temp_dir()],
+            within_output: false,
             scratch_limit: u64::MAX,
             lanes: 2,
             unique: false,

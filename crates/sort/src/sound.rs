@@ -118,6 +118,6 @@ impl Judge<'_> {
 
     /// Files are removed when the sort ends, so no others may be named.
     fn is_ours(&self, path: &Path) -> bool {
-        path.file_name().is_some_and(|name| name.to_string_lossy() == self.names.scratch)
+        path == self.names.partial || self.names.is_scratch(path)
     }
 }

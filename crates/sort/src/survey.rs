@@ -19,6 +19,7 @@ use crate::geometry::{Geometry, Given};
 use crate::preflight::{Takes, preflight_of_plan};
 use crate::sample::{add_sparse, take_sample};
 use crate::sorted::entry_pages;
+use crate::within::Within;
 use crate::{Result, Sort};
 
 /// Reads of the sample in flight.
@@ -174,7 +175,11 @@ impl Survey {
 /// begins.
 pub fn lay_out(sort: &Sort, io: &Arc<dyn Io>) -> Result<Facts> {
     let survey = Survey::take(sort, io, Seen::default())?;
-    let (spilled_bytes, output_bytes) = (survey.geometry.excess_bytes, survey.inputs.bytes());
+    let output_bytes = survey.inputs.bytes();
+    let (output_bytes, spilled_bytes) = match Within::asked(sort, output_bytes, &survey.geometry) {
+        Some(within) => (within.room(), 0),
+        None => (output_bytes, survey.geometry.excess_bytes),
+    };
     preflight_of_plan(sort, io, &Takes { output_bytes, spilled_bytes, ..Takes::default() })?;
     Ok(survey.facts(sort, io))
 }

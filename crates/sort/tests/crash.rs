@@ -5,8 +5,10 @@
 
 mod support;
 
+use std::path::Path;
+
 use support::cut_short::{
-    End, SHARE_MAX, SMALL_BYTES, Seen, boundaries, crash_at, in_own_process, killed_after, resumed_share,
+    End, SHARE_MAX, SMALL_BYTES, Seen, boundaries, crash_at, in_own_process, killed_after, share_after,
     spilling,
 };
 use support::{Case, Stage, up};
@@ -21,8 +23,8 @@ const CRASHES: u64 = 150;
 #[test]
 fn a_crash_at_any_boundary_costs_nothing_but_time() {
     in_own_process("a_crash_at_any_boundary_costs_nothing_but_time", || {
-        for (lanes, seed) in [(1, 1), (2, 2)] {
-            let case = spilling(seed, SMALL_BYTES).lanes(lanes);
+        for (lanes, seed, within) in [(1, 1, false), (2, 2, false), (1, 3, true), (2, 4, true)] {
+            let case = Case { within, ..spilling(seed, SMALL_BYTES).lanes(lanes) };
             let (expected, mut seen) = (case.expected(), Seen::default());
             let last = boundaries(&case);
             let mut rng = Rng::new(seed);
@@ -63,27 +65,33 @@ fn every_third_boundary() {
 #[test]
 fn crash_after_crash_is_gone_on_from() {
     in_own_process("crash_after_crash_is_gone_on_from", || {
-        let case = spilling(5, SMALL_BYTES);
-        let mut rng = Rng::new(5);
-        let mut stage = Stage::simulated(5);
-        let sort = Sort { resume: true, ..stage.sort_of(&case) };
-        for at in [2000, 2000, 2000, 2000, 3000].map(|most| 500 + rng.below(most)) {
-            stage.disk().set_faults(Faults { crash_at: Some(at), ..Faults::default() });
-            assert!(matches!(stage.attempt(&sort), Err(Error::Io(e)) if Sim::is_crash(&e)), "it has ended");
-            stage = stage.next_process();
+        for case in [spilling(5, SMALL_BYTES), spilling(5, SMALL_BYTES).in_output()] {
+            let mut rng = Rng::new(5);
+            let mut stage = Stage::simulated(5);
+            let sort = Sort { resume: true, ..stage.sort_of(&case) };
+            for at in [2000, 2000, 2000, 2000, 3000].map(|most| 500 + rng.below(most)) {
+                stage.disk().set_faults(Faults { crash_at: Some(at), ..Faults::default() });
+                assert!(
+                    matches!(stage.attempt(&sort), Err(Error::Io(e)) if Sim::is_crash(&e)),
+                    "it has ended"
+                );
+                stage = stage.next_process();
+            }
+            let receipt = stage.attempt(&sort).unwrap();
+            assert!(receipt.resumed_bytes > 0);
+            stage.ends_well(&case, &receipt);
         }
-        let receipt = stage.attempt(&sort).unwrap();
-        assert!(receipt.resumed_bytes > 0);
-        stage.ends_well(&case, &receipt);
     });
 }
 
 #[test]
 fn going_on_after_four_fifths_of_the_first_pass_costs_little_more_than_half() {
     in_own_process("going_on_after_four_fifths_of_the_first_pass_costs_little_more_than_half", || {
-        let share = resumed_share();
-        println!("{share:.3} of a fresh sort's bytes");
-        assert!(share <= SHARE_MAX, "{share:.3} of a fresh sort's bytes");
+        for within in [false, true] {
+            let share = share_after(0.8, within);
+            println!("{share:.3} of a fresh sort's bytes");
+            assert!(share <= SHARE_MAX, "{share:.3} of a fresh sort's bytes, within the output: {within}");
+        }
     });
 }
 
@@ -119,28 +127,38 @@ fn what_another_sort_left_is_not_gone_on_from() {
     });
 }
 
+/// One bit of every page from byte `from` on.
+fn flip_bits(sim: &Sim, path: &Path, from: usize) {
+    let bytes = sim.get(path).expect("it was left").len();
+    for at in (from..bytes).step_by(16 << 10) {
+        sim.flip_bit(path, at as u64 * 8 + 3);
+    }
+}
+
 #[test]
 fn leftovers_that_rotted_are_named_or_done_again() {
     in_own_process("leftovers_that_rotted_are_named_or_done_again", || {
-        let case = spilling(9, SMALL_BYTES);
-        let scratch = "scratch0/.sorted.thalweg-scratch";
+        let own = (spilling(9, SMALL_BYTES), "scratch0/.sorted.thalweg-scratch");
+        let within = (spilling(9, SMALL_BYTES).in_output(), "out/.sorted.thalweg-partial");
         let rot: [fn(&Sim, std::path::PathBuf); 3] = [
-            |sim, path| sim.flip_bit(path, 3),
-            |sim, path| sim.flip_bit(path, 8 * 1_000_000),
+            |sim, path| flip_bits(sim, &path, 0),
+            |sim, path| flip_bits(sim, &path, 1_000_000),
             |sim, path| sim.truncate(path, 5000),
         ];
-        for (i, rot) in rot.iter().enumerate() {
-            let (stage, sort) = killed_after(&case, 0.9);
+        for (i, (rot, (case, scratch))) in
+            rot.iter().flat_map(|rot| [(rot, &own), (rot, &within)]).enumerate()
+        {
+            let (stage, sort) = killed_after(case, 0.9);
             rot(stage.disk(), stage.path(scratch));
             match stage.attempt(&sort) {
                 Ok(receipt) => {
                     assert_eq!(receipt.resumed_bytes, 0, "{i}: damage was gone on from");
-                    stage.ends_well(&case, &receipt);
+                    stage.ends_well(case, &receipt);
                 }
                 Err(Error::Damaged { path, .. }) => {
                     assert_eq!((path, stage.get("out/sorted")), (stage.path(scratch), None), "{i}");
                     let receipt = stage.attempt(&sort).unwrap();
-                    stage.ends_well(&case, &receipt);
+                    stage.ends_well(case, &receipt);
                 }
                 Err(e) => panic!("{i}: {e}"),
             }

@@ -21,6 +21,7 @@ struct Drawn {
     ends: bool,
     lanes: usize,
     unique: bool,
+    within: bool,
     extra_memory: u64,
 }
 
@@ -46,6 +47,7 @@ impl Drawn {
             // Several lanes that drop equal keys are looked at on their own.
             lanes: self.lanes,
             unique: self.unique,
+            within: self.within,
         }
     }
 }
@@ -76,9 +78,9 @@ fn drawn(most: usize) -> impl Strategy<Value = Drawn> {
         let longest = prop_oneof![3 => 0usize..30, 2 => 30usize..400, 1 => Just(5000), 1 => Just(40_000)];
         let memory = prop_oneof![Just(0u64), 0..(64u64 << 20)];
         let sizes = (longest, counts(most), any::<u64>().prop_map(|s| s >> 1));
-        let rest = (prop::sample::select(&SHAPES[..]), any::<bool>(), 1usize..5, any::<bool>(), memory);
+        let rest = (prop::sample::select(&SHAPES[..]), any::<bool>(), 1usize..5, any::<[bool; 2]>(), memory);
         (sizes, keys(n), rest).prop_map(move |((longest_line, counts, seed), keys, rest)| {
-            let (shape, ends, lanes, unique, extra_memory) = rest;
+            let (shape, ends, lanes, [unique, within], extra_memory) = rest;
             // Ten megabytes of long lines are not a small case.
             let counts = if longest_line > 1000 { counts.iter().map(|c| c / 20).collect() } else { counts };
             Drawn {
@@ -91,6 +93,7 @@ fn drawn(most: usize) -> impl Strategy<Value = Drawn> {
                 ends,
                 lanes,
                 unique,
+                within,
                 extra_memory,
             }
         })

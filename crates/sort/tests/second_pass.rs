@@ -27,9 +27,11 @@ const SHARE_MAX: f64 = 0.25;
 #[test]
 fn going_on_after_four_fifths_of_the_second_pass_costs_less_than_a_quarter() {
     in_own_process("going_on_after_four_fifths_of_the_second_pass_costs_less_than_a_quarter", || {
-        let share = share_after(1.8);
-        println!("{share:.3} of a fresh sort's bytes");
-        assert!(share <= SHARE_MAX, "{share:.3} of a fresh sort's bytes");
+        for within in [false, true] {
+            let share = share_after(1.8, within);
+            println!("{share:.3} of a fresh sort's bytes");
+            assert!(share <= SHARE_MAX, "{share:.3} of a fresh sort's bytes, within the output: {within}");
+        }
     });
 }
 
@@ -53,12 +55,14 @@ fn of_lines(seed: u64) -> Case {
 fn a_crash_in_the_second_pass_costs_nothing_but_time() {
     in_own_process("a_crash_in_the_second_pass_costs_nothing_but_time", || {
         // One at a time: what is held beside a sort is memory that it does not have.
-        let cases: [fn() -> Case; 5] = [
+        let cases: [fn() -> Case; 7] = [
             || spilling(21, SMALL_BYTES).lanes(1),
             || with_equal_keys(22).unique(),
             || with_equal_keys(23),
             || of_lines(24),
             || of_lines(25).unique().lanes(1),
+            || with_equal_keys(26).in_output(),
+            || of_lines(27).unique().lanes(1).in_output(),
         ];
         for (seed, case) in cases.into_iter().enumerate() {
             let case = case();

@@ -83,3 +83,22 @@ fn many_files_and_two_scratch_directories() {
     stage.scratch_directories = 2;
     stage.sorts_alone(&case);
 }
+
+/// Ranges are planned for equal numbers of records: here the first ones have nearly all of the bytes, so that the output
+/// is far ahead of where pages of later ranges were thought to be safe.
+#[test]
+fn pages_in_the_way_of_the_output_are_moved_before_it_comes() {
+    let mut rng = Rng::new(5);
+    let mut input = Vec::new();
+    while input.len() < 40_000_000 {
+        let is_long = rng.one_in(50);
+        let len = if is_long { 2000 } else { 8 };
+        input.push(if is_long { b'a' } else { b'z' });
+        input.extend((0..len).map(|_| b'a' + rng.below(20) as u8));
+        input.push(b'\n');
+    }
+    let bytes = input.len() as u64;
+    let receipt = Stage::real().sorts(&Case::lines(input).in_output());
+    let scratch = receipt.io.scratch;
+    assert!(scratch.written_bytes > bytes, "nothing was moved: {scratch:?} of {bytes}");
+}

@@ -190,6 +190,7 @@ fn resolve(options: &SorterOptions, io: &Arc<dyn Io>) -> Result<Sort> {
         if options.scratch.is_empty() { vec![std::env::temp_dir()] } else { options.scratch.clone() };
     let space: u64 = scratch.iter().filter_map(|d| io.space(d).ok()).map(|s| s.available).sum();
     Ok(Sort {
+        within_output: false,
         inputs: Vec::new(),
         output: Default::default(),
         output_is_stream: true,

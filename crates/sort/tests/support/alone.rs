@@ -108,6 +108,7 @@ fn from_text(text: &str) -> Sort {
         keys: keys.lines().map(key).collect(),
         memory_bytes: n[1],
         scratch: paths(scratch),
+        within_output: false,
         scratch_limit: u64::MAX,
         lanes: n[2] as usize,
         unique: n[3] == 1,

@@ -37,6 +37,8 @@ pub(crate) struct Case {
     pub(crate) memory_bytes: u64,
     pub(crate) lanes: usize,
     pub(crate) unique: bool,
+    /// Whether the output may hold what is spilled.
+    pub(crate) within: bool,
 }
 
 impl Case {
@@ -51,7 +53,8 @@ impl Case {
     }
 
     fn of(layout: Layout, input: Vec<u8>) -> Case {
-        Case { inputs: vec![input], layout, keys: vec![], memory_bytes: MEMORY_MIN, lanes: 2, unique: false }
+        let (keys, memory_bytes) = (vec![], MEMORY_MIN);
+        Case { inputs: vec![input], layout, keys, memory_bytes, lanes: 2, unique: false, within: false }
     }
 
     pub(crate) fn by(self, keys: &[KeyPart]) -> Case {
@@ -68,6 +71,11 @@ impl Case {
 
     pub(crate) fn unique(self) -> Case {
         Case { unique: true, ..self }
+    }
+
+    /// With scratch within the output.
+    pub(crate) fn in_output(self) -> Case {
+        Case { within: true, ..self }
     }
 
     /// All records in input order, without what ends a line.
@@ -319,6 +327,7 @@ impl Stage {
             keys: case.keys.clone(),
             memory_bytes: case.memory_bytes,
             scratch: (0..self.scratch_directories).map(|i| self.path(&format!("scratch{i}"))).collect(),
+            within_output: case.within,
             scratch_limit: u64::MAX,
             lanes: case.lanes,
             unique: case.unique,

@@ -66,6 +66,7 @@ impl Records {
 
     fn sort(&self) -> Sort {
         Sort {
+            within_output: false,
             inputs: vec![self.path.clone()],
             output: PathBuf::from("/dev/null"),
             output_is_stream: true,

@@ -114,6 +114,8 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
         layout: options.layout,
         keys: options.keys.clone(),
         memory_bytes,
+        // Who names directories or a limit has a disk in mind.
+        within_output: options.scratch.is_empty() && options.scratch_limit.is_none(),
         scratch,
         scratch_limit,
         lanes: machine::lanes(options.threads),
