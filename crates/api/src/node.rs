@@ -8,6 +8,23 @@ use serde::{Deserialize, Serialize};
 pub enum NodeRequest {
     /// Run a command. Channel 1 of the answer is its standard output, 2 its standard error; the end is an [`ExecEnd`].
     Exec(ExecRequest),
+    /// Do nothing, here, and say so with an [`ExecEnd`]: what a job without a process costs.
+    Ping,
+    /// Ask other hosts over the links that this node keeps. Blocks of the answer have the host's place in the list as
+    /// their offset; channels 1 and 2 are as in [`NodeRequest::Exec`], on channel 3 comes its [`HostEnd`].
+    Relay(RelayRequest),
+    /// This link is kept: from now on either side may open streams.
+    Keep,
+}
+
+/// What is to be asked of other hosts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RelayRequest {
+    /// The hosts, by their names.
+    pub on: Vec<String>,
+    /// What each is asked; no relay itself.
+    pub ask: Box<NodeRequest>,
 }
 
 /// A command to run.

@@ -170,7 +170,7 @@ neighbour tables and free space, and says what to do about each thing that is we
     CommandInfo {
         command: Command::Bench,
         name: "bench",
-        synopsis: "sort|io|incore|pump",
+        synopsis: "sort|io|incore|pump|launch",
         about: "measure this machine: ratios to a floor and to rivals",
         doc: "\
 sort: whole sorts, each beside its floor, the plan's own reads and writes replayed by fio on the same disk, and beside \
@@ -182,6 +182,9 @@ incore: sorting in memory beside a plain copy of the same bytes.
 
 pump: transfers on one host, disk to disk beside fio, cp and rsync, many small files beside rsync, and without a disk.
 
+launch: a null command on lab nodes, beside ways that leave parts out, and beside other launchers over sshd in the same \
+lab; as root, from the directory that holds lab/.
+
 Prints ratios measured in one run, with what is to be reached, and keeps the raw results as JSON in bench/results below \
 the current directory. Caches are dropped before each run if the user may do that. Ends with status 1 if an output was \
 wrong or a sort failed; a target that is missed changes nothing.",
@@ -189,7 +192,7 @@ wrong or a sort failed; a target that is missed changes nothing.",
             ("thalweg bench sort --rows memory,two-pass", "two rows, each beside its floor"),
             ("thalweg bench sort --size 1MB", "a test that all of it works"),
         ],
-        subjects: &["sort", "io", "incore", "pump"],
+        subjects: &["sort", "io", "incore", "pump", "launch"],
     },
     CommandInfo {
         command: Command::Exec,
@@ -226,16 +229,23 @@ ID is what exec says of a detached job; it may be shortened.",
     CommandInfo {
         command: Command::Node,
         name: "node",
-        synopsis: "run [--identity DIR] [--listen ADDRESS]",
+        synopsis: "run [--listen ADDRESS]|ping [--on HOSTS]",
         about: "be a node: the daemon on a host of a cluster",
         doc: "\
-Listens on one port for links and for HTTP from peers with a certificate of the cluster, and does what they ask. Prints \
+run: listens on one port for links and for HTTP from peers with a certificate of the cluster, and does what they ask. Prints \
 one line of JSON when it is ready, and runs until SIGTERM or SIGINT, which end its jobs too.
+
+Nodes open links with each other and keep them. A certificate that is replaced in its directory is taken within seconds.
+
+ping: has every node, or those of --on, do the least there is, a job without a process, and says how long each took.
 
 The identity is the directory that cluster init made for this host. A node without one listens on loopback only, and \
 answers with its status and nothing else.",
-        examples: &[("thalweg node run --identity hosts/n1", "where the cluster file says")],
-        subjects: &["run"],
+        examples: &[
+            ("thalweg node run --identity hosts/n1", "where the cluster file says"),
+            ("thalweg node ping --via n1", "over the links that n1 keeps"),
+        ],
+        subjects: &["run", "ping"],
     },
     CommandInfo {
         command: Command::Cluster,

@@ -17,6 +17,9 @@ use crate::parse::Usage;
 /// Where an identity is looked for.
 const IDENTITY: &str = "THALWEG_IDENTITY";
 
+/// Through which host's node commands go.
+const VIA: &str = "THALWEG_VIA";
+
 /// A command to run, and how to show its output.
 #[derive(Debug)]
 pub(crate) struct Exec {
@@ -59,8 +62,19 @@ pub(crate) fn executed(low: LowArgs) -> Result<Exec, Usage> {
         env: low.env,
         timeout: low.timeout,
         detach: low.detach,
+        via: via(low.via),
     };
     Ok(Exec { options, gather: low.gather })
+}
+
+/// `node ping`.
+pub(crate) fn pinged(low: LowArgs) -> Result<ExecOptions, Usage> {
+    let identity = identity(&low)?;
+    Ok(ExecOptions { identity, on: low.on, via: via(low.via), ..ExecOptions::default() })
+}
+
+fn via(said: Option<String>) -> Option<String> {
+    said.or_else(|| std::env::var(VIA).ok()).filter(|host| !host.is_empty())
 }
 
 /// `job`.
@@ -82,9 +96,12 @@ pub(crate) fn jobs(what: &str, low: LowArgs) -> Result<(PathBuf, JobsAsk), Usage
 }
 
 /// `node run`.
-pub(crate) fn node(low: LowArgs) -> NodeOptions {
+pub(crate) fn node(low: LowArgs) -> Result<NodeOptions, Usage> {
+    if low.via.is_some() || !low.on.is_empty() {
+        return Err(Usage("--on and --via are flags of node ping, not of node run".into()));
+    }
     let identity = low.identity.or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
-    NodeOptions { listen: low.listen, identity }
+    Ok(NodeOptions { listen: low.listen, identity })
 }
 
 /// `cluster`.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use thalweg::Error;
 use thalweg_api::{ExecReport, JobState, to_json};
-use thalweg_node::{Cancel, Channel, NodeOptions, Stop, control};
+use thalweg_node::{Cancel, Channel, ExecOptions, Forward, NodeOptions, Stop, control};
 
 use crate::hi::Show;
 use crate::hi_nodes::{ClusterAsk, Exec, JobsAsk};
@@ -29,12 +29,40 @@ fn on_signals(stop: impl Fn(i32) + Send + 'static) -> Result<(), Error> {
 
 /// `node run`.
 pub(crate) fn run(options: &NodeOptions) -> Result<u8, Error> {
+    if !thalweg_node::is_guarded() {
+        return guard();
+    }
     let stop = Stop::default();
     let asked = stop.clone();
     on_signals(move |_| asked.stop())?;
     let ready = |ready: &_| drop(say(&(to_json(ready) + "\n"), false));
     thalweg_node::run(options, &stop, ready).map_err(could_not)?;
     Ok(DONE)
+}
+
+/// Starts this command once more, as the node, and guards it.
+fn guard() -> Result<u8, Error> {
+    let forward = Forward::default();
+    let asked = forward.clone();
+    on_signals(move |signal| asked.signal(signal))?;
+    let program = std::env::current_exe().map_err(|e| {
+        Error::CouldNot(format!("a node is started by this program, which cannot be found: {e}"))
+    })?;
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    let ended = thalweg_node::guard(&program, &args, &forward).map_err(could_not)?;
+    if let Some(signal) = ended.signal {
+        complain(&format!(
+            "the node was ended by signal {signal}; {} that it had started {} with it",
+            counted(ended.left, "process", "processes"),
+            if ended.left == 1 { "is gone" } else { "are gone" }
+        ));
+    }
+    Ok(ended.status)
+}
+
+/// A number and what it counts.
+pub(crate) fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// `exec`.
@@ -63,6 +91,19 @@ pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Error> {
         tell(how, format!("{}\n", said.job))?;
     }
     Ok(exit_status(&said, asked.options.detach))
+}
+
+/// `node ping`.
+pub(crate) fn ping(options: &ExecOptions, how: Show) -> Result<u8, Error> {
+    let cancel = Cancel::default();
+    let stop = cancel.clone();
+    on_signals(move |signal| stop.cancel(signal))?;
+    let said = thalweg_node::ping(options, &cancel).map_err(could_not)?;
+    if let Some(signal) = cancel.signal() {
+        return Err(Error::Interrupted(signal));
+    }
+    report(how, || to_json(&said), || show::pings(&said))?;
+    Ok(exit_status(&said, false))
 }
 
 /// A reader that has gone away.
@@ -190,7 +231,10 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
         }
         ClusterAsk::Init { name, hosts, links } => {
             let file = cluster::init(identity, name, hosts, *links).map_err(could_not)?;
-            let text = || format!("cluster {name} of {} hosts in {}\n", file.hosts.len(), identity.display());
+            let text = || {
+                let hosts = counted(file.hosts.len(), "host", "hosts");
+                format!("cluster {name} of {hosts} in {}\n", identity.display())
+            };
             return report(how, || to_json(&file), text);
         }
         ClusterAsk::Add(hosts) => cluster::add(identity, hosts),
@@ -204,7 +248,8 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
         _ => control::tell(identity).map_err(could_not)?,
     };
     wrong.iter().for_each(|why| complain(&format!("not told: {why}")));
-    let text = || format!("cluster {} of {} hosts, epoch {}\n", file.name, file.hosts.len(), file.epoch);
+    let hosts = counted(file.hosts.len(), "host", "hosts");
+    let text = || format!("cluster {} of {hosts}, epoch {}\n", file.name, file.epoch);
     report(how, || to_json(&file), text)
 }
 

@@ -6,105 +6,14 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Stdio};
+use std::net::TcpStream;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use support::{Outcome, Place};
-use thalweg_api::{ClusterReport, ExecReport, JobList, JobState, NodeReady, NodeStatus, from_json};
+use support::Place;
+use support::nodes::{Nodes, soon, terminate};
+use thalweg_api::{ExecReport, JobList, JobState, NodeReady, NodeStatus, from_json};
 use thalweg_io::process;
-
-/// A cluster of nodes on this machine.
-struct Nodes {
-    place: Place,
-    ports: Vec<u16>,
-    running: Vec<Child>,
-}
-
-impl Nodes {
-    /// Starts n1, n2, ... and waits until each is ready.
-    fn start(count: usize) -> Nodes {
-        let place = Place::new();
-        // Held together, so that they differ.
-        let held: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports: Vec<u16> = held.iter().map(|l| l.local_addr().unwrap().port()).collect();
-        drop(held);
-        let hosts = ports.iter().enumerate().map(|(i, port)| format!("n{}=127.0.0.1:{port}", i + 1));
-        let mut args = vec!["cluster".to_string(), "init".into(), "river".into()];
-        args.extend(hosts);
-        args.extend(["--identity".to_string(), "own".into()]);
-        let made = place.run(&args.iter().map(String::as_str).collect::<Vec<_>>());
-        made.is_done();
-        let mut nodes = Nodes { place, ports, running: Vec::new() };
-        for i in 0..count {
-            let child = nodes.spawn(&["--identity", &format!("own/hosts/n{}", i + 1)]);
-            nodes.running.push(child);
-        }
-        nodes
-    }
-
-    /// Starts a node and waits for its line.
-    fn spawn(&self, args: &[&str]) -> Child {
-        let mut command = self.place.command(&[&["node", "run"], args].concat());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready: NodeReady = from_json(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
-        assert_eq!(ready.pid, child.id());
-        child
-    }
-
-    /// Runs the command as the cluster's owner.
-    fn run(&self, args: &[&str]) -> Outcome {
-        self.run_as("own", args)
-    }
-
-    fn run_as(&self, identity: &str, args: &[&str]) -> Outcome {
-        let mut command = self.place.command(args);
-        Outcome::of(command.env("THALWEG_IDENTITY", identity).output().unwrap())
-    }
-
-    fn jobs(&self) -> JobList {
-        from_json(self.run(&["job", "list", "--json"]).is_done()).unwrap()
-    }
-
-    fn status(&self) -> ClusterReport {
-        from_json(&self.run(&["cluster", "status", "--json"]).out).unwrap()
-    }
-
-    /// Asks the first node over HTTP.
-    fn curl(&self, args: &str) -> Outcome {
-        let line = format!(
-            "curl -sS --max-time 10 --cacert own/authority.pem --resolve n1:{0}:127.0.0.1 \
-             {args}",
-            self.ports[0]
-        );
-        self.place.shell(&line.replace("N1", &format!("https://n1:{}", self.ports[0])))
-    }
-}
-
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        // Asked, not killed: so that they end what they run.
-        self.running.iter().for_each(terminate);
-        for child in &mut self.running {
-            let _ = child.wait();
-        }
-    }
-}
-
-/// Waits for something that takes a moment.
-fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(5), "not so after 5 s: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn terminate(child: &Child) {
-    std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
-}
 
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
@@ -348,7 +257,7 @@ fn control_is_http_that_others_understand() {
     let nodes = Nodes::start(1);
     let own = "--cert own/cert.pem --key own/key.pem";
     let status: NodeStatus = from_json(nodes.curl(&format!("{own} N1/v1/status")).is_done()).unwrap();
-    assert_eq!((&status.name[..], status.epoch, status.pid), ("n1", 1, nodes.running[0].id()));
+    assert_eq!((&status.name[..], status.epoch, status.pid), ("n1", 1, nodes.pids[0]));
     let metrics = nodes.curl(&format!("{own} N1/metrics"));
     assert!(metrics.is_done().contains("# TYPE thalweg_links gauge\nthalweg_links 0\n"), "{metrics:?}");
     let described = nodes.curl(&format!("{own} N1/openapi.json"));

@@ -72,7 +72,9 @@ if [ -n "$pid" ]; then
     tries=0
     while kill -0 "$pid" 2>/dev/null && [ "$(cut -d ' ' -f 3 "/proc/$pid/stat" 2>/dev/null)" != Z ]; do
         tries=$((tries + 1))
-        if [ $tries -gt 200 ]; then kill -9 "$pid"; break; fi
+        # The node itself, and with it all that it started; else its guard.
+        if [ $tries -eq 200 ]; then kill -9 "$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' ready)"; fi
+        if [ $tries -gt 220 ]; then kill -9 "$pid"; break; fi
         sleep 0.05
     done
     rm -f node.pid ready

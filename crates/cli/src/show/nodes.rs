@@ -1,6 +1,6 @@
 //! Jobs and clusters as text.
 
-use thalweg_api::{ClusterReport, HostSteps, JobList, JobReport, JobState};
+use thalweg_api::{ClusterReport, ExecReport, HostSteps, JobList, JobReport, JobState};
 use thalweg_base::units::Bytes;
 
 use super::seconds;
@@ -33,6 +33,14 @@ pub(crate) fn steps(steps: &HostSteps) -> String {
     let done = steps.hosts.iter().filter_map(|host| Some((host, host.done.as_ref()?)));
     let rows: Vec<Vec<String>> =
         done.map(|(host, done)| vec![host.host.clone(), seconds(host.seconds), done.clone()]).collect();
+    left(&rows)
+}
+
+/// How long each host took to do nothing.
+pub(crate) fn pings(report: &ExecReport) -> String {
+    let there = report.hosts.iter().filter(|host| host.error.is_none());
+    let rows: Vec<Vec<String>> =
+        there.map(|host| vec![host.host.clone(), format!("{:.2} ms", host.seconds * 1e3)]).collect();
     left(&rows)
 }
 
