@@ -44,7 +44,7 @@ _thalweg() {
         exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='list show watch cancel' ;;
         node) flags='--identity --listen --on --via --json --progress -q --quiet -h --help -V --version --generate' subjects='run ping' ;;
-        cluster) flags='--identity --clear --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status add drop renew down remove' ;;
+        cluster) flags='--identity --clear --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status doctor add drop renew mend down remove' ;;
         help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort plan pump doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
     esac

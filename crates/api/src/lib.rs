@@ -18,8 +18,8 @@ pub use bench::{
 };
 pub use cluster::{ClusterFile, ClusterHost, DroppedHost, Links};
 pub use node::{
-    ClusterReport, ExecEnd, ExecReport, ExecRequest, HostEnd, HostReport, HostStep, HostSteps, JobList,
-    JobReport, JobState, NodeReady, NodeRequest, NodeStatus, RelayRequest,
+    ClusterDoctor, ClusterReport, ExecEnd, ExecReport, ExecRequest, HostDoctor, HostEnd, HostReport,
+    HostStep, HostSteps, JobList, JobReport, JobState, NodeReady, NodeRequest, NodeStatus, RelayRequest,
 };
 pub use plan::{Hardware, Plan, PlanStage};
 pub use pump::{PumpEnd, PumpReceipt};

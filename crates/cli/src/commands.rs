@@ -204,7 +204,9 @@ Runs COMMAND on every host, or on those of --on, at the same time: as the user o
 its own, without a shell. Its output comes line by line, each behind the name of its host, or with --gather for each host \
 together. Standard input, unless it is a terminal, goes to all of them.
 
-When this command is stopped, or vanishes, so is what it started, unless --detach was given. Ends with the largest exit \
+When COMMAND ends, what it left in its process group is killed: children in the background too, unless they made a \
+session of their own (setsid), and those too when the node ends. When this command is stopped, or vanishes, so is what \
+it started, unless --detach was given. After --timeout COMMAND is killed, and its status is 137 (128 + 9). Ends with the largest exit \
 status of all hosts; 128 + N if a signal ended the command there, 2 if a host could not run it.",
         examples: &[
             ("thalweg exec -- uname -r", "on all hosts"),
@@ -254,13 +256,15 @@ answers with its status and nothing else.",
         about: "make a cluster, look at it, change it",
         doc: "\
 init NAME HOST...: makes an authority, certificates and the cluster file in the identity's directory, with hosts/HOST below \
-it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT. status: asks every node. add HOST...: takes hosts in. \
+it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT. status: asks every node. doctor: \
+every node looks at its host, and says what is weak or missing there. add HOST...: takes hosts in. \
 drop HOST: puts one out; its certificate is refused from then on, and nodes close its links. renew [HOST...]: makes new \
 certificates for these hosts, or for all and the client, which hold for a year.
 
 install: brings this program and each host's identity to it over ssh, where they lie in .local/share/thalweg of the user's \
-directory. up: starts the nodes. down: ends them. remove: takes away what install brought. All four work on all hosts \
-at once, or on those of --on, leave alone what is so already, and say for each host what they did.
+directory. up: starts the nodes. down: ends them. remove: takes away what install brought. mend: puts new nodes in the place of those \
+that do not answer. Where systemd runs, install writes a unit for it, which starts the node with its host. All five work on \
+all hosts at once, or on those of --on, leave alone what is so already, and say for each host what they did.
 
 The authority's key stays in that directory; whoever reads it can make certificates. hosts/HOST is for that host alone.",
         examples: &[
@@ -268,7 +272,7 @@ The authority's key stays in that directory; whoever reads it can make certifica
             ("thalweg cluster install && thalweg cluster up", "bring them what they need, and start"),
             ("thalweg cluster drop n2", "one of them is not ours any more"),
         ],
-        subjects: &["init", "install", "up", "status", "add", "drop", "renew", "down", "remove"],
+        subjects: &["init", "install", "up", "status", "doctor", "add", "drop", "renew", "mend", "down", "remove"],
     },
     CommandInfo {
         command: Command::Help,

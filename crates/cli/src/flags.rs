@@ -498,9 +498,9 @@ host. Without this flag, what the variable THALWEG_VIA names; without that, ever
         short: None,
         value: Value::Any("COMMAND"),
         at: At::Commands(&[Cluster]),
-        about: "how to reach hosts to install, up, down and remove",
+        about: "how to reach hosts to install, up, down, remove",
         doc: "\
-The program and its first arguments by which install, up, down and remove reach a host; its name comes behind them. \
+The program and its first arguments by which install, up, down, remove and mend reach a host; its name comes behind them. \
 Without this flag, ssh, with the user's own settings.",
         set: |args, value| values::text(value).map(|text| args.ssh = Some(text.to_string())),
     },

@@ -45,7 +45,18 @@ pub(crate) enum ClusterAsk {
     Add(Vec<String>),
     Drop(String),
     Renew(Vec<String>),
-    Step { step: Step, on: Vec<String>, ssh: Vec<String> },
+    Doctor(Vec<String>),
+    Step(OverSsh),
+}
+
+/// What is done to hosts over ssh.
+#[derive(Debug)]
+pub(crate) struct OverSsh {
+    /// Nothing: put new nodes in the place of those that do not answer.
+    pub(crate) step: Option<Step>,
+    pub(crate) program: PathBuf,
+    pub(crate) on: Vec<String>,
+    pub(crate) ssh: Vec<String>,
 }
 
 /// `exec`.
@@ -111,10 +122,10 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
     if low.clear && what != "init" {
         return Err(Usage(format!("--clear is a flag of cluster init, not of cluster {what}")));
     }
-    let is_step = ["install", "up", "down", "remove"].contains(&what);
-    if !is_step && (low.ssh.is_some() || !low.on.is_empty()) {
+    let is_step = ["install", "up", "down", "remove", "mend"].contains(&what);
+    if !is_step && (low.ssh.is_some() || !(low.on.is_empty() || what == "doctor")) {
         return Err(Usage(format!(
-            "--on and --ssh are flags of cluster install, up, down and remove, not of {what}"
+            "--on and --ssh are flags of cluster install, up, down, remove and mend, not of {what}"
         )));
     }
     let needs = |what: &str| Usage(format!("cluster {what} needs at least one HOST"));
@@ -126,16 +137,21 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
             let links = if low.clear { Links::Clear } else { Links::Sealed };
             ClusterAsk::Init { name: words.remove(0), hosts: words, links }
         }
-        "install" | "up" | "down" | "remove" => {
+        "install" | "up" | "down" | "remove" | "mend" => {
             nothing_left(&low.words, Command::Cluster)?;
             let step = match what {
-                "install" => Step::Install { program: this_program()? },
-                "up" => Step::Up,
-                "down" => Step::Down,
-                _ => Step::Remove,
+                "install" => Some(Step::Install),
+                "up" => Some(Step::Up),
+                "down" => Some(Step::Down),
+                "remove" => Some(Step::Remove),
+                _ => None,
             };
             let ssh = low.ssh.as_deref().unwrap_or("ssh").split_whitespace().map(String::from).collect();
-            ClusterAsk::Step { step, on: low.on, ssh }
+            ClusterAsk::Step(OverSsh { step, program: this_program()?, on: low.on, ssh })
+        }
+        "doctor" => {
+            nothing_left(&low.words, Command::Cluster)?;
+            ClusterAsk::Doctor(low.on)
         }
         "add" if words.is_empty() => return Err(needs("add")),
         "add" => ClusterAsk::Add(words),

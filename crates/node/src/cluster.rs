@@ -51,6 +51,11 @@ fn host_of(typed: &str) -> Result<ClusterHost> {
     Ok(ClusterHost { name: name.into(), address, id, roles: Vec::new(), data: Vec::new() })
 }
 
+/// The name of a host as typed.
+pub fn name_of(typed: &str) -> &str {
+    typed.split_once('=').map_or(typed, |(name, _)| name)
+}
+
 /// Where a host's node listens.
 pub fn address_of(host: &ClusterHost) -> Result<SocketAddr> {
     let found = host.address.to_socket_addrs().ok().and_then(|mut all| all.next());
@@ -97,6 +102,14 @@ pub fn init(owner: &Path, name: &str, hosts: &[String], links: Links) -> Result<
 pub fn add(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
     let (mut file, cluster, authority) = open(owner)?;
     let added = hosts.iter().map(|typed| host_of(typed)).collect::<Result<Vec<_>>>()?;
+    for host in &added {
+        if let Some(there) = file.hosts.iter().find(|there| there.name == host.name) {
+            return Err(Error::Asked(format!(
+                "'{}' is a host of cluster {} already, at {}; give the new one another name, or thalweg cluster drop {0} first",
+                there.name, file.name, there.address
+            )));
+        }
+    }
     file.hosts.extend(added.iter().cloned());
     file.epoch += 1;
     is_sound(&file)?;

@@ -82,6 +82,9 @@ fn carry_out(
     let Some((program, args)) = request.command.split_first() else {
         return failed("there is no command".into());
     };
+    if let Some(word) = request.command.iter().find(|word| word.contains('\0')) {
+        return failed(no_nul(word));
+    }
     let stdin = if request.stdin { Stdio::piped() } else { Stdio::null() };
     let mut command = Command::new(program);
     command.args(args).env_remove(GUARD).envs(request.env.iter().map(|(k, v)| (k, v)));
@@ -107,6 +110,11 @@ fn carry_out(
         Ok(status) => end_of(status, ended),
         Err(e) => failed(format!("cannot wait for {program}: {e}")),
     }
+}
+
+/// That no program can be given such a word.
+pub(crate) fn no_nul(word: &str) -> String {
+    format!("the word '{}' holds a NUL byte, and no program can be given one", word.escape_debug())
 }
 
 fn end_of(status: ExitStatus, ended: Option<String>) -> ExecEnd {

@@ -73,8 +73,8 @@ pub(crate) struct Node {
     hands: RwLock<Option<Arc<Hands>>>,
     name: String,
     directory: Option<PathBuf>,
-    /// The certificate's file as it was last looked at.
-    certificate: Mutex<Vec<u8>>,
+    /// Certificate and cluster file as they were last looked at.
+    files: Mutex<Vec<Vec<u8>>>,
     pub(crate) cluster: Mutex<Option<ClusterFile>>,
     pub(crate) jobs: Jobs,
     watch: Stopwatch,
@@ -84,11 +84,17 @@ pub(crate) struct Node {
     pub(crate) pool: Pool,
     pub(crate) terms: Terms,
     pub(crate) kept: Kept,
+    pub(crate) doctoring: Mutex<()>,
     /// Rings when the node goes down.
     pub(crate) bell: Bell,
 }
 
 impl Node {
+    /// One in this process, of this name, which nobody has to prove anything to.
+    pub(crate) fn embedded(name: &str) -> Result<Node> {
+        Ok(Node { name: name.to_string(), ..Node::new(&NodeOptions::default())? })
+    }
+
     fn new(options: &NodeOptions) -> Result<Node> {
         let loaded = options.identity.as_deref().map(Identity::load).transpose()?;
         if let Some((identity, _)) = &loaded
@@ -109,7 +115,7 @@ impl Node {
         Ok(Node {
             name: hands.as_ref().map_or(String::new(), |hands| hands.identity().name.clone()),
             hands: RwLock::new(hands.map(Arc::new)),
-            certificate: Mutex::new(certificate_in(options.identity.as_deref())),
+            files: Mutex::new(options.identity.as_deref().map_or(Vec::new(), files_in)),
             directory: options.identity.clone(),
             cluster: Mutex::new(cluster),
             jobs: Jobs::default(),
@@ -120,6 +126,7 @@ impl Node {
             pool,
             terms: Terms { clear, ..Terms::default() },
             kept: Kept::default(),
+            doctoring: Mutex::new(()),
             bell: Bell::default(),
         })
     }
@@ -132,9 +139,9 @@ impl Node {
     /// Takes a certificate that was brought meanwhile, and a newer cluster file. Links that are open stay so.
     pub(crate) fn look_at_identity(&self) {
         let Some(directory) = self.directory.as_deref() else { return };
-        let now = certificate_in(Some(directory));
-        let mut last = self.certificate.lock().expect("no holder panics");
-        if now.is_empty() || now == *last {
+        let now = files_in(directory);
+        let mut last = self.files.lock().expect("no holder panics");
+        if now == *last {
             return;
         }
         // Its files come one by one: until they fit each other, the old ones hold.
@@ -217,6 +224,7 @@ impl Node {
                     spawn("relay", move || relay::run(&node, request, out, inc))
                 }
                 Ok(NodeRequest::Ping) => out.end(to_json(&command::nothing()).as_bytes()).is_ok(),
+                Ok(NodeRequest::Status) => out.end(to_json(&self.status()).as_bytes()).is_ok(),
                 Ok(NodeRequest::Keep) => {
                     self.kept.keep(peer, link.clone());
                     out.end(&[]).is_ok()
@@ -232,9 +240,10 @@ impl Node {
     }
 }
 
-/// The bytes of the certificate in a directory; none if it cannot be read.
-fn certificate_in(directory: Option<&Path>) -> Vec<u8> {
-    directory.and_then(|directory| small::read(&directory.join(CERTIFICATE_FILE)).ok()).unwrap_or_default()
+/// What may change in an identity's directory while its node runs.
+fn files_in(directory: &Path) -> Vec<Vec<u8>> {
+    let read = |name| small::read(&directory.join(name)).unwrap_or_default();
+    [CERTIFICATE_FILE, CLUSTER_FILE].map(read).to_vec()
 }
 
 /// Starts a thread; false if the system has none left.

@@ -21,6 +21,7 @@ use thalweg_block::Pool;
 use thalweg_wire::{Hands, Identity, Link, Outgoing, Patience, Terms, new_id};
 
 use crate::cluster;
+use crate::command::no_nul;
 use crate::error::{Error, Result};
 
 /// A block of output or input.
@@ -135,6 +136,9 @@ pub fn exec(
     cancel: &Cancel,
     said: impl FnMut(&str, Channel, &[u8]),
 ) -> Result<ExecReport> {
+    if let Some(word) = options.command.iter().find(|word| word.contains('\0')) {
+        return Err(Error::Asked(no_nul(word)));
+    }
     let job = new_id().to_string();
     let request = NodeRequest::Exec(ExecRequest {
         job: job.clone(),

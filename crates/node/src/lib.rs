@@ -13,6 +13,7 @@ mod cork;
 mod daemon;
 mod error;
 mod exec;
+pub mod fleet;
 mod guard;
 pub mod hosts;
 mod http;

@@ -29,7 +29,9 @@ pub(crate) fn run(node: &Arc<Node>, request: RelayRequest, out: Outgoing, inc: I
     let stdin = match &*request.ask {
         NodeRequest::Exec(exec) => exec.stdin,
         NodeRequest::Ping => false,
-        NodeRequest::Relay(_) | NodeRequest::Keep => return drop(out.abort("that is not for other hosts")),
+        NodeRequest::Relay(_) | NodeRequest::Status | NodeRequest::Keep => {
+            return drop(out.abort("that is not for other hosts"));
+        }
     };
     let count = request.on.len();
     if count == 0 || count > HOSTS_MAX {

@@ -36,4 +36,4 @@ pub use identity::{
 pub use link::Link;
 pub use local::pair;
 pub use stream::{Incoming, Outgoing, Quit};
-pub use tls::{ALPN_HTTP, ALPN_LINK, HANDSHAKE_SECONDS, Hands, Terms, node_of, refusal};
+pub use tls::{ALPN_HTTP, ALPN_LINK, HANDSHAKE_SECONDS, Hands, Terms, node_of, refusal, unreachable};
