@@ -256,7 +256,7 @@ answers with its status and nothing else.",
         about: "make a cluster, look at it, change it",
         doc: "\
 init NAME HOST...: makes an authority, certificates and the cluster file in the identity's directory, with hosts/HOST below \
-it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT. status: asks every node. doctor: \
+it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT, and behind that perhaps @ROLE,... for --on. status: asks every node. doctor: \
 every node looks at its host, and says what is weak or missing there. add HOST...: takes hosts in. \
 drop HOST: puts one out; its certificate is refused from then on, and nodes close its links. renew [HOST...]: makes new \
 certificates for these hosts, or for all and the client, which hold for a year.

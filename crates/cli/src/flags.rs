@@ -479,7 +479,9 @@ are.",
         value: Value::Any("HOST,..."),
         at: At::Commands(&[Exec, Job, Node, Cluster]),
         about: "only these hosts",
-        doc: "Only these hosts, by their names in the cluster file; the flag may be repeated to add hosts.",
+        doc: "\
+Only these hosts, by their names in the cluster file, or @ROLE for all that have this role there; the flag may be \
+repeated to add hosts.",
         set: |args, value| values::names(value).map(|names| args.on.extend(names)),
     },
     Flag {

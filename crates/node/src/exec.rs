@@ -105,16 +105,27 @@ impl Client {
         Ok(Client { hands: Hands::of(identity)?, file })
     }
 
-    /// The hosts of these names, or all.
+    /// The hosts of these names, or with these roles (`@ROLE`), or all; each once.
     pub(crate) fn hosts(&self, on: &[String]) -> Result<Vec<ClusterHost>> {
         if on.is_empty() {
             return Ok(self.file.hosts.clone());
         }
-        let find = |name: &String| {
-            let found = self.file.hosts.iter().find(|host| host.name == *name);
-            found.cloned().ok_or_else(|| cluster::unknown(&self.file, name))
-        };
-        on.iter().map(find).collect()
+        let mut hosts: Vec<ClusterHost> = Vec::new();
+        for name in on {
+            let role = name.strip_prefix('@').map(String::from);
+            let is_meant = |host: &&ClusterHost| match &role {
+                Some(role) => host.roles.contains(role),
+                None => host.name == *name,
+            };
+            let found: Vec<&ClusterHost> = self.file.hosts.iter().filter(is_meant).collect();
+            if found.is_empty() {
+                return Err(cluster::unknown(&self.file, name));
+            }
+            let new: Vec<ClusterHost> =
+                found.into_iter().filter(|host| !hosts.contains(host)).cloned().collect();
+            hosts.extend(new);
+        }
+        Ok(hosts)
     }
 
     fn link(&self, host: &ClusterHost) -> Result<Link> {
@@ -242,7 +253,16 @@ fn relayed(
     } else {
         out.end(&[])?;
     }
-    while let Some((channel, block)) = inc.next_on()? {
+    loop {
+        let (channel, block) = match inc.next_on() {
+            Ok(Some(came)) => came,
+            Ok(None) => return Ok(()),
+            Err(why) => {
+                let unheard = |end: &&mut HostEnd| end.end.is_none() && end.error.is_none();
+                ends.iter_mut().filter(unheard).for_each(|end| end.error = Some(why.to_string()));
+                return Ok(());
+            }
+        };
         let end = ends.get_mut(block.offset() as usize);
         let end = end.ok_or_else(|| Error::Asked(format!("{}: an answer for no host", via.name)))?;
         match channel {
@@ -255,7 +275,6 @@ fn relayed(
             }
         }
     }
-    Ok(())
 }
 
 /// An error if a request is too long for a frame.

@@ -21,6 +21,8 @@ use crate::error::{Error, Result};
 
 /// How often missing links are looked for, and what lies in the identity's directory.
 pub(crate) const ROUND: Duration = Duration::from_secs(1);
+/// How long those wait for whom nobody could dial yet.
+const CROWDED: Duration = Duration::from_millis(50);
 /// The most links that are dialled at once.
 const DIALS_MAX: usize = 8;
 /// With more hosts than this, each node would hold too many links that nobody uses.
@@ -79,6 +81,11 @@ impl Kept {
         self.links.lock().expect("no holder panics").retain(|_, kept| !Arc::ptr_eq(kept, link));
     }
 
+    /// Whether as many are dialled as may be.
+    fn is_crowded(&self) -> bool {
+        self.dialling.lock().expect("no holder panics").len() >= DIALS_MAX
+    }
+
     /// Whether a node may be dialled now: nobody does, and its pause is over.
     fn may_dial(&self, node: Id) -> bool {
         let paused = self
@@ -88,7 +95,7 @@ impl Kept {
             .get(&node)
             .is_some_and(|failures| failures.again_ns > now_ns());
         let mut dialling = self.dialling.lock().expect("no holder panics");
-        !paused && dialling.len() < DIALS_MAX && dialling.insert(node)
+        !paused && dialling.insert(node)
     }
 
     fn dialled(&self, node: Id, well: bool) {
@@ -107,22 +114,30 @@ impl Kept {
 
 /// Keeps a node's links until it goes down.
 pub(crate) fn run(node: &Arc<Node>) {
-    while !node.bell.wait(ROUND.min(Duration::from_millis(50))) {
-        for (id, host) in missing(node) {
-            if !node.kept.may_dial(id) {
-                continue;
-            }
-            let dialler = node.clone();
-            let dial = move || dialler.kept.dialled(id, dialler.dial(id, &host).is_ok());
-            if !spawn("dial", dial) {
-                node.kept.dialled(id, false);
-            }
-        }
-        if node.bell.wait(ROUND) {
+    loop {
+        let pause = if dial_missing(node) { ROUND } else { CROWDED };
+        if node.bell.wait(pause) {
             return;
         }
         node.look_at_identity();
     }
+}
+
+/// Dials what is missing; false if some had to wait for others.
+fn dial_missing(node: &Arc<Node>) -> bool {
+    for (id, host) in missing(node) {
+        if node.kept.is_crowded() {
+            return false;
+        }
+        if !node.kept.may_dial(id) {
+            continue;
+        }
+        let dialler = node.clone();
+        if !spawn("dial", move || dialler.kept.dialled(id, dialler.dial(id, &host).is_ok())) {
+            node.kept.dialled(id, false);
+        }
+    }
+    true
 }
 
 /// The hosts behind ours in the cluster file with which there is no link.

@@ -121,15 +121,12 @@ impl Relay {
         quits.into_iter().flatten().for_each(|quit| quit.quit("its client has gone"));
     }
 
-    /// Remembers how to give it up; false if that is to be done at once.
-    fn may_quit(&self, quit: Quit) -> bool {
-        let mut quits = self.quits.lock().expect("no holder panics");
-        let going_on = quits.is_some();
-        match quits.as_mut() {
+    /// Remembers how to give a stream up, or does so if all has been given up meanwhile.
+    fn remember(&self, quit: Quit) {
+        match self.quits.lock().expect("no holder panics").as_mut() {
             Some(quits) => quits.push(quit),
             None => quit.quit("its client has gone"),
         }
-        going_on
     }
 }
 
@@ -186,7 +183,7 @@ impl Asking {
         if !stdin {
             let _ = out.end(&[]);
         }
-        self.relay.may_quit(inc.quit());
+        self.relay.remember(inc.quit());
         let inc = inc.takes(&self.relay.pool, 1);
         let unheard = self.aside();
         if !spawn("listen", move || self.listen(inc, watch)) {
