@@ -126,10 +126,23 @@ pub struct BenchRate {
     pub write_bytes_per_second: f64,
 }
 
+/// A host of a lab that was measured, as the kernel saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BenchHost {
+    /// Its name.
+    pub host: String,
+    /// Its node's process.
+    pub pid: u32,
+    /// Bytes that came over its link meanwhile, all headers included.
+    pub received_bytes: u64,
+    /// Bytes that went.
+    pub sent_bytes: u64,
+}
+
 /// What a benchmark measured.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchReport {
-    /// `sort`, `io` or `incore`.
+    /// `sort`, `io`, `incore`, `pump` or `launch`.
     pub bench: String,
     /// When it began, in UTC: `2026-01-31T12:34:56Z`.
     pub date: String,
@@ -149,6 +162,9 @@ pub struct BenchReport {
     pub rows: Vec<BenchRow>,
     /// Rates, for `io`.
     pub rates: Vec<BenchRate>,
+    /// Hosts of the lab, if it was on one.
+    #[serde(default)]
+    pub hosts: Vec<BenchHost>,
     /// What was left out, and why.
     pub notes: Vec<String>,
 }

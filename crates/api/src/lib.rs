@@ -13,13 +13,13 @@ mod receipt;
 mod report;
 
 pub use bench::{
-    BenchFloor, BenchMachine, BenchMeasure, BenchOther, BenchPhase, BenchRate, BenchReport, BenchRow,
-    BenchTarget, RivalRun,
+    BenchFloor, BenchHost, BenchMachine, BenchMeasure, BenchOther, BenchPhase, BenchRate, BenchReport,
+    BenchRow, BenchTarget, RivalRun,
 };
 pub use cluster::{ClusterFile, ClusterHost, DroppedHost, Links};
 pub use node::{
-    ClusterReport, ExecEnd, ExecReport, ExecRequest, HostEnd, HostReport, HostStep, HostSteps, JobList,
-    JobReport, JobState, NodeReady, NodeRequest, NodeStatus,
+    ClusterDoctor, ClusterReport, ExecEnd, ExecReport, ExecRequest, HostDoctor, HostEnd, HostReport,
+    HostStep, HostSteps, JobList, JobReport, JobState, NodeReady, NodeRequest, NodeStatus, RelayRequest,
 };
 pub use plan::{Hardware, Plan, PlanStage};
 pub use pump::{PumpEnd, PumpReceipt};

@@ -2,12 +2,33 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Finding;
+
 /// What a client asks of a node when it opens a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum NodeRequest {
     /// Run a command. Channel 1 of the answer is its standard output, 2 its standard error; the end is an [`ExecEnd`].
     Exec(ExecRequest),
+    /// Do nothing, here, and say so with an [`ExecEnd`]: what a job without a process costs.
+    Ping,
+    /// Say of yourself what there is to say, with a [`NodeStatus`].
+    Status,
+    /// Ask other hosts over the links that this node keeps. Blocks of the answer have the host's place in the list as
+    /// their offset; channels 1 and 2 are as in [`NodeRequest::Exec`], on channel 3 comes its [`HostEnd`].
+    Relay(RelayRequest),
+    /// This link is kept: from now on either side may open streams.
+    Keep,
+}
+
+/// What is to be asked of other hosts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RelayRequest {
+    /// The hosts, by their names.
+    pub on: Vec<String>,
+    /// What each is asked; no relay itself.
+    pub ask: Box<NodeRequest>,
 }
 
 /// A command to run.
@@ -187,6 +208,24 @@ pub struct HostEnd {
     pub error: Option<String>,
     /// Wall-clock seconds.
     pub seconds: f64,
+}
+
+/// What every host offers and lacks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClusterDoctor {
+    /// One for each host, in the order of the cluster file.
+    pub hosts: Vec<HostDoctor>,
+}
+
+/// What a host offers and lacks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostDoctor {
+    /// The host.
+    pub host: String,
+    /// One finding for each thing that its node looked at.
+    pub findings: Vec<Finding>,
+    /// Why its node did not look.
+    pub error: Option<String>,
 }
 
 /// What was done to each host of a cluster, over ssh.

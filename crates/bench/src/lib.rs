@@ -13,6 +13,9 @@ mod digest;
 mod floor;
 mod incore;
 mod keep;
+mod lab;
+mod launch;
+mod launchers;
 mod machine;
 mod measure;
 mod place;
@@ -49,6 +52,8 @@ pub enum Which {
     InCore,
     /// Transfers on one host.
     Pump,
+    /// A null command on many nodes.
+    Launch,
 }
 
 impl Which {
@@ -59,12 +64,14 @@ impl Which {
             Which::Io => "io",
             Which::InCore => "incore",
             Which::Pump => "pump",
+            Which::Launch => "launch",
         }
     }
 
     /// The benchmark of that name.
     pub fn named(name: &str) -> Option<Which> {
-        [Which::Sort, Which::Io, Which::InCore, Which::Pump].into_iter().find(|which| which.name() == name)
+        let all = [Which::Sort, Which::Io, Which::InCore, Which::Pump, Which::Launch];
+        all.into_iter().find(|which| which.name() == name)
     }
 
     /// The size of the published figures.
@@ -74,6 +81,8 @@ impl Which {
             Which::Pump => 4_000_000_000,
             // Thirty ways, each several times: a gigabyte would take a quarter of an hour.
             Which::Io => 256_000_000,
+            // No data goes anywhere.
+            Which::Launch => TINY_BYTES + 1,
         }
     }
 }
@@ -87,6 +96,10 @@ pub struct BenchOptions {
     pub bytes: Option<u64>,
     /// Also measure the rivals that are installed.
     pub rivals: bool,
+    /// Numbers of nodes to launch on; those of the published figures if empty.
+    pub nodes: Vec<u32>,
+    /// How many runs each median is of; the usual number if not given.
+    pub runs: Option<usize>,
     /// The rows to measure; all if empty.
     pub rows: Vec<String>,
     /// Directories for the data; `bench/data` in the current one if empty. More than the first are used by
@@ -128,8 +141,14 @@ pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
             "{bytes} bytes are too few to measure; give --size 100KB or more"
         )));
     }
-    let tiny = bytes <= TINY_BYTES;
-    let asked = Asked { options, progress, bytes, runs: if tiny { 3 } else { 5 }, tiny };
+    let few = options.which == Which::Launch && options.runs.is_some_and(|runs| runs < launch::RUNS_MIN);
+    let tiny = bytes <= TINY_BYTES || few;
+    let usual = match (options.which, tiny) {
+        (_, true) => 3,
+        (Which::Launch, false) => launch::RUNS,
+        (_, false) => 5,
+    };
+    let asked = Asked { options, progress, bytes, runs: options.runs.unwrap_or(usual), tiny };
     rows::check_names(&asked)?;
     let place = place::Place::make(&asked)?;
     let mut report = BenchReport {
@@ -148,6 +167,7 @@ pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
         Which::Io => rates::measure(&asked, &place, &mut report)?,
         Which::InCore => incore::measure(&asked, &mut report)?,
         Which::Pump => pump::measure(&asked, &place, &mut report)?,
+        Which::Launch => launch::measure(&asked, &mut report)?,
     }
     drop(place);
     keep::keep(&report)?;

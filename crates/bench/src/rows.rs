@@ -8,7 +8,7 @@ use thalweg_base::units::{Bytes, GIB, MIB};
 use crate::data::Data;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
-use crate::{Asked, Which, incore, pump, rates};
+use crate::{Asked, Which, incore, launch, pump, rates};
 
 /// One kind of work.
 pub(crate) struct Row {
@@ -223,6 +223,7 @@ pub fn names(which: Which) -> Vec<&'static str> {
         Which::Io => rates::names(),
         Which::InCore => incore::NAMES.to_vec(),
         Which::Pump => pump::names(),
+        Which::Launch => launch::names(),
     }
 }
 
@@ -277,7 +278,11 @@ mod tests {
                         Than::Named(name) => *name,
                         Than::BestRival | Than::CappedRivals => "rivals",
                     }),
-                    Target::CpuPerGigabyte(_) | Target::ClocksPerByte(_) | Target::Wall(_) => None,
+                    Target::OtherWall(name, _) => Some(*name),
+                    Target::CpuPerGigabyte(_)
+                    | Target::ClocksPerByte(_)
+                    | Target::Wall(_)
+                    | Target::P99(_) => None,
                 };
                 let has = |name| {
                     row.beside.iter().any(|beside| match beside {

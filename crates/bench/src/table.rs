@@ -8,6 +8,8 @@ use std::fmt::Write;
 use thalweg_api::{BenchMeasure, BenchOther, BenchRate, BenchReport, BenchRow};
 use thalweg_base::units::Bytes;
 
+use crate::targets::{P99_RUNS_MIN, p99};
+
 /// The report as people read it.
 pub fn table(report: &BenchReport) -> String {
     let machine = &report.machine;
@@ -33,6 +35,9 @@ pub fn table(report: &BenchReport) -> String {
     if !report.rates.is_empty() {
         text += &columns(&rates(&report.rates));
         text += &best_rates(&report.rates);
+    }
+    if !report.hosts.is_empty() {
+        text += &format!("\n{}", columns(&crate::launch::hosts(&report.hosts)));
     }
     for row in &report.rows {
         text += &notes(row);
@@ -82,7 +87,9 @@ fn beside(other: &BenchOther) -> String {
 }
 
 fn took(measure: &BenchMeasure) -> String {
-    format!("{}, {:.2} CPU", seconds(measure.seconds), measure.cpu_seconds)
+    let all = &measure.all_seconds;
+    let p99 = if all.len() < P99_RUNS_MIN { String::new() } else { format!(", p99 {}", seconds(p99(all))) };
+    format!("{}{p99}, {:.2} CPU", seconds(measure.seconds), measure.cpu_seconds)
 }
 
 /// What else there is to say of a row.
@@ -141,7 +148,11 @@ fn megabytes(bytes_per_second: f64) -> String {
 }
 
 fn seconds(seconds: f64) -> String {
-    if seconds < 1.0 { format!("{seconds:.3} s") } else { format!("{seconds:.2} s") }
+    match seconds {
+        s if s < 0.1 => format!("{:.2} ms", s * 1e3),
+        s if s < 1.0 => format!("{s:.3} s"),
+        s => format!("{s:.2} s"),
+    }
 }
 
 /// In powers of 1000, as disks are sold.

@@ -11,6 +11,10 @@ pub(crate) enum Target {
     WallOfFloor(f64),
     /// So many seconds of wall-clock time.
     Wall(f64),
+    /// So many seconds of wall-clock time in 99 of 100 runs.
+    P99(f64),
+    /// So many seconds of wall-clock time of what is measured beside it.
+    OtherWall(&'static str, f64),
     /// So many CPU seconds for each gigabyte.
     CpuPerGigabyte(f64),
     /// So many clocks of a core for each byte, both ends together.
@@ -37,6 +41,15 @@ pub(crate) enum Than {
 /// A rival that takes so much more than it was given still keeps to its cap: ours promises 1.05, of the
 /// whole process, and an engine counts its buffers only.
 const CAP_MARGIN: f64 = 1.10;
+/// Of fewer runs one in a hundred cannot be told.
+pub(crate) const P99_RUNS_MIN: usize = 100;
+
+/// The time that 99 of 100 runs stayed within.
+pub(crate) fn p99(seconds: &[f64]) -> f64 {
+    let mut sorted = seconds.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[(sorted.len() * 99).div_ceil(100) - 1]
+}
 
 impl Target {
     /// How the row stands to it.
@@ -45,6 +58,14 @@ impl Target {
         match *self {
             Target::WallOfFloor(most) => at_most(format!("wall <= {most} x floor"), floor, most),
             Target::Wall(most) => at_most(format!("wall <= {most} s"), Some(row.ours.seconds), most),
+            Target::P99(most) => {
+                let enough = row.ours.all_seconds.len() >= P99_RUNS_MIN;
+                let measured = enough.then(|| p99(&row.ours.all_seconds));
+                at_most(format!("p99 <= {most} s"), measured, most)
+            }
+            Target::OtherWall(name, most) => {
+                at_most(format!("{name} <= {most} s"), best(row, Than::Named(name), |m| m.seconds), most)
+            }
             Target::CpuPerGigabyte(most) => {
                 let measured = row.ours.cpu_seconds / (row.bytes as f64 / 1e9);
                 at_most(format!("CPU <= {most} s/GB"), Some(measured), most)
@@ -90,7 +111,8 @@ fn at_most(target: String, measured: Option<f64>, most: f64) -> BenchTarget {
 }
 
 fn said(number: Option<f64>) -> String {
-    number.map_or_else(|| "-".to_string(), |number| format!("{number:.2}"))
+    let digits = if number.is_some_and(|number| number < 0.2) { 4 } else { 2 };
+    number.map_or_else(|| "-".to_string(), |number| format!("{number:.digits$}"))
 }
 
 fn faster(
@@ -181,6 +203,15 @@ mod tests {
         assert_eq!(told(Target::LessCpu { than: Than::BestRival, times: 4.0 }).measured, "4.00");
         let capped = Target::Faster { than: Than::CappedRivals, times: 2.0, or_floor: None };
         assert_eq!((told(capped).met, told(capped).measured.as_str()), (Some(true), "2.00"));
+    }
+
+    #[test]
+    fn one_run_in_a_hundred_may_be_slow() {
+        let mut seconds: Vec<f64> = (1..=200).map(f64::from).collect();
+        assert_eq!(p99(&seconds), 198.0);
+        seconds.truncate(100);
+        assert_eq!(p99(&seconds), 99.0);
+        assert_eq!(Target::P99(1.0).of(&row()).met, None, "one run says nothing of a hundred");
     }
 
     #[test]

@@ -170,7 +170,7 @@ neighbour tables and free space, and says what to do about each thing that is we
     CommandInfo {
         command: Command::Bench,
         name: "bench",
-        synopsis: "sort|io|incore|pump",
+        synopsis: "sort|io|incore|pump|launch",
         about: "measure this machine: ratios to a floor and to rivals",
         doc: "\
 sort: whole sorts, each beside its floor, the plan's own reads and writes replayed by fio on the same disk, and beside \
@@ -182,6 +182,9 @@ incore: sorting in memory beside a plain copy of the same bytes.
 
 pump: transfers on one host, disk to disk beside fio, cp and rsync, many small files beside rsync, and without a disk.
 
+launch: a null command on lab nodes, beside ways that leave parts out, and beside other launchers over sshd in the same \
+lab; as root, from the directory that holds lab/.
+
 Prints ratios measured in one run, with what is to be reached, and keeps the raw results as JSON in bench/results below \
 the current directory. Caches are dropped before each run if the user may do that. Ends with status 1 if an output was \
 wrong or a sort failed; a target that is missed changes nothing.",
@@ -189,7 +192,7 @@ wrong or a sort failed; a target that is missed changes nothing.",
             ("thalweg bench sort --rows memory,two-pass", "two rows, each beside its floor"),
             ("thalweg bench sort --size 1MB", "a test that all of it works"),
         ],
-        subjects: &["sort", "io", "incore", "pump"],
+        subjects: &["sort", "io", "incore", "pump", "launch"],
     },
     CommandInfo {
         command: Command::Exec,
@@ -201,7 +204,9 @@ Runs COMMAND on every host, or on those of --on, at the same time: as the user o
 its own, without a shell. Its output comes line by line, each behind the name of its host, or with --gather for each host \
 together. Standard input, unless it is a terminal, goes to all of them.
 
-When this command is stopped, or vanishes, so is what it started, unless --detach was given. Ends with the largest exit \
+When COMMAND ends, what it left in its process group is killed: children in the background too, unless they made a \
+session of their own (setsid), and those too when the node ends. When this command is stopped, or vanishes, so is what \
+it started, unless --detach was given. After --timeout COMMAND is killed, and its status is 137 (128 + 9). Ends with the largest exit \
 status of all hosts; 128 + N if a signal ended the command there, 2 if a host could not run it.",
         examples: &[
             ("thalweg exec -- uname -r", "on all hosts"),
@@ -226,16 +231,23 @@ ID is what exec says of a detached job; it may be shortened.",
     CommandInfo {
         command: Command::Node,
         name: "node",
-        synopsis: "run [--identity DIR] [--listen ADDRESS]",
+        synopsis: "run [--listen ADDRESS]|ping [--on HOSTS]",
         about: "be a node: the daemon on a host of a cluster",
         doc: "\
-Listens on one port for links and for HTTP from peers with a certificate of the cluster, and does what they ask. Prints \
+run: listens on one port for links and for HTTP from peers with a certificate of the cluster, and does what they ask. Prints \
 one line of JSON when it is ready, and runs until SIGTERM or SIGINT, which end its jobs too.
+
+Nodes open links with each other and keep them. A certificate that is replaced in its directory is taken within seconds.
+
+ping: has every node, or those of --on, do the least there is, a job without a process, and says how long each took.
 
 The identity is the directory that cluster init made for this host. A node without one listens on loopback only, and \
 answers with its status and nothing else.",
-        examples: &[("thalweg node run --identity hosts/n1", "where the cluster file says")],
-        subjects: &["run"],
+        examples: &[
+            ("thalweg node run --identity hosts/n1", "where the cluster file says"),
+            ("thalweg node ping --via n1", "over the links that n1 keeps"),
+        ],
+        subjects: &["run", "ping"],
     },
     CommandInfo {
         command: Command::Cluster,
@@ -244,13 +256,15 @@ answers with its status and nothing else.",
         about: "make a cluster, look at it, change it",
         doc: "\
 init NAME HOST...: makes an authority, certificates and the cluster file in the identity's directory, with hosts/HOST below \
-it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT. status: asks every node. add HOST...: takes hosts in. \
+it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT, and behind that perhaps @ROLE,... for --on. status: asks every node. doctor: \
+every node looks at its host, and says what is weak or missing there. add HOST...: takes hosts in. \
 drop HOST: puts one out; its certificate is refused from then on, and nodes close its links. renew [HOST...]: makes new \
 certificates for these hosts, or for all and the client, which hold for a year.
 
 install: brings this program and each host's identity to it over ssh, where they lie in .local/share/thalweg of the user's \
-directory. up: starts the nodes. down: ends them. remove: takes away what install brought. All four work on all hosts \
-at once, or on those of --on, leave alone what is so already, and say for each host what they did.
+directory. up: starts the nodes. down: ends them. remove: takes away what install brought. mend: puts new nodes in the place of those \
+that do not answer. Where systemd runs, install writes a unit for it, which starts the node with its host. All five work on \
+all hosts at once, or on those of --on, leave alone what is so already, and say for each host what they did.
 
 The authority's key stays in that directory; whoever reads it can make certificates. hosts/HOST is for that host alone.",
         examples: &[
@@ -258,7 +272,7 @@ The authority's key stays in that directory; whoever reads it can make certifica
             ("thalweg cluster install && thalweg cluster up", "bring them what they need, and start"),
             ("thalweg cluster drop n2", "one of them is not ours any more"),
         ],
-        subjects: &["init", "install", "up", "status", "add", "drop", "renew", "down", "remove"],
+        subjects: &["init", "install", "up", "status", "doctor", "add", "drop", "renew", "mend", "down", "remove"],
     },
     CommandInfo {
         command: Command::Help,

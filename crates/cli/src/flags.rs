@@ -417,6 +417,25 @@ directory. bench io spreads its chunks over up to four, best on different disks:
         },
     },
     Flag {
+        long: "nodes",
+        short: None,
+        value: Value::Any("N,..."),
+        at: BENCHES,
+        about: "for launch: on so many nodes [default: 1,4,8,32]",
+        doc: "For launch: the numbers of nodes to launch on, a row for each. Without this flag 1, 4, 8 and 32.",
+        set: |args, value| values::numbers(value).map(|numbers| args.nodes.extend(numbers)),
+    },
+    Flag {
+        long: "runs",
+        short: None,
+        value: Value::Any("N"),
+        at: BENCHES,
+        about: "how many runs each median is of",
+        doc: "\
+How many runs each median is of. Without this flag 5, for launch 200; launch with fewer than 20 is a test that it works.",
+        set: |args, value| values::runs(value).map(|runs| args.runs = Some(runs)),
+    },
+    Flag {
         long: "identity",
         short: None,
         value: Value::Dir("DIR"),
@@ -459,19 +478,32 @@ are.",
         long: "on",
         short: None,
         value: Value::Any("HOST,..."),
-        at: At::Commands(&[Exec, Job, Cluster]),
+        at: At::Commands(&[Exec, Job, Node, Cluster]),
         about: "only these hosts",
-        doc: "Only these hosts, by their names in the cluster file; the flag may be repeated to add hosts.",
+        doc: "\
+Only these hosts, by their names in the cluster file, or @ROLE for all that have this role there; the flag may be \
+repeated to add hosts.",
         set: |args, value| values::names(value).map(|names| args.on.extend(names)),
+    },
+    Flag {
+        long: "via",
+        short: None,
+        value: Value::Any("HOST"),
+        at: At::Commands(&[Exec, Node]),
+        about: "through this host's node, which keeps links",
+        doc: "\
+Through the node of this host, which has links with all others open: one connection from here instead of one for each \
+host. Without this flag, what the variable THALWEG_VIA names; without that, every host is connected to.",
+        set: |args, value| values::text(value).map(|host| args.via = Some(host.to_string())),
     },
     Flag {
         long: "ssh",
         short: None,
         value: Value::Any("COMMAND"),
         at: At::Commands(&[Cluster]),
-        about: "how to reach hosts to install, up, down and remove",
+        about: "how to reach hosts to install, up, down, remove",
         doc: "\
-The program and its first arguments by which install, up, down and remove reach a host; its name comes behind them. \
+The program and its first arguments by which install, up, down, remove and mend reach a host; its name comes behind them. \
 Without this flag, ssh, with the user's own settings.",
         set: |args, value| values::text(value).map(|text| args.ssh = Some(text.to_string())),
     },

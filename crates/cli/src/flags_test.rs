@@ -54,6 +54,9 @@ const CASES: &[Case] = &[
     ("rows", &["bench", "--rows", "a,b", "--rows=c"], |a| a.rows == ["a", "b", "c"]),
     ("dir", &["bench", "--dir", "a", "--dir=b"], |a| a.dirs == [Path::new("a"), Path::new("b")]),
     ("rivals", &["bench", "--rivals"], |a| a.rivals),
+    ("nodes", &["bench", "--nodes", "1,4", "--nodes=32"], |a| a.nodes == [1, 4, 32]),
+    ("runs", &["bench", "--runs", "7"], |a| a.runs == Some(7)),
+    ("via", &["exec", "--via", "n1"], |a| a.via.as_deref() == Some("n1")),
     ("identity", &["exec", "--identity", "d"], |a| a.identity.as_deref() == Some(Path::new("d"))),
     ("listen", &["node", "run", "--listen", "127.0.0.1:0"], |a| {
         a.listen.is_some_and(|at| at.ip().is_loopback() && at.port() == 0)

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use thalweg::{CheckOptions, Endpoint, GenOptions, KeyPart, Layout, PumpEnd, PumpOptions, SortOptions};
 use thalweg_base::units::Size;
 use thalweg_bench::{BenchOptions, Which};
-use thalweg_node::NodeOptions;
+use thalweg_node::{ExecOptions, NodeOptions};
 
 use crate::commands::Command;
 use crate::hi_nodes::{self, ClusterAsk, Exec, JobsAsk};
@@ -39,6 +39,7 @@ pub(crate) enum Job {
     Exec(Exec),
     Jobs(PathBuf, JobsAsk),
     Node(NodeOptions),
+    Ping(ExecOptions),
     Cluster(PathBuf, ClusterAsk),
 }
 
@@ -134,9 +135,12 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
             hi_nodes::jobs(&what, low).map(|(identity, ask)| Job::Jobs(identity, ask))
         }
         (Command::Node, None) => {
-            let (_, low) = subject(low, command)?;
+            let (what, low) = subject(low, command)?;
             nothing_left(&low.words, command)?;
-            Ok(Job::Node(hi_nodes::node(low)))
+            match what.as_str() {
+                "ping" => hi_nodes::pinged(low).map(Job::Ping),
+                _ => hi_nodes::node(low).map(Job::Node),
+            }
         }
         (Command::Cluster, None) => {
             let (what, low) = subject(low, command)?;
@@ -287,6 +291,8 @@ fn benched(which: &str, low: LowArgs) -> Result<BenchOptions, Usage> {
         which: Which::named(which).expect("the table of commands names the benchmarks"),
         bytes,
         rivals: low.rivals,
+        nodes: low.nodes,
+        runs: low.runs,
         rows: low.rows,
         dirs: low.dirs,
         program,

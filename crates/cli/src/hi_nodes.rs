@@ -17,6 +17,9 @@ use crate::parse::Usage;
 /// Where an identity is looked for.
 const IDENTITY: &str = "THALWEG_IDENTITY";
 
+/// Through which host's node commands go.
+const VIA: &str = "THALWEG_VIA";
+
 /// A command to run, and how to show its output.
 #[derive(Debug)]
 pub(crate) struct Exec {
@@ -42,7 +45,18 @@ pub(crate) enum ClusterAsk {
     Add(Vec<String>),
     Drop(String),
     Renew(Vec<String>),
-    Step { step: Step, on: Vec<String>, ssh: Vec<String> },
+    Doctor(Vec<String>),
+    Step(OverSsh),
+}
+
+/// What is done to hosts over ssh.
+#[derive(Debug)]
+pub(crate) struct OverSsh {
+    /// Nothing: put new nodes in the place of those that do not answer.
+    pub(crate) step: Option<Step>,
+    pub(crate) program: PathBuf,
+    pub(crate) on: Vec<String>,
+    pub(crate) ssh: Vec<String>,
 }
 
 /// `exec`.
@@ -59,8 +73,19 @@ pub(crate) fn executed(low: LowArgs) -> Result<Exec, Usage> {
         env: low.env,
         timeout: low.timeout,
         detach: low.detach,
+        via: via(low.via),
     };
     Ok(Exec { options, gather: low.gather })
+}
+
+/// `node ping`.
+pub(crate) fn pinged(low: LowArgs) -> Result<ExecOptions, Usage> {
+    let identity = identity(&low)?;
+    Ok(ExecOptions { identity, on: low.on, via: via(low.via), ..ExecOptions::default() })
+}
+
+fn via(said: Option<String>) -> Option<String> {
+    said.or_else(|| std::env::var(VIA).ok()).filter(|host| !host.is_empty())
 }
 
 /// `job`.
@@ -82,9 +107,12 @@ pub(crate) fn jobs(what: &str, low: LowArgs) -> Result<(PathBuf, JobsAsk), Usage
 }
 
 /// `node run`.
-pub(crate) fn node(low: LowArgs) -> NodeOptions {
+pub(crate) fn node(low: LowArgs) -> Result<NodeOptions, Usage> {
+    if low.via.is_some() || !low.on.is_empty() {
+        return Err(Usage("--on and --via are flags of node ping, not of node run".into()));
+    }
     let identity = low.identity.or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
-    NodeOptions { listen: low.listen, identity }
+    Ok(NodeOptions { listen: low.listen, identity })
 }
 
 /// `cluster`.
@@ -94,10 +122,10 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
     if low.clear && what != "init" {
         return Err(Usage(format!("--clear is a flag of cluster init, not of cluster {what}")));
     }
-    let is_step = ["install", "up", "down", "remove"].contains(&what);
-    if !is_step && (low.ssh.is_some() || !low.on.is_empty()) {
+    let is_step = ["install", "up", "down", "remove", "mend"].contains(&what);
+    if !is_step && (low.ssh.is_some() || !(low.on.is_empty() || what == "doctor")) {
         return Err(Usage(format!(
-            "--on and --ssh are flags of cluster install, up, down and remove, not of {what}"
+            "--on and --ssh are flags of cluster install, up, down, remove and mend, not of {what}"
         )));
     }
     let needs = |what: &str| Usage(format!("cluster {what} needs at least one HOST"));
@@ -109,16 +137,21 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
             let links = if low.clear { Links::Clear } else { Links::Sealed };
             ClusterAsk::Init { name: words.remove(0), hosts: words, links }
         }
-        "install" | "up" | "down" | "remove" => {
+        "install" | "up" | "down" | "remove" | "mend" => {
             nothing_left(&low.words, Command::Cluster)?;
             let step = match what {
-                "install" => Step::Install { program: this_program()? },
-                "up" => Step::Up,
-                "down" => Step::Down,
-                _ => Step::Remove,
+                "install" => Some(Step::Install),
+                "up" => Some(Step::Up),
+                "down" => Some(Step::Down),
+                "remove" => Some(Step::Remove),
+                _ => None,
             };
             let ssh = low.ssh.as_deref().unwrap_or("ssh").split_whitespace().map(String::from).collect();
-            ClusterAsk::Step { step, on: low.on, ssh }
+            ClusterAsk::Step(OverSsh { step, program: this_program()?, on: low.on, ssh })
+        }
+        "doctor" => {
+            nothing_left(&low.words, Command::Cluster)?;
+            ClusterAsk::Doctor(low.on)
         }
         "add" if words.is_empty() => return Err(needs("add")),
         "add" => ClusterAsk::Add(words),

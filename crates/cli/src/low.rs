@@ -62,6 +62,8 @@ pub(crate) struct LowArgs {
     pub(crate) rows: Vec<String>,
     pub(crate) dirs: Vec<PathBuf>,
     pub(crate) rivals: bool,
+    pub(crate) nodes: Vec<u32>,
+    pub(crate) runs: Option<usize>,
 
     // About nodes.
     pub(crate) identity: Option<PathBuf>,
@@ -72,6 +74,7 @@ pub(crate) struct LowArgs {
     pub(crate) detach: bool,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) gather: bool,
+    pub(crate) via: Option<String>,
     pub(crate) ssh: Option<String>,
 }
 

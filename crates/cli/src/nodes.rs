@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use thalweg::Error;
 use thalweg_api::{ExecReport, JobState, to_json};
-use thalweg_node::{Cancel, Channel, NodeOptions, Stop, control};
+use thalweg_node::{Cancel, Channel, ExecOptions, Forward, NodeOptions, Stop, control};
 
 use crate::hi::Show;
 use crate::hi_nodes::{ClusterAsk, Exec, JobsAsk};
@@ -29,12 +29,40 @@ fn on_signals(stop: impl Fn(i32) + Send + 'static) -> Result<(), Error> {
 
 /// `node run`.
 pub(crate) fn run(options: &NodeOptions) -> Result<u8, Error> {
+    if !thalweg_node::is_guarded() {
+        return guard();
+    }
     let stop = Stop::default();
     let asked = stop.clone();
     on_signals(move |_| asked.stop())?;
     let ready = |ready: &_| drop(say(&(to_json(ready) + "\n"), false));
     thalweg_node::run(options, &stop, ready).map_err(could_not)?;
     Ok(DONE)
+}
+
+/// Starts this command once more, as the node, and guards it.
+fn guard() -> Result<u8, Error> {
+    let forward = Forward::default();
+    let asked = forward.clone();
+    on_signals(move |signal| asked.signal(signal))?;
+    let program = std::env::current_exe().map_err(|e| {
+        Error::CouldNot(format!("a node is started by this program, which cannot be found: {e}"))
+    })?;
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    let ended = thalweg_node::guard(&program, &args, &forward).map_err(could_not)?;
+    if let Some(signal) = ended.signal {
+        complain(&format!(
+            "the node was ended by signal {signal}; {} that it had started {} with it",
+            counted(ended.left, "process", "processes"),
+            if ended.left == 1 { "is gone" } else { "are gone" }
+        ));
+    }
+    Ok(ended.status)
+}
+
+/// A number and what it counts.
+pub(crate) fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// `exec`.
@@ -55,7 +83,10 @@ pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Error> {
     .map_err(could_not)?;
     output.rest(&said);
     if let Some(signal) = cancel.signal() {
-        return Err(Error::Interrupted(signal));
+        if signal != SIGPIPE {
+            complain(&interrupted(signal, asked.options.detach, &said.job));
+        }
+        return Ok(Error::Interrupted(signal).exit_status());
     }
     if how.json {
         tell(how, to_json(&said) + "\n")?;
@@ -63,6 +94,29 @@ pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Error> {
         tell(how, format!("{}\n", said.job))?;
     }
     Ok(exit_status(&said, asked.options.detach))
+}
+
+/// What goes on after a signal, and what does not.
+fn interrupted(signal: i32, detached: bool, job: &str) -> String {
+    let rest = if detached {
+        format!("where it was started it goes on; thalweg job cancel {} ends it", &job[..8])
+    } else {
+        "what ran on the hosts is ended".into()
+    };
+    format!("interrupted by signal {signal}; {rest}")
+}
+
+/// `node ping`.
+pub(crate) fn ping(options: &ExecOptions, how: Show) -> Result<u8, Error> {
+    let cancel = Cancel::default();
+    let stop = cancel.clone();
+    on_signals(move |signal| stop.cancel(signal))?;
+    let said = thalweg_node::ping(options, &cancel).map_err(could_not)?;
+    if let Some(signal) = cancel.signal() {
+        return Err(Error::Interrupted(signal));
+    }
+    report(how, || to_json(&said), || show::pings(&said))?;
+    Ok(exit_status(&said, false))
 }
 
 /// A reader that has gone away.
@@ -181,8 +235,21 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
             let missing = found.hosts.iter().any(|host| host.error.is_some());
             return Ok(if missing { COULD_NOT } else { DONE });
         }
-        ClusterAsk::Step { step, on, ssh } => {
-            let steps = thalweg_node::hosts::take(identity, step, on, ssh).map_err(could_not)?;
+        ClusterAsk::Doctor(on) => {
+            let found = control::doctor(identity, on).map_err(could_not)?;
+            report(how, || to_json(&found), || show::cluster_doctor(&found))?;
+            let lost = found.hosts.iter().filter_map(|host| Some((&host.host, host.error.as_ref()?)));
+            let lost: Vec<_> = lost.map(|(host, why)| complain(&format!("{host}: {why}"))).collect();
+            return Ok(if lost.is_empty() { DONE } else { COULD_NOT });
+        }
+        ClusterAsk::Step(asked) => {
+            let hosts = thalweg_node::hosts::Hosts::new(identity, &asked.program, &asked.ssh);
+            let hosts = hosts.map_err(could_not)?;
+            let steps = match &asked.step {
+                Some(step) => hosts.take(step, &asked.on),
+                None => thalweg_node::fleet::mend(&hosts, &asked.on),
+            };
+            let steps = steps.map_err(could_not)?;
             report(how, || to_json(&steps), || show::steps(&steps))?;
             let failed = steps.hosts.iter().filter_map(|host| Some((&host.host, host.error.as_ref()?)));
             let failed: Vec<_> = failed.map(|(host, why)| complain(&format!("{host}: {why}"))).collect();
@@ -190,7 +257,10 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
         }
         ClusterAsk::Init { name, hosts, links } => {
             let file = cluster::init(identity, name, hosts, *links).map_err(could_not)?;
-            let text = || format!("cluster {name} of {} hosts in {}\n", file.hosts.len(), identity.display());
+            let text = || {
+                let hosts = counted(file.hosts.len(), "host", "hosts");
+                format!("cluster {name} of {hosts} in {}\n", identity.display())
+            };
             return report(how, || to_json(&file), text);
         }
         ClusterAsk::Add(hosts) => cluster::add(identity, hosts),
@@ -201,10 +271,25 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
     let wrong = match asked {
         // New certificates are for whoever brings them to the hosts.
         ClusterAsk::Renew(_) => Vec::new(),
-        _ => control::tell(identity).map_err(could_not)?,
+        // Those that are new have no node yet that could be told.
+        ClusterAsk::Add(hosts) => {
+            let new: Vec<String> = hosts.iter().map(|typed| cluster::name_of(typed).to_string()).collect();
+            control::tell(identity, &new).map_err(could_not)?
+        }
+        _ => control::tell(identity, &[]).map_err(could_not)?,
     };
-    wrong.iter().for_each(|why| complain(&format!("not told: {why}")));
-    let text = || format!("cluster {} of {} hosts, epoch {}\n", file.name, file.hosts.len(), file.epoch);
+    for why in &wrong {
+        complain(&format!("not told: {why}; thalweg cluster install brings it the new cluster file"));
+    }
+    let hosts = counted(file.hosts.len(), "host", "hosts");
+    let next = match asked {
+        ClusterAsk::Add(_) => "; thalweg cluster install and up bring the new to life",
+        ClusterAsk::Renew(_) => {
+            "; thalweg cluster install brings the new certificates, and nodes take them as they run"
+        }
+        _ => "",
+    };
+    let text = || format!("cluster {} of {hosts}, epoch {}{next}\n", file.name, file.epoch);
     report(how, || to_json(&file), text)
 }
 

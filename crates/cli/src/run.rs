@@ -69,6 +69,7 @@ fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
         }
         Job::Exec(asked) => nodes::exec(&asked, how),
         Job::Jobs(identity, asked) => nodes::jobs(&identity, &asked, how),
+        Job::Ping(options) => nodes::ping(&options, how),
         Job::Node(options) => nodes::run(&options),
         Job::Cluster(identity, asked) => nodes::cluster(&identity, &asked, how),
     }

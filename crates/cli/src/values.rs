@@ -59,6 +59,22 @@ pub(crate) fn threads(value: &OsStr) -> Result<usize, String> {
     }
 }
 
+/// How many runs.
+pub(crate) fn runs(value: &OsStr) -> Result<usize, String> {
+    let typed = text(value)?;
+    let runs = typed.parse::<usize>().ok().filter(|runs| (1..=100_000).contains(runs));
+    runs.ok_or_else(|| format!("'{typed}' is not a number of runs: write 1 to 100000"))
+}
+
+/// Numbers of nodes, separated by commas.
+pub(crate) fn numbers(value: &OsStr) -> Result<Vec<u32>, String> {
+    let number = |typed: &str| {
+        let number = typed.parse::<u32>().ok().filter(|number| (1..=200).contains(number));
+        number.ok_or_else(|| format!("'{typed}' is not a number of nodes: write 1 to 200, as in 1,4,8,32"))
+    };
+    text(value)?.split(',').map(number).collect()
+}
+
 /// Bytes, of which no percentage can be taken.
 pub(crate) fn bytes(value: &OsStr) -> Result<u64, String> {
     match parsed(value)? {

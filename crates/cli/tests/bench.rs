@@ -131,3 +131,30 @@ fn every_row_of_transfers_is_right() {
         assert!(cp.is_none_or(|cp| cp.right == Some(true)), "{row:?}");
     }
 }
+
+#[test]
+fn launches_are_measured_on_nodes_of_their_own() {
+    let place = Place::new();
+    let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab");
+    std::os::unix::fs::symlink(lab, place.0.join("lab")).unwrap();
+    let report = place.report(&["launch", "--nodes", "1,2", "--runs", "3"]);
+    println!("left out: {:?}", report.notes);
+    if report.rows.is_empty() {
+        assert!(report.notes[0].contains("root") || report.notes[0].contains("missing"), "{report:?}");
+        return;
+    }
+    let names: Vec<&str> = report.rows.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ["exec-1", "exec-2", "ablation"]);
+    for row in &report.rows {
+        assert!(row.failed.is_empty() && row.ours.all_seconds.len() == 3, "{row:?}");
+        assert!(row.targets.iter().all(|target| target.met.is_none()), "{row:?}");
+        for name in ["via n1", "inside, via n1"] {
+            let other = row.others.iter().find(|other| other.name.contains(name)).expect("it is measured");
+            assert!(other.right == Some(true) && other.measure.is_some(), "{other:?}");
+        }
+    }
+    let pids: std::collections::BTreeSet<u32> = report.hosts.iter().map(|host| host.pid).collect();
+    assert!(pids.len() == 2 && !pids.contains(&0), "{:?}", report.hosts);
+    // Every launch takes a handshake's bytes over the link of every host.
+    assert!(report.hosts.iter().all(|h| h.received_bytes > 10_000 && h.sent_bytes > 10_000), "{report:?}");
+}

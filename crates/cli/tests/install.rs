@@ -121,6 +121,7 @@ fn a_cluster_comes_over_ssh_and_goes_without_a_trace() {
     assert!(pids.iter().all(|pid| !process::is_alive(*pid) || is_zombie(*pid)));
     assert_eq!(done("down"), ["did not run"; 2]);
     done("up");
+    is_mended(&place, &done);
     let removed = done("remove");
     assert!(removed.iter().all(|done| done.starts_with("removed; the node ended process ")), "{removed:?}");
     assert_eq!(place.shell("find home").is_done(), "home\n", "nothing is left");
@@ -134,6 +135,22 @@ fn a_cluster_comes_over_ssh_and_goes_without_a_trace() {
             && steps.hosts[1].error.as_ref().unwrap().contains("Connection refused")
     );
     done("remove");
+}
+
+/// One that is killed is replaced, one that answers is left alone; and each looks after itself.
+fn is_mended(place: &Place, done: &dyn Fn(&str) -> Vec<String>) {
+    let status = place.run(&["cluster", "status", "--identity", "own", "--json"]);
+    let report: ClusterReport = from_json(&status.out).unwrap();
+    let pid = report.hosts[0].status.as_ref().unwrap().pid;
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    let mended = done("mend");
+    assert!(
+        mended[0].contains("started, as process ") && mended[1].starts_with("answers, as "),
+        "{mended:?}"
+    );
+    let looked = place.run(&["cluster", "doctor", "--identity", "own"]);
+    assert!(looked.status == Some(2) && looked.err.starts_with("thalweg: n3: cannot reach"), "{looked:?}");
+    assert!(looked.out.contains("n1: ") && looked.out.contains(" things looked at, "), "{looked:?}");
 }
 
 fn is_zombie(pid: u32) -> bool {

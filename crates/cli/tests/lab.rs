@@ -63,6 +63,42 @@ fn a_rate_is_kept_and_losses_are_survived() {
 }
 
 #[test]
+fn disks_are_slowed_down_and_hosts_have_roles() {
+    let Some(lab) = Lab::up(&["3", "--disk", "20MB/s", "--roles", "io:2,sort:1"]) else { return };
+    let told = lab.run(&["exec", "--gather", "--on", "@sort,@io", "--", "true"]);
+    told.is_done();
+    assert!(lab.run(&["exec", "--on", "@sort", "--", "echo", "on"]).is_done() == "n3: on\n");
+    lab.run(&["exec", "--on", "@none", "--", "true"]).is_refused(&["'@none' is not a host of cluster lab-"]);
+    // What both write together is more than what either may.
+    let begun = Instant::now();
+    let args = [
+        "exec",
+        "--on",
+        "@io",
+        "--",
+        "dd",
+        "if=/dev/zero",
+        "of=slow",
+        "bs=1M",
+        "count=16",
+        "oflag=direct",
+        "status=none",
+    ];
+    lab.run(&args).is_done();
+    let took = seconds(begun);
+    assert!((0.6..4.0).contains(&took), "16.8 MB at 20 MB/s took {took} s");
+    let groups = || {
+        let line =
+            format!("ls -d /sys/fs/cgroup/th{0}-* /sys/fs/cgroup/blkio/th{0}-* 2>/dev/null | wc -l", lab.id);
+        let told = Command::new("sh").args(["-c", &line]).output().unwrap();
+        String::from_utf8_lossy(&told.stdout).trim().to_string()
+    };
+    assert_eq!(groups(), "3");
+    lab.call("down", &[]);
+    assert_eq!(groups(), "0", "a lab's control groups go with it");
+}
+
+#[test]
 fn a_cut_is_told_in_time_heals_and_takes_nobody_else_along() {
     let Some(lab) = Lab::up(&["2"]) else { return };
     let mut held = lab.command(&["exec", "--on", "n1", "--", "sh", "-c", "echo $$; exec sleep 1000"]);

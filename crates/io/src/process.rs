@@ -69,6 +69,20 @@ pub fn wait(child: Child) -> io::Result<(ExitStatus, Usage)> {
     Ok((ExitStatus::from_raw(status), Usage { cpu_seconds: cpu_seconds(&usage), peak_bytes }))
 }
 
+/// The processes whose parent is this one.
+pub fn children() -> Vec<u32> {
+    let own = std::process::id();
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    numbers.filter(|process| parent_of(*process) == Some(own)).collect()
+}
+
+fn parent_of(process: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // Its name stands in brackets, and may hold any.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Whether there is a process of this number, whoever's it is.
 pub fn is_alive(process: u32) -> bool {
     let Ok(process) = libc::pid_t::try_from(process) else { return false };
@@ -287,6 +301,15 @@ Max locked memory         unlimited            unlimited            bytes
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!is_alive(child.id()) && !is_alive(0) && !is_alive(u32::MAX));
+    }
+
+    #[test]
+    fn children_are_found_by_their_parent() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        assert!(children().contains(&child.id()) && !children().contains(&1));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!children().contains(&child.id()));
     }
 
     #[test]

@@ -32,12 +32,17 @@ pub fn host_directory(owner: &Path, host: &str) -> PathBuf {
     owner.join(HOSTS).join(host)
 }
 
-/// A host as typed: `NAME` or `NAME=ADDRESS` or `NAME=ADDRESS:PORT`.
+/// A host as typed: `NAME` or `NAME=ADDRESS` or `NAME=ADDRESS:PORT`, and behind that perhaps `@ROLE,ROLE`.
 fn host_of(typed: &str) -> Result<ClusterHost> {
+    let (typed, roles) = typed.split_once('@').unwrap_or((typed, ""));
+    let roles: Vec<String> = roles.split(',').filter(|role| !role.is_empty()).map(String::from).collect();
+    if let Some(role) = roles.iter().find(|role| !is_host_name(role)) {
+        return Err(Error::Asked(format!("'{role}' is not a role: write letters, digits and '-'")));
+    }
     let (name, address) = typed.split_once('=').unwrap_or((typed, typed));
     if !is_host_name(name) {
         return Err(Error::Asked(format!(
-            "'{name}' is not a name for a host: write NAME or NAME=ADDRESS:PORT, with letters, digits, '-' and '.'"
+            "'{name}' is not a name for a host: write NAME or NAME=ADDRESS:PORT, perhaps with @ROLE behind it, with letters, digits, '-' and '.'"
         )));
     }
     let address = match address.parse::<std::net::IpAddr>() {
@@ -48,7 +53,12 @@ fn host_of(typed: &str) -> Result<ClusterHost> {
         Err(_) => format!("{address}:{PORT}"),
     };
     let id = new_id().to_string();
-    Ok(ClusterHost { name: name.into(), address, id, roles: Vec::new(), data: Vec::new() })
+    Ok(ClusterHost { name: name.into(), address, id, roles, data: Vec::new() })
+}
+
+/// The name of a host as typed.
+pub fn name_of(typed: &str) -> &str {
+    typed.split(['=', '@']).next().unwrap_or(typed)
 }
 
 /// Where a host's node listens.
@@ -97,6 +107,14 @@ pub fn init(owner: &Path, name: &str, hosts: &[String], links: Links) -> Result<
 pub fn add(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
     let (mut file, cluster, authority) = open(owner)?;
     let added = hosts.iter().map(|typed| host_of(typed)).collect::<Result<Vec<_>>>()?;
+    for host in &added {
+        if let Some(there) = file.hosts.iter().find(|there| there.name == host.name) {
+            return Err(Error::Asked(format!(
+                "'{}' is a host of cluster {} already, at {}; give the new one another name, or thalweg cluster drop {0} first",
+                there.name, file.name, there.address
+            )));
+        }
+    }
     file.hosts.extend(added.iter().cloned());
     file.epoch += 1;
     is_sound(&file)?;
@@ -214,7 +232,12 @@ mod tests {
         assert_eq!(address("n1=10.0.0.1").ok(), is("n1", "10.0.0.1:7171"));
         assert_eq!(address("n1=::1").ok(), is("n1", "[::1]:7171"));
         assert_eq!(address("n1=example.org:80").ok(), is("n1", "example.org:80"));
-        for typed in ["", "a b", "../up", "-n", "n_1", "=1.2.3.4"] {
+        assert_eq!(
+            host_of("n1=10.0.0.1@io,sort").map(|host| host.roles).ok(),
+            Some(vec!["io".into(), "sort".into()])
+        );
+        assert_eq!(["n1", "n1=10.0.0.1@io", "n1@io"].map(name_of), ["n1"; 3]);
+        for typed in ["", "a b", "../up", "-n", "n_1", "=1.2.3.4", "n1@a b"] {
             assert!(address(typed).is_err(), "{typed}");
         }
     }

@@ -17,6 +17,7 @@ use thalweg_api::{ExecEnd, ExecRequest, JobState};
 use thalweg_block::Pool;
 use thalweg_wire::{Incoming, Outgoing};
 
+use crate::guard::GUARD;
 use crate::job::{Job, Jobs};
 
 /// The channels of a command's output.
@@ -59,6 +60,11 @@ pub(crate) fn run(
     drop(inc);
 }
 
+/// How a job without a process ends.
+pub(crate) fn nothing() -> ExecEnd {
+    ExecEnd { state: JobState::Done, status: Some(0), signal: None, why: None }
+}
+
 fn to_json(end: &ExecEnd) -> String {
     thalweg_api::to_json(end)
 }
@@ -76,9 +82,13 @@ fn carry_out(
     let Some((program, args)) = request.command.split_first() else {
         return failed("there is no command".into());
     };
+    if let Some(word) = request.command.iter().find(|word| word.contains('\0')) {
+        return failed(no_nul(word));
+    }
     let stdin = if request.stdin { Stdio::piped() } else { Stdio::null() };
     let mut command = Command::new(program);
-    command.args(args).envs(request.env.iter().map(|(k, v)| (k, v))).process_group(0);
+    command.args(args).env_remove(GUARD).envs(request.env.iter().map(|(k, v)| (k, v)));
+    command.process_group(0);
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
@@ -86,16 +96,12 @@ fn carry_out(
     };
     job.runs_as(child.id());
     let group = Pid::from_child(&child);
-    let watched = match (child.stdin.take(), inc) {
-        (Some(stdin), Some((inc, pool))) => {
-            let inc = inc.take().expect("it is taken once");
-            feed(job.clone(), stdin, inc.takes(pool, 2));
-            None
-        }
-        (_, inc) => inc.and_then(|(inc, _)| inc.as_ref()),
-    };
+    if let (Some(stdin), Some((inc, pool))) = (child.stdin.take(), inc) {
+        let inc = inc.take().expect("it is taken once");
+        feed(job.clone(), stdin, inc.takes(pool, 2));
+    }
     let ended = match pidfd_open(group, PidfdFlags::empty()) {
-        Ok(pidfd) => attend(job, &mut child, pidfd, out, watched),
+        Ok(pidfd) => attend(job, &mut child, pidfd, out),
         Err(e) => Some(format!("it cannot be watched: {e}")),
     };
     // Still not waited for, so the number is still its own.
@@ -104,6 +110,11 @@ fn carry_out(
         Ok(status) => end_of(status, ended),
         Err(e) => failed(format!("cannot wait for {program}: {e}")),
     }
+}
+
+/// That no program can be given such a word.
+pub(crate) fn no_nul(word: &str) -> String {
+    format!("the word '{}' holds a NUL byte, and no program can be given one", word.escape_debug())
 }
 
 fn end_of(status: ExitStatus, ended: Option<String>) -> ExecEnd {
@@ -116,13 +127,7 @@ fn end_of(status: ExitStatus, ended: Option<String>) -> ExecEnd {
 }
 
 /// Passes on what the child says until it has ended; returns why it must be ended, if it must.
-fn attend(
-    job: &Job,
-    child: &mut Child,
-    pidfd: OwnedFd,
-    mut out: Option<&mut Outgoing>,
-    inc: Option<&Incoming>,
-) -> Option<String> {
+fn attend(job: &Job, child: &mut Child, pidfd: OwnedFd, mut out: Option<&mut Outgoing>) -> Option<String> {
     let mut pipes = [
         child.stdout.take().map(|pipe| (STDOUT, std::fs::File::from(OwnedFd::from(pipe)))),
         child.stderr.take().map(|pipe| (STDERR, std::fs::File::from(OwnedFd::from(pipe)))),
@@ -130,7 +135,7 @@ fn attend(
     let mut buffer = vec![0; READ_BYTES];
     let mut last_words: Option<f64> = None;
     loop {
-        if let Some(why) = should_end(job, out.is_some().then_some(inc).flatten()) {
+        if let Some(why) = should_end(job, out.as_deref()) {
             return Some(why);
         }
         if last_words.is_some_and(|until| pipes.iter().all(Option::is_none) || job.seconds() > until) {
@@ -176,18 +181,20 @@ fn attend(
     }
 }
 
-fn should_end(job: &Job, inc: Option<&Incoming>) -> Option<String> {
+fn should_end(job: &Job, out: Option<&Outgoing>) -> Option<String> {
     let late = job.request.timeout_ms.filter(|ms| job.seconds() * 1e3 >= *ms as f64);
     if let Some(ms) = late {
         return Some(format!("it took longer than its timeout of {:.1} s", ms as f64 / 1e3));
     }
-    if inc.is_some_and(Incoming::is_given_up) {
+    if out.is_some_and(Outgoing::is_given_up) {
         return Some("its client has gone".into());
     }
     job.cancelled()
 }
 
 /// Passes on what the client says, until either has enough. A client that goes in the middle takes the job with it.
+/// Whether it is still there is looked at by whoever attends to the job: here nobody may come to it, where a command
+/// does not read.
 fn feed(job: Arc<Job>, mut stdin: ChildStdin, mut inc: Incoming) {
     let told = job.clone();
     let body = move || {
@@ -197,17 +204,9 @@ fn feed(job: Arc<Job>, mut stdin: ChildStdin, mut inc: Incoming) {
                     // A command that reads no more is no error of the client's.
                     let _ = stdin.write_all(&block);
                 }
-                Ok(None) => break,
+                Ok(None) => return,
                 Err(_) => return job.cancel("its client has gone"),
             }
-        }
-        drop(stdin);
-        // The client may still go.
-        while !inc.is_given_up() && job.report().state == JobState::Running {
-            job.wait(&job.report(), LOOK);
-        }
-        if inc.is_given_up() {
-            job.cancel("its client has gone");
         }
     };
     let builder = std::thread::Builder::new().name("stdin".into()).stack_size(STACK_BYTES);

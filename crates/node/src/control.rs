@@ -13,7 +13,8 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use thalweg_api::{
-    ClusterHost, ClusterReport, HostReport, JobList, JobReport, JobState, NodeStatus, from_json, to_json,
+    ClusterDoctor, ClusterHost, ClusterReport, DoctorReport, HostDoctor, HostReport, JobList, JobReport,
+    JobState, NodeStatus, from_json, to_json,
 };
 use thalweg_base::clock::Stopwatch;
 use tokio::net::TcpStream;
@@ -50,6 +51,34 @@ pub fn status(identity: &Path) -> Result<ClusterReport> {
         epoch: client.file.epoch,
         hosts: hosts.collect(),
     })
+}
+
+/// What these hosts, or all, offer and lack, as their own nodes see it.
+pub fn doctor(identity: &Path, on: &[String]) -> Result<ClusterDoctor> {
+    let client = Client::load(identity)?;
+    let hosts = client.hosts(on)?;
+    let answers = on_all(&client, &hosts, |client, host| async move {
+        let text = ask(client, host, Method::GET, "/v1/doctor", "").await?;
+        from_json::<DoctorReport>(&text)
+    })?;
+    let hosts = hosts.iter().zip(answers).map(|(host, (answer, _))| HostDoctor {
+        host: host.name.clone(),
+        error: answer.as_ref().err().cloned(),
+        findings: answer.map_or(Vec::new(), |report| report.findings),
+    });
+    Ok(ClusterDoctor { hosts: hosts.collect() })
+}
+
+/// What one node says of itself.
+pub fn status_of(identity: &Path, host: &str) -> Result<NodeStatus> {
+    let client = Client::load(identity)?;
+    let hosts = client.hosts(&[host.to_string()])?;
+    let answers = on_all(&client, &hosts, |client, host| async move {
+        let text = ask(client, host, Method::GET, "/v1/status", "").await?;
+        from_json::<NodeStatus>(&text)
+    })?;
+    let (answer, _) = answers.into_iter().next().expect("one was asked");
+    answer.map_err(Error::Asked)
 }
 
 /// The jobs of these hosts, or of all.
@@ -117,10 +146,11 @@ pub fn watch(identity: &Path, id: &str, mut seen: impl FnMut(&JobReport)) -> Res
     Ok(JobList { jobs: last, errors: list.errors })
 }
 
-/// Tells all hosts of a new cluster file; returns what went wrong, one line each.
-pub fn tell(identity: &Path) -> Result<Vec<String>> {
+/// Tells all hosts but these of a new cluster file; returns what went wrong, one line each.
+pub fn tell(identity: &Path, but: &[String]) -> Result<Vec<String>> {
     let client = Client::load(identity)?;
-    let hosts = &client.file.hosts;
+    let told = client.file.hosts.iter().filter(|host| !but.contains(&host.name));
+    let hosts = &told.cloned().collect::<Vec<ClusterHost>>();
     let text = to_json(&client.file);
     let answers = on_all(&client, hosts, |client, host| {
         let text = text.clone();
@@ -210,7 +240,9 @@ type Sender = hyper::client::conn::http1::SendRequest<Full<Bytes>>;
 async fn connect(client: &Client, host: &ClusterHost) -> Answer<Sender> {
     let address = cluster::address_of(host).map_err(|e| e.to_string())?;
     #[allow(clippy::disallowed_methods)] // HTTP is asynchronous, and so are its sockets.
-    let socket = TcpStream::connect(address).await.map_err(|e| format!("cannot reach {address}: {e}"))?;
+    let socket = TcpStream::connect(address)
+        .await
+        .map_err(|e| format!("cannot reach {address}: {}", thalweg_wire::unreachable(&e)))?;
     socket.set_nodelay(true).map_err(|e| e.to_string())?;
     let name = ServerName::try_from(host.name.clone()).map_err(|e| e.to_string())?;
     let tls = TlsConnector::from(client.hands.http_client()).connect(name, socket).await;

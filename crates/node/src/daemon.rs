@@ -9,9 +9,9 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use thalweg_api::{ClusterFile, Links, NodeReady, NodeRequest, NodeStatus, from_json, to_json};
@@ -19,7 +19,8 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_io::{process, small};
 use thalweg_wire::{
-    ALPN_LINK, CLUSTER_FILE, HANDSHAKE_SECONDS, Hands, Id, Identity, Link, Named, Role, Terms,
+    ALPN_LINK, CERTIFICATE_FILE, CLUSTER_FILE, HANDSHAKE_SECONDS, Hands, Id, Identity, Link, Named, Role,
+    Terms,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -30,7 +31,8 @@ use crate::cluster::{self, PORT};
 use crate::cork::Cork;
 use crate::error::{Error, Result};
 use crate::job::Jobs;
-use crate::{command, http};
+use crate::kept::{self, Bell, Kept};
+use crate::{command, http, relay};
 
 /// The most handshakes at once.
 pub const HANDSHAKES_MAX: usize = 256;
@@ -40,7 +42,7 @@ pub const CONNECTIONS_MAX: usize = 1024;
 const FILES: u64 = 16_384;
 /// Blocks for what clients send.
 const BLOCKS: usize = 64;
-const BLOCK_BYTES: usize = 1 << 20;
+pub(crate) const BLOCK_BYTES: usize = 1 << 20;
 /// How long jobs and links may take to end when the node goes down.
 const GOING_DOWN: Duration = Duration::from_secs(3);
 const STACK_BYTES: usize = 512 << 10;
@@ -67,19 +69,32 @@ impl Stop {
 
 /// A node.
 pub(crate) struct Node {
-    pub(crate) hands: Option<Hands>,
+    /// Changed when its certificate is.
+    hands: RwLock<Option<Arc<Hands>>>,
+    name: String,
     directory: Option<PathBuf>,
+    /// Certificate and cluster file as they were last looked at.
+    files: Mutex<Vec<Vec<u8>>>,
     pub(crate) cluster: Mutex<Option<ClusterFile>>,
     pub(crate) jobs: Jobs,
     watch: Stopwatch,
     links: Mutex<Vec<(Id, Arc<Link>)>>,
     connections: AtomicUsize,
     refused: AtomicU64,
-    pool: Pool,
-    terms: Terms,
+    pub(crate) pool: Pool,
+    pub(crate) terms: Terms,
+    pub(crate) kept: Kept,
+    pub(crate) doctoring: Mutex<()>,
+    /// Rings when the node goes down.
+    pub(crate) bell: Bell,
 }
 
 impl Node {
+    /// One in this process, of this name, which nobody has to prove anything to.
+    pub(crate) fn embedded(name: &str) -> Result<Node> {
+        Ok(Node { name: name.to_string(), ..Node::new(&NodeOptions::default())? })
+    }
+
     fn new(options: &NodeOptions) -> Result<Node> {
         let loaded = options.identity.as_deref().map(Identity::load).transpose()?;
         if let Some((identity, _)) = &loaded
@@ -98,7 +113,9 @@ impl Node {
         let clear = cluster.as_ref().is_some_and(|file| file.links == Links::Clear);
         let pool = Pool::new(BLOCK_BYTES, BLOCKS).map_err(|e| Error::Asked(e.to_string()))?;
         Ok(Node {
-            hands,
+            name: hands.as_ref().map_or(String::new(), |hands| hands.identity().name.clone()),
+            hands: RwLock::new(hands.map(Arc::new)),
+            files: Mutex::new(options.identity.as_deref().map_or(Vec::new(), files_in)),
             directory: options.identity.clone(),
             cluster: Mutex::new(cluster),
             jobs: Jobs::default(),
@@ -108,18 +125,49 @@ impl Node {
             refused: AtomicU64::new(0),
             pool,
             terms: Terms { clear, ..Terms::default() },
+            kept: Kept::default(),
+            doctoring: Mutex::new(()),
+            bell: Bell::default(),
         })
+    }
+
+    /// Its hands as they are now.
+    pub(crate) fn hands(&self) -> Option<Arc<Hands>> {
+        self.hands.read().expect("no holder panics").clone()
+    }
+
+    /// Takes a certificate that was brought meanwhile, and a newer cluster file. Links that are open stay so.
+    pub(crate) fn look_at_identity(&self) {
+        let Some(directory) = self.directory.as_deref() else { return };
+        let now = files_in(directory);
+        let mut last = self.files.lock().expect("no holder panics");
+        if now == *last {
+            return;
+        }
+        // Its files come one by one: until they fit each other, the old ones hold.
+        let Ok((identity, file)) = Identity::load(directory) else { return };
+        let ours = self.hands().map(|hands| hands.identity().node);
+        if ours != Some(identity.node) || identity.role != Role::Node {
+            return;
+        }
+        if let Ok(hands) = Hands::of(identity) {
+            *self.hands.write().expect("no holder panics") = Some(Arc::new(hands));
+            *last = now;
+            drop(last);
+            let _ = self.take_cluster(&to_json(&file));
+        }
     }
 
     /// The host's name; empty without an identity.
     pub(crate) fn name(&self) -> &str {
-        self.hands.as_ref().map_or("", |hands| &hands.identity().name)
+        &self.name
     }
 
     /// What it says of itself.
     pub(crate) fn status(&self) -> NodeStatus {
         let (jobs_running, jobs_ended) = self.jobs.counts();
-        let identity = self.hands.as_ref().map(|hands| hands.identity());
+        let hands = self.hands();
+        let identity = hands.as_ref().map(|hands| hands.identity());
         NodeStatus {
             name: self.name().to_string(),
             id: identity.map_or(String::new(), |identity| identity.node.to_string()),
@@ -138,7 +186,7 @@ impl Node {
 
     /// Takes a newer cluster file: keeps it, and closes the links of those that it drops.
     pub(crate) fn take_cluster(&self, text: &str) -> Result<u64> {
-        let (Some(directory), Some(hands)) = (&self.directory, &self.hands) else {
+        let (Some(directory), Some(hands)) = (&self.directory, self.hands()) else {
             return Err(Error::Asked("a node without identity is of no cluster".into()));
         };
         let mut ours = self.cluster.lock().expect("no holder panics");
@@ -157,29 +205,49 @@ impl Node {
     }
 
     /// Serves a link until its peer has gone.
-    fn serve(self: &Arc<Node>, link: Link) {
+    pub(crate) fn serve(self: &Arc<Node>, link: Link) {
         let peer = link.hello().node;
-        let link = Arc::new(link);
+        self.serve_kept(peer, &Arc::new(link));
+    }
+
+    /// Serves a link that others may hold too.
+    pub(crate) fn serve_kept(self: &Arc<Node>, peer: Id, link: &Arc<Link>) {
         self.links.lock().expect("no holder panics").push((peer, link.clone()));
-        while let Ok(Some((request, out, inc))) = link.accept() {
+        while let Ok(Some((request, mut out, inc))) = link.accept() {
             let request = String::from_utf8_lossy(&request).into_owned();
             let node = self.clone();
-            let body = move || match from_json::<NodeRequest>(&request) {
+            let answered = match from_json::<NodeRequest>(&request) {
                 Ok(NodeRequest::Exec(exec)) => {
-                    command::run(&node.jobs, node.name(), exec, out, inc, &node.pool)
+                    spawn("stream", move || command::run(&node.jobs, node.name(), exec, out, inc, &node.pool))
                 }
-                Err(why) => drop(out.abort(&format!("a request that is not known here: {why}"))),
+                Ok(NodeRequest::Relay(request)) => {
+                    spawn("relay", move || relay::run(&node, request, out, inc))
+                }
+                Ok(NodeRequest::Ping) => out.end(to_json(&command::nothing()).as_bytes()).is_ok(),
+                Ok(NodeRequest::Status) => out.end(to_json(&self.status()).as_bytes()).is_ok(),
+                Ok(NodeRequest::Keep) => {
+                    self.kept.keep(peer, link.clone());
+                    out.end(&[]).is_ok()
+                }
+                Err(why) => out.abort(&format!("a request that is not known here: {why}")).is_ok(),
             };
-            if !spawn("stream", body) {
+            if !answered {
                 break;
             }
         }
-        self.links.lock().expect("no holder panics").retain(|(_, other)| !Arc::ptr_eq(other, &link));
+        self.links.lock().expect("no holder panics").retain(|(_, other)| !Arc::ptr_eq(other, link));
+        self.kept.forget(link);
     }
 }
 
+/// What may change in an identity's directory while its node runs.
+fn files_in(directory: &Path) -> Vec<Vec<u8>> {
+    let read = |name| small::read(&directory.join(name)).unwrap_or_default();
+    [CERTIFICATE_FILE, CLUSTER_FILE].map(read).to_vec()
+}
+
 /// Starts a thread; false if the system has none left.
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
     std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(body).is_ok()
 }
 
@@ -202,6 +270,10 @@ pub fn run(options: &NodeOptions, stop: &Stop, ready: impl FnOnce(&NodeReady)) -
             cluster: node.status().cluster,
             pid: std::process::id(),
         });
+        if node.hands().is_some() {
+            let keeper = node.clone();
+            spawn("keeper", move || kept::run(&keeper));
+        }
         tokio::select! {
             () = accept(&node, &listener) => {}
             () = stop.0.notified() => {}
@@ -209,6 +281,7 @@ pub fn run(options: &NodeOptions, stop: &Stop, ready: impl FnOnce(&NodeReady)) -
         Ok(())
     });
     runtime.shutdown_background();
+    node.bell.ring();
     node.jobs.close(GOING_DOWN);
     for (_, link) in node.links.lock().expect("no holder panics").iter() {
         link.close();
@@ -224,7 +297,7 @@ fn listen_at(options: &NodeOptions, node: &Node) -> Result<SocketAddr> {
         (None, Some(host)) => cluster::address_of(host)?,
         (None, None) => SocketAddr::new(IpAddr::from([127, 0, 0, 1]), PORT),
     };
-    if node.hands.is_none() && !address.ip().is_loopback() {
+    if node.hands().is_none() && !address.ip().is_loopback() {
         return Err(Error::Asked(format!(
             "a node without certificate listens on loopback only, and {address} is not; thalweg cluster init makes certificates"
         )));
@@ -274,7 +347,7 @@ enum Peer {
 }
 
 async fn greet(node: &Node, socket: TcpStream) -> Option<Peer> {
-    let Some(hands) = &node.hands else { return Some(Peer::Local(socket)) };
+    let Some(hands) = node.hands() else { return Some(Peer::Local(socket)) };
     socket.set_nodelay(true).ok()?;
     let tls = TlsAcceptor::from(hands.server()).accept(Cork::new(socket)).await.ok()?;
     Some(Peer::Proved(Box::new(tls)))
@@ -303,7 +376,7 @@ fn hand_over(node: &Arc<Node>, tls: Tls, place: Place) -> std::io::Result<()> {
     socket.set_nonblocking(false)?;
     let (node, terms) = (node.clone(), node.terms);
     spawn("link", move || {
-        let hands = node.hands.as_ref().expect("it shook them");
+        let hands = node.hands().expect("it shook them");
         match hands.adopt(socket, connection.into(), terms) {
             Ok(link) => node.serve(link),
             Err(_) => drop(node.refused.fetch_add(1, Ordering::Relaxed)),

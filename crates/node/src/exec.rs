@@ -13,14 +13,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_api::{
-    ClusterFile, ClusterHost, ExecEnd, ExecReport, ExecRequest, HostEnd, Links, NodeRequest, from_json,
-    to_json,
+    ClusterFile, ClusterHost, ExecEnd, ExecReport, ExecRequest, HostEnd, Links, NodeRequest, RelayRequest,
+    from_json, to_json,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
-use thalweg_wire::{Hands, Identity, Link, Patience, Terms, new_id};
+use thalweg_wire::{Hands, Identity, Link, Outgoing, Patience, Terms, new_id};
 
 use crate::cluster;
+use crate::command::no_nul;
 use crate::error::{Error, Result};
 
 /// A block of output or input.
@@ -48,6 +49,8 @@ pub struct ExecOptions {
     pub detach: bool,
     /// Whether standard input goes to all of them.
     pub stdin: bool,
+    /// Through this host's node, over the links that it keeps.
+    pub via: Option<String>,
 }
 
 /// Which of a command's two outputs.
@@ -102,16 +105,27 @@ impl Client {
         Ok(Client { hands: Hands::of(identity)?, file })
     }
 
-    /// The hosts of these names, or all.
+    /// The hosts of these names, or with these roles (`@ROLE`), or all; each once.
     pub(crate) fn hosts(&self, on: &[String]) -> Result<Vec<ClusterHost>> {
         if on.is_empty() {
             return Ok(self.file.hosts.clone());
         }
-        let find = |name: &String| {
-            let found = self.file.hosts.iter().find(|host| host.name == *name);
-            found.cloned().ok_or_else(|| cluster::unknown(&self.file, name))
-        };
-        on.iter().map(find).collect()
+        let mut hosts: Vec<ClusterHost> = Vec::new();
+        for name in on {
+            let role = name.strip_prefix('@').map(String::from);
+            let is_meant = |host: &&ClusterHost| match &role {
+                Some(role) => host.roles.contains(role),
+                None => host.name == *name,
+            };
+            let found: Vec<&ClusterHost> = self.file.hosts.iter().filter(is_meant).collect();
+            if found.is_empty() {
+                return Err(cluster::unknown(&self.file, name));
+            }
+            let new: Vec<ClusterHost> =
+                found.into_iter().filter(|host| !hosts.contains(host)).cloned().collect();
+            hosts.extend(new);
+        }
+        Ok(hosts)
     }
 
     fn link(&self, host: &ClusterHost) -> Result<Link> {
@@ -131,12 +145,47 @@ enum Came {
 pub fn exec(
     options: &ExecOptions,
     cancel: &Cancel,
+    said: impl FnMut(&str, Channel, &[u8]),
+) -> Result<ExecReport> {
+    if let Some(word) = options.command.iter().find(|word| word.contains('\0')) {
+        return Err(Error::Asked(no_nul(word)));
+    }
+    let job = new_id().to_string();
+    let request = NodeRequest::Exec(ExecRequest {
+        job: job.clone(),
+        command: options.command.clone(),
+        env: options.env.clone(),
+        stdin: options.stdin && !options.detach,
+        detach: options.detach,
+        timeout_ms: options.timeout.map(|timeout| timeout.as_millis() as u64),
+    });
+    ask_all(options, cancel, job, request, said)
+}
+
+/// The smallest job there is: no process, nothing said. Only where to is looked at in the options.
+pub fn ping(options: &ExecOptions, cancel: &Cancel) -> Result<ExecReport> {
+    ask_all(options, cancel, String::new(), NodeRequest::Ping, |_, _, _| {})
+}
+
+fn ask_all(
+    options: &ExecOptions,
+    cancel: &Cancel,
+    job: String,
+    request: NodeRequest,
     mut said: impl FnMut(&str, Channel, &[u8]),
 ) -> Result<ExecReport> {
     let watch = Stopwatch::start();
     let client = Arc::new(Client::load(&options.identity)?);
     let hosts = client.hosts(&options.on)?;
-    let request = request(options);
+    let mut ends: Vec<HostEnd> = hosts
+        .iter()
+        .map(|host| HostEnd { host: host.name.clone(), end: None, error: None, seconds: 0.0 })
+        .collect();
+    if let Some(via) = &options.via {
+        let via = client.hosts(std::slice::from_ref(via))?.remove(0);
+        relayed(&client, &via, cancel, request, &mut ends, said)?;
+        return Ok(ExecReport { job, hosts: ends, seconds: watch.seconds() });
+    }
     let pool = Pool::new(BLOCK_BYTES, hosts.len() * WINDOW).map_err(|e| Error::Asked(e.to_string()))?;
     let (send, receive) = sync_channel(WAITING);
     let mut inputs = Vec::new();
@@ -162,10 +211,6 @@ pub fn exec(
     if options.stdin {
         forward(inputs);
     }
-    let mut ends: Vec<HostEnd> = hosts
-        .iter()
-        .map(|host| HostEnd { host: host.name.clone(), end: None, error: None, seconds: 0.0 })
-        .collect();
     for came in receive {
         match came {
             Came::Bytes(i, channel, bytes) => said(&ends[i].host, channel, &bytes),
@@ -178,23 +223,84 @@ pub fn exec(
             }
         }
     }
-    Ok(ExecReport { job: job_of(&request), hosts: ends, seconds: watch.seconds() })
+    Ok(ExecReport { job, hosts: ends, seconds: watch.seconds() })
 }
 
-fn request(options: &ExecOptions) -> NodeRequest {
-    NodeRequest::Exec(ExecRequest {
-        job: new_id().to_string(),
-        command: options.command.clone(),
-        env: options.env.clone(),
-        stdin: options.stdin && !options.detach,
-        detach: options.detach,
-        timeout_ms: options.timeout.map(|timeout| timeout.as_millis() as u64),
-    })
+/// Asks one node to ask the others: one connection, one stream, and all of it on this thread.
+fn relayed(
+    client: &Client,
+    via: &ClusterHost,
+    cancel: &Cancel,
+    request: NodeRequest,
+    ends: &mut [HostEnd],
+    mut said: impl FnMut(&str, Channel, &[u8]),
+) -> Result<()> {
+    let stdin = matches!(&request, NodeRequest::Exec(exec) if exec.stdin);
+    let on = ends.iter().map(|end| end.host.clone()).collect();
+    let request = to_json(&NodeRequest::Relay(RelayRequest { on, ask: Box::new(request) }));
+    fits(&request)?;
+    let pool = Pool::new(BLOCK_BYTES, WAITING).map_err(|e| Error::Asked(e.to_string()))?;
+    let link = Arc::new(client.link(via)?);
+    if !cancel.watch(&link) {
+        link.close();
+    }
+    let (mut out, inc) = link.open(request.as_bytes())?;
+    let mut inc = inc.takes(&pool, WAITING);
+    if stdin {
+        let (input, pieces) = sync_channel(WINDOW);
+        forward(vec![input]);
+        pass_on(out, pieces)?;
+    } else {
+        out.end(&[])?;
+    }
+    loop {
+        let (channel, block) = match inc.next_on() {
+            Ok(Some(came)) => came,
+            Ok(None) => return Ok(()),
+            Err(why) => {
+                let unheard = |end: &&mut HostEnd| end.end.is_none() && end.error.is_none();
+                ends.iter_mut().filter(unheard).for_each(|end| end.error = Some(why.to_string()));
+                return Ok(());
+            }
+        };
+        let end = ends.get_mut(block.offset() as usize);
+        let end = end.ok_or_else(|| Error::Asked(format!("{}: an answer for no host", via.name)))?;
+        match channel {
+            1 => said(&end.host, Channel::Out, &block),
+            2 => said(&end.host, Channel::Err, &block),
+            _ => {
+                let told = from_json::<HostEnd>(&String::from_utf8_lossy(&block));
+                *end =
+                    told.map_err(|why| Error::Asked(format!("{}: an answer that is none: {why}", via.name)))?;
+            }
+        }
+    }
 }
 
-fn job_of(request: &NodeRequest) -> String {
-    let NodeRequest::Exec(request) = request;
-    request.job.clone()
+/// An error if a request is too long for a frame.
+fn fits(request: &str) -> Result<()> {
+    let (long, most) = (request.len(), thalweg_wire::frame::CONTROL_BYTES_MAX as usize);
+    if long <= most {
+        return Ok(());
+    }
+    Err(Error::Asked(format!(
+        "a command of {long} bytes with its environment, and {most} is the most; put it into a file"
+    )))
+}
+
+/// Sends pieces of input on from a thread of their own.
+fn pass_on(mut out: Outgoing, pieces: Receiver<Arc<Vec<u8>>>) -> Result<()> {
+    let body = move || {
+        for piece in pieces {
+            if out.send(0, &mut piece.to_vec()).is_err() {
+                return;
+            }
+        }
+        let _ = out.end(&[]);
+    };
+    let builder = std::thread::Builder::new().name("input".into()).stack_size(STACK_BYTES);
+    let started = builder.spawn(body).map(|_| ());
+    started.map_err(|e| Error::Asked(format!("no thread for standard input: {e}")))
 }
 
 /// Reads standard input once and gives each piece to every host that still wants it.
@@ -236,13 +342,7 @@ impl Ask {
 
     fn converse(&self, input: Option<Receiver<Arc<Vec<u8>>>>) -> Result<ExecEnd> {
         let request = to_json(&self.request);
-        let most = thalweg_wire::frame::CONTROL_BYTES_MAX as usize;
-        if request.len() > most {
-            let long = request.len();
-            return Err(Error::Asked(format!(
-                "a command of {long} bytes with its environment, and {most} is the most; put it into a file"
-            )));
-        }
+        fits(&request)?;
         let link = Arc::new(self.client.link(&self.host)?);
         if !self.cancel.watch(&link) {
             link.close();
@@ -251,20 +351,7 @@ impl Ask {
         let mut inc = inc.takes(&self.pool, WINDOW);
         match input {
             None => out.end(&[])?,
-            Some(pieces) => {
-                let body = move || {
-                    for piece in pieces {
-                        if out.send(0, &mut piece.to_vec()).is_err() {
-                            return;
-                        }
-                    }
-                    let _ = out.end(&[]);
-                };
-                let builder = std::thread::Builder::new().name("input".into()).stack_size(STACK_BYTES);
-                builder
-                    .spawn(body)
-                    .map_err(|e| Error::Asked(format!("no thread for standard input: {e}")))?;
-            }
+            Some(pieces) => pass_on(out, pieces)?,
         }
         while let Some((channel, block)) = inc.next_on()? {
             let channel = if channel == 2 { Channel::Err } else { Channel::Out };

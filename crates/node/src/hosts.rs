@@ -4,35 +4,32 @@
 //! directory of the host's user, named by cluster and host; the node runs from there and writes its own files there.
 //! Law: every step looks first and leaves alone what is so already; remove leaves nothing behind. Each host has a
 //! result of its own. From `up` on ssh is not on the way of anything.
-//! Non-goals: other users than the one ssh logs in as, service managers.
+//! Where systemd runs, install writes a unit beside the rest and enables it, and systemd starts and ends the node; else
+//! the node is a plain daemon.
+//! Non-goals: other users than the one ssh logs in as, other service managers.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 
-use thalweg_api::{ClusterFile, HostStep, HostSteps};
-use thalweg_base::clock::Stopwatch;
+use thalweg_api::{ClusterFile, HostSteps, NodeStatus};
 use thalweg_io::small;
 use thalweg_wire::{AUTHORITY_FILE, CERTIFICATE_FILE, CLUSTER_FILE, KEY_FILE};
 
 use crate::cluster::host_directory;
+use crate::control;
 use crate::error::{Error, Result};
 use crate::exec::Client;
+use crate::fleet::{Fleet, on_each};
 
-/// The most hosts that are reached at once.
-const AT_ONCE: usize = 32;
 /// What ssh is told besides: never to ask, and not to wait for ever.
 const SSH_OPTIONS: [&str; 4] = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
 
 /// What to do to hosts.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Bring them this program and their identities.
-    Install {
-        /// The program, which must run there.
-        program: PathBuf,
-    },
+    /// Bring them the program and their identities.
+    Install,
     /// Start their nodes.
     Up,
     /// End their nodes.
@@ -41,22 +38,37 @@ pub enum Step {
     Remove,
 }
 
+/// Sets `ctl` to how systemd is spoken to, if it runs, and `unit` to the node's, if it has one.
+const SYSTEMD: &str = r#"
+ctl=systemctl
+[ "$(id -u)" -eq 0 ] || ctl='systemctl --user'
+case $($ctl is-system-running 2>/dev/null) in running|degraded|starting) ;; *) ctl= ;; esac
+unit=
+for file in thalweg-*.service; do if [ -n "$ctl" ] && [ -e "$file" ]; then unit=$file; fi; done
+"#;
+
 /// Whether the node runs: sets `pid` if it does.
 const IS_UP: &str = r#"
+if [ -n "$unit" ]; then $ctl show -p MainPID --value "$unit" >node.pid; fi
 pid=$(cat node.pid 2>/dev/null) && [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cwd")" = "$(pwd -P)" ] || pid=
 "#;
 
 const UP: &str = r#"
 if [ -n "$pid" ]; then echo "runs already, as process $pid"; exit 0; fi
 : >ready
-setsid ./thalweg node run --identity identity >ready 2>node.log </dev/null &
-pid=$!
+if [ -n "$unit" ]; then
+    $ctl start "$unit" || exit 1
+    pid=$($ctl show -p MainPID --value "$unit")
+else
+    setsid ./thalweg node run --identity identity >ready 2>node.log </dev/null &
+    pid=$!
+fi
 echo $pid >node.pid
 tries=0
 while ! [ -s ready ]; do
     tries=$((tries + 1))
     if ! kill -0 $pid 2>/dev/null || [ $tries -gt 200 ]; then
-        kill $pid 2>/dev/null
+        if [ -n "$unit" ]; then $ctl stop "$unit"; else kill $pid 2>/dev/null; fi
         rm -f node.pid
         echo "the node did not start: $(tail -n 1 node.log)" >&2
         exit 1
@@ -68,11 +80,13 @@ echo "started, as process $pid"
 
 const DOWN: &str = r#"
 if [ -n "$pid" ]; then
-    kill "$pid"
+    if [ -n "$unit" ]; then $ctl stop "$unit"; else kill "$pid"; fi
     tries=0
     while kill -0 "$pid" 2>/dev/null && [ "$(cut -d ' ' -f 3 "/proc/$pid/stat" 2>/dev/null)" != Z ]; do
         tries=$((tries + 1))
-        if [ $tries -gt 200 ]; then kill -9 "$pid"; break; fi
+        # The node itself, and with it all that it started; else its guard.
+        if [ $tries -eq 200 ]; then kill -9 "$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' ready)"; fi
+        if [ $tries -gt 220 ]; then kill -9 "$pid"; break; fi
         sleep 0.05
     done
     rm -f node.pid ready
@@ -82,39 +96,59 @@ else
 fi
 "#;
 
-/// Takes a step on these hosts, or on all; `ssh` is the program and its first arguments.
-pub fn take(owner: &Path, step: &Step, on: &[String], ssh: &[String]) -> Result<HostSteps> {
-    let client = Client::load(owner)?;
-    let hosts = client.hosts(on)?;
-    let program = match step {
-        Step::Install { program } => Some(Brought::of(program)?),
-        _ => None,
-    };
-    if ssh.is_empty() {
-        return Err(Error::Asked("--ssh names no program".into()));
-    }
-    let next = Mutex::new(hosts.iter().enumerate());
-    let steps = Mutex::new(vec![None; hosts.len()]);
-    std::thread::scope(|scope| {
-        for _ in 0..hosts.len().min(AT_ONCE) {
-            scope.spawn(|| {
-                loop {
-                    let Some((i, host)) = next.lock().expect("no holder panics").next() else { return };
-                    let watch = Stopwatch::start();
-                    let there = There { ssh, file: &client.file, owner, host: &host.name };
-                    let outcome = there.take(step, program.as_ref());
-                    let (done, error) = match outcome {
-                        Ok(done) => (Some(done), None),
-                        Err(why) => (None, Some(why)),
-                    };
-                    let step = HostStep { host: host.name.clone(), done, error, seconds: watch.seconds() };
-                    steps.lock().expect("no holder panics")[i] = Some(step);
-                }
-            });
+/// Hosts over OpenSSH: a fleet whose nodes are installed where ssh goes.
+pub struct Hosts {
+    owner: PathBuf,
+    ssh: Vec<String>,
+    client: Client,
+    brought: Brought,
+}
+
+impl Hosts {
+    /// Those of the owner's cluster; `program` is what is brought to them, `ssh` the program that reaches them and its
+    /// first arguments.
+    pub fn new(owner: &Path, program: &Path, ssh: &[String]) -> Result<Hosts> {
+        if ssh.is_empty() {
+            return Err(Error::Asked("--ssh names no program".into()));
         }
-    });
-    let steps = steps.into_inner().expect("no holder panics");
-    Ok(HostSteps { hosts: steps.into_iter().flatten().collect() })
+        let client = Client::load(owner)?;
+        Ok(Hosts { owner: owner.into(), ssh: ssh.to_vec(), client, brought: Brought::of(program)? })
+    }
+
+    /// Takes a step on these hosts, or on all.
+    pub fn take(&self, step: &Step, on: &[String]) -> Result<HostSteps> {
+        let names: Vec<String> = self.client.hosts(on)?.into_iter().map(|host| host.name).collect();
+        Ok(on_each(&names, |host| self.there(host).take(step, &self.brought)))
+    }
+
+    fn there<'a>(&'a self, host: &'a str) -> There<'a> {
+        There { ssh: &self.ssh, file: &self.client.file, owner: &self.owner, host }
+    }
+
+    fn steps(&self, host: &str, steps: &[Step]) -> Result<String> {
+        let there = self.there(host);
+        let done = steps.iter().map(|step| there.take(step, &self.brought).map_err(Error::Asked));
+        Ok(done.collect::<Result<Vec<String>>>()?.join("; "))
+    }
+}
+
+impl Fleet for Hosts {
+    fn list(&self) -> Vec<String> {
+        self.client.file.hosts.iter().map(|host| host.name.clone()).collect()
+    }
+
+    fn place(&self, host: &str) -> Result<String> {
+        self.steps(host, &[Step::Install, Step::Up])
+    }
+
+    fn watch(&self, host: &str) -> Result<NodeStatus> {
+        control::status_of(&self.owner, host)
+    }
+
+    fn replace(&self, host: &str) -> Result<String> {
+        self.steps(host, &[Step::Down])?;
+        self.place(host)
+    }
 }
 
 /// The program that is brought, and its sum.
@@ -147,19 +181,20 @@ struct There<'a> {
 }
 
 impl There<'_> {
-    fn take(&self, step: &Step, program: Option<&Brought>) -> std::result::Result<String, String> {
+    fn take(&self, step: &Step, program: &Brought) -> std::result::Result<String, String> {
         let directory = self.directory();
         let enter = format!("set -u\ncd \"$HOME/{directory}\" 2>/dev/null");
         match step {
-            Step::Install { .. } => self.install(&directory, program.expect("install brings a program")),
+            Step::Install => self.install(&directory, program),
             Step::Up => self.run(&format!(
-                "{enter} || {{ echo 'nothing is installed here; thalweg cluster install comes first' >&2; exit 1; }}{IS_UP}{UP}"
+                "{enter} || {{ echo 'nothing is installed here; thalweg cluster install comes first' >&2; exit 1; }}{SYSTEMD}{IS_UP}{UP}"
             )),
             Step::Down => {
-                self.run(&format!("{enter} || {{ echo 'nothing is installed'; exit 0; }}{IS_UP}{DOWN}echo \"$done\"\n"))
+                self.run(&format!("{enter} || {{ echo 'nothing is installed'; exit 0; }}{SYSTEMD}{IS_UP}{DOWN}echo \"$done\"\n"))
             }
             Step::Remove => self.run(&format!(
-                "{enter} || {{ echo 'nothing is installed'; exit 0; }}{IS_UP}{DOWN}cd \"$HOME\"\nrm -rf \"{directory}\"\n\
+                "{enter} || {{ echo 'nothing is installed'; exit 0; }}{SYSTEMD}{IS_UP}{DOWN}\
+                 if [ -n \"$unit\" ]; then $ctl disable --quiet \"$unit\"; fi\ncd \"$HOME\"\nrm -rf \"{directory}\"\n\
                  rmdir -p \"$(dirname \"{directory}\")\" 2>/dev/null\necho \"removed; the node $done\"\n"
             )),
         }
@@ -201,11 +236,47 @@ impl There<'_> {
         if !self.run(&(script + "echo \"changed$changed\"\n"))?.ends_with("changed") {
             done.push("its identity");
         }
+        if self.run(&self.unit(directory))?.ends_with("changed") {
+            done.push("a unit for systemd");
+        }
         Ok(if done.is_empty() {
             "is installed already".into()
         } else {
             format!("brought {}", done.join(" and "))
         })
+    }
+
+    /// Writes a unit where systemd runs, and has it enabled; says whether that changed something.
+    fn unit(&self, directory: &str) -> String {
+        let name = format!("thalweg-{}-{}.service", &self.file.id[..8], self.host);
+        // A user's units begin with the user's session or lingering, all others with the system.
+        format!(
+            r#"cd "$HOME/{directory}" || exit 1
+{SYSTEMD}
+[ -n "$ctl" ] || exit 0
+target=multi-user.target
+[ "$ctl" = systemctl ] || target=default.target
+cat >.unit.new <<END_OF_UNIT
+[Unit]
+Description=thalweg node {host} of cluster {cluster}
+After=network-online.target
+[Service]
+WorkingDirectory=$PWD
+ExecStart=$PWD/thalweg node run --identity identity
+StandardOutput=truncate:$PWD/ready
+StandardError=append:$PWD/node.log
+KillMode=mixed
+Restart=on-failure
+[Install]
+WantedBy=$target
+END_OF_UNIT
+if cmp -s .unit.new {name}; then rm .unit.new; exit 0; fi
+mv .unit.new {name}
+$ctl enable --quiet "$PWD/{name}" && $ctl daemon-reload && echo changed
+"#,
+            host = self.host,
+            cluster = self.file.id,
+        )
     }
 
     /// Brings a file, whole or not at all.

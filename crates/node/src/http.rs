@@ -57,6 +57,7 @@ fn routes(node: Arc<Node>, asker: Asker) -> Router {
         .route("/openapi.json", get(|| async { json(OPENAPI.to_string()) }));
     if asker.is_some() {
         routes = routes
+            .route("/v1/doctor", get(doctor))
             .route("/v1/jobs", get(jobs))
             .route("/v1/jobs/{id}", get(job))
             .route("/v1/jobs/{id}/events", get(events));
@@ -78,6 +79,20 @@ fn not_found(id: &str) -> Response {
 
 async fn status(State(node): State<Arc<Node>>) -> Response {
     json(to_json(&node.status()))
+}
+
+/// What the host offers and lacks. One at a time looks: it takes a moment of the disk.
+async fn doctor(State(node): State<Arc<Node>>) -> Response {
+    let looked = tokio::task::spawn_blocking(move || {
+        let _turn = node.doctoring.lock().expect("no holder panics");
+        thalweg::doctor(&[])
+    });
+    let failed = |why: String| (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response();
+    match looked.await {
+        Ok(Ok(report)) => json(to_json(&report)),
+        Ok(Err(why)) => failed(why.to_string()),
+        Err(why) => failed(why.to_string()),
+    }
 }
 
 /// Refuses a body that says itself that it is too large, before any of it is asked for.

@@ -13,10 +13,15 @@ mod cork;
 mod daemon;
 mod error;
 mod exec;
+pub mod fleet;
+mod guard;
 pub mod hosts;
 mod http;
 mod job;
+mod kept;
+mod relay;
 
 pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Stop, run};
 pub use error::{Error, Result};
-pub use exec::{Cancel, Channel, ExecOptions, exec};
+pub use exec::{Cancel, Channel, ExecOptions, exec, ping};
+pub use guard::{Ended, Forward, guard, is_guarded};

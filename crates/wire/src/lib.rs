@@ -35,5 +35,5 @@ pub use identity::{
 };
 pub use link::Link;
 pub use local::pair;
-pub use stream::{Incoming, Outgoing};
-pub use tls::{ALPN_HTTP, ALPN_LINK, HANDSHAKE_SECONDS, Hands, Terms, node_of, refusal};
+pub use stream::{Incoming, Outgoing, Quit};
+pub use tls::{ALPN_HTTP, ALPN_LINK, HANDSHAKE_SECONDS, Hands, Terms, node_of, refusal, unreachable};

@@ -180,6 +180,11 @@ impl Link {
         shared.changed.notify_all();
     }
 
+    /// Whether it still stands, as far as anybody here has noticed.
+    pub fn is_open(&self) -> bool {
+        self.0.0.lock().closed.is_none()
+    }
+
     /// Answers the peer while nobody here reads. Ends with the link.
     pub fn keep(&self) -> std::io::Result<()> {
         let weak = Arc::downgrade(&self.0.0);
@@ -391,6 +396,11 @@ impl Shared {
 
     fn shut(&self, state: &mut State, what: Option<What>) {
         state.closed.get_or_insert(what.unwrap_or(What::Closed));
+        self.changed.notify_all();
+    }
+
+    /// Lets all that wait look again.
+    pub(crate) fn wake(&self) {
         self.changed.notify_all();
     }
 

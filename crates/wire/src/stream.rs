@@ -54,6 +54,12 @@ impl Outgoing {
         Ok(())
     }
 
+    /// Sends bytes that are no block and stand at this offset, whatever that means to both sides.
+    pub fn send_from(&mut self, channel: u8, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let most = self.shared.lock().core.block_bytes() as usize;
+        bytes.chunks_mut(most).try_for_each(|some| self.send_at(channel, offset, some))
+    }
+
     fn send_at(&mut self, channel: u8, offset: u64, payload: &mut [u8]) -> Result<()> {
         let head = Head::data(self.stream, channel, offset, payload, self.checked);
         let (shared, stream) = (self.shared.clone(), self.stream);
@@ -88,6 +94,12 @@ impl Outgoing {
     pub fn abort(mut self, why: &str) -> Result<()> {
         self.ended = true;
         self.say(Event::Abort(self.stream, why.to_string()))
+    }
+
+    /// Whether the peer wants no more, or has gone. Looks, and reads nothing.
+    pub fn is_given_up(&self) -> bool {
+        let state = self.shared.lock();
+        state.closed.is_some() || (!self.ended && state.core.may_put(self.stream).is_none())
     }
 
     fn say(&self, event: Event) -> Result<()> {
@@ -197,6 +209,11 @@ impl Incoming {
         self.result.as_deref()
     }
 
+    /// Gives the stream up from outside.
+    pub fn quit(&self) -> Quit {
+        Quit { shared: self.shared.clone(), stream: self.stream }
+    }
+
     /// Reserves what the window allows and the pool has, and tells the peer.
     fn reserve(&mut self) -> Result<()> {
         let Some(pool) = &self.pool else { return Ok(()) };
@@ -223,6 +240,26 @@ impl Incoming {
         self.shared.apply(&mut state, Event::Reserve(self.stream, count));
         drop(state);
         self.shared.flush()
+    }
+}
+
+/// Gives a stream up while others wait at its two ends.
+pub struct Quit {
+    shared: Arc<Shared>,
+    stream: u32,
+}
+
+impl Quit {
+    /// Gives it up and says why; nothing happens if it has ended.
+    pub fn quit(self, why: &str) {
+        let mut state = self.shared.lock();
+        if state.closed.is_none() {
+            ended(&mut state, self.stream, Err(What::GivenUp));
+            self.shared.apply(&mut state, Event::Abort(self.stream, why.to_string()));
+            drop(state);
+            self.shared.wake();
+            let _ = self.shared.flush();
+        }
     }
 }
 

@@ -128,7 +128,7 @@ impl Hands {
     pub fn connect(&self, name: &str, address: SocketAddr, terms: Terms) -> Result<Link> {
         let watch = Stopwatch::start();
         let failed = |what| LinkError::new(format!("{name} at {address}"), what);
-        let unreachable = |e: std::io::Error| failed(What::Unreachable(e.to_string()));
+        let unreachable = |e: std::io::Error| failed(What::Unreachable(unreachable(&e)));
         let patience = Duration::from_secs(HANDSHAKE_SECONDS);
         #[allow(clippy::disallowed_methods)] // This room is the address of sockets.
         let socket = TcpStream::connect_timeout(&address, patience).map_err(unreachable)?;
@@ -263,6 +263,18 @@ fn read_exact(
     Ok(())
 }
 
+/// Why nobody answers at an address, and what to do about it.
+pub fn unreachable(why: &std::io::Error) -> String {
+    let remedy = match why.kind() {
+        ErrorKind::ConnectionRefused => "no node listens there; thalweg cluster up starts it",
+        ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+            "see that the host is on and the network between lets its port through"
+        }
+        _ => return why.to_string(),
+    };
+    format!("{why}: {remedy}")
+}
+
 /// What went wrong with a handshake, and what to do about it.
 pub fn refusal(why: &rustls::Error) -> String {
     use CertificateError as C;
@@ -277,7 +289,8 @@ pub fn refusal(why: &rustls::Error) -> String {
             "its certificate is not valid yet; see the clocks of both hosts".into()
         }
         rustls::Error::InvalidCertificate(C::UnknownIssuer | C::BadSignature) => {
-            "its certificate is of another cluster".into()
+            "its certificate is of another cluster; see that --identity and the address there are of one"
+                .into()
         }
         rustls::Error::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => {
             "its certificate names another host; see the addresses in the cluster file".into()

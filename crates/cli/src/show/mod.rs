@@ -9,7 +9,7 @@ mod receipt;
 mod reports;
 
 pub(crate) use columns::{seconds, traffic};
-pub(crate) use nodes::{cluster, job, jobs, steps};
+pub(crate) use nodes::{cluster, cluster_doctor, job, jobs, pings, steps};
 pub(crate) use plan::plan;
 pub(crate) use pump::pump;
 pub(crate) use receipt::receipt;

@@ -1,6 +1,8 @@
 //! Jobs and clusters as text.
 
-use thalweg_api::{ClusterReport, HostSteps, JobList, JobReport, JobState};
+use thalweg_api::{
+    ClusterDoctor, ClusterReport, ExecReport, HostSteps, JobList, JobReport, JobState, Verdict,
+};
 use thalweg_base::units::Bytes;
 
 use super::seconds;
@@ -28,11 +30,33 @@ pub(crate) fn cluster(report: &ClusterReport) -> String {
     format!("cluster {}, epoch {}\n{}", report.name, report.epoch, left(&rows))
 }
 
+/// What every host lacks, and that the others lack nothing.
+pub(crate) fn cluster_doctor(report: &ClusterDoctor) -> String {
+    let mut text = String::new();
+    for host in report.hosts.iter().filter(|host| host.error.is_none()) {
+        let lacking: Vec<_> = host.findings.iter().filter(|f| f.verdict != Verdict::Good).collect();
+        let looked = host.findings.len();
+        text += &format!("{}: {looked} things looked at, {} to remedy\n", host.host, lacking.len());
+        for finding in lacking {
+            text += &format!("  {}: {}\n    remedy: {}\n", finding.name, finding.seen, finding.remedy);
+        }
+    }
+    text
+}
+
 /// What was done to each host.
 pub(crate) fn steps(steps: &HostSteps) -> String {
     let done = steps.hosts.iter().filter_map(|host| Some((host, host.done.as_ref()?)));
     let rows: Vec<Vec<String>> =
         done.map(|(host, done)| vec![host.host.clone(), seconds(host.seconds), done.clone()]).collect();
+    left(&rows)
+}
+
+/// How long each host took to do nothing.
+pub(crate) fn pings(report: &ExecReport) -> String {
+    let there = report.hosts.iter().filter(|host| host.error.is_none());
+    let rows: Vec<Vec<String>> =
+        there.map(|host| vec![host.host.clone(), format!("{:.2} ms", host.seconds * 1e3)]).collect();
     left(&rows)
 }
 
@@ -44,7 +68,7 @@ pub(crate) fn jobs(list: &JobList) -> String {
     let mut rows = vec![["job", "host", "state", "time", "command"].map(String::from).to_vec()];
     for job in &list.jobs {
         let id = job.id.get(..8).unwrap_or(&job.id);
-        rows.push(vec![id.into(), job.host.clone(), state(job), seconds(job.seconds), job.command.join(" ")]);
+        rows.push(vec![id.into(), job.host.clone(), state(job), seconds(job.seconds), typed(&job.command)]);
     }
     left(&rows)
 }
@@ -58,12 +82,29 @@ pub(crate) fn job(job: &JobReport) -> String {
         state(job),
         seconds(job.seconds),
         Bytes(job.output_bytes),
-        job.command.join(" ")
+        typed(&job.command)
     );
     for line in job.tail.lines() {
-        text += &format!("  {line}\n");
+        text += &format!("  {}\n", harmless(line));
     }
     text
+}
+
+/// A command on one line: words that are more than letters stand in quotes.
+fn typed(command: &[String]) -> String {
+    let word = |word: &String| {
+        let plain =
+            !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || c.is_control() || c == '\'');
+        if plain { word.clone() } else { format!("'{}'", harmless(word)) }
+    };
+    command.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// Without what a terminal would obey, and on one line.
+fn harmless(text: &str) -> String {
+    let one =
+        |c: char| if c.is_control() && c != '\t' { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(one).collect()
 }
 
 fn state(job: &JobReport) -> String {
@@ -99,6 +140,13 @@ fn left(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_typed_stays_on_its_line_and_does_nothing_to_a_terminal() {
+        let command = ["sh", "-c", "echo a\nb", "", "\u{1b}[2J\u{9b}1m", "it's"].map(String::from);
+        assert_eq!(typed(&command), r"sh -c 'echo a\nb' '' '\u{1b}[2J\u{9b}1m' 'it's'");
+        assert_eq!(harmless("a\tb\rc"), "a\tb\\rc");
+    }
 
     #[test]
     fn jobs_are_told_with_how_they_ended() {

@@ -5,6 +5,7 @@
 #![allow(dead_code)] // Each program of tests uses its part.
 
 pub(crate) mod lab;
+pub(crate) mod nodes;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -1,0 +1,330 @@
+//! `bench launch`: a null command on many nodes, from the start of the client's process to its end.
+//!
+//! Model: one lab of as many hosts as the largest row has, each with a node that is a process of its own. Contenders
+//! run in turn, round by round; what takes long runs in every tenth round. Beside ours stand the ways of ours that
+//! leave something out, as in figure 2 of paper 003, and other launchers over OpenSSH servers in the same hosts.
+//! Law: a run counts only if the command ended well on every host. The bytes of each link are the kernel's.
+//! Non-goals: installing rivals (`bench/rivals/setup` does, when asked).
+
+use std::process::Command;
+
+use thalweg::{Error, Result};
+use thalweg_api::{BenchHost, BenchOther, BenchReport, BenchRow, BenchTarget, ClusterReport, from_json};
+use thalweg_base::clock::Stopwatch;
+use thalweg_io::process::Usage;
+
+use crate::lab::{Lab, since};
+use crate::launchers::Launchers;
+use crate::measure::{Series, whole_process};
+use crate::targets::{Target, Than};
+use crate::{Asked, launchers};
+
+/// The rows of the published figures.
+const NODES: [u32; 4] = [1, 4, 8, 32];
+/// Runs of what is fast.
+pub(crate) const RUNS: usize = 200;
+/// What is slow runs in each so many'th round.
+const SLOW: usize = 10;
+/// Fewer runs than this are a test that the benchmark works.
+pub(crate) const RUNS_MIN: usize = 20;
+/// What is sent along to see what an environment costs.
+const ENV_BYTES: usize = 16 << 10;
+/// How long links may take to open, in seconds.
+const LINKS_SECONDS: f64 = 30.0;
+
+const VIA: &str = "via n1";
+const INSIDE: &str = "inside";
+const INSIDE_VIA: &str = "inside, via n1";
+const ALONE: &str = "processes alone";
+
+/// Names of the rows.
+pub(crate) fn names() -> Vec<&'static str> {
+    vec!["exec", "ablation"]
+}
+
+/// Measures the rows that are asked for.
+pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()> {
+    let nodes = if asked.options.nodes.is_empty() { NODES.to_vec() } else { asked.options.nodes.clone() };
+    let most = nodes.iter().copied().max().unwrap_or(1);
+    asked.progress.begin("lab", 0, nodes.len() as u64 + 1, 0);
+    let lab = match Lab::up(&asked.options.program, most) {
+        Ok(lab) => lab,
+        Err(why) => {
+            report.notes.push(format!("left out: {why}"));
+            return Ok(());
+        }
+    };
+    let launchers = Launchers::start(&lab, asked.options.rivals, &mut report.notes);
+    let bench = Bench { asked, lab: &lab, launchers: &launchers };
+    bench.warm()?;
+    let before = lab.counted();
+    if asked.wants("exec") {
+        for (i, count) in nodes.iter().enumerate() {
+            asked.progress.begin("exec", i as u64 + 1, nodes.len() as u64 + 1, 0);
+            report.rows.push(bench.row(*count)?);
+        }
+        flat(&mut report.rows, asked.tiny);
+    }
+    if asked.wants("ablation") {
+        asked.progress.begin("ablation", nodes.len() as u64 + 1, nodes.len() as u64 + 1, 0);
+        report.rows.push(bench.ablation(most)?);
+    }
+    report.hosts = since(before, lab.counted());
+    Ok(())
+}
+
+/// Who launches.
+struct Contender {
+    name: String,
+    who: Who,
+    /// Runs in each so many'th round.
+    every: usize,
+    series: Series,
+    note: String,
+}
+
+enum Who {
+    /// Words for our own command.
+    Ours(Vec<String>),
+    /// Another program.
+    Other(Box<dyn Fn() -> Command>),
+    /// The processes themselves, started here.
+    Alone(u32),
+}
+
+impl Contender {
+    fn ours(name: &str, words: Vec<String>) -> Contender {
+        Contender::new(name, Who::Ours(words), 1)
+    }
+
+    fn new(name: &str, who: Who, every: usize) -> Contender {
+        Contender { name: name.into(), who, every, series: Series::default(), note: String::new() }
+    }
+
+    fn finish(self) -> BenchOther {
+        let whole = !self.series.is_empty() && self.note.is_empty();
+        let right = whole.then_some(true);
+        let measure = whole.then(|| self.series.measure());
+        BenchOther { name: self.name, measure, right, note: self.note }
+    }
+}
+
+struct Bench<'a> {
+    asked: &'a Asked<'a>,
+    lab: &'a Lab,
+    launchers: &'a Launchers,
+}
+
+impl Bench<'_> {
+    fn command(&self, words: &[String]) -> Command {
+        let mut command = Command::new(&self.asked.options.program);
+        command.args(words).env("THALWEG_IDENTITY", self.lab.identity());
+        command
+    }
+
+    /// Waits until the first node has links with all others.
+    fn warm(&self) -> Result<()> {
+        let watch = Stopwatch::start();
+        let words = ["cluster", "status", "--json"].map(String::from);
+        loop {
+            self.asked.go_on()?;
+            let told = whole_process(&mut self.command(&words))?;
+            let status: ClusterReport = from_json(told.out.trim()).map_err(Error::CouldNot)?;
+            let links = status.hosts[0].status.as_ref().map_or(0, |status| status.links);
+            if links + 1 >= u64::from(self.lab.hosts()) {
+                return Ok(());
+            }
+            if watch.seconds() > LINKS_SECONDS {
+                return Err(Error::CouldNot(format!("n1 has {links} links after {LINKS_SECONDS} s")));
+            }
+        }
+    }
+
+    fn exec(&self, count: u32, flags: &[&str]) -> Vec<String> {
+        let names = self.lab.names(count);
+        let words = [&["exec", "--on", &names], flags, &["--", "true"]].concat();
+        words.into_iter().map(String::from).collect()
+    }
+
+    fn ping(&self, count: u32, flags: &[&str]) -> Vec<String> {
+        let names = self.lab.names(count);
+        let words = [&["node", "ping", "-q", "--on", &names], flags].concat();
+        words.into_iter().map(String::from).collect()
+    }
+
+    fn row(&self, count: u32) -> Result<BenchRow> {
+        let mut contenders = vec![
+            Contender::ours("thalweg", self.exec(count, &[])),
+            Contender::ours(VIA, self.exec(count, &["--via", "n1"])),
+            Contender::ours(INSIDE_VIA, self.ping(count, &["--via", "n1"])),
+            Contender::new(ALONE, Who::Alone(count), 1),
+        ];
+        for (name, command) in self.launchers.of(self.lab, count) {
+            contenders.push(Contender::new(name, Who::Other(command), SLOW));
+        }
+        let work = format!("true on {count} {}", if count == 1 { "node" } else { "nodes" });
+        self.measured(&format!("exec-{count}"), work, contenders, targets(count))
+    }
+
+    /// What each part costs: a line for each thing left out or added.
+    fn ablation(&self, count: u32) -> Result<BenchRow> {
+        let env = format!("PADDING={}", "x".repeat(ENV_BYTES));
+        let output: Vec<String> = {
+            let mut words = self.exec(count, &[]);
+            words.truncate(words.len() - 1);
+            words.into_iter().chain(["head", "-c", "4096", "/dev/zero"].map(String::from)).collect()
+        };
+        let contenders = vec![
+            Contender::ours("thalweg", self.exec(count, &[])),
+            Contender::ours("4 KiB of output each", output),
+            Contender::ours("not waited for (--detach)", self.exec(count, &["--detach", "-q"])),
+            Contender::ours("16 KiB of environment", self.exec(count, &["--env", &env])),
+            Contender::ours("links kept (via n1)", self.exec(count, &["--via", "n1"])),
+            Contender::ours(INSIDE, self.ping(count, &[])),
+            Contender::ours(INSIDE_VIA, self.ping(count, &["--via", "n1"])),
+        ];
+        let mut row = self.measured("ablation", format!("true on {count} nodes"), contenders, Vec::new())?;
+        row.notes.push(
+            "paper 003, figure 2: output goes over the stream that launches, so there is no connection to leave out; \
+             names are addresses in the cluster file; the client's environment is not sent, so there is none to keep"
+                .into(),
+        );
+        Ok(row)
+    }
+
+    fn measured(
+        &self,
+        name: &str,
+        work: String,
+        mut contenders: Vec<Contender>,
+        targets: Vec<Target>,
+    ) -> Result<BenchRow> {
+        let mut row = BenchRow { name: name.into(), work, ..BenchRow::default() };
+        for round in 0..self.asked.runs {
+            for contender in contenders.iter_mut().filter(|who| round % who.every == 0) {
+                self.asked.go_on()?;
+                self.turn(contender)?;
+            }
+        }
+        let mut contenders = contenders.into_iter();
+        row.ours = contenders.next().expect("ours comes first").series.measure();
+        row.others = contenders.map(Contender::finish).collect();
+        row.targets = targets.iter().map(|target| target.of(&row)).collect();
+        if self.asked.tiny {
+            row.targets.iter_mut().for_each(|target| target.met = None);
+        }
+        Ok(row)
+    }
+
+    fn turn(&self, who: &mut Contender) -> Result<()> {
+        if !who.note.is_empty() {
+            return Ok(());
+        }
+        let ended = match &who.who {
+            Who::Alone(count) => alone(*count).map(|seconds| (seconds, Usage::default())),
+            Who::Ours(words) => {
+                whole_process(&mut self.command(words)).map(|ended| (ended.seconds, ended.usage))
+            }
+            Who::Other(command) => whole_process(&mut command()).map(|ended| (ended.seconds, ended.usage)),
+        };
+        match (ended, &who.who) {
+            (Ok((seconds, usage)), _) => who.series.add(seconds, usage),
+            (Err(error), Who::Ours(_)) => return Err(error),
+            (Err(error), _) => who.note = error.to_string(),
+        }
+        Ok(())
+    }
+}
+
+/// Seconds that so many processes take, started here one after the other and waited for.
+fn alone(count: u32) -> Result<f64> {
+    let failed = |e: std::io::Error| Error::CouldNot(format!("true cannot be run: {e}"));
+    let watch = Stopwatch::start();
+    let children: Vec<_> =
+        (0..count).map(|_| Command::new("true").spawn()).collect::<std::io::Result<_>>().map_err(failed)?;
+    for mut child in children {
+        child.wait().map_err(failed)?;
+    }
+    Ok(watch.seconds())
+}
+
+/// What a row is to reach.
+fn targets(count: u32) -> Vec<Target> {
+    let beats = |name, times| Target::Faster { than: Than::Named(name), times, or_floor: None };
+    match count {
+        1 => vec![Target::Wall(0.006)],
+        4 => vec![beats(launchers::MPIRUN, 1.0), beats(launchers::SRUN, 1.0)],
+        32 => vec![
+            Target::Wall(0.040),
+            Target::P99(0.080),
+            Target::OtherWall(VIA, 0.020),
+            Target::OtherWall(INSIDE_VIA, 0.020),
+            beats(launchers::PDSH, 6.0),
+            beats(launchers::CLUSH, 6.0),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a node more costs as much among many as among few: the last row's target, from three rows at least.
+fn flat(rows: &mut [BenchRow], tiny: bool) {
+    const MORE_AT_MOST: f64 = 1.25;
+    let count = |row: &BenchRow| row.name.rsplit('-').next().and_then(|n| n.parse::<f64>().ok());
+    let points: Vec<(f64, f64)> =
+        rows.iter().filter_map(|row| Some((count(row)?, row.ours.seconds * 1e3))).collect();
+    let [(n0, t0), .., (n1, t1), (n2, t2)] = points[..] else { return };
+    if !(n0 < n1 && n1 < n2) {
+        return;
+    }
+    let (few, many) = ((t1 - t0) / (n1 - n0), (t2 - t1) / (n2 - n1));
+    let target = BenchTarget {
+        target: format!("ms a node from {n1} to {n2} <= {MORE_AT_MOST} x from {n0} to {n1}"),
+        measured: format!("{many:.2}, {few:.2}"),
+        met: (!tiny).then_some(many <= MORE_AT_MOST * few),
+    };
+    rows.last_mut().expect("there are three").targets.push(target);
+}
+
+/// What the kernel counted, as lines of a table.
+pub(crate) fn hosts(hosts: &[BenchHost]) -> Vec<Vec<String>> {
+    let heads = ["host", "process", "received", "sent"].map(String::from).to_vec();
+    let line = |host: &BenchHost| {
+        let bytes = crate::table::traffic;
+        vec![host.host.clone(), host.pid.to_string(), bytes(host.received_bytes), bytes(host.sent_bytes)]
+    };
+    std::iter::once(heads).chain(hosts.iter().map(line)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(count: u32, ms: f64) -> BenchRow {
+        let mut row = BenchRow { name: format!("exec-{count}"), ..BenchRow::default() };
+        row.ours.seconds = ms / 1e3;
+        row
+    }
+
+    #[test]
+    fn a_node_more_costs_as_much_among_many_as_among_few() {
+        let met = |last: f64| {
+            let mut rows = [row(1, 3.0), row(8, 10.0), row(32, last)];
+            flat(&mut rows, false);
+            rows[2].targets[0].met
+        };
+        assert_eq!((met(34.0), met(40.0), met(41.0)), (Some(true), Some(true), Some(false)));
+        let mut two = [row(1, 3.0), row(8, 10.0)];
+        flat(&mut two, false);
+        assert!(two[1].targets.is_empty(), "two points are always on a line");
+    }
+
+    #[test]
+    fn what_a_target_names_is_measured_beside_its_row() {
+        let beside = [VIA, INSIDE_VIA, launchers::PDSH, launchers::CLUSH, launchers::MPIRUN, launchers::SRUN];
+        for target in NODES.iter().flat_map(|count| targets(*count)) {
+            if let Target::OtherWall(name, _) | Target::Faster { than: Than::Named(name), .. } = target {
+                assert!(beside.contains(&name), "{target:?}");
+            }
+        }
+    }
+}

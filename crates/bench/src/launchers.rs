@@ -1,0 +1,189 @@
+//! Other launchers over the hosts of a lab: OpenSSH, and what goes over it.
+//!
+//! Model: a server in each host, which lets one key in and gives its users an empty directory, so that no shell reads
+//! anybody's settings. A client's connections are kept by ControlMaster where that is what is measured.
+//! Law: servers and kept connections are gone when this is dropped.
+
+use std::net::TcpStream;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use thalweg_base::clock::Stopwatch;
+
+use crate::lab::Lab;
+
+/// As they are called in reports.
+pub(crate) const SSH: &str = "ssh";
+/// Over kept connections.
+pub(crate) const SSH_KEPT: &str = "ssh, kept";
+/// Over kept connections.
+pub(crate) const PDSH: &str = "pdsh, kept";
+/// Over kept connections.
+pub(crate) const CLUSH: &str = "clush, kept";
+/// Over kept connections.
+pub(crate) const MPIRUN: &str = "mpirun";
+/// In an allocation that is made for it.
+pub(crate) const SRUN: &str = "srun";
+
+/// How long a server may take to listen, in seconds.
+const LISTENS_SECONDS: f64 = 10.0;
+
+/// A launcher's name, and how one run of it is started.
+pub(crate) type Launcher = (&'static str, Box<dyn Fn() -> Command>);
+
+/// The launchers that are here.
+pub(crate) struct Launchers {
+    /// Nothing without servers.
+    servers: Vec<Child>,
+    directory: PathBuf,
+    found: Vec<&'static str>,
+    hosts: u32,
+}
+
+impl Launchers {
+    /// Looks for them, and starts what they need; says what is left out. What has to be installed first is measured
+    /// only if rivals are asked for.
+    pub(crate) fn start(lab: &Lab, rivals: bool, notes: &mut Vec<String>) -> Launchers {
+        let directory = std::env::temp_dir().join(format!("thalweg-ssh-{}", lab.id()));
+        let mut launchers =
+            Launchers { servers: Vec::new(), directory, found: Vec::new(), hosts: lab.hosts() };
+        if let Err(why) = launchers.serve(lab) {
+            notes.push(format!("no launchers beside ours: {why}"));
+            return launchers;
+        }
+        launchers.found.extend([SSH, SSH_KEPT]);
+        for (name, program, when) in
+            [(PDSH, "pdsh", true), (CLUSH, "clush", true), (MPIRUN, "mpirun", rivals)]
+        {
+            match (when, is_here(program)) {
+                (true, true) => launchers.found.push(name),
+                (false, true) => notes.push(format!("{program} is measured with --rivals only")),
+                (_, false) => {
+                    notes.push(format!("{program} is not installed (bench/rivals/setup launchers)"))
+                }
+            }
+        }
+        if !is_here("srun") {
+            notes.push("srun is not installed; it needs a configured Slurm on all hosts".into());
+        } else {
+            notes.push("srun is here and not measured: it needs a configured Slurm on all hosts".into());
+        }
+        launchers
+    }
+
+    /// Those that can start something on so many hosts.
+    pub(crate) fn of(&self, lab: &Lab, count: u32) -> Vec<Launcher> {
+        let found = self.found.iter().filter(|name| count == 1 || ![SSH, SSH_KEPT].contains(name));
+        found.map(|name| (*name, self.launcher(lab, name, count))).collect()
+    }
+
+    fn launcher(&self, lab: &Lab, name: &str, count: u32) -> Box<dyn Fn() -> Command> {
+        let kept = self.setting(if name == SSH { "cold" } else { "kept" });
+        let (names, program) = (lab.names(count), name.split(',').next().unwrap_or(name).to_string());
+        let net = lab.address(0) + "/24";
+        Box::new(move || {
+            let mut command = Command::new(&program);
+            match program.as_str() {
+                "ssh" => command.args(["-F", &kept, "n1"]),
+                "pdsh" => command
+                    .env("PDSH_SSH_ARGS_APPEND", format!("-F {kept}"))
+                    .args(["-R", "ssh", "-S", "-f", "64", "-w", &names]),
+                "clush" => command.args(["-q", "-S", "-o", &format!("-F {kept}"), "-w", &names]),
+                _ => command.args(["--allow-run-as-root", "-N", "1", "-H", &names]).args([
+                    "--mca",
+                    "plm_rsh_agent",
+                    &format!("ssh -F {kept}"),
+                    "--mca",
+                    "oob_tcp_if_include",
+                    &net,
+                ]),
+            };
+            command.arg("true");
+            command
+        })
+    }
+
+    fn setting(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+
+    fn serve(&mut self, lab: &Lab) -> Result<(), String> {
+        let sshd = ["/usr/sbin/sshd", "/usr/bin/sshd"].into_iter().find(|path| Path::new(path).exists());
+        let sshd = sshd.ok_or("there is no sshd; install openssh-server")?;
+        let said = |e: std::io::Error| e.to_string();
+        std::fs::DirBuilder::new().mode(0o700).create(&self.directory).map_err(said)?;
+        let _ = std::fs::create_dir_all("/run/sshd");
+        let dir = self.directory.display().to_string();
+        std::fs::create_dir(self.directory.join("home")).map_err(said)?;
+        for key in ["host", "user"] {
+            let mut keygen = Command::new("ssh-keygen");
+            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(self.directory.join(key));
+            let made = keygen.stdin(Stdio::null()).status().map_err(said)?;
+            made.success().then_some(()).ok_or("ssh-keygen failed")?;
+        }
+        let server = format!(
+            "Port 22\nHostKey {dir}/host\nAuthorizedKeysFile {dir}/user.pub\nStrictModes no\nUsePAM no\n\
+             PidFile none\nPasswordAuthentication no\nSetEnv HOME={dir}/home\nMaxStartups 100\n"
+        );
+        std::fs::write(self.directory.join("sshd_config"), server).map_err(said)?;
+        let common = format!(
+            " IdentityFile {dir}/user\n IdentitiesOnly yes\n StrictHostKeyChecking no\n \
+             UserKnownHostsFile /dev/null\n LogLevel ERROR\n BatchMode yes\n"
+        );
+        let kept = format!("{common} ControlMaster auto\n ControlPath {dir}/%n\n ControlPersist 600\n");
+        for (name, settings) in [("cold", &common), ("kept", &kept)] {
+            let hosts: String = (1..=lab.hosts())
+                .map(|i| format!("Host n{i}\n HostName {}\n{settings}", lab.address(i)))
+                .collect();
+            std::fs::write(self.directory.join(name), hosts).map_err(said)?;
+        }
+        for host in 1..=lab.hosts() {
+            let mut command = lab.inside(host, sshd);
+            command.args(["-D", "-f"]).arg(self.directory.join("sshd_config"));
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            self.servers.push(command.spawn().map_err(said)?);
+        }
+        self.open(lab)
+    }
+
+    /// Waits for the servers, and opens the connections that are kept.
+    fn open(&self, lab: &Lab) -> Result<(), String> {
+        let watch = Stopwatch::start();
+        for host in 1..=lab.hosts() {
+            let address = format!("{}:22", lab.address(host));
+            while TcpStream::connect(&address).is_err() {
+                if watch.seconds() > LISTENS_SECONDS {
+                    return Err(format!("sshd does not listen at {address}"));
+                }
+            }
+            let mut first = Command::new("ssh");
+            first.args(["-F", &self.setting("kept"), &format!("n{host}"), "true"]);
+            let ended = first.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            if !ended.map_err(|e| e.to_string())?.success() {
+                return Err(format!("ssh cannot reach n{host}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Launchers {
+    fn drop(&mut self) {
+        for host in 1..=self.hosts {
+            let mut end = Command::new("ssh");
+            end.args(["-F", &self.setting("kept"), "-O", "exit", &format!("n{host}")]);
+            let _ = end.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+        for server in &mut self.servers {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn is_here(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).exists())
+}

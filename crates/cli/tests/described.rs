@@ -1,0 +1,53 @@
+//! The HTTP surface of a node does what its own description says, whatever is asked: schemathesis makes requests from
+//! `/openapi.json`, right ones and wrong ones. `./test` installs it; without it the test says that it was skipped.
+#![allow(clippy::disallowed_methods)] // Whoever uses the command looks at files by other means than ours.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::nodes::Nodes;
+
+#[test]
+fn a_node_answers_as_it_describes_itself() {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../schemathesis/bin/schemathesis");
+    if !program.exists() {
+        println!("skipped: there is no schemathesis; ./test installs it");
+        return;
+    }
+    let nodes = Nodes::start(1);
+    // One job that can be found.
+    nodes.run(&["exec", "--", "true"]).is_done();
+    let own = "--cert own/cert.pem --key own/key.pem";
+    let described = nodes.curl(&format!("{own} N1/openapi.json")).is_done().to_string();
+    nodes.place.write("openapi.json", described.as_bytes());
+    let mut run = Command::new(program);
+    run.args(["run", "openapi.json", "--url", &format!("https://127.0.0.1:{}", nodes.ports[0])]);
+    run.args([
+        "--request-cert",
+        "own/cert.pem",
+        "--request-cert-key",
+        "own/key.pem",
+        "--tls-verify",
+        "false",
+    ]);
+    run.args([
+        "--max-examples",
+        "20",
+        "--max-time",
+        "25",
+        "--seed",
+        "7",
+        "--no-color",
+        "--request-timeout",
+        "5",
+    ]);
+    let output = run.current_dir(&nodes.place.0).stdin(Stdio::null()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(told.contains("generated"), "{told}");
+    // It still does its work, and nothing of it has changed.
+    nodes.run(&["exec", "--", "true"]).is_done();
+    assert_eq!(nodes.status().epoch, 1);
+}

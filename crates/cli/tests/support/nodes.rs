@@ -1,0 +1,114 @@
+//! Nodes for a test: real daemons on loopback ports, each with its own identity.
+//!
+//! Law: every node that a test starts is ended by it, and so is whatever it was asked to run.
+#![allow(dead_code)] // Each program of tests uses its part.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use thalweg_api::{ClusterReport, JobList, NodeReady, from_json};
+
+use super::{Outcome, Place};
+
+/// A cluster of nodes on this machine.
+pub(crate) struct Nodes {
+    pub(crate) place: Place,
+    pub(crate) ports: Vec<u16>,
+    /// Their guards, which are what was started.
+    pub(crate) running: Vec<Child>,
+    /// The nodes themselves.
+    pub(crate) pids: Vec<u32>,
+}
+
+impl Nodes {
+    /// Starts n1, n2, ... and waits until each is ready.
+    pub(crate) fn start(count: usize) -> Nodes {
+        let place = Place::new();
+        // Held together, so that they differ.
+        let held: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let ports: Vec<u16> = held.iter().map(|l| l.local_addr().unwrap().port()).collect();
+        drop(held);
+        let hosts = ports.iter().enumerate().map(|(i, port)| format!("n{}=127.0.0.1:{port}", i + 1));
+        let mut args = vec!["cluster".to_string(), "init".into(), "river".into()];
+        args.extend(hosts);
+        args.extend(["--identity".to_string(), "own".into()]);
+        let made = place.run(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        made.is_done();
+        let mut nodes = Nodes { place, ports, running: Vec::new(), pids: Vec::new() };
+        for i in 0..count {
+            nodes.begin(i);
+        }
+        nodes
+    }
+
+    /// Starts the node of this place, or starts it again.
+    pub(crate) fn begin(&mut self, i: usize) {
+        let (child, pid) = self.spawn(&["--identity", &format!("own/hosts/n{}", i + 1)]);
+        self.running.push(child);
+        self.pids.push(pid);
+    }
+
+    /// Starts a node and waits for its line; the process that was started, and the node's.
+    pub(crate) fn spawn(&self, args: &[&str]) -> (Child, u32) {
+        let mut command = self.place.command(&[&["node", "run"], args].concat());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: NodeReady = from_json(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        assert_ne!(ready.pid, child.id(), "a node has a guard");
+        (child, ready.pid)
+    }
+
+    /// Runs the command as the cluster's owner.
+    pub(crate) fn run(&self, args: &[&str]) -> Outcome {
+        self.run_as("own", args)
+    }
+
+    pub(crate) fn run_as(&self, identity: &str, args: &[&str]) -> Outcome {
+        let mut command = self.place.command(args);
+        Outcome::of(command.env("THALWEG_IDENTITY", identity).output().unwrap())
+    }
+
+    pub(crate) fn jobs(&self) -> JobList {
+        from_json(self.run(&["job", "list", "--json"]).is_done()).unwrap()
+    }
+
+    pub(crate) fn status(&self) -> ClusterReport {
+        from_json(&self.run(&["cluster", "status", "--json"]).out).unwrap()
+    }
+
+    /// Asks the first node over HTTP.
+    pub(crate) fn curl(&self, args: &str) -> Outcome {
+        let line = format!(
+            "curl -sS --max-time 10 --cacert own/authority.pem --resolve n1:{0}:127.0.0.1 \
+             {args}",
+            self.ports[0]
+        );
+        self.place.shell(&line.replace("N1", &format!("https://n1:{}", self.ports[0])))
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        // Asked, not killed: so that they end what they run.
+        self.running.iter().for_each(terminate);
+        for child in &mut self.running {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Waits for something that takes a moment.
+pub(crate) fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(5), "not so after 5 s: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub(crate) fn terminate(child: &Child) {
+    std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
+}

@@ -1,0 +1,208 @@
+//! Links with the other hosts that are opened when a node starts, and kept.
+//!
+//! Model: of two hosts the one that the cluster file names first opens the link, and says that it is to be kept; from
+//! then on both open streams on it. One thread looks every [`ROUND`] which links are missing and dials them, each
+//! after a pause that grows with its failures; whoever needs one at once dials it himself.
+//! Law: a link is kept only with a host of the cluster file; at most [`DIALS_MAX`] are dialled at once; beyond
+//! [`MESH_MAX`] hosts links are opened when they are needed, not before.
+//! Non-goals: what goes over them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use thalweg_api::{ClusterHost, NodeRequest, to_json};
+use thalweg_base::clock::now_ns;
+use thalweg_wire::{Id, Link};
+
+use crate::cluster;
+use crate::daemon::{Node, spawn};
+use crate::error::{Error, Result};
+
+/// How often missing links are looked for, and what lies in the identity's directory.
+pub(crate) const ROUND: Duration = Duration::from_secs(1);
+/// How long those wait for whom nobody could dial yet.
+const CROWDED: Duration = Duration::from_millis(50);
+/// The most links that are dialled at once.
+const DIALS_MAX: usize = 8;
+/// With more hosts than this, each node would hold too many links that nobody uses.
+const MESH_MAX: usize = 128;
+/// The longest pause between two attempts, in rounds.
+const PAUSE_ROUNDS_MAX: u64 = 32;
+
+/// Rings once, for all who wait.
+#[derive(Default)]
+pub(crate) struct Bell {
+    rung: Mutex<bool>,
+    ring: Condvar,
+}
+
+impl Bell {
+    /// Rings it.
+    pub(crate) fn ring(&self) {
+        *self.rung.lock().expect("no holder panics") = true;
+        self.ring.notify_all();
+    }
+
+    /// Waits for it, or so long; whether it has rung.
+    pub(crate) fn wait(&self, patience: Duration) -> bool {
+        let rung = self.rung.lock().expect("no holder panics");
+        *self.ring.wait_timeout_while(rung, patience, |rung| !*rung).expect("no holder panics").0
+    }
+}
+
+/// The links that are kept, by node, and attempts to make more.
+#[derive(Default)]
+pub(crate) struct Kept {
+    links: Mutex<BTreeMap<Id, Arc<Link>>>,
+    dialling: Mutex<BTreeSet<Id>>,
+    failed: Mutex<BTreeMap<Id, Failures>>,
+}
+
+#[derive(Clone, Copy)]
+struct Failures {
+    count: u32,
+    again_ns: u64,
+}
+
+impl Kept {
+    /// The link with a node, if there is one that stands.
+    pub(crate) fn with(&self, node: Id) -> Option<Arc<Link>> {
+        self.links.lock().expect("no holder panics").get(&node).filter(|link| link.is_open()).cloned()
+    }
+
+    /// Keeps a link.
+    pub(crate) fn keep(&self, node: Id, link: Arc<Link>) {
+        self.links.lock().expect("no holder panics").insert(node, link);
+    }
+
+    /// Lets go of a link that has ended.
+    pub(crate) fn forget(&self, link: &Arc<Link>) {
+        self.links.lock().expect("no holder panics").retain(|_, kept| !Arc::ptr_eq(kept, link));
+    }
+
+    /// Whether as many are dialled as may be.
+    fn is_crowded(&self) -> bool {
+        self.dialling.lock().expect("no holder panics").len() >= DIALS_MAX
+    }
+
+    /// Whether a node may be dialled now: nobody does, and its pause is over.
+    fn may_dial(&self, node: Id) -> bool {
+        let paused = self
+            .failed
+            .lock()
+            .expect("no holder panics")
+            .get(&node)
+            .is_some_and(|failures| failures.again_ns > now_ns());
+        let mut dialling = self.dialling.lock().expect("no holder panics");
+        !paused && dialling.insert(node)
+    }
+
+    fn dialled(&self, node: Id, well: bool) {
+        self.dialling.lock().expect("no holder panics").remove(&node);
+        let mut failed = self.failed.lock().expect("no holder panics");
+        if well {
+            failed.remove(&node);
+            return;
+        }
+        let failures = failed.entry(node).or_insert(Failures { count: 0, again_ns: 0 });
+        failures.count += 1;
+        let rounds = (1 << failures.count.min(6) >> 1).min(PAUSE_ROUNDS_MAX);
+        failures.again_ns = now_ns() + rounds * ROUND.as_nanos() as u64;
+    }
+}
+
+/// Keeps a node's links until it goes down.
+pub(crate) fn run(node: &Arc<Node>) {
+    loop {
+        let pause = if dial_missing(node) { ROUND } else { CROWDED };
+        if node.bell.wait(pause) {
+            return;
+        }
+        node.look_at_identity();
+    }
+}
+
+/// Dials what is missing; false if some had to wait for others.
+fn dial_missing(node: &Arc<Node>) -> bool {
+    for (id, host) in missing(node) {
+        if node.kept.is_crowded() {
+            return false;
+        }
+        if !node.kept.may_dial(id) {
+            continue;
+        }
+        let dialler = node.clone();
+        if !spawn("dial", move || dialler.kept.dialled(id, dialler.dial(id, &host).is_ok())) {
+            node.kept.dialled(id, false);
+        }
+    }
+    true
+}
+
+/// The hosts behind ours in the cluster file with which there is no link.
+fn missing(node: &Node) -> Vec<(Id, ClusterHost)> {
+    let file = node.cluster.lock().expect("no holder panics");
+    let Some(file) = file.as_ref().filter(|file| file.hosts.len() <= MESH_MAX) else { return Vec::new() };
+    let behind = file.hosts.iter().skip_while(|host| host.name != node.name()).skip(1);
+    let with_ids = behind.filter_map(|host| Some((host.id.parse().ok()?, host.clone())));
+    with_ids.filter(|(id, _)| node.kept.with(*id).is_none()).collect()
+}
+
+impl Node {
+    /// The link that is kept with a host.
+    pub(crate) fn kept_with(self: &Arc<Node>, host: &str) -> Option<Arc<Link>> {
+        self.kept.with(self.host(host).ok()?.0)
+    }
+
+    /// A link with a host: the one that is kept, or a new one that is kept from now on.
+    pub(crate) fn link_with(self: &Arc<Node>, host: &str) -> Result<Arc<Link>> {
+        let (id, host) = self.host(host)?;
+        match self.kept.with(id) {
+            Some(link) => Ok(link),
+            None if host.name == self.name() => self.link_with_itself(id),
+            None => self.dial(id, &host),
+        }
+    }
+
+    fn host(&self, name: &str) -> Result<(Id, ClusterHost)> {
+        let file = self.cluster.lock().expect("no holder panics");
+        let file =
+            file.as_ref().ok_or_else(|| Error::Asked("a node without identity has no others".into()))?;
+        let host = file.hosts.iter().find(|host| host.name == name);
+        let host = host.ok_or_else(|| cluster::unknown(file, name))?;
+        Ok((host.id.parse().map_err(Error::Asked)?, host.clone()))
+    }
+
+    fn dial(self: &Arc<Node>, id: Id, host: &ClusterHost) -> Result<Arc<Link>> {
+        let hands = self.hands().expect("whoever has a cluster file has hands");
+        let link = hands.connect(&host.name, cluster::address_of(host)?, self.terms)?;
+        let (mut out, mut inc) = link.open(to_json(&NodeRequest::Keep).as_bytes())?;
+        out.end(&[])?;
+        while inc.next_on()?.is_some() {}
+        drop((out, inc));
+        self.keep_and_serve(id, link)
+    }
+
+    /// A node is one of its own hosts, and talks to itself as to the others.
+    fn link_with_itself(self: &Arc<Node>, id: Id) -> Result<Arc<Link>> {
+        let (near, far) = thalweg_wire::pair(self.terms)?;
+        let node = self.clone();
+        spawn("link", move || node.serve(far));
+        let near = Arc::new(near);
+        near.keep().map_err(|e| Error::Asked(format!("no thread for a link is left: {e}")))?;
+        self.kept.keep(id, near.clone());
+        Ok(near)
+    }
+
+    fn keep_and_serve(self: &Arc<Node>, id: Id, link: Link) -> Result<Arc<Link>> {
+        let link = Arc::new(link);
+        self.kept.keep(id, link.clone());
+        let (node, served) = (self.clone(), link.clone());
+        if !spawn("link", move || node.serve_kept(id, &served)) {
+            self.kept.forget(&link);
+            return Err(Error::Asked("no thread for a link is left".into()));
+        }
+        Ok(link)
+    }
+}
