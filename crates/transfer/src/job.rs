@@ -15,11 +15,12 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::rng::Rng;
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
-use thalweg_io::tree::{self, Dir};
+use thalweg_io::tree::{self, Dir, What};
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{Meters, Sink, Source, pump};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::claim::{claim_directory, claim_empty};
 use crate::feed::{Feed, Found};
 use crate::journal::{Journal, Told};
 use crate::limit::Limit;
@@ -139,9 +140,13 @@ impl<'j> Job<'j> {
         }
         for root in &self.roots.roots {
             let partial = names::partial(&root.there);
-            if !root.there.is_empty() && dir.facts_if_any(&partial)?.is_some() {
-                dir.remove_all(&partial)?;
+            let left = if root.there.is_empty() { None } else { dir.facts_if_any(&partial)? };
+            let Some(left) = left else { continue };
+            match left.what {
+                What::Directory => claim_directory(&dir.open_dir(&partial)?)?,
+                _ => drop(claim_empty(self.io, dir, &partial, 0o600, false)?),
             }
+            dir.remove_all(&partial)?;
         }
         journal.begin(identity)?;
         Ok((journal, Told::default()))
@@ -263,7 +268,7 @@ impl<'j> Job<'j> {
         let goal = match (&self.transfer.dest, &self.roots.dir) {
             (To::Path(_), Some(dir)) => {
                 let (name, partial) = (self.roots.stem.clone(), names::partial(&self.roots.stem));
-                let file = dir.make_file(self.io, &partial, 0o666, true)?;
+                let file = claim_empty(self.io, dir, &partial, 0o666, true)?;
                 let goal = Goal::File { file: file.clone(), dir: Arc::clone(dir), partial, name };
                 let (moving, cursor) = Moving::of_origin(shared, origin, goal, len, Vec::new());
                 // Behind the file's own guard, which removes it.

@@ -14,6 +14,7 @@
 //! Law: what the journal lists is durable, and is not read again.
 //! Non-goals: access lists and extended attributes, a moment's picture of a tree that others change.
 
+mod claim;
 mod error;
 mod feed;
 #[cfg(any(test, feature = "fuzzing"))]

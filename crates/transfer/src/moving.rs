@@ -18,6 +18,7 @@ use thalweg_io::tree::{self, Dir, Facts};
 use thalweg_pump::ReadAhead;
 use thalweg_record::{CELL_BYTES, sum_at};
 
+use crate::claim::{claim, claim_empty};
 use crate::job::{BLOCK_BYTES, DEPTH};
 use crate::journal::{Noted, Ranges};
 use crate::place::Place;
@@ -337,8 +338,11 @@ fn goal(
             }
         }
     }
-    let made = dir.make_file(&shared.io, &partial, 0o600, true);
-    let file = made.map_err(|e| thalweg_io::Error { path: dir.path().join(&name), ..e })?;
+    let made = claim_empty(&shared.io, &dir, &partial, 0o600, true);
+    let file = made.map_err(|e| match e {
+        Error::Io(e) => Error::Io(thalweg_io::Error { path: dir.path().join(&name), ..e }),
+        other => other,
+    })?;
     let goal = Goal::File { file: file.clone(), dir: Arc::clone(&dir), partial: partial.clone(), name };
     // Room is reserved for what has no holes: writes into reserved room run side by side.
     let reserved = if facts.is_sparse() { file.set_len(facts.len) } else { file.allocate(facts.len) };
@@ -379,7 +383,7 @@ fn taken_up(
     if !noted.is_of(facts) || there.what != tree::What::File || there.len < end {
         return Ok(None);
     }
-    let file = dir.take_up_file(&shared.io, partial, true)?;
+    let file = claim(&shared.io, dir, partial, 0o600, true)?;
     let step = (noted.ranges.len() / PROBES).max(1);
     for (at, (len, _)) in noted.ranges.iter().rev().step_by(step) {
         let cell = at + (len - 1) / CELL_BYTES as u64 * CELL_BYTES as u64;

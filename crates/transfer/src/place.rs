@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_io::tree::{Dir, Facts};
 
+use crate::claim::claim_directory;
 use crate::shared::{Shared, count};
 use crate::{Error, Result};
 
@@ -144,6 +145,9 @@ impl<'a> Place<'a> {
         let Some(above) = parent.there()? else { return Ok(None) };
         above.make_dir(&self.name)?;
         let dir = Arc::new(above.open_dir(&self.name)?);
+        if self.staged && parent.parent.is_none() {
+            claim_directory(&dir)?;
+        }
         if self.staged && self.shared.resume {
             self.remove_strangers(&dir)?;
         }
