@@ -19,6 +19,7 @@ mod error;
 mod feed;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
+mod inside;
 mod job;
 mod journal;
 mod limit;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use thalweg_io::directory_of;
 use thalweg_io::tree::{Dir, What};
 
+use crate::inside::lies_in;
 use crate::{Error, Result};
 
 /// Where bytes come from.
@@ -222,7 +223,7 @@ fn check_apart(
     let shown = path.display();
     let goal = dest.path.join(there);
     let goal_shown = goal.display();
-    if is_tree && goal.starts_with(real) {
+    if is_tree && lies_in(&goal, real) {
         return refused(format!("{goal_shown} lies in {shown} itself; choose a DEST outside of it"));
     }
     let Some(target) = target else { return Ok(()) };
