@@ -419,7 +419,7 @@ directory. bench io spreads its chunks over up to four, best on different disks:
         long: "identity",
         short: None,
         value: Value::Dir("DIR"),
-        at: At::Commands(&[Exec, Job, Node, Cluster]),
+        at: At::Commands(&[Pump, Exec, Job, Node, Cluster]),
         about: "the directory of the cluster file and certificates",
         doc: "\
 The directory of the cluster file, the certificate and its key. Without this flag, what the variable THALWEG_IDENTITY \

@@ -30,6 +30,7 @@ use crate::cluster::{self, PORT};
 use crate::cork::Cork;
 use crate::error::{Error, Result};
 use crate::job::Jobs;
+use crate::pump::{self, Pumps};
 use crate::{command, http};
 
 /// The most handshakes at once.
@@ -40,7 +41,7 @@ pub const CONNECTIONS_MAX: usize = 1024;
 const FILES: u64 = 16_384;
 /// Blocks for what clients send.
 const BLOCKS: usize = 64;
-const BLOCK_BYTES: usize = 1 << 20;
+const BLOCK_BYTES: usize = thalweg_transfer::FRAME_BYTES;
 /// How long jobs and links may take to end when the node goes down.
 const GOING_DOWN: Duration = Duration::from_secs(3);
 const STACK_BYTES: usize = 512 << 10;
@@ -71,6 +72,7 @@ pub(crate) struct Node {
     directory: Option<PathBuf>,
     pub(crate) cluster: Mutex<Option<ClusterFile>>,
     pub(crate) jobs: Jobs,
+    pub(crate) pumps: Pumps,
     watch: Stopwatch,
     links: Mutex<Vec<(Id, Arc<Link>)>>,
     connections: AtomicUsize,
@@ -102,12 +104,13 @@ impl Node {
             directory: options.identity.clone(),
             cluster: Mutex::new(cluster),
             jobs: Jobs::default(),
+            pumps: Pumps::default(),
             watch: Stopwatch::start(),
             links: Mutex::new(Vec::new()),
             connections: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
             pool,
-            terms: Terms { clear, ..Terms::default() },
+            terms: Terms { clear, block_bytes: BLOCK_BYTES as u32, ..Terms::default() },
         })
     }
 
@@ -163,11 +166,13 @@ impl Node {
         self.links.lock().expect("no holder panics").push((peer, link.clone()));
         while let Ok(Some((request, out, inc))) = link.accept() {
             let request = String::from_utf8_lossy(&request).into_owned();
+            let Some((out, inc)) = pump::serve(self, &link, &request, (out, inc)) else { continue };
             let node = self.clone();
             let body = move || match from_json::<NodeRequest>(&request) {
                 Ok(NodeRequest::Exec(exec)) => {
                     command::run(&node.jobs, node.name(), exec, out, inc, &node.pool)
                 }
+                Ok(_) => drop(out.abort("a transfer has links of its own")),
                 Err(why) => drop(out.abort(&format!("a request that is not known here: {why}"))),
             };
             if !spawn("stream", body) {

@@ -193,8 +193,10 @@ fn request(options: &ExecOptions) -> NodeRequest {
 }
 
 fn job_of(request: &NodeRequest) -> String {
-    let NodeRequest::Exec(request) = request;
-    request.job.clone()
+    match request {
+        NodeRequest::Exec(request) => request.job.clone(),
+        _ => unreachable!("this room asks for a command here"),
+    }
 }
 
 /// Reads standard input once and gives each piece to every host that still wants it.

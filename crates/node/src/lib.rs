@@ -16,7 +16,9 @@ mod exec;
 pub mod hosts;
 mod http;
 mod job;
+mod pump;
 
 pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Stop, run};
 pub use error::{Error, Result};
 pub use exec::{Cancel, Channel, ExecOptions, exec};
+pub use pump::pump;

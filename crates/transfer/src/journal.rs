@@ -157,7 +157,7 @@ pub(crate) fn line(said: &str) -> String {
 }
 
 /// Any bytes as one word of printable ones.
-fn escaped(key: &[u8]) -> String {
+pub fn escaped(key: &[u8]) -> String {
     let mut word = String::with_capacity(key.len());
     for &byte in key {
         if byte.is_ascii_graphic() && byte != b'%' {
@@ -169,7 +169,8 @@ fn escaped(key: &[u8]) -> String {
     word
 }
 
-fn unescaped(word: &str) -> Option<Vec<u8>> {
+/// The bytes that [`escaped`] made a word of.
+pub fn unescaped(word: &str) -> Option<Vec<u8>> {
     let mut key = Vec::with_capacity(word.len());
     let mut bytes = word.bytes();
     while let Some(byte) = bytes.next() {

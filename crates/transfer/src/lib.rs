@@ -5,6 +5,8 @@
 //!   |  names, pieces
 //! SourceLane ----parcels----> SinkLane          a parcel is a block with what it is about: a piece of a large file,
 //!   reads ahead                writes behind     or small files packed behind one another
+//!
+//! SourceLane --> SendLane ==== link ==== ReceiveLane --> SinkLane          the same between two processes
 //! ```
 //!
 //! Model: lanes pump parcels, each on a thread of its own and at offsets of its own. Small files travel packed, many to
@@ -16,6 +18,7 @@
 
 mod claim;
 mod error;
+mod far;
 mod feed;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
@@ -23,15 +26,22 @@ mod inside;
 mod job;
 mod journal;
 mod limit;
+mod message;
 mod moving;
 mod names;
 mod place;
 mod receipt;
+mod receive;
 mod roots;
+mod send;
 mod shared;
 mod sink;
 mod source;
 
 pub use error::{Error, Result};
+pub use far::{FRAME_BYTES, Streams, Way};
 pub use job::{BLOCK_BYTES, DEPTH, Watch, run};
+pub use journal::{escaped, unescaped};
+pub use receive::receive;
 pub use roots::{From, To, Transfer};
+pub use send::send;

@@ -78,7 +78,7 @@ impl<'a> SinkLane<'a> {
                 self.shared.meters.output.wrote(len);
                 count(&self.shared.counts.writes, 1);
             }
-            Goal::File { .. } | Goal::Nowhere => {}
+            Goal::File { .. } | Goal::Nowhere | Goal::Far(_) => {}
         }
         drop(block);
         if moving.was_written(at, len, sum)? {
