@@ -43,7 +43,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from bench' -l size -x -d 'how mu
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l rows -x -d 'measure only these rows; a wrong name lists all'
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l dir -x -a '(__fish_complete_directories)' -d 'for the data; for io up to four [default: bench/data]'
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l rivals -d 'also measure what bench/rivals has installed'
-complete -c thalweg -n '__fish_seen_subcommand_from exec job node cluster' -l identity -x -a '(__fish_complete_directories)' -d 'the directory of the cluster file and certificates'
+complete -c thalweg -n '__fish_seen_subcommand_from pump exec job node cluster' -l identity -x -a '(__fish_complete_directories)' -d 'the directory of the cluster file and certificates'
 complete -c thalweg -n '__fish_seen_subcommand_from node' -l listen -x -d 'where to listen [default: as the cluster file says]'
 complete -c thalweg -n '__fish_seen_subcommand_from cluster' -l clear -d 'for init: links are not sealed, the network is trusted'
 complete -c thalweg -n '__fish_seen_subcommand_from exec job cluster' -l on -x -d 'only these hosts'
