@@ -22,7 +22,7 @@ pub use node::{
     HostStep, HostSteps, JobList, JobReport, JobState, NodeReady, NodeRequest, NodeStatus, RelayRequest,
 };
 pub use plan::{Hardware, Plan, PlanStage};
-pub use pump::{PumpEnd, PumpReceipt};
+pub use pump::{PumpEnd, PumpLink, PumpReceipt, PumpRequest, PumpVerdict};
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 pub use report::{Check, DoctorReport, Finding, Verdict};
 

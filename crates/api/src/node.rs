@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Finding;
+use crate::{Finding, PumpRequest};
 
 /// What a client asks of a node when it opens a stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum NodeRequest {
     /// Run a command. Channel 1 of the answer is its standard output, 2 its standard error; the end is an [`ExecEnd`].
@@ -19,6 +19,13 @@ pub enum NodeRequest {
     Relay(RelayRequest),
     /// This link is kept: from now on either side may open streams.
     Keep,
+    /// Be one end of a transfer, whose control stream this is, or both. The link carries no other stream.
+    Pump(PumpRequest),
+    /// This stream is a lane of that transfer, and the link carries no other.
+    PumpLane {
+        /// The transfer's id.
+        id: String,
+    },
 }
 
 /// What is to be asked of other hosts.

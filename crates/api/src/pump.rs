@@ -7,8 +7,17 @@ use crate::{MemoryReceipt, hex};
 /// What one end of a transfer did.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PumpEnd {
-    /// What it is: `disk`, `stream`, `memory`, `nothing`.
+    /// What it is: `disk`, `stream`, `memory`, `nothing`, `link`.
     pub kind: String,
+    /// The host that it is on; empty for the one where the command ran.
+    #[serde(default)]
+    pub host: String,
+    /// The process that did its work.
+    #[serde(default)]
+    pub pid: u32,
+    /// The most memory that this process had resident.
+    #[serde(default)]
+    pub peak_bytes: u64,
     /// Bytes read or written here.
     pub bytes: u64,
     /// Of these, past the page cache.
@@ -74,6 +83,9 @@ pub struct PumpReceipt {
     pub limited_seconds: f64,
     /// What the lanes spent most of their time with, and how much of it.
     pub bottleneck: String,
+    /// What the links between two processes carried, if there were two.
+    #[serde(default)]
+    pub link: Option<PumpLink>,
     /// `uring` or `threads`.
     pub backend: String,
     /// Why it is not the one asked for or expected, if so.
@@ -84,4 +96,53 @@ pub struct PumpReceipt {
     pub resumed_files: u64,
     /// Bytes that an earlier run had moved.
     pub resumed_bytes: u64,
+}
+
+/// What the links of a transfer between two processes carried.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PumpLink {
+    /// Whether payloads were sealed.
+    pub sealed: bool,
+    /// Bytes that the source sent, heads of frames included, seals and headers of packets not.
+    pub sent_bytes: u64,
+    /// Bytes that the sink received.
+    pub received_bytes: u64,
+    /// Receives that completed at the sink.
+    pub completions: u64,
+    /// Bytes of each, on average.
+    pub bytes_per_completion: f64,
+}
+
+/// What the sink of a transfer says in the end.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PumpVerdict {
+    /// Why it could not be done, if so.
+    pub error: Option<String>,
+    /// What it did, by its own end.
+    pub receipt: Option<PumpReceipt>,
+}
+
+/// What a node is asked to do for a transfer. Ends are words: `path:` and a path whose odd bytes are `%` and two
+/// digits of hexadecimal, `zero:BYTES`, `noise:BYTES` or `null:`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PumpRequest {
+    /// The transfer: 32 hexadecimal digits, by which its lanes are known.
+    pub id: String,
+    /// What the node reads, if it is the source.
+    pub sources: Vec<String>,
+    /// Where it writes, if it is the sink or moves between its own directories.
+    pub dest: Option<String>,
+    /// The host that it sends to, and what is meant there, if it does.
+    pub to: Option<(String, String)>,
+    /// Lanes.
+    pub streams: u32,
+    /// The most bytes in a second.
+    pub limit: Option<u64>,
+    /// Go on from what an earlier run left.
+    pub resume: bool,
+    /// Read the destination back.
+    pub verify: bool,
+    /// Whether sums are taken.
+    pub checksum: bool,
 }

@@ -132,8 +132,11 @@ what is planned. Reads a sample of the input; writes nothing that stays.",
         doc: "\
 Moves every SOURCE, a file or a directory with all that is in it, to DEST. If DEST is a directory, SOURCE goes into it \
 under its own name; of SOURCE/ with a slash at the end what is in it goes there. If there is no DEST yet, SOURCE becomes \
-it. Several SOURCEs need a DEST that is a directory. A name with a colon before its first slash is kept for other \
-machines: write ./a:b for a file.
+it. Several SOURCEs need a DEST that is a directory.
+
+HOST:/PATH is a path on a host of the cluster, as the user that its node runs as; all SOURCEs are on one host. Between two \
+hosts the data takes the direct way. HOST:null: and HOST:zero:SIZE are such ends too, and --no-disk SIZE HOST:null: \
+measures a link. A file whose name has a colon before its first slash is written ./a:b.
 
 Either end may be a stream: '-' is standard input or output, and pipes and devices are named like files. zero:SIZE is a \
 SOURCE of so many zeros, null: a DEST that keeps nothing.
@@ -152,6 +155,8 @@ Prints a receipt: what went in, what came out, that they agree, what each end co
             ("thalweg pump photos /mnt/backup", "a tree into a directory, as /mnt/backup/photos"),
             ("thalweg pump photos/ /mnt/backup --resume", "what is in it, leaving alone what is whole there"),
             ("thalweg pump big copy --verify --limit 100MB", "slowly, and read back from the disk"),
+            ("thalweg pump big n1:/data/big", "to a host of the cluster; n1:/data/big . is the way back"),
+            ("thalweg pump n1:/data n2:/backup --resume", "from one host to another, going on from what is there"),
             ("thalweg pump --no-disk 10GB", "what the pump itself can do"),
         ],
         subjects: &[],

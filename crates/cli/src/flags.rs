@@ -439,7 +439,7 @@ How many runs each median is of. Without this flag 5, for launch 200; launch wit
         long: "identity",
         short: None,
         value: Value::Dir("DIR"),
-        at: At::Commands(&[Exec, Job, Node, Cluster]),
+        at: At::Commands(&[Pump, Exec, Job, Node, Cluster]),
         about: "the directory of the cluster file and certificates",
         doc: "\
 The directory of the cluster file, the certificate and its key. Without this flag, what the variable THALWEG_IDENTITY \

@@ -33,6 +33,8 @@ pub(crate) enum Job {
     Sort(SortOptions),
     Plan(SortOptions),
     Pump(PumpOptions),
+    /// With this identity, to or from hosts of its cluster.
+    PumpFar(PathBuf, PumpOptions),
     /// Look at the machine, and at these directories.
     Doctor(Vec<PathBuf>),
     Bench(BenchOptions),
@@ -122,7 +124,7 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
             let (_, low) = subject(low, command)?;
             sorted(low).map(Job::Plan)
         }
-        (Command::Pump, None) => pumped(low).map(Job::Pump),
+        (Command::Pump, None) => pumped(low),
         (Command::Doctor, None) => nothing_left(&low.words, command).map(|()| Job::Doctor(low.scratch)),
         (Command::Bench, None) => {
             let (which, low) = subject(low, command)?;
@@ -230,14 +232,17 @@ fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
     })
 }
 
-fn pumped(low: LowArgs) -> Result<PumpOptions, Usage> {
-    let ends = match (low.no_disk, low.words.split_last()) {
-        (Some(_), Some((word, _))) => {
+fn pumped(low: LowArgs) -> Result<Job, Usage> {
+    let ends = match (low.no_disk, &low.words[..]) {
+        (Some(_), []) => (Vec::new(), PumpEnd::Null),
+        (Some(_), [dest]) if matches!(pump_end(dest)?, PumpEnd::Node(..)) => (Vec::new(), pump_end(dest)?),
+        (Some(_), [word, ..]) => {
             let word = word.to_string_lossy();
-            return Err(Usage(format!("--no-disk goes from memory to nowhere; leave out '{word}', or it")));
+            return Err(Usage(format!(
+                "--no-disk goes from memory to nowhere, here or at HOST:null:; leave out '{word}', or it"
+            )));
         }
-        (Some(_), None) => (Vec::new(), PumpEnd::Null),
-        (None, Some((dest, sources))) if !sources.is_empty() => {
+        (None, [sources @ .., dest]) if !sources.is_empty() => {
             let sources = sources.iter().map(|word| pump_end(word)).collect::<Result<Vec<_>, Usage>>()?;
             (sources, pump_end(dest)?)
         }
@@ -245,7 +250,10 @@ fn pumped(low: LowArgs) -> Result<PumpOptions, Usage> {
             return Err(Usage("pump needs at least two words, SOURCE and DEST ('-' is a stream)".into()));
         }
     };
-    Ok(PumpOptions {
+    let is_far = |end: &PumpEnd| matches!(end, PumpEnd::Node(..));
+    let far = is_far(&ends.1) || ends.0.iter().any(is_far);
+    let identity = if far { Some(hi_nodes::identity(&low)?) } else { None };
+    let options = PumpOptions {
         sources: ends.0,
         dest: ends.1,
         streams: low.streams,
@@ -255,6 +263,10 @@ fn pumped(low: LowArgs) -> Result<PumpOptions, Usage> {
         no_disk: low.no_disk,
         checksum: !low.no_checksum,
         io: low.io,
+    };
+    Ok(match identity {
+        Some(identity) => Job::PumpFar(identity, options),
+        None => Job::Pump(options),
     })
 }
 
@@ -270,11 +282,26 @@ fn pump_end(word: &OsStr) -> Result<PumpEnd, Usage> {
     match (&head[..colon], &bytes[colon + 1..]) {
         (b"null", b"") => Ok(PumpEnd::Null),
         (b"zero", size) => values::bytes(OsStr::from_bytes(size)).map(PumpEnd::Zeros).map_err(Usage),
-        _ => {
-            let word = word.to_string_lossy();
-            Err(Usage(format!(
-                "'{word}' names another machine, and pump does not go to others yet; write ./{word} for a file"
-            )))
+        (b"ssh", _) => Err(Usage(format!(
+            "pump does not go over ssh yet, '{}'; cluster install makes a host a node over it",
+            word.to_string_lossy()
+        ))),
+        (host, rest) => {
+            let host = String::from_utf8_lossy(host).into_owned();
+            let end = match (rest, rest.strip_prefix(b"zero:")) {
+                (b"null:", _) => PumpEnd::Null,
+                (_, Some(size)) => {
+                    values::bytes(OsStr::from_bytes(size)).map(PumpEnd::Zeros).map_err(Usage)?
+                }
+                ([b'/', ..], _) => PumpEnd::Path(PathBuf::from(OsStr::from_bytes(rest))),
+                _ => {
+                    let word = word.to_string_lossy();
+                    return Err(Usage(format!(
+                        "'{word}' names host {host} and no path from its root; write {host}:/PATH, or ./{word} for a file"
+                    )));
+                }
+            };
+            Ok(PumpEnd::Node(host, Box::new(end)))
         }
     }
 }

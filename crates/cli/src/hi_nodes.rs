@@ -182,7 +182,7 @@ fn words(words: &[OsString]) -> Result<Vec<String>, Usage> {
     words.iter().map(text).collect()
 }
 
-fn identity(low: &LowArgs) -> Result<PathBuf, Usage> {
+pub(crate) fn identity(low: &LowArgs) -> Result<PathBuf, Usage> {
     let said = low.identity.clone().or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
     let settings = || std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
     let own = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));

@@ -53,6 +53,11 @@ fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
             report(how, || to_json(&receipt), || show::pump(&receipt))?;
             held(&receipt.verb, receipt.holds)
         }
+        Job::PumpFar(identity, options) => {
+            let receipt = watched(how, |progress| thalweg_node::pump(&identity, &options, progress))?;
+            report(how, || to_json(&receipt), || show::pump(&receipt))?;
+            held(&receipt.verb, receipt.holds)
+        }
         Job::Check(options) => {
             let check = watched(how, |progress| thalweg::check(&options, progress))?;
             report(how, || to_json(&check), || show::check(&check))?;

@@ -198,6 +198,20 @@ impl Dir {
         self.adopt(io, name, opened, direct, Action::Open)
     }
 
+    /// Opens a file to be written and read as it is, made with these permissions if it is not there.
+    pub fn keep_file(&self, io: &Arc<dyn Io>, name: &OsStr, mode: u32, direct: bool) -> Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE;
+        let opened = self.open_flags(name, flags, mode, direct, Action::Create)?;
+        self.adopt(io, name, opened, direct, Action::Create)
+    }
+
+    /// Puts this process's mark on the directory, as [`File::mark`] does on a file; false if another has it.
+    pub fn mark(&self) -> bool {
+        let marked = rustix::fs::flock(&self.fd, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+        // Where there are no marks, nobody can be told from nobody.
+        marked != Err(Errno::WOULDBLOCK)
+    }
+
     /// Where a file system knows no direct access, the file goes through the page cache.
     fn open_flags(
         &self,

@@ -32,6 +32,7 @@ use crate::cork::Cork;
 use crate::error::{Error, Result};
 use crate::job::Jobs;
 use crate::kept::{self, Bell, Kept};
+use crate::pump::{self, Pumps};
 use crate::{command, http, relay};
 
 /// The most handshakes at once.
@@ -42,7 +43,7 @@ pub const CONNECTIONS_MAX: usize = 1024;
 const FILES: u64 = 16_384;
 /// Blocks for what clients send.
 const BLOCKS: usize = 64;
-pub(crate) const BLOCK_BYTES: usize = 1 << 20;
+pub(crate) const BLOCK_BYTES: usize = thalweg_transfer::FRAME_BYTES;
 /// How long jobs and links may take to end when the node goes down.
 const GOING_DOWN: Duration = Duration::from_secs(3);
 const STACK_BYTES: usize = 512 << 10;
@@ -77,6 +78,7 @@ pub(crate) struct Node {
     files: Mutex<Vec<Vec<u8>>>,
     pub(crate) cluster: Mutex<Option<ClusterFile>>,
     pub(crate) jobs: Jobs,
+    pub(crate) pumps: Pumps,
     watch: Stopwatch,
     links: Mutex<Vec<(Id, Arc<Link>)>>,
     connections: AtomicUsize,
@@ -119,12 +121,13 @@ impl Node {
             directory: options.identity.clone(),
             cluster: Mutex::new(cluster),
             jobs: Jobs::default(),
+            pumps: Pumps::default(),
             watch: Stopwatch::start(),
             links: Mutex::new(Vec::new()),
             connections: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
             pool,
-            terms: Terms { clear, ..Terms::default() },
+            terms: Terms { clear, block_bytes: BLOCK_BYTES as u32, ..Terms::default() },
             kept: Kept::default(),
             doctoring: Mutex::new(()),
             bell: Bell::default(),
@@ -215,6 +218,7 @@ impl Node {
         self.links.lock().expect("no holder panics").push((peer, link.clone()));
         while let Ok(Some((request, mut out, inc))) = link.accept() {
             let request = String::from_utf8_lossy(&request).into_owned();
+            let Some((out, inc)) = pump::serve(self, &link, &request, (out, inc)) else { continue };
             let node = self.clone();
             let answered = match from_json::<NodeRequest>(&request) {
                 Ok(NodeRequest::Exec(exec)) => {
@@ -228,6 +232,9 @@ impl Node {
                 Ok(NodeRequest::Keep) => {
                     self.kept.keep(peer, link.clone());
                     out.end(&[]).is_ok()
+                }
+                Ok(NodeRequest::Pump(_) | NodeRequest::PumpLane { .. }) => {
+                    out.abort("a transfer has links of its own").is_ok()
                 }
                 Err(why) => out.abort(&format!("a request that is not known here: {why}")).is_ok(),
             };

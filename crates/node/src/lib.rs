@@ -19,9 +19,11 @@ pub mod hosts;
 mod http;
 mod job;
 mod kept;
+mod pump;
 mod relay;
 
 pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Stop, run};
 pub use error::{Error, Result};
 pub use exec::{Cancel, Channel, ExecOptions, exec, ping};
 pub use guard::{Ended, Forward, guard, is_guarded};
+pub use pump::pump;

@@ -26,4 +26,6 @@ pub use thalweg_base::units::Size;
 pub use thalweg_block::Block;
 pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};
+#[doc(hidden)]
+pub use verbs::ends;
 pub use verbs::{check, doctor, generate, plan, pump, sort};

@@ -141,6 +141,8 @@ pub enum PumpEnd {
     Zeros(u64),
     /// Nothing is kept, written `null:`.
     Null,
+    /// One of these on a host of the cluster, written `HOST:/PATH`, `HOST:null:` or `HOST:zero:SIZE`.
+    Node(String, Box<PumpEnd>),
 }
 
 /// What to move and how.
@@ -158,7 +160,7 @@ pub struct PumpOptions {
     pub resume: bool,
     /// Read back what was written.
     pub verify: bool,
-    /// Move so many bytes of noise from memory to nowhere instead.
+    /// Move so many bytes of noise from memory instead.
     pub no_disk: Option<u64>,
     /// Whether to take checksums.
     pub checksum: bool,

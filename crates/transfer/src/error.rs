@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use thalweg_block::PoolError;
+use thalweg_wire::LinkError;
 
 /// Results of this room.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -33,6 +34,15 @@ pub enum Error {
     },
     /// Another process writes there.
     Busy(PathBuf),
+    /// A link with the other end broke.
+    Link(LinkError),
+    /// The other end could not do its part, and says why.
+    Far {
+        /// Who it is.
+        peer: String,
+        /// What it says.
+        why: String,
+    },
     /// Somebody asked to stop.
     Stopped,
 }
@@ -58,6 +68,10 @@ impl fmt::Display for Error {
                     path.display()
                 )
             }
+            Error::Link(e) => {
+                write!(f, "{e}; what came is kept, and the same command with --resume goes on from it")
+            }
+            Error::Far { peer, why } => write!(f, "{peer}: {why}"),
             Error::Stopped => f.write_str("stopped"),
         }
     }
@@ -74,5 +88,11 @@ impl From<thalweg_io::Error> for Error {
 impl From<PoolError> for Error {
     fn from(e: PoolError) -> Error {
         Error::Pool(e)
+    }
+}
+
+impl From<LinkError> for Error {
+    fn from(e: LinkError) -> Error {
+        Error::Link(e)
     }
 }

@@ -15,14 +15,17 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::rng::Rng;
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
-use thalweg_io::tree::{self, Dir};
+use thalweg_io::tree::{self, Dir, What};
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{Meters, Sink, Source, pump};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::claim::{claim_directory, claim_empty};
+use crate::far::{Far, Streams};
 use crate::feed::{Feed, Found};
 use crate::journal::{Journal, Told};
 use crate::limit::Limit;
+use crate::message::Message;
 use crate::moving::{Goal, Moving, Origin};
 use crate::place::{Place, There};
 use crate::receipt::{Took, receipt};
@@ -39,7 +42,7 @@ pub const DEPTH: usize = 16;
 /// So many bytes of small files are written back together.
 const FLUSH_BYTES: u64 = 64 * MIB;
 /// So many blocks a lane can hold: those in flight, one in its hands, and one to read back with.
-const LANE_BLOCKS: usize = 2 * DEPTH + 2;
+pub(crate) const LANE_BLOCKS: usize = 2 * DEPTH + 2;
 
 /// Whoever wants to know how far a transfer is, and may stop it.
 pub trait Watch: Sync {
@@ -61,8 +64,8 @@ pub fn run(transfer: &Transfer, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<P
     let roots = roots::look(transfer)?;
     let lanes = if is_in_order(transfer) { 1 } else { transfer.streams };
     let pool = Pool::new(BLOCK_BYTES, lanes * LANE_BLOCKS)?;
-    let job = Job { transfer, io, watch, roots, lanes };
-    let shared = job.shared(pool)?;
+    let job = Job { transfer, io, watch, roots, lanes, part: Part::Both };
+    let shared = job.shared(pool, None)?;
     let done = job.perform(&shared);
     // Whatever failed first in any lane is what is told.
     let first = shared.error.lock().expect("no lane panics").take();
@@ -78,22 +81,31 @@ pub fn run(transfer: &Transfer, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<P
 }
 
 /// Whether bytes can only come or go one after the other.
-fn is_in_order(transfer: &Transfer) -> bool {
+pub(crate) fn is_in_order(transfer: &Transfer) -> bool {
     transfer.sources.iter().any(|from| matches!(from, From::Stream(_)))
         || matches!(transfer.dest, To::Stream(_))
 }
 
+/// What of a transfer this process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Both,
+    Source,
+    Sink,
+}
+
 pub(crate) struct Job<'j> {
     pub(crate) transfer: &'j Transfer,
-    io: &'j Arc<dyn Io>,
-    watch: &'j dyn Watch,
-    roots: Roots,
+    pub(crate) io: &'j Arc<dyn Io>,
+    pub(crate) watch: &'j dyn Watch,
+    pub(crate) roots: Roots,
     pub(crate) lanes: usize,
+    pub(crate) part: Part,
 }
 
 impl<'j> Job<'j> {
     /// What lanes share; takes up the journal, or makes one.
-    fn shared(&self, pool: Pool) -> Result<Shared<'j>> {
+    pub(crate) fn shared(&self, pool: Pool, far: Option<Arc<Far<'j>>>) -> Result<Shared<'j>> {
         let transfer = self.transfer;
         let (journal, told) = match &self.roots.dir {
             Some(dir) => {
@@ -113,6 +125,7 @@ impl<'j> Job<'j> {
             sync_each: one_file,
             one_file,
             limit: transfer.limit.map(Limit::new),
+            far,
             journal,
             noted: told.files,
             meters: Meters::default(),
@@ -139,9 +152,13 @@ impl<'j> Job<'j> {
         }
         for root in &self.roots.roots {
             let partial = names::partial(&root.there);
-            if !root.there.is_empty() && dir.facts_if_any(&partial)?.is_some() {
-                dir.remove_all(&partial)?;
+            let left = if root.there.is_empty() { None } else { dir.facts_if_any(&partial)? };
+            let Some(left) = left else { continue };
+            match left.what {
+                What::Directory => claim_directory(&dir.open_dir(&partial)?)?,
+                _ => drop(claim_empty(self.io, dir, &partial, 0o600, false)?),
             }
+            dir.remove_all(&partial)?;
         }
         journal.begin(identity)?;
         Ok((journal, Told::default()))
@@ -191,13 +208,13 @@ impl<'j> Job<'j> {
         shared.goes_on()?;
         let clock = Stopwatch::start();
         if let Some(dir) = &self.roots.dir {
-            self.finish(shared, dir)?;
+            self.finish(shared, dir, None)?;
         }
         Ok(clock.seconds())
     }
 
     /// Bytes in all, if that can be known without reading a tree.
-    fn total_bytes(&self) -> Result<u64> {
+    pub(crate) fn total_bytes(&self) -> Result<u64> {
         let mut total = 0;
         for source in &self.transfer.sources {
             total += match source {
@@ -212,23 +229,34 @@ impl<'j> Job<'j> {
         Ok(total)
     }
 
+    /// Streams for all lanes.
+    pub(crate) fn open_lanes(&self, shared: &Shared<'_>, far: &Far<'_>) -> Result<Vec<Streams>> {
+        shared.goes_on()?;
+        Ok(far.lanes(self.lanes)?)
+    }
+
+    /// Where roots go.
+    pub(crate) fn there(&self) -> There {
+        match (&self.roots.dir, self.part) {
+            (Some(dir), _) => There::Open(Arc::clone(dir)),
+            (None, Part::Source) => There::Far,
+            (None, _) => There::Nowhere,
+        }
+    }
+
     /// Gives the feed what was asked for.
-    fn feed<'a>(&self, shared: &'a Shared<'a>, feed: &Feed<'a>) -> Result<()> {
-        let there = || match &self.roots.dir {
-            Some(dir) => There::Open(Arc::clone(dir)),
-            None => There::Nowhere,
-        };
+    pub(crate) fn feed<'a>(&self, shared: &'a Shared<'a>, feed: &Feed<'a>) -> Result<()> {
         let mut last: Option<(&Root, Arc<Place<'a>>)> = None;
         for (number, root) in self.roots.roots.iter().enumerate() {
             if let To::Stream(path) = &self.transfer.dest {
                 self.feed_file_to_stream(shared, feed, root, path)?;
             } else if root.is_tree {
-                let parent = Arc::new(Place::of_roots(shared, None, there()));
+                let parent = Arc::new(Place::of_roots(shared, None, self.there()));
                 feed.directory(self.tree(&parent, root, number as u64)?)?;
             } else {
                 let place = match last.take() {
                     Some((other, place)) if other.source == root.source => place,
-                    _ => Arc::new(Place::of_roots(shared, Some(Dir::open(&root.source)?), there())),
+                    _ => Arc::new(Place::of_roots(shared, Some(Dir::open(&root.source)?), self.there())),
                 };
                 let (name, there) = (root.name.clone(), root.there.clone());
                 feed.root(Arc::clone(&place), Found { name, there, what: None });
@@ -240,10 +268,7 @@ impl<'j> Job<'j> {
 
     fn tree<'a>(&self, parent: &Arc<Place<'a>>, root: &Root, number: u64) -> Result<Place<'a>> {
         let source = Dir::open(&root.source)?;
-        let name = if root.is_new { names::partial(&root.there) } else { root.there.clone() };
-        // What goes into a directory as it is goes there by a name that every directory has for itself.
-        let name = if name.is_empty() { OsString::from(".") } else { name };
-        Place::root(parent, source, (name, &root.there), number, root.is_new)
+        Place::root(parent, source, (root.name_for_now(), &root.there), number, root.is_new)
     }
 
     /// The one source that is no file, if there is one.
@@ -260,23 +285,34 @@ impl<'j> Job<'j> {
             From::Stream(path) => (Origin::Stream(File::open(self.io, path, Access::Read)?), None),
             From::Path(_) => unreachable!("files were passed over"),
         };
-        let goal = match (&self.transfer.dest, &self.roots.dir) {
-            (To::Path(_), Some(dir)) => {
-                let (name, partial) = (self.roots.stem.clone(), names::partial(&self.roots.stem));
-                let file = dir.make_file(self.io, &partial, 0o666, true)?;
-                let goal = Goal::File { file: file.clone(), dir: Arc::clone(dir), partial, name };
-                let (moving, cursor) = Moving::of_origin(shared, origin, goal, len, Vec::new());
-                // Behind the file's own guard, which removes it.
-                file.allocate(len.unwrap_or(0))?;
-                feed.stream(moving, cursor);
-                return Ok(());
+        let goal = match &shared.far {
+            Some(far) => {
+                let number = far.next_file();
+                far.tell(&Message::File(number, 0, OsString::from("stream"), None, len))?;
+                Goal::Far(number)
             }
-            (To::Stream(path), _) => Goal::Stream(File::open(self.io, path, Access::WriteStream)?),
-            _ => Goal::Nowhere,
+            None => self.goal_of_stream(len)?,
         };
         let (moving, cursor) = Moving::of_origin(shared, origin, goal, len, Vec::new());
         feed.stream(moving, cursor);
         Ok(())
+    }
+
+    /// Where what is no file goes.
+    pub(crate) fn goal_of_stream(&self, len: Option<u64>) -> Result<Goal> {
+        Ok(match (&self.transfer.dest, &self.roots.dir) {
+            (To::Path(_), Some(dir)) => {
+                let (name, partial) = (self.roots.stem.clone(), names::partial(&self.roots.stem));
+                let file = claim_empty(self.io, dir, &partial, 0o666, true)?;
+                if let Err(e) = file.allocate(len.unwrap_or(0)) {
+                    let _ = dir.remove(&partial);
+                    return Err(e.into());
+                }
+                Goal::File { file, dir: Arc::clone(dir), partial, name }
+            }
+            (To::Stream(path), _) => Goal::Stream(File::open(self.io, path, Access::WriteStream)?),
+            _ => Goal::Nowhere,
+        })
     }
 
     fn feed_file_to_stream<'a>(
@@ -295,13 +331,19 @@ impl<'j> Job<'j> {
     }
 
     /// Everything is written: further names, durability, and the names of whole trees.
-    fn finish(&self, shared: &Shared<'_>, dir: &Arc<Dir>) -> Result<()> {
+    /// Of what another process sent, `sum` is the source's.
+    pub(crate) fn finish(&self, shared: &Shared<'_>, dir: &Arc<Dir>, sum: Option<u128>) -> Result<()> {
         let links = std::mem::take(&mut *shared.links.lock().expect("no lane panics"));
         for more in &links.more {
             self.one_more(shared, dir, more)?;
             if let Some((len, sums)) = links.sums.get(&more.first_key) {
                 shared.add_sums(&more.key, *len, *sums);
             }
+        }
+        let written = shared.sums.lock().expect("no lane panics").1;
+        if let Some(read) = sum.filter(|sum| shared.hashing && *sum != written) {
+            let path = dir.path().join(&self.roots.stem);
+            return Err(Error::Mismatch { path, read, written, read_back: false });
         }
         if !shared.sync_each {
             dir.sync_file_system()?;
@@ -313,8 +355,9 @@ impl<'j> Job<'j> {
             journal.remove()?;
         }
         // The hidden names that came and went in it have changed its time.
-        for root in self.roots.roots.iter().filter(|root| root.there.is_empty()) {
-            dir.dress(&Dir::open(&root.source)?.own_facts()?)?;
+        let contents = self.roots.roots.iter().filter(|root| root.there.is_empty());
+        for facts in contents.filter_map(|root| root.facts) {
+            dir.dress(&facts)?;
         }
         Ok(dir.sync()?)
     }
@@ -337,7 +380,7 @@ impl<'j> Job<'j> {
     }
 
     /// What is left of a transfer that failed: something to go on from, or nothing.
-    fn leave(&self, shared: &Shared<'_>, why: &Error) {
+    pub(crate) fn leave(&self, shared: &Shared<'_>, why: &Error) {
         let (Some(dir), Some(journal)) = (&self.roots.dir, &shared.journal) else { return };
         let staged =
             self.roots.roots.iter().filter(|root| root.is_new).map(|root| names::partial(&root.there));
@@ -371,7 +414,7 @@ impl<'j> Job<'j> {
 
 /// Has the system write small files back while others are made: left to itself it begins when a tenth of the memory is
 /// dirty, and all of it would be waited for at the end.
-fn flush_along(shared: &Shared<'_>, dir: &Dir, moving: &AtomicBool) {
+pub(crate) fn flush_along(shared: &Shared<'_>, dir: &Dir, moving: &AtomicBool) {
     const LOOK: Duration = Duration::from_millis(50);
     let mut flushed = 0;
     while moving.load(Ordering::Relaxed) {
@@ -398,9 +441,9 @@ fn lane<'a>(shared: &'a Shared<'a>, feed: &Feed<'a>, number: usize) -> Result<()
 }
 
 /// An end whose CPU time is counted.
-struct Counted<'a, T> {
-    end: T,
-    cpu_ns: &'a AtomicU64,
+pub(crate) struct Counted<'a, T> {
+    pub(crate) end: T,
+    pub(crate) cpu_ns: &'a AtomicU64,
 }
 
 impl<T> Counted<'_, T> {

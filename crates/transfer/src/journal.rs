@@ -12,24 +12,21 @@
 //! `docs/formats/journal.md` has every byte.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 
-use thalweg_io::tree::{Dir, Facts, What};
+use thalweg_io::tree::{Dir, Facts};
 use thalweg_io::{File, Io};
 use thalweg_record::CELL_BYTES;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::claim::claim;
 
 const MAGIC: &[u8] = b"thalweg journal 1\n";
 /// A journal larger than this is not one of ours.
 const BYTES_MAX: u64 = 1 << 30;
-/// How often it is looked whether another process has gone, and how long apart: what a killed one had asked of a ring
-/// holds its files a moment longer.
-const LOOKS: u32 = 40;
-const BETWEEN_LOOKS: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Bytes of a file with their sum, by where they begin.
 pub(crate) type Ranges = BTreeMap<u64, (u64, u128)>;
@@ -160,7 +157,7 @@ pub(crate) fn line(said: &str) -> String {
 }
 
 /// Any bytes as one word of printable ones.
-fn escaped(key: &[u8]) -> String {
+pub fn escaped(key: &[u8]) -> String {
     let mut word = String::with_capacity(key.len());
     for &byte in key {
         if byte.is_ascii_graphic() && byte != b'%' {
@@ -172,7 +169,8 @@ fn escaped(key: &[u8]) -> String {
     word
 }
 
-fn unescaped(word: &str) -> Option<Vec<u8>> {
+/// The bytes that [`escaped`] made a word of.
+pub fn unescaped(word: &str) -> Option<Vec<u8>> {
     let mut key = Vec::with_capacity(word.len());
     let mut bytes = word.bytes();
     while let Some(byte) = bytes.next() {
@@ -213,7 +211,7 @@ impl Journal {
         name: OsString,
         identity: u128,
     ) -> Result<(Journal, Told)> {
-        let file = Journal::taken(io, dir, &name)?;
+        let file = claim(io, dir, &name, 0o600, false)?;
         let len = file.metadata()?.len;
         let mut bytes = vec![0; if len < BYTES_MAX { len as usize } else { 0 }];
         let read = file.read_at(0, &mut bytes)?;
@@ -229,31 +227,6 @@ impl Journal {
             return Ok((journal, told));
         }
         Ok((journal, Told { end: read, ..Told::default() }))
-    }
-
-    /// The file of that name, with this process's mark on it.
-    fn taken(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr) -> Result<File> {
-        for _ in 0..LOOKS {
-            let there = dir.facts_if_any(name)?.filter(|facts| facts.what == What::File);
-            let file = match there {
-                Some(_) => dir.take_up_file(io, name, false)?,
-                None => dir.make_file(io, name, 0o600, false)?,
-            };
-            // Where there are no marks, nobody can be told from nobody.
-            if file.mark() || !file.is_marked_by_another() {
-                // Whoever had it may have removed its name meanwhile.
-                if dir
-                    .facts_if_any(name)?
-                    .is_some_and(|now| Facts::of(&file).is_ok_and(|f| f.inode == now.inode))
-                {
-                    return Ok(file);
-                }
-            } else {
-                // Nobody tells when a mark goes.
-                std::thread::park_timeout(BETWEEN_LOOKS);
-            }
-        }
-        Err(Error::Busy(dir.path().join(name)))
     }
 
     /// Begins it anew.

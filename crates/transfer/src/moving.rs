@@ -18,8 +18,11 @@ use thalweg_io::tree::{self, Dir, Facts};
 use thalweg_pump::ReadAhead;
 use thalweg_record::{CELL_BYTES, sum_at};
 
+use crate::claim::{claim, claim_empty};
+use crate::far::Far;
 use crate::job::{BLOCK_BYTES, DEPTH};
 use crate::journal::{Noted, Ranges};
+use crate::message::Message;
 use crate::place::Place;
 use crate::shared::{Shared, count};
 use crate::{Error, Result, names};
@@ -41,6 +44,8 @@ pub(crate) enum Origin {
     Zeros,
     /// Whatever is in the blocks, which are full of noise.
     Noise,
+    /// Another process, which calls it so.
+    Far(PathBuf),
 }
 
 /// Where they go.
@@ -55,6 +60,8 @@ pub(crate) enum Goal {
     /// In order.
     Stream(File),
     Nowhere,
+    /// Another process, which knows it by this number.
+    Far(u64),
 }
 
 /// What is to be moved, before anything is opened.
@@ -63,6 +70,16 @@ pub(crate) struct Entry<'a> {
     pub(crate) name: OsString,
     pub(crate) there: OsString,
 }
+
+/// A file that another process sends: its name, its facts, or its length if it is none.
+pub(crate) struct Arriving {
+    pub(crate) name: OsString,
+    pub(crate) facts: Option<Facts>,
+    pub(crate) len: Option<u64>,
+}
+
+/// More pieces than any file has: what is left of one whose number of pieces is not known yet.
+const PIECES_MAX: u64 = 1 << 62;
 
 /// See the head of this file.
 pub(crate) struct Moving<'a> {
@@ -82,6 +99,8 @@ pub(crate) struct Moving<'a> {
 struct State {
     read: u128,
     written: u128,
+    /// Pieces that were sent to another process.
+    pieces: u64,
     /// Where the last byte was written.
     end: u64,
     /// What was written and not noted.
@@ -105,6 +124,7 @@ impl<'a> Moving<'a> {
             state: Mutex::new(State {
                 read: 0,
                 written: 0,
+                pieces: 0,
                 end: 0,
                 unlisted: Ranges::new(),
                 unlisted_bytes: 0,
@@ -135,20 +155,85 @@ impl<'a> Moving<'a> {
         let source = place.source().open_file(&shared.io, &name, true)?;
         let facts = Facts::of(&source)?;
         let key = place.key_of(&there);
-        let (goal, known) = match place.there()? {
-            None => (Goal::Nowhere, None),
-            Some(dir) => goal(shared, dir, there, &source, &facts, &key)?,
+        let (goal, known) = match (&shared.far, place.there()?) {
+            (Some(far), _) => far_goal(far, &place, there, &source, &facts, shared.resume)?,
+            (None, None) => (Goal::Nowhere, Known::default()),
+            (None, Some(dir)) => goal(shared, dir, there, Some(&source), (&facts, &key), false)?,
         };
         let mut moving = Moving::new(shared, Origin::File(source), goal, key);
-        let (ranges, number) = known.unwrap_or_default();
-        let sum = ranges.values().fold(0u128, |sum, (_, part)| sum.wrapping_add(*part));
-        let bytes = ranges.values().map(|(len, _)| len).sum();
-        count(&shared.counts.resumed_bytes, bytes);
-        let state = moving.state.get_mut().expect("nobody has it yet");
-        (state.read, state.written, state.number) = (sum, sum, number);
+        moving.goes_on_from(&known);
         (moving.facts, moving._place) = (Some(facts), Some(place));
-        let cursor = Cursor { at: 0, end: facts.len, data: None, there: ranges };
+        let cursor = Cursor { at: 0, end: facts.len, data: None, there: known.ranges };
         Ok((moving, cursor))
+    }
+
+    /// Opens the sink's end of a file that another process sends, and tells what is there of it; with `anew` nothing.
+    pub(crate) fn arrives(
+        shared: &'a Shared<'a>,
+        place: &Arc<Place<'a>>,
+        file: &Arriving,
+        anew: bool,
+    ) -> Result<(Moving<'a>, Known)> {
+        let key = place.key_of(&file.name);
+        let (goal, known) = match (place.there()?, &file.facts) {
+            (Some(dir), Some(facts)) => goal(shared, dir, file.name.clone(), None, (facts, &key), anew)?,
+            _ => (Goal::Nowhere, Known::default()),
+        };
+        let mut moving = Moving::to(shared, goal, place, file);
+        moving.goes_on_from(&known);
+        Ok((moving, known))
+    }
+
+    /// The sink's end of what another process sends, to this goal.
+    pub(crate) fn to(
+        shared: &'a Shared<'a>,
+        goal: Goal,
+        place: &Arc<Place<'a>>,
+        file: &Arriving,
+    ) -> Moving<'a> {
+        let key = if file.facts.is_some() { place.key_of(&file.name) } else { Vec::new() };
+        let mut moving = Moving::new(shared, Origin::Far(PathBuf::from(&file.name)), goal, key);
+        moving.left = AtomicU64::new(PIECES_MAX);
+        (moving.facts, moving._place) = (file.facts, Some(Arc::clone(place)));
+        moving
+    }
+
+    fn goes_on_from(&mut self, known: &Known) {
+        let ranges = &known.ranges;
+        let sum = ranges.values().fold(0u128, |sum, (_, part)| sum.wrapping_add(*part));
+        count(&self.shared.counts.resumed_bytes, ranges.values().map(|(len, _)| len).sum());
+        let state = self.state.get_mut().expect("nobody has it yet");
+        (state.read, state.written, state.number) = (sum, sum, known.number);
+    }
+
+    /// The number by which the other process knows it.
+    pub(crate) fn number(&self) -> u64 {
+        match self.goal {
+            Goal::Far(number) => number,
+            _ => unreachable!("only what goes to another process has a number"),
+        }
+    }
+
+    /// A piece has been sent; whether it was the last one.
+    pub(crate) fn was_sent(&self, at: u64, len: u64) -> bool {
+        let mut state = self.state.lock().expect("no lane panics");
+        state.pieces += 1;
+        state.end = state.end.max(at + len);
+        drop(state);
+        self.let_go()
+    }
+
+    /// There are so many pieces, with this sum; whether all of them are written.
+    pub(crate) fn is_all(&self, pieces: u64, sum: u128) -> bool {
+        self.state.lock().expect("no lane panics").read = sum;
+        let more = pieces.wrapping_sub(PIECES_MAX);
+        self.left.fetch_add(more, Ordering::AcqRel).wrapping_add(more) == 0
+    }
+
+    /// Whether a piece that another process sends lies in it.
+    pub(crate) fn has_room(&self, at: u64, len: u64) -> bool {
+        let most = self.facts.map_or(i64::MAX as u64, |facts| facts.len);
+        at.is_multiple_of(CELL_BYTES as u64) && at.checked_add(len).is_some_and(|end| end <= most)
     }
 
     /// One more piece is on its way.
@@ -166,6 +251,7 @@ impl<'a> Moving<'a> {
         match &self.origin {
             Origin::File(file) | Origin::Stream(file) => file.path().to_path_buf(),
             Origin::Zeros | Origin::Noise => PathBuf::from("memory"),
+            Origin::Far(name) => name.clone(),
         }
     }
 
@@ -231,9 +317,9 @@ impl<'a> Moving<'a> {
 
     /// All of it is written: it is looked at once more and gets its name.
     pub(crate) fn finish(&self) -> Result<()> {
-        let (read, written, end) = {
+        let (read, written, end, pieces) = {
             let state = self.state.lock().expect("no lane panics");
-            (state.read, state.written, state.end)
+            (state.read, state.written, state.end, state.pieces)
         };
         if let (Origin::File(file), Some(facts)) = (&self.origin, &self.facts)
             && !Facts::of(file)?.is_same(facts)
@@ -241,6 +327,11 @@ impl<'a> Moving<'a> {
             return Err(Error::Changed(self.name()));
         }
         let len = self.facts.map_or(end, |facts| facts.len);
+        let names = self.facts.map_or(1, |facts| facts.links);
+        if let (Goal::Far(number), Some(far)) = (&self.goal, &self.shared.far) {
+            self.shared.whole(&self.key, len, (read, read), names);
+            return far.tell(&Message::FileEnd(*number, pieces, read));
+        }
         if let Goal::File { file, dir, partial, name } = &self.goal {
             self.compare(read, written, false)?;
             file.set_len(len)?;
@@ -260,7 +351,6 @@ impl<'a> Moving<'a> {
         }
         self.compare(read, written, false)?;
         self.finished.store(true, Ordering::Relaxed);
-        let names = self.facts.map_or(1, |facts| facts.links);
         self.shared.whole(&self.key, len, (read, written), names);
         Ok(())
     }
@@ -310,35 +400,86 @@ impl Drop for Moving<'_> {
     }
 }
 
-/// What of a file is there already, and its number in the journal if it is listed.
-type Known = (Ranges, Option<u64>);
+/// What of a file is there already, its number in the journal if it is listed, and some cells of it.
+#[derive(Default)]
+pub(crate) struct Known {
+    pub(crate) ranges: Ranges,
+    pub(crate) cells: Vec<(u64, Vec<u8>)>,
+    number: Option<u64>,
+}
+
+/// Tells the other process of a file. If it has some of it that is gone on from, that is compared first.
+fn far_goal(
+    far: &Far<'_>,
+    place: &Place<'_>,
+    there: OsString,
+    source: &File,
+    facts: &Facts,
+    resume: bool,
+) -> Result<(Goal, Known)> {
+    let number = far.next_file();
+    place.has_one_more();
+    let file = Message::File(number, place.number(), there, Some(*facts), None);
+    let (goal, mut known) = (Goal::Far(number), Known::default());
+    if !resume {
+        far.tell(&file)?;
+        return Ok((goal, known));
+    }
+    far.ask(&file, |answer| {
+        match answer {
+            Message::Ranges(ranges, more) => {
+                known.ranges.extend(ranges.into_iter().map(|(at, len, sum)| (at, (len, sum))));
+                return Ok(more);
+            }
+            Message::Cells(cells) => known.cells = cells,
+            _ => {}
+        }
+        Ok(false)
+    })?;
+    let end = known.ranges.last_key_value().map_or(0, |(at, (len, _))| at.saturating_add(*len));
+    let same = end <= facts.len && is_same(source, &known.cells)?;
+    if !same {
+        known = Known::default();
+    }
+    far.tell(&Message::Take(number, !same))?;
+    Ok((goal, known))
+}
 
 /// Opens the partial file: the one that an earlier run left if it can be gone on from, or a new one.
 fn goal(
     shared: &Shared<'_>,
     dir: Arc<Dir>,
     name: OsString,
-    source: &File,
-    facts: &Facts,
-    key: &[u8],
-) -> Result<(Goal, Option<Known>)> {
+    source: Option<&File>,
+    (facts, key): (&Facts, &[u8]),
+    anew: bool,
+) -> Result<(Goal, Known)> {
     let partial = names::partial(&name);
     if let Some(noted) = shared.noted.get(key) {
-        match taken_up(shared, &dir, &partial, noted, source, facts)? {
-            Some(file) => {
-                let ranges = noted.ranges.clone();
-                return Ok((Goal::File { file, dir, partial, name }, Some((ranges, Some(noted.number)))));
+        let taken = if anew { None } else { taken_up(shared, &dir, &partial, noted, facts)? };
+        let taken = match (taken, source) {
+            (Some((_, cells)), Some(source)) if !is_same(source, &cells)? => None,
+            (taken, _) => taken,
+        };
+        match taken {
+            Some((file, cells)) => {
+                let known = Known { ranges: noted.ranges.clone(), cells, number: Some(noted.number) };
+                return Ok((Goal::File { file, dir, partial, name }, known));
             }
             None => {
-                let path = source.path().display();
-                shared
-                    .watch
-                    .note(&format!("{path} is not what it was, or its beginning is lost; beginning it anew"));
+                let path = dir.path().join(&name);
+                shared.watch.note(&format!(
+                    "the source of {} is not what it was, or its beginning is lost; beginning it anew",
+                    path.display()
+                ));
             }
         }
     }
-    let made = dir.make_file(&shared.io, &partial, 0o600, true);
-    let file = made.map_err(|e| thalweg_io::Error { path: dir.path().join(&name), ..e })?;
+    let made = claim_empty(&shared.io, &dir, &partial, 0o600, true);
+    let file = made.map_err(|e| match e {
+        Error::Io(e) => Error::Io(thalweg_io::Error { path: dir.path().join(&name), ..e }),
+        other => other,
+    })?;
     let goal = Goal::File { file: file.clone(), dir: Arc::clone(&dir), partial: partial.clone(), name };
     // Room is reserved for what has no holes: writes into reserved room run side by side.
     let reserved = if facts.is_sparse() { file.set_len(facts.len) } else { file.allocate(facts.len) };
@@ -347,7 +488,7 @@ fn goal(
         let _ = dir.remove(&partial);
         return Err(no_room(shared, e, facts.len, goal));
     }
-    Ok((goal, None))
+    Ok((goal, Known::default()))
 }
 
 /// Says how much was missing where a disk is full.
@@ -365,33 +506,45 @@ fn no_room(shared: &Shared<'_>, e: thalweg_io::Error, len: u64, goal: Goal) -> E
     ))
 }
 
-/// The partial file, if the source is what it was, and a few cells of it are what was written.
+/// Some cells of a file, each with its first byte.
+type Cells = Vec<(u64, Vec<u8>)>;
+
+/// The partial file, if the source is what it was, with a few cells of it.
 fn taken_up(
     shared: &Shared<'_>,
     dir: &Dir,
     partial: &OsString,
     noted: &Noted,
-    source: &File,
     facts: &Facts,
-) -> Result<Option<File>> {
+) -> Result<Option<(File, Cells)>> {
     let Some(there) = dir.facts_if_any(partial)? else { return Ok(None) };
     let end = noted.ranges.last_key_value().map_or(0, |(at, (len, _))| at + len);
     if !noted.is_of(facts) || there.what != tree::What::File || there.len < end {
         return Ok(None);
     }
-    let file = dir.take_up_file(&shared.io, partial, true)?;
+    let file = claim(&shared.io, dir, partial, 0o600, true)?;
     let step = (noted.ranges.len() / PROBES).max(1);
+    let mut cells = Vec::new();
     for (at, (len, _)) in noted.ranges.iter().rev().step_by(step) {
         let cell = at + (len - 1) / CELL_BYTES as u64 * CELL_BYTES as u64;
-        let bytes = (at + len - cell) as usize;
-        let (mut ours, mut theirs) = ([0; CELL_BYTES], [0; CELL_BYTES]);
-        file.read_at(cell, &mut ours[..bytes])?;
-        source.read_at(cell, &mut theirs[..bytes])?;
-        if ours != theirs {
-            return Ok(None);
+        let mut bytes = vec![0; (at + len - cell) as usize];
+        file.read_at(cell, &mut bytes)?;
+        cells.push((cell, bytes));
+    }
+    Ok(Some((file, cells)))
+}
+
+/// Whether these cells are what the source has there.
+fn is_same(source: &File, cells: &[(u64, Vec<u8>)]) -> Result<bool> {
+    for (at, there) in cells {
+        let mut here = [0; CELL_BYTES];
+        let Some(here) = here.get_mut(..there.len()) else { return Ok(false) };
+        source.read_at(*at, here)?;
+        if here != there {
+            return Ok(false);
         }
     }
-    Ok(Some(file))
+    Ok(true)
 }
 
 /// Adds a range, and joins it to its neighbours.

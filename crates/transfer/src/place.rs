@@ -4,14 +4,18 @@
 //! and the directory gets its permissions and times: children let go of their parents, so from the leaves up.
 //! Law: a directory of the destination is made when it is first needed, by whoever needs it first.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use thalweg_io::tree::{Dir, Facts};
 
+use crate::claim::claim_directory;
+use crate::message::Message;
+use crate::roots::Root;
 use crate::shared::{Shared, count};
 use crate::{Error, Result};
 
@@ -19,6 +23,8 @@ use crate::{Error, Result};
 pub(crate) enum There {
     /// Nothing is kept.
     Nowhere,
+    /// Another process.
+    Far,
     /// A directory that will be made in the parent's.
     ToMake,
     /// A directory.
@@ -42,6 +48,11 @@ pub(crate) struct Place<'a> {
     pub(crate) top: (u64, usize),
     /// Whether the whole tree has a hidden name, so that what is in it needs none.
     pub(crate) staged: bool,
+    /// The number by which another process knows it, and how many names of it were sent there.
+    number: u64,
+    sent: AtomicU64,
+    /// Names that are in the source, where only another process sees that.
+    named: Mutex<HashSet<OsString>>,
 }
 
 impl<'a> Place<'a> {
@@ -57,6 +68,9 @@ impl<'a> Place<'a> {
             key: Vec::new(),
             top: (0, 0),
             staged: false,
+            number: 0,
+            sent: AtomicU64::new(0),
+            named: Mutex::default(),
         }
     }
 
@@ -68,38 +82,91 @@ impl<'a> Place<'a> {
         number: u64,
         staged: bool,
     ) -> Result<Place<'a>> {
-        let key = key.as_bytes().to_vec();
-        // What is in a root without a name of its own has no way there to skip.
-        let top = (number, if key.is_empty() { 0 } else { key.len() + 1 });
-        Place::under(parent, source, name, key, (top, staged))
+        let facts = source.own_facts()?;
+        let place =
+            Place::under(parent, Some(source), facts, name, (root_key(key), root_top(key, number), staged));
+        place.tell(Some(number as u32))?;
+        Ok(place)
+    }
+
+    /// A root that another process sends, to be made in `parent`.
+    pub(crate) fn came(parent: &Arc<Place<'a>>, root: &Root, facts: Facts, number: u32) -> Place<'a> {
+        let key = &*root.there;
+        let top = root_top(key, u64::from(number));
+        Place::under(parent, None, facts, root.name_for_now(), (root_key(key), top, root.is_new))
+    }
+
+    /// A directory that another process sends, in this one.
+    pub(crate) fn came_below(self: &Arc<Place<'a>>, name: OsString, facts: Facts) -> Place<'a> {
+        let key = self.key_of(&name);
+        Place::under(self, None, facts, name, (key, self.top, self.staged))
     }
 
     /// A directory in this one.
     pub(crate) fn below(self: &Arc<Place<'a>>, name: OsString) -> Result<Place<'a>> {
         let source = self.source().open_dir(&name)?;
         let key = self.key_of(&name);
-        Place::under(self, source, name, key, (self.top, self.staged))
+        let facts = source.own_facts()?;
+        let place = Place::under(self, Some(source), facts, name, (key, self.top, self.staged));
+        place.tell(None)?;
+        Ok(place)
     }
 
     fn under(
         parent: &Arc<Place<'a>>,
-        source: Dir,
+        source: Option<Dir>,
+        facts: Facts,
         name: OsString,
-        key: Vec<u8>,
-        (top, staged): ((u64, usize), bool),
-    ) -> Result<Place<'a>> {
-        let nowhere = matches!(*parent.there.lock().expect("no lane panics"), There::Nowhere);
-        Ok(Place {
+        (key, top, staged): (Vec<u8>, (u64, usize), bool),
+    ) -> Place<'a> {
+        let there = match &*parent.there.lock().expect("no lane panics") {
+            There::Nowhere => There::Nowhere,
+            There::Far => There::Far,
+            There::ToMake | There::Open(_) => There::ToMake,
+        };
+        Place {
             shared: parent.shared,
             parent: Some(Arc::clone(parent)),
-            facts: Some(source.own_facts()?),
-            source: Some(source),
+            facts: Some(facts),
+            source,
             name,
-            there: Mutex::new(if nowhere { There::Nowhere } else { There::ToMake }),
+            there: Mutex::new(there),
             key,
             top,
             staged,
-        })
+            number: parent.shared.far.as_ref().map_or(0, |far| far.next_dir()),
+            sent: AtomicU64::new(0),
+            named: Mutex::default(),
+        }
+    }
+
+    /// Tells another process of it, if there is one.
+    fn tell(&self, root: Option<u32>) -> Result<()> {
+        let (Some(far), Some(parent), Some(facts)) = (&self.shared.far, &self.parent, self.facts) else {
+            return Ok(());
+        };
+        parent.has_one_more();
+        far.tell(&Message::Dir(self.number, parent.number, self.name.clone(), facts, root))
+    }
+
+    /// The number by which another process knows it.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// One more of its names has been sent to another process.
+    pub(crate) fn has_one_more(&self) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The source has this name, says another process.
+    pub(crate) fn is_in_source(&self, name: OsString) {
+        self.named.lock().expect("no lane panics").insert(name);
+    }
+
+    /// Whether anything is kept at the destination.
+    pub(crate) fn is_kept(&self) -> bool {
+        !matches!(*self.there.lock().expect("no lane panics"), There::Nowhere)
     }
 
     /// The directory that is read.
@@ -136,7 +203,7 @@ impl<'a> Place<'a> {
     pub(crate) fn there(&self) -> Result<Option<Arc<Dir>>> {
         let mut there = self.there.lock().expect("no lane panics");
         match &*there {
-            There::Nowhere => return Ok(None),
+            There::Nowhere | There::Far => return Ok(None),
             There::Open(dir) => return Ok(Some(Arc::clone(dir))),
             There::ToMake => {}
         }
@@ -144,8 +211,14 @@ impl<'a> Place<'a> {
         let Some(above) = parent.there()? else { return Ok(None) };
         above.make_dir(&self.name)?;
         let dir = Arc::new(above.open_dir(&self.name)?);
-        if self.staged && self.shared.resume {
-            self.remove_strangers(&dir)?;
+        if self.staged && parent.parent.is_none() {
+            claim_directory(&dir)?;
+        }
+        if self.staged
+            && self.shared.resume
+            && let Some(source) = &self.source
+        {
+            self.remove_strangers(&dir, |name| source.facts_if_any(name).map(|facts| facts.is_some()))?;
         }
         *there = There::Open(Arc::clone(&dir));
         Ok(Some(dir))
@@ -153,18 +226,30 @@ impl<'a> Place<'a> {
 
     /// Gives the directory what it should have, once all is in it.
     fn finish(&self, facts: &Facts) -> Result<()> {
-        let source = self.source();
-        if !source.own_facts()?.is_same(facts) {
+        if let Some(source) = &self.source
+            && !source.own_facts()?.is_same(facts)
+        {
             return Err(Error::Changed(source.path().to_path_buf()));
         }
         count(&self.shared.counts.directories, 1);
+        if let Some(far) = &self.shared.far {
+            return far.tell(&Message::DirEnd(self.number, self.sent.load(Ordering::Relaxed)));
+        }
         let Some(there) = self.there()? else { return Ok(()) };
+        if self.source.is_none() && self.staged && self.shared.resume {
+            let named = self.named.lock().expect("no lane panics");
+            self.remove_strangers(&there, |name| Ok(named.contains(name)))?;
+        }
         Ok(there.dress(facts)?)
     }
 
     /// Removes what an earlier run brought and is no longer in the source, but for files that are gone on from. Only in
     /// trees that nobody has seen yet.
-    fn remove_strangers(&self, there: &Dir) -> Result<()> {
+    fn remove_strangers(
+        &self,
+        there: &Dir,
+        is_ours: impl Fn(&OsStr) -> thalweg_io::Result<bool>,
+    ) -> Result<()> {
         const SOME: usize = 1000;
         let (mut names, mut strangers) = (there.names()?, Vec::new());
         loop {
@@ -173,7 +258,7 @@ impl<'a> Place<'a> {
                 break;
             }
             for (name, _) in some {
-                if !self.shared.is_noted(&name) && self.source().facts_if_any(&name)?.is_none() {
+                if !self.shared.is_noted(&name) && !is_ours(&name)? {
                     strangers.push(name);
                 }
             }
@@ -183,6 +268,15 @@ impl<'a> Place<'a> {
         }
         Ok(())
     }
+}
+
+fn root_key(key: &OsStr) -> Vec<u8> {
+    key.as_bytes().to_vec()
+}
+
+/// What is in a root without a name of its own has no way there to skip.
+fn root_top(key: &OsStr, number: u64) -> (u64, usize) {
+    (number, if key.is_empty() { 0 } else { key.len() + 1 })
 }
 
 impl Drop for Place<'_> {

@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use thalweg_api::{MemoryReceipt, PumpEnd, PumpReceipt};
+use thalweg_api::{MemoryReceipt, PumpEnd, PumpLink, PumpReceipt};
 use thalweg_io::process;
 
-use crate::job::{BLOCK_BYTES, Job};
+use crate::far::{FRAME_BYTES, Far};
+use crate::job::{Job, Part};
+use crate::receive::LANE_BLOCKS;
 use crate::roots::{From, To};
 use crate::shared::Shared;
 
@@ -35,6 +37,9 @@ pub(crate) fn receipt(job: &Job<'_>, shared: &Shared<'_>, took: &Took) -> PumpRe
         bytes_per_completion: if completions > 0 { bytes as f64 / completions as f64 } else { 0.0 },
         waited_seconds,
         cpu_seconds: cpu * scale,
+        host: String::new(),
+        pid: std::process::id(),
+        peak_bytes: process::usage().peak_bytes,
         clocks_per_byte: clock_hz.filter(|_| bytes > 0).map(|hz| cpu * scale * hz / bytes as f64),
     };
     let (source_kind, dest_kind) = kinds(job);
@@ -70,10 +75,11 @@ pub(crate) fn receipt(job: &Job<'_>, shared: &Shared<'_>, took: &Took) -> PumpRe
         source,
         dest,
         limited_seconds,
+        link: None,
         backend: shared.io.name().into(),
         fallback: None,
         memory: MemoryReceipt {
-            limit_bytes: (shared.pool.capacity() * BLOCK_BYTES) as u64,
+            limit_bytes: block_bytes(job, shared),
             peak_bytes: process::usage().peak_bytes,
             huge_page_bytes: process::huge_page_bytes(),
         },
@@ -82,13 +88,21 @@ pub(crate) fn receipt(job: &Job<'_>, shared: &Shared<'_>, took: &Took) -> PumpRe
     }
 }
 
+/// What blocks may take. What comes over links has blocks of each lane's own.
+fn block_bytes(job: &Job<'_>, shared: &Shared<'_>) -> u64 {
+    let beside = if job.part == Part::Sink { job.lanes * LANE_BLOCKS * FRAME_BYTES } else { 0 };
+    (shared.pool.capacity() * shared.pool.block_size() + beside) as u64
+}
+
 fn kinds(job: &Job<'_>) -> (&'static str, &'static str) {
-    let source = match &job.transfer.sources[0] {
-        From::Path(_) => "disk",
-        From::Stream(_) => "stream",
-        From::Zeros(_) | From::Noise(_) => "memory",
+    let source = match job.transfer.sources.first() {
+        None => "link",
+        Some(From::Path(_)) => "disk",
+        Some(From::Stream(_)) => "stream",
+        Some(From::Zeros(_) | From::Noise(_)) => "memory",
     };
     let dest = match &job.transfer.dest {
+        _ if job.part == Part::Source => "link",
         To::Path(_) => "disk",
         To::Stream(_) => "stream",
         To::Null => "nothing",
@@ -121,4 +135,91 @@ fn bottleneck(job: &Job<'_>, took: &Took, waited: [f64; 3], dest_kind: &str) -> 
         return format!("the cores, {:.0} % busy", share(cpu));
     }
     format!("{name}, {:.0} % busy", share(most))
+}
+
+/// What the links of this end carried.
+pub(crate) fn link(far: &Far<'_>) -> PumpLink {
+    let (sent_bytes, received_bytes, completions) = far.traffic();
+    let each = if completions > 0 { received_bytes as f64 / completions as f64 } else { 0.0 };
+    PumpLink { sealed: far.is_sealed(), sent_bytes, received_bytes, completions, bytes_per_completion: each }
+}
+
+/// The receipt of both ends, of which one is at `peer`.
+pub(crate) fn merged(
+    source: PumpReceipt,
+    sink: PumpReceipt,
+    peer: String,
+    sink_is_there: bool,
+) -> PumpReceipt {
+    let bottleneck = slowest(&source, &sink, if sink_is_there { ["", &peer] } else { [&peer, ""] });
+    let (mut from, mut to) = (source.source, sink.dest);
+    // What both processes took beside their ends is shared out to these.
+    from.cpu_seconds = source.cpu_seconds;
+    to.cpu_seconds = sink.cpu_seconds;
+    for (end, bytes) in
+        [(&mut from, source.bytes - source.resumed_bytes.min(source.bytes)), (&mut to, sink.bytes)]
+    {
+        let hz = sink.clock_hz.filter(|_| bytes > 0);
+        end.clocks_per_byte = hz.map(|hz| end.cpu_seconds * hz / bytes as f64);
+    }
+    if sink_is_there {
+        to.host = peer
+    } else {
+        from.host = peer
+    }
+    // A link is told as who receives sees it.
+    let link = match (source.link, sink.link) {
+        (Some(ours), Some(theirs)) => Some(PumpLink { sent_bytes: ours.sent_bytes, ..theirs }),
+        (ours, theirs) => theirs.or(ours),
+    };
+    PumpReceipt {
+        checksum_in: source.checksum_in,
+        holds: source.checksum_in == sink.checksum_out,
+        seconds: source.seconds.max(sink.seconds),
+        cpu_seconds: source.cpu_seconds + sink.cpu_seconds,
+        special: source.special,
+        source: from,
+        dest: to,
+        limited_seconds: source.limited_seconds,
+        resumed_files: source.resumed_files,
+        resumed_bytes: source.resumed_bytes,
+        link,
+        bottleneck,
+        ..sink
+    }
+}
+
+/// What most of the time went with: reading at the source, writing at the sink, or the link, for which both wait.
+fn slowest(source: &PumpReceipt, sink: &PumpReceipt, [here, there]: [&str; 2]) -> String {
+    let all = |receipt: &PumpReceipt| {
+        (receipt.seconds - receipt.sync_seconds).max(1e-9) * f64::from(receipt.streams.max(1))
+    };
+    let share = |seconds: f64, of: &PumpReceipt| seconds / all(of);
+    let at = |end: &str, host: &str| match host {
+        "" => format!("at the {end}"),
+        host => format!("at the {end}, {host}"),
+    };
+    if sink.sync_seconds > 0.5 * sink.seconds {
+        let (share, at) = (100.0 * sink.sync_seconds / sink.seconds, at("destination", there));
+        return format!("making it durable {at}, {share:.0} % of the time");
+    }
+    let link = share(source.dest.waited_seconds, source).min(share(sink.source.waited_seconds, sink));
+    let limit = share(source.limited_seconds, source);
+    let cpu = |receipt: &PumpReceipt| (receipt.cpu_seconds / all(receipt)).min(1.0);
+    let waits = [
+        (
+            share(source.source.waited_seconds, source),
+            format!("{} read {}", source.source.kind, at("source", here)),
+        ),
+        (
+            share(sink.dest.waited_seconds, sink),
+            format!("{} write {}", sink.dest.kind, at("destination", there)),
+        ),
+        (link, "the link".to_string()),
+        (limit, "--limit".to_string()),
+        (cpu(source), format!("the cores {}", at("source", here))),
+        (cpu(sink), format!("the cores {}", at("destination", there))),
+    ];
+    let (most, name) = waits.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).expect("there are six");
+    format!("{name}, {:.0} % busy", (most * 100.0).round().min(100.0))
 }

@@ -14,9 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_io::directory_of;
-use thalweg_io::tree::{Dir, What};
+use thalweg_io::tree::{Dir, Facts, What};
 
-use crate::{Error, Result};
+use crate::inside::lies_in;
+use crate::message::Offered;
+use crate::{Error, Result, names};
 
 /// Where bytes come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +70,8 @@ pub(crate) struct Root {
     pub(crate) source: PathBuf,
     pub(crate) name: OsString,
     pub(crate) is_tree: bool,
+    /// Of a tree.
+    pub(crate) facts: Option<Facts>,
     /// What it will be called at the destination. For what goes into a directory as it is, nothing.
     pub(crate) there: OsString,
     /// Whether it is a tree that is not there yet.
@@ -75,6 +79,7 @@ pub(crate) struct Root {
 }
 
 /// All of it, looked at.
+#[derive(Default)]
 pub(crate) struct Roots {
     pub(crate) roots: Vec<Root>,
     /// The directory that they go into.
@@ -83,26 +88,117 @@ pub(crate) struct Roots {
     pub(crate) stem: OsString,
 }
 
+impl Root {
+    pub(crate) fn of(given: Given, there: OsString, is_new: bool) -> Root {
+        let Given { real, facts, .. } = given;
+        let is_tree = facts.is_some();
+        let (source, name) = match is_tree {
+            true => (real, OsString::new()),
+            false => (directory_of(&real).to_path_buf(), real.file_name().unwrap_or_default().to_os_string()),
+        };
+        Root { source, name, is_tree, facts, there, is_new }
+    }
+
+    /// The bare name that a tree has at the destination until it is whole.
+    pub(crate) fn name_for_now(&self) -> OsString {
+        match (self.is_new, self.there.is_empty()) {
+            (true, _) => names::partial(&self.there),
+            // What goes into a directory as it is goes there by a name that every directory has for itself.
+            (false, true) => OsString::from("."),
+            (false, false) => self.there.clone(),
+        }
+    }
+}
+
+/// A source that is there, as its own end sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Given {
+    /// As it was typed, for messages.
+    path: PathBuf,
+    /// Without links.
+    real: PathBuf,
+    /// Its own name.
+    name: OsString,
+    /// Of a tree.
+    facts: Option<Facts>,
+    /// Whether what is in it was meant, and not it.
+    contents: bool,
+}
+
+impl Given {
+    /// What another process has to know of it.
+    pub(crate) fn offered(&self) -> Offered {
+        Offered {
+            path: self.real.clone(),
+            name: if self.name.is_empty() { "root".into() } else { self.name.clone() },
+            facts: self.facts,
+            contents: self.contents,
+        }
+    }
+}
+
+/// Looks at the sources' end.
+pub(crate) fn givens(transfer: &Transfer) -> Result<Vec<Given>> {
+    transfer.sources.iter().filter_map(path_of).map(|path| given(path)).collect()
+}
+
+fn given(path: &Path) -> Result<Given> {
+    let real = std::fs::canonicalize(path)
+        .map_err(|e| Error::Io(thalweg_io::Error::new(thalweg_io::Action::Open, path, e)))?;
+    let facts = if real.is_dir() { Some(Dir::open(&real)?.own_facts()?) } else { None };
+    let name = path.file_name().or(real.file_name()).unwrap_or_default().to_os_string();
+    let contents = facts.is_some() && means_contents(path);
+    Ok(Given { path: path.to_path_buf(), real, name, facts, contents })
+}
+
 /// Looks at both ends.
 pub(crate) fn look(transfer: &Transfer) -> Result<Roots> {
     let paths: Vec<&PathBuf> = transfer.sources.iter().filter_map(path_of).collect();
+    let first_is_tree = paths.first().is_some_and(|path| path.is_dir());
     let dest = match &transfer.dest {
-        To::Path(path) => Some(destination(path, &paths, transfer.sources.len())?),
+        To::Path(path) => Some(destination(path, first_is_tree, transfer.sources.len())?),
         _ => None,
     };
-    if let (true, Some(Destination { name: None, path, .. })) = (paths.is_empty(), &dest) {
+    settled(&transfer.dest, dest, givens(transfer)?, true)
+}
+
+/// Looks at the destination's end of what another process offers. Its sources are called by its name.
+pub(crate) fn look_at_offer(to: &To, offered: &[Offered], peer: &str) -> Result<Roots> {
+    let first_is_tree = offered.first().is_some_and(|root| root.facts.is_some());
+    let dest = match to {
+        To::Path(path) => Some(destination(path, first_is_tree, offered.len().max(1))?),
+        _ => None,
+    };
+    let given = |root: &Offered| {
+        let mut named = OsString::from(peer);
+        named.push(":");
+        named.push(&root.path);
+        let path = PathBuf::from(named);
+        Given {
+            real: path.clone(),
+            path,
+            name: root.name.clone(),
+            facts: root.facts,
+            contents: root.contents && root.facts.is_some(),
+        }
+    };
+    settled(to, dest, offered.iter().map(given).collect(), false)
+}
+
+fn settled(to: &To, dest: Option<Destination>, givens: Vec<Given>, is_here: bool) -> Result<Roots> {
+    if let (true, Some(Destination { name: None, path, .. })) = (givens.is_empty(), &dest) {
         return refused(format!(
             "{} is a directory, and a stream has no name; name a file in it",
             path.display()
         ));
     }
-    let mut roots = Vec::with_capacity(paths.len());
-    for path in &paths {
-        let root = root(path, dest.as_ref())?;
-        if matches!(transfer.dest, To::Stream(_)) && root.is_tree {
-            return refused(format!("{} is a directory; a stream has room for a file only", path.display()));
+    let mut roots = Vec::with_capacity(givens.len());
+    for given in givens {
+        if matches!(to, To::Stream(_)) && given.facts.is_some() {
+            let path = given.path.display();
+            return refused(format!("{path} is a directory; a stream has room for a file only"));
         }
-        roots.push(root);
+        roots.push(root(given, dest.as_ref(), is_here)?);
     }
     let many = roots.iter().enumerate().find(|(i, root)| roots[..*i].iter().any(|r| r.there == root.there));
     if let Some((_, root)) = many.filter(|(_, root)| !root.there.is_empty()) {
@@ -136,10 +232,10 @@ struct Destination {
     /// What the one source will be called there, unless it keeps its name.
     name: Option<OsString>,
     /// What bears that name now.
-    there: Option<thalweg_io::tree::Facts>,
+    there: Option<Facts>,
 }
 
-fn destination(path: &Path, sources: &[&PathBuf], count: usize) -> Result<Destination> {
+fn destination(path: &Path, is_tree: bool, count: usize) -> Result<Destination> {
     let shown = path.display();
     // A link at the end leads on, as far as it leads to anything.
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
@@ -152,7 +248,6 @@ fn destination(path: &Path, sources: &[&PathBuf], count: usize) -> Result<Destin
             "{count} sources need a directory to go to, and {shown} is none; make it first"
         ));
     }
-    let is_tree = sources.first().is_some_and(|source| source.is_dir());
     if ends_in_slash(path) && !is_tree {
         return refused(format!("there is no directory {shown}; make it first"));
     }
@@ -183,15 +278,12 @@ fn means_contents(path: &Path) -> bool {
     ends_in_slash(path) || typed.ends_with(b"/.") || typed == b"."
 }
 
-fn root(path: &Path, dest: Option<&Destination>) -> Result<Root> {
-    let real = std::fs::canonicalize(path)
-        .map_err(|e| Error::Io(thalweg_io::Error::new(thalweg_io::Action::Open, path, e)))?;
-    let is_tree = real.is_dir();
-    let own_name = path.file_name().or(real.file_name()).unwrap_or_default().to_os_string();
+fn root(given: Given, dest: Option<&Destination>, is_here: bool) -> Result<Root> {
+    let is_tree = given.facts.is_some();
     let there = match dest {
         Some(Destination { name: Some(name), .. }) => name.clone(),
-        Some(_) if is_tree && means_contents(path) => OsString::new(),
-        _ => own_name,
+        Some(_) if given.contents => OsString::new(),
+        _ => given.name.clone(),
     };
     let mut is_new = false;
     if let Some(dest) = dest {
@@ -201,28 +293,24 @@ fn root(path: &Path, dest: Option<&Destination>) -> Result<Root> {
             None => dest.dir.facts_if_any(&there)?,
         };
         is_new = is_tree && target.is_none();
-        check_apart(path, &real, is_tree, &there, dest, target)?;
+        check_apart(&given, is_here, &there, dest, target)?;
     }
-    let (source, name) = match is_tree {
-        true => (real, OsString::new()),
-        false => (directory_of(&real).to_path_buf(), real.file_name().unwrap_or_default().to_os_string()),
-    };
-    Ok(Root { source, name, is_tree, there, is_new })
+    Ok(Root::of(given, there, is_new))
 }
 
 /// A source must not be its destination, nor hold it.
 fn check_apart(
-    path: &Path,
-    real: &Path,
-    is_tree: bool,
+    given: &Given,
+    is_here: bool,
     there: &OsStr,
     dest: &Destination,
-    target: Option<thalweg_io::tree::Facts>,
+    target: Option<Facts>,
 ) -> Result<()> {
-    let shown = path.display();
+    let (is_tree, real) = (given.facts.is_some(), &given.real);
+    let shown = given.path.display();
     let goal = dest.path.join(there);
     let goal_shown = goal.display();
-    if is_tree && goal.starts_with(real) {
+    if is_here && is_tree && lies_in(&goal, real) {
         return refused(format!("{goal_shown} lies in {shown} itself; choose a DEST outside of it"));
     }
     let Some(target) = target else { return Ok(()) };
@@ -231,6 +319,7 @@ fn check_apart(
         (true, What::File | What::Link | What::Special) => {
             refused(format!("{goal_shown} is there and is no directory; a directory cannot replace it"))
         }
+        _ if !is_here => Ok(()),
         _ => {
             let source = Dir::open(directory_of(real))?.facts(real.file_name().unwrap_or(OsStr::new(".")))?;
             if (source.device, source.inode) == (target.device, target.inode) {

@@ -15,6 +15,7 @@ use thalweg_io::tree::Facts;
 use thalweg_pump::Meters;
 use thalweg_record::sum_of_file;
 
+use crate::far::Far;
 use crate::job::Watch;
 use crate::journal::{Journal, Noted};
 use crate::limit::Limit;
@@ -85,6 +86,8 @@ pub(crate) struct Shared<'a> {
     /// Whether the sum is that of one file, and not of files with their names.
     pub(crate) one_file: bool,
     pub(crate) limit: Option<Limit>,
+    /// The other end, if this one is the source of a transfer to another process.
+    pub(crate) far: Option<Arc<Far<'a>>>,
     pub(crate) journal: Option<Journal>,
     /// What the journal said at the start.
     pub(crate) noted: HashMap<Vec<u8>, Noted>,
@@ -113,10 +116,25 @@ impl Shared<'_> {
         self.noted.keys().any(is_it)
     }
 
-    /// Ends the transfer.
+    /// Ends the transfer. The first error is kept, but a cause takes the place of its echo.
     pub(crate) fn fail(&self, error: Error) {
-        self.error.lock().expect("no lane panics").get_or_insert(error);
+        let mut kept = self.error.lock().expect("no lane panics");
+        if kept.as_ref().is_none_or(|first| is_echo(first) && !is_echo(&error)) {
+            *kept = Some(error);
+        }
         self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is known why this transfer ends.
+    pub(crate) fn has_cause(&self) -> bool {
+        self.watch.stopped()
+            || self.error.lock().expect("no lane panics").as_ref().is_some_and(|e| !is_echo(e))
+    }
+
+    /// Why this transfer ends.
+    pub(crate) fn why(&self) -> String {
+        let error = self.error.lock().expect("no lane panics");
+        error.as_ref().map_or_else(|| Error::Stopped.to_string(), Error::to_string)
     }
 
     /// Waits until so many bytes may pass.
@@ -148,4 +166,9 @@ impl Shared<'_> {
         sums.0 = sums.0.wrapping_add(of(read));
         sums.1 = sums.1.wrapping_add(of(written));
     }
+}
+
+/// Whether an error may be what follows from another, at this end or the other.
+fn is_echo(error: &Error) -> bool {
+    matches!(error, Error::Link(_) | Error::Stopped)
 }

@@ -11,6 +11,7 @@ use thalweg_io::{File, Queue};
 use thalweg_pump::{Sink, WriteBehind};
 use thalweg_record::sum_at;
 
+use crate::claim::claim_empty;
 use crate::moving::{Goal, Moving};
 use crate::shared::{Shared, count};
 use crate::source::{Content, Of, Packed, Parcel};
@@ -77,7 +78,7 @@ impl<'a> SinkLane<'a> {
                 self.shared.meters.output.wrote(len);
                 count(&self.shared.counts.writes, 1);
             }
-            Goal::File { .. } | Goal::Nowhere => {}
+            Goal::File { .. } | Goal::Nowhere | Goal::Far(_) => {}
         }
         drop(block);
         if moving.was_written(at, len, sum)? {
@@ -129,8 +130,8 @@ impl Small<'_> {
     fn write(&self, dir: &Arc<Dir>, name: &std::ffi::OsStr, staged: bool) -> Result<()> {
         let (for_now, mode) =
             if staged { (name.to_os_string(), self.facts.mode) } else { (names::partial(name), 0o600) };
-        let written = self.fill(dir, &for_now, mode & 0o777);
-        if written.is_err() {
+        let written = self.fill(dir, &for_now, mode & 0o777, staged);
+        if written.as_ref().is_err_and(|e| !matches!(e, Error::Busy(_))) {
             // Nothing can be done about a name that cannot be removed; the next run removes it.
             let _ = dir.remove(&for_now);
         }
@@ -141,8 +142,12 @@ impl Small<'_> {
         Ok(())
     }
 
-    fn fill(&self, dir: &Arc<Dir>, name: &std::ffi::OsStr, mode: u32) -> Result<()> {
-        let file = dir.make_file(&self.shared.io, name, mode | 0o200, false)?;
+    fn fill(&self, dir: &Arc<Dir>, name: &std::ffi::OsStr, mode: u32, staged: bool) -> Result<()> {
+        let io = &self.shared.io;
+        let file = match staged {
+            true => dir.make_file(io, name, mode | 0o200, false)?,
+            false => claim_empty(io, dir, name, mode | 0o200, false)?,
+        };
         self.shared.meters.stage.for_write(|| file.write_at(0, self.bytes))?;
         self.shared.meters.output.wrote(self.bytes.len() as u64);
         count(&self.shared.counts.writes, 1);

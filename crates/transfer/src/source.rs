@@ -15,6 +15,7 @@ use thalweg_record::sum_at;
 
 use crate::feed::{Feed, Found, Work};
 use crate::job::BLOCK_BYTES;
+use crate::message::{Message, TAIL_BYTES_MAX};
 use crate::moving::{Entry, Moving, Origin};
 use crate::place::Place;
 use crate::shared::{OneMore, Shared, count};
@@ -22,6 +23,9 @@ use crate::{Error, Result};
 
 /// Files of up to so many bytes travel packed. Their holes are filled: they are a few pages at most.
 pub(crate) const SMALL_BYTES: u64 = 128 << 10;
+/// What is told of one of a pack beside its names, and at most of all.
+const TOLD_BYTES: usize = 160;
+const TOLD_BYTES_MAX: usize = TAIL_BYTES_MAX - (16 << 10);
 /// How often a silent stream is left to see whether somebody asked to stop.
 const LOOK_UP: Duration = Duration::from_millis(100);
 
@@ -110,7 +114,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
                 Some(Work::Piece(moving, at, len)) => self.piece(block, moving, at, len)?,
                 Some(Work::Whole(moving)) => self.ahead.ready(block, Of::Whole(moving)),
                 Some(Work::Names(place, found)) => {
-                    let looked = found.into_iter().try_for_each(|found| self.look_at(&place, found));
+                    let looked = self.look_at_all(&place, found);
                     drop(place);
                     self.feed.looked();
                     looked?;
@@ -127,7 +131,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
                 let file = file.clone();
                 self.ahead.read(block, &file, at, len, Of::Piece(moving, at, len));
             }
-            Origin::Noise => {
+            Origin::Noise | Origin::Far(_) => {
                 block.set_len(len);
                 self.ahead.ready(block, Of::Piece(moving, at, len));
             }
@@ -169,8 +173,23 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         Ok(filled)
     }
 
-    /// Sees what a name stands for, and sends it its way.
-    fn look_at(&mut self, place: &Arc<Place<'a>>, found: Found) -> Result<()> {
+    fn look_at_all(&mut self, place: &Arc<Place<'a>>, found: Vec<Found>) -> Result<()> {
+        let mut there = Vec::new();
+        if let (Some(far), true) = (&self.shared.far, self.shared.resume) {
+            let names = found.iter().map(|found| found.there.clone()).collect();
+            far.ask(&Message::Ask(place.number(), names), |answer| {
+                if let Message::There(known) = answer {
+                    there = known;
+                }
+                Ok(false)
+            })?;
+        }
+        let mut there = there.into_iter();
+        found.into_iter().try_for_each(|found| self.look_at(place, found, there.next().flatten()))
+    }
+
+    /// Sees what a name stands for, and sends it its way. Of a file that another process has, the length and time.
+    fn look_at(&mut self, place: &Arc<Place<'a>>, found: Found, far: Option<(u64, i128)>) -> Result<()> {
         let Found { name, there, what } = found;
         let source = place.source();
         let what = match what {
@@ -179,7 +198,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         };
         match what {
             What::Directory => return self.feed.directory(place.below(name)?),
-            What::File => return self.look_at_file(place, name, there),
+            What::File => return self.look_at_file(place, name, there, far),
             What::Link => {}
             What::Special => {
                 let (path, is_root) = (source.path().join(&name), place.facts().is_none());
@@ -199,7 +218,13 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         Ok(())
     }
 
-    fn look_at_file(&mut self, place: &Arc<Place<'a>>, name: OsString, there: OsString) -> Result<()> {
+    fn look_at_file(
+        &mut self,
+        place: &Arc<Place<'a>>,
+        name: OsString,
+        there: OsString,
+        far: Option<(u64, i128)>,
+    ) -> Result<()> {
         let file = place.source().open_file(&self.shared.io, &name, false)?;
         let facts = Facts::of(&file)?;
         if facts.what != What::File {
@@ -208,7 +233,8 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         if facts.links > 1 && self.has_first_name(place, &there, &facts)? {
             return Ok(());
         }
-        if self.shared.resume && is_there(place, &there, &facts)? {
+        let is_far = far == Some((facts.len, facts.modified_ns));
+        if self.shared.resume && (is_far || is_there(place, &there, &facts)?) {
             count(&self.shared.counts.resumed_files, 1);
             count(&self.shared.counts.resumed_bytes, facts.len);
             return Ok(());
@@ -229,7 +255,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
     /// Whether the file has come, or will come, under another name of the same tree, of which this will be one more.
     fn has_first_name(&self, place: &Place<'a>, there: &OsString, facts: &Facts) -> Result<bool> {
         let Some(own) = place.facts() else { return Ok(false) };
-        if place.there()?.is_none() {
+        if !place.is_kept() {
             return Ok(false);
         }
         let mut links = self.shared.links.lock().expect("no lane panics");
@@ -249,8 +275,16 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         let mut pack = Vec::new();
         let mut filled = 0;
         block.set_len(BLOCK_BYTES);
-        while let Some(Asked { facts, .. }) = self.asked.front() {
-            if filled + facts.len as usize > BLOCK_BYTES {
+        let mut told = 0;
+        while let Some(Asked { facts, there, of, .. }) = self.asked.front() {
+            let front_bytes = TOLD_BYTES
+                + there.len()
+                + match of {
+                    AskedFor::File(_) => 0,
+                    AskedFor::Link(to) => to.len(),
+                };
+            told += front_bytes;
+            if filled + facts.len as usize > BLOCK_BYTES || (!pack.is_empty() && told > TOLD_BYTES_MAX) {
                 break;
             }
             let Asked { place, there, facts, of } = self.asked.pop_front().expect("there is a front");

@@ -47,6 +47,9 @@ pub(crate) trait Receive: Send {
 
     /// What comes from here on is not sealed.
     fn unseal(&mut self);
+
+    /// How many receives have completed.
+    fn receives(&self) -> u64;
 }
 
 /// TCP, sealed or not.
@@ -124,6 +127,7 @@ pub(crate) struct TcpReceive {
     start: usize,
     /// Where in the buffer payload lies that nobody has asked for yet; before `start`.
     plain: std::ops::Range<usize>,
+    receives: u64,
 }
 
 impl TcpReceive {
@@ -131,7 +135,7 @@ impl TcpReceive {
     pub(crate) fn new(socket: Arc<TcpStream>, opening: Opening, early: Vec<u8>) -> io::Result<TcpReceive> {
         socket.set_read_timeout(Some(MOMENT))?;
         let (start, plain) = (early.len(), 0..early.len());
-        Ok(TcpReceive { socket, opening: Some(opening), buffer: early, start, plain })
+        Ok(TcpReceive { socket, opening: Some(opening), buffer: early, start, plain, receives: 0 })
     }
 
     /// Has at least `need` sealed bytes from `start` on, and asks for `want` in one go; false if nothing came.
@@ -146,6 +150,7 @@ impl TcpReceive {
             self.buffer.resize(target, 0);
             let came = socket::receive(&self.socket, &mut self.buffer[had..]);
             self.buffer.truncate(had + *came.as_ref().unwrap_or(&0));
+            self.receives += u64::from(came.is_ok());
             // Part of a record is part of what was asked for.
             if !clock.heard(came, had > self.start)? {
                 return Ok(false);
@@ -195,6 +200,7 @@ impl Receive for TcpReceive {
         while filled < into.len() {
             let came = socket::receive(&self.socket, &mut into[filled..]);
             filled += *came.as_ref().unwrap_or(&0);
+            self.receives += u64::from(came.is_ok());
             if !clock.heard(came, filled > 0)? {
                 return Ok(false);
             }
@@ -205,6 +211,10 @@ impl Receive for TcpReceive {
     fn unseal(&mut self) {
         assert!(self.plain.is_empty() && self.start == self.buffer.len(), "sealed bytes behind the hello");
         self.opening = None;
+    }
+
+    fn receives(&self) -> u64 {
+        self.receives
     }
 }
 
@@ -332,4 +342,8 @@ impl Receive for MemoryReceive {
     }
 
     fn unseal(&mut self) {}
+
+    fn receives(&self) -> u64 {
+        0
+    }
 }

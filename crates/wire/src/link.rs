@@ -43,6 +43,7 @@ pub(crate) struct Shared {
     out: Mutex<Out>,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
+    receives: AtomicU64,
 }
 
 pub(crate) struct State {
@@ -116,6 +117,7 @@ impl Link {
             out: Mutex::new(Out { carrier: carrier.0, sequence: 0 }),
             sent_bytes: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
+            receives: AtomicU64::new(0),
         }))));
         let shared = &link.0.0;
         shared.flush()?;
@@ -145,6 +147,16 @@ impl Link {
     pub fn bytes(&self) -> (u64, u64) {
         let shared = &self.0.0;
         (shared.sent_bytes.load(Ordering::Relaxed), shared.received_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Receives of the socket that completed, for these bytes.
+    pub fn receives(&self) -> u64 {
+        self.0.0.receives.load(Ordering::Relaxed)
+    }
+
+    /// Whether payloads travel as they are.
+    pub fn is_clear(&self) -> bool {
+        self.hello().clear && self.0.0.lock().core.is_clear()
     }
 
     /// Begins a stream; the request says to the peer what for. At most 64 KiB.
@@ -218,13 +230,13 @@ impl Drop for Owner {
 
 /// Reads once if nobody has for a while; false when there is no link any more.
 fn keep_once(weak: &Weak<Shared>) -> bool {
+    // Not woken by what others read, which is every frame.
+    std::thread::park_timeout(Duration::from_millis(KEEPER_MS));
     let Some(shared) = weak.upgrade() else { return false };
-    let state = shared.lock();
+    let mut state = shared.lock();
     if state.closed.is_some() {
         return false;
     }
-    let pause = Duration::from_millis(KEEPER_MS);
-    let (mut state, _) = shared.changed.wait_timeout(state, pause).expect("no holder panics");
     if now_ms().saturating_sub(state.read_ms) >= KEEPER_MS
         && let Some(input) = state.input.take()
     {
@@ -273,6 +285,7 @@ impl Shared {
     ) -> MutexGuard<'a, State> {
         drop(state);
         let outcome = self.step(input.as_mut());
+        self.receives.store(input.receives(), Ordering::Relaxed);
         let mut state = self.lock();
         if let Err(what) = outcome {
             self.shut(&mut state, Some(what));

@@ -1,6 +1,6 @@
 //! The receipt of a transfer.
 
-use thalweg_api::{PumpEnd, PumpReceipt};
+use thalweg_api::{PumpEnd, PumpLink, PumpReceipt};
 use thalweg_base::units::{Bytes, Count};
 
 use super::columns::{columns, labelled, rate, seconds, traffic};
@@ -56,12 +56,21 @@ fn ends(receipt: &PumpReceipt) -> String {
     let mut rows = vec![heads.map(String::from).to_vec()];
     rows.push(end("  source", &receipt.source));
     rows.push(end("  dest", &receipt.dest));
-    columns(&rows)
+    columns(&rows) + &receipt.link.as_ref().map(link).unwrap_or_default()
+}
+
+fn link(link: &PumpLink) -> String {
+    let sealed = if link.sealed { "sealed" } else { "clear" };
+    let each = traffic(link.bytes_per_completion as u64);
+    labelled("link", &format!("{}, {sealed}, {each} with each receive", traffic(link.sent_bytes)))
 }
 
 fn end(label: &str, end: &PumpEnd) -> Vec<String> {
     vec![
-        format!("{label}: {}", end.kind),
+        match &end.host[..] {
+            "" => format!("{label}: {}", end.kind),
+            host => format!("{label}: {} at {host}", end.kind),
+        },
         traffic(end.bytes),
         traffic(end.direct_bytes),
         if end.completions == 0 { "-".into() } else { traffic(end.bytes_per_completion as u64) },
@@ -123,6 +132,9 @@ mod tests {
     fn sample() -> PumpReceipt {
         let end = |kind: &str, waited_seconds| PumpEnd {
             kind: kind.into(),
+            host: String::new(),
+            pid: 1,
+            peak_bytes: 0,
             bytes: 1_000_000_000,
             direct_bytes: 1_000_000_000,
             cached_bytes: 0,
@@ -154,6 +166,7 @@ mod tests {
             dest: end("disk", 1.5),
             limited_seconds: 0.0,
             bottleneck: "disk write at the destination, 60 % busy".into(),
+            link: None,
             backend: "uring".into(),
             fallback: None,
             memory: MemoryReceipt { limit_bytes: 36 << 20, peak_bytes: 39 << 20, huge_page_bytes: 0 },

@@ -38,8 +38,9 @@ fn ends_that_do_not_go_together_are_refused_before_anything_is_touched() {
         ("zero: out", &["size"]),
         ("null: out", &["DEST"]),
         ("file zero:5", &["SOURCE"]),
-        ("host:/etc/x out", &["another machine", "./host:/etc/x"]),
-        ("file ssh://user@host/out", &["another machine"]),
+        ("host:/etc/x out --identity nobody", &["nobody/cluster.json"]),
+        ("host:etc/x out", &["host:/PATH", "./host:etc/x"]),
+        ("file ssh://user@host/out", &["over ssh"]),
         ("file", &["two words"]),
         ("file out --no-disk 1", &["--no-disk"]),
         ("file out --limit 0", &["--limit 0"]),
@@ -72,6 +73,26 @@ fn the_longest_name_arrives() {
     place.run(&["pump", "tree/", "there", "-q"]).is_done();
     assert_eq!(place.read(&format!("copy/{name}")), b"some");
     assert_eq!(place.read(&format!("there/{name}")), b"some");
+}
+
+/// By path, through a bind mount of the source, and through one of a directory in it.
+#[test]
+fn a_dest_in_its_source_is_known_through_mounts() {
+    let place = Place::new();
+    place.shell("mkdir -p tree/sub view view2; echo 1 > tree/one").is_done();
+    let mounted = place.shell("mount --bind tree view && mount --bind tree/sub view2");
+    if mounted.status != Some(0) {
+        println!("skipped: nothing can be mounted here: {}", mounted.err);
+        return;
+    }
+    let told: Vec<_> = [["view", "tree/new"], ["tree", "view2"], ["tree", "view2/new"], ["tree/", "view"]]
+        .map(|[source, dest]| place.run(&["pump", source, dest]))
+        .into();
+    let beside = place.run(&["pump", "tree/sub", "view/beside", "-q"]);
+    place.shell("umount view view2").is_done();
+    told.iter().for_each(|told| told.is_refused(&["lies in"]));
+    beside.is_done();
+    place.shell("! ls -AR | grep -e thalweg -e new").is_done();
 }
 
 /// A file that is written to, cut short or replaced while it is being read.

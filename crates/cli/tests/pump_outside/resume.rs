@@ -232,3 +232,35 @@ fn nobody_writes_where_somebody_does() {
     kill(child);
     place.run(AGAIN).is_done();
 }
+
+/// By another journal: the same name comes to the same directory behind another first source.
+#[test]
+fn nobody_writes_where_somebody_does_whatever_else_he_brings() {
+    let place = prepared();
+    place.shell("mkdir -p there tree; cp in tree/; echo 1 > other").is_done();
+    for (source, marked) in
+        [("in", "there/.in.thalweg-partial"), ("tree", "there/.tree.thalweg-partial/.in.thalweg-partial")]
+    {
+        let child = start(&place, &["pump", source, "there", "--limit", "10MB"]);
+        while !place.0.join(marked).exists() {
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        place.run(&["pump", "other", source, "there"]).is_refused(&["another process", source]);
+        kill(child);
+        place.run(&["pump", "other", source, "there", "-q"]).is_done();
+    }
+    are_same(&place.0.join("tree"), &place.0.join("there/tree"));
+    assert!(place.read("there/in") == place.read("in"));
+}
+
+/// What a kill costs is a second's writes, also where few are in flight.
+#[test]
+fn a_slow_transfer_is_noted_second_by_second() {
+    let place = Place::new();
+    place.write("in", &bytes(24_000_000, 11));
+    let begun = std::time::Instant::now();
+    killed_after(&place, &["pump", "in", "out", "--limit", "8MB"], JOURNAL, 4_000_000);
+    assert!(begun.elapsed() < Duration::from_millis(2500), "{:?}", begun.elapsed());
+    let told = receipt(place.run(&["pump", "in", "out", "--resume", "--json"]).is_done());
+    assert!(told.resumed_bytes >= 4_000_000 && place.read("out") == place.read("in"), "{told:?}");
+}

@@ -11,6 +11,6 @@ pub use check::check;
 pub use doctor::doctor;
 pub use generate::generate;
 pub use plan::plan;
-pub use pump::pump;
+pub use pump::{ends, pump};
 pub use sort::sort;
 pub(crate) use sort::{MEMORY_BYTES_MIN, engine_error};

@@ -15,11 +15,42 @@ const STREAMS_MAX: usize = 64;
 /// Moves files, trees or streams. The receipt's law: out = in.
 pub fn pump(options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
     let (io, fallback) = machine::io(options.io)?;
-    let transfer = resolve(options, &io)?;
+    let dest = if options.no_disk.is_some() { To::Null } else { dest(&options.dest, &io)? };
+    let transfer = Transfer { dest, ..sources(options, &io)? };
     let mut receipt =
         thalweg_transfer::run(&transfer, &io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)
+}
+
+/// What a transfer with another process needs of this room: ends made definite on this machine. For the node room.
+pub mod ends {
+    use super::*;
+
+    /// The back end, and why it is not the one asked for.
+    pub fn io(options: &PumpOptions) -> Result<(Arc<dyn Io>, Option<String>)> {
+        machine::io(options.io)
+    }
+
+    /// All but the destination.
+    pub fn sources(options: &PumpOptions, io: &Arc<dyn Io>) -> Result<Transfer> {
+        super::sources(options, io)
+    }
+
+    /// The destination.
+    pub fn dest(options: &PumpOptions, io: &Arc<dyn Io>) -> Result<To> {
+        super::dest(&options.dest, io)
+    }
+
+    /// What shows progress, as a transfer sees it.
+    pub fn watch(progress: &Progress) -> impl Watch {
+        Watched(progress)
+    }
+
+    /// An error as the caller sees it.
+    pub fn error(error: thalweg_transfer::Error, progress: &Progress) -> Error {
+        error_of(error, progress)
+    }
 }
 
 struct Watched<'a>(&'a Progress);
@@ -53,7 +84,7 @@ fn error_of(error: thalweg_transfer::Error, progress: &Progress) -> Error {
     }
 }
 
-fn resolve(options: &PumpOptions, io: &Arc<dyn Io>) -> Result<Transfer> {
+fn sources(options: &PumpOptions, io: &Arc<dyn Io>) -> Result<Transfer> {
     let sources = match options.no_disk {
         Some(bytes) => vec![Origin::Noise(bytes)],
         None => options.sources.iter().map(|end| source(end, io)).collect::<Result<Vec<_>>>()?,
@@ -70,7 +101,6 @@ fn resolve(options: &PumpOptions, io: &Arc<dyn Io>) -> Result<Transfer> {
             "--limit 0 lets nothing pass; leave it out, or give bytes in a second".into(),
         ));
     }
-    let dest = if options.no_disk.is_some() { To::Null } else { dest(&options.dest, io)? };
     let streams = options.streams.unwrap_or_else(machine::cores);
     if streams > STREAMS_MAX {
         return Err(Error::CouldNot(format!(
@@ -79,7 +109,7 @@ fn resolve(options: &PumpOptions, io: &Arc<dyn Io>) -> Result<Transfer> {
     }
     Ok(Transfer {
         sources,
-        dest,
+        dest: To::Null,
         streams,
         limit: options.limit,
         resume: options.resume,
@@ -93,6 +123,7 @@ fn source(end: &PumpEnd, io: &Arc<dyn Io>) -> Result<Origin> {
         PumpEnd::Standard => Ok(Origin::Stream("/dev/stdin".into())),
         PumpEnd::Zeros(bytes) => Ok(Origin::Zeros(*bytes)),
         PumpEnd::Null => Err(Error::CouldNot("null: gives nothing; it is a DEST".into())),
+        PumpEnd::Node(host, _) => Err(elsewhere(host)),
         PumpEnd::Path(path) => {
             let there = io.stat(named(path)?)?;
             let is_stream = !there.is_regular && !there.is_directory;
@@ -105,6 +136,7 @@ fn dest(end: &PumpEnd, io: &Arc<dyn Io>) -> Result<To> {
     match end {
         PumpEnd::Standard => Ok(To::Stream("/dev/stdout".into())),
         PumpEnd::Null => Ok(To::Null),
+        PumpEnd::Node(host, _) => Err(elsewhere(host)),
         PumpEnd::Zeros(_) => Err(Error::CouldNot("zero: takes nothing; it is a SOURCE".into())),
         PumpEnd::Path(path) => match io.stat(named(path)?) {
             Ok(there) if !there.is_regular && !there.is_directory => Ok(To::Stream(path.clone())),
@@ -112,6 +144,10 @@ fn dest(end: &PumpEnd, io: &Arc<dyn Io>) -> Result<To> {
             _ => Ok(To::Path(path.clone())),
         },
     }
+}
+
+fn elsewhere(host: &str) -> Error {
+    Error::CouldNot(format!("{host} is another machine, to which only the command's own transfers go"))
 }
 
 fn named(path: &Path) -> Result<&Path> {

@@ -1,0 +1,251 @@
+//! Transfers between hosts of a lab: there, back and past the client, cut off at either end and gone on from, by the
+//! kernel's own count of what went over the links. Without root each test says that it was skipped.
+#![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
+
+mod support;
+#[path = "pump_outside/walk.rs"]
+mod walk;
+
+use std::time::{Duration, Instant};
+
+use support::lab::Lab;
+use support::{Outcome, Place, Running, until};
+use thalweg_api::{ClusterReport, PumpReceipt, from_json};
+use walk::are_same;
+
+const FILE_BYTES: u64 = 40_000_000;
+const SLOWLY: [&str; 3] = ["--limit", "20MB", "-q"];
+const JOURNAL: &str = ".out.thalweg-journal";
+
+/// Bytes that went to a host and came from it, as the kernel counts them.
+fn carried(lab: &Lab, host: &str) -> (u64, u64) {
+    let count = |name: &str| {
+        let path = format!("/sys/class/net/th{}v{}/statistics/{name}", lab.id, &host[1..]);
+        std::fs::read_to_string(path).unwrap().trim().parse::<u64>().unwrap()
+    };
+    (count("tx_bytes"), count("rx_bytes"))
+}
+
+fn is_within(part: f64, a: u64, b: u64) -> bool {
+    (a as f64 - b as f64).abs() <= part * b as f64
+}
+
+/// A file of noise and a lab, in which every host sees the place.
+fn prepared(hosts: &str) -> Option<(Lab, Place)> {
+    let lab = Lab::up(&[hosts])?;
+    let place = Place::new();
+    place.shell(&format!("head -c {FILE_BYTES} /dev/urandom > in")).is_done();
+    Some((lab, place))
+}
+
+fn at(host: &str, place: &Place, name: &str) -> String {
+    format!("{host}:{}/{name}", place.0.display())
+}
+
+fn pump(lab: &Lab, place: &Place, args: &[&str]) -> Outcome {
+    Running::start(lab.command(&[&["pump"], args].concat()).current_dir(&place.0)).ends()
+}
+
+fn receipt(told: &Outcome) -> PumpReceipt {
+    from_json(told.is_done()).unwrap()
+}
+
+fn listed(place: &Place) -> u64 {
+    let text = std::fs::read_to_string(place.0.join(JOURNAL)).unwrap_or_default();
+    let lens = text.lines().filter(|line| line.contains(" range ")).filter_map(|line| line.split(' ').nth(4));
+    lens.filter_map(|len| len.parse::<u64>().ok()).sum()
+}
+
+/// Begins a transfer, and returns when a good part of it is listed.
+fn begun(lab: &Lab, place: &Place, args: &[&str]) -> Running {
+    let args = [&["pump"], args, &SLOWLY].concat();
+    let running = Running::start(lab.command(&args).current_dir(&place.0));
+    until("a part of it", || listed(place) > FILE_BYTES / 4);
+    running
+}
+
+/// That it ended with one line that holds this, in time, and nothing bears the name.
+#[track_caller]
+fn is_told(place: &Place, running: Running, since: Instant, holds: &[&str]) {
+    let told = running.ends();
+    assert!(since.elapsed() < Duration::from_secs(9), "after {:?}", since.elapsed());
+    let line = told.err.lines().last().unwrap_or_default();
+    assert!(told.status == Some(2) && holds.iter().all(|text| line.contains(text)), "{told:?}");
+    assert!(!place.0.join("out").exists());
+}
+
+/// That what was listed is gone on from, and that the links carried the rest and no more.
+#[track_caller]
+fn is_gone_on_from(lab: &Lab, place: &Place, args: &[&str], host: &str, to_host: bool) {
+    let there = listed(place);
+    let count = |(to, from): (u64, u64)| if to_host { to } else { from };
+    let before = count(carried(lab, host));
+    let told = receipt(&pump(lab, place, &[args, &["--resume", "--json"]].concat()));
+    let moved = count(carried(lab, host)) - before;
+    assert!(told.resumed_bytes == there && told.bytes == FILE_BYTES && told.holds, "{there} of {told:?}");
+    assert!(is_within(0.05, moved, FILE_BYTES - there), "{moved} bytes for {}", FILE_BYTES - there);
+    assert!(place.read("out") == place.read("in"));
+    assert_eq!(place.names(), ["in", "out"]);
+}
+
+#[test]
+fn trees_go_there_and_back_and_past_the_client() {
+    let Some((lab, place)) = prepared("2") else { return };
+    place.shell(OF_EVERYTHING).is_done();
+    let status: ClusterReport = from_json(&lab.run(&["cluster", "status", "--json"]).out).unwrap();
+    let pids: Vec<u32> = status.hosts.iter().map(|host| host.status.as_ref().unwrap().pid).collect();
+    let (tree, n1) = (place.0.join("tree"), at("n1", &place, "one"));
+    let there = receipt(&pump(&lab, &place, &["tree", &n1, "--json"]));
+    are_same(&tree, &place.0.join("one"));
+    let back = receipt(&pump(&lab, &place, &[&n1, "two", "--json", "--streams", "3"]));
+    are_same(&tree, &place.0.join("two"));
+    let before = carried(&lab, "n2");
+    let past = receipt(&pump(&lab, &place, &[&n1, &at("n2", &place, "three"), "--json", "--verify"]));
+    are_same(&tree, &place.0.join("three"));
+    for told in [&there, &back, &past] {
+        assert!(told.holds && told.proved && told.checksum_in != 0, "{told:?}");
+        assert_eq!((told.links, told.hard_links, told.directories), (3, 3, 7), "{told:?}");
+    }
+    assert_eq!((&past.source.host[..], past.source.pid), ("n1", pids[0]));
+    assert_eq!((&past.dest.host[..], past.dest.pid, past.verified), ("n2", pids[1], true));
+    assert_eq!((&there.source.host[..], &back.dest.host[..]), ("", ""));
+    // The data took the direct way, and holes were not sent.
+    let sent = past.link.unwrap().sent_bytes;
+    let moved = carried(&lab, "n2").0 - before.0;
+    assert!(sent < 7_000_000 && is_within(0.05, moved, sent), "{moved} bytes on the link, {sent} sent");
+    // What is there is left alone; what came, went and changed meanwhile is not.
+    place.shell("rm tree/a/nothing; echo new > tree/new; echo longer > tree/many/7").is_done();
+    let again = receipt(&pump(&lab, &place, &["tree/", &n1, "--resume", "--json"]));
+    assert_eq!((again.files, again.resumed_files), (2, 706), "{again:?}");
+    place
+        .shell("cp -a tree/new tree/many/7 . && cmp tree/new one/new && cmp tree/many/7 one/many/7")
+        .is_done();
+    assert!(!place.0.join(".one.thalweg-journal").exists());
+}
+
+const OF_EVERYTHING: &str = r#"
+mkdir -p tree/a/b/c tree/empty tree/closed tree/many
+head -c 5000000 /dev/urandom > tree/a/large; head -c 131073 /dev/urandom > tree/a/beyond
+: > tree/a/nothing; printf x > tree/a/b/one
+ln tree/a/large tree/a/b/again; ln tree/a/b/one tree/one_too; ln tree/a/b/one tree/closed/one_three
+ln -s a/large tree/link; ln -s /nowhere/at/all tree/dangling; ln -s ../.. tree/a/b/up
+printf odd > $'tree/odd\nname\xff\xfe'; printf dash > tree/-dash
+truncate -s 40M tree/holes; printf in > tree/in; dd if=tree/in of=tree/holes bs=1 seek=20M conv=notrunc status=none
+for i in $(seq 1 700); do echo $i > tree/many/$i; done
+chmod 4755 tree/in; chmod 600 tree/a/b/one; chmod 555 tree/closed
+touch -d '1999-12-31 23:59:59.987654321' tree/a/nothing tree/empty tree/many; touch -h -d 2002-02-02 tree/link
+"#;
+
+#[test]
+fn streams_zeros_and_nothing_are_ends_on_hosts_too() {
+    let Some((lab, place)) = prepared("2") else { return };
+    let (n1, n2) = (at("n1", &place, "out"), at("n2", &place, "out"));
+    let identity = lab
+        .command(&[])
+        .get_envs()
+        .find_map(|(k, v)| (k == "THALWEG_IDENTITY").then_some(v))
+        .unwrap()
+        .unwrap()
+        .to_owned();
+    let own = format!("export THALWEG_IDENTITY={};", identity.to_string_lossy());
+    place
+        .shell(&format!("{own} cat in | $T pump - {n1} -q && cmp in out && $T pump {n2} - -q | cmp - in"))
+        .is_done();
+    let before = carried(&lab, "n1");
+    let told = receipt(&pump(&lab, &place, &["--no-disk", "200MB", "n1:null:", "--json", "--streams", "1"]));
+    let moved = carried(&lab, "n1").0 - before.0;
+    assert!(
+        told.holds && told.bytes == 200_000_000 && is_within(0.05, moved, told.bytes),
+        "{moved} {told:?}"
+    );
+    assert_eq!(
+        (&told.source.kind[..], &told.dest.kind[..], &told.dest.host[..]),
+        ("memory", "nothing", "n1")
+    );
+    // Whole blocks, as far as the socket's buffers reach.
+    assert!(told.link.as_ref().unwrap().bytes_per_completion > 65_536.0, "{told:?}");
+    receipt(&pump(&lab, &place, &["n1:zero:3MB", &n2, "--json"]));
+    assert!(place.read("out") == vec![0; 3_000_000]);
+    for (args, holds) in [
+        (["in", "n9:/x"], ["n9", "is not a host"]),
+        ([&at("n1", &place, "none"), "x"], ["n1: cannot", "none"]),
+        (["in", "n1:/none/x"], ["n1: ", "there is no directory /none"]),
+        ([&at("n1", &place, "in"), "n2:/none/x"], ["n1: n2: ", "there is no directory /none"]),
+        ([&at("n1", &place, "in"), &at("n1", &place, "in")], ["n1: ", "are the same"]),
+    ] {
+        pump(&lab, &place, &args).is_refused(&holds);
+    }
+}
+
+#[test]
+fn a_sink_that_is_killed_is_told_at_once_and_gone_on_from() {
+    let Some((lab, place)) = prepared("1") else { return };
+    let n1 = at("n1", &place, "out");
+    let running = begun(&lab, &place, &["in", &n1]);
+    lab.call("kill", &["n1"]);
+    is_told(&place, running, Instant::now(), &["n1", "--resume"]);
+    lab.call("revive", &["n1"]);
+    is_gone_on_from(&lab, &place, &["in", &n1], "n1", true);
+}
+
+#[test]
+fn a_source_that_is_killed_is_gone_on_from_at_the_client_and_at_a_node() {
+    let Some((lab, place)) = prepared("1") else { return };
+    let n1 = at("n1", &place, "out");
+    let running = begun(&lab, &place, &["in", &n1]);
+    running.signal("-KILL");
+    drop(running);
+    // The node has let go of it when its links have.
+    is_gone_on_from(&lab, &place, &["in", &n1], "n1", true);
+    place.shell("rm out").is_done();
+    let from = at("n1", &place, "in");
+    let running = begun(&lab, &place, &[&from, "out"]);
+    lab.call("kill", &["n1"]);
+    is_told(&place, running, Instant::now(), &["n1", "--resume"]);
+    lab.call("revive", &["n1"]);
+    is_gone_on_from(&lab, &place, &[&from, "out"], "n1", false);
+}
+
+#[test]
+fn a_cut_link_and_a_frozen_node_are_told_in_time() {
+    let Some((lab, place)) = prepared("2") else { return };
+    let (from, to) = (at("n1", &place, "in"), at("n2", &place, "out"));
+    let running = begun(&lab, &place, &[&from, &to]);
+    lab.call("cut", &["n1", "n2"]);
+    is_told(&place, running, Instant::now(), &["n1: ", "link with n2", "--resume"]);
+    lab.call("heal", &[]);
+    // The other end has the time-out of its own.
+    until("n2 to give up", || {
+        pump(&lab, &place, &[&from, &at("n2", &place, "probe"), "-q"]).status == Some(0)
+    });
+    place.shell("rm probe").is_done();
+    is_gone_on_from(&lab, &place, &[&from, &to], "n2", true);
+    place.shell("rm out").is_done();
+    let running = begun(&lab, &place, &["in", &to]);
+    lab.call("freeze", &["n2"]);
+    is_told(&place, running, Instant::now(), &["link with n2", "has said nothing for"]);
+    lab.call("heal", &[]);
+}
+
+#[test]
+fn a_full_disk_and_a_source_that_changes_are_told_by_their_host() {
+    // Before the lab: its hosts see what was mounted when they were made.
+    let disk = Place::new();
+    let mounted = disk.shell("mkdir disk && mount -t tmpfs -o size=20M none disk");
+    let Some((lab, place)) = prepared("1") else {
+        disk.shell("umount disk");
+        return;
+    };
+    if mounted.status == Some(0) {
+        let told = pump(&lab, &place, &["in", &at("n1", &disk, "disk/out")]);
+        let left = disk.shell("ls -A disk");
+        disk.shell("umount disk").is_done();
+        told.is_refused(&["n1: cannot write", "disk/out", "it takes 38.15 MiB and", "left"]);
+        assert_eq!(left.out, "");
+    } else {
+        println!("skipped: nothing can be mounted here: {}", mounted.err);
+    }
+    let running = begun(&lab, &place, &[&at("n1", &place, "in"), "out"]);
+    place.shell("truncate -s 30000000 in").is_done();
+    is_told(&place, running, Instant::now(), &["n1: ", "/in changed while it was read"]);
+}

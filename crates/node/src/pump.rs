@@ -1,0 +1,448 @@
+//! Transfers between hosts: this process is one end of them, or asks two nodes to be the ends.
+//!
+//! ```text
+//! client reads, n1 writes       client ==lanes==> n1
+//! n1 reads, client writes       client <==lanes== n1
+//! n1 reads, n2 writes           client --asks--> n1 ==lanes==> n2
+//! ```
+//!
+//! Model: whoever begins opens a link for the control stream and one for each lane, so that each lane's thread receives
+//! what is its own and two cores can open seals. A node puts lanes together by the transfer's id.
+//! Law: a node does this only for a peer of the cluster, as the user that it runs as; at most [`PUMPS_MAX`] at once.
+//! Non-goals: how bytes are moved; that is the transfer room's.
+
+use std::collections::HashMap;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use thalweg::{IoChoice, Progress, PumpEnd, PumpOptions, ends};
+use thalweg_api::{
+    ClusterFile, ClusterHost, Links, NodeRequest, PumpReceipt, PumpRequest, PumpVerdict, from_json, to_json,
+};
+use thalweg_transfer::{FRAME_BYTES, Streams, Watch, Way, escaped, receive, send, unescaped};
+use thalweg_wire::{Hands, Incoming, Link, LinkError, Patience, Terms, What, new_id};
+
+use crate::cluster;
+use crate::daemon::Node;
+use crate::exec::Client;
+
+/// The most transfers of a node at once.
+pub(crate) const PUMPS_MAX: usize = 64;
+/// How long lanes may take to come.
+const LANES_SECONDS: u64 = 10;
+/// How often it is looked whether somebody asked to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+type Result<T> = std::result::Result<T, thalweg::Error>;
+
+fn could_not(why: impl ToString) -> thalweg::Error {
+    thalweg::Error::CouldNot(why.to_string())
+}
+
+/// Moves files between this machine and a host of the cluster, or between two hosts.
+pub fn pump(identity: &Path, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
+    let client = Client::load(identity).map_err(could_not)?;
+    let from = sources_host(options)?;
+    match (from, &options.dest) {
+        (None, PumpEnd::Node(host, end)) => {
+            let end = word_of(end)?;
+            push(&client.hands, &client.file, host, end, options, progress)
+        }
+        (Some(host), PumpEnd::Node(to, end)) => between(&client, &host, to, end, options, progress),
+        (Some(host), _) => pull(&client, &host, options, progress),
+        (None, _) => Err(could_not("neither end is on another host")),
+    }
+}
+
+/// The one host that all sources are on, or none.
+fn sources_host(options: &PumpOptions) -> Result<Option<String>> {
+    let mut hosts = options.sources.iter().map(|end| match end {
+        PumpEnd::Node(host, _) => Some(host),
+        _ => None,
+    });
+    let first = hosts.next().flatten();
+    match hosts.all(|host| host == first) {
+        true => Ok(first.cloned()),
+        false => Err(could_not("all sources of a transfer are on one host; make one for each host")),
+    }
+}
+
+/// Sends from here to a host.
+fn push(
+    hands: &Hands,
+    file: &ClusterFile,
+    host: &str,
+    dest: String,
+    options: &PumpOptions,
+    progress: &Progress,
+) -> Result<PumpReceipt> {
+    let (io, fallback) = ends::io(options)?;
+    let transfer = ends::sources(options, &io)?;
+    let way = ToNode::new(hands, file, host)?;
+    let request = PumpRequest { dest: Some(dest), ..request(&way, options, Vec::new()) };
+    let control = way.open(&NodeRequest::Pump(request)).map_err(could_not)?;
+    let sent = send(&transfer, &way, control, &io, &ends::watch(progress));
+    let mut receipt = sent.map_err(|e| ends::error(e, progress))?;
+    receipt.fallback = fallback;
+    Ok(receipt)
+}
+
+/// Receives from a host.
+fn pull(client: &Client, host: &str, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
+    let (io, fallback) = ends::io(options)?;
+    let dest = ends::dest(options, &io)?;
+    let way = ToNode::new(&client.hands, &client.file, host)?;
+    let request = request(&way, options, words_of(options)?);
+    let control = way.open(&NodeRequest::Pump(request)).map_err(could_not)?;
+    let received = receive(&dest, &way, control, &io, &ends::watch(progress));
+    let mut receipt = received.map_err(|e| ends::error(e, progress))?;
+    receipt.fallback = fallback;
+    Ok(receipt)
+}
+
+/// Has one host send to another, or move between its own directories.
+fn between(
+    client: &Client,
+    host: &str,
+    to: &str,
+    end: &PumpEnd,
+    options: &PumpOptions,
+    progress: &Progress,
+) -> Result<PumpReceipt> {
+    find(&client.file, to)?;
+    let way = ToNode::new(&client.hands, &client.file, host)?;
+    let mut request = request(&way, options, words_of(options)?);
+    match (host == to, word_of(end)?) {
+        (true, word) => request.dest = Some(word),
+        (false, word) => request.to = Some((to.to_string(), word)),
+    }
+    let (_out, mut inc) = way.open(&NodeRequest::Pump(request)).map_err(could_not)?;
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let heard = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                std::thread::park_timeout(LOOK);
+                if progress.cancelled().is_some() {
+                    way.links().iter().for_each(|link| link.close());
+                }
+            }
+        });
+        let heard = inc.next_on();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        watcher.thread().unpark();
+        heard
+    });
+    if let Some(signal) = progress.cancelled() {
+        return Err(thalweg::Error::Interrupted(signal));
+    }
+    heard.map_err(could_not)?;
+    let said = inc.result().map(String::from_utf8_lossy).unwrap_or_default();
+    let verdict: PumpVerdict = from_json(&said).map_err(|why| could_not(format!("{host}: {why}")))?;
+    match (verdict.receipt, verdict.error) {
+        (Some(mut receipt), None) => {
+            receipt.source.host = host.to_string();
+            receipt.dest.host = to.to_string();
+            Ok(receipt)
+        }
+        (_, why) => Err(could_not(format!("{host}: {}", why.unwrap_or_default()))),
+    }
+}
+
+fn request(way: &ToNode<'_>, options: &PumpOptions, sources: Vec<String>) -> PumpRequest {
+    PumpRequest {
+        id: way.id.clone(),
+        sources,
+        dest: None,
+        to: None,
+        streams: options.streams.map_or(0, |streams| streams as u32),
+        limit: options.limit,
+        resume: options.resume,
+        verify: options.verify,
+        checksum: options.checksum,
+    }
+}
+
+fn words_of(options: &PumpOptions) -> Result<Vec<String>> {
+    let of = |end: &PumpEnd| match end {
+        PumpEnd::Node(_, end) => word_of(end),
+        end => word_of(end),
+    };
+    options.sources.iter().map(of).collect()
+}
+
+/// An end, as one word.
+fn word_of(end: &PumpEnd) -> Result<String> {
+    match end {
+        PumpEnd::Path(path) => Ok(format!("path:{}", escaped(path.as_os_str().as_bytes()))),
+        PumpEnd::Zeros(bytes) => Ok(format!("zero:{bytes}")),
+        PumpEnd::Null => Ok("null:".into()),
+        PumpEnd::Standard | PumpEnd::Node(..) => {
+            Err(could_not("a stream of this process is not on another host"))
+        }
+    }
+}
+
+fn end_of(word: &str) -> Option<PumpEnd> {
+    if let Some(path) = word.strip_prefix("path:") {
+        let path = PathBuf::from(std::ffi::OsString::from_vec(unescaped(path)?));
+        return path.is_absolute().then_some(PumpEnd::Path(path));
+    }
+    match word.strip_prefix("zero:") {
+        Some(bytes) => bytes.parse().ok().map(PumpEnd::Zeros),
+        None => (word == "null:").then_some(PumpEnd::Null),
+    }
+}
+
+fn find<'f>(file: &'f ClusterFile, host: &str) -> Result<&'f ClusterHost> {
+    let found = file.hosts.iter().find(|other| other.name == host);
+    found.ok_or_else(|| could_not(cluster::unknown(file, host)))
+}
+
+/// The way to a node, for whoever begins.
+struct ToNode<'h> {
+    hands: &'h Hands,
+    host: ClusterHost,
+    terms: Terms,
+    id: String,
+    links: Mutex<Vec<Arc<Link>>>,
+}
+
+impl<'h> ToNode<'h> {
+    fn new(hands: &'h Hands, file: &ClusterFile, host: &str) -> Result<ToNode<'h>> {
+        let terms = Terms {
+            clear: file.links == Links::Clear,
+            block_bytes: FRAME_BYTES as u32,
+            patience: Patience::default(),
+        };
+        let host = find(file, host)?.clone();
+        Ok(ToNode { hands, host, terms, id: new_id().to_string(), links: Mutex::default() })
+    }
+
+    /// A stream on a link of its own.
+    fn open(&self, request: &NodeRequest) -> thalweg_wire::Result<Streams> {
+        let unreachable = |why: String| LinkError::new(self.host.name.clone(), What::Unreachable(why));
+        let address = cluster::address_of(&self.host).map_err(|e| unreachable(e.to_string()))?;
+        let link = Arc::new(self.hands.connect(&self.host.name, address, self.terms)?);
+        link.keep().map_err(|e| unreachable(e.to_string()))?;
+        let streams = link.open(to_json(request).as_bytes())?;
+        self.links.lock().expect("no holder panics").push(link);
+        Ok(streams)
+    }
+}
+
+impl Way for ToNode<'_> {
+    fn peer(&self) -> String {
+        self.host.name.clone()
+    }
+
+    fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>> {
+        (0..count).map(|_| self.open(&NodeRequest::PumpLane { id: self.id.clone() })).collect()
+    }
+
+    fn links(&self) -> Vec<Arc<Link>> {
+        self.links.lock().expect("no holder panics").clone()
+    }
+}
+
+/// Lanes that have come, each with its link.
+type Lanes = Vec<(Streams, Arc<Link>)>;
+
+/// The transfers that a node is an end of, by id, each with the lanes that have come.
+#[derive(Default)]
+pub(crate) struct Pumps {
+    table: Mutex<HashMap<String, Lanes>>,
+    news: Condvar,
+}
+
+impl Pumps {
+    /// A lane has come; waits until its transfer is over.
+    fn lane(&self, id: &str, streams: Streams, link: &Arc<Link>) {
+        let mut table = self.table.lock().expect("no holder panics");
+        let Some(lanes) = table.get_mut(id) else {
+            let _ = streams.0.abort("a lane of a transfer that is not known here");
+            return;
+        };
+        lanes.push((streams, Arc::clone(link)));
+        self.news.notify_all();
+        drop(self.news.wait_while(table, |table| table.contains_key(id)).expect("no holder panics"));
+    }
+}
+
+/// The way to whoever began, for the node that was asked.
+struct FromPeer<'n> {
+    pumps: &'n Pumps,
+    id: String,
+    links: Mutex<Vec<Arc<Link>>>,
+}
+
+impl<'n> FromPeer<'n> {
+    fn begin(pumps: &'n Pumps, id: &str, link: &Arc<Link>) -> std::result::Result<FromPeer<'n>, String> {
+        let mut table = pumps.table.lock().expect("no holder panics");
+        if table.len() >= PUMPS_MAX {
+            return Err(format!("{PUMPS_MAX} transfers go on here, as many as may; wait for one to end"));
+        }
+        if table.insert(id.to_string(), Vec::new()).is_some() {
+            return Err(format!("transfer {id} goes on here already"));
+        }
+        Ok(FromPeer { pumps, id: id.to_string(), links: Mutex::new(vec![Arc::clone(link)]) })
+    }
+}
+
+impl Drop for FromPeer<'_> {
+    fn drop(&mut self) {
+        self.pumps.table.lock().expect("no holder panics").remove(&self.id);
+        self.pumps.news.notify_all();
+    }
+}
+
+impl Way for FromPeer<'_> {
+    fn peer(&self) -> String {
+        self.links.lock().expect("no holder panics")[0].peer().to_string()
+    }
+
+    fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>> {
+        let table = self.pumps.table.lock().expect("no holder panics");
+        let few = |table: &mut HashMap<String, Lanes>| table[&self.id].len() < count;
+        let patience = Duration::from_secs(LANES_SECONDS);
+        let (mut table, late) =
+            self.pumps.news.wait_timeout_while(table, patience, few).expect("no holder panics");
+        if late.timed_out() {
+            let why = format!("not all of {count} lanes came within {LANES_SECONDS} s");
+            return Err(LinkError::new(self.peer(), What::Cut(why)));
+        }
+        let came = std::mem::take(table.get_mut(&self.id).expect("it is there until this goes"));
+        drop(table);
+        let (streams, links): (Vec<_>, Vec<_>) = came.into_iter().unzip();
+        self.links.lock().expect("no holder panics").extend(links);
+        Ok(streams)
+    }
+
+    fn links(&self) -> Vec<Arc<Link>> {
+        self.links.lock().expect("no holder panics").clone()
+    }
+}
+
+/// Serves a stream that is about a transfer, to its end. Gives one that is about something else back.
+pub(crate) fn serve(node: &Node, link: &Arc<Link>, request: &str, streams: Streams) -> Option<Streams> {
+    match from_json::<NodeRequest>(request) {
+        Ok(NodeRequest::PumpLane { id }) => {
+            let _ = link.keep();
+            node.pumps.lane(&id, streams, link);
+        }
+        Ok(NodeRequest::Pump(request)) => {
+            let _ = link.keep();
+            take_part(node, link, &request, streams);
+        }
+        _ => return Some(streams),
+    }
+    None
+}
+
+fn take_part(node: &Node, link: &Arc<Link>, request: &PumpRequest, (mut out, inc): Streams) {
+    let refuse = |out: thalweg_wire::Outgoing, why: String| drop(out.abort(&why));
+    let (options, way) = match (options_of(request), FromPeer::begin(&node.pumps, &request.id, link)) {
+        (Ok(options), Ok(way)) => (options, way),
+        (Err(why), _) => return refuse(out, why.to_string()),
+        (_, Err(why)) => return refuse(out, why),
+    };
+    let io = match ends::io(&options) {
+        Ok((io, _)) => io,
+        Err(why) => return refuse(out, why.to_string()),
+    };
+    if request.to.is_some() || (request.dest.is_some() && !request.sources.is_empty()) {
+        let verdict = match both_ends(node, request, &options, &inc) {
+            Ok(receipt) => PumpVerdict { error: None, receipt: Some(receipt) },
+            Err(why) => PumpVerdict { error: Some(why.to_string()), receipt: None },
+        };
+        let _ = out.end(to_json(&verdict).as_bytes());
+        return;
+    }
+    // What comes of it the other end hears from the transfer itself.
+    if request.dest.is_some() {
+        match ends::dest(&options, &io) {
+            Ok(dest) => drop(receive(&dest, &way, (out, inc), &io, &Alone)),
+            Err(why) => refuse(out, why.to_string()),
+        }
+    } else {
+        match ends::sources(&options, &io) {
+            Ok(transfer) => drop(send(&transfer, &way, (out, inc), &io, &Alone)),
+            Err(why) => refuse(out, why.to_string()),
+        }
+    }
+}
+
+fn options_of(request: &PumpRequest) -> Result<PumpOptions> {
+    let end = |word: &String| {
+        end_of(word).ok_or_else(|| could_not(format!("'{word}' is no end of a transfer on a node")))
+    };
+    let dest = match (&request.dest, &request.to) {
+        (Some(word), None) => end(word)?,
+        (None, Some((host, word))) => PumpEnd::Node(host.clone(), Box::new(end(word)?)),
+        (None, None) if !request.sources.is_empty() => PumpEnd::Null,
+        _ => return Err(could_not("a transfer has one destination")),
+    };
+    Ok(PumpOptions {
+        sources: request.sources.iter().map(end).collect::<Result<_>>()?,
+        dest,
+        streams: Some(request.streams as usize).filter(|streams| *streams > 0),
+        limit: request.limit,
+        resume: request.resume,
+        verify: request.verify,
+        no_disk: None,
+        checksum: request.checksum,
+        io: IoChoice::Auto,
+    })
+}
+
+/// Sends to another node for the client, or moves between directories of this host, while the client is there.
+fn both_ends(
+    node: &Node,
+    request: &PumpRequest,
+    options: &PumpOptions,
+    inc: &Incoming,
+) -> Result<PumpReceipt> {
+    const SIGTERM: i32 = 15;
+    let progress = Progress::default();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                std::thread::park_timeout(LOOK);
+                if inc.is_given_up() {
+                    progress.cancel(SIGTERM);
+                }
+            }
+        });
+        let moved = match (&request.to, &node.hands) {
+            (None, _) => thalweg::pump(options, &progress),
+            (Some((host, dest)), Some(hands)) => {
+                let file = node.cluster.lock().expect("no holder panics").clone();
+                match file {
+                    Some(file) => push(hands, &file, host, dest.clone(), options, &progress),
+                    None => Err(could_not("this node is of no cluster")),
+                }
+            }
+            _ => Err(could_not("this node is of no cluster")),
+        };
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        watcher.thread().unpark();
+        moved
+    })
+}
+
+/// Nobody looks at a node's own end.
+struct Alone;
+
+impl Watch for Alone {
+    fn begin(&self, _total_bytes: u64) {}
+
+    fn advance(&self, _bytes: u64) {}
+
+    fn stopped(&self) -> bool {
+        false
+    }
+
+    fn note(&self, _line: &str) {}
+}

@@ -1,0 +1,62 @@
+//! Files that one process at a time may write: whoever has the mark on one has it for himself.
+//!
+//! Law: nothing of a file is touched before it is marked, and a file whose name has gone meanwhile is none of ours: it
+//! was another's, and is whole.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thalweg_io::tree::{Dir, Facts};
+use thalweg_io::{File, Io};
+
+use crate::{Error, Result};
+
+/// How often it is looked whether another process has gone, and how long apart: what a killed one had asked of a ring
+/// holds its files a moment longer.
+const LOOKS: u32 = 40;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+
+/// The file of that name with this process's mark on it, made with these permissions if there is none. What is in it
+/// stays.
+pub(crate) fn claim(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr, mode: u32, direct: bool) -> Result<File> {
+    for _ in 0..LOOKS {
+        let file = dir.keep_file(io, name, mode, direct)?;
+        // Where there are no marks, nobody can be told from nobody.
+        if file.mark() || !file.is_marked_by_another() {
+            // Whoever had it may have given it another name meanwhile, or removed it.
+            let now = dir.facts_if_any(name)?;
+            if now.is_some_and(|now| Facts::of(&file).is_ok_and(|f| f.inode == now.inode)) {
+                return Ok(file);
+            }
+        } else {
+            // Nobody tells when a mark goes.
+            std::thread::park_timeout(BETWEEN_LOOKS);
+        }
+    }
+    Err(Error::Busy(dir.path().join(name)))
+}
+
+/// As [`claim`], and empties it.
+pub(crate) fn claim_empty(
+    io: &Arc<dyn Io>,
+    dir: &Dir,
+    name: &OsStr,
+    mode: u32,
+    direct: bool,
+) -> Result<File> {
+    let file = claim(io, dir, name, mode, direct)?;
+    file.set_len(0)?;
+    Ok(file)
+}
+
+/// Marks an open directory; an error if another process has it.
+pub(crate) fn claim_directory(dir: &Dir) -> Result<()> {
+    for _ in 0..LOOKS {
+        if dir.mark() {
+            return Ok(());
+        }
+        std::thread::park_timeout(BETWEEN_LOOKS);
+    }
+    Err(Error::Busy(dir.path().to_path_buf()))
+}

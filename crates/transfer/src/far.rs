@@ -1,0 +1,312 @@
+//! The other end of a transfer, as this end talks to it.
+//!
+//! Model: one control stream and one stream for each lane. Each end has a thread that listens on the control stream
+//! ([`Far::listen`]), and one that ends all streams when something has failed here ([`Far::attend`]), so whoever waits
+//! for the other end wakes up.
+//! Law: of what both ends say of a failure the cause is told and not its echo: a link that was closed waits
+//! [`ECHO_SECONDS`] for the word of the other end that came before it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use thalweg_api::{PumpVerdict, from_json, to_json};
+use thalweg_base::clock::Stopwatch;
+use thalweg_block::Pool;
+use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What};
+
+use crate::job::BLOCK_BYTES;
+use crate::message::{MESSAGE_BYTES_MAX, Message, TAIL_BYTES_MAX};
+use crate::shared::Shared;
+use crate::{Error, Result};
+
+/// The most bytes of a frame: a block, and what it is about.
+pub const FRAME_BYTES: usize = BLOCK_BYTES + TAIL_BYTES_MAX;
+/// Frames of control that may be on their way.
+const CONTROL_WINDOW: usize = 2;
+/// What is told goes out when so much has gathered, or before the next block.
+const GATHERED_BYTES: usize = 32 << 10;
+/// How long the cause of a failure is waited for behind its echo.
+const ECHO_SECONDS: f64 = 1.0;
+/// Answers that wait for who asked, and how long more of them wait.
+const ANSWERS: usize = 4;
+const BREATH: Duration = Duration::from_millis(1);
+/// How often it is looked whether something has failed.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Streams to and from another process.
+pub type Streams = (Outgoing, Incoming);
+
+/// The way to the other end: whoever has the links.
+pub trait Way: Sync {
+    /// What messages call the other end: a host.
+    fn peer(&self) -> String;
+    /// A stream for each of so many lanes.
+    fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>>;
+    /// All links of this transfer.
+    fn links(&self) -> Vec<Arc<Link>>;
+}
+
+/// See the head of this file.
+pub(crate) struct Far<'w> {
+    way: &'w dyn Way,
+    /// Whether this end is the source.
+    is_source: bool,
+    out: Mutex<Out>,
+    answers: (SyncSender<Message>, Mutex<Receiver<Message>>),
+    /// What the other end said last.
+    verdict: OnceLock<PumpVerdict>,
+    /// Whether nothing more will be heard.
+    deaf: OnceLock<()>,
+    files: AtomicU64,
+    dirs: AtomicU64,
+}
+
+struct Out {
+    stream: Option<Outgoing>,
+    gathered: Vec<u8>,
+}
+
+impl<'w> Far<'w> {
+    pub(crate) fn new(way: &'w dyn Way, out: Outgoing, is_source: bool) -> Far<'w> {
+        let (send, receive) = sync_channel(ANSWERS);
+        Far {
+            way,
+            is_source,
+            out: Mutex::new(Out { stream: Some(out), gathered: Vec::new() }),
+            answers: (send, Mutex::new(receive)),
+            verdict: OnceLock::new(),
+            deaf: OnceLock::new(),
+            files: AtomicU64::new(1),
+            dirs: AtomicU64::new(1),
+        }
+    }
+
+    /// A stream for each of so many lanes.
+    pub(crate) fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>> {
+        self.way.lanes(count)
+    }
+
+    /// A number for a file.
+    pub(crate) fn next_file(&self) -> u64 {
+        self.files.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number for a directory; 0 is where roots go.
+    pub(crate) fn next_dir(&self) -> u64 {
+        self.dirs.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Says something, before the next block at the latest.
+    pub(crate) fn tell(&self, message: &Message) -> Result<()> {
+        let mut out = self.out.lock().expect("no lane panics");
+        message.encode(&mut out.gathered);
+        if out.gathered.len() >= GATHERED_BYTES { self.send(&mut out) } else { Ok(()) }
+    }
+
+    /// Sends what was said.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.send(&mut self.out.lock().expect("no lane panics"))
+    }
+
+    fn send(&self, out: &mut Out) -> Result<()> {
+        if out.gathered.is_empty() {
+            return Ok(());
+        }
+        let Some(stream) = &mut out.stream else { return Err(Error::Stopped) };
+        stream.send(0, &mut out.gathered)?;
+        out.gathered.clear();
+        Ok(())
+    }
+
+    /// Asks, and takes what is said next; one at a time.
+    pub(crate) fn ask(&self, message: &Message, mut take: impl FnMut(Message) -> Result<bool>) -> Result<()> {
+        let answers = self.answers.1.lock().expect("no lane panics");
+        self.tell(message)?;
+        self.flush()?;
+        loop {
+            match answers.recv_timeout(LOOK) {
+                Ok(answer) => match take(answer)? {
+                    true => {}
+                    false => return Ok(()),
+                },
+                Err(_) if self.deaf.get().is_some() => return Err(Error::Stopped),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// An answer that has come; waits until who asked has taken those before it.
+    pub(crate) fn answered(&self, shared: &Shared<'_>, mut answer: Message) -> Result<()> {
+        while let Err(TrySendError::Full(back)) = self.answers.0.try_send(answer) {
+            shared.goes_on()?;
+            answer = back;
+            std::thread::park_timeout(BREATH);
+        }
+        Ok(())
+    }
+
+    /// Says that there is no more, and what came of it at this end.
+    pub(crate) fn end(&self, verdict: &PumpVerdict) -> Result<()> {
+        let mut out = self.out.lock().expect("no lane panics");
+        self.send(&mut out)?;
+        let Some(mut stream) = out.stream.take() else { return Err(Error::Stopped) };
+        Ok(stream.end(to_json(verdict).as_bytes())?)
+    }
+
+    /// Listens until the other end has said all. What it says is heard by `hear`.
+    pub(crate) fn listen(
+        &self,
+        shared: &Shared<'_>,
+        control: Control,
+        mut hear: impl FnMut(Message) -> Result<()>,
+    ) {
+        let mut control = control;
+        let heard = loop {
+            match control.next() {
+                Ok(Some(message)) => {
+                    if let Err(e) = hear(message) {
+                        break Err(e);
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(e) => break Err(e),
+            }
+        };
+        let said = control.result().map(String::from_utf8_lossy).unwrap_or_default();
+        if let Ok(verdict) = from_json::<PumpVerdict>(&said) {
+            if let Some(why) = &verdict.error {
+                shared.fail(Error::Far { peer: self.way.peer(), why: why.clone() });
+            }
+            let _ = self.verdict.set(verdict);
+        }
+        if let Err(e) = heard {
+            shared.fail(e);
+            // Before the stream is let go of, which the other end would hear first.
+            if shared.has_cause() {
+                self.give_up(&shared.why());
+            }
+        }
+        let _ = self.deaf.set(());
+    }
+
+    /// What the other end said last.
+    pub(crate) fn verdict(&self) -> Option<&PumpVerdict> {
+        self.verdict.get()
+    }
+
+    /// Watches over the transfer until `done`. When it fails, says so to the other end and ends all streams.
+    pub(crate) fn attend(&self, shared: &Shared<'_>, done: &dyn Fn() -> bool) {
+        let mut echo: Option<Stopwatch> = None;
+        while !done() {
+            std::thread::park_timeout(LOOK);
+            if shared.goes_on().is_ok() {
+                continue;
+            }
+            let waited = echo.get_or_insert_with(Stopwatch::start).seconds();
+            if shared.has_cause() || self.deaf.get().is_some() || waited >= ECHO_SECONDS {
+                return self.give_up(&shared.why());
+            }
+        }
+    }
+
+    /// Ends all streams, and says why.
+    pub(crate) fn give_up(&self, why: &str) {
+        let stream = self.out.lock().expect("no lane panics").stream.take();
+        if let Some(mut stream) = stream {
+            // Who cannot be told finds out.
+            let _ = if self.is_source {
+                stream.abort(why)
+            } else {
+                let verdict = PumpVerdict { error: Some(why.to_string()), receipt: None };
+                stream.end(to_json(&verdict).as_bytes())
+            };
+        }
+        self.way.links().iter().for_each(|link| link.close());
+    }
+
+    /// Bytes sent and received by all links, and the receives that it took.
+    pub(crate) fn traffic(&self) -> (u64, u64, u64) {
+        self.way.links().iter().fold((0, 0, 0), |sum, link| {
+            let ((sent, received), completions) = (link.bytes(), link.receives());
+            (sum.0 + sent, sum.1 + received, sum.2 + completions)
+        })
+    }
+
+    /// Whether payloads are sealed.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.way.links().iter().any(|link| !link.is_clear())
+    }
+}
+
+/// The control stream, from the other end.
+pub(crate) struct Control {
+    peer: String,
+    stream: Incoming,
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Control {
+    pub(crate) fn new(way: &dyn Way, stream: Incoming) -> Result<Control> {
+        let stream = stream.takes(&Pool::new(FRAME_BYTES, CONTROL_WINDOW)?, CONTROL_WINDOW);
+        Ok(Control { peer: way.peer(), stream, bytes: Vec::new(), at: 0 })
+    }
+
+    /// The next thing said; `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Message>> {
+        loop {
+            if let Some(message) = self.whole()? {
+                return Ok(Some(message));
+            }
+            self.bytes.drain(..self.at);
+            self.at = 0;
+            match self.stream.next_on() {
+                Ok(Some((_, block))) => self.bytes.extend_from_slice(&block),
+                Ok(None) if self.bytes.is_empty() => return Ok(None),
+                Ok(None) => return Err(self.nonsense()),
+                Err(LinkError { what: What::Aborted(why), .. }) => {
+                    return Err(Error::Far { peer: self.peer.clone(), why });
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn whole(&mut self) -> Result<Option<Message>> {
+        let rest = &self.bytes[self.at..];
+        let Some((len, rest)) = rest.split_at_checked(4) else { return Ok(None) };
+        let len = u32::from_le_bytes(len.try_into().expect("four bytes")) as usize;
+        if len > MESSAGE_BYTES_MAX {
+            return Err(self.nonsense());
+        }
+        let Some(bytes) = rest.get(..len) else { return Ok(None) };
+        let message = Message::decode(bytes).ok_or_else(|| self.nonsense())?;
+        self.at += 4 + len;
+        Ok(Some(message))
+    }
+
+    pub(crate) fn nonsense(&self) -> Error {
+        nonsense(&self.peer)
+    }
+
+    /// Why nothing more came, or what did has no meaning.
+    pub(crate) fn refusal(&self) -> Error {
+        let said = self.result().map(String::from_utf8_lossy).unwrap_or_default();
+        match from_json::<PumpVerdict>(&said).ok().and_then(|verdict| verdict.error) {
+            Some(why) => Error::Far { peer: self.peer.clone(), why },
+            None => self.nonsense(),
+        }
+    }
+
+    fn result(&self) -> Option<&[u8]> {
+        self.stream.result()
+    }
+}
+
+/// What cannot be understood.
+pub(crate) fn nonsense(peer: &str) -> Error {
+    let why = "it said what has no meaning here; bring both sides to one version of thalweg";
+    Error::Far { peer: peer.to_string(), why: why.into() }
+}

@@ -1,0 +1,630 @@
+//! What the two ends of a transfer say to each other beside the bytes of files.
+//!
+//! Model: messages of one tag byte and fields of fixed width or with their length in front, little-endian, each behind
+//! its own length on the control stream. What a block of a lane is about stands behind its bytes ([`Tail`]), with its
+//! own length and hash.
+//! Law: what comes is believed only if all of it can be read, and names are bare: none leads out of its directory.
+//! `docs/formats/pump.md` has every byte.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use thalweg_io::tree::{Facts, What};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A message is at most so long.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// So many ranges go into one message.
+pub(crate) const RANGES: usize = 4096;
+/// What stands behind the bytes of a block, and its hash and length behind that.
+pub(crate) const TAIL_BYTES_MAX: usize = 64 << 10;
+const TAIL_END: usize = 12;
+
+/// A source, as its own end sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Offered {
+    /// Where it lies, for the journal and for messages.
+    pub(crate) path: PathBuf,
+    /// Its own name.
+    pub(crate) name: OsString,
+    /// Of a tree.
+    pub(crate) facts: Option<Facts>,
+    /// Whether what is in it was meant, and not it.
+    pub(crate) contents: bool,
+}
+
+/// What the source has, and how it is to be moved.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Offer {
+    pub(crate) hashing: bool,
+    pub(crate) resume: bool,
+    pub(crate) verify: bool,
+    /// Lanes that the source would take.
+    pub(crate) lanes: u32,
+    /// Bytes in all, or 0 if nobody knows.
+    pub(crate) total: u64,
+    /// None if it is no file.
+    pub(crate) roots: Vec<Offered>,
+}
+
+/// One thing said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// The source's first.
+    Offer(Offer),
+    /// The sink's first: lanes, and what each root will be called.
+    Accept(u32, Vec<OsString>),
+    /// A directory: its number, its parent's, its name, its facts, and which root it is if it is one.
+    Dir(u64, u64, OsString, Facts, Option<u32>),
+    /// So many names of a directory have been sent, and there are no more.
+    DirEnd(u64, u64),
+    /// A file that comes in pieces: its number, its directory's, its name, its facts, or its length if it is none.
+    File(u64, u64, OsString, Option<Facts>, Option<u64>),
+    /// Whether a file is begun anew; pieces follow.
+    Take(u64, bool),
+    /// A file has been sent in so many pieces, with this sum.
+    FileEnd(u64, u64, u128),
+    /// Which of these names of a directory are there?
+    Ask(u64, Vec<OsString>),
+    /// One more name of a file: the directory from the top, its facts, the name, the first name from the top, the
+    /// root, and the places of both in the transfer.
+    Name(Box<Named>),
+    /// All has been sent; the sum of it.
+    End(u128),
+    /// What of a file is there, and whether more follows.
+    Ranges(Vec<(u64, u64, u128)>, bool),
+    /// Cells of what is there, to be compared with the source.
+    Cells(Vec<(u64, Vec<u8>)>),
+    /// Of each name asked for, the length and time of the file that bears it.
+    There(Vec<Option<(u64, i128)>>),
+}
+
+/// See [`Message::Name`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) place: PathBuf,
+    pub(crate) facts: Facts,
+    pub(crate) name: OsString,
+    pub(crate) first: PathBuf,
+    pub(crate) top: u64,
+    pub(crate) key: Vec<u8>,
+    pub(crate) first_key: Vec<u8>,
+}
+
+/// What the bytes of a block are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Tail {
+    /// A piece of this file, from this byte on.
+    Piece(u64, u64),
+    /// Small files and links, behind one another.
+    Pack(Vec<Small>),
+}
+
+/// One of a pack: its directory's number, its name, its facts, and what is in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Small {
+    pub(crate) dir: u64,
+    pub(crate) name: OsString,
+    pub(crate) facts: Facts,
+    /// Of a file the sum of its bytes, of a link where it leads.
+    pub(crate) what: Result<u128, OsString>,
+}
+
+impl Offer {
+    fn put(&self, to: &mut Writer<'_>) {
+        to.byte(u8::from(self.hashing) | u8::from(self.resume) << 1 | u8::from(self.verify) << 2);
+        to.u64(u64::from(self.lanes));
+        to.u64(self.total);
+        to.u64(self.roots.len() as u64);
+        for root in &self.roots {
+            to.bytes(root.path.as_os_str().as_bytes());
+            to.bytes(root.name.as_bytes());
+            to.byte(u8::from(root.contents));
+            to.option(root.facts.as_ref(), Writer::facts);
+        }
+    }
+}
+
+impl Message {
+    /// Its bytes, length first.
+    pub(crate) fn encode(&self, into: &mut Vec<u8>) {
+        let start = into.len();
+        into.extend_from_slice(&[0; 4]);
+        self.put(&mut Writer(into));
+        let len = (into.len() - start - 4) as u32;
+        into[start..start + 4].copy_from_slice(&len.to_le_bytes());
+    }
+
+    fn put(&self, to: &mut Writer<'_>) {
+        match self {
+            Message::Offer(offer) => {
+                to.byte(1);
+                offer.put(to);
+            }
+            Message::Accept(lanes, names) => {
+                to.byte(2);
+                to.u64(u64::from(*lanes));
+                to.names(names);
+            }
+            Message::Dir(id, parent, name, facts, root) => {
+                to.byte(3);
+                to.numbers(&[*id, *parent]);
+                to.bytes(name.as_bytes());
+                to.facts(facts);
+                to.option(root.as_ref(), |to, root| to.u64(u64::from(*root)));
+            }
+            Message::DirEnd(id, children) => {
+                to.byte(4);
+                to.numbers(&[*id, *children]);
+            }
+            Message::File(id, dir, name, facts, len) => {
+                to.byte(5);
+                to.numbers(&[*id, *dir]);
+                to.bytes(name.as_bytes());
+                to.option(facts.as_ref(), Writer::facts);
+                to.option(len.as_ref(), |to, len| to.u64(*len));
+            }
+            Message::Take(id, anew) => {
+                to.byte(6);
+                to.u64(*id);
+                to.byte(u8::from(*anew));
+            }
+            Message::FileEnd(id, pieces, sum) => {
+                to.byte(7);
+                to.numbers(&[*id, *pieces]);
+                to.u128(*sum);
+            }
+            Message::Ask(dir, names) => {
+                to.byte(8);
+                to.u64(*dir);
+                to.names(names);
+            }
+            Message::Name(named) => {
+                to.byte(9);
+                to.bytes(named.place.as_os_str().as_bytes());
+                to.facts(&named.facts);
+                to.bytes(named.name.as_bytes());
+                to.bytes(named.first.as_os_str().as_bytes());
+                to.u64(named.top);
+                to.bytes(&named.key);
+                to.bytes(&named.first_key);
+            }
+            Message::End(sum) => {
+                to.byte(10);
+                to.u128(*sum);
+            }
+            Message::Ranges(..) | Message::Cells(_) | Message::There(_) => self.put_answer(to),
+        }
+    }
+
+    fn put_answer(&self, to: &mut Writer<'_>) {
+        match self {
+            Message::Ranges(ranges, more) => {
+                to.byte(11);
+                to.byte(u8::from(*more));
+                to.u64(ranges.len() as u64);
+                for (at, len, sum) in ranges {
+                    to.numbers(&[*at, *len]);
+                    to.u128(*sum);
+                }
+            }
+            Message::Cells(cells) => {
+                to.byte(12);
+                to.u64(cells.len() as u64);
+                for (at, bytes) in cells {
+                    to.u64(*at);
+                    to.bytes(bytes);
+                }
+            }
+            Message::There(there) => {
+                to.byte(13);
+                to.u64(there.len() as u64);
+                for known in there {
+                    to.option(known.as_ref(), |to, (len, modified)| {
+                        to.u64(*len);
+                        to.u128(*modified as u128);
+                    });
+                }
+            }
+            _ => unreachable!("the others are no answers"),
+        }
+    }
+
+    /// What these bytes say, without their length.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Message> {
+        let mut from = Reader(bytes);
+        let message = Message::take(&mut from)?;
+        from.0.is_empty().then_some(message)
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Message> {
+        Some(match from.byte()? {
+            1 => {
+                let flags = from.byte()?;
+                let (lanes, total) = (u32::try_from(from.u64()?).ok()?, from.u64()?);
+                let roots = from.many(|from| {
+                    Some(Offered {
+                        path: from.path()?,
+                        name: from.bare()?,
+                        contents: from.byte()? != 0,
+                        facts: from.option(Reader::facts)?,
+                    })
+                })?;
+                let [hashing, resume, verify] = [1, 2, 4].map(|flag| flags & flag != 0);
+                Message::Offer(Offer { hashing, resume, verify, lanes, total, roots })
+            }
+            // What goes into a directory as it is has no name.
+            2 => Message::Accept(
+                u32::try_from(from.u64()?).ok()?,
+                from.many(|from| from.bytes().map(|name| OsString::from_vec(name.to_vec())))?,
+            ),
+            3 => Message::Dir(
+                from.u64()?,
+                from.u64()?,
+                from.bytes().map(|name| OsString::from_vec(name.to_vec()))?,
+                from.facts()?,
+                from.option(|from| u32::try_from(from.u64()?).ok())?,
+            ),
+            4 => Message::DirEnd(from.u64()?, from.u64()?),
+            5 => Message::File(
+                from.u64()?,
+                from.u64()?,
+                from.bare()?,
+                from.option(Reader::facts)?,
+                from.option(Reader::u64)?,
+            ),
+            6 => Message::Take(from.u64()?, from.byte()? != 0),
+            7 => Message::FileEnd(from.u64()?, from.u64()?, from.u128()?),
+            8 => Message::Ask(from.u64()?, from.many(Reader::bare)?),
+            9 => Message::Name(Box::new(Named {
+                place: from.way()?,
+                facts: from.facts()?,
+                name: from.bare()?,
+                first: from.way()?,
+                top: from.u64()?,
+                key: from.bytes()?.to_vec(),
+                first_key: from.bytes()?.to_vec(),
+            })),
+            10 => Message::End(from.u128()?),
+            11 => {
+                let more = from.byte()? != 0;
+                Message::Ranges(from.many(|from| Some((from.u64()?, from.u64()?, from.u128()?)))?, more)
+            }
+            12 => Message::Cells(from.many(|from| Some((from.u64()?, from.bytes()?.to_vec())))?),
+            13 => Message::There(
+                from.many(|from| from.option(|from| Some((from.u64()?, from.u128()? as i128))))?,
+            ),
+            _ => return None,
+        })
+    }
+}
+
+impl Tail {
+    /// What stands behind the block's bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let to = &mut Writer(&mut bytes);
+        match self {
+            Tail::Piece(file, at) => {
+                to.byte(1);
+                to.numbers(&[*file, *at]);
+            }
+            Tail::Pack(pack) => {
+                to.byte(2);
+                to.u64(pack.len() as u64);
+                for small in pack {
+                    to.u64(small.dir);
+                    to.bytes(small.name.as_bytes());
+                    to.facts(&small.facts);
+                    match &small.what {
+                        Ok(sum) => {
+                            to.byte(1);
+                            to.u128(*sum);
+                        }
+                        Err(link) => {
+                            to.byte(2);
+                            to.bytes(link.as_bytes());
+                        }
+                    }
+                }
+            }
+        }
+        assert!(bytes.len() + TAIL_END <= TAIL_BYTES_MAX, "a tail of {} bytes", bytes.len());
+        let (hash, len) = (xxh3_64(&bytes), bytes.len() as u32);
+        bytes.extend_from_slice(&hash.to_le_bytes());
+        bytes.extend_from_slice(&len.to_le_bytes());
+        bytes
+    }
+
+    /// What a block is about, and how many bytes of it come before that is said.
+    pub(crate) fn decode(block: &[u8]) -> Option<(Tail, usize)> {
+        let end = block.len().checked_sub(TAIL_END)?;
+        let hash = u64::from_le_bytes(block[end..end + 8].try_into().ok()?);
+        let len = u32::from_le_bytes(block[end + 8..].try_into().ok()?) as usize;
+        let start = end.checked_sub(len)?;
+        let mut from = Reader(&block[start..end]);
+        if xxh3_64(from.0) != hash {
+            return None;
+        }
+        let tail = match from.byte()? {
+            1 => Tail::Piece(from.u64()?, from.u64()?),
+            2 => Tail::Pack(from.many(|from| {
+                let (dir, name, facts) = (from.u64()?, from.bare()?, from.facts()?);
+                let what = match from.byte()? {
+                    1 => Ok(from.u128()?),
+                    2 => Err(OsString::from_vec(from.bytes()?.to_vec())),
+                    _ => return None,
+                };
+                Some(Small { dir, name, facts, what })
+            })?),
+            _ => return None,
+        };
+        from.0.is_empty().then_some((tail, start))
+    }
+}
+
+/// Whether a name is one in a directory, and leads nowhere else.
+pub(crate) fn is_bare(name: &[u8]) -> bool {
+    !name.is_empty() && name != b"." && name != b".." && !name.iter().any(|b| *b == b'/' || *b == 0)
+}
+
+struct Writer<'v>(&'v mut Vec<u8>);
+
+impl Writer<'_> {
+    fn byte(&mut self, byte: u8) {
+        self.0.push(byte);
+    }
+
+    fn u64(&mut self, n: u64) {
+        self.0.extend_from_slice(&n.to_le_bytes());
+    }
+
+    fn u128(&mut self, n: u128) {
+        self.0.extend_from_slice(&n.to_le_bytes());
+    }
+
+    fn numbers(&mut self, numbers: &[u64]) {
+        numbers.iter().for_each(|n| self.u64(*n));
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.u64(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn names(&mut self, names: &[OsString]) {
+        self.u64(names.len() as u64);
+        names.iter().for_each(|name| self.bytes(name.as_bytes()));
+    }
+
+    fn option<T: ?Sized>(&mut self, value: Option<&T>, put: impl Fn(&mut Self, &T)) {
+        self.byte(u8::from(value.is_some()));
+        if let Some(value) = value {
+            put(self, value);
+        }
+    }
+
+    fn facts(&mut self, facts: &Facts) {
+        let Facts { what, len, allocated, device, inode, links, mode, user, group, modified_ns } = *facts;
+        self.byte(match what {
+            What::File => 1,
+            What::Directory => 2,
+            What::Link => 3,
+            What::Special => 4,
+        });
+        self.numbers(&[len, allocated, device, inode, links]);
+        self.numbers(&[u64::from(mode), u64::from(user), u64::from(group)]);
+        self.u128(modified_ns as u128);
+    }
+}
+
+struct Reader<'b>(&'b [u8]);
+
+impl<'b> Reader<'b> {
+    fn some(&mut self, len: usize) -> Option<&'b [u8]> {
+        let (some, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(some)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.some(1).map(|b| b[0])
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.some(8).map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes")))
+    }
+
+    fn u128(&mut self) -> Option<u128> {
+        self.some(16).map(|b| u128::from_le_bytes(b.try_into().expect("sixteen bytes")))
+    }
+
+    fn bytes(&mut self) -> Option<&'b [u8]> {
+        let len = usize::try_from(self.u64()?).ok()?;
+        self.some(len)
+    }
+
+    fn path(&mut self) -> Option<PathBuf> {
+        self.bytes().map(|bytes| PathBuf::from(OsStr::from_bytes(bytes)))
+    }
+
+    fn bare(&mut self) -> Option<OsString> {
+        self.bytes().filter(|name| is_bare(name)).map(|name| OsString::from_vec(name.to_vec()))
+    }
+
+    /// A way down from some directory.
+    fn way(&mut self) -> Option<PathBuf> {
+        let is_down = |path: &Path| path.components().all(|part| matches!(part, Component::Normal(_)));
+        self.path().filter(|path| is_down(path))
+    }
+
+    /// So many as are said to follow, and not more than there are bytes for.
+    fn many<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = self.u64()?;
+        let mut all = Vec::new();
+        for _ in 0..count {
+            all.push(one(self)?);
+        }
+        Some(all)
+    }
+
+    fn option<T>(&mut self, one: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
+        match self.byte()? {
+            0 => Some(None),
+            1 => one(self).map(Some),
+            _ => None,
+        }
+    }
+
+    fn facts(&mut self) -> Option<Facts> {
+        let what = match self.byte()? {
+            1 => What::File,
+            2 => What::Directory,
+            3 => What::Link,
+            4 => What::Special,
+            _ => return None,
+        };
+        let (len, allocated, device, inode, links) =
+            (self.u64()?, self.u64()?, self.u64()?, self.u64()?, self.u64()?);
+        let mut word = || u32::try_from(self.u64()?).ok();
+        let (mode, user, group) = (word()?, word()?, word()?);
+        // What a time may be: seconds of 64 bits.
+        let modified_ns = self.u128()? as i128;
+        let fits = i64::try_from(modified_ns / 1_000_000_000).is_ok();
+        (fits && mode <= 0o7777).then_some(Facts {
+            what,
+            len,
+            allocated,
+            device,
+            inode,
+            links,
+            mode,
+            user,
+            group,
+            modified_ns,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            what: What::File,
+            len: 5,
+            allocated: 4096,
+            device: 1,
+            inode: 2,
+            links: 3,
+            mode: 0o4755,
+            user: 7,
+            group: 8,
+            modified_ns: -5,
+        }
+    }
+
+    fn samples() -> Vec<Message> {
+        let root = Offered { path: "/a".into(), name: "a".into(), facts: Some(facts()), contents: true };
+        let named = Named {
+            place: "b/c".into(),
+            facts: facts(),
+            name: "x".into(),
+            first: "y".into(),
+            top: 1,
+            key: b"k".to_vec(),
+            first_key: b"l".to_vec(),
+        };
+        let offer =
+            Offer { hashing: true, resume: false, verify: true, lanes: 2, total: 9, roots: vec![root] };
+        vec![
+            Message::Offer(offer),
+            Message::Accept(1, vec!["a".into(), OsString::new()]),
+            Message::Dir(2, 1, "d".into(), facts(), Some(0)),
+            Message::DirEnd(1, 700),
+            Message::File(1, 0, OsString::from_vec(b"odd\n\xff".to_vec()), Some(facts()), None),
+            Message::File(1, 0, "pump".into(), None, Some(5)),
+            Message::Take(1, true),
+            Message::FileEnd(1, 2, u128::MAX),
+            Message::Ask(1, vec!["a".into(), "b".into()]),
+            Message::Name(Box::new(named)),
+            Message::End(3),
+            Message::Ranges(vec![(0, 4096, 5)], true),
+            Message::Cells(vec![(4096, vec![1, 2])]),
+            Message::There(vec![None, Some((1, -2))]),
+        ]
+    }
+
+    #[test]
+    fn what_is_said_is_heard_and_nothing_but_all_of_it() {
+        for message in samples() {
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            assert_eq!(Message::decode(&bytes[4..]).as_ref(), Some(&message));
+            assert_eq!(bytes.len() - 4, u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize);
+            for cut in 4..bytes.len() {
+                assert_eq!(Message::decode(&bytes[4..cut]), None, "{message:?} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_says_what_it_is_about_behind_its_bytes() {
+        let small = |what| Small { dir: 3, name: "n".into(), facts: facts(), what };
+        for tail in [Tail::Piece(1, 1 << 20), Tail::Pack(vec![small(Ok(5)), small(Err("to".into()))])] {
+            let mut block = b"bytes".to_vec();
+            block.extend_from_slice(&tail.encode());
+            assert_eq!(Tail::decode(&block), Some((tail, 5)));
+            let last = block.len() - 1;
+            for at in 5..last {
+                let mut damaged = block.clone();
+                damaged[at] ^= 1;
+                assert_eq!(Tail::decode(&damaged), None, "damaged at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_none() {
+        for name in ["", ".", "..", "a/b", "/etc", "a\0"] {
+            let mut bytes = Vec::new();
+            Message::File(1, 0, name.into(), None, None).encode(&mut bytes);
+            assert_eq!(Message::decode(&bytes[4..]), None, "{name:?}");
+        }
+        for way in ["/etc", "../x", "a/../../b"] {
+            let Message::Name(mut named) = samples().remove(9) else { panic!("it is the ninth") };
+            named.first = way.into();
+            let mut bytes = Vec::new();
+            Message::Name(named).encode(&mut bytes);
+            assert_eq!(Message::decode(&bytes[4..]), None, "{way:?}");
+        }
+    }
+
+    /// Any bytes are answered, by seed.
+    #[test]
+    fn mutations_of_messages_are_answered() {
+        let all: Vec<Vec<u8>> = samples()
+            .iter()
+            .map(|message| {
+                let mut bytes = Vec::new();
+                message.encode(&mut bytes);
+                bytes.split_off(4)
+            })
+            .collect();
+        for seed in 0..20_000u64 {
+            let mut rng = thalweg_base::rng::Rng::new(seed);
+            let mut bytes = all[rng.below(all.len() as u64) as usize].clone();
+            for _ in 0..=rng.below(4) {
+                let at = rng.below(bytes.len() as u64) as usize;
+                bytes[at] = rng.next_u64() as u8;
+            }
+            if let Some(message) = Message::decode(&bytes) {
+                let mut again = Vec::new();
+                message.encode(&mut again);
+                assert_eq!(Message::decode(&again[4..]), Some(message));
+            }
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! The sink's end of a transfer from another process.
+//!
+//! Model: what the sink lanes of a transfer on one machine do, with a [`ReceiveLane`] where there the reads are. The
+//! control stream says by number which directories and files there are ([`Arrivals`]); a lane that gets a block of one
+//! that was not told of yet waits for it.
+//! Law: a directory is finished when all of its names that the source counted have come, a file when all of its pieces
+//! are written and their sum is the source's.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use thalweg_api::{PumpReceipt, PumpVerdict};
+use thalweg_base::clock::Stopwatch;
+use thalweg_block::{Block, Pool};
+use thalweg_io::tree::{Facts, What};
+use thalweg_io::{Io, process};
+use thalweg_pump::{Source, pump};
+use thalweg_wire::Incoming;
+
+use crate::far::{Control, FRAME_BYTES, Far, Streams, Way, nonsense};
+use crate::job::{Counted, DEPTH, Job, Part, Watch, flush_along, is_in_order};
+use crate::message::{Message, Offer, RANGES, Tail};
+use crate::moving::{Arriving, Goal, Moving};
+use crate::place::Place;
+use crate::receipt::{Took, link, merged, receipt};
+use crate::roots::{self, To, Transfer};
+use crate::shared::{OneMore, Shared};
+use crate::sink::SinkLane;
+use crate::source::{Content, Of, Packed, Parcel};
+use crate::{Error, Result};
+
+/// Blocks of a lane: those that may come, those being written, and one in its hands.
+pub(crate) const LANE_BLOCKS: usize = 2 * DEPTH;
+/// What is read back with, for each lane.
+const READ_BACK_BLOCKS: usize = 2;
+/// How often who waits for others looks whether to go on.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Takes all that the other end sends to the destination. How it is moved is the source's to say. The receipt is of this
+/// end alone, with the source's sum.
+pub fn receive(
+    dest: &To,
+    way: &dyn Way,
+    control: Streams,
+    io: &Arc<dyn Io>,
+    watch: &dyn Watch,
+) -> Result<PumpReceipt> {
+    let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
+    thalweg_io::tree::open_as_many_as_allowed();
+    let (far, mut inc) = (Arc::new(Far::new(way, control.0, false)), Control::new(way, control.1)?);
+    let refused = |e: &Error| far.give_up(&e.to_string());
+    let offer = match inc.next().inspect_err(refused)? {
+        Some(Message::Offer(offer)) => offer,
+        _ => return Err(inc.refusal()),
+    };
+    let transfer = Transfer {
+        sources: Vec::new(),
+        dest: dest.clone(),
+        streams: 1,
+        limit: None,
+        resume: offer.resume,
+        verify: offer.verify,
+        hashing: offer.hashing,
+    };
+    let lanes = if is_in_order(&transfer) { 1 } else { (offer.lanes as usize).clamp(1, LANES_MAX) };
+    let look = || {
+        let roots = roots::look_at_offer(dest, &offer.roots, &way.peer())?;
+        let job = Job { transfer: &transfer, io, watch, roots, lanes, part: Part::Sink };
+        let shared = job.shared(Pool::new(FRAME_BYTES, lanes * READ_BACK_BLOCKS)?, None)?;
+        Ok((job, shared))
+    };
+    let (job, shared) = look().inspect_err(refused)?;
+    let taken = perform(&job, &shared, &far, inc, &offer);
+    let first = shared.error.lock().expect("no lane panics").take();
+    let sync_seconds = match first.map_or(taken, Err) {
+        Ok(seconds) => seconds,
+        Err(e) => {
+            far.give_up(&e.to_string());
+            job.leave(&shared, &e);
+            return Err(e);
+        }
+    };
+    let cpu_seconds = process::usage().cpu_seconds - cpu_before;
+    let mut ours = receipt(&job, &shared, &Took { seconds: clock.seconds(), sync_seconds, cpu_seconds });
+    ours.link = Some(link(&far));
+    far.end(&PumpVerdict { error: None, receipt: Some(ours.clone()) })?;
+    let Some(theirs) = far.verdict().and_then(|verdict| verdict.receipt.clone()) else {
+        return Err(nonsense(&way.peer()));
+    };
+    Ok(merged(theirs, ours, way.peer(), false))
+}
+
+/// The most lanes that another end may ask for.
+pub(crate) const LANES_MAX: usize = 64;
+
+fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Far<'_>, inc: Control, offer: &Offer) -> Result<f64> {
+    let names = job.roots.roots.iter().map(|root| root.there.clone()).collect();
+    far.tell(&Message::Accept(job.lanes as u32, names))?;
+    far.flush()?;
+    let lanes = job.open_lanes(shared, far)?;
+    job.watch.begin(offer.total);
+    let arrivals = Arrivals::new(job, shared, far);
+    let (moving, done) = (AtomicBool::new(true), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (arrivals, moving, done) = (&arrivals, &moving, &done);
+        let listener = scope.spawn(move || far.listen(shared, inc, |message| arrivals.hear(message)));
+        let attendant = scope.spawn(move || far.attend(shared, &|| done.load(Ordering::Relaxed)));
+        let lane = |streams| {
+            scope.spawn(move || {
+                if let Err(e) = lane(shared, arrivals, streams) {
+                    shared.fail(e);
+                }
+            })
+        };
+        let lanes: Vec<_> = lanes.into_iter().map(lane).collect();
+        let flusher = job.roots.dir.as_ref().filter(|_| !shared.sync_each);
+        let flusher = flusher.map(|dir| scope.spawn(|| flush_along(shared, dir, moving)));
+        for lane in lanes {
+            lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        listener.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        moving.store(false, Ordering::Relaxed);
+        done.store(true, Ordering::Relaxed);
+        attendant.thread().unpark();
+        if let Some(flusher) = flusher {
+            flusher.thread().unpark();
+        }
+    });
+    shared.goes_on()?;
+    let sum = arrivals.all_came()?;
+    let clock = Stopwatch::start();
+    if let Some(dir) = &job.roots.dir {
+        job.finish(shared, dir, Some(sum))?;
+    }
+    shared.sums.lock().expect("no lane panics").0 = sum;
+    Ok(clock.seconds())
+}
+
+fn lane<'a>(shared: &'a Shared<'a>, arrivals: &Arrivals<'_, 'a>, (out, inc): Streams) -> Result<()> {
+    let pool = Pool::new(FRAME_BYTES, LANE_BLOCKS)?;
+    let source = ReceiveLane { shared, arrivals, inc: inc.takes(&pool, DEPTH), _out: out };
+    let sink = SinkLane::new(shared, shared.io.queue(DEPTH)?);
+    let mut source = Counted { end: source, cpu_ns: &shared.counts.source_cpu_ns };
+    let mut sink = Counted { end: sink, cpu_ns: &shared.counts.sink_cpu_ns };
+    pump(&mut source, &mut sink, |bytes| {
+        shared.watch.advance(bytes);
+        shared.goes_on()
+    })
+}
+
+/// A directory that the source told of.
+struct Known<'a> {
+    place: Arc<Place<'a>>,
+    parent: Option<u64>,
+    /// Names in it that have come, and how many there are, once that is told.
+    came: u64,
+    in_all: Option<u64>,
+}
+
+/// A file that the source told of.
+struct Coming<'a> {
+    moving: Arc<Moving<'a>>,
+    /// Pieces that have come, and how many there are, once that is told.
+    came: u64,
+    in_all: Option<u64>,
+}
+
+#[derive(Default)]
+struct State<'a> {
+    dirs: HashMap<u64, Known<'a>>,
+    files: HashMap<u64, Coming<'a>>,
+    /// A file that is gone on from if the source finds that it is the same.
+    asked: Option<(u64, Arc<Place<'a>>, Arriving, Moving<'a>)>,
+}
+
+/// See the head of this file.
+struct Arrivals<'j, 'a> {
+    job: &'j Job<'j>,
+    shared: &'a Shared<'a>,
+    far: &'j Far<'j>,
+    state: Mutex<State<'a>>,
+    news: Condvar,
+    sum: OnceLock<u128>,
+}
+
+impl<'j, 'a> Arrivals<'j, 'a> {
+    fn new(job: &'j Job<'j>, shared: &'a Shared<'a>, far: &'j Far<'j>) -> Arrivals<'j, 'a> {
+        let place = Arc::new(Place::of_roots(shared, None, job.there()));
+        let mut state = State::default();
+        state.dirs.insert(0, Known { place, parent: None, came: 0, in_all: None });
+        Arrivals { job, shared, far, state: Mutex::new(state), news: Condvar::new(), sum: OnceLock::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<'a>> {
+        self.state.lock().expect("no lane panics")
+    }
+
+    fn nonsense<T>(&self) -> Result<T> {
+        Err(nonsense("the source"))
+    }
+
+    /// Takes what the source says.
+    fn hear(&self, message: Message) -> Result<()> {
+        match message {
+            Message::Dir(id, parent, name, facts, root) => self.directory(id, parent, name, facts, root)?,
+            Message::DirEnd(id, in_all) => {
+                let mut state = self.lock();
+                let Some(known) = state.dirs.get_mut(&id).filter(|known| known.in_all.is_none()) else {
+                    return self.nonsense();
+                };
+                known.in_all = Some(in_all);
+                let whole = came(&mut state, id, 0);
+                drop(state);
+                drop(whole);
+            }
+            Message::File(id, dir, name, facts, len) => self.file(id, dir, Arriving { name, facts, len })?,
+            Message::Take(id, anew) => self.take(id, anew)?,
+            Message::FileEnd(id, pieces, sum) => {
+                let mut state = self.lock();
+                let Some(coming) = state.files.get_mut(&id).filter(|coming| coming.in_all.is_none()) else {
+                    return self.nonsense();
+                };
+                coming.in_all = Some(pieces);
+                let moving = Arc::clone(&coming.moving);
+                piece_came(&mut state, id, 0);
+                drop(state);
+                if moving.is_all(pieces, sum) {
+                    moving.finish()?;
+                }
+            }
+            Message::Ask(dir, names) => self.tell_what_is_there(dir, names)?,
+            Message::Name(named) => {
+                let named = *named;
+                if named.top as usize >= self.job.roots.roots.len() {
+                    return self.nonsense();
+                }
+                self.shared.links.lock().expect("no lane panics").more.push(OneMore {
+                    place: named.place,
+                    facts: named.facts,
+                    name: named.name,
+                    first: named.first,
+                    top: named.top,
+                    key: named.key,
+                    first_key: named.first_key,
+                });
+            }
+            Message::End(sum) => {
+                let _ = self.sum.set(sum);
+            }
+            _ => return self.nonsense(),
+        }
+        self.news.notify_all();
+        Ok(())
+    }
+
+    fn directory(&self, id: u64, parent: u64, name: OsString, facts: Facts, root: Option<u32>) -> Result<()> {
+        let mut state = self.lock();
+        let Some(above) = state.dirs.get(&parent).map(|known| Arc::clone(&known.place)) else {
+            return self.nonsense();
+        };
+        let place = match root {
+            None if crate::message::is_bare(std::os::unix::ffi::OsStrExt::as_bytes(&*name)) => {
+                Place::came_below(&above, name, facts)
+            }
+            Some(number) => match self.job.roots.roots.get(number as usize) {
+                Some(root) if root.is_tree && parent == 0 => Place::came(&above, root, facts, number),
+                _ => return self.nonsense(),
+            },
+            None => return self.nonsense(),
+        };
+        let known = Known { place: Arc::new(place), parent: Some(parent), came: 0, in_all: None };
+        match state.dirs.insert(id, known) {
+            None => Ok(()),
+            Some(_) => self.nonsense(),
+        }
+    }
+
+    fn place(&self, dir: u64) -> Result<Arc<Place<'a>>> {
+        match self.lock().dirs.get(&dir) {
+            Some(known) => Ok(Arc::clone(&known.place)),
+            None => self.nonsense(),
+        }
+    }
+
+    fn file(&self, id: u64, dir: u64, file: Arriving) -> Result<()> {
+        let place = self.place(dir)?;
+        let whole = came(&mut self.lock(), dir, 1);
+        drop(whole);
+        let stream = file.facts.is_none().then(|| self.job.goal_of_stream(file.len)).transpose()?;
+        let resumes = self.shared.resume && file.facts.is_some();
+        let (moving, known) = match self.goal_of(stream)? {
+            Some(goal) => (Moving::to(self.shared, goal, &place, &file), None),
+            None => {
+                let (moving, known) = Moving::arrives(self.shared, &place, &file, false)?;
+                (moving, Some(known))
+            }
+        };
+        if !resumes {
+            return self.comes(id, moving);
+        }
+        let known = known.unwrap_or_default();
+        let ranges: Vec<_> = known.ranges.iter().map(|(at, (len, sum))| (*at, *len, *sum)).collect();
+        self.lock().asked = Some((id, place, file, moving));
+        for some in ranges.chunks(RANGES) {
+            self.far.tell(&Message::Ranges(some.to_vec(), true))?;
+        }
+        self.far.tell(&Message::Cells(known.cells))?;
+        self.far.flush()
+    }
+
+    /// Where the bytes go if not to a file in a directory.
+    fn goal_of(&self, stream: Option<Goal>) -> Result<Option<Goal>> {
+        Ok(match (stream, &self.job.transfer.dest) {
+            (Some(goal), _) => Some(goal),
+            (None, To::Stream(_)) => Some(self.job.goal_of_stream(None)?),
+            (None, _) => None,
+        })
+    }
+
+    fn take(&self, id: u64, anew: bool) -> Result<()> {
+        let Some((asked, place, file, moving)) = self.lock().asked.take() else { return self.nonsense() };
+        if asked != id {
+            return self.nonsense();
+        }
+        let moving = match anew {
+            false => moving,
+            true => {
+                drop(moving);
+                Moving::arrives(self.shared, &place, &file, true)?.0
+            }
+        };
+        self.comes(id, moving)
+    }
+
+    fn comes(&self, id: u64, moving: Moving<'a>) -> Result<()> {
+        let coming = Coming { moving: Arc::new(moving), came: 0, in_all: None };
+        match self.lock().files.insert(id, coming) {
+            None => Ok(()),
+            Some(_) => self.nonsense(),
+        }
+    }
+
+    fn tell_what_is_there(&self, dir: u64, names: Vec<OsString>) -> Result<()> {
+        let place = self.place(dir)?;
+        let mut known = Vec::with_capacity(names.len());
+        for name in names {
+            let facts = match place.there()? {
+                Some(dir) => dir.facts_if_any(&name)?,
+                None => None,
+            };
+            known.push(facts.filter(|f| f.what == What::File).map(|f| (f.len, f.modified_ns)));
+            place.is_in_source(name);
+        }
+        self.far.tell(&Message::There(known))?;
+        self.far.flush()
+    }
+
+    /// What a block is, once all it speaks of was told.
+    fn parcel(&self, block: &mut Block) -> Result<Of<'a>> {
+        let Some((tail, len)) = Tail::decode(block) else { return self.nonsense() };
+        block.set_len(len);
+        match tail {
+            Tail::Piece(file, at) => {
+                let moving = self.told(|state| state.files.get(&file).map(|c| Arc::clone(&c.moving)))?;
+                if !moving.has_room(at, len as u64) {
+                    return self.nonsense();
+                }
+                piece_came(&mut self.lock(), file, 1);
+                Ok(Of::Piece(moving, at, len))
+            }
+            Tail::Pack(smalls) => {
+                let mut pack = Vec::with_capacity(smalls.len());
+                let mut from = 0usize;
+                for small in smalls {
+                    let place =
+                        self.told(|state| state.dirs.get(&small.dir).map(|k| Arc::clone(&k.place)))?;
+                    let what = match small.what {
+                        Err(link) => Content::Link(link),
+                        Ok(sum) => {
+                            let at = from;
+                            from = from.saturating_add(small.facts.len as usize);
+                            if from > len {
+                                return self.nonsense();
+                            }
+                            Content::Bytes(at, sum)
+                        }
+                    };
+                    pack.push(Packed { place, there: small.name, facts: small.facts, what });
+                    let whole = came(&mut self.lock(), small.dir, 1);
+                    drop(whole);
+                }
+                Ok(Of::Pack(pack))
+            }
+        }
+    }
+
+    /// Waits until the control stream has told of it.
+    fn told<T>(&self, find: impl Fn(&State<'a>) -> Option<T>) -> Result<T> {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = find(&state) {
+                return Ok(found);
+            }
+            self.shared.goes_on()?;
+            state = self.news.wait_timeout(state, LOOK).expect("no lane panics").0;
+        }
+    }
+
+    /// Whether all that was told of has come, and the sum of it by the source.
+    fn all_came(self) -> Result<u128> {
+        let state = self.state.into_inner().expect("no lane panics");
+        match self.sum.get() {
+            Some(sum) if state.files.is_empty() && state.asked.is_none() && state.dirs.len() == 1 => Ok(*sum),
+            _ => Err(nonsense("the source")),
+        }
+    }
+}
+
+/// More names of a directory have come. Whoever has the places that are whole with them lets go of them.
+fn came<'a>(state: &mut State<'a>, dir: u64, names: u64) -> Vec<Arc<Place<'a>>> {
+    let (mut dir, mut names, mut whole) = (dir, names, Vec::new());
+    while let Some(known) = state.dirs.get_mut(&dir) {
+        known.came += names;
+        if known.in_all != Some(known.came) {
+            break;
+        }
+        let known = state.dirs.remove(&dir).expect("it was there");
+        whole.push(known.place);
+        let Some(parent) = known.parent else { break };
+        (dir, names) = (parent, 1);
+    }
+    whole
+}
+
+/// More pieces of a file have come; with the last one it is forgotten here.
+fn piece_came(state: &mut State<'_>, file: u64, pieces: u64) {
+    if let Some(coming) = state.files.get_mut(&file) {
+        coming.came += pieces;
+        if coming.in_all == Some(coming.came) {
+            state.files.remove(&file);
+        }
+    }
+}
+
+/// See the head of this file.
+struct ReceiveLane<'f, 'j, 'a> {
+    shared: &'a Shared<'a>,
+    arrivals: &'f Arrivals<'j, 'a>,
+    inc: Incoming,
+    /// The other direction, on which nothing is said; without it the stream would end.
+    _out: thalweg_wire::Outgoing,
+}
+
+impl<'a> Source<Parcel<'a>> for ReceiveLane<'_, '_, 'a> {
+    type Error = Error;
+
+    fn next(&mut self) -> Result<Option<Parcel<'a>>> {
+        let inc = &mut self.inc;
+        let Some((_, mut block)) = self.shared.meters.stage.for_read(|| inc.next_on())? else {
+            return Ok(None);
+        };
+        self.shared.meters.input.read(block.len() as u64);
+        let of = self.arrivals.parcel(&mut block)?;
+        Ok(Some(Parcel { block, of }))
+    }
+}

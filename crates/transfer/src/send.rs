@@ -1,0 +1,252 @@
+//! The source's end of a transfer to another process.
+//!
+//! Model: what the feed and the source lanes of a transfer on one machine do, with a [`SendLane`] where there the
+//! writes are: it says behind each block what it is about and puts it on its lane's stream.
+//! Law: directories and files are told by number on the control stream before a lane says anything about them; the sum
+//! of a file is told only when all of it has been sent and the file is what it was.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use thalweg_api::{PumpReceipt, PumpVerdict};
+use thalweg_base::clock::Stopwatch;
+use thalweg_block::{Block, Pool};
+use thalweg_io::{Io, process};
+use thalweg_pump::{Sink, pump};
+use thalweg_wire::{Incoming, Outgoing};
+
+use crate::far::{Control, FRAME_BYTES, Far, Streams, Way, nonsense};
+use crate::feed::Feed;
+use crate::job::{Counted, DEPTH, Job, LANE_BLOCKS, Part, Watch, is_in_order};
+use crate::message::{Message, Named, Offer, Small, Tail};
+use crate::receipt::{Took, link, merged, receipt};
+use crate::roots::{self, Root, Roots, To, Transfer};
+use crate::shared::{Shared, count};
+use crate::source::{Content, Of, Packed, Parcel, SourceLane};
+use crate::{Error, Result};
+
+/// Moves all sources to the other end, which says where they go. The receipt is that of both.
+pub fn send(
+    transfer: &Transfer,
+    way: &dyn Way,
+    control: Streams,
+    io: &Arc<dyn Io>,
+    watch: &dyn Watch,
+) -> Result<PumpReceipt> {
+    let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
+    thalweg_io::tree::open_as_many_as_allowed();
+    let transfer = &Transfer { dest: To::Null, ..transfer.clone() };
+    let (far, mut inc) = (Arc::new(Far::new(way, control.0, true)), Control::new(way, control.1)?);
+    let roots = Roots::default();
+    let job = Job { transfer, io, watch, roots, lanes: transfer.streams, part: Part::Source };
+    let job = agreed(job, &far, &mut inc).inspect_err(|e| far.give_up(&e.to_string()))?;
+    let shared = job.shared(Pool::new(FRAME_BYTES, job.lanes * LANE_BLOCKS)?, Some(Arc::clone(&far)))?;
+    let told = || {
+        let cpu_seconds = process::usage().cpu_seconds - cpu_before;
+        let took = Took { seconds: clock.seconds(), sync_seconds: 0.0, cpu_seconds };
+        PumpReceipt { link: Some(link(&far)), ..receipt(&job, &shared, &took) }
+    };
+    let done = perform(&job, &shared, &far, inc, &told);
+    let first = shared.error.lock().expect("no lane panics").take();
+    let ours = first.map_or(done, Err).inspect_err(|e| far.give_up(&e.to_string()))?;
+    let Some(theirs) = far.verdict().and_then(|verdict| verdict.receipt.clone()) else {
+        return Err(nonsense(&way.peer()));
+    };
+    let both = merged(ours, theirs, way.peer(), true);
+    match both.holds {
+        true => Ok(both),
+        false => Err(Error::Mismatch {
+            path: way.peer().into(),
+            read: both.checksum_in,
+            written: both.checksum_out,
+            read_back: false,
+        }),
+    }
+}
+
+/// Tells the other end what there is, and hears what it will be called there.
+fn agreed<'j>(mut job: Job<'j>, far: &Far<'_>, inc: &mut Control) -> Result<Job<'j>> {
+    let transfer = job.transfer;
+    let givens = roots::givens(transfer)?;
+    let offer = Offer {
+        hashing: transfer.hashing,
+        resume: transfer.resume,
+        verify: transfer.verify,
+        lanes: if is_in_order(transfer) { 1 } else { transfer.streams as u32 },
+        total: job.total_bytes()?,
+        roots: givens.iter().map(|given| given.offered()).collect(),
+    };
+    far.tell(&Message::Offer(offer))?;
+    far.flush()?;
+    let answer = inc.next()?;
+    let Some(Message::Accept(lanes, names)) = answer else {
+        return Err(inc.refusal());
+    };
+    if names.len() != givens.len() || lanes == 0 || lanes as usize > transfer.streams {
+        return Err(inc.nonsense());
+    }
+    job.lanes = lanes as usize;
+    job.roots.roots =
+        givens.into_iter().zip(names).map(|(given, there)| Root::of(given, there, false)).collect();
+    Ok(job)
+}
+
+fn perform(
+    job: &Job<'_>,
+    shared: &Shared<'_>,
+    far: &Far<'_>,
+    inc: Control,
+    told: &dyn Fn() -> PumpReceipt,
+) -> Result<PumpReceipt> {
+    let lanes = job.open_lanes(shared, far)?;
+    job.watch.begin(job.total_bytes()?);
+    let feed = Feed::new(shared);
+    job.feed(shared, &feed)?;
+    let done = AtomicBool::new(false);
+    let ours = std::thread::scope(|scope| {
+        let hears = |message| match message {
+            answer @ (Message::Ranges(..) | Message::Cells(_) | Message::There(_)) => {
+                far.answered(shared, answer)
+            }
+            _ => Err(nonsense("the other end")),
+        };
+        let listener = scope.spawn(move || far.listen(shared, inc, hears));
+        let done = &done;
+        let attendant = scope.spawn(move || far.attend(shared, &|| done.load(Ordering::Relaxed)));
+        let lane = |(number, streams)| {
+            let feed = &feed;
+            scope.spawn(move || {
+                if let Err(e) = lane(shared, feed, number, streams) {
+                    shared.fail(e);
+                }
+            })
+        };
+        let lanes: Vec<_> = lanes.into_iter().enumerate().map(lane).collect();
+        for lane in lanes {
+            lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        let ours = match shared.goes_on().and_then(|()| finish(shared, far, told)) {
+            Ok(ours) => Some(ours),
+            Err(e) => {
+                shared.fail(e);
+                None
+            }
+        };
+        // The sink makes everything durable, and says what came of it.
+        listener.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        done.store(true, Ordering::Relaxed);
+        attendant.thread().unpark();
+        ours
+    });
+    shared.goes_on()?;
+    ours.ok_or(Error::Stopped)
+}
+
+/// All blocks are sent: further names, and the sum of everything.
+fn finish(shared: &Shared<'_>, far: &Far<'_>, told: &dyn Fn() -> PumpReceipt) -> Result<PumpReceipt> {
+    let links = std::mem::take(&mut *shared.links.lock().expect("no lane panics"));
+    for more in links.more {
+        if let Some((len, sums)) = links.sums.get(&more.first_key) {
+            shared.add_sums(&more.key, *len, *sums);
+        }
+        count(&shared.counts.hard_links, 1);
+        far.tell(&Message::Name(Box::new(Named {
+            place: more.place,
+            facts: more.facts,
+            name: more.name,
+            first: more.first,
+            top: more.top,
+            key: more.key,
+            first_key: more.first_key,
+        })))?;
+    }
+    let sum = shared.sums.lock().expect("no lane panics").0;
+    far.tell(&Message::End(sum))?;
+    let ours = told();
+    far.end(&PumpVerdict { error: None, receipt: Some(ours.clone()) })?;
+    Ok(ours)
+}
+
+fn lane<'a>(shared: &'a Shared<'a>, feed: &Feed<'a>, number: usize, (out, inc): Streams) -> Result<()> {
+    let source = SourceLane::new(shared, feed, number, shared.io.queue(DEPTH)?);
+    let sink = SendLane { shared, out: out.unchecked(), _inc: inc };
+    let mut source = Counted { end: source, cpu_ns: &shared.counts.source_cpu_ns };
+    let mut sink = Counted { end: sink, cpu_ns: &shared.counts.sink_cpu_ns };
+    pump(&mut source, &mut sink, |bytes| {
+        shared.watch.advance(bytes);
+        shared.goes_on()
+    })
+}
+
+/// See the head of this file.
+struct SendLane<'a> {
+    shared: &'a Shared<'a>,
+    out: Outgoing,
+    /// The other direction, on which nothing is said; without it the stream would end.
+    _inc: Incoming,
+}
+
+impl<'a> SendLane<'a> {
+    fn send(&mut self, mut block: Block, tail: &Tail) -> Result<()> {
+        let tail = tail.encode();
+        let len = block.len();
+        block.set_len(len + tail.len());
+        block[len..].copy_from_slice(&tail);
+        if let Some(far) = &self.shared.far {
+            far.flush()?;
+        }
+        let out = &mut self.out;
+        self.shared.meters.stage.for_write(|| out.put_on(0, block))?;
+        self.shared.meters.output.wrote(len as u64);
+        count(&self.shared.counts.writes, 1);
+        Ok(())
+    }
+
+    fn pack(&mut self, block: Block, pack: &[Packed<'a>]) -> Result<()> {
+        let small = |packed: &Packed<'a>| Small {
+            dir: packed.place.number(),
+            name: packed.there.clone(),
+            facts: packed.facts,
+            what: match &packed.what {
+                Content::Bytes(_, sum) => Ok(*sum),
+                Content::Link(to) => Err(to.clone()),
+            },
+        };
+        self.send(block, &Tail::Pack(pack.iter().map(small).collect()))?;
+        for packed in pack {
+            packed.place.has_one_more();
+            match &packed.what {
+                Content::Link(_) => count(&self.shared.counts.links, 1),
+                Content::Bytes(_, sum) => {
+                    let key = packed.place.key_of(&packed.there);
+                    self.shared.whole(&key, packed.facts.len, (*sum, *sum), packed.facts.links);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Sink<Parcel<'a>> for SendLane<'a> {
+    type Error = Error;
+
+    fn put(&mut self, parcel: Parcel<'a>) -> Result<()> {
+        let Parcel { block, of } = parcel;
+        match of {
+            Of::Piece(moving, at, _) => {
+                let len = block.len() as u64;
+                self.send(block, &Tail::Piece(moving.number(), at))?;
+                if moving.was_sent(at, len) { moving.finish() } else { Ok(()) }
+            }
+            Of::Whole(moving) => {
+                drop(block);
+                moving.finish()
+            }
+            Of::Pack(pack) => self.pack(block, &pack),
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(self.out.end(&[])?)
+    }
+}
