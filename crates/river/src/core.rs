@@ -9,6 +9,7 @@
 //!
 //! Law: of each split exactly one attempt is given out, each of its batches once, in sequence within its lane; an
 //! attempt is proved only if every lane has as many batches, records and bytes, and the checksum, that its source said.
+//! Law: what comes twice changes nothing: batches bear serials, and credits are told as their sum.
 //! Law: a source has at least `exclusive` credits less what is held of it, and all sources together never more than
 //! `sources x exclusive + float`.
 //! Source of the idea: credits as in Flink's network stack, attempts as in MapReduce's backup tasks.
@@ -250,12 +251,13 @@ struct Split {
     void: BTreeSet<u32>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Source {
     epoch: u32,
     begun: bool,
-    /// Credits that it was given and has not used.
-    granted: u64,
+    /// Credits that it was given in this epoch, and the batches that came for them.
+    promised: u64,
+    used: Numbers,
     /// Buffers that hold batches of it, those given out included.
     holding: u64,
     finished: Option<u64>,
@@ -267,8 +269,13 @@ impl Source {
         self.begun && !self.lost && self.finished.is_none()
     }
 
+    /// Credits that it has not used.
+    fn granted(&self) -> u64 {
+        self.promised - self.used.count()
+    }
+
     fn floating(&self, exclusive: u64) -> u64 {
-        (self.granted + self.holding).saturating_sub(exclusive)
+        (self.granted() + self.holding).saturating_sub(exclusive)
     }
 }
 
@@ -288,6 +295,7 @@ pub struct Core {
 impl Core {
     /// Of an outlet that has met nobody yet.
     pub fn new(rules: Rules) -> Core {
+        assert!(!(rules.keeps && rules.ordered), "what is proved and waits for its turn could fill all buffers");
         assert!(rules.exclusive > 0, "without a credit of its own a source may wait for ever");
         let sources = vec![Source::default(); rules.sources];
         Core { rules, sources, splits: BTreeMap::new(), proved: Numbers::default(), turn: 0, over: false }
@@ -295,7 +303,7 @@ impl Core {
 
     /// Buffers that credits were given for or that are in use: never more than the rules say.
     pub fn buffers(&self) -> u64 {
-        self.sources.iter().map(|source| source.granted + source.holding).sum()
+        self.sources.iter().map(|source| source.granted() + source.holding).sum()
     }
 
     /// Takes what happened and says what to do.
@@ -374,9 +382,13 @@ impl Core {
 
     fn batch(&mut self, source: usize, head: &Head, effects: &mut Vec<Effect>) -> Result<(), Fault> {
         let Rules { keeps, exclusive, .. } = self.rules;
-        let Some(attempt) = self.attempt(source, head)? else {
-            // It came for a credit and takes no room.
-            self.sources[source].granted = self.sources[source].granted.saturating_sub(1);
+        let from = &mut self.sources[source];
+        if head.serial >= from.promised {
+            return Err(Fault::NoCredit(source));
+        }
+        let is_new = from.used.insert(head.serial);
+        let attempt = if is_new { self.attempt(source, head)? } else { None };
+        let Some(attempt) = attempt else {
             effects.push(Effect::Drop);
             return Ok(());
         };
@@ -385,12 +397,7 @@ impl Core {
             return Ok(());
         }
         let held = attempt.held;
-        let from = &mut self.sources[source];
-        if from.granted == 0 {
-            return Err(Fault::NoCredit(source));
-        }
-        from.granted -= 1;
-        from.holding += 1;
+        self.sources[source].holding += 1;
         effects.push(Effect::Keep);
         if keeps && held > exclusive {
             return Err(Fault::Crowded(head.split, exclusive));
@@ -399,7 +406,13 @@ impl Core {
     }
 
     fn mark(&mut self, source: usize, head: &Head, effects: &mut Vec<Effect>) -> Result<(), Fault> {
-        let Some(attempt) = self.attempt(source, head)? else { return Ok(()) };
+        let Some(attempt) = self.attempt(source, head)? else {
+            // Whoever runs a split again that is proved here has only to hear so.
+            if head.kind == Kind::Close && self.proved.has(head.split) {
+                effects.push(Effect::Say(source, self.reply(source, head, Kind::Proved)));
+            }
+            return Ok(());
+        };
         match head.kind {
             Kind::End => attempt.end(head),
             _ => attempt.close = Some(Sums::said(head)),
@@ -486,7 +499,7 @@ impl Core {
         });
         let of_it: Vec<(u64, u32)> = of_it.collect();
         of_it.into_iter().for_each(|(split, number)| self.void(split, number, effects));
-        self.sources[source].granted = 0;
+        self.sources[source].promised = self.sources[source].used.count();
     }
 
     fn fence(&mut self, source: usize, epoch: u32, effects: &mut Vec<Effect>) {
@@ -502,12 +515,12 @@ impl Core {
         let Rules { exclusive, float, river, .. } = self.rules;
         let mut floating: u64 = self.sources.iter().map(|source| source.floating(exclusive)).sum();
         for (i, source) in self.sources.iter_mut().enumerate().filter(|(_, source)| source.is_sending()) {
-            let own = exclusive.saturating_sub(source.granted + source.holding);
-            let lent = (CREDITS_AHEAD.saturating_sub(source.granted + own)).min(float.saturating_sub(floating));
+            let own = exclusive.saturating_sub(source.granted() + source.holding);
+            let lent = (CREDITS_AHEAD.saturating_sub(source.granted() + own)).min(float.saturating_sub(floating));
             if own + lent > 0 {
-                source.granted += own + lent;
+                source.promised += own + lent;
                 floating += lent;
-                let head = Head { sequence: own + lent, ..Head::new(Kind::Credit, river, source.epoch) };
+                let head = Head { sequence: source.promised, ..Head::new(Kind::Credit, river, source.epoch) };
                 effects.push(Effect::Say(i, head));
             }
         }

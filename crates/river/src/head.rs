@@ -1,6 +1,6 @@
 //! Heads: what is said of a batch on its way, and everything else that inlets and outlets say to each other.
 //!
-//! Model: every message is one head of 88 bytes; a batch's head is followed by its records. `docs/formats/batch.md`
+//! Model: every message is one head of 96 bytes; a batch's head is followed by its records. `docs/formats/batch.md`
 //! draws every byte.
 //! Law: a head that decodes encodes to the same bytes; one with any bit changed does not decode.
 //! Non-goals: whether a message may come now; that is [`crate::core`]'s.
@@ -8,11 +8,11 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes of a head.
-pub const HEAD_BYTES: usize = 88;
+pub const HEAD_BYTES: usize = 96;
 /// The version of this format.
 const VERSION: u8 = 1;
 /// Bytes of a head that its own checksum covers.
-const COVERED_BYTES: usize = 80;
+const COVERED_BYTES: usize = 88;
 
 /// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ pub enum Kind {
     Finish = 4,
     /// To an outlet: this source has gone, and what it had not closed counts for nothing.
     Lost = 5,
-    /// To an inlet: `sequence` more batches may be sent.
+    /// To an inlet: `sequence` batches may be sent in this epoch, those that were sent included.
     Credit = 6,
     /// To an inlet: the attempt is proved here.
     Proved = 7,
@@ -66,6 +66,8 @@ pub struct Head {
     pub lane: u32,
     /// The number of the batch in its lane, from 0; or how many.
     pub sequence: u64,
+    /// Of a batch: how many its source sent before it to this outlet in this epoch.
+    pub serial: u64,
     /// Records that begin here.
     pub records: u64,
     /// Bytes of them.
@@ -88,6 +90,7 @@ impl Head {
             attempt: 0,
             lane: 0,
             sequence: 0,
+            serial: 0,
             records: 0,
             bytes: 0,
             checksum: 0,
@@ -115,6 +118,7 @@ impl Head {
         put(&self.attempt.to_le_bytes());
         put(&self.lane.to_le_bytes());
         put(&self.sequence.to_le_bytes());
+        put(&self.serial.to_le_bytes());
         put(&self.records.to_le_bytes());
         put(&self.bytes.to_le_bytes());
         put(&self.checksum.to_le_bytes());
@@ -142,10 +146,11 @@ impl Head {
             attempt: short(24),
             lane: short(28),
             sequence: long(32),
-            records: long(40),
-            bytes: long(48),
-            checksum: u128::from(long(56)) | u128::from(long(64)) << 64,
-            origin: long(72),
+            serial: long(40),
+            records: long(48),
+            bytes: long(56),
+            checksum: u128::from(long(64)) | u128::from(long(72)) << 64,
+            origin: long(80),
         })
     }
 }
@@ -169,6 +174,7 @@ mod tests {
                 attempt: (words[1] >> 32) as u32,
                 lane: words[7] as u32,
                 sequence: words[3],
+                serial: words[6] ^ words[2],
                 records: words[4],
                 bytes: words[5],
                 checksum: u128::from(words[6]) << 64 | u128::from(words[7]),

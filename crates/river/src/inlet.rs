@@ -315,7 +315,8 @@ impl Inlet {
     }
 
     fn send_parked(&mut self, outlet: usize) -> Result<()> {
-        while let Some(batch) = self.parking.next(outlet) {
+        while let Some((serial, mut batch)) = self.parking.next(outlet) {
+            batch.head.serial = serial;
             self.ways[outlet].send(Message::Batch(batch))?;
         }
         Ok(())

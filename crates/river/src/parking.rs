@@ -18,13 +18,15 @@ pub(crate) struct Parking<T> {
 
 #[derive(Debug)]
 struct Waiting<T> {
-    credits: u64,
+    /// Credits of this epoch, and how many were used.
+    promised: u64,
+    sent: u64,
     queue: VecDeque<(usize, T)>,
 }
 
 impl<T> Parking<T> {
     pub(crate) fn new(outlets: usize, lanes: usize, of_lane: usize, in_all: usize) -> Parking<T> {
-        let waiting = || Waiting { credits: 0, queue: VecDeque::new() };
+        let waiting = || Waiting { promised: 0, sent: 0, queue: VecDeque::new() };
         Parking {
             outlets: (0..outlets).map(|_| waiting()).collect(),
             lanes: vec![0; lanes],
@@ -46,26 +48,29 @@ impl<T> Parking<T> {
         self.parked += 1;
     }
 
-    pub(crate) fn credit(&mut self, outlet: usize, count: u64) {
-        self.outlets[outlet].credits += count;
+    /// An outlet has promised so many credits in all.
+    pub(crate) fn credit(&mut self, outlet: usize, promised: u64) {
+        let waiting = &mut self.outlets[outlet];
+        waiting.promised = waiting.promised.max(promised);
     }
 
     /// How many more could go to this outlet than wait for it.
     pub(crate) fn slack(&self, outlet: usize) -> i64 {
-        self.outlets[outlet].credits as i64 - self.outlets[outlet].queue.len() as i64
+        let waiting = &self.outlets[outlet];
+        (waiting.promised - waiting.sent) as i64 - waiting.queue.len() as i64
     }
 
-    /// The next for this outlet that may go.
-    pub(crate) fn next(&mut self, outlet: usize) -> Option<T> {
+    /// The next for this outlet that may go, and how many went before it.
+    pub(crate) fn next(&mut self, outlet: usize) -> Option<(u64, T)> {
         let waiting = &mut self.outlets[outlet];
-        if waiting.credits == 0 {
+        if waiting.sent == waiting.promised {
             return None;
         }
         let (lane, item) = waiting.queue.pop_front()?;
-        waiting.credits -= 1;
+        waiting.sent += 1;
         self.lanes[lane] -= 1;
         self.parked -= 1;
-        Some(item)
+        Some((waiting.sent - 1, item))
     }
 
     /// Whether any wait for this outlet.
@@ -76,7 +81,7 @@ impl<T> Parking<T> {
     /// Lets go of all that wait and of all credits: they were of an earlier epoch.
     pub(crate) fn clear(&mut self) {
         for waiting in &mut self.outlets {
-            waiting.credits = 0;
+            (waiting.promised, waiting.sent) = (0, 0);
             waiting.queue.clear();
         }
         self.lanes.fill(0);
@@ -99,11 +104,11 @@ mod tests {
         assert!(parking.is_full(0) && !parking.is_full(1) && !parking.is_full(2));
         for item in 10..20 {
             parking.park(1, 2, item);
-            assert_eq!(parking.next(1), Some(item));
+            assert_eq!(parking.next(1), Some((item - 10, item)));
         }
         assert_eq!((parking.next(0), parking.next(1)), (None, None));
         parking.credit(0, 1);
-        assert_eq!((parking.next(0), parking.next(0)), (Some(0), None));
+        assert_eq!((parking.next(0), parking.next(0)), (Some((0, 0)), None));
         assert!(!parking.is_full(0) && parking.waits_for(0));
     }
 }

@@ -124,7 +124,8 @@ impl Builder {
         Builder { lane_parked: of_lane, parked: of_all, ..self }
     }
 
-    /// Splits are given out in the order of their numbers. Every source must put its own in that order.
+    /// Splits are given out in the order of their numbers. Every source must put its own in that order, and nothing is
+    /// kept apart.
     pub fn ordered(self) -> Builder {
         Builder { ordered: true, ..self }
     }
@@ -172,6 +173,10 @@ impl Builder {
         shape(
             self.batch_bytes == 0 || self.lane_parked == 0 || self.parked == 0 || self.exclusive == 0,
             "batches, credits and parking have at least 1",
+        )?;
+        shape(
+            self.keeps && self.ordered,
+            "splits that are kept apart leave when they are proved; an order as well could fill all buffers for ever",
         )?;
         shape(self.keeps && !self.pick.repeats(), "a split that is picked for by load cannot be run again")?;
         let (layout, whole) = (self.layout, |layout| Key::new(layout, &[]));
