@@ -7,6 +7,7 @@ mod bench;
 mod cluster;
 mod hex;
 mod node;
+mod partition;
 mod plan;
 mod pump;
 mod receipt;
@@ -21,6 +22,7 @@ pub use node::{
     ClusterReport, ExecEnd, ExecReport, ExecRequest, HostEnd, HostReport, HostStep, HostSteps, JobList,
     JobReport, JobState, NodeReady, NodeRequest, NodeStatus,
 };
+pub use partition::{PartReceipt, PartitionReceipt};
 pub use plan::{Hardware, Plan, PlanStage};
 pub use pump::{PumpEnd, PumpReceipt};
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};

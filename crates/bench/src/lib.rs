@@ -19,6 +19,7 @@ mod place;
 mod pump;
 mod rates;
 mod rivals;
+mod river;
 mod rows;
 mod sort;
 mod table;
@@ -49,6 +50,8 @@ pub enum Which {
     InCore,
     /// Transfers on one host.
     Pump,
+    /// Records parted among lanes.
+    River,
 }
 
 impl Which {
@@ -59,18 +62,21 @@ impl Which {
             Which::Io => "io",
             Which::InCore => "incore",
             Which::Pump => "pump",
+            Which::River => "river",
         }
     }
 
     /// The benchmark of that name.
     pub fn named(name: &str) -> Option<Which> {
-        [Which::Sort, Which::Io, Which::InCore, Which::Pump].into_iter().find(|which| which.name() == name)
+        [Which::Sort, Which::Io, Which::InCore, Which::Pump, Which::River]
+            .into_iter()
+            .find(|which| which.name() == name)
     }
 
     /// The size of the published figures.
     fn usual_bytes(self) -> u64 {
         match self {
-            Which::Sort | Which::InCore => 1_000_000_000,
+            Which::Sort | Which::InCore | Which::River => 1_000_000_000,
             Which::Pump => 4_000_000_000,
             // Thirty ways, each several times: a gigabyte would take a quarter of an hour.
             Which::Io => 256_000_000,
@@ -148,6 +154,7 @@ pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
         Which::Io => rates::measure(&asked, &place, &mut report)?,
         Which::InCore => incore::measure(&asked, &mut report)?,
         Which::Pump => pump::measure(&asked, &place, &mut report)?,
+        Which::River => river::measure(&asked, &place, &mut report)?,
     }
     drop(place);
     keep::keep(&report)?;

@@ -97,17 +97,25 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Foreign(river) => write!(f, "a message of river {river:x} came; connect it where it belongs"),
+            Fault::Foreign(river) => {
+                write!(f, "a message of river {river:x} came; connect it where it belongs")
+            }
             Fault::NoCredit(source) => write!(f, "source {source} sent a batch without a credit"),
             Fault::Lost(source) => write!(f, "source {source} has gone before its end; run again"),
             Fault::Again(split) => {
-                write!(f, "split {split} was begun again, and nothing is kept apart; build the river with keep_apart")
+                write!(
+                    f,
+                    "split {split} was begun again, and nothing is kept apart; build the river with keep_apart"
+                )
             }
             Fault::Short(split, said, came) => {
                 write!(f, "split {split}: {came} of {said} batches came as they were sent; run again")
             }
             Fault::Crowded(split, most) => {
-                write!(f, "split {split} sends more than the {most} batches that are kept of one; make splits smaller")
+                write!(
+                    f,
+                    "split {split} sends more than the {most} batches that are kept of one; make splits smaller"
+                )
             }
             Fault::Missing(split) => write!(f, "split {split} was never whole; run it again before the end"),
         }
@@ -295,7 +303,10 @@ pub struct Core {
 impl Core {
     /// Of an outlet that has met nobody yet.
     pub fn new(rules: Rules) -> Core {
-        assert!(!(rules.keeps && rules.ordered), "what is proved and waits for its turn could fill all buffers");
+        assert!(
+            !(rules.keeps && rules.ordered),
+            "what is proved and waits for its turn could fill all buffers"
+        );
         assert!(rules.exclusive > 0, "without a credit of its own a source may wait for ever");
         let sources = vec![Source::default(); rules.sources];
         Core { rules, sources, splits: BTreeMap::new(), proved: Numbers::default(), turn: 0, over: false }
@@ -438,7 +449,8 @@ impl Core {
             }
             Standing::Whole => {
                 self.proved.insert(head.split);
-                let others: Vec<u32> = split.attempts.keys().copied().filter(|&n| n != head.attempt).collect();
+                let others: Vec<u32> =
+                    split.attempts.keys().copied().filter(|&n| n != head.attempt).collect();
                 others.into_iter().for_each(|other| self.void(head.split, other, effects));
                 effects.push(Effect::Say(source, self.reply(source, head, Kind::Proved)));
             }
@@ -516,7 +528,8 @@ impl Core {
         let mut floating: u64 = self.sources.iter().map(|source| source.floating(exclusive)).sum();
         for (i, source) in self.sources.iter_mut().enumerate().filter(|(_, source)| source.is_sending()) {
             let own = exclusive.saturating_sub(source.granted() + source.holding);
-            let lent = (CREDITS_AHEAD.saturating_sub(source.granted() + own)).min(float.saturating_sub(floating));
+            let lent =
+                (CREDITS_AHEAD.saturating_sub(source.granted() + own)).min(float.saturating_sub(floating));
             if own + lent > 0 {
                 source.promised += own + lent;
                 floating += lent;

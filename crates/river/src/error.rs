@@ -46,7 +46,10 @@ impl fmt::Display for Error {
             }
             Error::Gone(outlet) => write!(f, "outlet {outlet} has gone before the river's end; run again"),
             Error::Unfinished(at, bytes) => {
-                write!(f, "the input ends after {bytes} bytes of a record that begins at {at}; give the right --record")
+                write!(
+                    f,
+                    "the input ends after {bytes} bytes of a record that begins at {at}; give the right --record"
+                )
             }
             Error::TooLong(at, most) => write!(
                 f,

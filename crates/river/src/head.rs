@@ -43,7 +43,9 @@ pub enum Kind {
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Batch, End, Close, Finish, Lost, Credit, Proved, Refused, Gone, Begin].into_iter().find(|k| *k as u8 == byte)
+        [Batch, End, Close, Finish, Lost, Credit, Proved, Refused, Gone, Begin]
+            .into_iter()
+            .find(|k| *k as u8 == byte)
     }
 }
 

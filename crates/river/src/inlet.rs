@@ -368,7 +368,9 @@ impl Inlet {
     fn close(&mut self, outlet: usize) -> Result<()> {
         let mut close = Head { kind: Kind::Close, ..self.sums[0] };
         (close.lane, close.sequence, close.records, close.bytes, close.checksum) = (0, 0, 0, 0, 0);
-        for (sum, _) in self.sums.iter().zip(&self.owners).filter(|(sum, owner)| **owner == outlet && sum.sequence > 0) {
+        for (sum, _) in
+            self.sums.iter().zip(&self.owners).filter(|(sum, owner)| **owner == outlet && sum.sequence > 0)
+        {
             self.ways[outlet].send(Message::Mark(*sum))?;
             close.sequence += 1;
             close.records += sum.records;

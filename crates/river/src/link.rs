@@ -37,7 +37,9 @@ pub(crate) fn ends(
         let reader = Reader { incoming: incoming.takes(&pool, WINDOW), mail: Arc::clone(&mail), from: i };
         let thread = std::thread::Builder::new().name(format!("river {i}"));
         let river = bed.rules.river;
-        thread.spawn(move || reader.run(river)).map_err(|_| Error::Shape("no thread is to be had for a stream"))?;
+        thread
+            .spawn(move || reader.run(river))
+            .map_err(|_| Error::Shape("no thread is to be had for a stream"))?;
     }
     Ok((ways, mail))
 }

@@ -219,9 +219,10 @@ impl Builder {
         let ways = |to: &[Arc<Mailbox>], from: usize| -> Vec<Box<dyn Way>> {
             to.iter().map(|to| Box::new(MemoryWay { to: Arc::clone(to), from }) as _).collect()
         };
-        let outlets = at_outlets.iter().enumerate().map(|(i, mail)| {
-            Outlet::new(Arc::clone(&bed), ways(&at_inlets, i), Arc::clone(mail))
-        });
+        let outlets = at_outlets
+            .iter()
+            .enumerate()
+            .map(|(i, mail)| Outlet::new(Arc::clone(&bed), ways(&at_inlets, i), Arc::clone(mail)));
         let outlets: Vec<Outlet> = outlets.collect();
         let inlets = at_inlets.iter().enumerate().map(|(i, mail)| {
             Inlet::new(Arc::clone(&bed), i, pool.clone(), ways(&at_outlets, i), Arc::clone(mail))

@@ -85,7 +85,12 @@ impl World {
             in_order: !keeps,
         };
         let splits = rng.below(12);
-        let source = Source { promised: vec![0; outlets], sent: vec![0; outlets], todo: vec![Vec::new(); outlets], ..Source::default() };
+        let source = Source {
+            promised: vec![0; outlets],
+            sent: vec![0; outlets],
+            todo: vec![Vec::new(); outlets],
+            ..Source::default()
+        };
         let mut world = World {
             rules,
             cores: (0..outlets).map(|_| Core::new(rules)).collect(),
@@ -245,7 +250,9 @@ impl World {
                 Effect::Void(split, attempt) => {
                     self.kept[outlet].retain(|name| (name.0, name.1) != (split, attempt));
                 }
-                Effect::Say(source, head) => self.post(|| Parcel::Up(source, Head { lane: outlet as u32, ..head }), true),
+                Effect::Say(source, head) => {
+                    self.post(|| Parcel::Up(source, Head { lane: outlet as u32, ..head }), true)
+                }
                 Effect::End => self.ended[outlet] = true,
                 Effect::Fail(fault) => self.failed = Some(fault),
             }
@@ -282,7 +289,8 @@ impl World {
                 let parcel = first.remove();
                 self.arrive(parcel);
             }
-            while let Some(&(when, _, outlet, source)) = self.held.first().filter(|held| held.0 <= self.step) {
+            while let Some(&(when, _, outlet, source)) = self.held.first().filter(|held| held.0 <= self.step)
+            {
                 let first = self.held.pop_first();
                 debug_assert_eq!(first.map(|held| held.0), Some(when));
                 self.tell(outlet, Event::Freed(source), None);
@@ -326,7 +334,8 @@ impl World {
 
 #[test]
 fn every_split_comes_once_whatever_the_network_and_the_sources_do() {
-    let seeds = std::env::var("THALWEG_RIVER_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
+    let seeds =
+        std::env::var("THALWEG_RIVER_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
     for seed in 0..seeds {
         let mut world = World::new(seed);
         world.run();
@@ -336,10 +345,25 @@ fn every_split_comes_once_whatever_the_network_and_the_sources_do() {
 
 /// One outlet, one source, one split of two batches; nothing kept, messages in order.
 fn alone() -> (Core, [Head; 2], Head, Head) {
-    let rules = Rules { river: RIVER, sources: 1, exclusive: 2, float: 0, keeps: false, ordered: false, in_order: true };
+    let rules = Rules {
+        river: RIVER,
+        sources: 1,
+        exclusive: 2,
+        float: 0,
+        keeps: false,
+        ordered: false,
+        in_order: true,
+    };
     let mut core = Core::new(rules);
     core.apply(Event::Came(0, Head::new(Kind::Begin, RIVER, 0)));
-    let batch = |sequence| Head { sequence, serial: sequence, records: 5, bytes: 50, checksum: 9, ..Head::new(Kind::Batch, RIVER, 0) };
+    let batch = |sequence| Head {
+        sequence,
+        serial: sequence,
+        records: 5,
+        bytes: 50,
+        checksum: 9,
+        ..Head::new(Kind::Batch, RIVER, 0)
+    };
     let end = Head { kind: Kind::End, records: 10, bytes: 100, checksum: 18, ..batch(2) };
     (core, [batch(0), batch(1)], end, Head { kind: Kind::Close, sequence: 1, ..end })
 }
@@ -362,9 +386,16 @@ fn what_is_lost_short_or_without_a_credit_is_found_at_the_close() {
         assert_eq!(last(&mut core, &[a, changed, end, close]), Some(Effect::Fail(Fault::Short(0, 2, 2))));
     }
     let (mut core, ..) = alone();
-    assert_eq!(last(&mut core, &[a, b, close]), Some(Effect::Fail(Fault::Short(0, 0, 2))), "an end is missing");
+    assert_eq!(
+        last(&mut core, &[a, b, close]),
+        Some(Effect::Fail(Fault::Short(0, 0, 2))),
+        "an end is missing"
+    );
     let (mut core, ..) = alone();
-    assert_eq!(last(&mut core, &[a, b, Head { sequence: 2, serial: 2, ..b }]), Some(Effect::Fail(Fault::NoCredit(0))));
+    assert_eq!(
+        last(&mut core, &[a, b, Head { sequence: 2, serial: 2, ..b }]),
+        Some(Effect::Fail(Fault::NoCredit(0)))
+    );
     let (mut core, ..) = alone();
     assert_eq!(last(&mut core, &[a, Head { attempt: 1, ..b }]), Some(Effect::Fail(Fault::Again(0))));
     let (mut core, ..) = alone();

@@ -41,7 +41,21 @@ fn cases() -> impl Strategy<Value = Case> {
         // In an unordered river a batch holds at least a record.
         let batch = if ordered { batch } else { batch + RECORD };
         let keeps = keeps && !ordered && pick != 4;
-        Case { lines, inlets, outlets, lanes, pick, batch, exclusive, float, parked, ordered, keeps, piece, splits }
+        Case {
+            lines,
+            inlets,
+            outlets,
+            lanes,
+            pick,
+            batch,
+            exclusive,
+            float,
+            parked,
+            ordered,
+            keeps,
+            piece,
+            splits,
+        }
     })
 }
 
@@ -68,7 +82,9 @@ impl Case {
             2 => Pick::RoundRobin,
             3 => Pick::Copy,
             4 => Pick::LeastBusy,
-            _ => Pick::Own(Box::new(move |record, origin| (usize::from(record[0]) + origin as usize) % lanes)),
+            _ => {
+                Pick::Own(Box::new(move |record, origin| (usize::from(record[0]) + origin as usize) % lanes))
+            }
         }
     }
 

@@ -17,13 +17,15 @@ mod verbs;
 pub use calibrate::calibration_bytes;
 pub use error::{Error, Result};
 pub use options::{
-    CheckOptions, Endpoint, GenOptions, IoChoice, PumpEnd, PumpOptions, SortOptions, SorterOptions,
+    CheckOptions, Endpoint, GenOptions, IoChoice, PartitionOptions, PartitionPick, PumpEnd, PumpOptions,
+    SortOptions, SorterOptions,
 };
 pub use progress::{Progress, ProgressView};
 pub use sorter::{Sorted, Sorter};
-pub use thalweg_api::{PumpReceipt, Receipt};
+pub use thalweg_api::{PartitionReceipt, PumpReceipt, Receipt};
 pub use thalweg_base::units::Size;
 pub use thalweg_block::Block;
 pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};
-pub use verbs::{check, doctor, generate, plan, pump, sort};
+pub use thalweg_river::{Batch, Builder as RiverBuilder, Inlet, Outlet, Pick, River};
+pub use verbs::{check, doctor, generate, partition, plan, pump, sort};
