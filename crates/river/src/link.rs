@@ -22,15 +22,19 @@ const MARKS: u8 = 1;
 const WINDOW: usize = 2;
 const BLOCKS_OF_STREAM: usize = WINDOW + 1;
 
+/// Ways out, and where what comes lies.
+pub(crate) type Ends = (Vec<Box<dyn Way>>, Arc<Mailbox>);
+
 /// The near ends of some streams: a way out for each, and a mailbox for what comes. `buffers` batches may be held by
 /// whoever reads it.
 pub(crate) fn ends(
     streams: Vec<(Outgoing, Incoming)>,
     bed: &Bed,
     buffers: usize,
-) -> Result<(Vec<Box<dyn Way>>, Arc<Mailbox>)> {
+    link_bytes: usize,
+) -> Result<Ends> {
     let mail: Arc<Mailbox> = Arc::default();
-    let pool = Pool::new(bed.block_bytes(), streams.len() * BLOCKS_OF_STREAM + buffers)?;
+    let pool = Pool::new(bed.block_bytes().max(link_bytes), streams.len() * BLOCKS_OF_STREAM + buffers)?;
     let mut ways: Vec<Box<dyn Way>> = Vec::with_capacity(streams.len());
     for (i, (out, incoming)) in streams.into_iter().enumerate() {
         ways.push(Box::new(LinkWay(out)));

@@ -306,18 +306,28 @@ impl Bed {
         self.rules.sources * self.blocks_of_inlet() + self.outlets * self.blocks_of_outlet()
     }
 
-    /// An inlet whose outlets are at the other ends of these streams, in their order.
-    pub fn inlet_over(self: &Arc<Bed>, index: usize, streams: Vec<(Outgoing, Incoming)>) -> Result<Inlet> {
+    /// An inlet whose outlets are at the other ends of these streams, in their order. `link_bytes` is the largest block
+    /// that this side takes on its links, as its hello says.
+    pub fn inlet_over(
+        self: &Arc<Bed>,
+        index: usize,
+        streams: Vec<(Outgoing, Incoming)>,
+        link_bytes: usize,
+    ) -> Result<Inlet> {
         assert_eq!(streams.len(), self.outlets, "a stream for each outlet");
         let pool = Pool::new(self.block_bytes(), self.blocks_of_inlet())?;
-        let (ways, mail) = link::ends(streams, self, 0)?;
+        let (ways, mail) = link::ends(streams, self, 0, link_bytes)?;
         Inlet::new(Arc::clone(self), index, pool, ways, mail)
     }
 
-    /// An outlet whose inlets are at the other ends of these streams, in their order.
-    pub fn outlet_over(self: &Arc<Bed>, streams: Vec<(Outgoing, Incoming)>) -> Result<Outlet> {
+    /// An outlet whose inlets are at the other ends of these streams, in their order; `link_bytes` as with an inlet.
+    pub fn outlet_over(
+        self: &Arc<Bed>,
+        streams: Vec<(Outgoing, Incoming)>,
+        link_bytes: usize,
+    ) -> Result<Outlet> {
         assert_eq!(streams.len(), self.rules.sources, "a stream for each inlet");
-        let (ways, mail) = link::ends(streams, self, self.blocks_of_outlet())?;
+        let (ways, mail) = link::ends(streams, self, self.blocks_of_outlet(), link_bytes)?;
         Ok(Outlet::new(Arc::clone(self), ways, mail))
     }
 }

@@ -43,27 +43,35 @@ pub(crate) enum Letter {
 /// Where messages wait for whoever they are for.
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    letters: Mutex<VecDeque<Letter>>,
+    state: Mutex<State>,
     filled: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    letters: VecDeque<Letter>,
+    /// Somebody sleeps until there is a letter. Waking is a system call, and mostly nobody does.
+    waited_for: bool,
 }
 
 impl Mailbox {
     pub(crate) fn put(&self, letter: Letter) {
-        let mut letters = self.letters.lock().expect("no holder panics");
-        letters.push_back(letter);
-        // Whoever waits does so because it was empty.
-        if letters.len() == 1 {
+        let mut state = self.state.lock().expect("no holder panics");
+        state.letters.push_back(letter);
+        if std::mem::take(&mut state.waited_for) {
+            drop(state);
             self.filled.notify_all();
         }
     }
 
     /// Takes all that is there into `letters`; with `wait`, until there is something.
     pub(crate) fn take(&self, letters: &mut VecDeque<Letter>, wait: bool) {
-        let mut there = self.letters.lock().expect("no holder panics");
-        while wait && there.is_empty() {
-            there = self.filled.wait(there).expect("no holder panics");
+        let mut state = self.state.lock().expect("no holder panics");
+        while wait && state.letters.is_empty() {
+            state.waited_for = true;
+            state = self.filled.wait(state).expect("no holder panics");
         }
-        letters.append(&mut there);
+        letters.append(&mut state.letters);
     }
 }
 
