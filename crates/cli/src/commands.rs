@@ -129,7 +129,7 @@ what is planned. Reads a sample of the input; writes nothing that stays.",
         command: Command::Partition,
         name: "partition",
         synopsis: "[INPUT...] -o 'DIR/part-{}' --parts N",
-        about: "part the records of files of any size among several files, and prove it",
+        about: "part the records of files among several files, and prove it",
         doc: "\
 Gives every record of all inputs ('-' or none is standard input) to one of N parts, where records keep the order of the \
 input. Which part is --pick's to say: by ranges of the key, of equal size; by a hash of the key; or one after the other. A \

@@ -89,7 +89,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         short: Some('o'),
         value: Value::File("OUTPUT"),
         at: MAKES,
-        about: "where the records go; with partition, with {} for a number",
+        about: "where the records go; names of parts have {} in them",
         doc: "\
 Where the sorted records go; '-' is standard output. May be one of the inputs. A file appears under its name only when \
 it is whole and durable.

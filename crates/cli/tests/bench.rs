@@ -131,3 +131,14 @@ fn every_row_of_transfers_is_right() {
         assert!(cp.is_none_or(|cp| cp.right == Some(true)), "{row:?}");
     }
 }
+
+#[test]
+fn every_row_of_rivers_is_right() {
+    let report = Place::new().report(&["river", "--size", "2MB"]);
+    println!("left out: {:?}", report.notes);
+    assert_eq!(report.rows.len(), 5, "{report:?}");
+    for row in &report.rows {
+        assert!(row.failed.is_empty() && row.ours.all_seconds.len() == 3, "{row:?}");
+        assert!(row.targets.len() == 1 && row.targets[0].met.is_none(), "{row:?}");
+    }
+}
