@@ -29,7 +29,7 @@ pub enum NodeRequest {
 }
 
 /// What is to be asked of other hosts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayRequest {
     /// The hosts, by their names.

@@ -102,7 +102,7 @@ fn target(measured: f64, most: f64, tiny: bool) -> BenchTarget {
 }
 
 /// Runs something in this process and adds what it took.
-fn measured<T>(series: &mut Series, what: impl FnOnce() -> T) -> T {
+pub(crate) fn measured<T>(series: &mut Series, what: impl FnOnce() -> T) -> T {
     let before = process::usage();
     let watch = Stopwatch::start();
     let value = what();

@@ -22,6 +22,7 @@ mod place;
 mod pump;
 mod rates;
 mod rivals;
+mod river;
 mod rows;
 mod sort;
 mod table;
@@ -54,6 +55,8 @@ pub enum Which {
     Pump,
     /// A null command on many nodes.
     Launch,
+    /// Records parted among lanes.
+    River,
 }
 
 impl Which {
@@ -65,19 +68,20 @@ impl Which {
             Which::InCore => "incore",
             Which::Pump => "pump",
             Which::Launch => "launch",
+            Which::River => "river",
         }
     }
 
     /// The benchmark of that name.
     pub fn named(name: &str) -> Option<Which> {
-        let all = [Which::Sort, Which::Io, Which::InCore, Which::Pump, Which::Launch];
+        let all = [Which::Sort, Which::Io, Which::InCore, Which::Pump, Which::Launch, Which::River];
         all.into_iter().find(|which| which.name() == name)
     }
 
     /// The size of the published figures.
     fn usual_bytes(self) -> u64 {
         match self {
-            Which::Sort | Which::InCore => 1_000_000_000,
+            Which::Sort | Which::InCore | Which::River => 1_000_000_000,
             Which::Pump => 4_000_000_000,
             // Thirty ways, each several times: a gigabyte would take a quarter of an hour.
             Which::Io => 256_000_000,
@@ -168,6 +172,7 @@ pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
         Which::InCore => incore::measure(&asked, &mut report)?,
         Which::Pump => pump::measure(&asked, &place, &mut report)?,
         Which::Launch => launch::measure(&asked, &mut report)?,
+        Which::River => river::measure(&asked, &place, &mut report)?,
     }
     drop(place);
     keep::keep(&report)?;

@@ -8,7 +8,7 @@ use thalweg_base::units::{Bytes, GIB, MIB};
 use crate::data::Data;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
-use crate::{Asked, Which, incore, launch, pump, rates};
+use crate::{Asked, Which, incore, launch, pump, rates, river};
 
 /// One kind of work.
 pub(crate) struct Row {
@@ -224,6 +224,7 @@ pub fn names(which: Which) -> Vec<&'static str> {
         Which::InCore => incore::NAMES.to_vec(),
         Which::Pump => pump::names(),
         Which::Launch => launch::names(),
+        Which::River => river::NAMES.to_vec(),
     }
 }
 

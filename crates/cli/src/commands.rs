@@ -8,6 +8,7 @@ pub(crate) enum Command {
     Check,
     Sort,
     Plan,
+    Partition,
     Pump,
     Doctor,
     Bench,
@@ -125,6 +126,28 @@ what is planned. Reads a sample of the input; writes nothing that stays.",
         subjects: &["sort"],
     },
     CommandInfo {
+        command: Command::Partition,
+        name: "partition",
+        synopsis: "[INPUT...] -o 'DIR/part-{}' --parts N",
+        about: "part the records of files among several files, and prove it",
+        doc: "\
+Gives every record of all inputs ('-' or none is standard input) to one of N parts, where records keep the order of the \
+input. Which part is --pick's to say: by ranges of the key, of equal size; by a hash of the key; or one after the other. A \
+pipe can be read only once, so it has no ranges.
+
+Without --record, records are lines; a missing last newline is added. Without --by, the key is the whole record. The parts \
+are the same with any number of threads.
+
+Prints a receipt: what went in, what came out, that they agree, and each part's share. The parts appear under their names \
+only when all are whole; a run that is stopped leaves older ones as they were.",
+        examples: &[
+            ("thalweg partition records -o 'parts/{}' --parts 8 --datamation", "ranges of the key"),
+            ("thalweg partition log -o 'log-{}' --parts 16 --pick hash --by 0:12", "equal keys meet in one part"),
+            ("zcat words.gz | thalweg partition -o 'words-{}' --parts 4 --pick robin", "from a pipe"),
+        ],
+        subjects: &[],
+    },
+    CommandInfo {
         command: Command::Pump,
         name: "pump",
         synopsis: "SOURCE... DEST",
@@ -175,7 +198,7 @@ neighbour tables and free space, and says what to do about each thing that is we
     CommandInfo {
         command: Command::Bench,
         name: "bench",
-        synopsis: "sort|io|incore|pump|launch",
+        synopsis: "sort|io|incore|pump|launch|river",
         about: "measure this machine: ratios to a floor and to rivals",
         doc: "\
 sort: whole sorts, each beside its floor, the plan's own reads and writes replayed by fio on the same disk, and beside \
@@ -190,6 +213,8 @@ pump: transfers on one host, disk to disk beside fio, cp and rsync, many small f
 launch: a null command on lab nodes, beside ways that leave parts out, and beside other launchers over sshd in the same \
 lab; as root, from the directory that holds lab/.
 
+river: records parted in memory beside a plain copy of them on as many threads, and partitions file to file beside fio.
+
 Prints ratios measured in one run, with what is to be reached, and keeps the raw results as JSON in bench/results below \
 the current directory. Caches are dropped before each run if the user may do that. Ends with status 1 if an output was \
 wrong or a sort failed; a target that is missed changes nothing.",
@@ -197,7 +222,7 @@ wrong or a sort failed; a target that is missed changes nothing.",
             ("thalweg bench sort --rows memory,two-pass", "two rows, each beside its floor"),
             ("thalweg bench sort --size 1MB", "a test that all of it works"),
         ],
-        subjects: &["sort", "io", "incore", "pump", "launch"],
+        subjects: &["sort", "io", "incore", "pump", "launch", "river"],
     },
     CommandInfo {
         command: Command::Exec,

@@ -73,7 +73,9 @@ impl Flag {
 }
 
 const SORTS: At = At::Commands(&[Sort, Plan]);
-const RECORDS: At = At::Commands(&[Sort, Plan, Check]);
+const MAKES: At = At::Commands(&[Sort, Plan, Partition]);
+const RECORDS: At = At::Commands(&[Sort, Plan, Partition, Check]);
+const PARTS: At = At::Commands(&[Partition]);
 const GENERATES: At = At::Commands(&[Gen]);
 const CHECKS: At = At::Commands(&[Check]);
 const PUMPS: At = At::Commands(&[Pump]);
@@ -86,11 +88,14 @@ pub(crate) const FLAGS: &[Flag] = &[
         long: "output",
         short: Some('o'),
         value: Value::File("OUTPUT"),
-        at: SORTS,
-        about: "where the sorted records go",
+        at: MAKES,
+        about: "where the records go; names of parts have {} in them",
         doc: "\
 Where the sorted records go; '-' is standard output. May be one of the inputs. A file appears under its name only when \
-it is whole and durable.",
+it is whole and durable.
+
+With partition: the names of the parts, with {} once, where the number goes, as in 'DIR/part-{}'. Numbers begin at 0 and \
+are as wide as the last one.",
         set: |args, value| match args.output.replace(value.to_owned()) {
             None => Ok(()),
             Some(first) => Err(format!("there is one output, and it is '{}' already", first.to_string_lossy())),
@@ -138,7 +143,7 @@ lines in reverse order.",
         long: "memory",
         short: None,
         value: Value::Any("SIZE"),
-        at: SORTS,
+        at: MAKES,
         about: "memory for the whole process [default: half of the free]",
         doc: "\
 Memory for the whole process, as the kernel counts it: a promise, not a hint. The peak stays below the larger of 1.05 \
@@ -177,9 +182,11 @@ starts. A percentage is of the space available.",
         long: "threads",
         short: None,
         value: Value::Any("N"),
-        at: SORTS,
+        at: MAKES,
         about: "lanes that do the work [default: one for each core]",
-        doc: "Lanes that do the work side by side. Without this flag, one for each core.",
+        doc: "\
+Lanes that do the work side by side. Without this flag, one for each core. With partition, so many read and as many write; \
+fewer, if --memory does not hold the batches of so many.",
         set: |args, value| values::threads(value).map(|threads| args.threads = Some(threads)),
     },
     Flag {
@@ -235,7 +242,7 @@ and not that they are the same.",
         long: "io",
         short: None,
         value: Value::OneOf("WHICH", &["auto", "uring", "threads"]),
-        at: At::Commands(&[Sort, Plan, Gen, Check, Pump]),
+        at: At::Commands(&[Sort, Plan, Partition, Gen, Check, Pump]),
         about: "how to read and write: auto, uring or threads",
         doc: "\
 How to read and write. uring: io_uring, or an error if this machine refuses it. threads: threads that read and write. \
@@ -244,6 +251,46 @@ auto: io_uring where it is allowed, else threads; the receipt says which.",
             use thalweg::IoChoice::*;
             let choices = [("auto", Auto), ("uring", Uring), ("threads", Threads)];
             values::choice(value, &choices).map(|io| args.io = io)
+        },
+    },
+    Flag {
+        long: "pick",
+        short: None,
+        value: Value::OneOf("HOW", &["range", "hash", "robin"]),
+        at: PARTS,
+        about: "by range, hash or robin [default: range]",
+        doc: "\
+How the part of a record is picked. range: by ranges of the key, which a sample of the input makes equally large; keys of \
+part 0 come before those of part 1. hash: by a hash of the key, so that equal keys meet in one part. robin: one record after \
+the other, whatever its key; of lines, and of records that do not fill pages evenly, dealing begins anew with each page, and \
+pages depend on --memory.",
+        set: |args, value| {
+            use thalweg::PartitionPick::*;
+            let choices = [("range", Range), ("hash", Hash), ("robin", Robin)];
+            values::choice(value, &choices).map(|pick| args.pick = pick)
+        },
+    },
+    Flag {
+        long: "parts",
+        short: None,
+        value: Value::Any("N"),
+        at: PARTS,
+        about: "how many parts",
+        doc: "How many parts, at most 4096. Each is a file, even where nothing goes to it.",
+        set: |args, value| values::parts(value).map(|parts| args.parts = Some(parts)),
+    },
+    Flag {
+        long: "split-keys",
+        short: None,
+        value: Value::None,
+        at: PARTS,
+        about: "records with equal keys may lie in several parts",
+        doc: "\
+With --pick range: records with equal keys may lie in neighbouring parts, parted by their place in the input, so that parts \
+are equal even where one key is in half of all records. Without this flag equal keys stay together.",
+        set: |args, _| {
+            args.split_keys = true;
+            Ok(())
         },
     },
     Flag {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use thalweg::{IoChoice, KeyPart};
+use thalweg::{IoChoice, KeyPart, PartitionPick};
 use thalweg_base::units::Size;
 
 use crate::commands::COMMANDS;
@@ -39,6 +39,9 @@ const CASES: &[Case] = &[
     ("no-proof", &["sort", "--no-proof"], |a| a.no_proof),
     ("io", &["sort", "--io", "threads"], |a| a.io == IoChoice::Threads),
     ("io", &["gen", "--io=uring"], |a| a.io == IoChoice::Uring),
+    ("pick", &["partition", "--pick", "hash"], |a| a.pick == PartitionPick::Hash),
+    ("parts", &["partition", "--parts=16"], |a| a.parts == Some(16)),
+    ("split-keys", &["partition", "--split-keys"], |a| a.split_keys),
     ("ascii", &["gen", "--ascii"], |a| a.ascii),
     ("skewed", &["gen", "--skewed"], |a| a.skewed),
     ("start", &["gen", "--start", "10M"], |a| a.start == 10_000_000),
@@ -203,10 +206,10 @@ fn a_slip_finds_the_flag_or_command_that_was_meant() {
         (&["srot"], "unknown command 'srot'; did you mean sort?"),
         (
             &["xyzzy"],
-            "unknown command 'xyzzy'; the commands are gen, check, sort, plan, pump, doctor, bench, exec, job, node, cluster, help",
+            "unknown command 'xyzzy'; the commands are gen, check, sort, plan, partition, pump, doctor, bench, exec, job, node, cluster, help",
         ),
         (&["sort", "--ascii"], "--ascii is a flag of gen, not of sort"),
-        (&["--memory", "1G"], "--memory comes after its command, which may be sort, plan"),
+        (&["--memory", "1G"], "--memory comes after its command, which may be sort, plan, partition"),
     ];
     for (words, expected) in cases {
         assert_eq!(typed(words).unwrap_err(), *expected, "{words:?}");

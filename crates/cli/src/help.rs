@@ -16,7 +16,7 @@ pub(crate) fn program() -> String {
         String::from("Sorts files of records at the speed of the disk, in any memory, and proves it.\n\n");
     text += "Usage: thalweg COMMAND ...\n\nCommands:\n";
     for info in COMMANDS {
-        text += &format!("  {:<8}{}\n", info.name, info.about);
+        text += &format!("  {:<10}{}\n", info.name, info.about);
     }
     text += "\nFlags of all commands:\n";
     text += &in_short(&flags(|flag| flag.at == At::Everywhere));
@@ -153,7 +153,7 @@ mod tests {
     fn the_list_names_every_command() {
         let text = program();
         for info in COMMANDS {
-            assert!(text.contains(&format!("\n  {:<8}{}\n", info.name, info.about)), "{}", info.name);
+            assert!(text.contains(&format!("\n  {:<10}{}\n", info.name, info.about)), "{}", info.name);
         }
     }
 }

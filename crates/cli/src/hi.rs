@@ -6,7 +6,10 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use thalweg::{CheckOptions, Endpoint, GenOptions, KeyPart, Layout, PumpEnd, PumpOptions, SortOptions};
+use thalweg::{
+    CheckOptions, Endpoint, GenOptions, KeyPart, Layout, PartitionOptions, PartitionPick, PumpEnd,
+    PumpOptions, SortOptions,
+};
 use thalweg_base::units::Size;
 use thalweg_bench::{BenchOptions, Which};
 use thalweg_node::{ExecOptions, NodeOptions};
@@ -32,6 +35,7 @@ pub(crate) enum Job {
     Check(CheckOptions),
     Sort(SortOptions),
     Plan(SortOptions),
+    Partition(PartitionOptions),
     Pump(PumpOptions),
     /// With this identity, to or from hosts of its cluster.
     PumpFar(PathBuf, PumpOptions),
@@ -109,7 +113,7 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         return match low.help {
             Some(_) => Ok(Job::Say(help::program())),
             None => Err(Usage(
-                "say what to do: gen, check, sort, plan, pump, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
+                "say what to do: gen, check, sort, plan, partition, pump, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
             )),
         };
     };
@@ -124,6 +128,7 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
             let (_, low) = subject(low, command)?;
             sorted(low).map(Job::Plan)
         }
+        (Command::Partition, None) => parted(low).map(Job::Partition),
         (Command::Pump, None) => pumped(low),
         (Command::Doctor, None) => nothing_left(&low.words, command).map(|()| Job::Doctor(low.scratch)),
         (Command::Bench, None) => {
@@ -229,6 +234,34 @@ fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
         resume: low.resume,
         io: low.io,
         proof: !low.no_proof,
+    })
+}
+
+fn parted(low: LowArgs) -> Result<PartitionOptions, Usage> {
+    let Some(output) = &low.output else {
+        return Err(Usage("say what the parts are called: -o 'DIR/part-{}', with {} for the number".into()));
+    };
+    let Some(parts) = low.parts else {
+        return Err(Usage("say how many parts there are to be: --parts N".into()));
+    };
+    if low.split_keys && low.pick != PartitionPick::Range {
+        return Err(Usage(format!(
+            "--split-keys is for ranges; leave it out with --pick {}",
+            low.pick.name()
+        )));
+    }
+    let (layout, keys) = records(&low)?;
+    Ok(PartitionOptions {
+        inputs: low.words.iter().map(|word| endpoint(word)).collect(),
+        output: PathBuf::from(output),
+        layout,
+        keys,
+        pick: low.pick,
+        parts,
+        split_keys: low.split_keys,
+        memory: low.memory,
+        threads: low.threads,
+        io: low.io,
     })
 }
 

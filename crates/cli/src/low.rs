@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use thalweg::{IoChoice, KeyPart};
+use thalweg::{IoChoice, KeyPart, PartitionPick};
 use thalweg_base::units::Size;
 
 /// Everything that can be typed. A list or an `Option` is empty if the flag was not given.
@@ -40,6 +40,11 @@ pub(crate) struct LowArgs {
     pub(crate) resume: bool,
     pub(crate) no_proof: bool,
     pub(crate) io: IoChoice,
+
+    // About partitions.
+    pub(crate) pick: PartitionPick,
+    pub(crate) parts: Option<usize>,
+    pub(crate) split_keys: bool,
 
     // About generated records.
     pub(crate) ascii: bool,

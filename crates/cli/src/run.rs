@@ -48,6 +48,11 @@ fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
             let plan = thalweg::plan(&options)?;
             report(how, || to_json(&plan), || show::plan(&plan))
         }
+        Job::Partition(options) => {
+            let receipt = watched(how, |progress| thalweg::partition(&options, progress))?;
+            report(how, || to_json(&receipt), || show::partition(&receipt))?;
+            held(&receipt.receipt.verb, receipt.receipt.holds)
+        }
         Job::Pump(options) => {
             let receipt = watched(how, |progress| thalweg::pump(&options, progress))?;
             report(how, || to_json(&receipt), || show::pump(&receipt))?;

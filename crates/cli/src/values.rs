@@ -75,6 +75,12 @@ pub(crate) fn numbers(value: &OsStr) -> Result<Vec<u32>, String> {
     text(value)?.split(',').map(number).collect()
 }
 
+/// A number of parts.
+pub(crate) fn parts(value: &OsStr) -> Result<usize, String> {
+    let typed = text(value)?;
+    typed.parse().map_err(|_| format!("'{typed}' is not a number of parts: write 1 or more"))
+}
+
 /// Bytes, of which no percentage can be taken.
 pub(crate) fn bytes(value: &OsStr) -> Result<u64, String> {
     match parsed(value)? {

@@ -158,3 +158,14 @@ fn launches_are_measured_on_nodes_of_their_own() {
     // Every launch takes a handshake's bytes over the link of every host.
     assert!(report.hosts.iter().all(|h| h.received_bytes > 10_000 && h.sent_bytes > 10_000), "{report:?}");
 }
+
+#[test]
+fn every_row_of_rivers_is_right() {
+    let report = Place::new().report(&["river", "--size", "2MB"]);
+    println!("left out: {:?}", report.notes);
+    assert_eq!(report.rows.len(), 5, "{report:?}");
+    for row in &report.rows {
+        assert!(row.failed.is_empty() && row.ours.all_seconds.len() == 3, "{row:?}");
+        assert!(row.targets.len() == 1 && row.targets[0].met.is_none(), "{row:?}");
+    }
+}

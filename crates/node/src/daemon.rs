@@ -216,9 +216,9 @@ impl Node {
     /// Serves a link that others may hold too.
     pub(crate) fn serve_kept(self: &Arc<Node>, peer: Id, link: &Arc<Link>) {
         self.links.lock().expect("no holder panics").push((peer, link.clone()));
-        while let Ok(Some((request, mut out, inc))) = link.accept() {
+        while let Ok(Some((request, out, inc))) = link.accept() {
             let request = String::from_utf8_lossy(&request).into_owned();
-            let Some((out, inc)) = pump::serve(self, &link, &request, (out, inc)) else { continue };
+            let Some((mut out, inc)) = pump::serve(self, link, &request, (out, inc)) else { continue };
             let node = self.clone();
             let answered = match from_json::<NodeRequest>(&request) {
                 Ok(NodeRequest::Exec(exec)) => {

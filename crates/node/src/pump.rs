@@ -415,12 +415,12 @@ fn both_ends(
                 }
             }
         });
-        let moved = match (&request.to, &node.hands) {
+        let moved = match (&request.to, node.hands()) {
             (None, _) => thalweg::pump(options, &progress),
             (Some((host, dest)), Some(hands)) => {
                 let file = node.cluster.lock().expect("no holder panics").clone();
                 match file {
-                    Some(file) => push(hands, &file, host, dest.clone(), options, &progress),
+                    Some(file) => push(&hands, &file, host, dest.clone(), options, &progress),
                     None => Err(could_not("this node is of no cluster")),
                 }
             }

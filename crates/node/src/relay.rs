@@ -29,7 +29,11 @@ pub(crate) fn run(node: &Arc<Node>, request: RelayRequest, out: Outgoing, inc: I
     let stdin = match &*request.ask {
         NodeRequest::Exec(exec) => exec.stdin,
         NodeRequest::Ping => false,
-        NodeRequest::Relay(_) | NodeRequest::Status | NodeRequest::Keep => {
+        NodeRequest::Relay(_)
+        | NodeRequest::Status
+        | NodeRequest::Keep
+        | NodeRequest::Pump(_)
+        | NodeRequest::PumpLane { .. } => {
             return drop(out.abort("that is not for other hosts"));
         }
     };

@@ -54,10 +54,15 @@ impl Output {
         self.keep.store(true, Ordering::Relaxed);
     }
 
-    /// Sets the length, makes everything durable and gives the file its name.
-    pub fn publish(&self, bytes: u64) -> Result<()> {
+    /// Sets the length and makes everything durable.
+    pub fn settle(&self, bytes: u64) -> Result<()> {
         self.file.set_len(bytes)?;
-        self.file.sync()?;
+        self.file.sync()
+    }
+
+    /// The same, and gives the file its name.
+    pub fn publish(&self, bytes: u64) -> Result<()> {
+        self.settle(bytes)?;
         self.io.rename(&self.partial, &self.path)?;
         self.keep();
         self.io.sync_directory(directory_of(&self.path))

@@ -54,7 +54,8 @@ impl<'a> Lanes<'a> {
         Ok(made.into_iter().map(|part| part.expect("a lane that made nothing has said why")).collect())
     }
 
-    fn fail(&self, error: Error) {
+    /// Says why a lane has failed; the others stop.
+    pub(crate) fn fail(&self, error: Error) {
         self.error.lock().expect("no holder panics").get_or_insert(error);
         self.failed.store(true, Ordering::Relaxed);
     }

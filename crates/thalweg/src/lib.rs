@@ -2,6 +2,52 @@
 //!
 //! The engine behind the `thalweg` command: options in, a receipt out; and [`Sorter`], for records that a
 //! program has rather than a file. This is the only crate with a stable interface.
+//!
+//! [`River`]s carry records from several sources to several sinks. They chain: what an outlet gives, an operator may
+//! change and put into the next river's inlet.
+//!
+//! ```
+//! use thalweg::{Block, Pick, River, Sink};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Lines from two sources meet by their hash: equal ones come out of the same outlet.
+//! let words = River::builder().inlets(2).outlets(2).pick(Pick::Hash).build()?;
+//! // A second river brings what each outlet counted to one place.
+//! let counts = River::builder().inlets(2).outlets(1).build()?;
+//! let texts = [["delta", "alpha", "delta"], ["delta", "beta", "alpha"]];
+//! let counted = std::thread::scope(|scope| -> Result<Vec<String>, Box<dyn std::error::Error>> {
+//!     for (mut inlet, text) in words.inlets.into_iter().zip(texts) {
+//!         scope.spawn(move || {
+//!             text.into_iter().try_for_each(|word| inlet.put_record(word.as_bytes()))?;
+//!             Sink::<Block>::finish(&mut inlet)
+//!         });
+//!     }
+//!     for (mut outlet, mut inlet) in words.outlets.into_iter().zip(counts.inlets) {
+//!         scope.spawn(move || {
+//!             let mut seen = std::collections::BTreeMap::new();
+//!             while let Some(word) = outlet.get_record()? {
+//!                 *seen.entry(word.to_vec()).or_insert(0) += 1;
+//!             }
+//!             for (word, times) in seen {
+//!                 let line = format!("{} {times}", String::from_utf8_lossy(&word));
+//!                 inlet.put_record(line.as_bytes())?;
+//!             }
+//!             Sink::<Block>::finish(&mut inlet)
+//!         });
+//!     }
+//!     let mut counted = Vec::new();
+//!     let mut outlets = counts.outlets;
+//!     while let Some(line) = outlets[0].get_record()? {
+//!         counted.push(String::from_utf8(line.to_vec())?);
+//!     }
+//!     Ok(counted)
+//! });
+//! let mut counted = counted?;
+//! counted.sort();
+//! assert_eq!(counted, ["alpha 2", "beta 1", "delta 3"]);
+//! # Ok(())
+//! # }
+//! ```
 
 mod calibrate;
 mod error;
@@ -17,15 +63,17 @@ mod verbs;
 pub use calibrate::calibration_bytes;
 pub use error::{Error, Result};
 pub use options::{
-    CheckOptions, Endpoint, GenOptions, IoChoice, PumpEnd, PumpOptions, SortOptions, SorterOptions,
+    CheckOptions, Endpoint, GenOptions, IoChoice, PartitionOptions, PartitionPick, PumpEnd, PumpOptions,
+    SortOptions, SorterOptions,
 };
 pub use progress::{Progress, ProgressView};
 pub use sorter::{Sorted, Sorter};
-pub use thalweg_api::{PumpReceipt, Receipt};
+pub use thalweg_api::{PartReceipt, PartitionReceipt, PumpReceipt, Receipt};
 pub use thalweg_base::units::Size;
 pub use thalweg_block::Block;
 pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};
+pub use thalweg_river::{Batch, Builder as RiverBuilder, Inlet, Outlet, Pick, River};
 #[doc(hidden)]
 pub use verbs::ends;
-pub use verbs::{check, doctor, generate, plan, pump, sort};
+pub use verbs::{check, doctor, generate, partition, plan, pump, sort};

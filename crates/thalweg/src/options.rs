@@ -96,6 +96,54 @@ impl Default for SorterOptions {
     }
 }
 
+/// How a partition picks the part of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PartitionPick {
+    /// By ranges of the key, of equal size.
+    #[default]
+    Range,
+    /// By a hash of the key.
+    Hash,
+    /// One after the other.
+    Robin,
+}
+
+impl PartitionPick {
+    /// As typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            PartitionPick::Range => "range",
+            PartitionPick::Hash => "hash",
+            PartitionPick::Robin => "robin",
+        }
+    }
+}
+
+/// What to part and how.
+#[derive(Debug, Clone)]
+pub struct PartitionOptions {
+    /// Where the records are, in order: files, or one stream; standard input if empty.
+    pub inputs: Vec<Endpoint>,
+    /// The names of the parts, with `{}` where the number goes.
+    pub output: PathBuf,
+    /// How records lie in the inputs.
+    pub layout: Layout,
+    /// The parts of the key; the whole record if empty.
+    pub keys: Vec<KeyPart>,
+    /// How the part of a record is picked.
+    pub pick: PartitionPick,
+    /// How many parts.
+    pub parts: usize,
+    /// Whether records with equal keys may lie in several parts, so that those are equal whatever the keys.
+    pub split_keys: bool,
+    /// Memory for the whole process; half of what is available if not given.
+    pub memory: Option<Size>,
+    /// Threads that read, and as many that write; one for each core if not given.
+    pub threads: Option<usize>,
+    /// The I/O back end.
+    pub io: IoChoice,
+}
+
 /// What to generate.
 #[derive(Debug, Clone)]
 pub struct GenOptions {

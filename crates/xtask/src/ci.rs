@@ -57,6 +57,20 @@ const STEPS: &[(&str, Step)] = &[
             "canaries",
         ]),
     ),
+    (
+        "canaries of a river",
+        Step::Tests(&[
+            "cargo",
+            "test",
+            "--package",
+            "thalweg",
+            "--features",
+            "sabotage",
+            "--test",
+            "partition",
+            "canaries",
+        ]),
+    ),
 ];
 
 /// Runs every step; true if all passed.

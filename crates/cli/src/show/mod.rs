@@ -3,6 +3,7 @@
 
 mod columns;
 mod nodes;
+mod partition;
 mod plan;
 mod pump;
 mod receipt;
@@ -10,6 +11,7 @@ mod reports;
 
 pub(crate) use columns::{seconds, traffic};
 pub(crate) use nodes::{cluster, cluster_doctor, job, jobs, pings, steps};
+pub(crate) use partition::partition;
 pub(crate) use plan::plan;
 pub(crate) use pump::pump;
 pub(crate) use receipt::receipt;

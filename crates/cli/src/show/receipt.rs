@@ -35,6 +35,7 @@ fn resumed(receipt: &Receipt) -> String {
 fn headline(receipt: &Receipt) -> String {
     let (done, proof, bytes) = match receipt.verb.as_str() {
         "sort" => ("sorted", &receipt.input, receipt.input_file_bytes),
+        "partition" => ("parted", &receipt.input, receipt.input_file_bytes),
         "gen" => ("generated", &receipt.output, receipt.output_file_bytes),
         other => (other, &receipt.output, receipt.output_file_bytes),
     };
@@ -49,14 +50,17 @@ fn headline(receipt: &Receipt) -> String {
 }
 
 fn proofs(receipt: &Receipt) -> String {
-    let sorts = receipt.verb == "sort";
+    let (sorts, parts) = (receipt.verb == "sort", receipt.verb == "partition");
     let mut text = String::new();
-    if sorts {
+    if sorts || parts {
         text += &proof("in", &receipt.input, receipt.input_file_bytes, receipt);
     }
     text += &proof("out", &receipt.output, receipt.output_file_bytes, receipt);
     if receipt.dropped.records > 0 {
         text += &proof("dropped", &receipt.dropped, receipt.dropped.bytes, receipt);
+    }
+    if parts {
+        return text + &labelled("law", if receipt.holds { "out = in: holds" } else { "out = in: BROKEN" });
     }
     if !sorts {
         return text;

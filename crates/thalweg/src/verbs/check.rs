@@ -268,16 +268,17 @@ impl Examination<'_> {
 
 /// Reads a stream to its end on a thread of its own. Nobody waits for that thread: a pipe may stay
 /// silent for ever, and a cancelled check should not.
-fn read_along(file: File, pool: Pool) -> mpsc::Receiver<thalweg_io::Result<Block>> {
+pub(super) fn read_along(file: File, pool: Pool) -> mpsc::Receiver<thalweg_io::Result<Block>> {
     let (read, blocks) = mpsc::sync_channel(STREAM_BLOCKS);
     std::thread::spawn(move || {
         let mut at = 0;
         loop {
             let mut block = pool.take();
-            block.set_len(PAGE_BYTES);
+            let page_bytes = block.capacity();
+            block.set_len(page_bytes);
             let got = file.read_at(at, &mut block);
-            let end = got.as_ref().map_or(true, |&n| n < PAGE_BYTES);
-            at += PAGE_BYTES as u64;
+            let end = got.as_ref().map_or(true, |&n| n < page_bytes);
+            at += page_bytes as u64;
             let sent = read.send(got.map(|n| {
                 block.set_len(n);
                 block

@@ -3,6 +3,7 @@
 mod check;
 mod doctor;
 mod generate;
+mod partition;
 mod plan;
 mod pump;
 mod sort;
@@ -10,6 +11,7 @@ mod sort;
 pub use check::check;
 pub use doctor::doctor;
 pub use generate::generate;
+pub use partition::partition;
 pub use plan::plan;
 pub use pump::{ends, pump};
 pub use sort::sort;

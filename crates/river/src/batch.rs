@@ -1,0 +1,97 @@
+//! Batches: whole records of one lane in a block, behind their head.
+
+use thalweg_block::{Block, copy};
+use thalweg_pump::Carrier;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+use crate::head::{HEAD_BYTES, Head};
+use crate::way::Ticket;
+
+/// Records of one lane on their way, with what is said of them.
+pub struct Batch {
+    /// What is said of it.
+    pub head: Head,
+    /// Room for the head, then the records.
+    pub(crate) block: Block,
+    /// Tells the outlet, when the batch is dropped, that its buffer is free.
+    pub(crate) ticket: Option<Ticket>,
+}
+
+impl Batch {
+    /// The records, one behind the other; of lines each with its newline.
+    pub fn records(&self) -> &[u8] {
+        &self.block[HEAD_BYTES..]
+    }
+
+    /// What the records hash to.
+    pub(crate) fn checksum(&self) -> u128 {
+        xxh3_128_with_seed(self.records(), self.head.sequence)
+    }
+}
+
+impl Carrier for Batch {
+    fn bytes(&self) -> u64 {
+        self.head.bytes
+    }
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Batch({:?})", self.head)
+    }
+}
+
+/// The batch of a lane that records are copied into.
+#[derive(Default)]
+pub(crate) struct Open {
+    block: Option<Block>,
+    /// Where the next record goes, and where the block is full; equal if there is none.
+    at: usize,
+    end: usize,
+    records: u64,
+    origin: u64,
+}
+
+impl Open {
+    /// Bytes that fit in.
+    #[inline(always)]
+    pub(crate) fn room(&self) -> usize {
+        self.end - self.at
+    }
+
+    /// Copies a record in, which must fit.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, record: &[u8], origin: u64) {
+        if self.records == 0 {
+            self.origin = origin;
+        }
+        self.records += 1;
+        self.fill(record);
+    }
+
+    /// Copies bytes in that begin no record.
+    #[inline(always)]
+    pub(crate) fn fill(&mut self, bytes: &[u8]) {
+        let block = self.block.as_mut().expect("there is room");
+        copy(&mut block.whole_mut()[self.at..self.at + bytes.len()], bytes);
+        self.at += bytes.len();
+    }
+
+    /// Begins to fill a block with so many bytes of records.
+    pub(crate) fn begin(&mut self, block: Block, bytes: usize) {
+        *self = Open { block: Some(block), at: HEAD_BYTES, end: HEAD_BYTES + bytes, records: 0, origin: 0 };
+    }
+
+    /// The batch, if there is anything in it; `head` says what is not known here.
+    pub(crate) fn close(&mut self, head: Head, checked: bool) -> Option<Batch> {
+        let Open { block, at, records, origin, .. } = std::mem::take(self);
+        let mut block = block.filter(|_| at > HEAD_BYTES)?;
+        block.set_len(at);
+        let bytes = (at - HEAD_BYTES) as u64;
+        let mut batch = Batch { head: Head { records, bytes, origin, ..head }, block, ticket: None };
+        if checked {
+            batch.head.checksum = batch.checksum();
+        }
+        Some(batch)
+    }
+}

@@ -1,0 +1,89 @@
+//! What ends a river. One line each: what, where, how much, the remedy.
+
+use std::fmt;
+
+use thalweg_base::units::Bytes;
+
+use crate::core::Fault;
+
+/// Results of this room.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a river ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The rules were broken, or a proof does not hold.
+    Fault(Fault),
+    /// A batch that came is not what its head says: split and lane.
+    Damaged(u64, u32),
+    /// An outlet has gone while there was more for it.
+    Gone(usize),
+    /// A record that ends the input is not whole: where it began, and its bytes.
+    Unfinished(u64, usize),
+    /// A record is longer than what is held of one: where it began, and the most.
+    TooLong(u64, u64),
+    /// The pick names a lane that there is not.
+    NoLane(usize, usize),
+    /// A block was put that does not follow the one before.
+    Gap(u64, u64),
+    /// An attempt was refused by its outlets, and may be run again.
+    Refused(u64, u32),
+    /// What was built cannot work.
+    Shape(&'static str),
+    /// No memory.
+    Memory(thalweg_block::PoolError),
+    /// The link to another process.
+    Link(thalweg_wire::LinkError),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Fault(fault) => write!(f, "{fault}"),
+            Error::Damaged(split, lane) => {
+                write!(f, "a batch of split {split} for lane {lane} is not what its head says; run again")
+            }
+            Error::Gone(outlet) => write!(f, "outlet {outlet} has gone before the river's end; run again"),
+            Error::Unfinished(at, bytes) => {
+                write!(
+                    f,
+                    "the input ends after {bytes} bytes of a record that begins at {at}; give the right --record"
+                )
+            }
+            Error::TooLong(at, most) => write!(
+                f,
+                "a record that begins at {at} is longer than {}; give more memory, or the right --record",
+                Bytes(*most)
+            ),
+            Error::NoLane(lane, lanes) => write!(f, "the pick chose lane {lane}, and there are {lanes}"),
+            Error::Gap(at, expected) => write!(f, "a block at {at} was put where {expected} follows"),
+            Error::Refused(split, attempt) => {
+                write!(f, "attempt {attempt} of split {split} did not arrive whole; run the split again")
+            }
+            Error::Shape(why) => f.write_str(why),
+            Error::Memory(error) => write!(f, "{error}"),
+            Error::Link(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Error {
+        Error::Fault(fault)
+    }
+}
+
+impl From<thalweg_block::PoolError> for Error {
+    fn from(error: thalweg_block::PoolError) -> Error {
+        Error::Memory(error)
+    }
+}
+
+impl From<thalweg_wire::LinkError> for Error {
+    fn from(error: thalweg_wire::LinkError) -> Error {
+        Error::Link(error)
+    }
+}

@@ -1,0 +1,452 @@
+//! Inlets: where records go in, each into the open batch of the lane that the pick says.
+//!
+//! Model: a sink for blocks of consecutive bytes, which may cut records, and for the batches of another river's outlet.
+//! What is put belongs to a *split*, a part of the input that could be put again; without [`Inlet::begin`] all of it is
+//! the one split with the inlet's own number.
+//! Law: a record is copied once, into its batch; nothing is allocated and nothing locked for a record.
+//! Law: batches leave from the outlet behind one's own on, so that inlets that end together do not all meet at one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use thalweg_api::Proof;
+use thalweg_block::{Block, Pool};
+use thalweg_pump::Sink;
+use thalweg_record::{InPlace, Layout, add_record, newlines};
+
+use crate::batch::Open;
+use crate::error::{Error, Result};
+use crate::head::{Head, Kind};
+use crate::parking::Parking;
+use crate::pick::lane_of_hash;
+use crate::way::{Letter, Mailbox, Message, Way};
+use crate::{Batch, Bed, Pick};
+
+/// What a pick says for a record that goes to all lanes.
+const ALL: usize = usize::MAX;
+
+/// Where records go in.
+pub struct Inlet {
+    bed: Arc<Bed>,
+    index: usize,
+    pool: Pool,
+    /// To the outlets.
+    ways: Vec<Box<dyn Way>>,
+    mail: Arc<Mailbox>,
+    letters: VecDeque<Letter>,
+    epoch: u32,
+    /// The open batch of each lane, and what the lane got in this attempt.
+    open: Vec<Open>,
+    sums: Vec<Head>,
+    /// The outlet of each lane in this split.
+    owners: Vec<usize>,
+    parking: Parking<Batch>,
+    /// The split and attempt that are being put, and the last of those that were.
+    now: Option<(u64, u32)>,
+    splits: u64,
+    /// What each outlet said of the attempt.
+    answers: Vec<Option<Kind>>,
+    /// Where the next byte lies in the input.
+    at: u64,
+    /// The beginning of a record whose end has not come.
+    carry: Vec<u8>,
+    /// The lane that is next in turn, or that is least busy.
+    hint: usize,
+    proof: Proof,
+    finished: bool,
+}
+
+impl Inlet {
+    pub(crate) fn new(
+        bed: Arc<Bed>,
+        index: usize,
+        pool: Pool,
+        ways: Vec<Box<dyn Way>>,
+        mail: Arc<Mailbox>,
+    ) -> Result<Inlet> {
+        let head = Head::new(Kind::End, bed.rules.river, 0);
+        let mut inlet = Inlet {
+            index,
+            pool,
+            ways,
+            mail,
+            letters: VecDeque::new(),
+            epoch: 0,
+            open: (0..bed.lanes).map(|_| Open::default()).collect(),
+            sums: vec![head; bed.lanes],
+            owners: Vec::new(),
+            parking: Parking::new(bed.outlets, bed.lanes, bed.lane_parked, bed.parked),
+            now: None,
+            splits: 0,
+            answers: vec![None; bed.outlets],
+            at: 0,
+            carry: Vec::new(),
+            hint: 0,
+            proof: Proof::default(),
+            finished: false,
+            bed,
+        };
+        inlet.say_to_all(Kind::Begin)?;
+        Ok(inlet)
+    }
+
+    /// Begins an attempt of a split, whose first byte lies at `at` in the input.
+    pub fn begin(&mut self, split: u64, attempt: u32, at: u64) -> Result<()> {
+        assert!(self.now.is_none(), "an attempt ends before the next begins");
+        self.bed.owners(split, &mut self.owners);
+        let head = Head { split, attempt, ..Head::new(Kind::End, self.bed.rules.river, self.epoch) };
+        self.sums.iter_mut().enumerate().for_each(|(lane, sum)| *sum = Head { lane: lane as u32, ..head });
+        self.answers.fill(None);
+        self.now = Some((split, attempt));
+        self.splits = self.splits.max(split + 1);
+        self.at = at;
+        self.hint = match self.bed.pick {
+            Pick::LeastBusy => self.least_busy(),
+            _ => (split % self.bed.lanes as u64) as usize,
+        };
+        Ok(())
+    }
+
+    /// Begins anew in a later epoch: what was put and is not proved counts for nothing.
+    pub fn restart(&mut self, epoch: u32) -> Result<()> {
+        assert!(epoch > self.epoch, "epochs only grow");
+        self.epoch = epoch;
+        self.now = None;
+        self.carry.clear();
+        self.open.iter_mut().for_each(|open| *open = Open::default());
+        self.parking.clear();
+        self.say_to_all(Kind::Begin)
+    }
+
+    /// What was put, if the river was to prove it: records, bytes and checksum.
+    pub fn proof(&self) -> &Proof {
+        &self.proof
+    }
+
+    /// Puts one record; of lines, without its newline.
+    pub fn put_record(&mut self, record: &[u8]) -> Result<()> {
+        match self.bed.layout {
+            Layout::Fixed(n) if record.len() != n as usize => {
+                return Err(Error::Unfinished(self.at, record.len()));
+            }
+            Layout::Fixed(_) => self.put_bytes(record)?,
+            Layout::Lines => {
+                self.put_bytes(record)?;
+                self.put_bytes(b"\n")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the next bytes of the split.
+    pub fn put_bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.now.is_none() {
+            self.begin(self.index as u64, 0, 0)?;
+        }
+        let rest = if self.carry.is_empty() { bytes } else { self.finish_carry(bytes)? };
+        let done = self.deal_all(rest)?;
+        self.at += done as u64;
+        self.keep_carry(&rest[done..])
+    }
+
+    /// Completes the record begun in earlier bytes; returns the bytes behind it.
+    fn finish_carry<'b>(&mut self, bytes: &'b [u8]) -> Result<&'b [u8]> {
+        let missing = match self.bed.layout {
+            Layout::Fixed(n) => n as usize - self.carry.len(),
+            Layout::Lines => memchr::memchr(b'\n', bytes).map_or(usize::MAX, |end| end + 1),
+        };
+        if missing > bytes.len() {
+            self.keep_carry(bytes)?;
+            return Ok(&[]);
+        }
+        let mut carry = std::mem::take(&mut self.carry);
+        carry.extend_from_slice(&bytes[..missing]);
+        self.deal_all(&carry)?;
+        self.at += carry.len() as u64;
+        carry.clear();
+        self.carry = carry;
+        Ok(&bytes[missing..])
+    }
+
+    fn keep_carry(&mut self, bytes: &[u8]) -> Result<()> {
+        if (self.carry.len() + bytes.len()) as u64 > self.bed.record_max {
+            return Err(Error::TooLong(self.at, self.bed.record_max));
+        }
+        self.carry.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Gives the whole records in `bytes` to their lanes; returns how many bytes that were.
+    fn deal_all(&mut self, bytes: &[u8]) -> Result<usize> {
+        let bed = Arc::clone(&self.bed);
+        let (key, lanes) = (&bed.key, bed.lanes);
+        match (&bed.pick, key.as_slice()) {
+            (Pick::Range(cuts), _) => self.deal(bytes, |record, origin, _| cuts.locate(key, record, origin)),
+            (Pick::Hash, Some((offset, length))) => self.deal(bytes, |record, _, _| {
+                let record = record.alone();
+                let from = offset.min(record.len());
+                let to = offset.saturating_add(length).min(record.len());
+                lane_of_hash(&record[from..to], lanes)
+            }),
+            (Pick::Hash, None) => self.deal(bytes, |record, _, _| {
+                // Keys of several parts are rare; their normal form is made for each.
+                lane_of_hash(&key.normal(record.alone(), usize::MAX), lanes)
+            }),
+            (Pick::RoundRobin, _) => self.deal(bytes, |_, _, hint| {
+                let lane = *hint;
+                *hint = if lane + 1 == lanes { 0 } else { lane + 1 };
+                lane
+            }),
+            (Pick::Copy, _) => self.deal(bytes, |_, _, _| ALL),
+            (Pick::LeastBusy, _) => self.deal(bytes, |_, _, hint| *hint),
+            (Pick::Own(own), _) => self.deal(bytes, |record, origin, _| match own(record.alone(), origin) {
+                // No lane has this number, and the error should say so.
+                ALL => ALL - 1,
+                lane => lane,
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn deal(
+        &mut self,
+        bytes: &[u8],
+        mut lane_of: impl FnMut(InPlace<'_>, u64, &mut usize) -> usize,
+    ) -> Result<usize> {
+        let at = self.at;
+        let mut from = 0;
+        match self.bed.layout {
+            Layout::Fixed(n) => {
+                let n = n as usize;
+                while from + n <= bytes.len() {
+                    let record = InPlace::new(&bytes[from..], n);
+                    let origin = at + from as u64;
+                    let lane = lane_of(record, origin, &mut self.hint);
+                    self.put_in(lane, record.alone(), record.alone(), origin)?;
+                    from += n;
+                }
+            }
+            Layout::Lines => {
+                for end in newlines(bytes) {
+                    let record = InPlace::new(&bytes[from..], end - from);
+                    let origin = at + from as u64;
+                    let lane = lane_of(record, origin, &mut self.hint);
+                    self.put_in(lane, record.alone(), &bytes[from..=end], origin)?;
+                    from = end + 1;
+                }
+            }
+        }
+        Ok(from)
+    }
+
+    /// Puts a record, and what ends it, into the open batch of its lane.
+    #[inline(always)]
+    fn put_in(&mut self, lane: usize, record: &[u8], ended: &[u8], origin: u64) -> Result<()> {
+        if self.bed.proved {
+            add_record(&mut self.proof, record);
+        }
+        match self.open.get_mut(lane) {
+            Some(open) if open.room() >= ended.len() => {
+                open.push(ended, origin);
+                Ok(())
+            }
+            _ => self.put_slowly(lane, ended, origin),
+        }
+    }
+
+    #[inline(never)]
+    fn put_slowly(&mut self, lane: usize, record: &[u8], origin: u64) -> Result<()> {
+        if lane == ALL {
+            return (0..self.bed.lanes).try_for_each(|lane| match self.open[lane].room() >= record.len() {
+                true => {
+                    self.open[lane].push(record, origin);
+                    Ok(())
+                }
+                false => self.put_slowly(lane, record, origin),
+            });
+        }
+        if lane >= self.bed.lanes {
+            return Err(Error::NoLane(lane, self.bed.lanes));
+        }
+        let batch_bytes = self.bed.batch_bytes;
+        if record.len() > batch_bytes && !self.bed.rules.ordered {
+            return Err(Error::TooLong(origin, batch_bytes as u64));
+        }
+        self.depart(lane, false)?;
+        let mut parts = record.chunks(batch_bytes);
+        self.open[lane].begin(self.pool.take(), batch_bytes);
+        self.open[lane].push(parts.next().unwrap_or(&[]), origin);
+        for part in parts {
+            self.depart(lane, true)?;
+            self.open[lane].begin(self.pool.take(), batch_bytes);
+            self.open[lane].fill(part);
+        }
+        Ok(())
+    }
+
+    /// Sends the open batch of a lane on its way, if there is anything in it.
+    fn depart(&mut self, lane: usize, more: bool) -> Result<()> {
+        let sum = &mut self.sums[lane];
+        let head = Head { kind: Kind::Batch, more, records: 0, bytes: 0, checksum: 0, ..*sum };
+        let Some(batch) = self.open[lane].close(head, self.bed.checked) else { return Ok(()) };
+        sum.sequence += 1;
+        sum.records += batch.head.records;
+        sum.bytes += batch.head.bytes;
+        sum.checksum = sum.checksum.wrapping_add(batch.head.checksum);
+        self.read_mail(false)?;
+        while self.parking.is_full(lane) {
+            self.read_mail(true)?;
+        }
+        let outlet = self.owners[lane];
+        self.parking.park(outlet, lane, batch);
+        self.send_parked(outlet)?;
+        if matches!(self.bed.pick, Pick::LeastBusy) {
+            self.hint = self.least_busy();
+        }
+        Ok(())
+    }
+
+    /// A lane of the outlet that could take most, from the one behind one's own on.
+    fn least_busy(&self) -> usize {
+        let lanes = self.bed.lanes;
+        let from = (self.index + 1) % lanes;
+        let slack = |lane: &usize| self.parking.slack(self.owners[*lane]);
+        (from..lanes).chain(0..from).rev().max_by_key(slack).expect("there is a lane")
+    }
+
+    fn send_parked(&mut self, outlet: usize) -> Result<()> {
+        while let Some((serial, mut batch)) = self.parking.next(outlet) {
+            batch.head.serial = serial;
+            self.ways[outlet].send(Message::Batch(batch))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the attempt: every lane is closed with what it got. If outlets keep splits apart, waits until all have
+    /// proved it; [`Error::Refused`] says that it is to be run again.
+    pub fn end(&mut self) -> Result<()> {
+        let Some((split, attempt)) = self.now else { return Ok(()) };
+        if !self.carry.is_empty() {
+            match self.bed.layout {
+                Layout::Fixed(_) => return Err(Error::Unfinished(self.at, self.carry.len())),
+                Layout::Lines => self.put_bytes(b"\n")?,
+            }
+        }
+        let mut lanes: Vec<usize> = (0..self.bed.lanes).collect();
+        lanes.sort_by_key(|&lane| self.turn_of(self.owners[lane]));
+        lanes.into_iter().try_for_each(|lane| self.depart(lane, false))?;
+        let mut outlets: Vec<usize> = (0..self.bed.outlets).collect();
+        outlets.sort_by_key(|&outlet| self.turn_of(outlet));
+        while !outlets.is_empty() {
+            let mut waiting = Vec::new();
+            for outlet in outlets {
+                match self.parking.waits_for(outlet) {
+                    true => waiting.push(outlet),
+                    false => self.close(outlet)?,
+                }
+            }
+            outlets = waiting;
+            self.read_mail(!outlets.is_empty())?;
+        }
+        while self.bed.rules.keeps && self.answers.iter().any(Option::is_none) {
+            self.read_mail(true)?;
+        }
+        self.now = None;
+        match self.answers.contains(&Some(Kind::Refused)) {
+            true => Err(Error::Refused(split, attempt)),
+            false => Ok(()),
+        }
+    }
+
+    /// How many outlets come before this one: the first is the one behind one's own.
+    fn turn_of(&self, outlet: usize) -> usize {
+        let outlets = self.bed.outlets;
+        (outlet + 2 * outlets - (self.index + 1) % outlets) % outlets
+    }
+
+    /// Says to an outlet what its lanes got.
+    fn close(&mut self, outlet: usize) -> Result<()> {
+        let mut close = Head { kind: Kind::Close, ..self.sums[0] };
+        (close.lane, close.sequence, close.records, close.bytes, close.checksum) = (0, 0, 0, 0, 0);
+        for (sum, _) in
+            self.sums.iter().zip(&self.owners).filter(|(sum, owner)| **owner == outlet && sum.sequence > 0)
+        {
+            self.ways[outlet].send(Message::Mark(*sum))?;
+            close.sequence += 1;
+            close.records += sum.records;
+            close.bytes += sum.bytes;
+            close.checksum = close.checksum.wrapping_add(sum.checksum);
+        }
+        self.ways[outlet].send(Message::Mark(close))
+    }
+
+    fn say_to_all(&mut self, kind: Kind) -> Result<()> {
+        let splits = self.bed.splits.max(self.splits);
+        let head = Head { split: splits, ..Head::new(kind, self.bed.rules.river, self.epoch) };
+        self.ways.iter_mut().try_for_each(|way| way.send(Message::Mark(head)))
+    }
+
+    /// Reads what outlets said, and sends what may go by it. With `wait`, until there is something.
+    fn read_mail(&mut self, wait: bool) -> Result<()> {
+        self.mail.take(&mut self.letters, wait);
+        while let Some(letter) = self.letters.pop_front() {
+            let Letter::Came(outlet, Message::Mark(head)) = letter else { continue };
+            match head.kind {
+                Kind::Gone => return Err(Error::Gone(outlet)),
+                Kind::Credit if head.epoch == self.epoch => {
+                    self.parking.credit(outlet, head.sequence);
+                    self.send_parked(outlet)?;
+                }
+                Kind::Proved | Kind::Refused if self.now == Some((head.split, head.attempt)) => {
+                    self.answers[outlet] = Some(head.kind);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Inlet {
+    type Error = Error;
+
+    /// Takes the next block of the split; its offset must say so.
+    fn put(&mut self, block: Block) -> Result<()> {
+        let expected = if self.now.is_some() { self.at + self.carry.len() as u64 } else { 0 };
+        if block.offset() != expected {
+            return Err(Error::Gap(block.offset(), expected));
+        }
+        self.put_bytes(&block)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if self.now.is_none() && self.splits == 0 && self.bed.splits == 0 {
+            self.begin(self.index as u64, 0, 0)?;
+        }
+        self.end()?;
+        self.say_to_all(Kind::Finish)?;
+        self.finished = true;
+        self.ways.iter_mut().try_for_each(|way| way.end())
+    }
+}
+
+impl Sink<Batch> for Inlet {
+    type Error = Error;
+
+    fn put(&mut self, batch: Batch) -> Result<()> {
+        self.put_bytes(batch.records())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Sink::<Block>::finish(self)
+    }
+}
+
+impl Drop for Inlet {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Nobody is left to hear that nobody heard it.
+            let _ = self.say_to_all(Kind::Lost);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Rivers: records from N inlets to M outlets, each where a pick says, proved lane by lane.
+//!
+//! Model: an [`Inlet`] is a sink for blocks of records and an [`Outlet`] a source of batches of them. A [`Pick`] says to
+//! which *lane* a record goes, and every lane belongs to an outlet. Records are copied once, into the open batch of
+//! their lane; a batch that is full leaves for its outlet when there is a credit for it, and waits in the inlet until
+//! then. What comes is the [`core`]'s to judge: each outlet has one, pure, and runs it over whatever brings messages
+//! ([`Way`]), memory or a link.
+//!
+//! ```text
+//! blocks -> Inlet -> open batches of lanes -> [parked] -> Way -> Outlet: Core -> batches
+//!             ^ pick                            ^ credits, proofs <-  |
+//! ```
+//!
+//! Law: what the outlets give out is what the inlets took, each record once, or it is an error.
+//! Law: memory is bounded: a credit is a buffer, and an inlet holds one open batch a lane and so many parked ones.
+//! Non-goals: opening files, sorting, deciding who runs a lost split again.
+
+mod batch;
+pub mod core;
+mod error;
+mod head;
+mod inlet;
+mod link;
+mod outlet;
+mod parking;
+mod pick;
+mod river;
+mod sabotage;
+#[cfg(test)]
+mod sim_test;
+mod way;
+
+pub use batch::Batch;
+pub use error::{Error, Result};
+pub use head::{HEAD_BYTES, Head, Kind};
+pub use inlet::Inlet;
+pub use outlet::Outlet;
+pub use pick::Pick;
+pub use river::{Bed, Builder, River};
+pub use way::{Message, Way};

@@ -1,0 +1,111 @@
+//! Ways over links: the same messages, between processes and machines.
+//!
+//! Model: a stream of a link for each inlet and outlet. A batch is one block, its head before its records; marks go on
+//! a channel of their own. A thread reads each stream into the mailbox of the end that it is for.
+//! Law: a stream's own buffers are beside the river's, so its reader always goes on, and no outlet's pace holds up a
+//! link that carries other streams.
+
+use std::sync::Arc;
+
+use thalweg_block::{Block, Pool};
+use thalweg_wire::{Incoming, Outgoing};
+
+use crate::error::{Error, Result};
+use crate::head::{HEAD_BYTES, Head, Kind};
+use crate::way::{Letter, Mailbox, Message, Way};
+use crate::{Batch, Bed};
+
+/// Channels of a stream.
+const BATCHES: u8 = 0;
+const MARKS: u8 = 1;
+/// Blocks that a stream has reserved at once, and the one that its reader holds.
+const WINDOW: usize = 2;
+const BLOCKS_OF_STREAM: usize = WINDOW + 1;
+
+/// Ways out, and where what comes lies.
+pub(crate) type Ends = (Vec<Box<dyn Way>>, Arc<Mailbox>);
+
+/// The near ends of some streams: a way out for each, and a mailbox for what comes. `buffers` batches may be held by
+/// whoever reads it.
+pub(crate) fn ends(
+    streams: Vec<(Outgoing, Incoming)>,
+    bed: &Bed,
+    buffers: usize,
+    link_bytes: usize,
+) -> Result<Ends> {
+    let mail: Arc<Mailbox> = Arc::default();
+    let pool = Pool::new(bed.block_bytes().max(link_bytes), streams.len() * BLOCKS_OF_STREAM + buffers)?;
+    let mut ways: Vec<Box<dyn Way>> = Vec::with_capacity(streams.len());
+    for (i, (out, incoming)) in streams.into_iter().enumerate() {
+        ways.push(Box::new(LinkWay(out)));
+        let reader = Reader { incoming: incoming.takes(&pool, WINDOW), mail: Arc::clone(&mail), from: i };
+        let thread = std::thread::Builder::new().name(format!("river {i}"));
+        let river = bed.rules.river;
+        thread
+            .spawn(move || reader.run(river))
+            .map_err(|_| Error::Shape("no thread is to be had for a stream"))?;
+    }
+    Ok((ways, mail))
+}
+
+struct LinkWay(Outgoing);
+
+impl Way for LinkWay {
+    fn send(&mut self, message: Message) -> Result<()> {
+        match message {
+            Message::Batch(Batch { head, mut block, .. }) => {
+                block[..HEAD_BYTES].copy_from_slice(&head.encode());
+                block.set_offset(head.sequence);
+                self.0.put_on(BATCHES, block)?;
+            }
+            Message::Mark(head) => self.0.send(MARKS, &mut head.encode())?,
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<()> {
+        Ok(self.0.end(&[])?)
+    }
+}
+
+struct Reader {
+    incoming: Incoming,
+    mail: Arc<Mailbox>,
+    from: usize,
+}
+
+impl Reader {
+    /// Reads to the end. A stream that ends otherwise, or carries what is no message, is a peer that has gone.
+    fn run(mut self, river: u64) {
+        let mut epoch = 0;
+        loop {
+            match self.incoming.next_on() {
+                Ok(None) => return,
+                Ok(Some((channel, block))) => match message(channel, block) {
+                    Some(message) => {
+                        if let Message::Mark(head) = &message {
+                            epoch = head.epoch;
+                        }
+                        self.mail.put(Letter::Came(self.from, message));
+                    }
+                    None => break,
+                },
+                Err(_) => break,
+            }
+        }
+        // Each end knows the one that it may hear from.
+        for kind in [Kind::Lost, Kind::Gone] {
+            let gone = Message::Mark(Head::new(kind, river, epoch));
+            self.mail.put(Letter::Came(self.from, gone));
+        }
+    }
+}
+
+fn message(channel: u8, block: Block) -> Option<Message> {
+    let head = Head::decode(&block)?;
+    match (channel, head.kind) {
+        (BATCHES, Kind::Batch) => Some(Message::Batch(Batch { head, block, ticket: None })),
+        (MARKS, kind) if kind != Kind::Batch => Some(Message::Mark(head)),
+        _ => None,
+    }
+}

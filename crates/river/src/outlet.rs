@@ -1,0 +1,183 @@
+//! Outlets: where the records of some lanes come out.
+//!
+//! Model: a source of [`Batch`]es. It reads its mailbox when it is asked for the next one, lets its [`Core`] judge what
+//! came, and gives out what may leave. A batch that is dropped frees its buffer, which becomes a credit at the next
+//! look.
+//! Law: `None` comes only when every split is proved; an outlet that is dropped earlier tells its inlets.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use thalweg_pump::Source;
+use thalweg_record::Layout;
+
+use crate::core::{Core, Effect, Event, Name};
+use crate::error::{Error, Result};
+use crate::head::{Head, Kind};
+use crate::way::{Letter, Mailbox, Message, Ticket, Way};
+use crate::{Batch, Bed, sabotage};
+
+/// Where records of some lanes come out.
+pub struct Outlet {
+    bed: Arc<Bed>,
+    core: Core,
+    /// To the inlets.
+    ways: Vec<Box<dyn Way>>,
+    mail: Arc<Mailbox>,
+    letters: VecDeque<Letter>,
+    kept: BTreeMap<Name, Batch>,
+    ready: VecDeque<Batch>,
+    ended: bool,
+    /// The batch that records are taken from, and where the next one begins.
+    reading: Option<(Batch, usize)>,
+    /// A record that was not in one piece.
+    joined: Vec<u8>,
+}
+
+impl Outlet {
+    pub(crate) fn new(bed: Arc<Bed>, ways: Vec<Box<dyn Way>>, mail: Arc<Mailbox>) -> Outlet {
+        let core = Core::new(bed.rules);
+        Outlet {
+            bed,
+            core,
+            ways,
+            mail,
+            letters: VecDeque::new(),
+            kept: BTreeMap::new(),
+            ready: VecDeque::new(),
+            ended: false,
+            reading: None,
+            joined: Vec::new(),
+        }
+    }
+
+    /// Declares that a source lives in a later epoch: what it still sends in earlier ones counts for nothing.
+    pub fn fence(&mut self, source: usize, epoch: u32) -> Result<()> {
+        let effects = self.core.apply(Event::Fence(source, epoch));
+        self.carry_out(effects, None)
+    }
+
+    /// The next record, without the newline of a line. It lies where it came, or in a buffer of this outlet's if it
+    /// was too long for one batch.
+    pub fn get_record(&mut self) -> Result<Option<&[u8]>> {
+        let is_spent = |(batch, at): &(Batch, usize)| *at == batch.records().len();
+        if self.reading.as_ref().is_none_or(is_spent) {
+            self.reading = self.next()?.map(|batch| (batch, 0));
+        }
+        let Some((batch, at)) = &mut self.reading else { return Ok(None) };
+        let rest = &batch.records()[*at..];
+        let (record_bytes, bytes) = match self.bed.layout {
+            Layout::Fixed(n) => (n as usize, n as usize),
+            Layout::Lines => memchr::memchr(b'\n', rest).map_or((usize::MAX, 0), |end| (end, end + 1)),
+        };
+        if record_bytes > rest.len() {
+            return self.get_long_record().map(Some);
+        }
+        let from = *at;
+        *at += bytes;
+        let (batch, _) = self.reading.as_ref().expect("it was looked at just now");
+        Ok(Some(&batch.records()[from..from + record_bytes]))
+    }
+
+    /// A record that goes on in the next batches, which are all of it.
+    fn get_long_record(&mut self) -> Result<&[u8]> {
+        self.joined.clear();
+        while let Some((batch, at)) = self.reading.take() {
+            self.joined.extend_from_slice(&batch.records()[at..]);
+            if batch.head.more {
+                self.reading = self.next()?.map(|batch| (batch, 0));
+            }
+        }
+        let newline = usize::from(self.bed.layout == Layout::Lines);
+        Ok(&self.joined[..self.joined.len() - newline])
+    }
+
+    fn read_mail(&mut self) -> Result<()> {
+        self.mail.take(&mut self.letters, true);
+        while let Some(letter) = self.letters.pop_front() {
+            match letter {
+                Letter::Freed(source) => {
+                    let effects = self.core.apply(Event::Freed(source));
+                    self.carry_out(effects, None)?;
+                }
+                Letter::Came(source, Message::Mark(head)) => {
+                    let effects = self.core.apply(Event::Came(source, head));
+                    self.carry_out(effects, None)?;
+                }
+                Letter::Came(source, Message::Batch(batch)) => {
+                    self.examine(&batch)?;
+                    let effects = self.core.apply(Event::Came(source, batch.head));
+                    self.carry_out(effects, Some(batch))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares a batch with its head, as far as anybody wants.
+    fn examine(&self, batch: &Batch) -> Result<()> {
+        let head = &batch.head;
+        let is_sound = head.bytes == batch.records().len() as u64 && (head.lane as usize) < self.bed.lanes;
+        if !is_sound || (self.bed.checked && batch.checksum() != head.checksum) {
+            return Err(Error::Damaged(head.split, head.lane));
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>, mut came: Option<Batch>) -> Result<()> {
+        for effect in effects {
+            match effect {
+                Effect::Keep => {
+                    let batch = came.take().expect("a batch came");
+                    self.kept.insert(name_of(&batch.head), batch);
+                }
+                Effect::Drop => came = None,
+                Effect::Give(source, name) => {
+                    let mut batch = self.kept.remove(&name).expect("it was kept");
+                    batch.ticket = Some(Ticket { outlet: Arc::clone(&self.mail), source });
+                    self.ready.extend(sabotage::given(batch).into_iter().flatten());
+                }
+                Effect::Void(split, attempt) => {
+                    self.kept.retain(|name, _| (name.0, name.1) != (split, attempt));
+                }
+                // A source that has gone hears nothing any more, and its attempts are void.
+                Effect::Say(source, head) => drop(self.ways[source].send(Message::Mark(head))),
+                Effect::End => {
+                    self.ended = true;
+                    self.ways.iter_mut().for_each(|way| drop(way.end()));
+                }
+                Effect::Fail(fault) => return Err(fault.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn name_of(head: &Head) -> Name {
+    (head.split, head.attempt, head.lane, head.sequence)
+}
+
+impl Source<Batch> for Outlet {
+    type Error = Error;
+
+    fn next(&mut self) -> Result<Option<Batch>> {
+        loop {
+            if let Some(batch) = self.ready.pop_front() {
+                return Ok(Some(batch));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            self.read_mail()?;
+        }
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        if !self.ended {
+            let gone = Head::new(Kind::Gone, self.bed.rules.river, 0);
+            self.ways.iter_mut().for_each(|way| drop(way.send(Message::Mark(gone))));
+        }
+    }
+}

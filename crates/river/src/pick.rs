@@ -1,0 +1,49 @@
+//! Picks: to which lane a record goes (the paper's PickStream).
+
+use thalweg_record::Cuts;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The user's own pick: a record and where it began in the input, to a lane.
+type Own = dyn Fn(&[u8], u64) -> usize + Send + Sync;
+
+/// Which lane a record goes to.
+pub enum Pick {
+    /// By the range of its key: lane i takes the keys in (cut i - 1, cut i], ties by origin.
+    Range(Cuts),
+    /// By a hash of its key: equal keys meet in one lane.
+    Hash,
+    /// One after the other, dealt anew in each split.
+    RoundRobin,
+    /// To every lane.
+    Copy,
+    /// To the outlet that has taken most of what it got: a slow one gets less.
+    LeastBusy,
+    /// As this function says.
+    Own(Box<Own>),
+}
+
+impl Pick {
+    /// Whether a split that is run again sends every record where it went before.
+    pub(crate) fn repeats(&self) -> bool {
+        !matches!(self, Pick::LeastBusy)
+    }
+}
+
+impl std::fmt::Debug for Pick {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Pick::Range(_) => "range",
+            Pick::Hash => "hash",
+            Pick::RoundRobin => "robin",
+            Pick::Copy => "copy",
+            Pick::LeastBusy => "least busy",
+            Pick::Own(_) => "own",
+        })
+    }
+}
+
+/// A lane for a key, evenly.
+#[inline(always)]
+pub(crate) fn lane_of_hash(key: &[u8], lanes: usize) -> usize {
+    ((u128::from(xxh3_64(key)) * lanes as u128) >> 64) as usize
+}

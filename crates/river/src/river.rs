@@ -1,0 +1,333 @@
+//! A river as it is asked for, and its ends: all in one process, or each where it belongs.
+
+use std::sync::{Arc, RwLock};
+
+use thalweg_block::Pool;
+use thalweg_record::{Key, Layout};
+use thalweg_wire::{Incoming, Outgoing};
+
+use crate::core::Rules;
+use crate::error::{Error, Result};
+use crate::head::HEAD_BYTES;
+use crate::way::{Mailbox, MemoryWay, Way};
+use crate::{Inlet, Outlet, Pick, link};
+
+/// Blocks of a pool are whole pages.
+const PAGE_BYTES: usize = 4096;
+/// Lanes for each outlet, if nobody says: enough to move some of them elsewhere.
+const LANES_PER_OUTLET: usize = 16;
+/// The longest record, if nobody says.
+const RECORD_BYTES_MAX: u64 = 64 << 20;
+
+/// A river whose inlets and outlets are all in this process.
+pub struct River {
+    /// One for each source.
+    pub inlets: Vec<Inlet>,
+    /// One for each sink.
+    pub outlets: Vec<Outlet>,
+    /// What they share.
+    pub bed: Arc<Bed>,
+}
+
+impl River {
+    /// A river to be described: one inlet, one outlet, lines dealt in turn.
+    pub fn builder() -> Builder {
+        Builder {
+            river: 0,
+            inlets: 1,
+            outlets: 1,
+            lanes: None,
+            layout: Layout::Lines,
+            key: None,
+            pick: Pick::RoundRobin,
+            batch_bytes: 256 << 10,
+            exclusive: 2,
+            float: None,
+            lane_parked: 4,
+            parked: 16,
+            ordered: false,
+            keeps: false,
+            checked: false,
+            proved: false,
+            splits: 0,
+            record_max: RECORD_BYTES_MAX,
+        }
+    }
+}
+
+/// A river as it is asked for.
+#[derive(Debug)]
+pub struct Builder {
+    river: u64,
+    inlets: usize,
+    outlets: usize,
+    lanes: Option<usize>,
+    layout: Layout,
+    key: Option<Key>,
+    pick: Pick,
+    batch_bytes: usize,
+    exclusive: u64,
+    float: Option<u64>,
+    lane_parked: usize,
+    parked: usize,
+    ordered: bool,
+    keeps: bool,
+    checked: bool,
+    proved: bool,
+    splits: u64,
+    record_max: u64,
+}
+
+impl Builder {
+    /// Its name, which every message bears: rivers that share links must have different ones.
+    pub fn named(self, river: u64) -> Builder {
+        Builder { river, ..self }
+    }
+
+    /// How many sources.
+    pub fn inlets(self, inlets: usize) -> Builder {
+        Builder { inlets, ..self }
+    }
+
+    /// How many sinks.
+    pub fn outlets(self, outlets: usize) -> Builder {
+        Builder { outlets, ..self }
+    }
+
+    /// How many lanes; as many as there are ranges for [`Pick::Range`], else 16 for each outlet if nobody says.
+    pub fn lanes(self, lanes: usize) -> Builder {
+        Builder { lanes: Some(lanes), ..self }
+    }
+
+    /// How records lie in what is put, and their key.
+    pub fn records(self, layout: Layout, key: Key) -> Builder {
+        Builder { layout, key: Some(key), ..self }
+    }
+
+    /// To which lane a record goes.
+    pub fn pick(self, pick: Pick) -> Builder {
+        Builder { pick, ..self }
+    }
+
+    /// Bytes of records that a batch holds at most.
+    pub fn batch_bytes(self, batch_bytes: usize) -> Builder {
+        Builder { batch_bytes, ..self }
+    }
+
+    /// Buffers of an outlet: so many for each source alone, and so many for whoever needs them.
+    pub fn credits(self, exclusive: u64, float: u64) -> Builder {
+        Builder { exclusive, float: Some(float), ..self }
+    }
+
+    /// Full batches that wait in an inlet: at most so many of one lane, and of all.
+    pub fn parked(self, of_lane: usize, of_all: usize) -> Builder {
+        Builder { lane_parked: of_lane, parked: of_all, ..self }
+    }
+
+    /// Splits are given out in the order of their numbers. Every source must put its own in that order, and nothing is
+    /// kept apart.
+    pub fn ordered(self) -> Builder {
+        Builder { ordered: true, ..self }
+    }
+
+    /// An outlet keeps what came of a split until it is proved, at most the exclusive credits of one source, so that
+    /// a lost split can be run again.
+    pub fn keep_apart(self) -> Builder {
+        Builder { keeps: true, ..self }
+    }
+
+    /// Every batch bears a checksum, which its outlet looks at.
+    pub fn checked(self) -> Builder {
+        Builder { checked: true, ..self }
+    }
+
+    /// Inlets prove what is put: [`Inlet::proof`].
+    pub fn proved(self) -> Builder {
+        Builder { proved: true, ..self }
+    }
+
+    /// How many splits there are, if that is known; else as many as the inlets put.
+    pub fn splits(self, splits: u64) -> Builder {
+        Builder { splits, ..self }
+    }
+
+    /// The longest record that is held whole.
+    pub fn record_max(self, record_max: u64) -> Builder {
+        Builder { record_max, ..self }
+    }
+
+    /// What all ends of the river share.
+    pub fn bed(self) -> Result<Arc<Bed>> {
+        let lanes = match (&self.pick, self.lanes) {
+            (Pick::Range(cuts), None) => cuts.ranges(),
+            (Pick::Copy, None) => self.outlets,
+            (_, lanes) => lanes.unwrap_or(self.outlets * LANES_PER_OUTLET),
+        };
+        let shape = |wrong: bool, why| if wrong { Err(Error::Shape(why)) } else { Ok(()) };
+        shape(self.inlets == 0 || self.outlets == 0, "a river needs an inlet and an outlet")?;
+        shape(lanes == 0 || lanes > u32::MAX as usize, "a river needs at least one lane, and at most 2^32")?;
+        shape(
+            matches!(&self.pick, Pick::Range(cuts) if cuts.ranges() > lanes),
+            "there are more ranges than lanes; give as many lanes as ranges",
+        )?;
+        shape(
+            self.batch_bytes == 0 || self.lane_parked == 0 || self.parked == 0 || self.exclusive == 0,
+            "batches, credits and parking have at least 1",
+        )?;
+        shape(
+            self.keeps && self.ordered,
+            "splits that are kept apart leave when they are proved; an order as well could fill all buffers for ever",
+        )?;
+        shape(self.keeps && !self.pick.repeats(), "a split that is picked for by load cannot be run again")?;
+        let (layout, whole) = (self.layout, |layout| Key::new(layout, &[]));
+        let key = match self.key {
+            Some(key) => key,
+            None => whole(layout).map_err(|_| Error::Shape("records of 0 bytes cannot be told apart"))?,
+        };
+        Ok(Arc::new(Bed {
+            rules: Rules {
+                river: self.river,
+                sources: self.inlets,
+                exclusive: self.exclusive,
+                float: self.float.unwrap_or(if self.keeps { 0 } else { 2 * self.inlets as u64 }),
+                keeps: self.keeps,
+                ordered: self.ordered,
+                in_order: true,
+            },
+            outlets: self.outlets,
+            lanes,
+            layout,
+            key,
+            pick: self.pick,
+            batch_bytes: self.batch_bytes,
+            lane_parked: self.lane_parked,
+            parked: self.parked,
+            checked: self.checked,
+            proved: self.proved,
+            splits: self.splits,
+            record_max: self.record_max,
+            route: RwLock::new(Route::default()),
+        }))
+    }
+
+    /// The river, all of it in this process.
+    pub fn build(self) -> Result<River> {
+        let bed = self.bed()?;
+        let pool = Pool::new(bed.block_bytes(), bed.blocks())?;
+        let mailboxes = |count: usize| -> Vec<Arc<Mailbox>> { (0..count).map(|_| Arc::default()).collect() };
+        let (at_inlets, at_outlets) = (mailboxes(bed.rules.sources), mailboxes(bed.outlets));
+        let ways = |to: &[Arc<Mailbox>], from: usize| -> Vec<Box<dyn Way>> {
+            to.iter().map(|to| Box::new(MemoryWay { to: Arc::clone(to), from }) as _).collect()
+        };
+        let outlets = at_outlets
+            .iter()
+            .enumerate()
+            .map(|(i, mail)| Outlet::new(Arc::clone(&bed), ways(&at_inlets, i), Arc::clone(mail)));
+        let outlets: Vec<Outlet> = outlets.collect();
+        let inlets = at_inlets.iter().enumerate().map(|(i, mail)| {
+            Inlet::new(Arc::clone(&bed), i, pool.clone(), ways(&at_outlets, i), Arc::clone(mail))
+        });
+        Ok(River { inlets: inlets.collect::<Result<_>>()?, outlets, bed })
+    }
+}
+
+/// What all ends of a river share.
+#[derive(Debug)]
+pub struct Bed {
+    pub(crate) rules: Rules,
+    pub(crate) outlets: usize,
+    pub(crate) lanes: usize,
+    pub(crate) layout: Layout,
+    pub(crate) key: Key,
+    pub(crate) pick: Pick,
+    pub(crate) batch_bytes: usize,
+    pub(crate) lane_parked: usize,
+    pub(crate) parked: usize,
+    pub(crate) checked: bool,
+    pub(crate) proved: bool,
+    pub(crate) splits: u64,
+    pub(crate) record_max: u64,
+    route: RwLock<Route>,
+}
+
+/// Which outlet takes a lane: at first neighbours together, then as lanes were moved.
+#[derive(Debug, Default)]
+struct Route {
+    /// From which split on, which lane, to which outlet.
+    moves: Vec<(u64, usize, usize)>,
+    /// One past the last split that anybody has begun.
+    begun: u64,
+}
+
+impl Bed {
+    /// How many lanes there are.
+    pub fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    /// Moves a lane to another outlet, from the first split on that nobody has begun: an attempt that is run again goes
+    /// where the first one went. Returns that split.
+    pub fn move_lane(&self, lane: usize, outlet: usize) -> u64 {
+        assert!(lane < self.lanes && outlet < self.outlets, "lane {lane} to outlet {outlet}");
+        let mut route = self.route.write().expect("no holder panics");
+        let from = route.begun;
+        route.moves.push((from, lane, outlet));
+        from
+    }
+
+    /// Begins a split: the outlet of each lane in it.
+    pub(crate) fn owners(&self, split: u64, owners: &mut Vec<usize>) {
+        let mut route = self.route.write().expect("no holder panics");
+        route.begun = route.begun.max(split + 1);
+        owners.clear();
+        owners.extend((0..self.lanes).map(|lane| lane * self.outlets / self.lanes));
+        for &(_, lane, outlet) in route.moves.iter().filter(|(from, ..)| *from <= split) {
+            owners[lane] = outlet;
+        }
+    }
+
+    /// Bytes of a block that holds a batch and its head.
+    pub fn block_bytes(&self) -> usize {
+        (self.batch_bytes + HEAD_BYTES).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// Blocks of an inlet: an open batch for each lane, what is parked, and one that is changing hands.
+    fn blocks_of_inlet(&self) -> usize {
+        self.lanes + self.parked + 1
+    }
+
+    /// Buffers of an outlet.
+    fn blocks_of_outlet(&self) -> usize {
+        self.rules.sources * self.rules.exclusive as usize + self.rules.float as usize
+    }
+
+    /// Blocks of the whole river in one process.
+    pub fn blocks(&self) -> usize {
+        self.rules.sources * self.blocks_of_inlet() + self.outlets * self.blocks_of_outlet()
+    }
+
+    /// An inlet whose outlets are at the other ends of these streams, in their order. `link_bytes` is the largest block
+    /// that this side takes on its links, as its hello says.
+    pub fn inlet_over(
+        self: &Arc<Bed>,
+        index: usize,
+        streams: Vec<(Outgoing, Incoming)>,
+        link_bytes: usize,
+    ) -> Result<Inlet> {
+        assert_eq!(streams.len(), self.outlets, "a stream for each outlet");
+        let pool = Pool::new(self.block_bytes(), self.blocks_of_inlet())?;
+        let (ways, mail) = link::ends(streams, self, 0, link_bytes)?;
+        Inlet::new(Arc::clone(self), index, pool, ways, mail)
+    }
+
+    /// An outlet whose inlets are at the other ends of these streams, in their order; `link_bytes` as with an inlet.
+    pub fn outlet_over(
+        self: &Arc<Bed>,
+        streams: Vec<(Outgoing, Incoming)>,
+        link_bytes: usize,
+    ) -> Result<Outlet> {
+        assert_eq!(streams.len(), self.rules.sources, "a stream for each inlet");
+        let (ways, mail) = link::ends(streams, self, self.blocks_of_outlet(), link_bytes)?;
+        Ok(Outlet::new(Arc::clone(self), ways, mail))
+    }
+}

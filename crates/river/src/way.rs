@@ -1,0 +1,102 @@
+//! Ways: what brings messages from an inlet to an outlet and back.
+//!
+//! Model: both ends read a [`Mailbox`]; a [`Way`] is anything that puts messages into somebody's. In one process that
+//! is the mailbox itself, and a batch changes hands without being copied.
+//! Law: messages of one way come in the order in which they were sent. A way waits for nobody: a batch is sent only
+//! for a credit, so a mailbox holds no more of them than there are buffers.
+//! Non-goals: what messages mean.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex};
+
+use crate::error::Result;
+use crate::{Batch, Head};
+
+/// What goes over a way.
+#[derive(Debug)]
+pub enum Message {
+    /// Records.
+    Batch(Batch),
+    /// Everything else that there is to say.
+    Mark(Head),
+}
+
+/// One direction between an inlet and an outlet.
+pub trait Way: Send {
+    /// Sends a message.
+    fn send(&mut self, message: Message) -> Result<()>;
+
+    /// Says that there are no more.
+    fn end(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What lies in a mailbox.
+pub(crate) enum Letter {
+    /// A message from the one of this number on the other side.
+    Came(usize, Message),
+    /// A buffer with a batch of this source is free again.
+    Freed(usize),
+}
+
+/// Where messages wait for whoever they are for.
+#[derive(Default)]
+pub(crate) struct Mailbox {
+    state: Mutex<State>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    letters: VecDeque<Letter>,
+    /// Somebody sleeps until there is a letter. Waking is a system call, and mostly nobody does.
+    waited_for: bool,
+}
+
+impl Mailbox {
+    pub(crate) fn put(&self, letter: Letter) {
+        let mut state = self.state.lock().expect("no holder panics");
+        state.letters.push_back(letter);
+        if std::mem::take(&mut state.waited_for) {
+            drop(state);
+            self.filled.notify_all();
+        }
+    }
+
+    /// Takes all that is there into `letters`; with `wait`, until there is something.
+    pub(crate) fn take(&self, letters: &mut VecDeque<Letter>, wait: bool) {
+        let mut state = self.state.lock().expect("no holder panics");
+        while wait && state.letters.is_empty() {
+            state.waited_for = true;
+            state = self.filled.wait(state).expect("no holder panics");
+        }
+        letters.append(&mut state.letters);
+    }
+}
+
+/// The way to somebody in this process.
+pub(crate) struct MemoryWay {
+    pub(crate) to: Arc<Mailbox>,
+    /// Who sends.
+    pub(crate) from: usize,
+}
+
+impl Way for MemoryWay {
+    fn send(&mut self, message: Message) -> Result<()> {
+        self.to.put(Letter::Came(self.from, message));
+        Ok(())
+    }
+}
+
+/// Says to an outlet, when it is dropped, that a buffer is free.
+pub(crate) struct Ticket {
+    pub(crate) outlet: Arc<Mailbox>,
+    pub(crate) source: usize,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.outlet.put(Letter::Freed(self.source));
+    }
+}

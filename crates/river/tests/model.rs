@@ -1,0 +1,213 @@
+//! Rivers beside a model: for any numbers of inlets and outlets, any pick, and any sizes of batches and credits, what
+//! comes out is what went in, where the pick says, in the order that was promised.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use thalweg_pump::{Sink, Source};
+use thalweg_record::{Cut, Cuts, InPlace, Key, KeyPart, Layout};
+use thalweg_river::{Inlet, Outlet, Pick, River};
+
+const RECORD: usize = 8;
+
+/// What is asked of one river.
+#[derive(Debug, Clone)]
+struct Case {
+    lines: bool,
+    inlets: usize,
+    outlets: usize,
+    lanes: usize,
+    pick: u8,
+    batch: usize,
+    exclusive: u64,
+    float: u64,
+    parked: usize,
+    ordered: bool,
+    keeps: bool,
+    piece: usize,
+    /// The records of each split, as numbers.
+    splits: Vec<Vec<u8>>,
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let shape = (1usize..=8, 1usize..=8, 1usize..=20, 0u8..6, any::<bool>(), any::<bool>(), any::<bool>());
+    let sizes = (1usize..=40, 1u64..=3, 0u64..=4, 1usize..=3, 1usize..=50);
+    let splits = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..12);
+    (shape, sizes, splits).prop_map(|(shape, sizes, splits)| {
+        let (inlets, outlets, lanes, pick, lines, ordered, keeps) = shape;
+        let (batch, exclusive, float, parked, piece) = sizes;
+        // A split that is kept apart must fit into what is kept of one.
+        let exclusive = if keeps { 2000 } else { exclusive };
+        // In an unordered river a batch holds at least a record.
+        let batch = if ordered { batch } else { batch + RECORD };
+        let keeps = keeps && !ordered && pick != 4;
+        Case {
+            lines,
+            inlets,
+            outlets,
+            lanes,
+            pick,
+            batch,
+            exclusive,
+            float,
+            parked,
+            ordered,
+            keeps,
+            piece,
+            splits,
+        }
+    })
+}
+
+impl Case {
+    fn layout(&self) -> Layout {
+        if self.lines { Layout::Lines } else { Layout::Fixed(RECORD as u32) }
+    }
+
+    fn key(&self) -> Key {
+        Key::new(self.layout(), &[KeyPart { offset: 0, length: 3, descending: false }]).unwrap()
+    }
+
+    fn cuts(&self) -> Cuts {
+        let lanes = self.lanes as u64;
+        let cut = |i: u64| Cut { normal: format!("{:03}", i * 256 / lanes).into_bytes(), origin: 40 * i };
+        Cuts::new(&self.key(), (1..lanes).map(cut).collect())
+    }
+
+    fn pick(&self) -> Pick {
+        let lanes = self.lanes;
+        match self.pick {
+            0 => Pick::Range(self.cuts()),
+            1 => Pick::Hash,
+            2 => Pick::RoundRobin,
+            3 => Pick::Copy,
+            4 => Pick::LeastBusy,
+            _ => {
+                Pick::Own(Box::new(move |record, origin| (usize::from(record[0]) + origin as usize) % lanes))
+            }
+        }
+    }
+
+    /// A record: its number, and where it came from.
+    fn record(&self, split: usize, i: usize) -> Vec<u8> {
+        let mut record = format!("{:03}{:02}{:02}", self.splits[split][i], split, i).into_bytes();
+        record.resize(RECORD - usize::from(self.lines), b'.');
+        record
+    }
+
+    fn bytes(&self, split: usize) -> Vec<u8> {
+        let newline = if self.lines { &b"\n"[..] } else { &[] };
+        let one = |i| [&self.record(split, i), newline].concat();
+        (0..self.splits[split].len()).flat_map(one).collect()
+    }
+
+    /// Where a record must go, if that can be told from itself.
+    fn lane(&self, split: usize, i: usize) -> Option<usize> {
+        let (record, origin) = (self.record(split, i), (split * 1000 + i * RECORD) as u64);
+        match self.pick {
+            0 => Some(self.cuts().locate(&self.key(), InPlace::from(&record[..]), origin)),
+            2 => Some((split + i) % self.lanes),
+            5 => Some((usize::from(record[0]) + origin as usize) % self.lanes),
+            _ => None,
+        }
+    }
+
+    fn feed(&self, inlet: &mut Inlet, index: usize) {
+        for split in (index..self.splits.len()).step_by(self.inlets) {
+            inlet.begin(split as u64, 0, split as u64 * 1000).unwrap();
+            for piece in self.bytes(split).chunks(self.piece) {
+                inlet.put_bytes(piece).unwrap();
+            }
+            inlet.end().unwrap();
+        }
+        Sink::<thalweg_block::Block>::finish(inlet).unwrap();
+    }
+
+    fn drain(&self, outlet: &mut Outlet) -> BTreeMap<usize, Vec<u8>> {
+        let mut lanes: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+        while let Some(batch) = outlet.next().unwrap() {
+            lanes.entry(batch.head.lane as usize).or_default().extend_from_slice(batch.records());
+        }
+        lanes
+    }
+
+    fn run(&self) -> BTreeMap<usize, Vec<u8>> {
+        let builder = River::builder()
+            .inlets(self.inlets)
+            .outlets(self.outlets)
+            .lanes(self.lanes)
+            .records(self.layout(), self.key())
+            .pick(self.pick())
+            .batch_bytes(self.batch)
+            .credits(self.exclusive, self.float)
+            .parked(self.parked, self.parked * 2)
+            .splits(self.splits.len() as u64);
+        let builder = if self.ordered { builder.ordered() } else { builder };
+        let builder = if self.keeps { builder.keep_apart().checked() } else { builder };
+        let mut river = builder.build().unwrap();
+        std::thread::scope(|scope| {
+            let running: Vec<_> =
+                river.outlets.iter_mut().map(|outlet| scope.spawn(|| self.drain(outlet))).collect();
+            for (index, inlet) in river.inlets.iter_mut().enumerate() {
+                scope.spawn(move || self.feed(inlet, index));
+            }
+            let mut all = BTreeMap::new();
+            for (i, running) in running.into_iter().enumerate() {
+                for (lane, bytes) in running.join().unwrap() {
+                    assert_eq!(lane * self.outlets / self.lanes, i, "lane {lane}");
+                    assert!(all.insert(lane, bytes).is_none());
+                }
+            }
+            all
+        })
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn what_comes_out_is_what_went_in(case in cases()) {
+        let lanes = case.run();
+        let records = |bytes: &[u8]| -> Vec<Vec<u8>> { bytes.chunks(RECORD).map(<[u8]>::to_vec).collect() };
+        let of_split = |split: usize| -> Vec<Vec<u8>> { records(&case.bytes(split)) };
+        let mut expected: Vec<Vec<u8>> = (0..case.splits.len()).flat_map(of_split).collect();
+        let in_order = expected.clone();
+        expected.sort();
+        if case.pick == 3 {
+            for lane in 0..case.lanes {
+                let mut got = records(lanes.get(&lane).map_or(&[], |bytes| bytes));
+                if case.ordered { prop_assert_eq!(&got, &in_order); }
+                got.sort();
+                prop_assert_eq!(&got, &expected);
+            }
+            return Ok(());
+        }
+        let mut got: Vec<Vec<u8>> = lanes.values().flat_map(|bytes| records(bytes)).collect();
+        got.sort();
+        prop_assert_eq!(got, expected);
+        let place = |record: &[u8]| in_order.iter().position(|one| one == record).unwrap();
+        for bytes in lanes.values().filter(|_| case.ordered) {
+            let places: Vec<usize> = records(bytes).iter().map(|record| place(record)).collect();
+            prop_assert!(places.is_sorted(), "{:?}", places);
+        }
+        for split in 0..case.splits.len() {
+            for i in 0..case.splits[split].len() {
+                let Some(lane) = case.lane(split, i) else { continue };
+                let newline = if case.lines { &b"\n"[..] } else { &[] };
+                let record = [&case.record(split, i), newline].concat();
+                let there = lanes.get(&lane).map_or(&[][..], |bytes| bytes);
+                prop_assert!(records(there).contains(&record), "split {} record {} in lane {}", split, i, lane);
+            }
+        }
+        if case.pick == 1 {
+            // Equal keys meet in one lane.
+            let mut lane_of = BTreeMap::new();
+            for (lane, bytes) in &lanes {
+                for record in records(bytes) {
+                    prop_assert_eq!(lane_of.entry(record[..3].to_vec()).or_insert(*lane), lane);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What goes on between the ends of a river: slow outlets, ends that vanish, splits that are run again, lanes that are
+//! moved; and the same over links with sockets, where a link is cut.
+#![allow(clippy::disallowed_methods)] // The cluster that links need has its files.
+
+#[path = "../../wire/tests/support/mod.rs"]
+mod support;
+
+use std::sync::Arc;
+
+use support::City;
+use thalweg_block::Block;
+use thalweg_pump::Sink;
+use thalweg_record::{Key, Layout};
+use thalweg_river::{Builder, Error, Inlet, Outlet, Pick, River};
+use thalweg_wire::{Incoming, Link, Outgoing, Terms};
+
+const RECORD: usize = 8;
+/// Blocks of links.
+const LINK: usize = 16 << 10;
+
+fn river() -> Builder {
+    let layout = Layout::Fixed(RECORD as u32);
+    River::builder().records(layout, Key::new(layout, &[]).unwrap()).batch_bytes(4 * RECORD)
+}
+
+/// To the lane that the first byte says.
+fn by_first() -> Pick {
+    Pick::Own(Box::new(|record, _| usize::from(record[0])))
+}
+
+fn record(lane: u8, number: u32) -> [u8; RECORD] {
+    let mut record = [lane; RECORD];
+    record[4..].copy_from_slice(&number.to_be_bytes());
+    record
+}
+
+fn finish(inlet: &mut Inlet) -> Result<(), Error> {
+    Sink::<Block>::finish(inlet)
+}
+
+fn all(outlet: &mut Outlet) -> Result<Vec<Vec<u8>>, Error> {
+    let mut records = Vec::new();
+    while let Some(record) = outlet.get_record()? {
+        records.push(record.to_vec());
+    }
+    Ok(records)
+}
+
+#[test]
+fn an_outlet_that_takes_nothing_holds_up_no_other_lane() {
+    let mut river = river().outlets(2).lanes(2).pick(by_first()).credits(2, 0).parked(3, 10).build().unwrap();
+    let (inlet, slow) = (&mut river.inlets[0], 0u8);
+    // Three batches that are parked, for no credit comes, and an open one, each of four records.
+    for number in 0..4 * (3 + 1) {
+        inlet.put_record(&record(slow, number)).unwrap();
+    }
+    let mut outlets = river.outlets.into_iter();
+    let (mut waiting, mut quick) = (outlets.next().unwrap(), outlets.next().unwrap());
+    std::thread::scope(|scope| {
+        let taken = scope.spawn(move || all(&mut quick).unwrap().len());
+        for number in 0..100_000 {
+            inlet.put_record(&record(1, number)).unwrap();
+        }
+        let rest = scope.spawn(move || all(&mut waiting).unwrap().len());
+        finish(inlet).unwrap();
+        assert_eq!((rest.join().unwrap(), taken.join().unwrap()), (16, 100_000));
+    });
+}
+
+#[test]
+fn the_least_busy_outlet_gets_more() {
+    let river = river().outlets(2).lanes(2).pick(Pick::LeastBusy).credits(2, 0).build().unwrap();
+    let mut outlets = river.outlets.into_iter();
+    let (mut slow, mut quick) = (outlets.next().unwrap(), outlets.next().unwrap());
+    let mut inlets = river.inlets;
+    let (slows, quicks) = std::thread::scope(|scope| {
+        let taken = scope.spawn(move || all(&mut quick).unwrap().len());
+        // Nothing is taken here until the other has had most of it.
+        for number in 0..10_000 {
+            inlets[0].put_record(&record(0, number)).unwrap();
+        }
+        let rest = scope.spawn(move || all(&mut slow).unwrap().len());
+        finish(&mut inlets[0]).unwrap();
+        (rest.join().unwrap(), taken.join().unwrap())
+    });
+    assert_eq!(slows + quicks, 10_000);
+    assert!(slows < 100, "{slows}");
+}
+
+#[test]
+fn an_end_that_vanishes_is_told_to_the_other() {
+    let mut one = river().build().unwrap();
+    one.inlets[0].put_record(&record(0, 1)).unwrap();
+    one.inlets.clear();
+    assert!(all(&mut one.outlets[0]).unwrap_err().to_string().contains("source 0 has gone"));
+    let mut two = river().lanes(1).build().unwrap();
+    two.outlets.clear();
+    let error = (0..1000).find_map(|number| two.inlets[0].put_record(&record(0, number)).err());
+    assert!(matches!(error, Some(Error::Gone(0))), "{error:?}");
+    let mut three = river().pick(Pick::Own(Box::new(|_, _| 99))).build().unwrap();
+    let error = three.inlets[0].put_record(&record(0, 1)).unwrap_err().to_string();
+    assert_eq!(error, "the pick chose lane 99, and there are 16");
+}
+
+#[test]
+fn a_lane_moves_with_the_next_split_and_a_lost_split_is_run_again_by_another() {
+    let builder = river().inlets(2).outlets(2).lanes(2).pick(by_first()).credits(8, 0).keep_apart().checked();
+    let river = builder.splits(3).build().unwrap();
+    let (bed, mut inlets) = (river.bed, river.inlets.into_iter());
+    let (mut first, mut second) = (inlets.next().unwrap(), inlets.next().unwrap());
+    let taking =
+        river.outlets.into_iter().map(|mut outlet| std::thread::spawn(move || all(&mut outlet).unwrap()));
+    let taking: Vec<_> = taking.collect();
+    let put = |inlet: &mut Inlet, split: u64| {
+        (0..9).try_for_each(|i| inlet.put_record(&record((i % 2) as u8, split as u32 * 100 + i))).unwrap();
+    };
+    first.begin(0, 0, 0).unwrap();
+    put(&mut first, 0);
+    first.end().unwrap();
+    assert_eq!(bed.move_lane(0, 1), 1, "from the next split on");
+    // The first source dies in the middle of its second split; the other one runs that again.
+    first.begin(1, 0, 0).unwrap();
+    put(&mut first, 1);
+    drop(first);
+    for (split, attempt) in [(1, 1), (2, 0)] {
+        second.begin(split, attempt, 0).unwrap();
+        put(&mut second, split);
+        second.end().unwrap();
+    }
+    finish(&mut second).unwrap();
+    let mut got: Vec<Vec<Vec<u8>>> = taking.into_iter().map(|outlet| outlet.join().unwrap()).collect();
+    got.iter_mut().for_each(|records| records.sort());
+    let expected = |lane: u8, splits: &[u32]| -> Vec<Vec<u8>> {
+        let of = |split: u32| (0..9).filter(move |i| i % 2 == u32::from(lane)).map(move |i| split * 100 + i);
+        splits.iter().copied().flat_map(of).map(|number| record(lane, number).to_vec()).collect::<Vec<_>>()
+    };
+    assert_eq!(got[0], expected(0, &[0]));
+    assert_eq!(got[1], [expected(0, &[1, 2]), expected(1, &[0, 1, 2])].concat());
+}
+
+/// A stream of a link as both sides have it.
+fn stream(near: &Link, far: &Link) -> [(Outgoing, Incoming); 2] {
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| far.accept().unwrap().expect("a stream"));
+        let opened = near.open(b"river").unwrap();
+        let (_, out, incoming) = accepted.join().unwrap();
+        [opened, (out, incoming)]
+    })
+}
+
+#[test]
+fn the_same_goes_over_links_with_sockets() {
+    let city = City::new();
+    let terms = Terms { block_bytes: LINK as u32, ..Terms::default() };
+    let (far, near) = city.link(terms);
+    let bed = |name| {
+        let builder = river().named(name).inlets(2).outlets(2).lanes(8).batch_bytes(10_000).checked();
+        builder.pick(Pick::Hash).splits(4).ordered().bed().unwrap()
+    };
+    // Each side has a bed of its own, made from the same description.
+    let (here, there) = (bed(5), bed(5));
+    let mut to_outlets: Vec<Vec<_>> = (0..2).map(|_| Vec::new()).collect();
+    let mut at_outlets: Vec<Vec<_>> = (0..2).map(|_| Vec::new()).collect();
+    for inlet in &mut to_outlets {
+        for outlet in &mut at_outlets {
+            let [ours, theirs] = stream(&near, &far);
+            inlet.push(ours);
+            outlet.push(theirs);
+        }
+    }
+    let outlets: Vec<Outlet> =
+        at_outlets.into_iter().map(|streams| there.outlet_over(streams, LINK).unwrap()).collect();
+    let taking: Vec<_> =
+        outlets.into_iter().map(|mut outlet| std::thread::spawn(move || all(&mut outlet).unwrap())).collect();
+    let putting = to_outlets.into_iter().enumerate().map(|(i, streams)| {
+        let here = Arc::clone(&here);
+        std::thread::spawn(move || {
+            let mut inlet = here.inlet_over(i, streams, LINK).unwrap();
+            for split in [i as u64, i as u64 + 2] {
+                inlet.begin(split, 0, 0).unwrap();
+                (0..50_000).try_for_each(|n| inlet.put_record(&record(split as u8, n))).unwrap();
+                inlet.end().unwrap();
+            }
+            finish(&mut inlet).unwrap();
+        })
+    });
+    putting.collect::<Vec<_>>().into_iter().for_each(|inlet| inlet.join().unwrap());
+    let got: Vec<Vec<Vec<u8>>> = taking.into_iter().map(|outlet| outlet.join().unwrap()).collect();
+    assert!(got.iter().all(|records| records.len() > 90_000), "both got about half");
+    assert!(got.iter().all(|records| records.is_sorted_by_key(|record| record[0])), "in the order of splits");
+    let mut all: Vec<Vec<u8>> = got.concat();
+    all.sort();
+    let expected = (0..4u8).flat_map(|split| (0..50_000).map(move |n| record(split, n).to_vec()));
+    assert!(all.into_iter().eq(expected), "each record once");
+}
+
+#[test]
+fn a_link_that_is_cut_ends_both_sides_in_one_line() {
+    let city = City::new();
+    let terms = Terms { block_bytes: LINK as u32, ..Terms::default() };
+    let (tap, (far, near)) = city.cuttable_link(terms);
+    let bed = || river().lanes(4).batch_bytes(10_000).checked().bed().unwrap();
+    let [ours, theirs] = stream(&near, &far);
+    let mut outlet = bed().outlet_over(vec![theirs], LINK).unwrap();
+    let taking = std::thread::spawn(move || all(&mut outlet).unwrap_err().to_string());
+    let mut inlet = bed().inlet_over(0, vec![ours], LINK).unwrap();
+    (0..10_000).try_for_each(|n| inlet.put_record(&record(0, n))).unwrap();
+    tap.cut();
+    let error = (0..10_000_000).find_map(|n| inlet.put_record(&record(0, n)).err()).expect("it is cut");
+    assert!(matches!(error, Error::Link(_) | Error::Gone(0)), "{error}");
+    assert!(taking.join().unwrap().contains("source 0 has gone"));
+}

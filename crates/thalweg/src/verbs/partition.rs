@@ -1,0 +1,458 @@
+//! The verb `partition`: files go through a river whose lanes are the parts.
+//!
+//! Model: every page of the inputs is a split of the river; inlets take pages in turn, outlets give out splits in order,
+//! so a part holds its records in input order whatever the threads do. A stream is one split, put by one inlet.
+//!
+//! ```text
+//! Inputs --InputLane--> splits::put --> Inlet ==river==> Outlet --> Writer --> Part, hidden --all whole--> names
+//! ```
+//!
+//! Law: out = in, over all parts together; if it does not hold no part gets its name.
+//! Non-goals: order inside a part other than the input's; parts of one stream by range, because it cannot be read twice.
+
+mod parts;
+mod sample;
+mod shape;
+mod splits;
+
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use thalweg_api::{Disk, IoReceipt, MemoryReceipt, PartReceipt, PartitionReceipt, Proof, Receipt, Stage};
+use thalweg_base::clock::Stopwatch;
+use thalweg_base::units::Bytes;
+use thalweg_block::Pool;
+use thalweg_io::{Access, File, Io, directory_of, process};
+use thalweg_pump::{InputLane, Inputs, Meters, Sink, Source, WriteBehind};
+use thalweg_record::{Key, add_proof, file_bytes, same_records};
+use thalweg_river::{Inlet, Outlet, Pick, River};
+
+use self::parts::{Part, Writer};
+use self::shape::Shape;
+use self::splits::error_of;
+use super::MEMORY_BYTES_MIN;
+use super::check::read_along;
+use crate::lanes::Lanes;
+use crate::target::Target;
+use crate::{Endpoint, Error, PartitionOptions, PartitionPick, Progress, Result, machine};
+
+/// More parts than this are rather a sort's.
+const PARTS_MAX: usize = 4096;
+/// Files that are open beside inputs and parts.
+const FILES_BESIDE: u64 = 16;
+/// Room that is reserved for a part beyond its share.
+const RESERVED: (u64, u64) = (103, 100);
+/// How long a stream may be silent before anybody looks whether to stop.
+const LOOK_UP: Duration = Duration::from_millis(100);
+
+/// Parts the records of files or of a stream among several files. The receipt's law: out = in.
+pub fn partition(options: &PartitionOptions, progress: &Progress) -> Result<PartitionReceipt> {
+    let watch = Stopwatch::start();
+    let (io, fallback) = machine::io(options.io)?;
+    let mut job = Job::new(options, &io)?;
+    progress.begin("read+partition+write", 1, 1, job.input.bytes());
+    let pick = job.pick()?;
+    let sampled_bytes = job.sampled_bytes;
+    let parts = job.run(pick, progress)?;
+    let (input, mut output) = (job.proof, Proof::default());
+    parts.iter().for_each(|part| add_proof(&mut output, &part.proof()));
+    let holds = same_records(&input, &output);
+    let told = parts.iter().map(|part| PartReceipt {
+        path: part.path().display().to_string(),
+        records: part.proof().records,
+        file_bytes: part.bytes(),
+        checksum: part.proof().checksum,
+    });
+    let told: Vec<PartReceipt> = told.collect();
+    let direct_output = parts.iter().all(Part::is_direct);
+    if holds {
+        parts.into_iter().try_for_each(Part::publish)?;
+    }
+    let receipt = job.receipt(output, holds, watch.seconds());
+    let io_receipt = IoReceipt { fallback: fallback.or_else(|| io.fallback()), direct_output, ..receipt.io };
+    let largest = told.iter().map(|part| part.file_bytes).max().unwrap_or(0);
+    let mean = told.iter().map(|part| part.file_bytes).sum::<u64>() as f64 / told.len() as f64;
+    Ok(PartitionReceipt {
+        receipt: Receipt { io: io_receipt, ..receipt },
+        pick: options.pick.name().into(),
+        parts: told,
+        spread: if mean > 0.0 { largest as f64 / mean - 1.0 } else { 0.0 },
+        sampled_bytes,
+    })
+}
+
+/// Where the records are.
+enum Input {
+    Files(Inputs),
+    /// What can be read once, from beginning to end.
+    Stream(PathBuf),
+}
+
+impl Input {
+    /// 0 if nobody knows.
+    fn bytes(&self) -> u64 {
+        match self {
+            Input::Files(inputs) => inputs.bytes(),
+            Input::Stream(_) => 0,
+        }
+    }
+}
+
+/// What was asked, made definite on this machine.
+struct Job<'a> {
+    options: &'a PartitionOptions,
+    io: &'a Arc<dyn Io>,
+    key: Key,
+    input: Input,
+    names: Vec<PathBuf>,
+    memory_bytes: u64,
+    shape: Shape,
+    meters: Meters,
+    sampled_bytes: u64,
+    /// Of what went in.
+    proof: Proof,
+}
+
+impl<'a> Job<'a> {
+    fn new(options: &'a PartitionOptions, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
+        let PartitionOptions { layout, parts, .. } = *options;
+        let key = Key::new(layout, &options.keys).map_err(|e| Error::CouldNot(e.to_string()))?;
+        if parts == 0 || parts > PARTS_MAX {
+            return Err(Error::CouldNot(format!("--parts {parts}: a partition has 1 to {PARTS_MAX} parts")));
+        }
+        let mut input = open(io, options)?;
+        let names = names(io, &options.output, parts)?;
+        let needed = process::open_files() + (options.inputs.len() + parts) as u64 + FILES_BESIDE;
+        if let Some(limit) = process::limit("Max open files").filter(|limit| *limit < needed) {
+            return Err(Error::CouldNot(format!(
+                "{parts} parts take {needed} open files of {limit}; raise ulimit -n, or give fewer parts"
+            )));
+        }
+        let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
+        if memory_bytes < MEMORY_BYTES_MIN {
+            let (memory, least) = (Bytes(memory_bytes), Bytes(MEMORY_BYTES_MIN));
+            return Err(Error::CouldNot(format!(
+                "--memory {memory} is too small: a partition needs at least {least}"
+            )));
+        }
+        let mut shape = Shape::of(memory_bytes, parts, machine::lanes(options.threads), layout)?;
+        match &mut input {
+            Input::Files(inputs) => {
+                inputs.set_page_bytes(shape.page_bytes);
+                // No more inlets than pages.
+                shape.inlets = shape.inlets.min(inputs.pages().max(1) as usize);
+            }
+            Input::Stream(_) => shape.inlets = 1,
+        }
+        let directory = directory_of(&names[0]);
+        let room = io.space(directory).map_or(u64::MAX, |space| space.available);
+        if room < input.bytes() {
+            let (bytes, room, place) = (Bytes(input.bytes()), Bytes(room), directory.display());
+            return Err(Error::CouldNot(format!(
+                "the parts take {bytes} and {place} has {room} left; free some, or choose another place"
+            )));
+        }
+        Ok(Job {
+            options,
+            io,
+            key,
+            input,
+            names,
+            memory_bytes,
+            shape,
+            meters: Meters::default(),
+            sampled_bytes: 0,
+            proof: Proof::default(),
+        })
+    }
+
+    fn pick(&mut self) -> Result<Pick> {
+        let PartitionOptions { layout, parts, split_keys, .. } = *self.options;
+        match (self.options.pick, &self.input) {
+            (PartitionPick::Hash, _) => Ok(Pick::Hash),
+            (PartitionPick::Robin, _) => Ok(Pick::RoundRobin),
+            (PartitionPick::Range, Input::Stream(path)) => Err(Error::CouldNot(format!(
+                "{} can be read only once, and ranges need a sample first; give a file, or --pick hash",
+                path.display()
+            ))),
+            (PartitionPick::Range, Input::Files(inputs)) => {
+                let memory = (self.shape.page_bytes as u64, self.shape.sample_bytes);
+                let (cuts, read) =
+                    sample::cuts(self.io, inputs, (layout, &self.key), (parts, split_keys), memory)?;
+                self.sampled_bytes = read;
+                Ok(Pick::Range(cuts))
+            }
+        }
+    }
+
+    /// Moves everything; what comes back is whole and durable under hidden names.
+    fn run(&mut self, pick: Pick, progress: &Progress) -> Result<Vec<Part>> {
+        let Shape { inlets, outlets, .. } = self.shape;
+        let pages = match &self.input {
+            Input::Files(inputs) => inputs.pages(),
+            Input::Stream(_) => 1,
+        };
+        let river = self.river(pick, pages)?;
+        let mut parts = Vec::with_capacity(self.names.len());
+        let share = self.input.bytes() / self.names.len() as u64 * RESERVED.0 / RESERVED.1;
+        for name in &self.names {
+            parts.push(Part::create(self.io, name.clone(), share, self.options.layout, &self.key)?);
+        }
+        let blocks = parts.len() + outlets * shape::WRITES;
+        let write_pool = pool(self.shape.write_bytes, blocks)?;
+        let read_pool = pool(self.shape.page_bytes, inlets * (shape::READS + 1))?;
+        let ends: Vec<Mutex<Option<End>>> = river
+            .inlets
+            .into_iter()
+            .map(|inlet| End::In(Box::new(inlet)))
+            .chain(of_outlets(river.outlets, &mut parts))
+            .map(|end| Mutex::new(Some(end)))
+            .collect();
+        let done = Lanes::new(progress).run(ends.len(), |lanes, lane| {
+            let end = ends[lane].lock().expect("no holder panics").take().expect("each lane takes its own");
+            let outcome = match end {
+                End::In(mut inlet) => {
+                    let outcome = self.feed(lanes, progress, &mut inlet, lane, &read_pool);
+                    // Said before the inlet goes, so that this is why the others stop.
+                    outcome.map_err(|error| lanes.fail(error)).ok().map(|()| Done::In(*inlet.proof()))
+                }
+                End::Out(mut outlet, mut parts) => {
+                    let outcome = self.drain(lanes, &mut outlet, &mut parts, &write_pool);
+                    outcome.map_err(|error| lanes.fail(error)).ok().map(|()| Done::Out(parts))
+                }
+            };
+            Ok(outcome)
+        })?;
+        if let Input::Files(inputs) = &self.input {
+            inputs.check_unchanged()?;
+        }
+        let mut parts = Vec::with_capacity(self.names.len());
+        for done in done.into_iter().flatten() {
+            match done {
+                Done::In(proof) => add_proof(&mut self.proof, &proof),
+                Done::Out(its) => parts.extend(its),
+            }
+        }
+        Ok(parts)
+    }
+
+    fn river(&self, pick: Pick, pages: u64) -> Result<River> {
+        let shape = &self.shape;
+        let river = River::builder()
+            .inlets(shape.inlets)
+            .outlets(shape.outlets)
+            .lanes(self.names.len())
+            .records(self.options.layout, self.key.clone())
+            .pick(pick)
+            .batch_bytes(shape.batch_bytes)
+            .credits(shape::EXCLUSIVE, shape.float)
+            .parked(shape::PARKED.0, shape::PARKED.1)
+            .splits(pages)
+            .record_max(shape.record_max)
+            .ordered()
+            .proved();
+        river.build().map_err(error_of)
+    }
+
+    /// One inlet's pages, or the whole stream.
+    fn feed(
+        &self,
+        lanes: &Lanes<'_>,
+        progress: &Progress,
+        inlet: &mut Inlet,
+        lane: usize,
+        pool: &Pool,
+    ) -> Result<()> {
+        let layout = self.options.layout;
+        match &self.input {
+            Input::Files(inputs) => {
+                let (mine, all) = ((lane, self.shape.inlets), (0, inputs.pages()));
+                let queue = self.io.queue(shape::READS)?;
+                let mut source = InputLane::new(inputs, queue, pool, &self.meters, mine, all);
+                while lanes.go_on() {
+                    let Some(block) = source.next()? else { return finish(inlet) };
+                    let beside = splits::put(inlet, inputs, &block, self.shape.page_bytes as u64, layout)?;
+                    self.meters.input.read(beside);
+                    progress.advance(block.len() as u64);
+                }
+            }
+            Input::Stream(path) => {
+                let file = File::open(self.io, path, Access::Read)?;
+                let blocks = read_along(file, pool.clone());
+                inlet.begin(0, 0, 0).map_err(error_of)?;
+                while lanes.go_on() {
+                    match blocks.recv_timeout(LOOK_UP) {
+                        Ok(block) => {
+                            let block = block?;
+                            self.meters.input.read(block.len() as u64);
+                            progress.advance(block.len() as u64);
+                            inlet.put_bytes(&block).map_err(error_of)?;
+                        }
+                        Err(RecvTimeoutError::Timeout) => {}
+                        Err(RecvTimeoutError::Disconnected) => return finish(inlet),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One outlet's parts.
+    fn drain(&self, lanes: &Lanes<'_>, outlet: &mut Outlet, parts: &mut [Part], pool: &Pool) -> Result<()> {
+        let first = parts.first().map(|part| self.names.iter().position(|name| name == part.path()));
+        let first = first.flatten().expect("an outlet has a part");
+        let behind = WriteBehind::new(self.io.queue(shape::WRITES)?, &self.meters);
+        let mut writer = Writer::new(behind, pool, &self.meters);
+        loop {
+            match outlet.next() {
+                // Whoever stopped has said why.
+                _ if !lanes.go_on() => return Ok(()),
+                Ok(Some(batch)) => writer.put(&mut parts[batch.head.lane as usize - first], &batch)?,
+                Ok(None) => return writer.finish(parts),
+                Err(error) => return Err(error_of(error)),
+            }
+        }
+    }
+
+    fn receipt(&self, output: Proof, holds: bool, seconds: f64) -> Receipt {
+        let (waited_read_seconds, waited_write_seconds) = self.meters.stage.take_seconds();
+        let (read_bytes, _) = self.meters.input.totals();
+        let (_, written_bytes) = self.meters.output.totals();
+        let usage = process::usage();
+        Receipt {
+            verb: "partition".into(),
+            input: self.proof,
+            output,
+            dropped: Proof::default(),
+            input_file_bytes: match &self.input {
+                Input::Files(inputs) => inputs.file_bytes(),
+                Input::Stream(_) => read_bytes,
+            },
+            output_file_bytes: file_bytes(self.options.layout, &output),
+            proved: true,
+            holds,
+            seconds,
+            cpu_seconds: usage.cpu_seconds,
+            stages: vec![Stage {
+                name: "read+partition+write".into(),
+                seconds,
+                predicted_seconds: None,
+                waited_read_seconds,
+                waited_write_seconds,
+                read_bytes: read_bytes + self.sampled_bytes,
+                written_bytes,
+            }],
+            io: IoReceipt {
+                backend: self.io.name().into(),
+                cached_input_bytes: self.meters.cached.totals().0,
+                input: Disk { read_bytes: read_bytes + self.sampled_bytes, written_bytes: 0 },
+                output: Disk { read_bytes: 0, written_bytes },
+                ..IoReceipt::default()
+            },
+            memory: MemoryReceipt {
+                limit_bytes: self.memory_bytes,
+                peak_bytes: usage.peak_bytes,
+                ..MemoryReceipt::default()
+            },
+            scratch_peak_bytes: 0,
+            resumed_bytes: 0,
+            resumed_output_bytes: 0,
+            plan: None,
+        }
+    }
+}
+
+/// One lane's work.
+enum End {
+    In(Box<Inlet>),
+    Out(Box<Outlet>, Vec<Part>),
+}
+
+/// What came of it.
+enum Done {
+    In(Proof),
+    Out(Vec<Part>),
+}
+
+/// Each outlet with the parts that are its lanes.
+fn of_outlets(outlets: Vec<Outlet>, parts: &mut Vec<Part>) -> impl Iterator<Item = End> {
+    let (count, all) = (outlets.len(), parts.len());
+    let mut parts = std::mem::take(parts).into_iter();
+    let mut ends = Vec::with_capacity(count);
+    for (i, outlet) in outlets.into_iter().enumerate() {
+        let its = (0..all).filter(|lane| lane * count / all == i).count();
+        ends.push(End::Out(Box::new(outlet), parts.by_ref().take(its).collect()));
+    }
+    ends.into_iter()
+}
+
+fn finish(inlet: &mut Inlet) -> Result<()> {
+    Sink::<thalweg_block::Block>::finish(inlet).map_err(error_of)
+}
+
+fn pool(block_bytes: usize, blocks: usize) -> Result<Pool> {
+    Pool::new(block_bytes, blocks).map_err(|e| Error::CouldNot(e.to_string()))
+}
+
+/// Looks at the inputs: files, or one stream.
+fn open(io: &Arc<dyn Io>, options: &PartitionOptions) -> Result<Input> {
+    let path = |endpoint: &'_ Endpoint| match endpoint {
+        Endpoint::Path(path) => path.clone(),
+        Endpoint::Standard => PathBuf::from("/dev/stdin"),
+    };
+    let mut paths: Vec<PathBuf> = options.inputs.iter().map(path).collect();
+    if paths.is_empty() {
+        paths.push("/dev/stdin".into());
+    }
+    if paths.iter().any(|path| path.as_os_str().is_empty()) {
+        return Err(Error::CouldNot("an input without a name; name a file, or - for standard input".into()));
+    }
+    let is_stream = |path: &Path| io.stat(path).is_ok_and(|there| !there.is_regular && !there.is_directory);
+    match &paths[..] {
+        [path] if is_stream(path) => Ok(Input::Stream(path.clone())),
+        paths if paths.iter().any(|path| is_stream(path)) => Err(Error::CouldNot(
+            "a pipe or - is an input that stands alone; name it without others, or give files".into(),
+        )),
+        paths => {
+            let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+            Ok(Input::Files(Inputs::open(io, &paths, options.layout)?))
+        }
+    }
+}
+
+/// The names of the parts: the number, as wide as the last one's, where the pattern has `{}`.
+fn names(io: &Arc<dyn Io>, pattern: &Path, parts: usize) -> Result<Vec<PathBuf>> {
+    let bytes = pattern.as_os_str().as_bytes();
+    let places: Vec<usize> =
+        (0..bytes.len().saturating_sub(1)).filter(|&at| &bytes[at..at + 2] == b"{}").collect();
+    let [place] = places[..] else {
+        return Err(Error::CouldNot(format!(
+            "-o '{}' must have {{}} once, where the number of the part goes, as in part-{{}}",
+            pattern.display()
+        )));
+    };
+    let width = (parts - 1).to_string().len();
+    let name = |part: usize| {
+        let number = format!("{part:0width$}");
+        PathBuf::from(std::ffi::OsString::from_vec(
+            [&bytes[..place], number.as_bytes(), &bytes[place + 2..]].concat(),
+        ))
+    };
+    let file = |part: usize| match Target::of(io, &Endpoint::Path(name(part)))? {
+        Target::File(path) => Ok(path),
+        Target::Stream(path) => {
+            Err(Error::CouldNot(format!("{} is not a file, and a part must be one", path.display())))
+        }
+    };
+    let names: Vec<PathBuf> = (0..parts).map(file).collect::<Result<_>>()?;
+    let mut different = names.clone();
+    different.sort();
+    different.dedup();
+    if different.len() < names.len() {
+        return Err(Error::CouldNot(format!("some names of '{}' lead to the same file", pattern.display())));
+    }
+    Ok(names)
+}

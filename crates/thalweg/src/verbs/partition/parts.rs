@@ -1,0 +1,144 @@
+//! The parts: one file each, written by one outlet's thread, proved from the blocks that are handed to the write.
+//!
+//! Law: a part bears no name before all are whole and durable.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_api::Proof;
+use thalweg_block::{Block, Pool};
+use thalweg_io::Io;
+use thalweg_pump::{Meters, Output, WriteBehind};
+use thalweg_record::{Key, Layout, Prover};
+use thalweg_river::Batch;
+
+use crate::{Result, target};
+
+/// How much of a record is kept to compare it with the next one.
+const KEEP_BYTES: usize = 4 << 10;
+
+/// A part in the making.
+pub(super) struct Part {
+    output: Output,
+    path: PathBuf,
+    open: Option<Block>,
+    /// Bytes handed to writes.
+    written: u64,
+    prover: Prover,
+}
+
+impl Part {
+    /// Starts a file that is to be called `path` and may have about `bytes` bytes.
+    pub(super) fn create(
+        io: &Arc<dyn Io>,
+        path: PathBuf,
+        bytes: u64,
+        layout: Layout,
+        key: &Key,
+    ) -> Result<Part> {
+        let output = target::create(io, &path, bytes)?;
+        let prover = Prover::new(layout, key.clone(), true).keeping(KEEP_BYTES);
+        Ok(Part { output, path, open: None, written: 0, prover })
+    }
+
+    /// The name that it will bear.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of the file.
+    pub(super) fn bytes(&self) -> u64 {
+        self.written
+    }
+
+    /// What was handed to writes.
+    pub(super) fn proof(&self) -> Proof {
+        Proof { unordered: 0, duplicates: 0, ..*self.prover.proof() }
+    }
+
+    pub(super) fn is_direct(&self) -> bool {
+        self.output.file().is_direct()
+    }
+
+    /// Gives it its name.
+    pub(super) fn publish(self) -> Result<()> {
+        target::publish(self.output, &self.path, self.written)
+    }
+}
+
+/// One thread's writes to its parts.
+pub(super) struct Writer<'a> {
+    behind: WriteBehind<'a>,
+    pool: &'a Pool,
+    meters: &'a Meters,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(behind: WriteBehind<'a>, pool: &'a Pool, meters: &'a Meters) -> Writer<'a> {
+        Writer { behind, pool, meters }
+    }
+
+    /// Puts a batch behind what a part has.
+    pub(super) fn put(&mut self, part: &mut Part, batch: &Batch) -> Result<()> {
+        let mut rest = batch.records();
+        while !rest.is_empty() {
+            let mut block = match part.open.take() {
+                Some(block) => block,
+                None => {
+                    let mut block = self.free_block()?;
+                    block.set_len(0);
+                    block
+                }
+            };
+            let at = block.len();
+            let now = rest.len().min(block.capacity() - at);
+            block.set_len(at + now);
+            block[at..].copy_from_slice(&rest[..now]);
+            rest = &rest[now..];
+            if block.len() == block.capacity() {
+                self.write(part, block)?;
+            } else {
+                part.open = Some(block);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every part has one open block, and this thread so many as its queue is deep.
+    fn free_block(&mut self) -> Result<Block> {
+        while self.behind.reap(false)?.is_some() {}
+        loop {
+            if let Some(block) = self.pool.try_take() {
+                return Ok(block);
+            }
+            if self.behind.reap(true)?.is_none() {
+                return Ok(self.meters.stage.for_write(|| self.pool.take()));
+            }
+        }
+    }
+
+    fn write(&mut self, part: &mut Part, block: Block) -> Result<()> {
+        if self.behind.is_full() {
+            self.behind.reap(true)?;
+        }
+        part.prover.push(&block);
+        let (at, bytes) = (part.written, block.len() as u64);
+        part.written += bytes;
+        self.behind.write(block, part.output.file(), at, bytes);
+        Ok(())
+    }
+
+    /// Writes what is open and waits until everything is durable.
+    pub(super) fn finish(&mut self, parts: &mut [Part]) -> Result<()> {
+        for part in &mut *parts {
+            if let Some(block) = part.open.take() {
+                self.write(part, block)?;
+            }
+        }
+        while self.behind.reap(true)?.is_some() {}
+        for part in parts {
+            part.output.settle(part.written)?;
+        }
+        Ok(())
+    }
+}

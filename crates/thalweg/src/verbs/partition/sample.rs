@@ -1,0 +1,194 @@
+//! Cuts for parts of equal size, from a sample of whole keys.
+//!
+//! Model: small chunks, one from a random place in each of many equal stretches of the input, so that an input in any
+//! order is seen evenly, and all records that lie in them. Without leave to split keys, cuts fall between different
+//! keys: a part ends where it is nearest to what is left for each of the parts that follow.
+//! Law: the same inputs, memory and number of parts give the same cuts.
+
+use std::sync::Arc;
+
+use thalweg_base::rng::Rng;
+use thalweg_block::Pool;
+use thalweg_io::{ALIGN, Io, Kind, Op};
+use thalweg_pump::{Input, Inputs};
+use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, Key, Layout, choose_cuts, newlines};
+
+use crate::{Error, Result};
+
+/// Bytes of a chunk.
+const CHUNK_BYTES: u64 = 16 << 10;
+/// Records sampled for each part: the deviation of a part is then about one in the root of it, 1 %.
+const RECORDS_FOR_PART: u64 = 10_000;
+/// At most this share of the input is read for a sample, but so many bytes in any case.
+const SHARE: u64 = 12;
+const BYTES_MIN: u64 = 32 << 20;
+/// Chunks from which the length of lines is taken.
+const FIRST_CHUNKS: u64 = 16;
+const DEPTH: usize = 16;
+const SEED: u64 = 0x7061_7274;
+
+/// The cuts, and how many bytes were read for them.
+pub(super) fn cuts(
+    io: &Arc<dyn Io>,
+    inputs: &Inputs,
+    (layout, key): (Layout, &Key),
+    (parts, split_keys): (usize, bool),
+    (page_bytes, sample_bytes): (u64, u64),
+) -> Result<(Cuts, u64)> {
+    let mut sampler =
+        Sampler { io, inputs, layout, key, page_bytes, left: sample_bytes, keys: Vec::new(), read: 0 };
+    let most = (inputs.bytes() / SHARE).max(BYTES_MIN).min(inputs.bytes()) / CHUNK_BYTES;
+    let chunk_records = match layout {
+        Layout::Fixed(n) => CHUNK_BYTES as f64 / f64::from(n),
+        Layout::Lines => {
+            sampler.take(FIRST_CHUNKS)?;
+            let seen = std::mem::take(&mut sampler.keys).len() as f64 / FIRST_CHUNKS as f64;
+            sampler.left = sample_bytes;
+            seen
+        }
+    };
+    let wanted = (parts as u64 * RECORDS_FOR_PART) as f64 / chunk_records.max(0.01);
+    sampler.take((wanted as u64).clamp(1, most.max(1)))?;
+    let (mut keys, read) = (sampler.keys, sampler.read);
+    let chosen = if split_keys { choose_cuts(&mut keys, parts - 1) } else { between_keys(&mut keys, parts) };
+    Ok((Cuts::new(key, chosen), read))
+}
+
+struct Sampler<'a> {
+    io: &'a Arc<dyn Io>,
+    inputs: &'a Inputs,
+    layout: Layout,
+    key: &'a Key,
+    page_bytes: u64,
+    /// Bytes that the sample may still take.
+    left: u64,
+    keys: Vec<Cut>,
+    read: u64,
+}
+
+impl Sampler<'_> {
+    /// Adds the keys of so many chunks, or of the whole input if it has no more.
+    fn take(&mut self, chunks: u64) -> Result<()> {
+        let bytes = self.inputs.file_bytes();
+        let all = bytes.div_ceil(CHUNK_BYTES);
+        let chunks = chunks.min(all);
+        let pool = Pool::new(CHUNK_BYTES as usize, DEPTH).map_err(|e| Error::CouldNot(e.to_string()))?;
+        let mut queue = self.io.queue(DEPTH)?;
+        let mut rng = Rng::new(SEED);
+        let mut next = 0;
+        while next < chunks || queue.in_flight() > 0 {
+            if next < chunks
+                && queue.in_flight() < queue.depth()
+                && let Some(mut block) = pool.try_take()
+            {
+                let (low, high) = (next * all / chunks, (next + 1) * all / chunks);
+                let place = (low + rng.below(high - low)) * CHUNK_BYTES;
+                let (file, at) = self.find(place);
+                let len = (file.metadata.len - at).min(CHUNK_BYTES) as usize;
+                block.set_len(len.next_multiple_of(if file.file.is_direct() { ALIGN } else { 1 }));
+                let origin = file.first_page * self.page_bytes + at;
+                block.set_offset(at);
+                queue.submit(Op { kind: Kind::Read, file: file.file.clone(), at, block, tag: origin });
+                next += 1;
+                continue;
+            }
+            let Some(done) = queue.reap(true) else { continue };
+            done.result?;
+            self.read += done.block.len() as u64;
+            let budget = self.left / (chunks - (next - queue.in_flight() as u64 - 1).min(chunks - 1));
+            self.look(&done.block, done.block.offset(), done.tag, budget);
+        }
+        Ok(())
+    }
+
+    /// The file at this byte of all files together, and a sector in it.
+    fn find(&self, mut place: u64) -> (&Input, u64) {
+        for input in self.inputs.files() {
+            if place < input.metadata.len {
+                return (input, place / ALIGN as u64 * ALIGN as u64);
+            }
+            place -= input.metadata.len;
+        }
+        let last = self.inputs.files().iter().rfind(|input| input.metadata.len > 0);
+        (last.expect("an input that is not empty"), 0)
+    }
+
+    /// Adds the keys of the records in a chunk, while they take no more than `budget`.
+    fn look(&mut self, bytes: &[u8], at: u64, origin: u64, mut budget: u64) {
+        let mut keep = |from: usize, record: &[u8]| {
+            let normal = self.key.normal(record, CUT_KEY_BYTES_MAX);
+            let cost = (normal.capacity() + std::mem::size_of::<Cut>()) as u64;
+            if cost <= budget {
+                budget -= cost;
+                self.left = self.left.saturating_sub(cost);
+                self.keys.push(Cut { normal, origin: origin + from as u64 });
+            }
+        };
+        match self.layout {
+            Layout::Fixed(n) => {
+                let from = (at.next_multiple_of(u64::from(n)) - at) as usize;
+                let rest = bytes.get(from..).unwrap_or(&[]).chunks_exact(n as usize);
+                rest.enumerate().for_each(|(i, record)| keep(from + i * n as usize, record));
+            }
+            Layout::Lines => {
+                let mut from = (at == 0).then_some(0);
+                for end in newlines(bytes) {
+                    from.inspect(|&from| keep(from, &bytes[from..end]));
+                    from = Some(end + 1);
+                }
+                // Of a line that goes on, the beginning is as good.
+                from.filter(|&from| from < bytes.len()).inspect(|&from| keep(from, &bytes[from..]));
+            }
+        }
+    }
+}
+
+/// Cuts between different keys. A part takes another key while that brings it nearer to its share of what is left.
+fn between_keys(sample: &mut [Cut], parts: usize) -> Vec<Cut> {
+    sample.sort_unstable();
+    let groups: Vec<&[Cut]> = sample.chunk_by(|a, b| a.normal == b.normal).collect();
+    let mut cuts = Vec::with_capacity(parts - 1);
+    let (mut left, mut part) = (sample.len(), 0);
+    for (i, group) in groups.iter().enumerate() {
+        if cuts.len() + 1 == parts {
+            break;
+        }
+        part += group.len();
+        let share = left as f64 / (parts - cuts.len()) as f64;
+        let with_next = part + groups.get(i + 1).map_or(0, |next| next.len());
+        let is_last = i + 1 == groups.len();
+        if !is_last && (part as f64 - share).abs() <= (with_next as f64 - share).abs() {
+            // Whatever equals the cut goes left of it, wherever it comes from.
+            cuts.push(Cut { normal: group[0].normal.clone(), origin: u64::MAX });
+            left -= part;
+            part = 0;
+        }
+    }
+    cuts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts_of(keys: &[(&str, usize)], parts: usize) -> Vec<usize> {
+        let each =
+            |(key, count): &(&str, usize)| vec![Cut { normal: key.as_bytes().to_vec(), origin: 0 }; *count];
+        let mut sample: Vec<Cut> = keys.iter().flat_map(each).collect();
+        let cuts = between_keys(&mut sample, parts);
+        let mut sizes = vec![0; parts];
+        for cut in &sample {
+            sizes[cuts.iter().filter(|c| c.normal < cut.normal).count()] += 1;
+        }
+        sizes
+    }
+
+    #[test]
+    fn a_hot_key_stays_whole_and_the_rest_is_shared_evenly() {
+        assert_eq!(parts_of(&[("a", 10), ("b", 10), ("c", 10), ("d", 10)], 4), [10, 10, 10, 10]);
+        assert_eq!(parts_of(&[("a", 5), ("b", 5), ("c", 80), ("d", 5), ("e", 5)], 3), [10, 80, 10]);
+        assert_eq!(parts_of(&[("a", 90), ("b", 5), ("c", 5)], 3), [90, 5, 5]);
+        assert_eq!(parts_of(&[("a", 7)], 3), [7, 0, 0]);
+        assert_eq!(parts_of(&[], 3), [0, 0, 0]);
+    }
+}

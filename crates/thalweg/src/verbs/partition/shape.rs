@@ -1,0 +1,128 @@
+//! How memory is laid out for a partition: pages of the input, batches of the river, blocks of the parts.
+//!
+//! Law: pages depend on the memory and the number of parts only, so that what a part gets does not depend on the
+//! number of threads. Where threads would not fit, there are fewer.
+
+use thalweg_base::units::{Bytes, KIB, MIB};
+use thalweg_record::Layout;
+use thalweg_river::HEAD_BYTES;
+
+use crate::{Error, Result};
+
+/// What a process takes beside its blocks.
+const BASE_BYTES: u64 = 6 * MIB;
+/// Of the memory for blocks, the share that one page may take.
+const PAGE_SHARE: u64 = 24;
+/// What each part should get of a page: the batches are about as large.
+const PAGE_BYTES_FOR_PART: u64 = 64 * KIB;
+const PAGE_BYTES: (u64, u64) = (16 * KIB, 4 * MIB);
+/// The most that is written at once, and the least.
+const WRITE_BYTES: (u64, u64) = (MIB, 4 * KIB);
+const SECTOR: u64 = 4 * KIB;
+/// Reads in flight for each inlet, and writes for each outlet.
+pub(super) const READS: usize = 3;
+pub(super) const WRITES: usize = 6;
+/// Full batches that wait in an inlet: of one lane, and of all.
+pub(super) const PARKED: (usize, usize) = (4, 8);
+/// Credits of an inlet at an outlet.
+pub(super) const EXCLUSIVE: u64 = 2;
+
+/// Sizes of everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) inlets: usize,
+    pub(super) outlets: usize,
+    pub(super) page_bytes: usize,
+    pub(super) batch_bytes: usize,
+    pub(super) write_bytes: usize,
+    pub(super) float: u64,
+    /// The longest record that may be held, and the room for a sample.
+    pub(super) record_max: u64,
+    pub(super) sample_bytes: u64,
+}
+
+impl Shape {
+    /// For so many parts in so much memory, on at most so many threads.
+    pub(super) fn of(memory_bytes: u64, parts: usize, threads: usize, layout: Layout) -> Result<Shape> {
+        let room = memory_bytes.saturating_sub(BASE_BYTES);
+        let page = (parts as u64 * PAGE_BYTES_FOR_PART).next_power_of_two();
+        let page = page.clamp(PAGE_BYTES.0, PAGE_BYTES.1).min(floor_of_two(room / PAGE_SHARE));
+        let page_bytes = whole_records(page, layout).max(SECTOR);
+        let of_part = page_bytes.div_ceil(parts as u64);
+        let block = (of_part + of_part / 4 + HEAD_BYTES as u64).next_multiple_of(SECTOR).min(MIB);
+        for threads in (1..=threads).rev() {
+            let (inlets, outlets) = (threads, threads.min(parts));
+            // While one inlet's page is given out, those of the others wait.
+            let float = ((threads - 1) * parts.div_ceil(outlets) * 3 / 2) as u64;
+            let batches =
+                inlets * (parts + PARKED.1 + 1) + outlets * (inlets * EXCLUSIVE as usize + float as usize);
+            let fixed = batches as u64 * block + (inlets * (READS + 1)) as u64 * page_bytes;
+            let blocks = (parts + outlets * WRITES) as u64;
+            let left = room.saturating_sub(room / 8).saturating_sub(fixed) / blocks;
+            if left < WRITE_BYTES.1 {
+                continue;
+            }
+            return Ok(Shape {
+                inlets,
+                outlets,
+                page_bytes: page_bytes as usize,
+                batch_bytes: (block - HEAD_BYTES as u64) as usize,
+                write_bytes: floor_of_two(left).min(WRITE_BYTES.0) as usize,
+                float,
+                record_max: room / 16 / threads as u64,
+                sample_bytes: room / 4,
+            });
+        }
+        let memory = Bytes(memory_bytes);
+        Err(Error::CouldNot(format!(
+            "--memory {memory} is too small for {parts} parts; give more, or fewer parts"
+        )))
+    }
+}
+
+fn floor_of_two(number: u64) -> u64 {
+    if number == 0 { 0 } else { 1 << number.ilog2() }
+}
+
+/// The most of a page that is a whole number of records and of sectors, if there is such a number.
+fn whole_records(page_bytes: u64, layout: Layout) -> u64 {
+    let Layout::Fixed(record) = layout else { return page_bytes };
+    let record = u64::from(record);
+    let unit = record << (SECTOR.ilog2() - record.trailing_zeros().min(SECTOR.ilog2()));
+    if unit <= page_bytes { page_bytes / unit * unit } else { page_bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_blocks_fit_and_pages_do_not_depend_on_threads() {
+        for memory in [16, 20, 64, 256, 4096].map(|mib| mib * MIB) {
+            for parts in [1, 2, 7, 16, 100, 1000] {
+                let shapes = (1..=8).map(|threads| Shape::of(memory, parts, threads, Layout::Fixed(100)));
+                let shapes: Vec<Shape> = shapes.filter_map(Result::ok).collect();
+                assert!(
+                    !shapes.is_empty() || (parts >= 1000 && memory < 64 * MIB),
+                    "{parts} parts in {memory}"
+                );
+                for shape in shapes {
+                    assert_eq!(
+                        shape.page_bytes,
+                        Shape::of(memory, parts, 1, Layout::Fixed(100)).unwrap().page_bytes
+                    );
+                    let block = (shape.batch_bytes + HEAD_BYTES) as u64;
+                    let batches = shape.inlets * (parts + PARKED.1 + 1)
+                        + shape.outlets * (shape.inlets * 2 + shape.float as usize);
+                    let all = batches as u64 * block
+                        + (shape.inlets * (READS + 1) * shape.page_bytes) as u64
+                        + ((parts + shape.outlets * WRITES) * shape.write_bytes) as u64;
+                    assert!(all + BASE_BYTES <= memory, "{shape:?} of {memory}: {all}");
+                }
+            }
+        }
+        assert_eq!(whole_records(1 << 20, Layout::Fixed(100)), 1_024_000);
+        assert_eq!(whole_records(1 << 20, Layout::Fixed(64)), 1 << 20);
+        assert_eq!(whole_records(1 << 20, Layout::Fixed(1_000_003)), 1 << 20);
+    }
+}

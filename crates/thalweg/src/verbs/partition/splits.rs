@@ -1,0 +1,95 @@
+//! Splits of files: every page of the inputs is one, and can be read again by anybody.
+//!
+//! ```text
+//! page k     [end of a record that began before | records that begin here | one that goes on]
+//! page k + 1 [its end, read with page k | ...
+//! ```
+//!
+//! Law: a record belongs to the page that it begins in. A line that begins with a page's first byte belongs to the page
+//! before, because only its newline tells that it begins there; so no page needs to know its neighbour.
+
+use thalweg_block::Block;
+use thalweg_io::File;
+use thalweg_pump::{Inputs, InputsError};
+use thalweg_record::Layout;
+use thalweg_river::Inlet;
+
+use crate::{Error, Result};
+
+/// How much of a file is read at once to find the end of a line.
+const PIECE_BYTES: usize = 4 << 10;
+
+/// Puts the records of a page into a river, as the split of its number.
+/// Returns how many bytes were read beside it.
+pub(super) fn put(
+    inlet: &mut Inlet,
+    inputs: &Inputs,
+    block: &Block,
+    page_bytes: u64,
+    layout: Layout,
+) -> Result<u64> {
+    let page = block.offset() / page_bytes;
+    let input = inputs.file_of(page);
+    let in_file = (page - input.first_page) * page_bytes;
+    let (from, ends_inside) = bounds(block, in_file, layout);
+    inlet.begin(page, 0, block.offset() + from as u64).map_err(error_of)?;
+    inlet.put_bytes(&block[from..]).map_err(error_of)?;
+    let end = in_file + block.len() as u64;
+    let mut read = 0;
+    if end < input.len() && !ends_inside {
+        read = put_tail(inlet, &input.file, end, layout)?;
+    }
+    inlet.end().map_err(error_of)?;
+    Ok(read)
+}
+
+/// Where the first record begins in a page at `in_file`, and whether none goes on behind it.
+fn bounds(block: &[u8], in_file: u64, layout: Layout) -> (usize, bool) {
+    match layout {
+        Layout::Fixed(n) => {
+            let from = (in_file.next_multiple_of(u64::from(n)) - in_file).min(block.len() as u64) as usize;
+            (from, (block.len() - from).is_multiple_of(n as usize))
+        }
+        Layout::Lines if in_file == 0 => (0, false),
+        Layout::Lines => {
+            let from = memchr::memchr(b'\n', block).map_or(block.len(), |end| end + 1);
+            // Without a newline no line begins here, not even with the next page.
+            (from, memchr::memchr(b'\n', block).is_none())
+        }
+    }
+}
+
+/// Reads on from the end of a page to the end of the record that lies there.
+fn put_tail(inlet: &mut Inlet, file: &File, end: u64, layout: Layout) -> Result<u64> {
+    let mut piece = [0; PIECE_BYTES];
+    let mut at = end;
+    // Of a fixed record, what is missing; of a line, nobody knows.
+    let stop = match layout {
+        Layout::Fixed(n) => end.next_multiple_of(u64::from(n)),
+        Layout::Lines => u64::MAX,
+    };
+    while at < stop {
+        let want = (stop - at).min(PIECE_BYTES as u64) as usize;
+        let got = file.read_at(at, &mut piece[..want])?;
+        let newline = memchr::memchr(b'\n', &piece[..got]).filter(|_| layout == Layout::Lines);
+        let len = newline.map_or(got, |newline| newline + 1);
+        inlet.put_bytes(&piece[..len]).map_err(error_of)?;
+        at += len as u64;
+        match got {
+            _ if newline.is_some() => break,
+            0 if layout == Layout::Lines => break,
+            0 => return Err(InputsError::Changed(file.path().display().to_string()).into()),
+            _ => {}
+        }
+    }
+    Ok(at - end)
+}
+
+/// Sorts an error of the river by what the caller should do.
+pub(super) fn error_of(error: thalweg_river::Error) -> Error {
+    use thalweg_river::Error::*;
+    match error {
+        wrong @ (Fault(_) | Damaged(..)) => Error::Wrong(wrong.to_string()),
+        other => Error::CouldNot(other.to_string()),
+    }
+}
