@@ -7,6 +7,7 @@ pub(crate) enum Command {
     Gen,
     Check,
     Sort,
+    Shuffle,
     Plan,
     Pump,
     Doctor,
@@ -109,6 +110,26 @@ The letters of GNU sort (-k -t -n -r -u -S -T and others) are reserved: they wil
             ("thalweg sort records -o sorted --datamation --memory 1GiB", "benchmark records in a gigabyte"),
             ("thalweg sort log -o log --record 64 --by 0:8,16:4:desc", "in place, by two keys"),
             ("zcat words.gz | thalweg sort -o - --unique | wc -l", "between pipes"),
+        ],
+        subjects: &[],
+    },
+    CommandInfo {
+        command: Command::Shuffle,
+        name: "shuffle",
+        synopsis: "[INPUT...] -o OUTPUT --seed N",
+        about: "put records into a random order, in any memory, and prove it",
+        doc: "\
+Writes the records of all inputs ('-' or none is standard input) to OUTPUT ('-' is standard output) in random order: every \
+order is as likely as any other. OUTPUT may be one of the inputs.
+
+Which order it is depends on --seed and on where the records stand in the inputs, taken as one sequence, and on nothing \
+else: not on --memory, --threads or the machine. Not for secrets.
+
+Runs as sort does, with eight bytes more for each record, and prints a receipt: what went in, what came out, that they \
+agree.",
+        examples: &[
+            ("thalweg shuffle names.txt -o mixed.txt --seed 1", "lines"),
+            ("thalweg shuffle a b -o c --record 100 --seed 7 --memory 1GiB", "two files of records as one"),
         ],
         subjects: &[],
     },

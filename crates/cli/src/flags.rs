@@ -73,7 +73,9 @@ impl Flag {
 }
 
 const SORTS: At = At::Commands(&[Sort, Plan]);
-const RECORDS: At = At::Commands(&[Sort, Plan, Check]);
+const SPILLS: At = At::Commands(&[Sort, Shuffle, Plan]);
+const KEYS: At = At::Commands(&[Sort, Plan, Check]);
+const RECORDS: At = At::Commands(&[Sort, Shuffle, Plan, Check]);
 const GENERATES: At = At::Commands(&[Gen]);
 const CHECKS: At = At::Commands(&[Check]);
 const PUMPS: At = At::Commands(&[Pump]);
@@ -86,10 +88,10 @@ pub(crate) const FLAGS: &[Flag] = &[
         long: "output",
         short: Some('o'),
         value: Value::File("OUTPUT"),
-        at: SORTS,
-        about: "where the sorted records go",
+        at: SPILLS,
+        about: "where the records go",
         doc: "\
-Where the sorted records go; '-' is standard output. May be one of the inputs. A file appears under its name only when \
+Where the records go; '-' is standard output. May be one of the inputs. A file appears under its name only when \
 it is whole and durable.",
         set: |args, value| match args.output.replace(value.to_owned()) {
             None => Ok(()),
@@ -111,7 +113,7 @@ newline ends a record and is not part of it.",
         long: "by",
         short: None,
         value: Value::Any("OFFSET:LENGTH[:desc],..."),
-        at: RECORDS,
+        at: KEYS,
         about: "the key: bytes of the record, compared in turn",
         doc: "\
 The parts of the key. Each is LENGTH bytes of the record from OFFSET on (the first byte is 0), compared as bytes; with \
@@ -126,7 +128,7 @@ lines in reverse order.",
         long: "datamation",
         short: None,
         value: Value::None,
-        at: RECORDS,
+        at: KEYS,
         about: "the Sort Benchmark's records: --record 100 --by 0:10",
         doc: "The Sort Benchmark's records, as Datamation laid them down in 1985: means --record 100 --by 0:10.",
         set: |args, _| {
@@ -138,7 +140,7 @@ lines in reverse order.",
         long: "memory",
         short: None,
         value: Value::Any("SIZE"),
-        at: SORTS,
+        at: SPILLS,
         about: "memory for the whole process [default: half of the free]",
         doc: "\
 Memory for the whole process, as the kernel counts it: a promise, not a hint. The peak stays below the larger of 1.05 \
@@ -150,7 +152,7 @@ is available. Without this flag, half of that.",
         long: "scratch",
         short: None,
         value: Value::Dir("DIR"),
-        at: At::Commands(&[Sort, Plan, Doctor]),
+        at: At::Commands(&[Sort, Shuffle, Plan, Doctor]),
         about: "for what does not fit in memory; repeat for more disks",
         doc: "\
 A directory for what does not fit in memory. Repeat the flag to use several at once, best on different disks. Without \
@@ -165,7 +167,7 @@ look at.",
         long: "scratch-limit",
         short: None,
         value: Value::Any("SIZE"),
-        at: SORTS,
+        at: SPILLS,
         about: "the most scratch space to use, all directories together",
         doc: "\
 The most scratch space to use, of all scratch directories together. A sort that would need more is refused before it \
@@ -176,7 +178,7 @@ starts. A percentage is of the space available.",
         long: "threads",
         short: None,
         value: Value::Any("N"),
-        at: SORTS,
+        at: SPILLS,
         about: "lanes that do the work [default: one for each core]",
         doc: "Lanes that do the work side by side. Without this flag, one for each core.",
         set: |args, value| values::threads(value).map(|threads| args.threads = Some(threads)),
@@ -234,7 +236,7 @@ and not that they are the same.",
         long: "io",
         short: None,
         value: Value::OneOf("WHICH", &["auto", "uring", "threads"]),
-        at: At::Commands(&[Sort, Plan, Gen, Check, Pump]),
+        at: At::Commands(&[Sort, Shuffle, Plan, Gen, Check, Pump]),
         about: "how to read and write: auto, uring or threads",
         doc: "\
 How to read and write. uring: io_uring, or an error if this machine refuses it. threads: threads that read and write. \
@@ -244,6 +246,17 @@ auto: io_uring where it is allowed, else threads; the receipt says which.",
             let choices = [("auto", Auto), ("uring", Uring), ("threads", Threads)];
             values::choice(value, &choices).map(|io| args.io = io)
         },
+    },
+    Flag {
+        long: "seed",
+        short: None,
+        value: Value::Any("N"),
+        at: At::Commands(&[Shuffle]),
+        about: "which of the random orders: any number of 64 bits",
+        doc: "\
+Which of the random orders: a number of up to 64 bits. The same number gives the same order, and another an \
+unrelated one.",
+        set: |args, value| values::seed(value).map(|seed| args.seed = Some(seed)),
     },
     Flag {
         long: "ascii",
@@ -651,8 +664,8 @@ pub(crate) const RESERVED: &[Reserved] = &[
     Reserved { short: None, long: "human-numeric-sort", today: NUMBERS },
     Reserved { short: Some('M'), long: "month-sort", today: BYTES },
     Reserved { short: None, long: "version-sort", today: BYTES },
-    Reserved { short: Some('R'), long: "random-sort", today: "today there is no order but that of bytes" },
-    Reserved { short: None, long: "random-source", today: "today there is no order but that of bytes" },
+    Reserved { short: Some('R'), long: "random-sort", today: "today write thalweg shuffle --seed N" },
+    Reserved { short: None, long: "random-source", today: "today write thalweg shuffle --seed N" },
     Reserved { short: None, long: "sort", today: "today there is no order but that of bytes" },
     Reserved { short: Some('C'), long: "check", today: "today write thalweg check -q" },
     Reserved { short: None, long: "files0-from", today: "today name the inputs, or write cat and a pipe" },

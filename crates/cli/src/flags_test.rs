@@ -39,6 +39,7 @@ const CASES: &[Case] = &[
     ("no-proof", &["sort", "--no-proof"], |a| a.no_proof),
     ("io", &["sort", "--io", "threads"], |a| a.io == IoChoice::Threads),
     ("io", &["gen", "--io=uring"], |a| a.io == IoChoice::Uring),
+    ("seed", &["shuffle", "--seed", "7"], |a| a.seed == Some(7)),
     ("ascii", &["gen", "--ascii"], |a| a.ascii),
     ("skewed", &["gen", "--skewed"], |a| a.skewed),
     ("start", &["gen", "--start", "10M"], |a| a.start == 10_000_000),
@@ -200,10 +201,10 @@ fn a_slip_finds_the_flag_or_command_that_was_meant() {
         (&["srot"], "unknown command 'srot'; did you mean sort?"),
         (
             &["xyzzy"],
-            "unknown command 'xyzzy'; the commands are gen, check, sort, plan, pump, doctor, bench, exec, job, node, cluster, help",
+            "unknown command 'xyzzy'; the commands are gen, check, sort, shuffle, plan, pump, doctor, bench, exec, job, node, cluster, help",
         ),
         (&["sort", "--ascii"], "--ascii is a flag of gen, not of sort"),
-        (&["--memory", "1G"], "--memory comes after its command, which may be sort, plan"),
+        (&["--memory", "1G"], "--memory comes after its command, which may be sort, shuffle, plan"),
     ];
     for (words, expected) in cases {
         assert_eq!(typed(words).unwrap_err(), *expected, "{words:?}");

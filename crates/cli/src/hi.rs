@@ -6,7 +6,9 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use thalweg::{CheckOptions, Endpoint, GenOptions, KeyPart, Layout, PumpEnd, PumpOptions, SortOptions};
+use thalweg::{
+    CheckOptions, Endpoint, GenOptions, KeyPart, Layout, PumpEnd, PumpOptions, ShuffleOptions, SortOptions,
+};
 use thalweg_base::units::Size;
 use thalweg_bench::{BenchOptions, Which};
 use thalweg_node::NodeOptions;
@@ -31,6 +33,7 @@ pub(crate) enum Job {
     Gen(GenOptions),
     Check(CheckOptions),
     Sort(SortOptions),
+    Shuffle(ShuffleOptions),
     Plan(SortOptions),
     Pump(PumpOptions),
     /// Look at the machine, and at these directories.
@@ -74,7 +77,7 @@ pub(crate) fn mean(low: LowArgs) -> Result<HiArgs, Usage> {
 
 fn show(low: &LowArgs, terminal: bool) -> Show {
     let out_is_data = match low.command {
-        Some(Command::Sort) => low.output.as_deref() == Some(OsStr::new("-")),
+        Some(Command::Sort | Command::Shuffle) => low.output.as_deref() == Some(OsStr::new("-")),
         Some(Command::Pump) => low.words.last().is_some_and(|word| word == "-"),
         Some(Command::Gen) => low.words.get(1).is_some_and(|word| word == "-"),
         _ => false,
@@ -106,7 +109,7 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         return match low.help {
             Some(_) => Ok(Job::Say(help::program())),
             None => Err(Usage(
-                "say what to do: gen, check, sort, plan, pump, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
+                "say what to do: gen, check, sort, shuffle, plan, pump, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
             )),
         };
     };
@@ -117,6 +120,7 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         (Command::Gen, None) => generated(low).map(Job::Gen),
         (Command::Check, None) => checked(low).map(Job::Check),
         (Command::Sort, None) => sorted(low).map(Job::Sort),
+        (Command::Shuffle, None) => shuffled(low).map(Job::Shuffle),
         (Command::Plan, None) => {
             let (_, low) = subject(low, command)?;
             sorted(low).map(Job::Plan)
@@ -205,14 +209,35 @@ fn checked(low: LowArgs) -> Result<CheckOptions, Usage> {
     })
 }
 
-fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
-    let Some(output) = &low.output else {
-        return Err(Usage("say where the sorted records go: -o OUTPUT ('-' is standard output)".into()));
+fn shuffled(low: LowArgs) -> Result<ShuffleOptions, Usage> {
+    let Some(seed) = low.seed else {
+        return Err(Usage("say which random order: --seed N; the same number gives the same order".into()));
     };
+    Ok(ShuffleOptions {
+        inputs: low.words.iter().map(|word| endpoint(word)).collect(),
+        output: output(&low)?,
+        layout: records(&low)?.0,
+        seed,
+        memory: low.memory,
+        scratch: low.scratch,
+        scratch_limit: low.scratch_limit,
+        threads: low.threads,
+        io: low.io,
+    })
+}
+
+/// Where the records go.
+fn output(low: &LowArgs) -> Result<Endpoint, Usage> {
+    let said = low.output.as_ref().map(|word| endpoint(word));
+    said.ok_or_else(|| Usage("say where the records go: -o OUTPUT ('-' is standard output)".into()))
+}
+
+fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
+    let output = output(&low)?;
     let (layout, keys) = records(&low)?;
     Ok(SortOptions {
         inputs: low.words.iter().map(|word| endpoint(word)).collect(),
-        output: endpoint(output),
+        output,
         layout,
         keys,
         memory: low.memory,

@@ -41,6 +41,9 @@ pub(crate) struct LowArgs {
     pub(crate) no_proof: bool,
     pub(crate) io: IoChoice,
 
+    // About a shuffle.
+    pub(crate) seed: Option<u64>,
+
     // About generated records.
     pub(crate) ascii: bool,
     pub(crate) skewed: bool,

@@ -88,6 +88,7 @@ impl Left {
             scratch: vec!["/scratch".into()],
             scratch_limit: u64::MAX,
             lanes: 1,
+            shuffle: None,
             unique: false,
             resume: true,
             hashing: true,

@@ -162,6 +162,7 @@ mod tests {
             scratch: vec!["/out".into()],
             scratch_limit: u64::MAX,
             lanes: 1,
+            shuffle: None,
             unique: false,
             resume: true,
             hashing: true,

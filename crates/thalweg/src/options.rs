@@ -55,6 +55,29 @@ pub struct SortOptions {
     pub proof: bool,
 }
 
+/// What to shuffle and how.
+#[derive(Debug, Clone)]
+pub struct ShuffleOptions {
+    /// Where the records are, in order; standard input if empty.
+    pub inputs: Vec<Endpoint>,
+    /// Where the shuffled records go. May be one of the inputs.
+    pub output: Endpoint,
+    /// How records lie in the inputs.
+    pub layout: Layout,
+    /// Which of the permutations.
+    pub seed: u64,
+    /// Memory for the whole process; half of what is available if not given.
+    pub memory: Option<Size>,
+    /// Directories for what does not fit; the output's directory if empty.
+    pub scratch: Vec<PathBuf>,
+    /// The most scratch space to use; a percentage is of the space available.
+    pub scratch_limit: Option<Size>,
+    /// Lanes; one for each core if not given.
+    pub threads: Option<usize>,
+    /// The I/O back end.
+    pub io: IoChoice,
+}
+
 /// How a [`Sorter`](crate::Sorter) is to sort.
 #[derive(Debug, Clone)]
 pub struct SorterOptions {

@@ -35,6 +35,7 @@ fn resumed(receipt: &Receipt) -> String {
 fn headline(receipt: &Receipt) -> String {
     let (done, proof, bytes) = match receipt.verb.as_str() {
         "sort" => ("sorted", &receipt.input, receipt.input_file_bytes),
+        "shuffle" => ("shuffled", &receipt.input, receipt.input_file_bytes),
         "gen" => ("generated", &receipt.output, receipt.output_file_bytes),
         other => (other, &receipt.output, receipt.output_file_bytes),
     };
@@ -49,22 +50,25 @@ fn headline(receipt: &Receipt) -> String {
 }
 
 fn proofs(receipt: &Receipt) -> String {
-    let sorts = receipt.verb == "sort";
+    let makes = receipt.verb == "gen";
     let mut text = String::new();
-    if sorts {
+    if !makes {
         text += &proof("in", &receipt.input, receipt.input_file_bytes, receipt);
     }
     text += &proof("out", &receipt.output, receipt.output_file_bytes, receipt);
     if receipt.dropped.records > 0 {
         text += &proof("dropped", &receipt.dropped, receipt.dropped.bytes, receipt);
     }
-    if !sorts {
+    if makes {
         return text;
     }
     let law = if receipt.dropped.records > 0 { "out + dropped = in" } else { "out = in" };
     let verdict = if receipt.holds { "holds" } else { "BROKEN" };
     if !receipt.proved {
         return text + &labelled("law", &format!("{law}: {verdict} in counts; nobody looked at the records"));
+    }
+    if receipt.verb == "shuffle" {
+        return text + &labelled("law", &format!("{law}: {verdict}"));
     }
     let order = match receipt.output.unordered {
         0 => "in order".to_string(),

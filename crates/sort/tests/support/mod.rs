@@ -37,6 +37,8 @@ pub(crate) struct Case {
     pub(crate) memory_bytes: u64,
     pub(crate) lanes: usize,
     pub(crate) unique: bool,
+    /// The seed of a shuffle, which the model knows nothing of.
+    pub(crate) shuffle: Option<u64>,
 }
 
 impl Case {
@@ -51,7 +53,15 @@ impl Case {
     }
 
     fn of(layout: Layout, input: Vec<u8>) -> Case {
-        Case { inputs: vec![input], layout, keys: vec![], memory_bytes: MEMORY_MIN, lanes: 2, unique: false }
+        Case {
+            inputs: vec![input],
+            layout,
+            keys: vec![],
+            memory_bytes: MEMORY_MIN,
+            lanes: 2,
+            unique: false,
+            shuffle: None,
+        }
     }
 
     pub(crate) fn by(self, keys: &[KeyPart]) -> Case {
@@ -64,6 +74,10 @@ impl Case {
 
     pub(crate) fn lanes(self, lanes: usize) -> Case {
         Case { lanes, ..self }
+    }
+
+    pub(crate) fn shuffled(self, seed: u64) -> Case {
+        Case { shuffle: Some(seed), ..self }
     }
 
     pub(crate) fn unique(self) -> Case {
@@ -94,7 +108,8 @@ impl Case {
     }
 }
 
-fn records_of(layout: Layout, input: &[u8]) -> Vec<&[u8]> {
+/// The records in these bytes, without what ends a line.
+pub(crate) fn records_of(layout: Layout, input: &[u8]) -> Vec<&[u8]> {
     match layout {
         Layout::Fixed(n) => {
             let records = input.chunks_exact(n as usize);
@@ -321,6 +336,7 @@ impl Stage {
             scratch: (0..self.scratch_directories).map(|i| self.path(&format!("scratch{i}"))).collect(),
             scratch_limit: u64::MAX,
             lanes: case.lanes,
+            shuffle: case.shuffle,
             unique: case.unique,
             resume: false,
             hashing: true,

@@ -5,6 +5,7 @@ mod doctor;
 mod generate;
 mod plan;
 mod pump;
+mod shuffle;
 mod sort;
 
 pub use check::check;
@@ -12,5 +13,6 @@ pub use doctor::doctor;
 pub use generate::generate;
 pub use plan::plan;
 pub use pump::pump;
+pub use shuffle::shuffle;
 pub use sort::sort;
 pub(crate) use sort::{MEMORY_BYTES_MIN, engine_error};

@@ -16,8 +16,18 @@ pub fn sort(options: &SortOptions, progress: &Progress) -> Result<Receipt> {
     let (io, fallback) = machine::io_of_sort(options)?;
     let mut definite = resolve(options, &io)?;
     definite.hardware = Some(calibrate::known(&definite, &io));
+    run(&definite, &io, fallback, progress)
+}
+
+/// Runs what is definite on a back end that may be a `fallback`.
+pub(super) fn run(
+    definite: &Sort,
+    io: &Arc<dyn Io>,
+    fallback: Option<String>,
+    progress: &Progress,
+) -> Result<Receipt> {
     let mut receipt =
-        thalweg_sort::run(&definite, &io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
+        thalweg_sort::run(definite, io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
     receipt.io.fallback = fallback.or_else(|| io.fallback());
     Ok(receipt)
 }
@@ -117,6 +127,7 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
         scratch,
         scratch_limit,
         lanes: machine::lanes(options.threads),
+        shuffle: None,
         unique: options.unique,
         resume: options.resume,
         hashing: options.proof,
