@@ -23,7 +23,7 @@ pub use node::{
 };
 pub use plan::{Hardware, Plan, PlanStage};
 pub use pump::{PumpEnd, PumpReceipt};
-pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
+pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, Verdict};
 
 /// The text of any of this room's objects: one line of JSON.

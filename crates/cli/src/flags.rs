@@ -73,9 +73,11 @@ impl Flag {
 }
 
 const SORTS: At = At::Commands(&[Sort, Plan]);
-const SPILLS: At = At::Commands(&[Sort, Shuffle, Plan]);
-const KEYS: At = At::Commands(&[Sort, Plan, Check]);
-const RECORDS: At = At::Commands(&[Sort, Shuffle, Plan, Check]);
+const SPILLS: At = At::Commands(&[Sort, Shuffle, Join, Plan]);
+const WRITES: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan]);
+const RECORDS: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Check]);
+const KEYS: At = At::Commands(&[Sort, Merge, Join, Plan, Check]);
+const JOINS: At = At::Commands(&[Join]);
 const GENERATES: At = At::Commands(&[Gen]);
 const CHECKS: At = At::Commands(&[Check]);
 const PUMPS: At = At::Commands(&[Pump]);
@@ -88,7 +90,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         long: "output",
         short: Some('o'),
         value: Value::File("OUTPUT"),
-        at: SPILLS,
+        at: WRITES,
         about: "where the records go",
         doc: "\
 Where the records go; '-' is standard output. May be one of the inputs. A file appears under its name only when \
@@ -140,7 +142,7 @@ lines in reverse order.",
         long: "memory",
         short: None,
         value: Value::Any("SIZE"),
-        at: SPILLS,
+        at: WRITES,
         about: "memory for the whole process [default: half of the free]",
         doc: "\
 Memory for the whole process, as the kernel counts it: a promise, not a hint. The peak stays below the larger of 1.05 \
@@ -152,7 +154,7 @@ is available. Without this flag, half of that.",
         long: "scratch",
         short: None,
         value: Value::Dir("DIR"),
-        at: At::Commands(&[Sort, Shuffle, Plan, Doctor]),
+        at: At::Commands(&[Sort, Shuffle, Join, Plan, Doctor]),
         about: "for what does not fit in memory; repeat for more disks",
         doc: "\
 A directory for what does not fit in memory. Repeat the flag to use several at once, best on different disks. Without \
@@ -178,7 +180,7 @@ starts. A percentage is of the space available.",
         long: "threads",
         short: None,
         value: Value::Any("N"),
-        at: SPILLS,
+        at: WRITES,
         about: "lanes that do the work [default: one for each core]",
         doc: "Lanes that do the work side by side. Without this flag, one for each core.",
         set: |args, value| values::threads(value).map(|threads| args.threads = Some(threads)),
@@ -187,7 +189,7 @@ starts. A percentage is of the space available.",
         long: "unique",
         short: None,
         value: Value::None,
-        at: SORTS,
+        at: At::Commands(&[Sort, Merge, Plan]),
         about: "keep only the first of records with equal keys",
         doc: "\
 Keep only the first of records with equal keys. The receipt also counts and sums what was dropped: out and dropped \
@@ -236,7 +238,7 @@ and not that they are the same.",
         long: "io",
         short: None,
         value: Value::OneOf("WHICH", &["auto", "uring", "threads"]),
-        at: At::Commands(&[Sort, Shuffle, Plan, Gen, Check, Pump]),
+        at: At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Gen, Check, Pump]),
         about: "how to read and write: auto, uring or threads",
         doc: "\
 How to read and write. uring: io_uring, or an error if this machine refuses it. threads: threads that read and write. \
@@ -257,6 +259,50 @@ auto: io_uring where it is allowed, else threads; the receipt says which.",
 Which of the random orders: a number of up to 64 bits. The same number gives the same order, and another an \
 unrelated one.",
         set: |args, value| values::seed(value).map(|seed| args.seed = Some(seed)),
+    },
+    Flag {
+        long: "type",
+        short: None,
+        value: Value::OneOf("WHICH", &["inner", "left", "anti"]),
+        at: JOINS,
+        about: "which records: inner, left or anti [default: inner]",
+        doc: "\
+Which records come out. inner: those of equal keys, each left one with each right one. left: these, and left records \
+without a match. anti: left records without a match, as they are.",
+        set: |args, value| {
+            use thalweg::JoinKind::*;
+            let choices = [("inner", Inner), ("left", Left), ("anti", Anti)];
+            values::choice(value, &choices).map(|kind| args.kind = kind)
+        },
+    },
+    Flag {
+        long: "right-record",
+        short: None,
+        value: Value::Any("BYTES"),
+        at: JOINS,
+        about: "bytes of a record of RIGHT [default: as --record]",
+        doc: "Bytes of a record of RIGHT, where they are others than those of LEFT.",
+        set: |args, value| values::record_bytes(value).map(|bytes| args.right_record_bytes = Some(bytes)),
+    },
+    Flag {
+        long: "right-by",
+        short: None,
+        value: Value::Any("OFFSET:LENGTH[:desc],..."),
+        at: JOINS,
+        about: "the key of RIGHT [default: as --by]",
+        doc: "\
+The parts of the key of RIGHT, where it stands elsewhere than in LEFT. Each is as long as that of --by, and in the same \
+order.",
+        set: |args, value| values::keys(value).map(|parts| args.right_keys.extend(parts)),
+    },
+    Flag {
+        long: "between",
+        short: None,
+        value: Value::Any("TEXT"),
+        at: JOINS,
+        about: "what stands between the parts of a line [default: a tab]",
+        doc: "What stands between the left and the right line of a match. Without this flag, a tab.",
+        set: |args, value| values::between(value).map(|text| args.between = Some(text)),
     },
     Flag {
         long: "ascii",
@@ -672,10 +718,6 @@ pub(crate) const RESERVED: &[Reserved] = &[
     Reserved { short: None, long: "compress-program", today: "today scratch is not compressed" },
     Reserved { short: None, long: "batch-size", today: "today the plan chooses; thalweg plan sort shows it" },
     Reserved { short: None, long: "debug", today: "today thalweg plan sort says what would be done" },
-    Reserved {
-        short: Some('m'),
-        long: "merge",
-        today: "today write thalweg sort, which uses the order it finds",
-    },
+    Reserved { short: Some('m'), long: "merge", today: "today write thalweg merge" },
     Reserved { short: None, long: "parallel", today: "today write --threads N" },
 ];

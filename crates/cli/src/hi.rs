@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use thalweg::{
-    CheckOptions, Endpoint, GenOptions, KeyPart, Layout, PumpEnd, PumpOptions, ShuffleOptions, SortOptions,
+    CheckOptions, Endpoint, GenOptions, JoinOptions, KeyPart, Layout, MergeOptions, PumpEnd, PumpOptions,
+    ShuffleOptions, SortOptions,
 };
 use thalweg_base::units::Size;
 use thalweg_bench::{BenchOptions, Which};
@@ -34,6 +35,8 @@ pub(crate) enum Job {
     Check(CheckOptions),
     Sort(SortOptions),
     Shuffle(ShuffleOptions),
+    Merge(MergeOptions),
+    Join(JoinOptions),
     Plan(SortOptions),
     Pump(PumpOptions),
     /// Look at the machine, and at these directories.
@@ -77,7 +80,9 @@ pub(crate) fn mean(low: LowArgs) -> Result<HiArgs, Usage> {
 
 fn show(low: &LowArgs, terminal: bool) -> Show {
     let out_is_data = match low.command {
-        Some(Command::Sort | Command::Shuffle) => low.output.as_deref() == Some(OsStr::new("-")),
+        Some(Command::Sort | Command::Shuffle | Command::Merge | Command::Join) => {
+            low.output.as_deref() == Some(OsStr::new("-"))
+        }
         Some(Command::Pump) => low.words.last().is_some_and(|word| word == "-"),
         Some(Command::Gen) => low.words.get(1).is_some_and(|word| word == "-"),
         _ => false,
@@ -109,7 +114,7 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         return match low.help {
             Some(_) => Ok(Job::Say(help::program())),
             None => Err(Usage(
-                "say what to do: gen, check, sort, shuffle, plan, pump, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
+                "say what to do: gen, check, sort, shuffle, merge, join, plan, pump, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
             )),
         };
     };
@@ -121,6 +126,8 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         (Command::Check, None) => checked(low).map(Job::Check),
         (Command::Sort, None) => sorted(low).map(Job::Sort),
         (Command::Shuffle, None) => shuffled(low).map(Job::Shuffle),
+        (Command::Merge, None) => merged(low).map(Job::Merge),
+        (Command::Join, None) => joined(low).map(Job::Join),
         (Command::Plan, None) => {
             let (_, low) = subject(low, command)?;
             sorted(low).map(Job::Plan)
@@ -218,6 +225,50 @@ fn shuffled(low: LowArgs) -> Result<ShuffleOptions, Usage> {
         output: output(&low)?,
         layout: records(&low)?.0,
         seed,
+        memory: low.memory,
+        scratch: low.scratch,
+        scratch_limit: low.scratch_limit,
+        threads: low.threads,
+        io: low.io,
+    })
+}
+
+fn merged(low: LowArgs) -> Result<MergeOptions, Usage> {
+    let (layout, keys) = records(&low)?;
+    Ok(MergeOptions {
+        inputs: low.words.iter().map(|word| endpoint(word)).collect(),
+        output: output(&low)?,
+        layout,
+        keys,
+        memory: low.memory,
+        threads: low.threads,
+        unique: low.unique,
+        io: low.io,
+    })
+}
+
+fn joined(low: LowArgs) -> Result<JoinOptions, Usage> {
+    let [left, right] = &low.words[..] else {
+        return Err(Usage("join takes two inputs, LEFT and RIGHT ('-' is standard input)".into()));
+    };
+    if left == "-" && right == "-" {
+        return Err(Usage("standard input is one of the inputs of a join, not both".into()));
+    }
+    let (layout, keys) = records(&low)?;
+    if layout == Layout::Lines && low.right_record_bytes.is_some() {
+        return Err(Usage("--right-record comes with --record: lines are joined with lines".into()));
+    }
+    if layout != Layout::Lines && low.between.is_some() {
+        return Err(Usage("--between is for lines; nothing stands between records of --record bytes".into()));
+    }
+    let right_keys = if low.right_keys.is_empty() { keys.clone() } else { low.right_keys.clone() };
+    Ok(JoinOptions {
+        inputs: [endpoint(left), endpoint(right)],
+        output: output(&low)?,
+        layouts: [layout, low.right_record_bytes.map_or(layout, Layout::Fixed)],
+        keys: [keys, right_keys],
+        kind: low.kind,
+        between: low.between.unwrap_or_else(|| b"\t".to_vec()),
         memory: low.memory,
         scratch: low.scratch,
         scratch_limit: low.scratch_limit,

@@ -38,6 +38,16 @@ pub(crate) fn count(value: &OsStr) -> Result<u128, String> {
     number.ok_or_else(|| format!("'{typed}' is more than 128 bits can count"))
 }
 
+/// What may stand inside a line.
+pub(crate) fn between(value: &OsStr) -> Result<Vec<u8>, String> {
+    let bytes = value.as_encoded_bytes().to_vec();
+    if bytes.contains(&b'\n') {
+        Err("a newline ends a line and cannot stand in it".into())
+    } else {
+        Ok(bytes)
+    }
+}
+
 /// A number that something random begins with.
 pub(crate) fn seed(value: &OsStr) -> Result<u64, String> {
     let typed = text(value)?;

@@ -17,8 +17,8 @@ mod verbs;
 pub use calibrate::calibration_bytes;
 pub use error::{Error, Result};
 pub use options::{
-    CheckOptions, Endpoint, GenOptions, IoChoice, PumpEnd, PumpOptions, ShuffleOptions, SortOptions,
-    SorterOptions,
+    CheckOptions, Endpoint, GenOptions, IoChoice, JoinKind, JoinOptions, MergeOptions, PumpEnd, PumpOptions,
+    ShuffleOptions, SortOptions, SorterOptions,
 };
 pub use progress::{Progress, ProgressView};
 pub use sorter::{Sorted, Sorter};
@@ -27,4 +27,4 @@ pub use thalweg_base::units::Size;
 pub use thalweg_block::Block;
 pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};
-pub use verbs::{check, doctor, generate, plan, pump, shuffle, sort};
+pub use verbs::{check, doctor, generate, join, merge, plan, pump, shuffle, sort};

@@ -3,14 +3,19 @@
 mod check;
 mod doctor;
 mod generate;
+mod join;
+mod merge;
 mod plan;
 mod pump;
+mod receipt;
 mod shuffle;
 mod sort;
 
 pub use check::check;
 pub use doctor::doctor;
 pub use generate::generate;
+pub use join::join;
+pub use merge::merge;
 pub use plan::plan;
 pub use pump::pump;
 pub use shuffle::shuffle;
