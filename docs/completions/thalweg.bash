@@ -14,6 +14,11 @@ _thalweg() {
         --io) mapfile -t COMPREPLY < <(compgen -W 'auto uring threads' -- "$word"); return ;;
         --pick) mapfile -t COMPREPLY < <(compgen -W 'range hash robin' -- "$word"); return ;;
         --parts) :; return ;;
+        --seed) :; return ;;
+        --type) mapfile -t COMPREPLY < <(compgen -W 'inner left anti' -- "$word"); return ;;
+        --right-record) :; return ;;
+        --right-by) :; return ;;
+        --between) :; return ;;
         --start) :; return ;;
         --summary) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
         --streams) :; return ;;
@@ -39,6 +44,9 @@ _thalweg() {
         gen) flags='--io --ascii --skewed --start --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         check) flags='--record --by --datamation --io --summary --merge --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         sort) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        shuffle) flags='-o --output --record --memory --scratch --scratch-limit --threads --io --seed --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        merge) flags='-o --output --record --by --datamation --memory --threads --unique --io --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        join) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --io --type --right-record --right-by --between --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         plan) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
         partition) flags='-o --output --record --by --datamation --memory --threads --io --pick --parts --split-keys --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         pump) flags='--resume --io --streams --limit --verify --no-disk --no-checksum --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
@@ -48,13 +56,13 @@ _thalweg() {
         job) flags='--identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='list show watch cancel' ;;
         node) flags='--identity --listen --on --via --json --progress -q --quiet -h --help -V --version --generate' subjects='run ping' ;;
         cluster) flags='--identity --clear --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status doctor add drop renew mend down remove' ;;
-        help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort plan partition pump doctor bench exec job node cluster help' ;;
+        help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
     esac
     if [[ $word == -?* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")
     elif ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'gen check sort plan partition pump doctor bench exec job node cluster help' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'gen check sort shuffle merge join plan partition pump doctor bench exec job node cluster help' -- "$word")
     elif ((COMP_CWORD == 2)) && [[ -n $subjects ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$subjects" -- "$word")
     else

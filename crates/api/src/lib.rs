@@ -25,7 +25,7 @@ pub use node::{
 pub use partition::{PartReceipt, PartitionReceipt};
 pub use plan::{Hardware, Plan, PlanStage};
 pub use pump::{PumpEnd, PumpLink, PumpReceipt, PumpRequest, PumpVerdict};
-pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
+pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, Verdict};
 
 /// The text of any of this room's objects: one line of JSON.

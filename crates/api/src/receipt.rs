@@ -78,10 +78,23 @@ pub struct MemoryReceipt {
     pub huge_page_bytes: u64,
 }
 
+/// What went into a join, and what it found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Sides {
+    /// Proof of the left input.
+    pub left: Proof,
+    /// Proof of the right input.
+    pub right: Proof,
+    /// Records of the output that have a right part.
+    pub pairs: u64,
+    /// Records of the output that have none.
+    pub unmatched: u64,
+}
+
 /// What a run did. A verb succeeds only if its law holds between `input` and `output`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Receipt {
-    /// The verb: `sort`, `gen`, `check`.
+    /// The verb: `sort`, `shuffle`, `merge`, `join`, `gen`.
     pub verb: String,
     /// Proof of what went in.
     pub input: Proof,
@@ -89,6 +102,9 @@ pub struct Receipt {
     pub output: Proof,
     /// Proof of what `--unique` dropped.
     pub dropped: Proof,
+    /// The sides of a join, which `input` adds up.
+    #[serde(default)]
+    pub sides: Option<Sides>,
     /// Bytes of the inputs as files or streams have them, newlines included. 0 in receipts from before there was this.
     #[serde(default)]
     pub input_file_bytes: u64,

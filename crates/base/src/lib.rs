@@ -5,4 +5,5 @@
 
 pub mod clock;
 pub mod rng;
+pub mod sabotage;
 pub mod units;

@@ -7,6 +7,9 @@ pub(crate) enum Command {
     Gen,
     Check,
     Sort,
+    Shuffle,
+    Merge,
+    Join,
     Plan,
     Partition,
     Pump,
@@ -110,6 +113,72 @@ The letters of GNU sort (-k -t -n -r -u -S -T and others) are reserved: they wil
             ("thalweg sort records -o sorted --datamation --memory 1GiB", "benchmark records in a gigabyte"),
             ("thalweg sort log -o log --record 64 --by 0:8,16:4:desc", "in place, by two keys"),
             ("zcat words.gz | thalweg sort -o - --unique | wc -l", "between pipes"),
+        ],
+        subjects: &[],
+    },
+    CommandInfo {
+        command: Command::Shuffle,
+        name: "shuffle",
+        synopsis: "[INPUT...] -o OUTPUT --seed N",
+        about: "put records into a random order, in any memory, and prove it",
+        doc: "\
+Writes the records of all inputs ('-' or none is standard input) to OUTPUT ('-' is standard output) in random order: every \
+order is as likely as any other. OUTPUT may be one of the inputs.
+
+Which order it is depends on --seed and on where the records stand in the inputs, taken as one sequence, and on nothing \
+else: not on --memory, --threads or the machine. Not for secrets.
+
+Runs as sort does, with eight bytes more for each record, and prints a receipt: what went in, what came out, that they \
+agree.",
+        examples: &[
+            ("thalweg shuffle names.txt -o mixed.txt --seed 1", "lines"),
+            ("thalweg shuffle a b -o c --record 100 --seed 7 --memory 1GiB", "two files of records as one"),
+        ],
+        subjects: &[],
+    },
+    CommandInfo {
+        command: Command::Merge,
+        name: "merge",
+        synopsis: "SORTED... -o OUTPUT",
+        about: "merge inputs that are in order, and prove it",
+        doc: "\
+Merges the records of inputs that are each in order ('-' is standard input; pipes are named like files) into OUTPUT \
+('-' is standard output), which may be one of the inputs. Records with equal keys come in the order of the inputs.
+
+An input that is not in order is refused with the first record that is less than the one before it; nothing is written then, \
+but to a stream what was in order until there. sort needs no order and takes any number of inputs.
+
+Prints a receipt: what went in, what came out, that they agree, and that it is in order.",
+        examples: &[
+            ("thalweg merge part-* -o whole --datamation", "sorted parts into one file"),
+            ("thalweg merge today all -o all --unique", "what is new into what was there"),
+        ],
+        subjects: &[],
+    },
+    CommandInfo {
+        command: Command::Join,
+        name: "join",
+        synopsis: "LEFT RIGHT -o OUTPUT",
+        about: "match the records of two inputs by their keys, and prove it",
+        doc: "\
+For every record of LEFT and every record of RIGHT with the same key, OUTPUT gets one record: the bytes of the left one and \
+behind them those of the right one, or of lines the left line, what --between says, and the right line. One of the inputs \
+may be '-', standard input; OUTPUT '-' is standard output. The inputs need not be in order; OUTPUT is in the order of the \
+keys, and records of one key come in the order of LEFT and then of RIGHT.
+
+--type left also gives the left records that have no match, with zeros for the right one, and lines with nothing behind \
+them. --type anti gives only those, as they are.
+
+Both inputs are sorted in half of the memory each. A key that many records have on both sides takes no more.
+
+Other than join of the system, whole records are put together, the key of the right one too, and keys are bytes and \
+not columns.
+
+Prints a receipt: what went in on either side, what came out, and that this is the sum over all keys of left times right.",
+        examples: &[
+            ("thalweg join orders people -o both --record 838 --by 0:16", "records of 838 bytes, key in front"),
+            ("thalweg join new old -o unseen --type anti", "lines of the one that the other has not"),
+            ("thalweg join a b -o c --record 64 --by 8:4 --right-record 20 --right-by 0:4", "unlike records"),
         ],
         subjects: &[],
     },

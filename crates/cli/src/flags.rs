@@ -73,9 +73,12 @@ impl Flag {
 }
 
 const SORTS: At = At::Commands(&[Sort, Plan]);
-const MAKES: At = At::Commands(&[Sort, Plan, Partition]);
-const RECORDS: At = At::Commands(&[Sort, Plan, Partition, Check]);
+const SPILLS: At = At::Commands(&[Sort, Shuffle, Join, Plan]);
+const WRITES: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition]);
+const RECORDS: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Check]);
+const KEYS: At = At::Commands(&[Sort, Merge, Join, Plan, Partition, Check]);
 const PARTS: At = At::Commands(&[Partition]);
+const JOINS: At = At::Commands(&[Join]);
 const GENERATES: At = At::Commands(&[Gen]);
 const CHECKS: At = At::Commands(&[Check]);
 const PUMPS: At = At::Commands(&[Pump]);
@@ -88,10 +91,10 @@ pub(crate) const FLAGS: &[Flag] = &[
         long: "output",
         short: Some('o'),
         value: Value::File("OUTPUT"),
-        at: MAKES,
+        at: WRITES,
         about: "where the records go; names of parts have {} in them",
         doc: "\
-Where the sorted records go; '-' is standard output. May be one of the inputs. A file appears under its name only when \
+Where the records go; '-' is standard output. May be one of the inputs. A file appears under its name only when \
 it is whole and durable.
 
 With partition: the names of the parts, with {} once, where the number goes, as in 'DIR/part-{}'. Numbers begin at 0 and \
@@ -116,7 +119,7 @@ newline ends a record and is not part of it.",
         long: "by",
         short: None,
         value: Value::Any("OFFSET:LENGTH[:desc],..."),
-        at: RECORDS,
+        at: KEYS,
         about: "the key: bytes of the record, compared in turn",
         doc: "\
 The parts of the key. Each is LENGTH bytes of the record from OFFSET on (the first byte is 0), compared as bytes; with \
@@ -131,7 +134,7 @@ lines in reverse order.",
         long: "datamation",
         short: None,
         value: Value::None,
-        at: RECORDS,
+        at: KEYS,
         about: "the Sort Benchmark's records: --record 100 --by 0:10",
         doc: "The Sort Benchmark's records, as Datamation laid them down in 1985: means --record 100 --by 0:10.",
         set: |args, _| {
@@ -143,7 +146,7 @@ lines in reverse order.",
         long: "memory",
         short: None,
         value: Value::Any("SIZE"),
-        at: MAKES,
+        at: WRITES,
         about: "memory for the whole process [default: half of the free]",
         doc: "\
 Memory for the whole process, as the kernel counts it: a promise, not a hint. The peak stays below the larger of 1.05 \
@@ -155,7 +158,7 @@ is available. Without this flag, half of that.",
         long: "scratch",
         short: None,
         value: Value::Dir("DIR"),
-        at: At::Commands(&[Sort, Plan, Doctor]),
+        at: At::Commands(&[Sort, Shuffle, Join, Plan, Doctor]),
         about: "for what does not fit in memory; repeat for more disks",
         doc: "\
 A directory for what does not fit in memory. Repeat the flag to use several at once, best on different disks. Without \
@@ -171,7 +174,7 @@ look at.",
         long: "scratch-limit",
         short: None,
         value: Value::Any("SIZE"),
-        at: SORTS,
+        at: SPILLS,
         about: "the most scratch space to use, all directories together",
         doc: "\
 The most scratch space to use, of all scratch directories together. A sort that would need more is refused before it \
@@ -182,7 +185,7 @@ starts. A percentage is of the space available.",
         long: "threads",
         short: None,
         value: Value::Any("N"),
-        at: MAKES,
+        at: WRITES,
         about: "lanes that do the work [default: one for each core]",
         doc: "\
 Lanes that do the work side by side. Without this flag, one for each core. With partition, so many read and as many write; \
@@ -193,7 +196,7 @@ fewer, if --memory does not hold the batches of so many.",
         long: "unique",
         short: None,
         value: Value::None,
-        at: SORTS,
+        at: At::Commands(&[Sort, Merge, Plan]),
         about: "keep only the first of records with equal keys",
         doc: "\
 Keep only the first of records with equal keys. The receipt also counts and sums what was dropped: out and dropped \
@@ -242,7 +245,7 @@ and not that they are the same.",
         long: "io",
         short: None,
         value: Value::OneOf("WHICH", &["auto", "uring", "threads"]),
-        at: At::Commands(&[Sort, Plan, Partition, Gen, Check, Pump]),
+        at: At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Gen, Check, Pump]),
         about: "how to read and write: auto, uring or threads",
         doc: "\
 How to read and write. uring: io_uring, or an error if this machine refuses it. threads: threads that read and write. \
@@ -292,6 +295,61 @@ are equal even where one key is in half of all records. Without this flag equal 
             args.split_keys = true;
             Ok(())
         },
+    },
+    Flag {
+        long: "seed",
+        short: None,
+        value: Value::Any("N"),
+        at: At::Commands(&[Shuffle]),
+        about: "which of the random orders: any number of 64 bits",
+        doc: "\
+Which of the random orders: a number of up to 64 bits. The same number gives the same order, and another an \
+unrelated one.",
+        set: |args, value| values::seed(value).map(|seed| args.seed = Some(seed)),
+    },
+    Flag {
+        long: "type",
+        short: None,
+        value: Value::OneOf("WHICH", &["inner", "left", "anti"]),
+        at: JOINS,
+        about: "which records: inner, left or anti [default: inner]",
+        doc: "\
+Which records come out. inner: those of equal keys, each left one with each right one. left: these, and left records \
+without a match. anti: left records without a match, as they are.",
+        set: |args, value| {
+            use thalweg::JoinKind::*;
+            let choices = [("inner", Inner), ("left", Left), ("anti", Anti)];
+            values::choice(value, &choices).map(|kind| args.kind = kind)
+        },
+    },
+    Flag {
+        long: "right-record",
+        short: None,
+        value: Value::Any("BYTES"),
+        at: JOINS,
+        about: "bytes of a record of RIGHT [default: as --record]",
+        doc: "Bytes of a record of RIGHT, where they are others than those of LEFT.",
+        set: |args, value| values::record_bytes(value).map(|bytes| args.right_record_bytes = Some(bytes)),
+    },
+    Flag {
+        long: "right-by",
+        short: None,
+        value: Value::Any("OFFSET:LENGTH[:desc],..."),
+        at: JOINS,
+        about: "the key of RIGHT [default: as --by]",
+        doc: "\
+The parts of the key of RIGHT, where it stands elsewhere than in LEFT. Each is as long as that of --by, and in the same \
+order.",
+        set: |args, value| values::keys(value).map(|parts| args.right_keys.extend(parts)),
+    },
+    Flag {
+        long: "between",
+        short: None,
+        value: Value::Any("TEXT"),
+        at: JOINS,
+        about: "what stands between the parts of a line [default: a tab]",
+        doc: "What stands between the left and the right line of a match. Without this flag, a tab.",
+        set: |args, value| values::between(value).map(|text| args.between = Some(text)),
     },
     Flag {
         long: "ascii",
@@ -731,18 +789,14 @@ pub(crate) const RESERVED: &[Reserved] = &[
     Reserved { short: None, long: "human-numeric-sort", today: NUMBERS },
     Reserved { short: Some('M'), long: "month-sort", today: BYTES },
     Reserved { short: None, long: "version-sort", today: BYTES },
-    Reserved { short: Some('R'), long: "random-sort", today: "today there is no order but that of bytes" },
-    Reserved { short: None, long: "random-source", today: "today there is no order but that of bytes" },
+    Reserved { short: Some('R'), long: "random-sort", today: "today write thalweg shuffle --seed N" },
+    Reserved { short: None, long: "random-source", today: "today write thalweg shuffle --seed N" },
     Reserved { short: None, long: "sort", today: "today there is no order but that of bytes" },
     Reserved { short: Some('C'), long: "check", today: "today write thalweg check -q" },
     Reserved { short: None, long: "files0-from", today: "today name the inputs, or write cat and a pipe" },
     Reserved { short: None, long: "compress-program", today: "today scratch is not compressed" },
     Reserved { short: None, long: "batch-size", today: "today the plan chooses; thalweg plan sort shows it" },
     Reserved { short: None, long: "debug", today: "today thalweg plan sort says what would be done" },
-    Reserved {
-        short: Some('m'),
-        long: "merge",
-        today: "today write thalweg sort, which uses the order it finds",
-    },
+    Reserved { short: Some('m'), long: "merge", today: "today write thalweg merge" },
     Reserved { short: None, long: "parallel", today: "today write --threads N" },
 ];

@@ -42,6 +42,11 @@ const CASES: &[Case] = &[
     ("pick", &["partition", "--pick", "hash"], |a| a.pick == PartitionPick::Hash),
     ("parts", &["partition", "--parts=16"], |a| a.parts == Some(16)),
     ("split-keys", &["partition", "--split-keys"], |a| a.split_keys),
+    ("seed", &["shuffle", "--seed", "7"], |a| a.seed == Some(7)),
+    ("type", &["join", "--type", "anti"], |a| a.kind == thalweg::JoinKind::Anti),
+    ("right-record", &["join", "--right-record=8"], |a| a.right_record_bytes == Some(8)),
+    ("right-by", &["join", "--right-by", "0:4"], |a| a.right_keys.len() == 1 && a.keys.is_empty()),
+    ("between", &["join", "--between", ", "], |a| a.between.as_deref() == Some(b", ")),
     ("ascii", &["gen", "--ascii"], |a| a.ascii),
     ("skewed", &["gen", "--skewed"], |a| a.skewed),
     ("start", &["gen", "--start", "10M"], |a| a.start == 10_000_000),
@@ -107,7 +112,7 @@ fn each_flag_stands_where_its_row_says_and_nowhere_else() {
         let value = match flag.value {
             Value::None => String::new(),
             Value::OneOf(_, words) => format!("={}", words[0]),
-            _ if flag.long == "by" => "=0:1".to_string(),
+            _ if flag.long.ends_with("by") => "=0:1".to_string(),
             _ if flag.long == "listen" => "=127.0.0.1:0".to_string(),
             _ if flag.long == "env" => "=A=1".to_string(),
             _ => "=1".to_string(),
@@ -206,10 +211,13 @@ fn a_slip_finds_the_flag_or_command_that_was_meant() {
         (&["srot"], "unknown command 'srot'; did you mean sort?"),
         (
             &["xyzzy"],
-            "unknown command 'xyzzy'; the commands are gen, check, sort, plan, partition, pump, doctor, bench, exec, job, node, cluster, help",
+            "unknown command 'xyzzy'; the commands are gen, check, sort, shuffle, merge, join, plan, partition, pump, doctor, bench, exec, job, node, cluster, help",
         ),
         (&["sort", "--ascii"], "--ascii is a flag of gen, not of sort"),
-        (&["--memory", "1G"], "--memory comes after its command, which may be sort, plan, partition"),
+        (
+            &["--memory", "1G"],
+            "--memory comes after its command, which may be sort, shuffle, merge, join, plan, partition",
+        ),
     ];
     for (words, expected) in cases {
         assert_eq!(typed(words).unwrap_err(), *expected, "{words:?}");

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use thalweg::{
-    CheckOptions, Endpoint, GenOptions, KeyPart, Layout, PartitionOptions, PartitionPick, PumpEnd,
-    PumpOptions, SortOptions,
+    CheckOptions, Endpoint, GenOptions, JoinOptions, KeyPart, Layout, MergeOptions, PartitionOptions,
+    PartitionPick, PumpEnd, PumpOptions, ShuffleOptions, SortOptions,
 };
 use thalweg_base::units::Size;
 use thalweg_bench::{BenchOptions, Which};
@@ -34,6 +34,9 @@ pub(crate) enum Job {
     Gen(GenOptions),
     Check(CheckOptions),
     Sort(SortOptions),
+    Shuffle(ShuffleOptions),
+    Merge(MergeOptions),
+    Join(JoinOptions),
     Plan(SortOptions),
     Partition(PartitionOptions),
     Pump(PumpOptions),
@@ -81,7 +84,9 @@ pub(crate) fn mean(low: LowArgs) -> Result<HiArgs, Usage> {
 
 fn show(low: &LowArgs, terminal: bool) -> Show {
     let out_is_data = match low.command {
-        Some(Command::Sort) => low.output.as_deref() == Some(OsStr::new("-")),
+        Some(Command::Sort | Command::Shuffle | Command::Merge | Command::Join) => {
+            low.output.as_deref() == Some(OsStr::new("-"))
+        }
         Some(Command::Pump) => low.words.last().is_some_and(|word| word == "-"),
         Some(Command::Gen) => low.words.get(1).is_some_and(|word| word == "-"),
         _ => false,
@@ -113,7 +118,7 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         return match low.help {
             Some(_) => Ok(Job::Say(help::program())),
             None => Err(Usage(
-                "say what to do: gen, check, sort, plan, partition, pump, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
+                "say what to do: gen, check, sort, shuffle, merge, join, plan, partition, pump, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
             )),
         };
     };
@@ -124,6 +129,9 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         (Command::Gen, None) => generated(low).map(Job::Gen),
         (Command::Check, None) => checked(low).map(Job::Check),
         (Command::Sort, None) => sorted(low).map(Job::Sort),
+        (Command::Shuffle, None) => shuffled(low).map(Job::Shuffle),
+        (Command::Merge, None) => merged(low).map(Job::Merge),
+        (Command::Join, None) => joined(low).map(Job::Join),
         (Command::Plan, None) => {
             let (_, low) = subject(low, command)?;
             sorted(low).map(Job::Plan)
@@ -216,14 +224,79 @@ fn checked(low: LowArgs) -> Result<CheckOptions, Usage> {
     })
 }
 
-fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
-    let Some(output) = &low.output else {
-        return Err(Usage("say where the sorted records go: -o OUTPUT ('-' is standard output)".into()));
+fn shuffled(low: LowArgs) -> Result<ShuffleOptions, Usage> {
+    let Some(seed) = low.seed else {
+        return Err(Usage("say which random order: --seed N; the same number gives the same order".into()));
     };
+    Ok(ShuffleOptions {
+        inputs: low.words.iter().map(|word| endpoint(word)).collect(),
+        output: output(&low)?,
+        layout: records(&low)?.0,
+        seed,
+        memory: low.memory,
+        scratch: low.scratch,
+        scratch_limit: low.scratch_limit,
+        threads: low.threads,
+        io: low.io,
+    })
+}
+
+fn merged(low: LowArgs) -> Result<MergeOptions, Usage> {
+    let (layout, keys) = records(&low)?;
+    Ok(MergeOptions {
+        inputs: low.words.iter().map(|word| endpoint(word)).collect(),
+        output: output(&low)?,
+        layout,
+        keys,
+        memory: low.memory,
+        threads: low.threads,
+        unique: low.unique,
+        io: low.io,
+    })
+}
+
+fn joined(low: LowArgs) -> Result<JoinOptions, Usage> {
+    let [left, right] = &low.words[..] else {
+        return Err(Usage("join takes two inputs, LEFT and RIGHT ('-' is standard input)".into()));
+    };
+    if left == "-" && right == "-" {
+        return Err(Usage("standard input is one of the inputs of a join, not both".into()));
+    }
+    let (layout, keys) = records(&low)?;
+    if layout == Layout::Lines && low.right_record_bytes.is_some() {
+        return Err(Usage("--right-record comes with --record: lines are joined with lines".into()));
+    }
+    if layout != Layout::Lines && low.between.is_some() {
+        return Err(Usage("--between is for lines; nothing stands between records of --record bytes".into()));
+    }
+    let right_keys = if low.right_keys.is_empty() { keys.clone() } else { low.right_keys.clone() };
+    Ok(JoinOptions {
+        inputs: [endpoint(left), endpoint(right)],
+        output: output(&low)?,
+        layouts: [layout, low.right_record_bytes.map_or(layout, Layout::Fixed)],
+        keys: [keys, right_keys],
+        kind: low.kind,
+        between: low.between.unwrap_or_else(|| b"\t".to_vec()),
+        memory: low.memory,
+        scratch: low.scratch,
+        scratch_limit: low.scratch_limit,
+        threads: low.threads,
+        io: low.io,
+    })
+}
+
+/// Where the records go.
+fn output(low: &LowArgs) -> Result<Endpoint, Usage> {
+    let said = low.output.as_ref().map(|word| endpoint(word));
+    said.ok_or_else(|| Usage("say where the records go: -o OUTPUT ('-' is standard output)".into()))
+}
+
+fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
+    let output = output(&low)?;
     let (layout, keys) = records(&low)?;
     Ok(SortOptions {
         inputs: low.words.iter().map(|word| endpoint(word)).collect(),
-        output: endpoint(output),
+        output,
         layout,
         keys,
         memory: low.memory,

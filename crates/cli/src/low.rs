@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use thalweg::{IoChoice, KeyPart, PartitionPick};
+use thalweg::{IoChoice, JoinKind, KeyPart, PartitionPick};
 use thalweg_base::units::Size;
 
 /// Everything that can be typed. A list or an `Option` is empty if the flag was not given.
@@ -45,6 +45,15 @@ pub(crate) struct LowArgs {
     pub(crate) pick: PartitionPick,
     pub(crate) parts: Option<usize>,
     pub(crate) split_keys: bool,
+
+    // About a shuffle.
+    pub(crate) seed: Option<u64>,
+
+    // About a join.
+    pub(crate) kind: JoinKind,
+    pub(crate) right_record_bytes: Option<u32>,
+    pub(crate) right_keys: Vec<KeyPart>,
+    pub(crate) between: Option<Vec<u8>>,
 
     // About generated records.
     pub(crate) ascii: bool,

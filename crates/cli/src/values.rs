@@ -38,6 +38,22 @@ pub(crate) fn count(value: &OsStr) -> Result<u128, String> {
     number.ok_or_else(|| format!("'{typed}' is more than 128 bits can count"))
 }
 
+/// What may stand inside a line.
+pub(crate) fn between(value: &OsStr) -> Result<Vec<u8>, String> {
+    let bytes = value.as_encoded_bytes().to_vec();
+    if bytes.contains(&b'\n') {
+        Err("a newline ends a line and cannot stand in it".into())
+    } else {
+        Ok(bytes)
+    }
+}
+
+/// A number that something random begins with.
+pub(crate) fn seed(value: &OsStr) -> Result<u64, String> {
+    let typed = text(value)?;
+    typed.parse().map_err(|_| format!("'{typed}' is not a seed: write a number from 0 to {}", u64::MAX))
+}
+
 /// Bytes of a record.
 pub(crate) fn record_bytes(value: &OsStr) -> Result<u32, String> {
     let typed = text(value)?;
@@ -168,6 +184,15 @@ mod tests {
         }
         for typed in ["340282366920938463463374607431768211456", "340282366920938463463374607431768211455k"] {
             assert!(count(OsStr::new(typed)).unwrap_err().contains("128 bits"), "{typed}");
+        }
+    }
+
+    #[test]
+    fn seeds_are_plain_numbers_of_64_bits() {
+        assert_eq!(seed(OsStr::new("0")), Ok(0));
+        assert_eq!(seed(OsStr::new("18446744073709551615")), Ok(u64::MAX));
+        for typed in ["", "-1", "0x1", "1k", "18446744073709551616"] {
+            assert!(seed(OsStr::new(typed)).unwrap_err().contains("not a seed"), "{typed}");
         }
     }
 

@@ -12,10 +12,16 @@ use thalweg_api::{Receipt, from_json};
 const MIB: u64 = 1 << 20;
 
 impl Place {
-    /// Sorts and returns the receipt, after looking at the promise of memory in both ways.
+    /// Sorts and returns the receipt.
     #[track_caller]
     fn sorts(&self, args: &str, memory_bytes: u64) -> Receipt {
-        let line = format!("ulimit -n 64 && exec $T sort {args} -o sorted --memory {memory_bytes} --json");
+        self.keeps_its_promise(&format!("sort {args} -o sorted"), memory_bytes)
+    }
+
+    /// Runs a verb, and looks at the promise of memory in both ways.
+    #[track_caller]
+    fn keeps_its_promise(&self, args: &str, memory_bytes: u64) -> Receipt {
+        let line = format!("ulimit -n 64 && exec $T {args} --memory {memory_bytes} --json");
         let told = self.shell(&line);
         assert_eq!((told.status, told.err.as_str()), (Some(0), ""), "{args} in {memory_bytes}");
         let receipt: Receipt = from_json(&told.out).expect("one receipt");
@@ -53,6 +59,18 @@ fn memory_is_what_was_promised_for_lines() {
         assert_eq!(place.shell("cmp sorted expected").status, Some(0), "in {memory} MiB");
         assert_eq!(place.names(), ["expected", "lines", "sorted"]);
     }
+}
+
+#[test]
+fn memory_is_what_was_promised_for_other_verbs() {
+    let place = Place::new();
+    assert_eq!(place.shell("$T gen 600k a -q && $T sort a -o s --datamation -q").status, Some(0));
+    for memory in [16, 64] {
+        place.keeps_its_promise("shuffle a -o out --record 100 --seed 1", memory * MIB);
+        place.keeps_its_promise("merge s s s s -o out --datamation", memory * MIB);
+    }
+    place.keeps_its_promise("join a s -o out --datamation", 64 * MIB);
+    place.keeps_its_promise("join a s -o out --datamation", 128 * MIB);
 }
 
 /// A line that no sample sees, and that is held whole in a turn, in a proof and in a copy.

@@ -75,6 +75,8 @@ pub struct Input {
     pub lacks_newline: bool,
     /// Its first page in the stream.
     pub first_page: u64,
+    /// Bytes of all inputs before it.
+    pub first_byte: u64,
 }
 
 impl Input {
@@ -114,9 +116,11 @@ impl Inputs {
         assert!(page_bytes.is_multiple_of(ALIGN));
         self.page_bytes = page_bytes as u64;
         self.pages = 0;
+        let mut bytes = 0;
         for input in &mut self.inputs {
-            input.first_page = self.pages;
+            (input.first_page, input.first_byte) = (self.pages, bytes);
             self.pages += input.len().div_ceil(self.page_bytes);
+            bytes += input.len();
         }
     }
 
@@ -144,6 +148,13 @@ impl Inputs {
     pub fn file_of(&self, page: u64) -> &Input {
         assert!(page < self.pages);
         &self.inputs[self.inputs.partition_point(|i| i.first_page <= page) - 1]
+    }
+
+    /// By how much places in the stream of pages are ahead of bytes of the inputs from page `page` on, to the end of its
+    /// file: the last pages of the files before it may be short.
+    pub fn padding_before(&self, page: u64) -> u64 {
+        let input = self.file_of(page);
+        input.first_page * self.page_bytes - input.first_byte
     }
 
     /// How many bytes page `page` has.
@@ -184,7 +195,7 @@ fn open_one(io: &Arc<dyn Io>, path: &Path, layout: Layout) -> Result<Input, Inpu
         }
         _ => false,
     };
-    Ok(Input { file, metadata, lacks_newline, first_page: 0 })
+    Ok(Input { file, metadata, lacks_newline, first_page: 0, first_byte: 0 })
 }
 
 /// Lane `lane` of `lanes` over some pages of the inputs, in order.

@@ -16,6 +16,7 @@ mod layout;
 mod lcg;
 mod newlines;
 mod proof;
+mod tags;
 mod valsort;
 
 pub use bytes::{CELL_BYTES, sum_at, sum_of_file};
@@ -27,4 +28,5 @@ pub use key::{Key, KeyError, WINDOW_BYTES};
 pub use layout::{KeyPart, KeyPartError, Layout};
 pub use newlines::{Newlines, newlines};
 pub use proof::{Chain, Prover, add_proof, add_record, counted, file_bytes, record_hash, same_records};
+pub use tags::{TAG_BYTES, Tags};
 pub use valsort::{SUMMARY_BYTES, Summary, SummaryError};

@@ -5,7 +5,10 @@
 use std::path::PathBuf;
 
 use thalweg_api::Hardware;
-use thalweg_record::{KeyPart, Layout};
+use thalweg_record::{Key, KeyError, KeyPart, Layout, Prover, TAG_BYTES, Tags};
+
+/// How much of a record a proof keeps for its joints: there is one for every lane and one for the whole.
+const PROVE_KEEP_BYTES: usize = 64 << 10;
 
 /// Whoever wants to know how far a sort is, and may stop it.
 pub trait Watch: Sync {
@@ -42,6 +45,8 @@ pub struct Sort {
     pub scratch_limit: u64,
     /// Lanes.
     pub lanes: usize,
+    /// Instead of sorting by `keys`: the random permutation of this seed.
+    pub shuffle: Option<u64>,
     /// Keep only the first of equal keys.
     pub unique: bool,
     /// Go on from what an earlier run left.
@@ -53,6 +58,41 @@ pub struct Sort {
 }
 
 impl Sort {
+    /// What is put in front of records while they are shuffled.
+    pub(crate) fn tags(&self) -> Option<Tags> {
+        self.shuffle.map(Tags::new)
+    }
+
+    /// Bytes of it.
+    pub(crate) fn tag_bytes(&self) -> usize {
+        if self.shuffle.is_some() { TAG_BYTES } else { 0 }
+    }
+
+    /// How records lie once they are distributed, tags included.
+    pub(crate) fn stored(&self) -> Layout {
+        match self.layout {
+            Layout::Fixed(n) => Layout::Fixed(n + self.tag_bytes() as u32),
+            Layout::Lines => Layout::Lines,
+        }
+    }
+
+    /// What orders them then.
+    pub(crate) fn stored_key(&self) -> Result<Key, KeyError> {
+        let tag = KeyPart { offset: 0, length: TAG_BYTES as u32, descending: false };
+        if self.shuffle.is_some() {
+            Key::new(self.stored(), &[tag])
+        } else {
+            Key::new(self.layout, &self.keys)
+        }
+    }
+
+    /// Of nothing yet, for what comes out. A shuffle has no keys, so its proof compares whole records.
+    pub(crate) fn prover(&self) -> Prover {
+        let key =
+            Key::new(self.layout, &self.keys).expect("the keys were looked at before anything was done");
+        Prover::new(self.layout, key, self.hashing).keeping(PROVE_KEEP_BYTES)
+    }
+
     /// The longest line that the memory allows.
     pub(crate) fn line_max(&self) -> u64 {
         self.memory_bytes / 8

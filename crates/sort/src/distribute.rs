@@ -26,11 +26,11 @@ use std::time::Duration;
 use thalweg_api::Proof;
 use thalweg_block::{Block, Fill, Place, Pool};
 use thalweg_io::{ALIGN, Done, Kind, Op, Queue};
-use thalweg_pump::{Meters, Sink};
-use thalweg_record::{Cuts, InPlace, Key, Layout, add_proof, add_record, newlines};
+use thalweg_pump::{Inputs, Meters, Sink};
+use thalweg_record::{Cuts, InPlace, Key, Layout, TAG_BYTES, Tags, add_proof, add_record, newlines};
 
 use crate::manifest::{Checkpoint, Manifest, RangeGain};
-use crate::sabotage::{self, Kind::DropRecord, Kind::FlipPage};
+use crate::sabotage::{self, Kind::DropRecord, Kind::FlipPage, Kind::TagOfPlace};
 use crate::scratch::{Extent, Scratch, page_hash};
 use crate::{Error, Result};
 
@@ -85,6 +85,7 @@ pub(crate) struct Distribution<'a> {
     page_bytes: usize,
     /// The first page of the file that a page belongs to.
     file_start: &'a (dyn Fn(u64) -> u64 + Sync),
+    tagging: Option<Tagging<'a>>,
     /// The page whose turn it is.
     next: Mutex<u64>,
     turned: Condvar,
@@ -164,6 +165,20 @@ struct Turn {
     proof: Proof,
 }
 
+/// What is put in front of every record: its tag, by which it then is ordered.
+pub(crate) struct Tagging<'a> {
+    pub(crate) tags: Tags,
+    /// The files of the pages, if it is files and not a stream.
+    pub(crate) inputs: Option<&'a Inputs>,
+}
+
+impl Tagging<'_> {
+    /// By how much places are ahead of origins in the file that a page belongs to.
+    fn padding(&self, page: u64) -> u64 {
+        self.inputs.map_or(0, |inputs| inputs.padding_before(page))
+    }
+}
+
 /// What a distribution is made of.
 pub(crate) struct Recipe<'a> {
     pub(crate) key: &'a Key,
@@ -180,6 +195,7 @@ pub(crate) struct Recipe<'a> {
     pub(crate) excess: u64,
     pub(crate) keep_free: usize,
     pub(crate) file_start: &'a (dyn Fn(u64) -> u64 + Sync),
+    pub(crate) tagging: Option<Tagging<'a>>,
     pub(crate) checkpoints: Option<Checkpoints<'a>>,
 }
 
@@ -204,6 +220,7 @@ impl<'a> Distribution<'a> {
             record_max: recipe.record_max,
             page_bytes: recipe.pool.block_size(),
             file_start: recipe.file_start,
+            tagging: recipe.tagging,
             next: Mutex::new(resumed.next_page),
             turn: Mutex::new(Turn {
                 carry: resumed.carry,
@@ -230,6 +247,7 @@ impl<'a> Distribution<'a> {
             wanted: vec![(0, 0); self.cuts.ranges()],
             touched: Vec::new(),
             proof: Proof::default(),
+            padding: 0,
         }
     }
 
@@ -261,6 +279,8 @@ pub(crate) struct DistributeLane<'d, 'a> {
     wanted: Vec<(u64, u64)>,
     touched: Vec<u32>,
     proof: Proof,
+    /// By how much places are ahead of origins in the file of the block.
+    padding: u64,
 }
 
 impl DistributeLane<'_, '_> {
@@ -313,15 +333,32 @@ impl DistributeLane<'_, '_> {
         if shared.hashing {
             add_record(&mut self.proof, record.alone());
         }
-        let id = shared.cuts.locate(shared.key, record, place);
+        let (id, tag_bytes) = self.locate(record, place);
         let len = record.len() + terminator;
         self.ids.push((id as u32, len as u32));
         let wanted = &mut self.wanted[id];
         if wanted.1 == 0 {
             self.touched.push(id as u32);
         }
-        wanted.0 += len as u64;
+        wanted.0 += (tag_bytes + len) as u64;
         wanted.1 += 1;
+    }
+
+    /// The range of a record that begins at `place`, and how many bytes are put in front of it.
+    #[inline(always)]
+    fn locate(&self, record: InPlace<'_>, place: u64) -> (usize, usize) {
+        let shared = self.shared;
+        match self.tag(place) {
+            None => (shared.cuts.locate(shared.key, record, place), 0),
+            Some(tag) => (shared.cuts.locate(shared.key, tag[..].into(), place), TAG_BYTES),
+        }
+    }
+
+    /// What is put in front of the record that begins at `place`.
+    #[inline(always)]
+    fn tag(&self, place: u64) -> Option<[u8; TAG_BYTES]> {
+        let padding = if sabotage::breaks(TagOfPlace) { 0 } else { self.padding };
+        self.shared.tagging.as_ref().map(|tagging| tagging.tags.of(place - padding))
     }
 
     /// Waits for this page's turn, looking after the own queue meanwhile.
@@ -458,7 +495,7 @@ impl DistributeLane<'_, '_> {
     /// Gives the carried record to its range.
     fn place_carry(&mut self, turn: &mut Turn, done: &mut Vec<Block>) -> Result<()> {
         let shared = self.shared;
-        let carry = std::mem::take(&mut turn.carry);
+        let mut carry = std::mem::take(&mut turn.carry);
         let record = match shared.layout {
             Layout::Fixed(_) => &carry[..],
             Layout::Lines => &carry[..carry.len() - 1],
@@ -466,10 +503,11 @@ impl DistributeLane<'_, '_> {
         if shared.hashing {
             add_record(&mut self.proof, record);
         }
-        let id = shared.cuts.locate(shared.key, record.into(), turn.carry_place);
+        let (id, _) = self.locate(record.into(), turn.carry_place);
         if sabotage::strikes(DropRecord) {
             return Ok(());
         }
+        carry.splice(..0, self.tag(turn.carry_place).into_iter().flatten());
         self.reserve(turn, id, carry.len() as u64, 1, done)?;
         let mut rest = &carry[..];
         for mut place in self.places[id].drain(..) {
@@ -562,22 +600,16 @@ impl DistributeLane<'_, '_> {
 
     /// Copies the block's records to their places, and looks after pages that became whole by it.
     fn copy(&mut self, block: &Block, first: usize) -> Result<()> {
-        let mut rest = &block[first..];
+        let mut from = first;
         let mut done = Vec::new();
         for &(id, len) in &self.ids {
-            let (mut record, after) = rest.split_at(len as usize);
-            rest = after;
+            let tag = self.tag(block.offset() + from as u64);
             let places = &mut self.places[id as usize];
-            loop {
-                let place = places.last_mut().expect("room was reserved for every record");
-                record = &record[place.push(record)..];
-                if place.left() == 0 {
-                    done.extend(places.pop().expect("it is there").commit());
-                }
-                if record.is_empty() {
-                    break;
-                }
+            if let Some(tag) = tag {
+                push_all(places, &tag, &mut done);
             }
+            push_all(places, &block[from..from + len as usize], &mut done);
+            from += len as usize;
         }
         let all_used = self.touched.iter().all(|&id| self.places[id as usize].is_empty());
         assert!(all_used, "every reserved place was filled");
@@ -641,12 +673,28 @@ impl DistributeLane<'_, '_> {
     }
 }
 
+/// Copies to the last of the places and, when it is full, to those before it.
+#[inline(always)]
+fn push_all(places: &mut Vec<Place>, mut bytes: &[u8], done: &mut Vec<Block>) {
+    loop {
+        let place = places.last_mut().expect("room was reserved for every record");
+        bytes = &bytes[place.push(bytes)..];
+        if place.left() == 0 {
+            done.extend(places.pop().expect("it is there").commit());
+        }
+        if bytes.is_empty() {
+            break;
+        }
+    }
+}
+
 impl Sink for DistributeLane<'_, '_> {
     type Error = Error;
 
     fn put(&mut self, block: Block) -> Result<()> {
         let page = block.offset() / self.shared.page_bytes as u64;
         let fresh = (self.shared.file_start)(page) == page;
+        self.padding = self.shared.tagging.as_ref().map_or(0, |tagging| tagging.padding(page));
         let bounds = self.classify(&block, fresh);
         self.take_turn(&block, fresh, bounds)?;
         self.copy(&block, bounds.0)

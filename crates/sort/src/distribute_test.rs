@@ -44,6 +44,7 @@ fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
             excess: 0,
             keep_free: 0,
             file_start: &|_| 0,
+            tagging: None,
             checkpoints: None,
         },
         Resumed::default(),

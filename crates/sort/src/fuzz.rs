@@ -89,6 +89,7 @@ impl Left {
             within_output: false,
             scratch_limit: u64::MAX,
             lanes: 1,
+            shuffle: None,
             unique: false,
             resume: true,
             hashing: true,

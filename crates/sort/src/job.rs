@@ -14,7 +14,7 @@ use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, St
 use thalweg_record::{Cut, Cuts, Key, Layout, choose_cuts, counted, file_bytes, same_records};
 
 use crate::asked::{Sort, Watch};
-use crate::distribute::{self, Checkpoints, Distribution, RangeStore, Resumed, Stored};
+use crate::distribute::{self, Checkpoints, Distribution, RangeStore, Resumed, Stored, Tagging};
 use crate::durable::{Notes, OutputLane, Start};
 use crate::entry::LINES_BYTES_MAX;
 use crate::forecast::forecast;
@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
         names: Names,
         clock: Stopwatch,
     ) -> Result<Run<'a>> {
-        Key::new(sort.layout, &sort.keys)?;
+        sort.stored_key()?;
         leftover::clear(io, sort, &names);
         let open = |p: &PathBuf| File::open(io, p, Access::Read);
         let files = sort.inputs.iter().map(open).collect::<thalweg_io::Result<Vec<File>>>()?;
@@ -201,7 +201,7 @@ impl<'a> Run<'a> {
         (meters, clock): (Meters, Stopwatch),
     ) -> Result<Run<'a>> {
         let Filled { feed, room, main, transfer, ended } = filled;
-        let key = Key::new(sort.layout, &sort.keys)?;
+        let key = sort.stored_key()?;
         let ranges_max = room.ranges_max();
         let Room { mut given, rough } = room;
         let (keys, record_bytes) = feed.sample(&key, rough.sample_bytes);
@@ -209,6 +209,7 @@ impl<'a> Run<'a> {
             given.input_bytes = feed.bytes();
         }
         given.records = guess_records(sort.layout, given.input_bytes, record_bytes);
+        given.input_bytes += given.records * sort.tag_bytes() as u64;
         let geometry = rough.with_ranges_for(&given, ranges_max);
         let keep_free = geometry.main_pages.saturating_sub(geometry.resident_pages(given.input_bytes));
         let inputs = Inputs::open(io, &[], sort.layout)?;
@@ -226,7 +227,7 @@ impl<'a> Run<'a> {
             plan: None,
             names,
             identity: 0,
-            cuts: cuts_of(keys, &geometry),
+            cuts: cuts_of(sort, keys, &geometry),
             transfer,
             main,
             meters,
@@ -252,7 +253,7 @@ impl<'a> Run<'a> {
             self.sort.scratch_limit,
         )
         .nameless(self.sort.output_is_stream);
-        let within = Within::asked(self.sort, self.inputs.bytes(), geometry);
+        let within = Within::asked(self.sort, (self.inputs.bytes(), self.planned_records), geometry);
         if let Some(within) = within.filter(|_| left.is_none() && self.feed.is_none()) {
             scratch = scratch.within(&self.names.partial, within);
         }
@@ -365,7 +366,8 @@ impl<'a> Run<'a> {
         let (stores, mut input) = distribution.finish();
         if !self.sort.hashing {
             let sum = |of: fn(&RangeStore) -> u64| stores.iter().map(of).sum();
-            input = counted(self.sort.layout, sum(|s| s.records), sum(|s| s.bytes));
+            let (records, bytes) = (sum(|s| s.records), sum(|s| s.bytes));
+            input = counted(self.sort.layout, records, bytes - records * self.sort.tag_bytes() as u64);
         }
         let mut ranges = ranges_of(stores, &self.cuts, per_range);
         drop(ranges.drain(..start.ranges()));
@@ -392,7 +394,8 @@ impl<'a> Run<'a> {
         scratch: &mut Scratch,
     ) -> Result<(Option<Manifest>, Resumed, Start)> {
         let Some(left) = left else {
-            if self.geometry.excess_bytes == 0 || self.sort.output_is_stream {
+            let is_noted = !self.sort.output_is_stream && self.sort.shuffle.is_none();
+            if self.geometry.excess_bytes == 0 || !is_noted {
                 return Ok((None, Resumed::default(), Start::default()));
             }
             let layout = manifest::Layout {
@@ -456,7 +459,7 @@ impl<'a> Run<'a> {
     fn make_way(&self, ranges: &mut [Range], scratch: &Scratch, mut end: u64) -> Result<()> {
         let mut queue = self.io.queue(1)?;
         for range in ranges {
-            end += range.store.bytes;
+            end += range.store.bytes - range.store.records * self.sort.tag_bytes() as u64;
             for page in &mut range.store.pages {
                 let Stored::Spilled(extent) = page else { continue };
                 if scratch.is_overtaken(extent, end) {
@@ -476,7 +479,7 @@ impl<'a> Run<'a> {
         let queue = || Ok(self.io.queue(geometry.depth)?);
         let wanted = (256, 8 * count);
         let mut keys =
-            sample_range(replay, queue, self.sort.layout, &self.key, wanted, geometry.sample_bytes)?;
+            sample_range(replay, queue, self.sort.stored(), &self.key, wanted, geometry.sample_bytes)?;
         let all_cuts = choose_cuts(&mut keys, count * per_range - 1);
         drop(keys);
         let range_cuts: Vec<Cut> = all_cuts.iter().skip(per_range - 1).step_by(per_range).cloned().collect();
@@ -515,22 +518,23 @@ impl<'a> Run<'a> {
         first_pass: Option<(Option<Checkpoints<'d>>, Resumed)>,
     ) -> Distribution<'d> {
         let is_first = first_pass.is_some();
-        let hashing = self.sort.hashing && is_first;
         let (checkpoints, resumed) = first_pass.unwrap_or_default();
+        let tags = self.sort.tags().filter(|_| is_first);
         let recipe = distribute::Recipe {
             key: &self.key,
-            layout: self.sort.layout,
+            layout: if is_first { self.sort.layout } else { self.sort.stored() },
             cuts,
             pool: &self.main,
             scratch,
             meters: &self.meters,
             stop: &self.stop,
-            hashing,
+            hashing: self.sort.hashing && is_first,
             is_first,
             record_max: if self.sort.layout == Layout::Lines { self.line_room } else { u64::MAX },
             excess,
             keep_free: self.keep_free,
             file_start,
+            tagging: tags.map(|tags| Tagging { tags, inputs: self.feed.is_none().then_some(&self.inputs) }),
             checkpoints,
         };
         Distribution::new(recipe, resumed)
@@ -616,7 +620,7 @@ impl<'a> Run<'a> {
             thalweg_api::Disk { read_bytes, written_bytes }
         };
         Receipt {
-            verb: "sort".to_string(),
+            verb: if self.sort.shuffle.is_some() { "shuffle" } else { "sort" }.to_string(),
             input_file_bytes: match &self.feed {
                 Some(feed) => feed.file_bytes(&self.meters),
                 None => self.inputs.file_bytes(),
@@ -624,7 +628,7 @@ impl<'a> Run<'a> {
             output_file_bytes: file_bytes(self.sort.layout, &output),
             proved: self.sort.hashing,
             holds: same_records(&input, &out)
-                && output.unordered == 0
+                && (output.unordered == 0 || self.sort.shuffle.is_some())
                 && (!self.sort.unique || output.duplicates == 0),
             input,
             output,
@@ -647,6 +651,7 @@ impl<'a> Run<'a> {
                 huge_page_bytes: process::huge_page_bytes(),
             },
             scratch_peak_bytes: scratch.peak(),
+            sides: None,
             resumed_bytes: 0,
             resumed_output_bytes: 0,
             plan: self.plan.clone(),
@@ -656,9 +661,11 @@ impl<'a> Run<'a> {
     fn sorted_recipe<'s>(&'s self, scratch: &'s Scratch, notes: Option<&'s Notes<'s>>) -> sorted::Recipe<'s> {
         sorted::Recipe {
             key: &self.key,
-            layout: self.sort.layout,
+            layout: self.sort.stored(),
+            tag_bytes: self.sort.tag_bytes(),
             unique: self.sort.unique,
             proving: self.sort.hashing,
+            prover: self.sort.prover(),
             lanes: self.geometry.lanes,
             chunk_entries: self.geometry.chunk_entries,
             job_bytes: self.geometry.job_bytes,

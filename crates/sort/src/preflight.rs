@@ -163,6 +163,7 @@ mod tests {
             within_output: false,
             scratch_limit: u64::MAX,
             lanes: 1,
+            shuffle: None,
             unique: false,
             resume: true,
             hashing: true,

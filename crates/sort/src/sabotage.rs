@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     DropRecord,
     /// Two records of a bucket change places.
     SwapOrder,
+    /// The tags of a shuffle are of places among pages.
+    TagOfPlace,
     /// A partial output is gone on from whatever is in it.
     TrustPartial,
 }
@@ -38,6 +40,7 @@ pub(crate) fn breaks(kind: Kind) -> bool {
             "early-proof" => Kind::EarlyProof,
             "drop-record" => Kind::DropRecord,
             "swap-order" => Kind::SwapOrder,
+            "tag-of-place" => Kind::TagOfPlace,
             "trust-partial" => Kind::TrustPartial,
             _ => panic!("no sabotage is called {name}"),
         })

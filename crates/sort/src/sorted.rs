@@ -44,15 +44,17 @@ const POLL: Duration = Duration::from_millis(1);
 const PREFETCH_RECORDS: usize = 24;
 /// Freshly written bytes are proved in steps of about this many, while they are in the cache.
 const PROVE_STEP_BYTES: usize = 32 << 10;
-/// How much of a record a proof keeps for its joints: there is one for every lane and one for the whole.
-const PROVE_KEEP_BYTES: usize = 64 << 10;
 
 /// Everything that does not change while a sorted stream is made.
 pub(crate) struct Recipe<'a> {
     pub(crate) key: &'a Key,
     pub(crate) layout: Layout,
+    /// Bytes in front of every record that do not leave.
+    pub(crate) tag_bytes: usize,
     pub(crate) unique: bool,
     pub(crate) proving: bool,
+    /// Of nothing yet, for what leaves.
+    pub(crate) prover: Prover,
     pub(crate) lanes: usize,
     pub(crate) chunk_entries: usize,
     /// A job has about so many bytes and at most about so many entries.
@@ -142,7 +144,7 @@ pub(crate) fn entry_pages(
 impl<'a> Sorted<'a> {
     /// The stream of ranges that were distributed, behind what is there already.
     pub(crate) fn new(recipe: Recipe<'a>, out: Pool, ranges: Vec<Range>, start: &Start) -> Sorted<'a> {
-        let empty = Prover::new(recipe.layout, recipe.key.clone(), recipe.proving).keeping(PROVE_KEEP_BYTES);
+        let empty = recipe.prover.clone();
         let note = &start.note;
         let last_key = (note.proof.records > 0).then(|| recipe.key.normal(&note.last, usize::MAX));
         let state = State {
@@ -292,6 +294,7 @@ impl<'a> Sorted<'a> {
         let (mut bytes, mut records) = (0, 0);
         while *next < range.part.bucket_count() {
             let (r, b) = range.part.bucket_size(*next);
+            let b = b - r * self.recipe.tag_bytes as u64;
             if *next > from && (bytes + b > self.recipe.job_bytes || records + r > self.recipe.job_entries) {
                 break;
             }
@@ -495,7 +498,7 @@ impl<'a> SortedLane<'_, 'a> {
             }
             bytes.get()
         };
-        let prover = Prover::new(recipe.layout, recipe.key.clone(), recipe.proving).keeping(PROVE_KEEP_BYTES);
+        let prover = recipe.prover.clone();
         let stopped = || self.shared.stopped();
         let cursor = self
             .shared
@@ -512,6 +515,7 @@ impl<'a> SortedLane<'_, 'a> {
         let Some(now) = &mut self.gathering else { return };
         let part = &now.job.range.part;
         let (pages, entries) = (&part.pages, part.entries());
+        let tag_bytes = self.shared.recipe.tag_bytes;
         let list = &self.ordered.entries;
         let mut unproved = 0;
         while now.at < list.len() {
@@ -521,12 +525,12 @@ impl<'a> SortedLane<'_, 'a> {
                 pages.prefetch(entries.place(ahead), entries.known_len(ahead).unwrap_or_else(|least| least));
             }
             let entry = list[now.at - usize::from(now.at > 0 && sabotage::strikes(DoubleRecord))];
-            let len = entries.len(entry, pages) + entries.terminator();
+            let len = entries.len(entry, pages) + entries.terminator() - tag_bytes;
             let value = entry.to_be_bytes();
             while now.written < len {
                 let piece = match entries.value_bytes() {
                     Some(_) => &value[now.written..],
-                    None => pages.from(entries.place(entry) + now.written as u64),
+                    None => pages.from(entries.place(entry) + (tag_bytes + now.written) as u64),
                 };
                 now.written += now.cursor.push(&piece[..piece.len().min(len - now.written)]);
                 if now.cursor.has_finished() {

@@ -25,7 +25,7 @@ use thalweg_api::Receipt;
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::{Block, Held, Pool};
 use thalweg_io::{Io, process};
-use thalweg_record::{Key, Layout};
+use thalweg_record::Layout;
 
 use crate::handover::Handover;
 use crate::job::run_handed;
@@ -107,7 +107,7 @@ impl Sorter {
             hardware: None,
             ..sort
         };
-        Key::new(sort.layout, &sort.keys)?;
+        sort.stored_key()?;
         let room = room_of(&sort)?;
         let rough = &room.rough;
         let main = Pool::new(rough.page_bytes, rough.main_pages + OUTSIDE_PAGES)?;
@@ -380,6 +380,7 @@ mod tests {
             within_output: false,
             scratch_limit: u64::MAX,
             lanes: 2,
+            shuffle: None,
             unique: false,
             resume: false,
             hashing: true,

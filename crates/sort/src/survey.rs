@@ -12,7 +12,7 @@ use thalweg_base::units::MIB;
 use thalweg_block::Pool;
 use thalweg_io::{Io, process};
 use thalweg_pump::Inputs;
-use thalweg_record::{Cut, Key, Layout, choose_cuts};
+use thalweg_record::{Cut, Key, Layout, Tags, choose_cuts};
 
 use crate::forecast::Facts;
 use crate::geometry::{Geometry, Given};
@@ -58,7 +58,7 @@ pub(crate) struct Seen {
 impl Survey {
     /// Opens and samples the inputs. What an earlier attempt has `seen` counts more than the sample.
     pub(crate) fn take(sort: &Sort, io: &Arc<dyn Io>, seen: Seen) -> Result<Survey> {
-        let key = Key::new(sort.layout, &sort.keys)?;
+        let key = sort.stored_key()?;
         let paths: Vec<&Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
         let mut inputs = Inputs::open(io, &paths, sort.layout)?;
         let mut given = Given {
@@ -85,6 +85,7 @@ impl Survey {
         if sort.layout == Layout::Lines {
             given.records = seen.records.max(guess_records(sort.layout, inputs.bytes(), sample.line_bytes()));
         }
+        given.input_bytes += given.records * sort.tag_bytes() as u64;
         // Long records are held whole where pages cut them: in a turn, and in each lane's proof and copy.
         let lanes = rough.lanes as u64;
         let long = match sort.layout {
@@ -101,7 +102,7 @@ impl Survey {
         let absorbed = given.memory_bytes / 20 / (2 * lanes);
         let line_room = long.max(HIDDEN_LINE_BYTES).max(absorbed).min(sort.line_max());
         let geometry = Geometry::of(&given)?;
-        let cuts = cuts_of(sample.keys, &geometry);
+        let cuts = cuts_of(sort, sample.keys, &geometry);
         let mut survey = Survey {
             key,
             inputs,
@@ -176,10 +177,11 @@ impl Survey {
 pub fn lay_out(sort: &Sort, io: &Arc<dyn Io>) -> Result<Facts> {
     let survey = Survey::take(sort, io, Seen::default())?;
     let output_bytes = survey.inputs.bytes();
-    let (output_bytes, spilled_bytes) = match Within::asked(sort, output_bytes, &survey.geometry) {
-        Some(within) => (within.room(), 0),
-        None => (output_bytes, survey.geometry.excess_bytes),
-    };
+    let (output_bytes, spilled_bytes) =
+        match Within::asked(sort, (output_bytes, survey.records), &survey.geometry) {
+            Some(within) => (within.room(), 0),
+            None => (output_bytes, survey.geometry.excess_bytes),
+        };
     preflight_of_plan(sort, io, &Takes { output_bytes, spilled_bytes, ..Takes::default() })?;
     Ok(survey.facts(sort, io))
 }
@@ -192,8 +194,9 @@ pub(crate) fn guess_records(layout: Layout, bytes: u64, line_bytes: f64) -> u64 
     }
 }
 
-/// All cuts of a geometry from a sample: between ranges and, inside them, between buckets.
-pub(crate) fn cuts_of(mut keys: Vec<Cut>, geometry: &Geometry) -> Vec<Cut> {
+/// All cuts of a geometry, between ranges and, inside them, between buckets: from a sample, but those of a shuffle,
+/// whose keys are known to be uniform.
+pub(crate) fn cuts_of(sort: &Sort, mut keys: Vec<Cut>, geometry: &Geometry) -> Vec<Cut> {
     let wanted = geometry.ranges * geometry.buckets_per_range - 1;
-    choose_cuts(&mut keys, wanted)
+    if sort.shuffle.is_some() { Tags::cuts(wanted) } else { choose_cuts(&mut keys, wanted) }
 }

@@ -35,10 +35,11 @@ pub(crate) struct Within {
 }
 
 impl Within {
-    /// For what was asked, if that lets the output hold what is spilled.
-    pub(crate) fn asked(sort: &Sort, bytes: u64, geometry: &Geometry) -> Option<Within> {
+    /// For what was asked of so many bytes and records, if that lets the output hold what is spilled. Tags take room in
+    /// the regions, and none in the output, which stays the further behind.
+    pub(crate) fn asked(sort: &Sort, (bytes, records): (u64, u64), geometry: &Geometry) -> Option<Within> {
         let may = sort.within_output && !sort.output_is_stream;
-        Within::of(bytes, geometry).filter(|_| may)
+        Within::of(bytes + records * sort.tag_bytes() as u64, geometry).filter(|_| may)
     }
 
     /// For an output of `bytes` bytes, if it then takes less of the disk than with scratch beside it.

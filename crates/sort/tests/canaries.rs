@@ -6,8 +6,8 @@
 
 mod support;
 
-use support::Stage;
 use support::cut_short::{SHARE_MAX, killed_after, own_process, share_after, spilling};
+use support::{MEMORY_MIN, Stage, Unwatched};
 use thalweg_sort::Error;
 
 const SABOTAGE: &str = "THALWEG_SABOTAGE";
@@ -20,6 +20,7 @@ fn a_task_in_a_process_of_its_own() {
     let came = match std::env::var(TASK).as_deref() {
         Err(_) => return,
         Ok("sort") => sort().to_string(),
+        Ok("shuffle") => shuffle().to_string(),
         Ok("resume") => {
             if share_after(0.8, false) <= SHARE_MAX { "right" } else { "too many bytes" }.to_string()
         }
@@ -42,6 +43,30 @@ fn sort() -> &'static str {
         Err(Error::Mismatch(_)) => "mismatch",
         Err(Error::Damaged { .. }) => "damaged",
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// Shuffles two files in little memory, and in much.
+fn shuffle() -> &'static str {
+    let mut case = spilling(1, 20_000_000).shuffled(1);
+    let second = case.inputs[0].split_off(1_000_000);
+    case.inputs.push(second);
+    let outputs = [MEMORY_MIN, 8 * MEMORY_MIN].map(|memory| {
+        let stage = Stage::simulated(1);
+        let case = case.clone().within(memory);
+        let outcome = stage.run(&case, &stage.set(&case), &Unwatched);
+        outcome.map(|_| stage.get("out/sorted"))
+    });
+    match outputs {
+        [Ok(a), Ok(b)] => {
+            if a == b {
+                "right"
+            } else {
+                "another order"
+            }
+        }
+        [Err(Error::Mismatch(_)), _] => "mismatch",
+        [a, b] => panic!("{:?} {:?}", a.err(), b.err()),
     }
 }
 
@@ -76,6 +101,7 @@ fn came_of(task: &str, sabotage: Option<&str>) -> String {
 #[test]
 fn canary_nothing_is_broken() {
     assert_eq!(came_of("sort", None), "right");
+    assert_eq!(came_of("shuffle", None), "right");
     assert_eq!(came_of("resume", None), "right");
     assert_eq!(came_of("damage", None), "right");
 }
@@ -83,11 +109,13 @@ fn canary_nothing_is_broken() {
 #[test]
 fn canary_a_record_is_doubled_in_the_gather() {
     assert_eq!(came_of("sort", Some("double-record")), "mismatch");
+    assert_eq!(came_of("shuffle", Some("double-record")), "mismatch");
 }
 
 #[test]
 fn canary_a_record_is_lost_in_the_distribution() {
     assert_eq!(came_of("sort", Some("drop-record")), "mismatch");
+    assert_eq!(came_of("shuffle", Some("drop-record")), "mismatch");
 }
 
 #[test]
@@ -108,6 +136,12 @@ fn canary_a_bit_of_a_page_flips_on_its_way_to_scratch() {
 #[test]
 fn canary_the_manifest_is_ignored() {
     assert_eq!(came_of("resume", Some("ignore-manifest")), "too many bytes");
+}
+
+/// A proof does not tell one order from another; the outputs do.
+#[test]
+fn canary_tags_depend_on_how_memory_is_laid_out() {
+    assert_eq!(came_of("shuffle", Some("tag-of-place")), "another order");
 }
 
 /// The only one that the engine itself cannot notice: what it goes on from was proved by another process.

@@ -46,6 +46,7 @@ impl Drawn {
             memory_bytes: MEMORY_MIN + self.extra_memory,
             // Several lanes that drop equal keys are looked at on their own.
             lanes: self.lanes,
+            shuffle: None,
             unique: self.unique,
             within: self.within,
         }

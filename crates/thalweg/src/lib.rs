@@ -63,8 +63,8 @@ mod verbs;
 pub use calibrate::calibration_bytes;
 pub use error::{Error, Result};
 pub use options::{
-    CheckOptions, Endpoint, GenOptions, IoChoice, PartitionOptions, PartitionPick, PumpEnd, PumpOptions,
-    SortOptions, SorterOptions,
+    CheckOptions, Endpoint, GenOptions, IoChoice, JoinKind, JoinOptions, MergeOptions, PartitionOptions,
+    PartitionPick, PumpEnd, PumpOptions, ShuffleOptions, SortOptions, SorterOptions,
 };
 pub use progress::{Progress, ProgressView};
 pub use sorter::{Sorted, Sorter};
@@ -76,4 +76,4 @@ pub use thalweg_record::{KeyPart, Layout};
 pub use thalweg_river::{Batch, Builder as RiverBuilder, Inlet, Outlet, Pick, River};
 #[doc(hidden)]
 pub use verbs::ends;
-pub use verbs::{check, doctor, generate, partition, plan, pump, sort};
+pub use verbs::{check, doctor, generate, join, merge, partition, plan, pump, shuffle, sort};

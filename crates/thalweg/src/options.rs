@@ -55,6 +55,89 @@ pub struct SortOptions {
     pub proof: bool,
 }
 
+/// What to shuffle and how.
+#[derive(Debug, Clone)]
+pub struct ShuffleOptions {
+    /// Where the records are, in order; standard input if empty.
+    pub inputs: Vec<Endpoint>,
+    /// Where the shuffled records go. May be one of the inputs.
+    pub output: Endpoint,
+    /// How records lie in the inputs.
+    pub layout: Layout,
+    /// Which of the permutations.
+    pub seed: u64,
+    /// Memory for the whole process; half of what is available if not given.
+    pub memory: Option<Size>,
+    /// Directories for what does not fit; the output's directory if empty.
+    pub scratch: Vec<PathBuf>,
+    /// The most scratch space to use; a percentage is of the space available.
+    pub scratch_limit: Option<Size>,
+    /// Lanes; one for each core if not given.
+    pub threads: Option<usize>,
+    /// The I/O back end.
+    pub io: IoChoice,
+}
+
+/// What to merge and how.
+#[derive(Debug, Clone)]
+pub struct MergeOptions {
+    /// Where the records are, each input in order; standard input if empty.
+    pub inputs: Vec<Endpoint>,
+    /// Where the merged records go. May be one of the inputs.
+    pub output: Endpoint,
+    /// How records lie in the inputs.
+    pub layout: Layout,
+    /// The parts of the key; the whole record if empty.
+    pub keys: Vec<KeyPart>,
+    /// Memory for the whole process; half of what is available if not given, and no more than helps.
+    pub memory: Option<Size>,
+    /// Lanes; one for each core if not given.
+    pub threads: Option<usize>,
+    /// Keep only the first of records with equal keys.
+    pub unique: bool,
+    /// The I/O back end.
+    pub io: IoChoice,
+}
+
+/// Which records a join gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum JoinKind {
+    /// A left record with each right record of its key.
+    #[default]
+    Inner,
+    /// These, and left records without a right one.
+    Left,
+    /// Left records without a right one.
+    Anti,
+}
+
+/// What to join and how. Of a pair, the left comes first.
+#[derive(Debug, Clone)]
+pub struct JoinOptions {
+    /// Where the records are.
+    pub inputs: [Endpoint; 2],
+    /// Where what is made goes. May be one of the inputs.
+    pub output: Endpoint,
+    /// How records lie in the inputs: in both as lines, or in both with a length.
+    pub layouts: [Layout; 2],
+    /// The parts of the keys, alike in lengths and directions; the whole record if empty.
+    pub keys: [Vec<KeyPart>; 2],
+    /// Which records to give.
+    pub kind: JoinKind,
+    /// What stands between the parts of a line.
+    pub between: Vec<u8>,
+    /// Memory for the whole process; half of what is available if not given.
+    pub memory: Option<Size>,
+    /// Directories for what does not fit; the output's directory if empty.
+    pub scratch: Vec<PathBuf>,
+    /// The most scratch space to use; a percentage is of the space available.
+    pub scratch_limit: Option<Size>,
+    /// Lanes of each sort; one for each core if not given.
+    pub threads: Option<usize>,
+    /// The I/O back end.
+    pub io: IoChoice,
+}
+
 /// How a [`Sorter`](crate::Sorter) is to sort.
 #[derive(Debug, Clone)]
 pub struct SorterOptions {

@@ -200,6 +200,7 @@ fn resolve(options: &SorterOptions, io: &Arc<dyn Io>) -> Result<Sort> {
         scratch,
         scratch_limit: options.scratch_limit.map_or(u64::MAX, |size| size.of(space)),
         lanes: machine::lanes(options.threads),
+        shuffle: None,
         unique: options.unique,
         resume: false,
         hashing: options.proof,

@@ -2,7 +2,6 @@
 //! lanes, and nothing is left behind whenever it is dropped.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
-#[allow(dead_code)] // The other tests make files, this one does not.
 mod place;
 
 use place::Place;

@@ -71,6 +71,19 @@ const STEPS: &[(&str, Step)] = &[
             "canaries",
         ]),
     ),
+    (
+        "canaries of merge and join",
+        Step::Tests(&[
+            "cargo",
+            "test",
+            "--package",
+            "thalweg",
+            "--features",
+            "sabotage",
+            "--test",
+            "canaries",
+        ]),
+    ),
 ];
 
 /// Runs every step; true if all passed.

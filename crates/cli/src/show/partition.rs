@@ -49,6 +49,7 @@ mod tests {
     fn a_partition_tells_each_share_and_of_many_the_extremes() {
         let proof = Proof { records: 30, bytes: 3000, checksum: 7, ..Proof::default() };
         let receipt = Receipt {
+            sides: None,
             verb: "partition".into(),
             input: proof,
             output: proof,

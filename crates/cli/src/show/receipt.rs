@@ -1,6 +1,6 @@
 //! The receipt of a run.
 
-use thalweg_api::{Proof, Receipt, Stage};
+use thalweg_api::{Proof, Receipt, Sides, Stage};
 use thalweg_base::units::{Bytes, Count, MIB};
 
 use super::columns::{columns, labelled, rate, records, seconds, traffic};
@@ -36,6 +36,9 @@ fn headline(receipt: &Receipt) -> String {
     let (done, proof, bytes) = match receipt.verb.as_str() {
         "sort" => ("sorted", &receipt.input, receipt.input_file_bytes),
         "partition" => ("parted", &receipt.input, receipt.input_file_bytes),
+        "merge" => ("merged", &receipt.input, receipt.input_file_bytes),
+        "join" => ("joined", &receipt.input, receipt.input_file_bytes),
+        "shuffle" => ("shuffled", &receipt.input, receipt.input_file_bytes),
         "gen" => ("generated", &receipt.output, receipt.output_file_bytes),
         other => (other, &receipt.output, receipt.output_file_bytes),
     };
@@ -50,19 +53,22 @@ fn headline(receipt: &Receipt) -> String {
 }
 
 fn proofs(receipt: &Receipt) -> String {
-    let (sorts, parts) = (receipt.verb == "sort", receipt.verb == "partition");
+    let makes = receipt.verb == "gen";
     let mut text = String::new();
-    if sorts || parts {
+    if let Some(sides) = &receipt.sides {
+        return text + &joined(receipt, sides);
+    }
+    if !makes {
         text += &proof("in", &receipt.input, receipt.input_file_bytes, receipt);
     }
     text += &proof("out", &receipt.output, receipt.output_file_bytes, receipt);
     if receipt.dropped.records > 0 {
         text += &proof("dropped", &receipt.dropped, receipt.dropped.bytes, receipt);
     }
-    if parts {
+    if receipt.verb == "partition" {
         return text + &labelled("law", if receipt.holds { "out = in: holds" } else { "out = in: BROKEN" });
     }
-    if !sorts {
+    if makes {
         return text;
     }
     let law = if receipt.dropped.records > 0 { "out + dropped = in" } else { "out = in" };
@@ -70,12 +76,29 @@ fn proofs(receipt: &Receipt) -> String {
     if !receipt.proved {
         return text + &labelled("law", &format!("{law}: {verdict} in counts; nobody looked at the records"));
     }
+    if receipt.verb == "shuffle" {
+        return text + &labelled("law", &format!("{law}: {verdict}"));
+    }
     let order = match receipt.output.unordered {
         0 => "in order".to_string(),
         n => format!("{} OUT OF ORDER", records(n)),
     };
     let duplicates = Count(receipt.output.duplicates);
     text + &labelled("law", &format!("{law}: {verdict}; {order}, {duplicates} duplicate keys"))
+}
+
+/// What went into a join and came of it.
+fn joined(receipt: &Receipt, sides: &Sides) -> String {
+    let bytes = |proof: &Proof| proof.bytes;
+    let mut text = proof("left", &sides.left, bytes(&sides.left), receipt);
+    text += &proof("right", &sides.right, bytes(&sides.right), receipt);
+    text += &proof("out", &receipt.output, receipt.output_file_bytes, receipt);
+    let verdict = if receipt.holds { "holds" } else { "BROKEN" };
+    let (pairs, alone) = (Count(sides.pairs), Count(sides.unmatched));
+    text + &labelled(
+        "law",
+        &format!("out = left x right, key by key: {verdict}; {pairs} pairs, {alone} without a match"),
+    )
 }
 
 /// What went by. Where files hold more than records, newlines, both numbers are told.
@@ -198,6 +221,7 @@ mod tests {
             },
             memory: MemoryReceipt { limit_bytes: 100 << 20, peak_bytes: 90 << 20, huge_page_bytes: 0 },
             scratch_peak_bytes: 120_000_000,
+            sides: None,
             resumed_bytes: 0,
             resumed_output_bytes: 0,
             plan: None,

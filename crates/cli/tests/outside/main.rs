@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
 
 mod apart;
+mod combine;
 mod documents;
 mod files;
 mod signals;

@@ -101,3 +101,22 @@ fn named_pipes_are_read_and_written_to_their_ends_whoever_comes_first() {
         place.shell("rm in").is_done();
     }
 }
+
+#[test]
+fn a_merge_or_join_that_is_stopped_leaves_what_was_there() {
+    let place = Place::new();
+    place.run(&["gen", "3M", "records", "-q"]).is_done();
+    place.write("out", b"older\n");
+    place.shell("head -c 400000000 /dev/zero > zeros").is_done();
+    let ways: [&[&str]; 3] = [
+        &["merge", "zeros", "zeros", "-o", "out", "--record", "100", "--memory", "16MiB"],
+        &["join", "records", "records", "-o", "out", BENCH, "--memory", "64MiB"],
+        &["shuffle", "records", "-o", "out", "--record", "100", "--seed", "1", "--memory", "24MiB"],
+    ];
+    for args in ways {
+        let told = interrupted(&place, args, "-TERM");
+        assert_eq!((told.status, told.err.as_str()), (Some(143), "thalweg: interrupted by signal 15\n"));
+        assert_eq!(place.names(), ["out", "records", "zeros"]);
+        assert_eq!(place.read("out"), b"older\n");
+    }
+}

@@ -5,7 +5,7 @@ use super::support::{Place, run};
 #[test]
 fn nothing_typed_is_refused_with_the_list_of_commands() {
     run(&[]).is_refused(&[
-        "gen, check, sort, plan, partition, pump, doctor, bench, exec, job, node or cluster",
+        "gen, check, sort, shuffle, merge, join, plan, partition, pump, doctor, bench, exec, job, node or cluster",
         "thalweg help",
     ]);
 }
@@ -32,7 +32,7 @@ fn gnu_letters_are_reserved_and_say_what_does_it_today() {
         (["-b", "x"], "keys compare as bytes"),
         (["-g", "x"], "numbers of equal width"),
         (["-M", "x"], "keys compare as bytes"),
-        (["-R", "x"], "no order but that of bytes"),
+        (["-R", "x"], "thalweg shuffle --seed N"),
         (["--files0-from", "x"], "a pipe"),
     ];
     for ([letter, value], today) in cases {

@@ -85,7 +85,8 @@ fn to_text(sort: &Sort) -> String {
     let record = if let Layout::Fixed(n) = sort.layout { n } else { 0 };
     let key = |k: &KeyPart| format!("{} {} {}", k.offset, k.length, u8::from(k.descending));
     let keys: Vec<String> = sort.keys.iter().map(key).collect();
-    let numbers = format!("{record} {} {} {}", sort.memory_bytes, sort.lanes, u8::from(sort.unique));
+    let seed = sort.shuffle.map_or(String::new(), |seed| format!(" {seed}"));
+    let numbers = format!("{record} {} {} {}{seed}", sort.memory_bytes, sort.lanes, u8::from(sort.unique));
     let output = sort.output.display().to_string();
     [paths(&sort.inputs), output, paths(&sort.scratch), keys.join("\n"), numbers].join("\t")
 }
@@ -111,6 +112,7 @@ fn from_text(text: &str) -> Sort {
         within_output: false,
         scratch_limit: u64::MAX,
         lanes: n[2] as usize,
+        shuffle: n.get(4).copied(),
         unique: n[3] == 1,
         resume: false,
         hashing: true,

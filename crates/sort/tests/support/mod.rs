@@ -39,6 +39,8 @@ pub(crate) struct Case {
     pub(crate) unique: bool,
     /// Whether the output may hold what is spilled.
     pub(crate) within: bool,
+    /// The seed of a shuffle, which the model knows nothing of.
+    pub(crate) shuffle: Option<u64>,
 }
 
 impl Case {
@@ -53,8 +55,16 @@ impl Case {
     }
 
     fn of(layout: Layout, input: Vec<u8>) -> Case {
-        let (keys, memory_bytes) = (vec![], MEMORY_MIN);
-        Case { inputs: vec![input], layout, keys, memory_bytes, lanes: 2, unique: false, within: false }
+        Case {
+            inputs: vec![input],
+            layout,
+            keys: vec![],
+            memory_bytes: MEMORY_MIN,
+            lanes: 2,
+            unique: false,
+            within: false,
+            shuffle: None,
+        }
     }
 
     pub(crate) fn by(self, keys: &[KeyPart]) -> Case {
@@ -67,6 +77,10 @@ impl Case {
 
     pub(crate) fn lanes(self, lanes: usize) -> Case {
         Case { lanes, ..self }
+    }
+
+    pub(crate) fn shuffled(self, seed: u64) -> Case {
+        Case { shuffle: Some(seed), ..self }
     }
 
     pub(crate) fn unique(self) -> Case {
@@ -102,7 +116,8 @@ impl Case {
     }
 }
 
-fn records_of(layout: Layout, input: &[u8]) -> Vec<&[u8]> {
+/// The records in these bytes, without what ends a line.
+pub(crate) fn records_of(layout: Layout, input: &[u8]) -> Vec<&[u8]> {
     match layout {
         Layout::Fixed(n) => {
             let records = input.chunks_exact(n as usize);
@@ -330,6 +345,7 @@ impl Stage {
             within_output: case.within,
             scratch_limit: u64::MAX,
             lanes: case.lanes,
+            shuffle: case.shuffle,
             unique: case.unique,
             resume: false,
             hashing: true,

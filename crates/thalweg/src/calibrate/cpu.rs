@@ -77,6 +77,7 @@ impl Records {
             scratch: vec![std::env::temp_dir()],
             scratch_limit: 0,
             lanes: 1,
+            shuffle: None,
             unique: false,
             resume: false,
             hashing: true,

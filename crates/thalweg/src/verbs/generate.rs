@@ -84,6 +84,7 @@ pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
         },
         memory: MemoryReceipt { peak_bytes: usage.peak_bytes, ..MemoryReceipt::default() },
         scratch_peak_bytes: 0,
+        sides: None,
         resumed_bytes: 0,
         resumed_output_bytes: 0,
         plan: None,

@@ -3,16 +3,23 @@
 mod check;
 mod doctor;
 mod generate;
+mod join;
+mod merge;
 mod partition;
 mod plan;
 mod pump;
+mod receipt;
+mod shuffle;
 mod sort;
 
 pub use check::check;
 pub use doctor::doctor;
 pub use generate::generate;
+pub use join::join;
+pub use merge::merge;
 pub use partition::partition;
 pub use plan::plan;
 pub use pump::{ends, pump};
+pub use shuffle::shuffle;
 pub use sort::sort;
 pub(crate) use sort::{MEMORY_BYTES_MIN, engine_error};

@@ -324,6 +324,7 @@ impl<'a> Job<'a> {
         let usage = process::usage();
         Receipt {
             verb: "partition".into(),
+            sides: None,
             input: self.proof,
             output,
             dropped: Proof::default(),

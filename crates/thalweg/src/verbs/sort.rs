@@ -1,10 +1,10 @@
 //! The verb `sort`: what was asked, made definite on this machine, and run.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_api::Receipt;
-use thalweg_base::units::{Bytes, MIB};
+use thalweg_base::units::{Bytes, MIB, Size};
 use thalweg_io::{Io, directory_of};
 use thalweg_sort::{Sort, Watch};
 
@@ -16,8 +16,18 @@ pub fn sort(options: &SortOptions, progress: &Progress) -> Result<Receipt> {
     let (io, fallback) = machine::io_of_sort(options)?;
     let mut definite = resolve(options, &io)?;
     definite.hardware = Some(calibrate::known(&definite, &io));
+    run(&definite, &io, fallback, progress)
+}
+
+/// Runs what is definite on a back end that may be a `fallback`.
+pub(super) fn run(
+    definite: &Sort,
+    io: &Arc<dyn Io>,
+    fallback: Option<String>,
+    progress: &Progress,
+) -> Result<Receipt> {
     let mut receipt =
-        thalweg_sort::run(&definite, &io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
+        thalweg_sort::run(definite, io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
     receipt.io.fallback = fallback.or_else(|| io.fallback());
     Ok(receipt)
 }
@@ -67,31 +77,9 @@ pub(crate) const MEMORY_BYTES_MIN: u64 = 16 * MIB;
 
 /// What was typed, made definite.
 pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
-    let path_of = |endpoint: &Endpoint, standard: &str| match endpoint {
-        Endpoint::Path(path) => path.clone(),
-        Endpoint::Standard => PathBuf::from(standard),
-    };
-    let mut inputs: Vec<PathBuf> = options.inputs.iter().map(|e| path_of(e, "/dev/stdin")).collect();
-    if inputs.is_empty() {
-        inputs.push(PathBuf::from("/dev/stdin"));
-    }
-    for path in &inputs {
-        if path.as_os_str().is_empty() {
-            return Err(Error::CouldNot(
-                "an input without a name; name a file, or - for standard input".into(),
-            ));
-        }
-    }
-    let (output, output_is_stream) = match Target::of(io, &options.output)? {
-        Target::File(path) => (path, false),
-        Target::Stream(path) => (path, true),
-    };
+    let inputs = input_paths(&options.inputs)?;
+    let target = Target::of(io, &options.output)?;
     let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
-    let scratch = if options.scratch.is_empty() {
-        vec![scratch_directory(&output, output_is_stream)]
-    } else {
-        options.scratch.clone()
-    };
     if memory_bytes < MEMORY_BYTES_MIN {
         return Err(Error::CouldNot(format!(
             "--memory {} is too small: a sort needs at least {}",
@@ -99,14 +87,12 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
             Bytes(MEMORY_BYTES_MIN)
         )));
     }
-    for directory in &scratch {
-        if !io.stat(directory).map_err(Error::from)?.is_directory {
-            let name = directory.display();
-            return Err(Error::CouldNot(format!("--scratch {name} is not a directory; name one that is")));
-        }
-    }
-    let space: u64 = scratch.iter().filter_map(|d| io.space(d).ok()).map(|s| s.available).sum();
-    let scratch_limit = options.scratch_limit.map_or(u64::MAX, |size| size.of(space));
+    let scratch = scratch_directories(&options.scratch, &target, io)?;
+    let (output, output_is_stream) = match target {
+        Target::File(path) => (path, false),
+        Target::Stream(path) => (path, true),
+    };
+    let scratch_limit = scratch_limit(options.scratch_limit, &scratch, io);
     Ok(Sort {
         inputs,
         output,
@@ -119,6 +105,7 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
         scratch,
         scratch_limit,
         lanes: machine::lanes(options.threads),
+        shuffle: None,
         unique: options.unique,
         resume: options.resume,
         hashing: options.proof,
@@ -126,7 +113,40 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
     })
 }
 
-/// Where scratch goes if nobody says: beside the output, or for a stream where temporary files go.
-fn scratch_directory(output: &Path, is_stream: bool) -> PathBuf {
-    if is_stream { std::env::temp_dir() } else { directory_of(output).to_path_buf() }
+/// The names of inputs; standard input if there are none.
+pub(super) fn input_paths(inputs: &[Endpoint]) -> Result<Vec<PathBuf>> {
+    let path_of = |endpoint: &Endpoint| match endpoint {
+        Endpoint::Path(path) if path.as_os_str().is_empty() => {
+            Err(Error::CouldNot("an input without a name; name a file, or - for standard input".into()))
+        }
+        Endpoint::Path(path) => Ok(path.clone()),
+        Endpoint::Standard => Ok(PathBuf::from("/dev/stdin")),
+    };
+    if inputs.is_empty() { &[Endpoint::Standard] } else { inputs }.iter().map(path_of).collect()
+}
+
+/// The most scratch bytes to use: a percentage is of what is free.
+pub(super) fn scratch_limit(asked: Option<Size>, scratch: &[PathBuf], io: &Arc<dyn Io>) -> u64 {
+    let space: u64 = scratch.iter().filter_map(|d| io.space(d).ok()).map(|s| s.available).sum();
+    asked.map_or(u64::MAX, |size| size.of(space))
+}
+
+/// Where scratch goes: if nobody says, beside the output, or for a stream where temporary files go.
+pub(super) fn scratch_directories(
+    asked: &[PathBuf],
+    target: &Target,
+    io: &Arc<dyn Io>,
+) -> Result<Vec<PathBuf>> {
+    let scratch = match target {
+        _ if !asked.is_empty() => asked.to_vec(),
+        Target::File(path) => vec![directory_of(path).to_path_buf()],
+        Target::Stream(_) => vec![std::env::temp_dir()],
+    };
+    for directory in &scratch {
+        if !io.stat(directory)?.is_directory {
+            let name = directory.display();
+            return Err(Error::CouldNot(format!("--scratch {name} is not a directory; name one that is")));
+        }
+    }
+    Ok(scratch)
 }

@@ -1,5 +1,6 @@
 //! A directory for one test, gone when the test ends.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
+#![allow(dead_code)] // Each test program uses its part.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

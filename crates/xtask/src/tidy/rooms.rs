@@ -5,8 +5,8 @@ use crate::tree::{File, Tree};
 
 /// The order of the stream; DESIGN's law.
 const ROOMS: &[&str] = &[
-    "base", "api", "block", "record", "io", "pump", "wire", "transfer", "river", "sort", "volume", "table",
-    "thalweg", "node", "cli", "py", "sim", "bench", "xtask",
+    "base", "api", "block", "record", "io", "pump", "wire", "transfer", "river", "merge", "sort", "volume",
+    "table", "thalweg", "node", "cli", "py", "sim", "bench", "xtask",
 ];
 
 /// The one import to the right: `thalweg bench` is a command.

@@ -1,0 +1,77 @@
+//! What can go wrong with sorted streams.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use thalweg_base::units::Bytes;
+use thalweg_pump::InputsError;
+
+use crate::Broken;
+
+/// The result of this room's work.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What can go wrong with sorted streams.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused.
+    Io(thalweg_io::Error),
+    /// Something is wrong with a file as a whole.
+    Input(InputsError),
+    /// A record is less than the one before it.
+    Unordered {
+        /// The input.
+        path: PathBuf,
+        /// The record, counted from 0.
+        record: u64,
+    },
+    /// A record is not one.
+    Broken {
+        /// The input.
+        path: PathBuf,
+        /// What is the matter with it.
+        what: Broken,
+    },
+    /// Somebody asked to stop.
+    Stopped,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io(e) => write!(f, "{e}"),
+            Error::Input(e) => write!(f, "{e}"),
+            Error::Unordered { path, record } => write!(
+                f,
+                "{} is not in order: record {record} (the first is 0) is less than the one before it; give the --record and \
+                 --by that it is sorted by, or sort it",
+                path.display()
+            ),
+            Error::Broken { path, what: Broken::TooLong { limit } } => write!(
+                f,
+                "{} has a line of more than {}, the most that there is memory for; give a larger --memory",
+                path.display(),
+                Bytes(*limit)
+            ),
+            Error::Broken { path, what: Broken::CutShort { bytes } } => {
+                write!(f, "{} ends after {bytes} bytes of a record; give the right --record", path.display())
+            }
+            Error::Stopped => write!(f, "stopped"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<thalweg_io::Error> for Error {
+    fn from(e: thalweg_io::Error) -> Error {
+        Error::Io(e)
+    }
+}
+
+impl From<InputsError> for Error {
+    fn from(e: InputsError) -> Error {
+        Error::Input(e)
+    }
+}

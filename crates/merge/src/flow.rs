@@ -1,0 +1,292 @@
+//! A stream of blocks, seen record by record.
+//!
+//! ```text
+//! block k  [ .. |before|record|      rest      ]      records are looked at where they lie;
+//! block k+1                           [ rest' |  ]    one that crosses blocks is copied
+//! ```
+//!
+//! Law: the record at hand and the one before it can be looked at until the next step, wherever blocks end.
+//! Non-goals: where blocks come from; order.
+
+use thalweg_block::Block;
+use thalweg_record::Layout;
+
+/// What can be wrong with a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Broken {
+    /// A line is longer than there is memory for.
+    TooLong {
+        /// The most bytes.
+        limit: u64,
+    },
+    /// The stream ended inside a record of fixed length.
+    CutShort {
+        /// Bytes of it that there are.
+        bytes: usize,
+    },
+}
+
+/// Why there is no next record to be shown.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Failed<E> {
+    /// It is none.
+    Broken(Broken),
+    /// There is no next block to be had.
+    Source(E),
+}
+
+impl<E> Failed<E> {
+    /// The error, with `name` making one of what is broken.
+    pub fn or(self, name: impl FnOnce(Broken) -> E) -> E {
+        match self {
+            Failed::Broken(what) => name(what),
+            Failed::Source(error) => error,
+        }
+    }
+}
+
+/// Where a record lies.
+#[derive(Debug, Clone, Copy)]
+enum Lies {
+    /// There is none.
+    Nowhere,
+    /// In the block.
+    There(usize, usize),
+    /// In the copy of the record that crosses blocks.
+    Crossing,
+    /// In the copy of the record before the block.
+    Behind,
+}
+
+/// The records of one stream, one after the other.
+#[derive(Debug)]
+pub struct Flow {
+    layout: Layout,
+    /// The longest line.
+    limit: u64,
+    block: Option<Block>,
+    /// The first byte of the block that no record has had.
+    at: usize,
+    record: Lies,
+    before: Lies,
+    crossing: Vec<u8>,
+    behind: Vec<u8>,
+}
+
+impl Flow {
+    /// A stream of which nothing was read; its lines have at most `limit` bytes.
+    pub fn new(layout: Layout, limit: u64) -> Flow {
+        Flow {
+            layout,
+            limit,
+            block: None,
+            at: 0,
+            record: Lies::Nowhere,
+            before: Lies::Nowhere,
+            crossing: Vec::new(),
+            behind: Vec::new(),
+        }
+    }
+
+    /// The record at hand, without what ends a line.
+    #[inline(always)]
+    pub fn record(&self) -> &[u8] {
+        self.lying(self.record)
+    }
+
+    /// The record before it; no bytes if there is none.
+    pub fn before(&self) -> &[u8] {
+        self.lying(self.before)
+    }
+
+    #[inline(always)]
+    fn lying(&self, place: Lies) -> &[u8] {
+        match place {
+            Lies::There(from, to) => &self.bytes()[from..to],
+            Lies::Crossing => &self.crossing,
+            Lies::Behind => &self.behind,
+            Lies::Nowhere => &[],
+        }
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> &[u8] {
+        self.block.as_deref().unwrap_or(&[])
+    }
+
+    /// Goes to the next record; false if there is none. `next` gives blocks, each with the first byte in it that
+    /// counts.
+    #[inline(always)]
+    pub fn advance<E>(
+        &mut self,
+        next: impl FnMut() -> Result<Option<(Block, usize)>, E>,
+    ) -> Result<bool, Failed<E>> {
+        match self.whole() {
+            Some((to, after)) => {
+                self.before = self.record;
+                self.record = Lies::There(self.at, to);
+                self.at = after;
+                Ok(true)
+            }
+            None => self.cross(next),
+        }
+    }
+
+    /// Where the record ends that begins in the block, and where the next one begins, if it ends there.
+    #[inline(always)]
+    fn whole(&self) -> Option<(usize, usize)> {
+        let bytes = self.bytes();
+        match self.layout {
+            Layout::Fixed(n) => {
+                let to = self.at + n as usize;
+                (to <= bytes.len()).then_some((to, to))
+            }
+            Layout::Lines => {
+                let to = self.at + memchr::memchr(b'\n', &bytes[self.at..])?;
+                Some((to, to + 1))
+            }
+        }
+    }
+
+    /// Goes to the record that ends in another block than the one at hand.
+    #[inline(never)]
+    fn cross<E>(
+        &mut self,
+        mut next: impl FnMut() -> Result<Option<(Block, usize)>, E>,
+    ) -> Result<bool, Failed<E>> {
+        self.before = match self.record {
+            Lies::There(from, to) => {
+                self.behind.clear();
+                self.behind.extend_from_slice(&self.block.as_deref().expect("it lies there")[from..to]);
+                Lies::Behind
+            }
+            Lies::Crossing => {
+                std::mem::swap(&mut self.crossing, &mut self.behind);
+                Lies::Behind
+            }
+            place => place,
+        };
+        self.crossing.clear();
+        let rest = self.block.as_deref().map_or(&[][..], |block| &block[self.at..]);
+        self.crossing.extend_from_slice(rest);
+        loop {
+            // The block goes home before another is asked for.
+            self.block = None;
+            self.at = 0;
+            let Some((block, at)) = next().map_err(Failed::Source)? else { break };
+            self.block = Some(block);
+            self.at = at;
+            if self.crossing.is_empty()
+                && let Some((to, after)) = self.whole()
+            {
+                self.record = Lies::There(at, to);
+                self.at = after;
+                return Ok(true);
+            }
+            if self.complete().map_err(Failed::Broken)? {
+                self.record = Lies::Crossing;
+                return Ok(true);
+            }
+        }
+        // Only of the last line the end may be missing.
+        let is_line = self.layout == Layout::Lines && !self.crossing.is_empty();
+        if !is_line && !self.crossing.is_empty() {
+            return Err(Failed::Broken(Broken::CutShort { bytes: self.crossing.len() }));
+        }
+        self.record = if is_line { Lies::Crossing } else { Lies::Nowhere };
+        Ok(is_line)
+    }
+
+    /// Adds to the crossing record what the block has of it; true if that is all.
+    fn complete(&mut self) -> Result<bool, Broken> {
+        let bytes = &self.block.as_deref().expect("a block has come")[self.at..];
+        let (taken, after) = match self.layout {
+            Layout::Fixed(n) => {
+                let missing = (n as usize - self.crossing.len()).min(bytes.len());
+                (missing, missing)
+            }
+            Layout::Lines => {
+                memchr::memchr(b'\n', bytes).map_or((bytes.len(), usize::MAX), |to| (to, to + 1))
+            }
+        };
+        self.crossing.extend_from_slice(&bytes[..taken]);
+        if self.layout == Layout::Lines && self.crossing.len() as u64 > self.limit {
+            return Err(Broken::TooLong { limit: self.limit });
+        }
+        self.at = self.at.saturating_add(after).min(self.at + bytes.len());
+        Ok(match self.layout {
+            Layout::Fixed(n) => self.crossing.len() == n as usize,
+            Layout::Lines => after != usize::MAX,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use thalweg_block::Pool;
+
+    use super::*;
+
+    /// The record before, and the record.
+    type Shown = (Vec<u8>, Vec<u8>);
+
+    /// All that a flow shows of bytes in pieces.
+    fn records(layout: Layout, bytes: &[u8], pieces: &[usize]) -> Result<Vec<Shown>, Broken> {
+        let pool = Pool::new(4096, 1).unwrap();
+        let mut rest = bytes;
+        let mut sizes = pieces.iter().copied().cycle();
+        let mut flow = Flow::new(layout, 50);
+        let mut shown = Vec::new();
+        let mut next = || -> Result<Option<(Block, usize)>, Broken> {
+            let Some(mut block) = (!rest.is_empty()).then(|| pool.try_take().expect("one at a time")) else {
+                return Ok(None);
+            };
+            let (now, later) = rest.split_at(sizes.next().unwrap().min(rest.len()));
+            rest = later;
+            // What lies before the first byte that counts means nothing.
+            block.set_len(1 + now.len());
+            block[0] = b'\n';
+            block[1..].copy_from_slice(now);
+            Ok(Some((block, 1)))
+        };
+        while flow.advance(&mut next).map_err(|failed| failed.or(|what| what))? {
+            shown.push((flow.before().to_vec(), flow.record().to_vec()));
+        }
+        Ok(shown)
+    }
+
+    proptest! {
+        #[test]
+        fn records_do_not_depend_on_how_the_bytes_come(
+            text in "[ab\n]{0,60}", pieces in prop::collection::vec(1usize..20, 1..8), n in 1u32..7,
+        ) {
+            let bytes = text.as_bytes();
+            let mut lines: Vec<&[u8]> = bytes.split(|&b| b == b'\n').collect();
+            lines.pop_if(|last| last.is_empty());
+            for (layout, plain) in [
+                (Layout::Lines, lines),
+                (Layout::Fixed(n), bytes.chunks_exact(n as usize).collect()),
+            ] {
+                let shown = records(layout, bytes, &pieces);
+                let left = if layout == Layout::Lines { 0 } else { bytes.len() % n as usize };
+                if left > 0 {
+                    prop_assert_eq!(shown, Err(Broken::CutShort { bytes: left }));
+                    continue;
+                }
+                let shown = shown.unwrap();
+                prop_assert_eq!(shown.iter().map(|r| &r.1[..]).collect::<Vec<_>>(), &plain[..]);
+                let before = std::iter::once(&b""[..]).chain(plain.iter().copied());
+                prop_assert!(shown.iter().map(|r| &r.0[..]).eq(before.take(plain.len())));
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_that_memory_is_too_small_for_is_told() {
+        let long = [b'a'; 60];
+        assert_eq!(records(Layout::Lines, &long, &[20]), Err(Broken::TooLong { limit: 50 }));
+        let ended = [&long[..], b"\n"].concat();
+        assert_eq!(records(Layout::Lines, &ended, &[100]).unwrap().len(), 1, "it was in memory anyway");
+    }
+}

@@ -1,0 +1,190 @@
+//! A lane's reads of all its inputs: a few blocks of each ahead, through one queue.
+//!
+//! Law: an input holds at most [`AHEAD`] blocks here, and one more in its flow, so the pool that has that many for each
+//! never runs out. Blocks of an input come in order.
+//! Non-goals: which input will be wanted next; two blocks ahead of each make that guess needless.
+
+use std::time::Duration;
+
+use thalweg_block::{Block, Pool};
+use thalweg_io::{ALIGN, File, Kind, Op, Queue};
+use thalweg_pump::{InputsError, Meters};
+
+use crate::{Error, Result};
+
+/// Blocks of each input that are read ahead of the one at hand.
+pub const AHEAD: usize = 2;
+/// How long to wait for a pipe before looking whether to stop.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What a lane reads of one input.
+#[derive(Debug, Clone)]
+pub enum Piece {
+    /// Bytes of a file that can be read at any place.
+    Bytes {
+        /// The file.
+        file: File,
+        /// The first byte.
+        from: u64,
+        /// The byte behind the last one.
+        to: u64,
+    },
+    /// All of what can be read once, from beginning to end.
+    Stream(File),
+}
+
+impl Piece {
+    /// The file.
+    pub fn file(&self) -> &File {
+        match self {
+            Piece::Bytes { file, .. } | Piece::Stream(file) => file,
+        }
+    }
+}
+
+struct Input {
+    piece: Piece,
+    /// The byte at which the next read begins, and the one at which the next block to be given out does.
+    ask: u64,
+    give: u64,
+    /// Blocks that were read, by their order.
+    ready: [Option<Block>; AHEAD],
+}
+
+/// The reads of one lane.
+pub struct Reads<'a> {
+    queue: Box<dyn Queue>,
+    pool: &'a Pool,
+    meters: &'a Meters,
+    /// Is told of bytes as they come; false if the lane is to stop.
+    go_on: &'a (dyn Fn(u64) -> bool + Sync),
+    inputs: Vec<Input>,
+}
+
+impl<'a> Reads<'a> {
+    /// Reads `pieces` through `queue` into blocks of `pool`.
+    pub fn new(
+        pieces: Vec<Piece>,
+        queue: Box<dyn Queue>,
+        pool: &'a Pool,
+        meters: &'a Meters,
+        go_on: &'a (dyn Fn(u64) -> bool + Sync),
+    ) -> Reads<'a> {
+        let input = |piece: Piece| {
+            let from = match piece {
+                Piece::Bytes { from, .. } => from / ALIGN as u64 * ALIGN as u64,
+                Piece::Stream(_) => 0,
+            };
+            Input { piece, ask: from, give: from, ready: [const { None }; AHEAD] }
+        };
+        Reads { queue, pool, meters, go_on, inputs: pieces.into_iter().map(input).collect() }
+    }
+
+    /// How many inputs there are.
+    pub(crate) fn inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// What is read of an input.
+    pub(crate) fn piece(&self, index: usize) -> &Piece {
+        &self.inputs[index].piece
+    }
+
+    /// The next block of an input and the first byte in it that counts; `None` at its end.
+    pub(crate) fn next(&mut self, index: usize) -> Result<Option<(Block, usize)>> {
+        let next = match self.inputs[index].piece.clone() {
+            Piece::Stream(file) => self.next_of_stream(index, &file)?.map(|block| (block, 0)),
+            Piece::Bytes { file, from, to } => self.next_of_file(index, &file, to)?.map(|block| {
+                let skipped = from.saturating_sub(block.offset()) as usize;
+                (block, skipped)
+            }),
+        };
+        let bytes = next.as_ref().map_or(0, |(block, skipped)| (block.len() - skipped) as u64);
+        if (self.go_on)(bytes) { Ok(next) } else { Err(Error::Stopped) }
+    }
+
+    fn next_of_file(&mut self, index: usize, file: &File, to: u64) -> Result<Option<Block>> {
+        let block_bytes = self.pool.block_size() as u64;
+        loop {
+            self.ask_ahead(index, file, to);
+            let input = &mut self.inputs[index];
+            if input.give >= to {
+                return Ok(None);
+            }
+            let Some(mut block) = input.ready[slot(input.give, block_bytes)].take() else {
+                self.reap()?;
+                continue;
+            };
+            let wanted = (to - input.give).min(block_bytes) as usize;
+            if block.len() < wanted {
+                return Err(InputsError::Changed(file.path().display().to_string()).into());
+            }
+            block.set_len(wanted);
+            block.set_offset(input.give);
+            input.give += block_bytes;
+            self.ask_ahead(index, file, to);
+            return Ok(Some(block));
+        }
+    }
+
+    /// Asks for blocks of an input while it may have more and the queue has room.
+    fn ask_ahead(&mut self, index: usize, file: &File, to: u64) {
+        let block_bytes = self.pool.block_size() as u64;
+        let Reads { queue, pool, inputs, .. } = self;
+        let input = &mut inputs[index];
+        while input.ask < to
+            && input.ask < input.give + AHEAD as u64 * block_bytes
+            && queue.in_flight() < queue.depth()
+        {
+            let mut block = pool.try_take().expect("the pool has room for what is read ahead");
+            let len = (to - input.ask).min(block_bytes) as usize;
+            block.set_len(if file.is_direct() { len.next_multiple_of(ALIGN) } else { len });
+            let op = Op { kind: Kind::Read, file: file.clone(), at: input.ask, block, tag: index as u64 };
+            queue.submit(op);
+            input.ask += block_bytes;
+        }
+    }
+
+    /// Waits for whatever read completes first.
+    fn reap(&mut self) -> Result<()> {
+        let queue = &mut self.queue;
+        let done = self.meters.stage.for_read(|| queue.reap(true)).expect("what is waited for was asked for");
+        done.result?;
+        let bytes = done.block.len() as u64;
+        self.meters.input.read(bytes);
+        if !done.file.is_direct() {
+            self.meters.cached.read(bytes);
+        }
+        let place = slot(done.at, self.pool.block_size() as u64);
+        let before = self.inputs[done.tag as usize].ready[place].replace(done.block);
+        assert!(before.is_none(), "a block is given out before the one behind all others is asked for");
+        Ok(())
+    }
+
+    fn next_of_stream(&mut self, index: usize, file: &File) -> Result<Option<Block>> {
+        let mut block = self.pool.try_take().expect("the pool has room for what is read");
+        let capacity = block.capacity();
+        block.set_len(capacity);
+        let at = self.inputs[index].give;
+        loop {
+            let read = self.meters.stage.for_read(|| file.read_some(at, &mut block, PATIENCE))?;
+            match read {
+                None if (self.go_on)(0) => {}
+                None => return Err(Error::Stopped),
+                Some(0) => return Ok(None),
+                Some(n) => {
+                    self.meters.input.read(n as u64);
+                    self.inputs[index].give += n as u64;
+                    block.set_len(n);
+                    return Ok(Some(block));
+                }
+            }
+        }
+    }
+}
+
+/// Where the block at byte `at` waits.
+fn slot(at: u64, block_bytes: u64) -> usize {
+    // Pieces begin anywhere, so it is not the block's number in the file; but neighbours never share one.
+    (at / block_bytes) as usize % AHEAD
+}

@@ -1,0 +1,344 @@
+//! The verb `join`: records of two inputs that have equal keys.
+//!
+//! ```text
+//! left  --> sorter --> side \
+//!                            join --> left part, right part --> stretch --> output
+//! right --> sorter --> side /
+//! ```
+//!
+//! Model: both sides are sorted by their keys, each in its half of the memory, and walked together. A record of the output is
+//! the left record and behind it the right one; of lines, with what was asked for between them. Where `left` finds no
+//! right record there are zeros, and of lines nothing.
+//! Law: out = the sum over keys of left x right. What must come out is known from the sorted sides: how many records,
+//! and the sums over all left and all right parts. It is compared with the parts of each record that was made, and the
+//! records that were made with those in the blocks that were handed to the write.
+//! Non-goals: keys that are not bytes; columns.
+
+use std::sync::Arc;
+
+use thalweg_api::{Proof, Receipt, Sides};
+use thalweg_base::clock::Stopwatch;
+use thalweg_base::sabotage::strikes;
+use thalweg_base::units::{Bytes, KIB, MIB, Size};
+use thalweg_block::{Block, Pool};
+use thalweg_io::{ALIGN, Access, File, Io, process};
+use thalweg_merge::{Broken, Failed, Group, Join, Kind, Side, Stretch, close};
+use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Sink, Source, StreamLane};
+use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_bytes, same_records};
+
+use super::receipt::{Done, receipt};
+use super::sort::{MEMORY_BYTES_MIN, input_paths, scratch_directories, scratch_limit};
+use crate::target::{self, Target};
+use crate::{Error, JoinKind, JoinOptions, Progress, Result, Sorted, Sorter, SorterOptions};
+use crate::{machine, partial};
+
+/// Reads and writes in flight.
+const DEPTH: usize = 4;
+/// Blocks of the output: in flight, the one that is filled, and one at its end.
+const OUT_BLOCKS: usize = DEPTH + 2;
+/// Of the memory, so much is not the sorters': blocks, and records that several others want.
+const OWN_SHARE: u64 = 8;
+/// Blocks are so much of the memory, within bounds.
+const BLOCK_SHARE: u64 = 512;
+const BLOCK_BYTES: (u64, u64) = (32 * KIB, MIB);
+/// Code, stacks and small things that become resident while a join runs.
+const PROCESS_GROWS_BYTES: u64 = 3 * MIB;
+/// So many records are made before somebody looks whether to stop.
+const LOOK_RECORDS: u64 = 4096;
+/// How long to wait for a pipe before doing so.
+const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Joins two inputs. The receipt's law: out = the sum over keys of left x right.
+pub fn join(options: &JoinOptions, progress: &Progress) -> Result<Receipt> {
+    let watch = Stopwatch::start();
+    let keys = keys(options)?;
+    let (io, fallback) = machine::io(options.io)?;
+    let target = Target::of(&io, &options.output)?;
+    let room = Room::of(options)?;
+    let scratch = scratch_directories(&options.scratch, &target, &io)?;
+    let job = Job { options, io: &io, room: &room, scratch, progress, meters: Meters::default() };
+    let mut left = job.sorted(0, "sort left")?;
+    let mut right = job.sorted(1, "sort right")?;
+    progress.begin("join", 3, 3, 0);
+    let pool = pool(&room, OUT_BLOCKS)?;
+    let prover = Prover::new(job.layout_out(), Key::new(job.layout_out(), &[]).expect("whole records"), true);
+    let sorted = (&mut left, &mut right);
+    let (direct_output, (made, output, written)) = match &target {
+        Target::File(path) => {
+            let file = target::create(&io, path, 0)?;
+            let sink = FileLane::new(file.file(), io.queue(DEPTH)?, &job.meters);
+            let joined = job.join(keys, sorted, Stretch::new(sink, &pool, prover, 0))?;
+            let direct = file.file().is_direct();
+            target::publish(file, path, joined.2)?;
+            (direct, joined)
+        }
+        Target::Stream(path) => {
+            let file = target::open_stream(&io, path, progress)?;
+            let sink = StreamLane::new(&file, &job.meters);
+            (false, job.join(keys, sorted, Stretch::new(sink, &pool, prover, 0))?)
+        }
+    };
+    let sides = [left.receipt()?, right.receipt()?];
+    let mut input = sides[0].input;
+    add_proof(&mut input, &sides[1].input);
+    for side in &sides {
+        job.meters.scratch.wrote(side.io.scratch.written_bytes);
+        job.meters.scratch.read(side.io.scratch.read_bytes);
+    }
+    let done = Done {
+        verb: "join",
+        input,
+        output,
+        dropped: Proof::default(),
+        input_file_bytes: sides.iter().map(|side| side.input_file_bytes).sum(),
+        output_file_bytes: written,
+        direct_output,
+        memory_bytes: room.memory_bytes,
+        fallback,
+    };
+    let told = receipt(done, &*io, &job.meters, &watch);
+    let [left, right] = sides.map(|side| side.input);
+    let sides =
+        Sides { left, right, pairs: made.right.records, unmatched: output.records - made.right.records };
+    Ok(Receipt { sides: Some(sides), ..told })
+}
+
+/// The keys of both sides, which must be comparable.
+fn keys(options: &JoinOptions) -> Result<[Key; 2]> {
+    let JoinOptions { layouts, keys, .. } = options;
+    let wrong = |why: String| Err(Error::CouldNot(why));
+    let shape = |parts: &[KeyPart]| parts.iter().map(|p| (p.length, p.descending)).collect::<Vec<_>>();
+    if shape(&keys[0]) != shape(&keys[1]) {
+        return wrong(
+            "the parts of --by and --right-by must be as long as each other, and in the same order".into(),
+        );
+    }
+    match layouts {
+        [Layout::Fixed(a), Layout::Fixed(b)] if keys[0].is_empty() && a != b => {
+            return wrong(format!("records of {a} and of {b} bytes are never equal; say --by what to join"));
+        }
+        [Layout::Fixed(a), Layout::Fixed(b)] if a.checked_add(*b).is_none() => {
+            return wrong(format!("records of {a} and {b} bytes are too long to be joined"));
+        }
+        [Layout::Fixed(_), Layout::Fixed(_)] | [Layout::Lines, Layout::Lines] => {}
+        _ => return wrong("lines are joined with lines, and records of --record bytes with such".into()),
+    }
+    let key = |side: usize| Key::new(layouts[side], &keys[side]).map_err(|e| Error::CouldNot(e.to_string()));
+    Ok([key(0)?, key(1)?])
+}
+
+/// How memory is laid out.
+struct Room {
+    memory_bytes: u64,
+    /// What each sorter has.
+    sorter_bytes: u64,
+    /// What a chunk of a group has, of which there are two in memory.
+    group_bytes: usize,
+    block_bytes: usize,
+    line_max: u64,
+}
+
+impl Room {
+    fn of(options: &JoinOptions) -> Result<Room> {
+        let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
+        let block = (memory_bytes / BLOCK_SHARE).clamp(BLOCK_BYTES.0, BLOCK_BYTES.1) as usize / ALIGN * ALIGN;
+        let own = memory_bytes / OWN_SHARE;
+        let blocks = ((OUT_BLOCKS + DEPTH + 1) * block) as u64;
+        let beside = process::resident_bytes() + PROCESS_GROWS_BYTES + own + blocks;
+        let sorter_bytes = memory_bytes.saturating_sub(beside) / 2;
+        if sorter_bytes < MEMORY_BYTES_MIN {
+            let least = (2 * MEMORY_BYTES_MIN + beside - own) * OWN_SHARE / (OWN_SHARE - 1);
+            return Err(Error::CouldNot(format!(
+                "--memory {} is too small: a join needs at least {}, for two sorts and itself",
+                Bytes(memory_bytes),
+                Bytes(least.next_multiple_of(MIB))
+            )));
+        }
+        // Two chunks; each flow copies two lines, and one is held.
+        let (group_bytes, line_max) = ((own / 4) as usize, own / 2 / 5);
+        Ok(Room { memory_bytes, sorter_bytes, group_bytes, block_bytes: block, line_max })
+    }
+}
+
+struct Job<'a> {
+    options: &'a JoinOptions,
+    io: &'a Arc<dyn Io>,
+    room: &'a Room,
+    scratch: Vec<std::path::PathBuf>,
+    progress: &'a Progress,
+    meters: Meters,
+}
+
+/// What was made, as its parts and as whole records.
+#[derive(Default)]
+struct Made {
+    left: Proof,
+    right: Proof,
+    whole: Proof,
+}
+
+impl Job<'_> {
+    /// Reads and sorts a side.
+    fn sorted(&self, side: usize, stage: &str) -> Result<Sorted> {
+        let JoinOptions { inputs, layouts, keys, threads, scratch_limit: limit, io, .. } = self.options;
+        let mut sorter = Sorter::new(&SorterOptions {
+            layout: layouts[side],
+            keys: keys[side].clone(),
+            memory: Some(Size::Bytes(self.room.sorter_bytes)),
+            scratch: self.scratch.clone(),
+            scratch_limit: Some(Size::Bytes(scratch_limit(*limit, &self.scratch, self.io) / 2)),
+            threads: *threads,
+            unique: false,
+            io: *io,
+            proof: true,
+        })?;
+        let path = input_paths(std::slice::from_ref(&inputs[side]))?.remove(0);
+        if self.io.stat(&path).is_ok_and(|there| !there.is_regular && !there.is_directory) {
+            self.progress.begin(stage, side as u64 + 1, 3, 0);
+            self.feed(&File::open(self.io, &path, Access::Read)?, &mut sorter)?;
+            return sorter.sorted();
+        }
+        let mut files = Inputs::open(self.io, &[&path], layouts[side])?;
+        files.set_page_bytes(self.room.block_bytes);
+        self.progress.begin(stage, side as u64 + 1, 3, files.bytes());
+        let pool = pool(self.room, DEPTH + 1)?;
+        let pages = (0, files.pages());
+        let mut source = InputLane::new(&files, self.io.queue(DEPTH)?, &pool, &self.meters, (0, 1), pages);
+        while let Some(block) = source.next()? {
+            self.go_on(block.len() as u64)?;
+            sorter.put(block)?;
+        }
+        files.check_unchanged()?;
+        sorter.sorted()
+    }
+
+    /// Reads a stream to its end.
+    fn feed(&self, file: &File, sorter: &mut Sorter) -> Result<()> {
+        let mut at = 0;
+        loop {
+            let mut block = sorter.block()?;
+            block.set_len(block.capacity());
+            let read = self.meters.stage.for_read(|| file.read_some(at, &mut block, PATIENCE))?;
+            let bytes = read.unwrap_or(0);
+            self.go_on(bytes as u64)?;
+            if read == Some(0) {
+                return Ok(());
+            }
+            self.meters.input.read(bytes as u64);
+            at += bytes as u64;
+            block.set_len(bytes);
+            sorter.put(block)?;
+        }
+    }
+
+    fn go_on(&self, bytes: u64) -> Result<()> {
+        self.progress.advance(bytes);
+        self.progress.cancelled().map_or(Ok(()), |signal| Err(Error::Interrupted(signal)))
+    }
+
+    /// How records of the output lie.
+    fn layout_out(&self) -> Layout {
+        match (self.options.layouts, self.options.kind) {
+            ([Layout::Fixed(a), Layout::Fixed(b)], JoinKind::Inner | JoinKind::Left) => Layout::Fixed(a + b),
+            ([left, _], _) => left,
+        }
+    }
+
+    /// Joins the sorted sides into `out`. Returns what was made, the proof of the output, and its bytes.
+    fn join<K: Sink<Error = thalweg_io::Error>>(
+        &self,
+        [left_key, right_key]: [Key; 2],
+        (left, right): (&mut Sorted, &mut Sorted),
+        mut out: Stretch<'_, K>,
+    ) -> Result<(Made, Proof, u64)> {
+        let layouts = self.options.layouts;
+        let line_max = self.room.line_max;
+        let make = || self.scratch_file();
+        let mut group = Group::new(self.room.group_bytes, &make, &self.meters);
+        let whole = |block: Option<Block>| block.map(|block| (block, 0));
+        let broken = |failed: Failed<Error>| failed.or(too_long);
+        let mut join = Join {
+            left: Side::new(layouts[0], left_key, line_max, || left.next().map(whole)).map_err(broken)?,
+            right: Side::new(layouts[1], right_key, line_max, || right.next().map(whole)).map_err(broken)?,
+            kind: match self.options.kind {
+                JoinKind::Inner => Kind::Inner,
+                JoinKind::Left => Kind::Left,
+                JoinKind::Anti => Kind::Anti,
+            },
+            group: &mut group,
+        };
+        let form = Form { layout: self.layout_out(), between: &self.options.between };
+        let mut record = Vec::new();
+        let mut made = Made::default();
+        let joined = thalweg_merge::join(&mut join, |left, right| -> Result<()> {
+            form.make(&mut record, left, right, &mut made);
+            out.push(&record)?;
+            if made.whole.records.is_multiple_of(LOOK_RECORDS) { self.go_on(0) } else { Ok(()) }
+        })
+        .map_err(broken)?;
+        let (prover, written) = close(vec![out.finish(true)?], |_| unreachable!("it was the last"))?;
+        let output = *prover.proof();
+        let is_made = same_records(&joined.left, &made.left) && same_records(&joined.right, &made.right);
+        if is_made && same_records(&made.whole, &output) && file_bytes(form.layout, &output) == written {
+            return Ok((made, output, written));
+        }
+        Err(Error::Wrong(format!(
+            "what came out is not the sum over keys of left x right: {} records with a right part were to come, {} came, {} \
+             records in all; no file was made",
+            joined.right.records, made.right.records, output.records
+        )))
+    }
+
+    /// A file that nobody sees, for records of one key that memory is too small for.
+    fn scratch_file(&self) -> thalweg_io::Result<File> {
+        let path = self.scratch[0].join(partial::name(std::path::Path::new("join")));
+        let file = File::open(self.io, &path, Access::Create)?;
+        self.io.remove(&path)?;
+        Ok(file)
+    }
+}
+
+fn too_long(what: Broken) -> Error {
+    let Broken::TooLong { limit } = what else { unreachable!("a sorter gives whole records") };
+    Error::CouldNot(format!(
+        "a line of more than {}, the most that a join has memory for; give a larger --memory",
+        Bytes(limit)
+    ))
+}
+
+/// How a record of the output is made.
+struct Form<'a> {
+    layout: Layout,
+    between: &'a [u8],
+}
+
+impl Form<'_> {
+    /// Makes a record, with what ends it, of its parts, and adds what it has of them to `made`.
+    fn make(&self, record: &mut Vec<u8>, left: &[u8], right: Option<&[u8]>, made: &mut Made) {
+        record.clear();
+        record.extend_from_slice(left);
+        let is_line = self.layout == Layout::Lines;
+        if is_line && right.is_some() {
+            record.extend_from_slice(self.between);
+        }
+        let from = record.len();
+        record.extend_from_slice(right.unwrap_or(&[]));
+        if strikes("join-other") {
+            record[0] ^= 1;
+        }
+        if right.is_some() {
+            add_record(&mut made.right, &record[from..]);
+        } else if let Layout::Fixed(n) = self.layout {
+            record.resize(n as usize, 0);
+        }
+        add_record(&mut made.left, &record[..left.len()]);
+        add_record(&mut made.whole, record);
+        if is_line {
+            record.push(b'\n');
+        }
+    }
+}
+
+fn pool(room: &Room, blocks: usize) -> Result<Pool> {
+    Pool::new(room.block_bytes, blocks).map_err(|e| Error::CouldNot(e.to_string()))
+}

@@ -1,0 +1,266 @@
+//! The verb `merge`: inputs that are in order become one.
+//!
+//! Model: files are parted by key into as many stretches as there are lanes, each of which merges its pieces of all files
+//! and writes its stretch of the output. Pipes, and `--unique`, of which nobody knows how long a stretch gets, are merged
+//! by one lane.
+//! Law: out + dropped = in, and out is in order; the records that came fill the files that they came from.
+//! Non-goals: several levels. More inputs than may be open, or than memory has blocks for, are refused.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thalweg_api::{Proof, Receipt};
+use thalweg_base::clock::Stopwatch;
+use thalweg_base::units::{Bytes, KIB, MIB};
+use thalweg_block::Pool;
+use thalweg_io::{ALIGN, Access, File, Io, process};
+use thalweg_merge::{AHEAD, Ends, Merge, Merged, Piece, Reads, Share, Stretch, close, split};
+use thalweg_pump::{FileLane, Inputs, Meters, Output, Sink, StreamLane};
+use thalweg_record::{Key, Layout, Prover, add_proof, file_bytes, same_records};
+
+use super::receipt::{Done, receipt};
+use super::sort::input_paths;
+use crate::lanes::Lanes;
+use crate::target::{self, Target};
+use crate::{Error, MergeOptions, Progress, Result, machine};
+
+/// Writes of a lane in flight.
+const DEPTH: usize = 8;
+/// Blocks of a lane's output: in flight, the one that is filled, the one in which its stretch ends.
+const OUT_BLOCKS: usize = DEPTH + 2;
+/// Blocks are no larger: with two ahead of each input, a disk is busy.
+const BLOCK_BYTES_MAX: u64 = MIB;
+/// The most reads in flight.
+const READS_MAX: usize = 256;
+/// A lane for each so many bytes, at most.
+const LANE_BYTES_MIN: u64 = 16 * MIB;
+/// Code, stacks and small things that become resident while a merge runs.
+const PROCESS_GROWS_BYTES: u64 = 2 * MIB;
+/// Open files beside inputs and rings: standard ones, the output, one in passing.
+const FILES_BESIDE: u64 = 5;
+
+/// Merges inputs that are in order. The receipt's law: out + dropped = in, and out is in order.
+pub fn merge(options: &MergeOptions, progress: &Progress) -> Result<Receipt> {
+    let watch = Stopwatch::start();
+    let key = Key::new(options.layout, &options.keys).map_err(|e| Error::CouldNot(e.to_string()))?;
+    let (io, fallback) = machine::io(options.io)?;
+    let target = Target::of(&io, &options.output)?;
+    let inputs = Sorted::open(&io, options)?;
+    let may_part = inputs.are_files() && !options.unique && matches!(target, Target::File(_));
+    let lanes_useful = if may_part { (inputs.files.file_bytes() / LANE_BYTES_MIN + 1) as usize } else { 1 };
+    let room = Room::of(options, inputs.count(), machine::lanes(options.threads).min(lanes_useful))?;
+    let merge = Merge { layout: options.layout, key: &key, unique: options.unique, line_max: room.line_max };
+    let pool = Pool::new(room.block_bytes, room.blocks()).map_err(|e| Error::CouldNot(e.to_string()))?;
+    let job = Job { io: &io, inputs: &inputs, merge, room: &room, pool, progress, meters: Meters::default() };
+    progress.begin("merge", 1, 1, if inputs.are_files() { inputs.files.bytes() } else { 0 });
+    let (file, (merged, output, written)) = match &target {
+        Target::File(path) => {
+            let file = target::create(&io, path, inputs.files.bytes())?;
+            let merged = job.to_file(&file)?;
+            (Some((file, path)), merged)
+        }
+        Target::Stream(path) => (None, job.to_stream(&target::open_stream(&io, path, progress)?)?),
+    };
+    inputs.files.check_unchanged()?;
+    job.judge(&merged, &output)?;
+    let direct_output = file.as_ref().is_some_and(|(file, _)| file.file().is_direct());
+    if let Some((file, path)) = file {
+        target::publish(file, path, written)?;
+    }
+    let input_file_bytes =
+        if inputs.are_files() { inputs.files.file_bytes() } else { job.meters.input.totals().0 };
+    let done = Done {
+        verb: "merge",
+        input: merged.input,
+        output,
+        dropped: merged.dropped,
+        input_file_bytes,
+        output_file_bytes: written,
+        direct_output,
+        memory_bytes: room.memory_bytes,
+        fallback,
+    };
+    Ok(receipt(done, &*io, &job.meters, &watch))
+}
+
+/// The inputs, each a file that can be read at any place or a stream.
+struct Sorted {
+    /// Those that are files.
+    files: Inputs,
+    /// Those that are not, each with its place among all.
+    streams: Vec<(usize, File)>,
+}
+
+impl Sorted {
+    fn open(io: &Arc<dyn Io>, options: &MergeOptions) -> Result<Sorted> {
+        let paths = input_paths(&options.inputs)?;
+        let needed = process::open_files() + paths.len() as u64 + FILES_BESIDE;
+        if let Some(limit) = process::limit("Max open files").filter(|limit| *limit < needed) {
+            return Err(Error::CouldNot(format!(
+                "{} inputs need {needed} open files and {limit} are allowed; raise ulimit -n, or merge some of them first",
+                paths.len()
+            )));
+        }
+        let is_stream = |p: &PathBuf| io.stat(p).is_ok_and(|there| !there.is_regular && !there.is_directory);
+        let mut streams = Vec::new();
+        let mut files = Vec::new();
+        for (i, path) in paths.iter().enumerate() {
+            if is_stream(path) {
+                streams.push((i, File::open(io, path, Access::Read)?));
+            } else {
+                files.push(path.as_path());
+            }
+        }
+        let mut files = Inputs::open(io, &files, options.layout)?;
+        files.set_page_bytes(ALIGN);
+        Ok(Sorted { files, streams })
+    }
+
+    fn are_files(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    fn count(&self) -> usize {
+        self.files.files().len() + self.streams.len()
+    }
+}
+
+/// How memory is laid out.
+struct Room {
+    memory_bytes: u64,
+    lanes: usize,
+    inputs: usize,
+    block_bytes: usize,
+    line_max: u64,
+}
+
+impl Room {
+    fn of(options: &MergeOptions, inputs: usize, lanes: usize) -> Result<Room> {
+        let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
+        let resident = process::resident_bytes() + PROCESS_GROWS_BYTES;
+        // Where records cross blocks, each flow copies two.
+        let copies = 2 * (inputs * lanes) as u64;
+        let (copied, line_max) = match options.layout {
+            Layout::Fixed(n) => (copies * u64::from(n), u64::MAX),
+            Layout::Lines => (memory_bytes / 4, memory_bytes / 4 / copies),
+        };
+        let mut room = Room { memory_bytes, lanes, inputs, block_bytes: ALIGN, line_max };
+        let blocks = room.blocks() as u64;
+        let least = resident + copied + blocks * ALIGN as u64;
+        if memory_bytes < least && lanes > 1 {
+            return Room::of(options, inputs, 1);
+        }
+        if memory_bytes < least {
+            return Err(Error::CouldNot(format!(
+                "--memory {} is too small to merge {inputs} inputs: it takes at least {}; give more, or merge some of them first",
+                Bytes(memory_bytes),
+                Bytes(least.next_multiple_of(KIB))
+            )));
+        }
+        let most = ((memory_bytes - resident - copied) / blocks).min(BLOCK_BYTES_MAX);
+        room.block_bytes = most as usize / ALIGN * ALIGN;
+        Ok(room)
+    }
+
+    /// What all lanes can hold at once: of each input one block and those ahead.
+    fn blocks(&self) -> usize {
+        self.lanes * (self.inputs * (AHEAD + 1) + OUT_BLOCKS)
+    }
+}
+
+struct Job<'a> {
+    io: &'a Arc<dyn Io>,
+    inputs: &'a Sorted,
+    merge: Merge<'a>,
+    room: &'a Room,
+    pool: Pool,
+    progress: &'a Progress,
+    meters: Meters,
+}
+
+impl Job<'_> {
+    /// What each lane merges.
+    fn shares(&self) -> Result<Vec<Share>> {
+        let mut shares =
+            split(&self.inputs.files, &self.merge, self.room.lanes).map_err(|e| self.error(e))?;
+        for (place, file) in &self.inputs.streams {
+            shares[0].pieces.insert(*place, Piece::Stream(file.clone()));
+        }
+        Ok(shares)
+    }
+
+    /// Merges into a file. Returns what was merged, the proof of the output, and its bytes.
+    fn to_file(&self, output: &Output) -> Result<(Merged, Proof, u64)> {
+        let sink = || Ok(FileLane::new(output.file(), self.io.queue(DEPTH)?, &self.meters));
+        let (merged, ends) = self.run(self.shares()?, sink)?;
+        let mut joints = sink()?;
+        let (prover, written) = close(ends, |block| joints.put(block))?;
+        joints.finish()?;
+        Ok((merged, *prover.proof(), written))
+    }
+
+    /// The same into a stream.
+    fn to_stream(&self, file: &File) -> Result<(Merged, Proof, u64)> {
+        let (merged, ends) = self.run(self.shares()?, || Ok(StreamLane::new(file, &self.meters)))?;
+        let (prover, written) = close(ends, |_| unreachable!("one lane writes all of it"))?;
+        Ok((merged, *prover.proof(), written))
+    }
+
+    /// Runs the lanes, each into a sink of its own.
+    fn run<K: Sink<Error = thalweg_io::Error>>(
+        &self,
+        shares: Vec<Share>,
+        sink: impl Fn() -> thalweg_io::Result<K> + Sync,
+    ) -> Result<(Merged, Vec<Ends>)> {
+        let Job { io, merge, pool, meters, progress, .. } = self;
+        let empty = Prover::new(merge.layout, merge.key.clone(), true);
+        let count = shares.len();
+        let done = Lanes::new(progress).run(count, |lanes, lane| {
+            let go_on = |bytes| {
+                progress.advance(bytes);
+                lanes.go_on()
+            };
+            let Share { pieces, at } = shares[lane].clone();
+            let depth = (pieces.len() * AHEAD).min(READS_MAX);
+            let reads = Reads::new(pieces, io.queue(depth)?, pool, meters, &go_on);
+            let mut out = Stretch::new(sink()?, pool, empty.clone(), at);
+            let merged = thalweg_merge::merge(*merge, reads, &mut out).map_err(|e| self.error(e))?;
+            Ok((merged, out.finish(lane + 1 == count)?))
+        })?;
+        let mut whole = Merged::default();
+        let mut ends = Vec::with_capacity(count);
+        for (merged, end) in done {
+            add_proof(&mut whole.input, &merged.input);
+            add_proof(&mut whole.dropped, &merged.dropped);
+            ends.push(end);
+        }
+        Ok((whole, ends))
+    }
+
+    /// Whether the law holds.
+    fn judge(&self, merged: &Merged, output: &Proof) -> Result<()> {
+        let mut out = *output;
+        add_proof(&mut out, &merged.dropped);
+        let Merge { layout, unique, .. } = self.merge;
+        let came = file_bytes(layout, &merged.input);
+        let is_all = !self.inputs.are_files() || came == self.inputs.files.bytes();
+        let in_order = output.unordered == 0 && (!unique || output.duplicates == 0);
+        if is_all && in_order && same_records(&merged.input, &out) {
+            return Ok(());
+        }
+        Err(Error::Wrong(format!(
+            "the merged records are not those of the inputs, in order: {} in, {} out, {} dropped, {} out of order; no \
+             file was made",
+            merged.input.records, output.records, merged.dropped.records, output.unordered
+        )))
+    }
+
+    fn error(&self, error: thalweg_merge::Error) -> Error {
+        match error {
+            thalweg_merge::Error::Stopped => Error::Interrupted(self.progress.cancelled().unwrap_or(0)),
+            thalweg_merge::Error::Io(e) => e.into(),
+            thalweg_merge::Error::Input(e) => e.into(),
+            other => Error::CouldNot(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The receipt of a verb of one stage.
+
+use thalweg_api::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
+use thalweg_base::clock::Stopwatch;
+use thalweg_io::{Io, process};
+use thalweg_pump::{Meter, Meters};
+
+/// What a verb has done, when its law was found to hold.
+pub(super) struct Done {
+    pub(super) verb: &'static str,
+    pub(super) input: Proof,
+    pub(super) output: Proof,
+    pub(super) dropped: Proof,
+    pub(super) input_file_bytes: u64,
+    pub(super) output_file_bytes: u64,
+    pub(super) direct_output: bool,
+    /// The promise of memory, if there was one.
+    pub(super) memory_bytes: u64,
+    /// Why the back end is not the best.
+    pub(super) fallback: Option<String>,
+}
+
+/// The receipt of that.
+pub(super) fn receipt(done: Done, io: &dyn Io, meters: &Meters, watch: &Stopwatch) -> Receipt {
+    let (waited_read_seconds, waited_write_seconds) = meters.stage.take_seconds();
+    let disk = |meter: &Meter| {
+        let (read_bytes, written_bytes) = meter.totals();
+        Disk { read_bytes, written_bytes }
+    };
+    let usage = process::usage();
+    let seconds = watch.seconds();
+    Receipt {
+        verb: done.verb.into(),
+        input: done.input,
+        output: done.output,
+        dropped: done.dropped,
+        input_file_bytes: done.input_file_bytes,
+        output_file_bytes: done.output_file_bytes,
+        proved: true,
+        holds: true,
+        seconds,
+        cpu_seconds: usage.cpu_seconds,
+        stages: vec![Stage {
+            name: done.verb.into(),
+            seconds,
+            predicted_seconds: None,
+            waited_read_seconds,
+            waited_write_seconds,
+            read_bytes: meters.input.totals().0,
+            written_bytes: meters.output.totals().1,
+        }],
+        io: IoReceipt {
+            backend: io.name().into(),
+            fallback: done.fallback.or_else(|| io.fallback()),
+            cached_input_bytes: meters.cached.totals().0,
+            direct_output: done.direct_output,
+            input: disk(&meters.input),
+            scratch: disk(&meters.scratch),
+            output: disk(&meters.output),
+        },
+        memory: MemoryReceipt {
+            limit_bytes: done.memory_bytes,
+            peak_bytes: usage.peak_bytes,
+            huge_page_bytes: process::huge_page_bytes(),
+        },
+        scratch_peak_bytes: 0,
+        sides: None,
+        resumed_bytes: 0,
+        resumed_output_bytes: 0,
+        plan: None,
+    }
+}

@@ -1,0 +1,40 @@
+//! The verb `shuffle`: a sort by random tags.
+//!
+//! Model: every record is given a tag, a hash of the seed and of the byte at which it begins in all inputs together, and
+//! sorted by it (`record::Tags`).
+//! Law: out = in; the same seed and inputs give the same output, whatever the memory and the number of threads.
+//! Non-goals: going on from what an earlier run left.
+
+use thalweg_api::Receipt;
+use thalweg_record::{Layout, TAG_BYTES};
+use thalweg_sort::Sort;
+
+use super::sort::{resolve, run};
+use crate::{Error, Progress, Result, ShuffleOptions, SortOptions, machine};
+
+/// Puts the records of the inputs into the output in random order. The receipt's law: out = in.
+pub fn shuffle(options: &ShuffleOptions, progress: &Progress) -> Result<Receipt> {
+    let most = u32::MAX - TAG_BYTES as u32;
+    if matches!(options.layout, Layout::Fixed(n) if n > most) {
+        return Err(Error::CouldNot(format!(
+            "records to shuffle have at most {most} bytes; give a smaller --record"
+        )));
+    }
+    let sort = SortOptions {
+        inputs: options.inputs.clone(),
+        output: options.output.clone(),
+        layout: options.layout,
+        keys: Vec::new(),
+        memory: options.memory,
+        scratch: options.scratch.clone(),
+        scratch_limit: options.scratch_limit,
+        threads: options.threads,
+        unique: false,
+        resume: false,
+        io: options.io,
+        proof: true,
+    };
+    let (io, fallback) = machine::io_of_sort(&sort)?;
+    let definite = Sort { shuffle: Some(options.seed), ..resolve(&sort, &io)? };
+    run(&definite, &io, fallback, progress)
+}
