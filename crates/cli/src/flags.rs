@@ -525,9 +525,14 @@ directory. bench io spreads its chunks over up to four, best on different disks:
         long: "nodes",
         short: None,
         value: Value::Any("N,..."),
-        at: BENCHES,
-        about: "for launch: on so many nodes [default: 1,4,8,32]",
-        doc: "For launch: the numbers of nodes to launch on, a row for each. Without this flag 1, 4, 8 and 32.",
+        at: At::Commands(&[Sort, Bench]),
+        about: "as so many nodes; for launch: on so many [default: 1,4,8,32]",
+        doc: "\
+Sort as a cluster of so many nodes would, all of them inside this process: each reads a share of the input, a river \
+brings it the records of its range of the keys, and it sorts those in its share of the memory. The output is that of one \
+node, byte for byte. Inputs and output must be files.
+
+With bench launch: the numbers of nodes to launch on, a row for each. Without this flag 1, 4, 8 and 32.",
         set: |args, value| values::numbers(value).map(|numbers| args.nodes.extend(numbers)),
     },
     Flag {
@@ -743,60 +748,4 @@ Print a document that is made from this same table: the manual page in roff (man
             values::choice(value, &choices).map(|document| args.generate = Some(document))
         },
     },
-];
-
-/// A flag of GNU sort whose name is kept free here.
-pub(crate) struct Reserved {
-    pub(crate) short: Option<char>,
-    pub(crate) long: &'static str,
-    /// What does it today, as the end of a sentence.
-    pub(crate) today: &'static str,
-}
-
-const BYTES: &str = "today keys compare as bytes";
-const NUMBERS: &str = "today only numbers of equal width sort, as bytes";
-
-/// What GNU sort's flags will mean here one day, and what to write today.
-pub(crate) const RESERVED: &[Reserved] = &[
-    Reserved { short: Some('k'), long: "key", today: "today write --by OFFSET:LENGTH" },
-    Reserved {
-        short: Some('t'),
-        long: "field-separator",
-        today: "today keys are bytes: write --by OFFSET:LENGTH",
-    },
-    Reserved { short: Some('n'), long: "numeric-sort", today: NUMBERS },
-    Reserved { short: Some('S'), long: "buffer-size", today: "today write --memory SIZE" },
-    Reserved { short: Some('T'), long: "temporary-directory", today: "today write --scratch DIR" },
-    Reserved { short: Some('u'), long: "unique", today: "today write --unique" },
-    Reserved {
-        short: Some('r'),
-        long: "reverse",
-        today: "today write --by 0:4294967295:desc for whole lines, --by OFFSET:LENGTH:desc for a part",
-    },
-    Reserved { short: Some('s'), long: "stable", today: "every sort is stable" },
-    Reserved { short: Some('c'), long: "check", today: "today write thalweg check" },
-    Reserved {
-        short: Some('z'),
-        long: "zero-terminated",
-        today: "today records are lines or of a fixed length, --record",
-    },
-    Reserved { short: Some('f'), long: "ignore-case", today: BYTES },
-    Reserved { short: Some('b'), long: "ignore-leading-blanks", today: BYTES },
-    Reserved { short: Some('d'), long: "dictionary-order", today: BYTES },
-    Reserved { short: Some('i'), long: "ignore-nonprinting", today: BYTES },
-    Reserved { short: Some('g'), long: "general-numeric-sort", today: NUMBERS },
-    // -h and -V are help and version here, as nearly everywhere.
-    Reserved { short: None, long: "human-numeric-sort", today: NUMBERS },
-    Reserved { short: Some('M'), long: "month-sort", today: BYTES },
-    Reserved { short: None, long: "version-sort", today: BYTES },
-    Reserved { short: Some('R'), long: "random-sort", today: "today write thalweg shuffle --seed N" },
-    Reserved { short: None, long: "random-source", today: "today write thalweg shuffle --seed N" },
-    Reserved { short: None, long: "sort", today: "today there is no order but that of bytes" },
-    Reserved { short: Some('C'), long: "check", today: "today write thalweg check -q" },
-    Reserved { short: None, long: "files0-from", today: "today name the inputs, or write cat and a pipe" },
-    Reserved { short: None, long: "compress-program", today: "today scratch is not compressed" },
-    Reserved { short: None, long: "batch-size", today: "today the plan chooses; thalweg plan sort shows it" },
-    Reserved { short: None, long: "debug", today: "today thalweg plan sort says what would be done" },
-    Reserved { short: Some('m'), long: "merge", today: "today write thalweg merge" },
-    Reserved { short: None, long: "parallel", today: "today write --threads N" },
 ];

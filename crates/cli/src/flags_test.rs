@@ -7,9 +7,10 @@ use thalweg::{IoChoice, KeyPart, PartitionPick};
 use thalweg_base::units::Size;
 
 use crate::commands::COMMANDS;
-use crate::flags::{At, FLAGS, RESERVED, Value};
+use crate::flags::{At, FLAGS, Value};
 use crate::low::{Document, Help, LowArgs, When};
 use crate::parse::parse;
+use crate::reserved::RESERVED;
 
 /// A flag's name, arguments that hold it, and what must then be so.
 type Case = (&'static str, &'static [&'static str], fn(&LowArgs) -> bool);

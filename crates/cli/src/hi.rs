@@ -294,7 +294,16 @@ fn output(low: &LowArgs) -> Result<Endpoint, Usage> {
 fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
     let output = output(&low)?;
     let (layout, keys) = records(&low)?;
+    let nodes = match low.nodes[..] {
+        [] => 1,
+        [nodes] => nodes as usize,
+        _ => return Err(Usage("--nodes of a sort is one number".into())),
+    };
+    if nodes > 1 && low.resume {
+        return Err(Usage("--resume goes on from a sort on one node; leave out --nodes".into()));
+    }
     Ok(SortOptions {
+        nodes,
         inputs: low.words.iter().map(|word| endpoint(word)).collect(),
         output,
         layout,

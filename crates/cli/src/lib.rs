@@ -23,6 +23,7 @@ mod parse;
 #[cfg(test)]
 mod parse_fuzz;
 mod print;
+mod reserved;
 mod run;
 mod show;
 mod signals;

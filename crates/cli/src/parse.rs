@@ -8,9 +8,10 @@ use std::ffi::{OsStr, OsString};
 use lexopt::Arg;
 
 use crate::commands::{COMMANDS, Command};
-use crate::flags::{FLAGS, Flag, RESERVED, Reserved};
+use crate::flags::{FLAGS, Flag};
 use crate::low::{Help, LowArgs};
 use crate::near::nearest;
+use crate::reserved::{RESERVED, Reserved};
 
 /// What is wrong with what was typed, as one line.
 #[derive(Debug, Clone, PartialEq, Eq)]

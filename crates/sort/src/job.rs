@@ -26,7 +26,7 @@ use crate::pages::segment_starts;
 use crate::preflight::{self, Takes};
 use crate::replay::{self, Replay, ReplayLane, sample_range};
 use crate::scratch::Scratch;
-use crate::sorted::{self, Range, Sorted, entry_pages};
+use crate::sorted::{self, Range, Sorted, entry_pages, ranges_of};
 use crate::sound::Judge;
 use crate::stream::{Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room, open_output};
 use crate::survey::{Seen, Survey, cuts_of, guess_records};
@@ -777,28 +777,4 @@ fn add_stage(whole: &mut Stage, part: &Stage) {
     whole.waited_write_seconds += part.waited_write_seconds;
     whole.read_bytes += part.read_bytes;
     whole.written_bytes += part.written_bytes;
-}
-
-/// Puts each range together with the cuts inside it: of all `cuts`, every `per_range`-th bounds a range.
-/// Origins of inner cuts, places in the stream, become places in the range.
-fn ranges_of(stores: Vec<RangeStore>, cuts: &[Cut], per_range: usize) -> Vec<Range> {
-    let bound = |i: usize| cuts.get((i + 1) * per_range - 1).cloned();
-    stores
-        .into_iter()
-        .enumerate()
-        .map(|(i, store)| {
-            let from = (i * per_range).min(cuts.len());
-            let to = (from + per_range - 1).min(cuts.len());
-            let mut inner = cuts[from..to].to_vec();
-            // Where in the range the records of one key lie nobody knows: as if they were everywhere.
-            for group in inner.chunk_by_mut(|a, b| a.normal == b.normal) {
-                let parts = group.len() as u64 + 1;
-                for (cut, part) in group.iter_mut().zip(1..) {
-                    cut.origin = store.bytes / parts * part;
-                }
-            }
-            inner.dedup();
-            Range { store, cuts: inner, low: i.checked_sub(1).and_then(bound), high: bound(i) }
-        })
-        .collect()
 }

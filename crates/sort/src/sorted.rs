@@ -80,6 +80,30 @@ pub(crate) struct Range {
     pub(crate) high: Option<Cut>,
 }
 
+/// Puts each range together with the cuts inside it: of all `cuts`, every `per_range`-th bounds a range.
+/// Origins of inner cuts, places in the stream, become places in the range.
+pub(crate) fn ranges_of(stores: Vec<RangeStore>, cuts: &[Cut], per_range: usize) -> Vec<Range> {
+    let bound = |i: usize| cuts.get((i + 1) * per_range - 1).cloned();
+    stores
+        .into_iter()
+        .enumerate()
+        .map(|(i, store)| {
+            let from = (i * per_range).min(cuts.len());
+            let to = (from + per_range - 1).min(cuts.len());
+            let mut inner = cuts[from..to].to_vec();
+            // Where in the range the records of one key lie nobody knows: as if they were everywhere.
+            for group in inner.chunk_by_mut(|a, b| a.normal == b.normal) {
+                let parts = group.len() as u64 + 1;
+                for (cut, part) in group.iter_mut().zip(1..) {
+                    cut.origin = store.bytes / parts * part;
+                }
+            }
+            inner.dedup();
+            Range { store, cuts: inner, low: i.checked_sub(1).and_then(bound), high: bound(i) }
+        })
+        .collect()
+}
+
 /// The sorted stream, shared by its lanes.
 pub(crate) struct Sorted<'a> {
     recipe: Recipe<'a>,

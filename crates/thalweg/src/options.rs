@@ -45,6 +45,9 @@ pub struct SortOptions {
     pub scratch_limit: Option<Size>,
     /// Lanes; one for each core if not given.
     pub threads: Option<usize>,
+    /// Nodes inside this process, each of which reads a share of the input and sorts a range of the keys; 1 is the
+    /// sort itself, and no river.
+    pub nodes: usize,
     /// Keep only the first of records with equal keys.
     pub unique: bool,
     /// Go on from what an earlier run of the same command left.

@@ -29,6 +29,7 @@ fn records(place: &Place, name: &str, count: u128) -> Endpoint {
 
 fn options(input: Endpoint, output: Endpoint, memory_bytes: u64) -> SortOptions {
     SortOptions {
+        nodes: 1,
         inputs: vec![input],
         output,
         layout: Layout::Fixed(100),

@@ -5,6 +5,7 @@ mod doctor;
 mod generate;
 mod join;
 mod merge;
+mod nodes;
 mod partition;
 mod plan;
 mod pump;

@@ -11,9 +11,9 @@
 //! Non-goals: order inside a part other than the input's; parts of one stream by range, because it cannot be read twice.
 
 mod parts;
-mod sample;
-mod shape;
-mod splits;
+pub(super) mod sample;
+pub(super) mod shape;
+pub(super) mod splits;
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};

@@ -21,6 +21,7 @@ pub fn shuffle(options: &ShuffleOptions, progress: &Progress) -> Result<Receipt>
         )));
     }
     let sort = SortOptions {
+        nodes: 1,
         inputs: options.inputs.clone(),
         output: options.output.clone(),
         layout: options.layout,

@@ -8,11 +8,15 @@ use thalweg_base::units::{Bytes, MIB, Size};
 use thalweg_io::{Io, directory_of};
 use thalweg_sort::{Sort, Watch};
 
+use super::nodes;
 use crate::target::Target;
 use crate::{Endpoint, Error, Progress, Result, SortOptions, calibrate, machine};
 
 /// Sorts the inputs into the output. The receipt's law: out + dropped = in, and out is in order.
 pub fn sort(options: &SortOptions, progress: &Progress) -> Result<Receipt> {
+    if options.nodes > 1 {
+        return nodes::sort_on_nodes(options, progress);
+    }
     let (io, fallback) = machine::io_of_sort(options)?;
     let mut definite = resolve(options, &io)?;
     definite.hardware = Some(calibrate::known(&definite, &io));

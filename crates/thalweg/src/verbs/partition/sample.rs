@@ -28,7 +28,7 @@ const DEPTH: usize = 16;
 const SEED: u64 = 0x7061_7274;
 
 /// The cuts, and how many bytes were read for them.
-pub(super) fn cuts(
+pub(in crate::verbs) fn cuts(
     io: &Arc<dyn Io>,
     inputs: &Inputs,
     (layout, key): (Layout, &Key),

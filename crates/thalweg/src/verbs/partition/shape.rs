@@ -20,30 +20,35 @@ const PAGE_BYTES: (u64, u64) = (16 * KIB, 4 * MIB);
 const WRITE_BYTES: (u64, u64) = (MIB, 4 * KIB);
 const SECTOR: u64 = 4 * KIB;
 /// Reads in flight for each inlet, and writes for each outlet.
-pub(super) const READS: usize = 3;
-pub(super) const WRITES: usize = 6;
+pub(in crate::verbs) const READS: usize = 3;
+pub(in crate::verbs) const WRITES: usize = 6;
 /// Full batches that wait in an inlet: of one lane, and of all.
-pub(super) const PARKED: (usize, usize) = (4, 8);
+pub(in crate::verbs) const PARKED: (usize, usize) = (4, 8);
 /// Credits of an inlet at an outlet.
-pub(super) const EXCLUSIVE: u64 = 2;
+pub(in crate::verbs) const EXCLUSIVE: u64 = 2;
 
 /// Sizes of everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
-    pub(super) inlets: usize,
-    pub(super) outlets: usize,
-    pub(super) page_bytes: usize,
-    pub(super) batch_bytes: usize,
-    pub(super) write_bytes: usize,
-    pub(super) float: u64,
+pub(in crate::verbs) struct Shape {
+    pub(in crate::verbs) inlets: usize,
+    pub(in crate::verbs) outlets: usize,
+    pub(in crate::verbs) page_bytes: usize,
+    pub(in crate::verbs) batch_bytes: usize,
+    pub(in crate::verbs) write_bytes: usize,
+    pub(in crate::verbs) float: u64,
     /// The longest record that may be held, and the room for a sample.
-    pub(super) record_max: u64,
-    pub(super) sample_bytes: u64,
+    pub(in crate::verbs) record_max: u64,
+    pub(in crate::verbs) sample_bytes: u64,
 }
 
 impl Shape {
     /// For so many parts in so much memory, on at most so many threads.
-    pub(super) fn of(memory_bytes: u64, parts: usize, threads: usize, layout: Layout) -> Result<Shape> {
+    pub(in crate::verbs) fn of(
+        memory_bytes: u64,
+        parts: usize,
+        threads: usize,
+        layout: Layout,
+    ) -> Result<Shape> {
         let room = memory_bytes.saturating_sub(BASE_BYTES);
         let page = (parts as u64 * PAGE_BYTES_FOR_PART).next_power_of_two();
         let page = page.clamp(PAGE_BYTES.0, PAGE_BYTES.1).min(floor_of_two(room / PAGE_SHARE));

@@ -21,7 +21,7 @@ const PIECE_BYTES: usize = 4 << 10;
 
 /// Puts the records of a page into a river, as the split of its number.
 /// Returns how many bytes were read beside it.
-pub(super) fn put(
+pub(in crate::verbs) fn put(
     inlet: &mut Inlet,
     inputs: &Inputs,
     block: &Block,
@@ -86,7 +86,7 @@ fn put_tail(inlet: &mut Inlet, file: &File, end: u64, layout: Layout) -> Result<
 }
 
 /// Sorts an error of the river by what the caller should do.
-pub(super) fn error_of(error: thalweg_river::Error) -> Error {
+pub(in crate::verbs) fn error_of(error: thalweg_river::Error) -> Error {
     use thalweg_river::Error::*;
     match error {
         wrong @ (Fault(_) | Damaged(..)) => Error::Wrong(wrong.to_string()),

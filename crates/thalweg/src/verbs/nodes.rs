@@ -1,0 +1,462 @@
+//! Sorting on several nodes inside this process: the cluster sort with nothing but memory between its nodes.
+//!
+//! Model: three pumps a node. Its share of the input's pages goes into the river, whose ranges are cut from a sample of
+//! whole (key, origin), so that one hot key is split by position; what the river brings it goes to a sorter; what comes
+//! out of that goes to the node's stretch of the output, which begins where those of the nodes before it end.
+//!
+//! ```text
+//! node i   pages i, i + N, ... -> inlet i ==river by range==> outlet i -> Sorter -> stretch i of the output
+//! ```
+//!
+//! Law: out (+ dropped) = in, proved at the ends: what is read as it goes into the river, what is written as it is
+//! handed to the disk, in order also where stretches meet.
+//! Law: the same bytes as one node's: the river gives out pages in their order, and sorters are stable.
+//! Non-goals: streams, which cannot be sampled; going on from an earlier run.
+
+mod stretch;
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use thalweg_api::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
+use thalweg_base::clock::Stopwatch;
+use thalweg_base::units::{Bytes, MIB, Size};
+use thalweg_block::{Block, Pool};
+use thalweg_io::{Io, directory_of, process};
+use thalweg_pump::{InputLane, Inputs, Meters, Output, Sink, Source};
+use thalweg_record::{Chain, Key, Prover, add_proof, file_bytes, same_records};
+use thalweg_river::{Inlet, Outlet, Pick, River};
+
+use self::stretch::{Edge, Stretch, write_edges};
+use super::MEMORY_BYTES_MIN;
+use super::partition::sample;
+use super::partition::shape::{self, Shape};
+use super::partition::splits::{self, error_of};
+use crate::lanes::Lanes;
+use crate::target::{self, Target};
+use crate::{Endpoint, Error, Progress, Result, SortOptions, Sorter, SorterOptions, machine};
+
+/// More nodes than this are rather machines of their own.
+const NODES_MAX: usize = 256;
+/// The part of the memory that the river has; sorters share the rest.
+const RIVER_SHARE: u64 = 6;
+/// Writes in flight of one node, and bytes of each.
+const WRITES: usize = 4;
+const WRITE_BYTES: usize = 1 << 20;
+/// Bytes of the last record of a stretch that are kept to be compared with the first of the next.
+const KEEP_BYTES: usize = 64 << 10;
+/// How often somebody who waits for the stretches before looks whether to stop.
+const LOOK_UP: Duration = Duration::from_millis(50);
+
+/// Sorts files on so many nodes. The receipt's law: out + dropped = in, and out is in order.
+pub(super) fn sort_on_nodes(options: &SortOptions, progress: &Progress) -> Result<Receipt> {
+    let watch = Stopwatch::start();
+    let (io, fallback) = machine::io(options.io)?;
+    let job = Job::new(options, &io)?;
+    progress.begin("read+river", 1, 2, job.inputs.bytes());
+    let output = target::create(&io, &job.path, job.inputs.bytes())?;
+    let mut done = job.run(&output, progress)?;
+    job.inputs.check_unchanged()?;
+    let written = write_edges(output.file(), std::mem::take(&mut done.edges))?;
+    let mut receipt = job.receipt(&done, written, &watch);
+    if receipt.holds {
+        let publishing = Stopwatch::start();
+        receipt.io.direct_output = output.file().is_direct();
+        target::publish(output, &job.path, written)?;
+        receipt.stages.push(stage("sync", publishing.seconds()));
+        receipt.seconds = watch.seconds();
+    }
+    receipt.io.fallback = fallback.or_else(|| io.fallback());
+    Ok(receipt)
+}
+
+/// What was asked, made definite on this machine.
+struct Job<'a> {
+    options: &'a SortOptions,
+    io: &'a Arc<dyn Io>,
+    nodes: usize,
+    key: Key,
+    inputs: Inputs,
+    path: PathBuf,
+    scratch: Vec<PathBuf>,
+    memory_bytes: u64,
+    sorter_bytes: u64,
+    shape: Shape,
+    meters: Meters,
+}
+
+/// What all nodes made.
+#[derive(Default)]
+struct Done {
+    input: Proof,
+    output: Proof,
+    dropped: Proof,
+    edges: Vec<Edge>,
+    /// Seconds until the last record had crossed the river, and until all was written.
+    crossed_seconds: f64,
+    seconds: f64,
+    sampled_bytes: u64,
+    scratch: Disk,
+    scratch_peak_bytes: u64,
+}
+
+/// One half of a node.
+enum Half {
+    In(Box<Inlet>),
+    Out(Box<Outlet>),
+}
+
+/// What it made.
+enum Made {
+    In(Proof),
+    Out { prover: Box<Prover>, dropped: Proof, edges: Vec<Edge>, scratch: Disk, scratch_peak_bytes: u64 },
+}
+
+impl<'a> Job<'a> {
+    fn new(options: &'a SortOptions, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
+        let nodes = options.nodes;
+        let key = Key::new(options.layout, &options.keys).map_err(|e| Error::CouldNot(e.to_string()))?;
+        if nodes > NODES_MAX {
+            return Err(Error::CouldNot(format!(
+                "--nodes {nodes}: at most {NODES_MAX} nodes fit in a process"
+            )));
+        }
+        let Target::File(path) = Target::of(io, &options.output)? else {
+            return Err(Error::CouldNot(
+                "--nodes writes its output from several places at once; name a file with -o".into(),
+            ));
+        };
+        let mut inputs = files(io, options)?;
+        let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
+        let river_bytes = (memory_bytes / RIVER_SHARE).max(MEMORY_BYTES_MIN);
+        let writes_bytes = (nodes * (WRITES + 1) * WRITE_BYTES) as u64;
+        let sorter_bytes = memory_bytes.saturating_sub(river_bytes + writes_bytes) / nodes as u64;
+        if sorter_bytes < MEMORY_BYTES_MIN {
+            let needed = river_bytes + writes_bytes + nodes as u64 * MEMORY_BYTES_MIN;
+            let (memory, needed) = (Bytes(memory_bytes), Bytes(needed.next_multiple_of(MIB)));
+            return Err(Error::CouldNot(format!(
+                "--memory {memory} is too small for {nodes} nodes: they need {needed}; give more, or fewer nodes"
+            )));
+        }
+        let shape = Shape::of(river_bytes, nodes, nodes, options.layout)?;
+        inputs.set_page_bytes(shape.page_bytes);
+        let beside = || vec![directory_of(&path).to_path_buf()];
+        let scratch = if options.scratch.is_empty() { beside() } else { options.scratch.clone() };
+        Ok(Job {
+            options,
+            io,
+            nodes,
+            key,
+            inputs,
+            path,
+            scratch,
+            memory_bytes,
+            sorter_bytes,
+            shape,
+            meters: Meters::default(),
+        })
+    }
+
+    fn run(&self, output: &Output, progress: &Progress) -> Result<Done> {
+        let watch = Stopwatch::start();
+        let (river, sampled_bytes) = self.river()?;
+        let read_pool = pool(self.shape.page_bytes, self.nodes * (shape::READS + 1))?;
+        let write_pool = pool(WRITE_BYTES, self.nodes * (WRITES + 1))?;
+        let into = river.inlets.into_iter().map(|inlet| Half::In(Box::new(inlet)));
+        let out = river.outlets.into_iter().map(|outlet| Half::Out(Box::new(outlet)));
+        let halves: Vec<Mutex<Option<Half>>> = into.chain(out).map(|half| Mutex::new(Some(half))).collect();
+        let starts = Starts::new(self.nodes);
+        let made = Lanes::new(progress).run(2 * self.nodes, |lanes, lane| {
+            match halves[lane].lock().expect("no holder panics").take().expect("each lane takes its own") {
+                Half::In(mut inlet) => {
+                    let fed = self.feed(lanes, progress, &mut inlet, lane, &read_pool);
+                    // Said before the inlet goes, so that this is why the others stop.
+                    fed.map_err(|error| lanes.fail(error)).ok();
+                    Ok(Made::In(*inlet.proof()))
+                }
+                Half::Out(mut outlet) => {
+                    let node = lane - self.nodes;
+                    let stretch =
+                        Stretch::new(output.file(), self.io.queue(WRITES)?, &write_pool, &self.meters);
+                    self.sort(lanes, (&mut outlet, node), stretch, (&starts, progress, &watch))
+                }
+            }
+        })?;
+        let mut done = Done { sampled_bytes, crossed_seconds: starts.crossed(), ..Done::default() };
+        let empty = Prover::new(self.options.layout, self.key.clone(), true).keeping(KEEP_BYTES);
+        let mut chain = Chain::new(empty);
+        let mut index = 0;
+        for made in made {
+            match made {
+                Made::In(proof) => add_proof(&mut done.input, &proof),
+                Made::Out { prover, dropped, edges, scratch, scratch_peak_bytes } => {
+                    chain.add(index, *prover);
+                    index += 1;
+                    add_proof(&mut done.dropped, &dropped);
+                    done.edges.extend(edges);
+                    done.scratch.read_bytes += scratch.read_bytes;
+                    done.scratch.written_bytes += scratch.written_bytes;
+                    done.scratch_peak_bytes += scratch_peak_bytes;
+                }
+            }
+        }
+        done.output = *chain.finish().proof();
+        done.seconds = watch.seconds();
+        Ok(done)
+    }
+
+    fn river(&self) -> Result<(River, u64)> {
+        let SortOptions { layout, unique, .. } = *self.options;
+        // Records that may be dropped for one another have to meet.
+        let (parts, memory) =
+            ((self.nodes, !unique), (self.shape.page_bytes as u64, self.shape.sample_bytes));
+        let (cuts, read) = sample::cuts(self.io, &self.inputs, (layout, &self.key), parts, memory)?;
+        let river = River::builder()
+            .inlets(self.nodes)
+            .outlets(self.nodes)
+            .lanes(self.nodes)
+            .records(layout, self.key.clone())
+            .pick(Pick::Range(cuts))
+            .batch_bytes(self.shape.batch_bytes)
+            .credits(shape::EXCLUSIVE, self.shape.float)
+            .parked(shape::PARKED.0, shape::PARKED.1)
+            .splits(self.inputs.pages())
+            .record_max(self.shape.record_max)
+            .ordered()
+            .proved();
+        Ok((river.build().map_err(error_of)?, read))
+    }
+
+    /// A node's pages, into the river.
+    fn feed(
+        &self,
+        lanes: &Lanes<'_>,
+        progress: &Progress,
+        inlet: &mut Inlet,
+        node: usize,
+        pool: &Pool,
+    ) -> Result<()> {
+        let (mine, all) = ((node, self.nodes), (0, self.inputs.pages()));
+        let queue = self.io.queue(shape::READS)?;
+        let mut source = InputLane::new(&self.inputs, queue, pool, &self.meters, mine, all);
+        let page_bytes = self.shape.page_bytes as u64;
+        while lanes.go_on() {
+            let Some(block) = source.next()? else {
+                return Sink::<Block>::finish(inlet).map_err(error_of);
+            };
+            let beside = splits::put(inlet, &self.inputs, &block, page_bytes, self.options.layout)?;
+            self.meters.input.read(beside);
+            progress.advance(block.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// What the river brings a node, sorted, to its stretch of the output.
+    fn sort(
+        &self,
+        lanes: &Lanes<'_>,
+        (outlet, node): (&mut Outlet, usize),
+        mut stretch: Stretch<'_>,
+        (starts, progress, watch): (&Starts, &Progress, &Stopwatch),
+    ) -> Result<Made> {
+        let mut sorter = Sorter::new(&self.sorter_options())?;
+        let mut bytes = 0;
+        loop {
+            let next = outlet.next();
+            if !lanes.go_on() {
+                return Ok(Made::In(Proof::default()));
+            }
+            let Some(batch) = next.map_err(error_of)? else { break };
+            bytes += batch.records().len() as u64;
+            sorter.put_bytes(batch.records())?;
+        }
+        if !self.options.unique {
+            starts.say(node, bytes, watch);
+        }
+        let mut sorted = sorter.sorted()?;
+        let Some(start) = starts.wait(node, || lanes.go_on()) else { return Ok(Made::In(Proof::default())) };
+        if starts.is_first_to_write() {
+            progress.begin("sort+write", 2, 2, self.inputs.bytes());
+        }
+        stretch.begin(start);
+        let mut prover = Prover::new(self.options.layout, self.key.clone(), true).keeping(KEEP_BYTES);
+        while let Some(block) = sorted.next()? {
+            if !lanes.go_on() {
+                return Ok(Made::In(Proof::default()));
+            }
+            prover.push(&block);
+            stretch.put(&block)?;
+            progress.advance(block.len() as u64);
+        }
+        if self.options.unique {
+            starts.say(node, stretch.bytes(), watch);
+        }
+        let receipt = sorted.receipt()?;
+        Ok(Made::Out {
+            prover: Box::new(prover),
+            dropped: receipt.dropped,
+            edges: stretch.finish()?,
+            scratch: receipt.io.scratch,
+            scratch_peak_bytes: receipt.scratch_peak_bytes,
+        })
+    }
+
+    fn sorter_options(&self) -> SorterOptions {
+        let options = self.options;
+        SorterOptions {
+            layout: options.layout,
+            keys: options.keys.clone(),
+            memory: Some(Size::Bytes(self.sorter_bytes)),
+            scratch: self.scratch.clone(),
+            scratch_limit: options.scratch_limit,
+            threads: Some((machine::lanes(options.threads) / self.nodes).max(1)),
+            unique: options.unique,
+            io: options.io,
+            // Proved where it goes into the river and where it is written; only who drops has to say what.
+            proof: options.unique,
+        }
+    }
+
+    fn receipt(&self, done: &Done, written: u64, watch: &Stopwatch) -> Receipt {
+        let usage = process::usage();
+        let mut out = done.output;
+        add_proof(&mut out, &done.dropped);
+        let layout = self.options.layout;
+        let (read_bytes, _) = self.meters.input.totals();
+        let read = Disk { read_bytes: read_bytes + done.sampled_bytes, written_bytes: 0 };
+        Receipt {
+            verb: "sort".into(),
+            sides: None,
+            input: done.input,
+            output: done.output,
+            dropped: done.dropped,
+            input_file_bytes: self.inputs.file_bytes(),
+            output_file_bytes: file_bytes(layout, &done.output),
+            proved: true,
+            holds: same_records(&done.input, &out)
+                && done.output.unordered == 0
+                && (!self.options.unique || done.output.duplicates == 0)
+                && written == file_bytes(layout, &done.output),
+            seconds: watch.seconds(),
+            cpu_seconds: usage.cpu_seconds,
+            stages: vec![
+                stage("read+river", done.crossed_seconds),
+                stage("sort+write", done.seconds - done.crossed_seconds),
+            ],
+            io: IoReceipt {
+                backend: self.io.name().into(),
+                cached_input_bytes: self.meters.cached.totals().0,
+                input: read,
+                scratch: done.scratch,
+                output: Disk { read_bytes: 0, written_bytes: self.meters.output.totals().1 },
+                ..IoReceipt::default()
+            },
+            memory: MemoryReceipt {
+                limit_bytes: self.memory_bytes,
+                peak_bytes: usage.peak_bytes,
+                huge_page_bytes: process::huge_page_bytes(),
+            },
+            scratch_peak_bytes: done.scratch_peak_bytes,
+            resumed_bytes: 0,
+            resumed_output_bytes: 0,
+            plan: None,
+        }
+    }
+}
+
+/// The inputs, all of them files.
+fn files(io: &Arc<dyn Io>, options: &SortOptions) -> Result<Inputs> {
+    let mut paths = Vec::with_capacity(options.inputs.len());
+    for endpoint in &options.inputs {
+        match endpoint {
+            Endpoint::Path(path) if io.stat(path)?.is_regular && !path.as_os_str().as_bytes().is_empty() => {
+                paths.push(path.as_path());
+            }
+            Endpoint::Path(path) if io.stat(path)?.is_directory => {
+                return Err(Error::CouldNot(format!(
+                    "{} is a directory; name the files in it",
+                    path.display()
+                )));
+            }
+            _ => paths.clear(),
+        }
+        if paths.is_empty() {
+            break;
+        }
+    }
+    if paths.is_empty() {
+        return Err(Error::CouldNot(
+            "--nodes samples its input before it reads it, which a stream does not allow; name files".into(),
+        ));
+    }
+    Ok(Inputs::open(io, &paths, options.layout)?)
+}
+
+fn pool(block_bytes: usize, blocks: usize) -> Result<Pool> {
+    Pool::new(block_bytes, blocks).map_err(|e| Error::CouldNot(e.to_string()))
+}
+
+fn stage(name: &str, seconds: f64) -> Stage {
+    Stage {
+        name: name.into(),
+        seconds,
+        predicted_seconds: None,
+        waited_read_seconds: 0.0,
+        waited_write_seconds: 0.0,
+        read_bytes: 0,
+        written_bytes: 0,
+    }
+}
+
+/// Where each node's stretch of the output begins: known when those before it know how long theirs are.
+struct Starts {
+    known: Mutex<Known>,
+    said: Condvar,
+}
+
+struct Known {
+    bytes: Vec<Option<u64>>,
+    /// Seconds after which the last of them was known.
+    seconds: f64,
+    writes: bool,
+}
+
+impl Starts {
+    fn new(nodes: usize) -> Starts {
+        let known = Known { bytes: vec![None; nodes], seconds: 0.0, writes: false };
+        Starts { known: Mutex::new(known), said: Condvar::new() }
+    }
+
+    /// A node's stretch has so many bytes.
+    fn say(&self, node: usize, bytes: u64, watch: &Stopwatch) {
+        let mut known = self.known.lock().expect("no lane panics");
+        known.bytes[node] = Some(bytes);
+        known.seconds = watch.seconds();
+        self.said.notify_all();
+    }
+
+    /// Where a node's stretch begins, once that is known; nothing if nobody is to go on.
+    fn wait(&self, node: usize, go_on: impl Fn() -> bool) -> Option<u64> {
+        let mut known = self.known.lock().expect("no lane panics");
+        loop {
+            if !go_on() {
+                return None;
+            }
+            if let Some(start) = known.bytes[..node].iter().copied().sum() {
+                return Some(start);
+            }
+            known = self.said.wait_timeout(known, LOOK_UP).expect("no lane panics").0;
+        }
+    }
+
+    /// True for the first who asks.
+    fn is_first_to_write(&self) -> bool {
+        !std::mem::replace(&mut self.known.lock().expect("no lane panics").writes, true)
+    }
+
+    fn crossed(&self) -> f64 {
+        self.known.lock().expect("no lane panics").seconds
+    }
+}

@@ -1,0 +1,119 @@
+//! Sorts on several nodes inside this process: the same bytes as on one, whatever the keys, and nothing left of a
+//! refused one.
+#![allow(clippy::disallowed_methods)] // A test looks at files from outside.
+
+mod place;
+
+use place::Place;
+use thalweg::{Endpoint, Error, IoChoice, KeyPart, Layout, Progress, Receipt, Size, SortOptions};
+
+const KEY: KeyPart = KeyPart { offset: 0, length: 4, descending: false };
+
+fn options(place: &Place, inputs: &[&str], layout: Layout, keys: &[KeyPart]) -> SortOptions {
+    SortOptions {
+        inputs: inputs.iter().map(|name| place.end(name)).collect(),
+        output: place.end("out"),
+        layout,
+        keys: keys.to_vec(),
+        memory: Some(Size::Bytes(1 << 30)),
+        scratch: Vec::new(),
+        scratch_limit: None,
+        threads: Some(2),
+        nodes: 1,
+        unique: false,
+        resume: false,
+        io: IoChoice::Auto,
+        proof: true,
+    }
+}
+
+fn sorted(place: &Place, options: &SortOptions) -> (Vec<u8>, Receipt) {
+    let receipt = thalweg::sort(options, &Progress::default()).unwrap();
+    assert!(receipt.holds, "{receipt:?}");
+    (place.read("out"), receipt)
+}
+
+/// Looks that one, two, three and five nodes make the same of it.
+#[track_caller]
+fn all_agree(place: &Place, options: &SortOptions) {
+    let (expected, alone) = sorted(place, options);
+    for nodes in [2, 3, 5] {
+        let (output, receipt) = sorted(place, &SortOptions { nodes, ..options.clone() });
+        assert!(output == expected, "{nodes} nodes make something else");
+        assert_eq!((receipt.input, receipt.output), (alone.input, alone.output), "{nodes} nodes");
+        assert_eq!(receipt.dropped, alone.dropped, "{nodes} nodes");
+    }
+}
+
+/// Records of 100 bytes that say where they stood, with one of `keys` keys each, more often the first ones.
+fn records(count: u64, keys: u64) -> Vec<u8> {
+    let record = |i: u64| {
+        let drawn = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let key = drawn % keys * (drawn >> 8) % keys * ((drawn >> 16) % 3 / 2);
+        format!("{key:04}{i:095}\n").into_bytes()
+    };
+    (0..count).flat_map(record).collect()
+}
+
+#[test]
+fn any_number_of_nodes_makes_what_one_does() {
+    let place = Place::new();
+    place.write("a", &records(60_000, 5000));
+    place.write("b", &records(20_001, 7));
+    let fixed = options(&place, &["a", "b"], Layout::Fixed(100), &[KEY]);
+    all_agree(&place, &fixed);
+    all_agree(&place, &SortOptions { unique: true, ..fixed });
+    all_agree(&place, &options(&place, &["b", "a"], Layout::Lines, &[KEY]));
+    assert_eq!(place.names(), ["a", "b", "out"]);
+}
+
+#[test]
+fn one_key_in_all_records_is_shared_by_all_nodes_and_keeps_the_order() {
+    let place = Place::new();
+    place.write("in", &records(80_000, 1));
+    let asked = options(&place, &["in"], Layout::Fixed(100), &[KEY]);
+    all_agree(&place, &asked);
+    assert_eq!(place.read("out"), place.read("in"), "equal keys leave in input order");
+}
+
+#[test]
+fn small_and_odd_inputs_are_no_special_case() {
+    let place = Place::new();
+    let long = [vec![b'z'; 300_000], vec![b'a'; 100_000]].join(&b'\n');
+    for input in [&b""[..], b"one", b"b\na\n", b"\n\n\n", &long] {
+        place.write("in", input);
+        all_agree(&place, &options(&place, &["in"], Layout::Lines, &[]));
+    }
+}
+
+#[test]
+fn what_does_not_fit_in_a_nodes_memory_is_spilled() {
+    let place = Place::new();
+    place.write("in", &records(800_000, 5000));
+    let asked = options(&place, &["in"], Layout::Fixed(100), &[KEY]);
+    let (expected, _) = sorted(&place, &asked);
+    let tight = SortOptions { nodes: 2, memory: Some(Size::Bytes(64 << 20)), ..asked };
+    let (output, receipt) = sorted(&place, &tight);
+    assert!(output == expected && receipt.io.scratch.written_bytes > 0, "{receipt:?}");
+    assert_eq!(place.names(), ["in", "out"]);
+}
+
+#[test]
+fn what_nodes_cannot_do_is_refused_in_one_line() {
+    let place = Place::new();
+    place.write("in", b"b\na\n");
+    let asked = SortOptions { nodes: 4, ..options(&place, &["in"], Layout::Lines, &[]) };
+    let refusal = |options: &SortOptions| match thalweg::sort(options, &Progress::default()) {
+        Err(Error::CouldNot(text)) if !text.contains('\n') => text,
+        other => panic!("{other:?}"),
+    };
+    let small = refusal(&SortOptions { memory: Some(Size::Bytes(32 << 20)), ..asked.clone() });
+    assert!(small.contains("too small for 4 nodes") && small.contains("100 MiB"), "{small}");
+    let stream = refusal(&SortOptions { inputs: vec![Endpoint::Standard], ..asked.clone() });
+    assert!(stream.contains("stream"), "{stream}");
+    let output = refusal(&SortOptions { output: Endpoint::Standard, ..asked.clone() });
+    assert!(output.contains("-o"), "{output}");
+    let many = refusal(&SortOptions { nodes: 1000, ..asked });
+    assert!(many.contains("256"), "{many}");
+    assert_eq!(place.names(), ["in"]);
+}
