@@ -55,7 +55,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from bench' -l size -x -d 'how mu
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l rows -x -d 'measure only these rows; a wrong name lists all'
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l dir -x -a '(__fish_complete_directories)' -d 'for the data; for io up to four [default: bench/data]'
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l rivals -d 'also measure what bench/rivals has installed'
-complete -c thalweg -n '__fish_seen_subcommand_from sort bench' -l nodes -x -d 'as so many nodes; for launch: on so many [default: 1,4,8,32]'
+complete -c thalweg -n '__fish_seen_subcommand_from sort bench' -l nodes -x -d 'so many, to sort as or to launch on'
 complete -c thalweg -n '__fish_seen_subcommand_from bench' -l runs -x -d 'how many runs each median is of'
 complete -c thalweg -n '__fish_seen_subcommand_from pump exec job node cluster' -l identity -x -a '(__fish_complete_directories)' -d 'the directory of the cluster file and certificates'
 complete -c thalweg -n '__fish_seen_subcommand_from node' -l listen -x -d 'where to listen [default: as the cluster file says]'

@@ -526,7 +526,7 @@ directory. bench io spreads its chunks over up to four, best on different disks:
         short: None,
         value: Value::Any("N,..."),
         at: At::Commands(&[Sort, Bench]),
-        about: "as so many nodes; for launch: on so many [default: 1,4,8,32]",
+        about: "so many, to sort as or to launch on",
         doc: "\
 Sort as a cluster of so many nodes would, all of them inside this process: each reads a share of the input, a river \
 brings it the records of its range of the keys, and it sorts those in its share of the memory. The output is that of one \
