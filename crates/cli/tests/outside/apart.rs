@@ -45,6 +45,14 @@ fn scratch_is_for_its_owner_and_a_second_sort_to_the_same_output_is_refused() {
     assert_eq!(place.names(), ["in", "out"]);
 }
 
+/// Each of the two had a scratch file of the same name and wrote over the other's pages.
+#[test]
+fn a_scratch_directory_that_is_named_twice_is_one() {
+    let place = Place::new();
+    spilling(&place, &["-o", "out", "--scratch", "./."]).ends().is_done();
+    place.run(&["check", "out", "--datamation"]).is_done();
+}
+
 #[test]
 fn a_file_that_says_it_is_empty_and_is_not_is_read_to_its_end() {
     let place = Place::new();

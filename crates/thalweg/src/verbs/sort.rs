@@ -146,11 +146,17 @@ pub(super) fn scratch_directories(
         Target::File(path) => vec![directory_of(path).to_path_buf()],
         Target::Stream(_) => vec![std::env::temp_dir()],
     };
-    for directory in &scratch {
-        if !io.stat(directory)?.is_directory {
+    // A directory that is named twice has one scratch file all the same.
+    let mut once: Vec<(u64, u64, PathBuf)> = Vec::with_capacity(scratch.len());
+    for directory in scratch {
+        let there = io.stat(&directory)?;
+        if !there.is_directory {
             let name = directory.display();
             return Err(Error::CouldNot(format!("--scratch {name} is not a directory; name one that is")));
         }
+        if !once.iter().any(|(device, inode, _)| (*device, *inode) == (there.device, there.inode)) {
+            once.push((there.device, there.inode, directory));
+        }
     }
-    Ok(scratch)
+    Ok(once.into_iter().map(|(_, _, directory)| directory).collect())
 }
