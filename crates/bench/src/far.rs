@@ -509,10 +509,15 @@ fn agreed(out: &str, carried: u64) -> Result<String> {
     }
     let sent = receipt.link.map_or(0, |link| link.sent_bytes);
     let said = format!("link: {} by the receipt, {} by the kernel", traffic(sent), traffic(carried));
-    if sent.abs_diff(carried) as f64 > AGREE * carried as f64 + AGREE_BYTES as f64 {
+    if !agree(sent, carried) {
         return Err(Error::Wrong(format!("{said}, which is not within 5 %")));
     }
     Ok(said)
+}
+
+/// Whether a link that is said to have sent so much can have brought so much.
+fn agree(sent: u64, carried: u64) -> bool {
+    sent.abs_diff(carried) as f64 <= AGREE * carried as f64 + AGREE_BYTES as f64
 }
 
 #[cfg(test)]
@@ -528,6 +533,13 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_receipt_and_the_kernel_agree_within_a_twentieth_and_a_handshake() {
+        assert!(agree(1_000_000_000, 1_052_000_000) && agree(0, AGREE_BYTES));
+        assert!(!agree(1_000_000_000, 1_060_000_000) && !agree(1_000_000_000, 900_000_000));
+        assert!(!agree(0, 100_000), "a link that a receipt does not know");
     }
 
     #[test]

@@ -138,7 +138,8 @@ impl Launchers {
         }
         let server = format!(
             "Port 22\nHostKey {dir}/host\nAuthorizedKeysFile {dir}/user.pub\nStrictModes no\nUsePAM no\n\
-             PidFile none\nPasswordAuthentication no\nSetEnv HOME={dir}/home\nMaxStartups 100\n"
+             PidFile none\nPasswordAuthentication no\nSetEnv HOME={dir}/home\nMaxStartups 100\n\
+             Subsystem sftp internal-sftp\n"
         );
         std::fs::write(self.directory.join("sshd_config"), server).map_err(said)?;
         let common = format!(
