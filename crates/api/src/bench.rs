@@ -187,3 +187,26 @@ pub struct RivalRun {
     /// What went wrong, if something did.
     pub error: String,
 }
+
+/// Of what iperf3 prints with `-J`: what its receiver got.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub struct Iperf {
+    /// The sums at its end.
+    pub end: IperfEnd,
+}
+
+/// The sums of a run of iperf3.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub struct IperfEnd {
+    /// What its receiver got.
+    pub sum_received: IperfSum,
+}
+
+/// What one end of iperf3 counted.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub struct IperfSum {
+    /// Bytes of payload.
+    pub bytes: u64,
+    /// In how many seconds.
+    pub seconds: f64,
+}

@@ -15,7 +15,7 @@ mod report;
 
 pub use bench::{
     BenchFloor, BenchHost, BenchMachine, BenchMeasure, BenchOther, BenchPhase, BenchRate, BenchReport,
-    BenchRow, BenchTarget, RivalRun,
+    BenchRow, BenchTarget, Iperf, IperfEnd, IperfSum, RivalRun,
 };
 pub use cluster::{ClusterFile, ClusterHost, DroppedHost, Links};
 pub use node::{

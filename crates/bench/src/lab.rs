@@ -9,6 +9,11 @@ use std::process::{Command, Stdio};
 
 use thalweg_api::{BenchHost, NodeReady, from_json};
 
+/// Bytes of a packet's heads: Ethernet 14, IP 20, TCP with a time stamp 32.
+const HEAD_BYTES: u64 = 66;
+/// Ticks in a second, in what the kernel tells of a process.
+const TICKS: f64 = 100.0;
+
 /// A lab that runs.
 pub(crate) struct Lab {
     id: String,
@@ -18,11 +23,11 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Starts one of so many hosts, whose nodes are `program`; else why there is none.
-    pub(crate) fn up(program: &Path, hosts: u32) -> Result<Lab, String> {
+    /// Starts one of so many hosts, whose nodes are `program`, with more words for `lab/up`; else why there is none.
+    pub(crate) fn up(program: &Path, hosts: u32, words: &[&str]) -> Result<Lab, String> {
         let scripts = std::path::absolute("lab").map_err(|e| e.to_string())?;
         let mut up = Command::new(scripts.join("up"));
-        up.arg(hosts.to_string()).env("THALWEG", program).stdin(Stdio::null());
+        up.arg(hosts.to_string()).args(words).env("THALWEG", program).stdin(Stdio::null());
         let told = up.output().map_err(|e| {
             format!("no lab/up here ({e}); run this from the repository's root, where lab/ is")
         })?;
@@ -76,20 +81,37 @@ impl Lab {
         (1..=self.hosts).map(|host| self.host(host)).collect()
     }
 
-    fn host(&self, host: u32) -> BenchHost {
-        let counter = |name: &str| {
-            let path = format!("/sys/class/net/th{}v{host}/statistics/{name}", self.id);
-            std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
-        };
+    /// Bytes that a host's link has brought it so far, without the heads of packets.
+    pub(crate) fn payload(&self, host: u32) -> u64 {
+        let heads = self.counter(host, "tx_packets") * HEAD_BYTES;
+        self.counter(host, "tx_bytes").saturating_sub(heads)
+    }
+
+    fn counter(&self, host: u32, name: &str) -> u64 {
+        let path = format!("/sys/class/net/th{}v{host}/statistics/{name}", self.id);
+        std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    }
+
+    /// A host, as [`counted`](Lab::counted) tells of it.
+    pub(crate) fn host(&self, host: u32) -> BenchHost {
         let ready = std::fs::read_to_string(self.place.join(format!("n{host}/ready"))).unwrap_or_default();
         BenchHost {
             host: format!("n{host}"),
             pid: from_json::<NodeReady>(ready.trim()).map_or(0, |ready| ready.pid),
             // The bridge's end of the link sends what the host receives.
-            received_bytes: counter("tx_bytes"),
-            sent_bytes: counter("rx_bytes"),
+            received_bytes: self.counter(host, "tx_bytes"),
+            sent_bytes: self.counter(host, "rx_bytes"),
         }
     }
+}
+
+/// CPU seconds that a process and its ended children have taken so far, to a hundredth.
+pub(crate) fn cpu_seconds(pid: u32) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before the last parenthesis may hold anything; of what follows, these are user, system, and children's.
+    let after = text.rsplit_once(')').map_or("", |(_, after)| after);
+    after.split_whitespace().skip(11).take(4).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
+        / TICKS
 }
 
 impl Drop for Lab {
@@ -106,4 +128,17 @@ pub(crate) fn since(before: Vec<BenchHost>, after: Vec<BenchHost>) -> Vec<BenchH
         ..after
     };
     before.into_iter().zip(after).map(between).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_process_is_charged_for_what_it_does_and_for_ended_children() {
+        let pid = std::process::id();
+        let before = super::cpu_seconds(pid);
+        let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        assert!(std::process::Command::new("sh").args(["-c", busy]).status().unwrap().success());
+        assert!(super::cpu_seconds(pid) >= before + 0.02);
+        assert_eq!(super::cpu_seconds(u32::MAX), 0.0);
+    }
 }

@@ -47,7 +47,7 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
     let nodes = if asked.options.nodes.is_empty() { NODES.to_vec() } else { asked.options.nodes.clone() };
     let most = nodes.iter().copied().max().unwrap_or(1);
     asked.progress.begin("lab", 0, nodes.len() as u64 + 1, 0);
-    let lab = match Lab::up(&asked.options.program, most) {
+    let lab = match Lab::up(&asked.options.program, most, &[]) {
         Ok(lab) => lab,
         Err(why) => {
             report.notes.push(format!("left out: {why}"));

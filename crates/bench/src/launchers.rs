@@ -72,6 +72,19 @@ impl Launchers {
         launchers
     }
 
+    /// The servers alone; else why there are none.
+    pub(crate) fn servers(lab: &Lab) -> Result<Launchers, String> {
+        let directory = std::env::temp_dir().join(format!("thalweg-ssh-{}", lab.id()));
+        let mut launchers =
+            Launchers { servers: Vec::new(), directory, found: Vec::new(), hosts: lab.hosts() };
+        launchers.serve(lab).map(|()| launchers)
+    }
+
+    /// The process that serves a host.
+    pub(crate) fn server(&self, host: u32) -> u32 {
+        self.servers.get(host as usize - 1).map_or(0, Child::id)
+    }
+
     /// Those that can start something on so many hosts.
     pub(crate) fn of(&self, lab: &Lab, count: u32) -> Vec<Launcher> {
         let found = self.found.iter().filter(|name| count == 1 || ![SSH, SSH_KEPT].contains(name));
@@ -104,7 +117,8 @@ impl Launchers {
         })
     }
 
-    fn setting(&self, name: &str) -> String {
+    /// The path of a client's settings: `cold`, or `kept` for connections that are.
+    pub(crate) fn setting(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }
 
@@ -124,7 +138,8 @@ impl Launchers {
         }
         let server = format!(
             "Port 22\nHostKey {dir}/host\nAuthorizedKeysFile {dir}/user.pub\nStrictModes no\nUsePAM no\n\
-             PidFile none\nPasswordAuthentication no\nSetEnv HOME={dir}/home\nMaxStartups 100\n"
+             PidFile none\nPasswordAuthentication no\nSetEnv HOME={dir}/home\nMaxStartups 100\n\
+             Subsystem sftp internal-sftp\n"
         );
         std::fs::write(self.directory.join("sshd_config"), server).map_err(said)?;
         let common = format!(
@@ -183,7 +198,8 @@ impl Drop for Launchers {
     }
 }
 
-fn is_here(program: &str) -> bool {
+/// Whether a program is installed.
+pub(crate) fn is_here(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).exists())
 }

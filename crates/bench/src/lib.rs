@@ -10,6 +10,7 @@
 
 mod data;
 mod digest;
+mod far;
 mod floor;
 mod incore;
 mod keep;
@@ -51,7 +52,7 @@ pub enum Which {
     Io,
     /// Sorting in memory beside a copy.
     InCore,
-    /// Transfers on one host.
+    /// Transfers on one host and between two.
     Pump,
     /// A null command on many nodes.
     Launch,

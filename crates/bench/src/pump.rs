@@ -19,14 +19,14 @@ use crate::measure::{Series, whole_process};
 use crate::place::Place;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
-use crate::{Asked, digest, failed};
+use crate::{Asked, digest, failed, far};
 
 /// Bytes of a small file.
-const SMALL_BYTES: u64 = 4096;
+pub(crate) const SMALL_BYTES: u64 = 4096;
 /// Of a `--size` of 4 GB there are 100,000 small files.
 const BYTES_FOR_A_FILE: u64 = 40_000;
 /// Reads that fio has in flight, and as many writes: what two streams of ours have.
-const DEPTH: u32 = 32;
+pub(crate) const DEPTH: u32 = 32;
 /// Files of a directory.
 const FILES_OF_A_DIRECTORY: u64 = 1000;
 
@@ -42,7 +42,7 @@ pub(crate) struct Row {
 
 /// What is moved.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
+pub(crate) enum What {
     /// One file, disk to disk.
     File,
     /// Many of 4 KiB.
@@ -65,7 +65,7 @@ enum Beside {
 const CP: Beside = Beside::Shell("cp + sync", r#"cp -a "$1" "$2" && sync -f "$2""#);
 const RSYNC: &str = "rsync + sync";
 const RSYNCED: Beside = Beside::Shell(RSYNC, r#"rsync -a "$1" "$2" && sync -f "$2""#);
-const UNSUMMED: &str = "--no-checksum";
+pub(crate) const UNSUMMED: &str = "--no-checksum";
 
 /// What is measured. The many files come last: what they leave behind slows down whoever makes files next.
 pub(crate) const ROWS: &[Row] = &[
@@ -112,7 +112,7 @@ pub(crate) const ROWS: &[Row] = &[
 
 /// Names of the rows.
 pub(crate) fn names() -> Vec<&'static str> {
-    ROWS.iter().map(|row| row.name).collect()
+    ROWS.iter().map(|row| row.name).chain(far::ROWS.iter().map(|row| row.name)).collect()
 }
 
 /// Measures the rows that are asked for.
@@ -124,9 +124,27 @@ pub(crate) fn measure(asked: &Asked<'_>, place: &Place, report: &mut BenchReport
         asked.progress.begin(row.name, i as u64 + 1, rows.len() as u64, 0);
         let measured = bench.row(row);
         asked.go_on()?;
-        report.rows.push(measured.unwrap_or_else(|error| bench.lost(row, &error)));
+        report
+            .rows
+            .push(measured.unwrap_or_else(|error| lost(bench.unmeasured(row), row.targets, place, &error)));
     }
-    Ok(())
+    far::measure(asked, place, bench.fio.as_ref(), report)
+}
+
+/// A row that could not be measured: all its targets are missed.
+pub(crate) fn lost(unmeasured: BenchRow, targets: &[Target], place: &Place, error: &Error) -> BenchRow {
+    let place = format!("{}/", place.path().display());
+    let mut lost = BenchRow { failed: error.to_string().replace(&place, ""), ..unmeasured };
+    lost.targets = targets.iter().map(|target| target.of(&lost)).collect();
+    for target in &mut lost.targets {
+        (target.measured, target.met) = ("failed".to_string(), Some(false));
+    }
+    lost
+}
+
+/// How many files there are of a `--size`.
+pub(crate) fn files(asked: &Asked<'_>) -> u64 {
+    (asked.bytes / BYTES_FOR_A_FILE).max(1)
 }
 
 struct Bench<'a> {
@@ -185,7 +203,7 @@ impl Bench<'_> {
                 replays.once(&Data::Binary.name())?;
             }
         }
-        self.clear(row)?;
+        clear(row.what, self.place)?;
         measured.floor = replays.map(Replays::floor);
         let mut contenders = contenders.into_iter();
         measured.ours = contenders.next().expect("ours comes first").series.measure();
@@ -199,53 +217,20 @@ impl Bench<'_> {
 
     fn unmeasured(&self, row: &Row) -> BenchRow {
         let bytes = match row.what {
-            What::Files => self.files() * SMALL_BYTES,
+            What::Files => files(self.asked) * SMALL_BYTES,
             What::File | What::Memory => self.asked.bytes,
         };
         let work = match row.what {
             What::File => format!("{} disk to disk, durable", traffic(bytes)),
-            What::Files => format!("{} files of 4 KiB, durable", self.files()),
+            What::Files => format!("{} files of 4 KiB, durable", files(self.asked)),
             What::Memory => format!("{} of noise, no disk, one stream", traffic(bytes)),
         };
         BenchRow { name: row.name.to_string(), work, bytes, ..BenchRow::default() }
     }
 
-    /// A row that could not be measured: all its targets are missed.
-    fn lost(&self, row: &Row, error: &Error) -> BenchRow {
-        let place = format!("{}/", self.place.path().display());
-        let mut lost = BenchRow { failed: error.to_string().replace(&place, ""), ..self.unmeasured(row) };
-        lost.targets = row.targets.iter().map(|target| target.of(&lost)).collect();
-        for target in &mut lost.targets {
-            (target.measured, target.met) = ("failed".to_string(), Some(false));
-        }
-        lost
-    }
-
-    fn files(&self) -> u64 {
-        (self.asked.bytes / BYTES_FOR_A_FILE).max(1)
-    }
-
-    /// The source of a row, made if it is not there, and its bytes.
     fn source(&self, row: &Row) -> Result<(u64, PathBuf)> {
-        let runs = self.asked.runs as u64;
-        match row.what {
-            What::Memory => Ok((self.asked.bytes, PathBuf::new())),
-            What::File => {
-                let path = self.place.path().join(Data::Binary.name());
-                if !path.exists() {
-                    self.place.need(self.asked.bytes * 3)?;
-                    Data::Binary.make(&path, self.asked.bytes)?;
-                }
-                Ok((path.metadata().map_err(|e| failed("inspect", &path, &e))?.len(), path))
-            }
-            What::Files => {
-                let path = self.place.path().join("small");
-                self.place
-                    .need(self.files() * SMALL_BYTES * 2 * (1 + runs * (1 + row.beside.len() as u64)))?;
-                make_files(&path, self.files())?;
-                Ok((self.files() * SMALL_BYTES, path))
-            }
-        }
+        let outputs = self.asked.runs as u64 * (1 + row.beside.len() as u64);
+        source(self.asked, self.place, row.what, outputs)
     }
 
     fn replays(&self, row: &Row, bytes: u64) -> Result<Option<Replays<'_>>> {
@@ -330,20 +315,41 @@ impl Bench<'_> {
         }
         Ok((ended.seconds, ended.usage))
     }
+}
 
-    /// Removes what a row's many files left.
-    fn clear(&self, row: &Row) -> Result<()> {
-        if row.what != What::Files {
-            return Ok(());
+/// Removes what a row's many files left.
+pub(crate) fn clear(what: What, place: &Place) -> Result<()> {
+    if what != What::Files {
+        return Ok(());
+    }
+    let entries = place.path().read_dir().map_err(|e| failed("read", place.path(), &e))?;
+    let ours = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
+    ours.into_iter().try_for_each(|path| remove(&path))
+}
+
+/// What is moved, made if it is not there, and its bytes. Of many files there is to be room for so many outputs.
+pub(crate) fn source(asked: &Asked<'_>, place: &Place, what: What, outputs: u64) -> Result<(u64, PathBuf)> {
+    match what {
+        What::Memory => Ok((asked.bytes, PathBuf::new())),
+        What::File => {
+            let path = place.path().join(Data::Binary.name());
+            if !path.exists() {
+                place.need(asked.bytes * 3)?;
+                Data::Binary.make(&path, asked.bytes)?;
+            }
+            Ok((path.metadata().map_err(|e| failed("inspect", &path, &e))?.len(), path))
         }
-        let entries = self.place.path().read_dir().map_err(|e| failed("read", self.place.path(), &e))?;
-        let ours = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
-        ours.into_iter().try_for_each(|path| remove(&path))
+        What::Files => {
+            let path = place.path().join("small");
+            place.need(files(asked) * SMALL_BYTES * 2 * (1 + outputs))?;
+            make_files(&path, files(asked))?;
+            Ok((files(asked) * SMALL_BYTES, path))
+        }
     }
 }
 
 /// Whether an output is what its source is.
-fn is_same(what: What, source: &Path, output: &Path, measured: &mut BenchRow) -> Result<bool> {
+pub(crate) fn is_same(what: What, source: &Path, output: &Path, measured: &mut BenchRow) -> Result<bool> {
     if what == What::Files {
         return Ok(whole_process(Command::new("diff").arg("-r").arg(source).arg(output)).is_ok());
     }
@@ -367,7 +373,7 @@ fn make_files(path: &Path, files: u64) -> Result<()> {
     Ok(())
 }
 
-fn remove(path: &Path) -> Result<()> {
+pub(crate) fn remove(path: &Path) -> Result<()> {
     let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     match removed {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed("remove", path, &e)),

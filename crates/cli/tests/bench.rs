@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use support::Place;
-use thalweg_api::{BenchReport, from_json};
+use thalweg_api::{BenchOther, BenchReport, from_json};
 
 impl Place {
     fn bench(&self, words: &[&str]) -> Output {
@@ -120,7 +120,8 @@ fn people_read_a_table_and_a_wrong_row_lists_those_there_are() {
 
 #[test]
 fn every_row_of_transfers_is_right() {
-    let report = Place::new().report(&["pump", "--size", "2MB"]);
+    let rows = "disk,threads,checksum,no-disk,small";
+    let report = Place::new().report(&["pump", "--size", "2MB", "--rows", rows]);
     println!("left out: {:?}", report.notes);
     assert_eq!(report.rows.len(), 5, "{report:?}");
     for row in &report.rows {
@@ -130,6 +131,33 @@ fn every_row_of_transfers_is_right() {
         let cp = row.others.iter().find(|other| other.name == "cp + sync");
         assert!(cp.is_none_or(|cp| cp.right == Some(true)), "{row:?}");
     }
+}
+
+#[test]
+fn transfers_between_hosts_are_right_and_links_carried_what_receipts_say() {
+    let place = Place::new();
+    let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab");
+    std::os::unix::fs::symlink(lab, place.0.join("lab")).unwrap();
+    let rows = "far-no-disk,far-unsummed,far-sealed,far-narrow,far-disk,far-small";
+    let report = place.report(&["pump", "--size", "8MB", "--rows", rows, "--runs", "2"]);
+    println!("left out: {:?}", report.notes);
+    if report.rows.is_empty() {
+        assert!(report.notes.iter().any(|note| note.contains("nothing between hosts")), "{report:?}");
+        println!("skipped: {:?}", report.notes);
+        return;
+    }
+    assert_eq!(report.rows.iter().map(|row| &row.name[..]).collect::<Vec<_>>().join(","), rows);
+    for row in &report.rows {
+        assert!(row.failed.is_empty() && row.ours.all_seconds.len() == 2, "{row:?}");
+        assert!(!row.targets.is_empty() && row.targets.iter().all(|target| target.met.is_none()), "{row:?}");
+        assert!(row.notes.len() == 1 && row.notes[0].contains("by the kernel"), "{row:?}");
+        let well = |other: &BenchOther| other.right != Some(false) && other.note.is_empty();
+        assert!(row.others.iter().all(well), "{row:?}");
+    }
+    let pids: std::collections::BTreeSet<u32> = report.hosts.iter().map(|host| host.pid).collect();
+    assert!(report.hosts.len() == 6 && pids.len() == 6 && !pids.contains(&0), "{:?}", report.hosts);
+    let to = report.hosts.iter().find(|host| host.host == "n2, sealed").expect("it was measured");
+    assert!(to.received_bytes > 16_000_000, "two runs of 8 MB: {to:?}");
 }
 
 #[test]

@@ -1,0 +1,552 @@
+//! `bench pump` between two hosts of a lab: from a process in n1 to the node of n2, beside programs that go the same way.
+//!
+//! Model: a lab for each kind of link, with an iperf3, an rsync and an OpenSSH server in n2. Contenders run in turn, round
+//! by round, each as a process in n1; what is charged to one is its process and what its server took meanwhile. To a
+//! disk, all that is from the start to the durable end. iperf3's time is its receiver's own, ours the whole process's.
+//! Law: the bytes that a receipt's links carried are within [`AGREE`] of what the kernel brought n2 meanwhile; each
+//! output is compared with its source in the first round.
+//! Non-goals: installing rivals; sealed disks.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use thalweg::{Error, Result};
+use thalweg_api::{BenchOther, BenchPhase, BenchReport, BenchRow, Iperf, PumpReceipt, from_json};
+use thalweg_base::clock::Stopwatch;
+use thalweg_io::process::Usage;
+
+use crate::data::Data;
+use crate::floor::{Fio, Replays};
+use crate::lab::{Lab, cpu_seconds, since};
+use crate::launchers::{Launchers, is_here};
+use crate::measure::{Series, whole_process};
+use crate::place::Place;
+use crate::pump::{DEPTH, SMALL_BYTES, UNSUMMED, What, clear, files, is_same, lost, remove, source};
+use crate::table::traffic;
+use crate::targets::{Target, Than};
+use crate::{Asked, failed};
+
+/// Of the kernel's bytes, the share by which a receipt's may differ.
+const AGREE: f64 = 0.05;
+/// Handshakes and questions, which a receipt does not count.
+const AGREE_BYTES: u64 = 65_536;
+/// A narrow link gets this part of `--size`.
+const NARROW_PART: u64 = 40;
+/// The rate of the narrow link, as tc says it.
+const NARROW_RATE: &str = "100mbit";
+/// How long a server may take to listen, in seconds.
+const LISTENS_SECONDS: f64 = 10.0;
+const IPERF_PORT: u16 = 5201;
+const RSYNC_PORT: u16 = 873;
+/// Who sends, and who receives.
+const FROM: u32 = 1;
+const TO: u32 = 2;
+
+/// One kind of work.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    what: What,
+    net: Net,
+    words: &'static [&'static str],
+    beside: &'static [Beside],
+    targets: &'static [Target],
+}
+
+/// The link between the hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Net {
+    Clear,
+    Sealed,
+    Narrow,
+}
+
+/// What is measured beside ours, on the same link if nothing else is said.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Floor,
+    Ours(&'static str, Net, &'static [&'static str]),
+    Iperf,
+    Rsync,
+    Scp,
+}
+
+const IPERF: &str = "iperf3";
+const RSYNC: &str = "rsync + sync";
+const SCP: &str = "scp + sync";
+const CLEAR: &str = "clear";
+const ONE: &[&str] = &["--streams", "1"];
+
+/// What is measured. Many files come last, as on one host.
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        name: "far-no-disk",
+        what: What::Memory,
+        net: Net::Clear,
+        words: ONE,
+        beside: &[Beside::Iperf],
+        targets: &[faster(IPERF, 0.80), Target::ClocksPerByte(2.5)],
+    },
+    Row {
+        name: "far-unsummed",
+        what: What::Memory,
+        net: Net::Clear,
+        words: &["--streams", "1", UNSUMMED],
+        beside: &[Beside::Iperf],
+        targets: &[faster(IPERF, 0.95)],
+    },
+    Row {
+        name: "far-sealed",
+        what: What::Memory,
+        net: Net::Sealed,
+        words: ONE,
+        beside: &[Beside::Ours(CLEAR, Net::Clear, ONE)],
+        targets: &[faster(CLEAR, 0.28)],
+    },
+    Row {
+        name: "far-narrow",
+        what: What::Memory,
+        net: Net::Narrow,
+        words: ONE,
+        beside: &[Beside::Iperf],
+        targets: &[faster(IPERF, 0.98)],
+    },
+    Row {
+        name: "far-disk",
+        what: What::File,
+        net: Net::Clear,
+        words: &[],
+        beside: &[Beside::Floor, Beside::Rsync, Beside::Scp],
+        targets: &[
+            Target::WallOfFloor(1.053),
+            Target::Faster { than: Than::BestRival, times: 1.5, or_floor: None },
+            Target::LessCpu { than: Than::BestRival, times: 1.333 },
+        ],
+    },
+    Row {
+        name: "far-small",
+        what: What::Files,
+        net: Net::Clear,
+        words: &[],
+        beside: &[Beside::Rsync],
+        targets: &[faster(RSYNC, 3.0)],
+    },
+];
+
+const fn faster(name: &'static str, times: f64) -> Target {
+    Target::Faster { than: Than::Named(name), times, or_floor: None }
+}
+
+impl Beside {
+    fn name(self) -> &'static str {
+        match self {
+            Beside::Floor => "floor",
+            Beside::Ours(name, ..) => name,
+            Beside::Iperf => IPERF,
+            Beside::Rsync => RSYNC,
+            Beside::Scp => SCP,
+        }
+    }
+}
+
+impl Row {
+    fn bytes(&self, asked: &Asked<'_>) -> u64 {
+        match (self.what, self.net) {
+            (What::Files, _) => files(asked) * SMALL_BYTES,
+            (_, Net::Narrow) => (asked.bytes / NARROW_PART).max(1),
+            _ => asked.bytes,
+        }
+    }
+
+    fn unmeasured(&self, asked: &Asked<'_>) -> BenchRow {
+        let bytes = self.bytes(asked);
+        let said = traffic(bytes);
+        let work = match (self.what, self.net) {
+            (What::File, _) => format!("{said} disk to disk of two hosts, durable"),
+            (What::Files, _) => format!("{} files of 4 KiB to another host, durable", files(asked)),
+            (What::Memory, Net::Clear) => format!("{said} of noise between hosts, one stream"),
+            (What::Memory, Net::Sealed) => format!("{said} of noise between hosts, sealed, one stream"),
+            (What::Memory, Net::Narrow) => format!("{said} of noise over {NARROW_RATE}, one stream"),
+        };
+        BenchRow { name: self.name.to_string(), work, bytes, ..BenchRow::default() }
+    }
+
+    fn nets(&self) -> impl Iterator<Item = Net> {
+        let others = self.beside.iter().filter_map(|beside| match beside {
+            Beside::Ours(_, net, _) => Some(*net),
+            _ => None,
+        });
+        std::iter::once(self.net).chain(others)
+    }
+}
+
+/// Measures the rows that are asked for, or says why there are none.
+pub(crate) fn measure(
+    asked: &Asked<'_>,
+    place: &Place,
+    fio: Option<&Fio>,
+    report: &mut BenchReport,
+) -> Result<()> {
+    let rows: Vec<&Row> = ROWS.iter().filter(|row| asked.wants(row.name)).collect();
+    let mut bench = Bench { asked, place, fio, routes: Vec::new() };
+    for net in [Net::Clear, Net::Sealed, Net::Narrow] {
+        if !rows.iter().any(|row| row.nets().any(|needed| needed == net)) {
+            continue;
+        }
+        match Route::open(asked, place, net, &mut report.notes) {
+            Ok(route) => bench.routes.push(route),
+            Err(why) => {
+                report.notes.push(format!("nothing between hosts: {why}"));
+                return Ok(());
+            }
+        }
+    }
+    let before: Vec<_> = bench.routes.iter().map(|route| route.lab.counted()).collect();
+    for (i, row) in rows.iter().enumerate() {
+        asked.progress.begin(row.name, i as u64 + 1, rows.len() as u64, 0);
+        let measured = bench.row(row);
+        asked.go_on()?;
+        let unmeasured = || row.unmeasured(asked);
+        report.rows.push(measured.unwrap_or_else(|error| lost(unmeasured(), row.targets, place, &error)));
+    }
+    for (route, before) in bench.routes.iter().zip(before) {
+        let mut hosts = since(before, route.lab.counted());
+        hosts.iter_mut().for_each(|host| host.host += &format!(", {:?}", route.net).to_lowercase());
+        report.hosts.extend(hosts);
+    }
+    Ok(())
+}
+
+/// A lab with one kind of link, and what serves in it.
+struct Route {
+    net: Net,
+    lab: Lab,
+    iperf: Option<Served>,
+    rsync: Option<Served>,
+    ssh: Option<Launchers>,
+}
+
+impl Route {
+    fn open(
+        asked: &Asked<'_>,
+        place: &Place,
+        net: Net,
+        notes: &mut Vec<String>,
+    ) -> std::result::Result<Route, String> {
+        let words: &[&str] = match net {
+            Net::Clear => &["--clear"],
+            Net::Sealed => &[],
+            Net::Narrow => &["--clear", "--rate", NARROW_RATE],
+        };
+        let lab = Lab::up(&asked.options.program, TO, words)?;
+        let serves = |beside| {
+            let row = |row: &&Row| asked.wants(row.name) && row.net == net && row.beside.contains(&beside);
+            ROWS.iter().any(|one| row(&one))
+        };
+        let mut or_said = |served: std::result::Result<Served, String>| {
+            served.map_err(|why| notes.push(format!("left out: {why}"))).ok()
+        };
+        let iperf = serves(Beside::Iperf).then(|| Served::iperf(&lab)).and_then(&mut or_said);
+        let rsync = serves(Beside::Rsync).then(|| Served::rsync(&lab, place.path())).and_then(&mut or_said);
+        let ssh = serves(Beside::Scp).then(|| Launchers::servers(&lab));
+        let ssh = ssh.and_then(|ssh| ssh.map_err(|why| notes.push(format!("left out: scp: {why}"))).ok());
+        Ok(Route { net, lab, iperf, rsync, ssh })
+    }
+
+    /// The process that serves this in n2.
+    fn server(&self, who: Beside) -> Option<u32> {
+        match who {
+            Beside::Floor => None,
+            Beside::Ours(..) => Some(self.lab.host(TO).pid),
+            Beside::Iperf => self.iperf.as_ref().map(|served| served.0.id()),
+            Beside::Rsync => self.rsync.as_ref().map(|served| served.0.id()),
+            Beside::Scp => self.ssh.as_ref().map(|ssh| ssh.server(TO)),
+        }
+    }
+}
+
+/// A server in n2, ended when this is dropped.
+struct Served(Child);
+
+impl Served {
+    fn iperf(lab: &Lab) -> std::result::Result<Served, String> {
+        let port = IPERF_PORT.to_string();
+        Served::start(lab, IPERF, &["-s", "-p", &port], IPERF_PORT)
+    }
+
+    fn rsync(lab: &Lab, place: &Path) -> std::result::Result<Served, String> {
+        let settings = place.join("rsyncd.conf");
+        let text = format!(
+            "port = {RSYNC_PORT}\nuse chroot = no\nuid = 0\ngid = 0\nlog file = /dev/null\n\
+             [data]\npath = {}\nread only = no\n",
+            place.display()
+        );
+        std::fs::write(&settings, text).map_err(|e| failed("write", &settings, &e).to_string())?;
+        let config = format!("--config={}", settings.display());
+        Served::start(lab, "rsync", &["--daemon", "--no-detach", &config], RSYNC_PORT)
+    }
+
+    fn start(lab: &Lab, program: &str, words: &[&str], port: u16) -> std::result::Result<Served, String> {
+        if !is_here(program) {
+            return Err(format!("{program} is not installed (apt-get install {program})"));
+        }
+        let mut command = lab.inside(TO, program);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let served = Served(command.spawn().map_err(|e| format!("{program} cannot be run: {e}"))?);
+        let (address, watch) = (format!("{}:{port}", lab.address(TO)), Stopwatch::start());
+        while std::net::TcpStream::connect(&address).is_err() {
+            if watch.seconds() > LISTENS_SECONDS {
+                return Err(format!("{program} does not listen at {address}"));
+            }
+        }
+        Ok(served)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Who moves, and what came of it so far.
+struct Contender {
+    who: Beside,
+    net: Net,
+    series: Series,
+    right: Option<bool>,
+    note: String,
+}
+
+impl Contender {
+    fn finish(self) -> BenchOther {
+        let whole = !self.series.is_empty() && self.note.is_empty();
+        let measure = whole.then(|| self.series.measure());
+        BenchOther { name: self.who.name().to_string(), measure, right: self.right, note: self.note }
+    }
+}
+
+struct Bench<'a> {
+    asked: &'a Asked<'a>,
+    place: &'a Place,
+    fio: Option<&'a Fio>,
+    routes: Vec<Route>,
+}
+
+impl Bench<'_> {
+    fn route(&self, net: Net) -> &Route {
+        self.routes.iter().find(|route| route.net == net).expect("each link that a row needs was made")
+    }
+
+    fn row(&self, row: &Row) -> Result<BenchRow> {
+        let outputs = self.asked.runs as u64 * (1 + row.beside.len() as u64);
+        let (_, source) = source(self.asked, self.place, row.what, outputs)?;
+        let mut measured = row.unmeasured(self.asked);
+        let beside = row.beside.iter().filter(|who| self.route(row.net).server(**who).is_some());
+        let mut contenders: Vec<Contender> = std::iter::once(&Beside::Ours("thalweg", row.net, row.words))
+            .chain(beside)
+            .map(|who| Contender {
+                who: *who,
+                net: if let Beside::Ours(_, net, _) = who { *net } else { row.net },
+                series: Series::default(),
+                right: None,
+                note: String::new(),
+            })
+            .collect();
+        let floor = self.fio.filter(|_| row.beside.contains(&Beside::Floor));
+        let mut replays = floor.map(|fio| Replays::new(fio, vec![phase(measured.bytes)]));
+        for round in 0..self.asked.runs {
+            for contender in &mut contenders {
+                self.asked.go_on()?;
+                self.turn(row, contender, &source, round, &mut measured)?;
+            }
+            if let Some(replays) = replays.as_mut().filter(|_| round == 0 || !self.asked.tiny) {
+                self.place.cool()?;
+                replays.once(&Data::Binary.name())?;
+            }
+        }
+        clear(row.what, self.place)?;
+        measured.floor = replays.map(Replays::floor);
+        let mut contenders = contenders.into_iter();
+        measured.ours = contenders.next().expect("ours comes first").series.measure();
+        measured.others.extend(contenders.map(Contender::finish));
+        measured.targets = row.targets.iter().map(|target| target.of(&measured)).collect();
+        if self.asked.tiny {
+            measured.targets.iter_mut().for_each(|target| target.met = None);
+        }
+        Ok(measured)
+    }
+
+    fn turn(
+        &self,
+        row: &Row,
+        who: &mut Contender,
+        source: &Path,
+        round: usize,
+        measured: &mut BenchRow,
+    ) -> Result<()> {
+        if !who.note.is_empty() {
+            return Ok(());
+        }
+        let name = match row.what {
+            What::Files => format!("moved-{}-{round}", who.who.name().replace(' ', "")),
+            What::File | What::Memory => "moved".to_string(),
+        };
+        let output = self.place.path().join(name);
+        if row.what != What::Memory {
+            self.place.cool()?;
+        }
+        match self.run(row, who, source, &output, measured) {
+            Ok((seconds, usage)) => who.series.add(seconds, usage),
+            Err(error) if matches!(who.who, Beside::Ours(..)) => return Err(error),
+            Err(error) => {
+                who.note = error.to_string().replace(&format!("{}/", self.place.path().display()), "");
+                return Ok(());
+            }
+        }
+        if round == 0 && row.what != What::Memory {
+            let right = is_same(row.what, source, &output, measured)?;
+            who.right = Some(right);
+            if !right {
+                who.note = "its output differs from the source".to_string();
+            }
+        }
+        if row.what == What::File { remove(&output) } else { Ok(()) }
+    }
+
+    /// One run: its seconds, and what both its ends took.
+    fn run(
+        &self,
+        row: &Row,
+        who: &Contender,
+        source: &Path,
+        output: &Path,
+        measured: &mut BenchRow,
+    ) -> Result<(f64, Usage)> {
+        let route = self.route(who.net);
+        let server = route.server(who.who).unwrap_or(0);
+        let mut command = match who.who {
+            Beside::Ours(_, _, words) => self.ours(row, route, words, source, output),
+            _ => self.rival(row, route, who.who, source, output),
+        };
+        let (cpu, carried) = (cpu_seconds(server), route.lab.payload(TO));
+        let ended = whole_process(&mut command)?;
+        let mut usage = ended.usage;
+        usage.cpu_seconds += cpu_seconds(server) - cpu;
+        let seconds = match who.who {
+            Beside::Iperf => iperf_seconds(&ended.out, measured.bytes)?,
+            Beside::Ours(name, ..) => {
+                let carried = route.lab.payload(TO) - carried;
+                let told = agreed(&ended.out, carried)?;
+                if measured.notes.is_empty() && name == "thalweg" {
+                    measured.notes.push(told);
+                }
+                ended.seconds
+            }
+            _ => ended.seconds,
+        };
+        Ok((seconds, usage))
+    }
+
+    fn ours(&self, row: &Row, route: &Route, words: &[&str], source: &Path, output: &Path) -> Command {
+        let mut command = route.lab.inside(FROM, &self.asked.options.program.display().to_string());
+        command.env("THALWEG_IDENTITY", route.lab.identity());
+        command.arg("pump").args(["--json", "--progress", "never"]).args(words);
+        match row.what {
+            What::Memory => {
+                command.args(["--no-disk", &row.bytes(self.asked).to_string(), &format!("n{TO}:null:")])
+            }
+            What::File | What::Files => command.arg(source).arg(format!("n{TO}:{}", output.display())),
+        };
+        command
+    }
+
+    fn rival(&self, row: &Row, route: &Route, who: Beside, source: &Path, output: &Path) -> Command {
+        let address = route.lab.address(TO);
+        if who == Beside::Iperf {
+            let mut command = route.lab.inside(FROM, IPERF);
+            let (port, bytes) = (IPERF_PORT.to_string(), row.bytes(self.asked).to_string());
+            command.args(["-c", &address, "-p", &port, "-n", &bytes, "-J"]);
+            return command;
+        }
+        // To rsync a name without a slash is a directory to be made in the other.
+        let source = if row.what == What::Files { source.join("") } else { source.to_path_buf() };
+        let name = output.file_name().unwrap_or_default().to_string_lossy();
+        let settings = route.ssh.as_ref().map(|ssh| ssh.setting("cold")).unwrap_or_default();
+        let (line, dest) = match who {
+            Beside::Scp => {
+                (r#"scp -q -F "$3" "$1" "$2" && sync -f "$4""#, format!("n{TO}:{}", output.display()))
+            }
+            _ => (r#"rsync -a "$1" "$2" && sync -f "$4""#, format!("rsync://{address}/data/{name}")),
+        };
+        let mut command = route.lab.inside(FROM, "sh");
+        command.args(["-c", line, "sh"]).arg(source).args([dest, settings]).arg::<PathBuf>(output.into());
+        command
+    }
+}
+
+fn phase(bytes: u64) -> BenchPhase {
+    BenchPhase { read_bytes: bytes, written_bytes: bytes, depth: DEPTH, seconds: 0.0 }
+}
+
+/// The seconds that so many bytes take at the rate at which iperf3's receiver got them.
+fn iperf_seconds(out: &str, bytes: u64) -> Result<f64> {
+    let told: Iperf = from_json(out.trim())
+        .map_err(|e| Error::CouldNot(format!("what iperf3 says cannot be read: {e}")))?;
+    let received = told.end.sum_received;
+    if received.bytes == 0 || received.seconds <= 0.0 {
+        return Err(Error::CouldNot("iperf3's receiver got nothing".to_string()));
+    }
+    Ok(received.seconds * bytes as f64 / received.bytes as f64)
+}
+
+/// What a receipt and the kernel say of the link; an error if they do not agree, or the receipt's law does not hold.
+fn agreed(out: &str, carried: u64) -> Result<String> {
+    let receipt: PumpReceipt = from_json(out.trim())
+        .map_err(|e| Error::CouldNot(format!("the receipt of a pump cannot be read: {e}")))?;
+    if !receipt.holds {
+        return Err(Error::Wrong("a pump's output is not its input; see its receipt".to_string()));
+    }
+    let sent = receipt.link.map_or(0, |link| link.sent_bytes);
+    let said = format!("link: {} by the receipt, {} by the kernel", traffic(sent), traffic(carried));
+    if !agree(sent, carried) {
+        return Err(Error::Wrong(format!("{said}, which is not within 5 %")));
+    }
+    Ok(said)
+}
+
+/// Whether a link that is said to have sent so much can have brought so much.
+fn agree(sent: u64, carried: u64) -> bool {
+    sent.abs_diff(carried) as f64 <= AGREE * carried as f64 + AGREE_BYTES as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_target_names_is_measured_beside_its_row() {
+        for row in ROWS {
+            for target in row.targets {
+                if let Target::Faster { than: Than::Named(name), .. } = target {
+                    assert!(row.beside.iter().any(|beside| beside.name() == *name), "{}", row.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_receipt_and_the_kernel_agree_within_a_twentieth_and_a_handshake() {
+        assert!(agree(1_000_000_000, 1_052_000_000) && agree(0, AGREE_BYTES));
+        assert!(!agree(1_000_000_000, 1_060_000_000) && !agree(1_000_000_000, 900_000_000));
+        assert!(!agree(0, 100_000), "a link that a receipt does not know");
+    }
+
+    #[test]
+    fn goodput_is_what_the_receiver_got() {
+        let told = r#"{"end":{"sum_sent":{"bytes":9},"sum_received":{"bytes":500,"seconds":2.0}}}"#;
+        assert_eq!(iperf_seconds(told, 1000).unwrap(), 4.0);
+        assert!(iperf_seconds(r#"{"end":{"sum_received":{"bytes":0,"seconds":0}}}"#, 1).is_err());
+        assert!(iperf_seconds(r#"{"error":"unable to connect"}"#, 1).is_err());
+    }
+}
