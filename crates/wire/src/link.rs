@@ -4,8 +4,9 @@
 //! while nobody else does, and hands to the others what is theirs; so a block is received by the thread that wants it,
 //! into the buffer it reserved. Whoever sends writes his own frame. [`Link::keep`] adds a thread that reads when nobody
 //! has for a while, for links whose owner may be away longer than a peer is patient.
-//! Law: a reader never waits for a writer: what it has to answer goes out when the carrier has room. Once closed, a link
-//! says to everyone the same thing: what closed it first.
+//! Law: a reader never waits for a writer, nor for the carrier: what it has to answer goes out when there is room, or by
+//! whoever is sending; else two sides that both write would each wait for the other to read. So a side that streams both
+//! ways at once reads on a thread of its own. Once closed, a link says to everyone the same thing: what closed it first.
 //! Non-goals: opening it again, what requests and blocks mean.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -417,15 +418,23 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Sends what waits to be sent.
+    /// Sends what waits to be sent. If somebody is sending already, he does that too, and nobody waits for him: who
+    /// comes here may be the one who reads, and the peer may be writing until he does.
     pub(crate) fn flush(&self) -> Result<()> {
-        let mut out = self.out.lock().expect("no holder panics");
-        self.drain(&mut out, false)
+        while !self.lock().outbox.is_empty() {
+            let Ok(mut out) = self.out.try_lock() else { break };
+            self.drain(&mut out, false)?;
+        }
+        Ok(())
     }
 
-    fn flush_what_fits(&self) {
-        if let Ok(mut out) = self.out.try_lock() {
-            let _ = self.drain(&mut out, true);
+    /// The same for a reader, who waits for no carrier either: what does not fit is for whoever sends or reads next.
+    pub(crate) fn flush_what_fits(&self) {
+        while !self.lock().outbox.is_empty() {
+            let Ok(mut out) = self.out.try_lock() else { break };
+            if !out.carrier.is_ready() || self.drain(&mut out, true).is_err() {
+                break;
+            }
         }
     }
 
@@ -444,7 +453,8 @@ impl Shared {
         let mut out = self.out.lock().expect("no holder panics");
         self.drain(&mut out, false)?;
         self.send(&mut out, head, payload)?;
-        self.drain(&mut out, true)
+        drop(out);
+        self.flush()
     }
 
     fn send(&self, out: &mut Out, mut head: Head, payload: &mut [u8]) -> Result<()> {

@@ -239,7 +239,8 @@ impl Incoming {
         inbox.reserved.append(&mut blocks);
         self.shared.apply(&mut state, Event::Reserve(self.stream, count));
         drop(state);
-        self.shared.flush()
+        self.shared.flush_what_fits();
+        Ok(())
     }
 }
 

@@ -80,6 +80,37 @@ fn what_is_put_comes_over_memory_sealed_and_in_the_clear() {
     }
 }
 
+/// More is put both ways than the carrier holds: whoever reads must not wait for who writes, or both sides write for
+/// ever while nobody reads.
+#[test]
+fn both_sides_may_put_more_than_the_carrier_holds() {
+    const BLOCKS: u64 = 400;
+    let city = City::new();
+    let links = [pair(Terms::default()).unwrap(), city.link(Terms::default())];
+    for (near, far) in &links {
+        let pool = Pool::new(BLOCK, 24).unwrap();
+        let (out, inc) = near.open(b"there").unwrap();
+        let (_, back, there) = far.accept().unwrap().unwrap();
+        let (sent, came) = std::sync::mpsc::channel();
+        for (mut out, inc) in [(out, inc), (back, there)] {
+            let (pool, from) = (pool.clone(), sent.clone());
+            std::thread::spawn(move || {
+                (0..BLOCKS).for_each(|i| out.put(block(&pool, i, &[7; BLOCK])).unwrap());
+                out.end(b"").unwrap();
+            });
+            let pool = Pool::new(BLOCK, 8).unwrap();
+            std::thread::spawn(move || {
+                let mut inc = inc.takes(&pool, 8);
+                let count = std::iter::from_fn(|| inc.next().unwrap()).count() as u64;
+                from.send(count).unwrap();
+            });
+        }
+        for _ in 0..2 {
+            assert_eq!(came.recv_timeout(Duration::from_secs(30)), Ok(BLOCKS), "nobody moves any more");
+        }
+    }
+}
+
 #[test]
 fn sealed_payloads_are_not_to_be_seen_and_clear_ones_are() {
     let city = City::new();

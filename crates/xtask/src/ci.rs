@@ -20,11 +20,15 @@ struct Tally {
 enum Step {
     /// A program that is to end well.
     Program(&'static [&'static str]),
-    /// A program whose tests are counted one by one.
+    /// Tests, counted one by one: what follows [`CARGO_TEST`].
     Tests(&'static [&'static str]),
     /// A check of this crate's own.
     Own(fn(&Path) -> bool),
 }
+
+/// A program of tests that hangs is ended after 15 minutes, and has failed; its last lines say which test it was.
+const CARGO_TEST: &[&str] =
+    &["cargo", "--config", "target.'cfg(unix)'.runner = ['timeout', '--foreground', '900']", "test"];
 
 const STEPS: &[(&str, Step)] = &[
     ("format", Step::Program(&["cargo", "fmt", "--all", "--check"])),
@@ -43,46 +47,15 @@ const STEPS: &[(&str, Step)] = &[
         ]),
     ),
     ("documents", Step::Own(docs::check)),
-    ("tests", Step::Tests(&["cargo", "test", "--workspace", "--no-fail-fast"])),
-    (
-        "canaries",
-        Step::Tests(&[
-            "cargo",
-            "test",
-            "--package",
-            "thalweg-sort",
-            "--features",
-            "sabotage",
-            "--test",
-            "canaries",
-        ]),
-    ),
+    ("tests", Step::Tests(&["--workspace", "--no-fail-fast"])),
+    ("canaries", Step::Tests(&["--package", "thalweg-sort", "--features", "sabotage", "--test", "canaries"])),
     (
         "canaries of a river",
-        Step::Tests(&[
-            "cargo",
-            "test",
-            "--package",
-            "thalweg",
-            "--features",
-            "sabotage",
-            "--test",
-            "partition",
-            "canaries",
-        ]),
+        Step::Tests(&["--package", "thalweg", "--features", "sabotage", "--test", "partition", "canaries"]),
     ),
     (
         "canaries of merge and join",
-        Step::Tests(&[
-            "cargo",
-            "test",
-            "--package",
-            "thalweg",
-            "--features",
-            "sabotage",
-            "--test",
-            "canaries",
-        ]),
+        Step::Tests(&["--package", "thalweg", "--features", "sabotage", "--test", "canaries"]),
     ),
 ];
 
@@ -94,7 +67,7 @@ pub(crate) fn run(root: &Path) -> bool {
         println!("== {name}");
         let tally = match step {
             Step::Program(words) => one(program(root, words)),
-            Step::Tests(words) => tests(root, words, &mut std::io::stdout()),
+            Step::Tests(words) => tests(root, &[CARGO_TEST, words].concat(), &mut std::io::stdout()),
             Step::Own(check) => one(check(root)),
         };
         if tally.failed > 0 {
