@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::newlines;
+
 /// How records lie in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
@@ -55,6 +57,34 @@ impl std::str::FromStr for KeyPart {
             return Err(wrong());
         }
         Ok(KeyPart { offset, length, descending })
+    }
+}
+
+/// The records that lie wholly in a piece of a stream, each with its place in the piece, and of lines where the one
+/// begins that goes on behind it, if that is known. `before` bytes of the stream or its file came earlier; a line is
+/// known to begin with the piece only if that is `fresh`.
+pub fn records_in(
+    layout: Layout,
+    bytes: &[u8],
+    before: u64,
+    fresh: bool,
+) -> (Vec<(usize, &[u8])>, Option<usize>) {
+    match layout {
+        Layout::Fixed(n) => {
+            let n = n as usize;
+            let first = (n - (before % n as u64) as usize) % n;
+            let rest = bytes.get(first..).unwrap_or(&[]);
+            (rest.chunks_exact(n).enumerate().map(|(i, r)| (first + i * n, r)).collect(), None)
+        }
+        Layout::Lines => {
+            let mut records = Vec::new();
+            let mut open = fresh.then_some(0);
+            for end in newlines(bytes) {
+                records.extend(open.map(|from| (from, &bytes[from..end])));
+                open = Some(end + 1);
+            }
+            (records, open)
+        }
     }
 }
 

@@ -25,7 +25,7 @@ pub use examine::{Stretch, is_benchmark};
 pub use gensort::{Generator, KEY_BYTES, Kind, RECORD_BYTES};
 pub use in_place::InPlace;
 pub use key::{Key, KeyError, WINDOW_BYTES};
-pub use layout::{KeyPart, KeyPartError, Layout};
+pub use layout::{KeyPart, KeyPartError, Layout, records_in};
 pub use newlines::{Newlines, newlines};
 pub use proof::{Chain, Prover, add_proof, add_record, counted, file_bytes, record_hash, same_records};
 pub use tags::{TAG_BYTES, Tags};

@@ -7,7 +7,7 @@
 use thalweg_block::Pool;
 use thalweg_io::{ALIGN, Kind, Op, Queue};
 use thalweg_pump::Inputs;
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout, newlines};
+use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout, records_in};
 
 use crate::Result;
 
@@ -202,34 +202,6 @@ fn look(
         sample.pairs_in_order += u64::from(key.compare(pair[0].1, pair[1].1).is_le());
     }
     keep_keys(&mut sample.keys, key, &records, place, budget);
-}
-
-/// The records that lie wholly in a piece of a stream, each with its place in the piece, and of lines where the one
-/// begins that goes on behind it, if that is known. `before` bytes of the stream or its file came earlier; a line is
-/// known to begin with the piece only if that is `fresh`.
-pub(crate) fn records_in(
-    layout: Layout,
-    bytes: &[u8],
-    before: u64,
-    fresh: bool,
-) -> (Vec<(usize, &[u8])>, Option<usize>) {
-    match layout {
-        Layout::Fixed(n) => {
-            let n = n as usize;
-            let first = (n - (before % n as u64) as usize) % n;
-            let rest = bytes.get(first..).unwrap_or(&[]);
-            (rest.chunks_exact(n).enumerate().map(|(i, r)| (first + i * n, r)).collect(), None)
-        }
-        Layout::Lines => {
-            let mut records = Vec::new();
-            let mut open = fresh.then_some(0);
-            for end in newlines(bytes) {
-                records.extend(open.map(|from| (from, &bytes[from..end])));
-                open = Some(end + 1);
-            }
-            (records, open)
-        }
-    }
 }
 
 /// Adds the keys of some of the records of a piece that begins at `place`, at equal distances, while they take no more

@@ -16,11 +16,11 @@ use std::time::Duration;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{Access, File, Io};
 use thalweg_pump::{InputsError, Meters, Source};
-use thalweg_record::{Cut, Key, Layout};
+use thalweg_record::{Cut, Key, Layout, records_in};
 
 use crate::geometry::{Geometry, Given};
 use crate::handover::Handover;
-use crate::sample::{keep_keys, records_in};
+use crate::sample::keep_keys;
 use crate::survey::guess_records;
 use crate::{Error, Result, Sort};
 

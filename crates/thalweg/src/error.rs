@@ -63,6 +63,24 @@ impl From<thalweg_io::Error> for Error {
     }
 }
 
+impl From<thalweg_block::PoolError> for Error {
+    fn from(e: thalweg_block::PoolError) -> Error {
+        Error::CouldNot(e.to_string())
+    }
+}
+
+/// What is not what it should be is wrong, the rest could not be done.
+impl From<thalweg_river::Error> for Error {
+    fn from(e: thalweg_river::Error) -> Error {
+        match e {
+            wrong @ (thalweg_river::Error::Fault(_) | thalweg_river::Error::Damaged(..)) => {
+                Error::Wrong(wrong.to_string())
+            }
+            other => Error::CouldNot(other.to_string()),
+        }
+    }
+}
+
 impl From<thalweg_pump::InputsError> for Error {
     fn from(e: thalweg_pump::InputsError) -> Error {
         match e {

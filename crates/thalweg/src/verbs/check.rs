@@ -205,7 +205,7 @@ impl Examination<'_> {
             return Ok(());
         }
         let count = machine::cores().min(LANES_MAX).min(pages as usize);
-        let pool = pool(count * (DEPTH + 1))?;
+        let pool = Pool::new(PAGE_BYTES, count * (DEPTH + 1))?;
         let meters = Meters::default();
         let stretches = Lanes::new(self.progress).run(count, |lanes, lane| {
             let bound = |lane: usize| pages * lane as u64 / count as u64;
@@ -231,7 +231,7 @@ impl Examination<'_> {
     /// Examines a stream while it is being read.
     fn stream(&self, path: &Path) -> Result<Stretch> {
         let file = File::open(self.io, path, Access::Read)?;
-        let blocks = read_along(file, pool(STREAM_BLOCKS)?);
+        let blocks = read_along(file, Pool::new(PAGE_BYTES, STREAM_BLOCKS)?);
         let mut stretch = Stretch::first(self.layout, self.key);
         loop {
             if let Some(signal) = self.progress.cancelled() {
@@ -289,8 +289,4 @@ pub(super) fn read_along(file: File, pool: Pool) -> mpsc::Receiver<thalweg_io::R
         }
     });
     blocks
-}
-
-fn pool(blocks: usize) -> Result<Pool> {
-    Pool::new(PAGE_BYTES, blocks).map_err(|e| Error::CouldNot(e.to_string()))
 }

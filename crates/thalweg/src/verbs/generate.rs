@@ -156,7 +156,7 @@ impl<'a> Job<'a> {
         let output = target::create(io, path, bytes)?;
         let file = output.file();
         let count = machine::cores().min(LANES_MAX).min(self.pages().max(1) as usize);
-        let pool = pool(count * (DEPTH + 1))?;
+        let pool = Pool::new(PAGE_BYTES, count * (DEPTH + 1))?;
         let next = AtomicU64::new(0);
         Lanes::new(self.progress).run(count, |lanes, _| {
             let mut sink = FileLane::new(file, io.queue(DEPTH)?, &self.meters);
@@ -179,7 +179,7 @@ impl<'a> Job<'a> {
     fn to_stream(&self, io: &Arc<dyn Io>, path: &Path) -> Result<bool> {
         let file = target::open_stream(io, path, self.progress)?;
         let mut sink = StreamLane::new(&file, &self.meters);
-        let pool = pool(STREAM_BLOCKS)?;
+        let pool = Pool::new(PAGE_BYTES, STREAM_BLOCKS)?;
         let (made, to_write) = mpsc::sync_channel(STREAM_BLOCKS);
         std::thread::scope(|scope| {
             // Ends early when nobody takes what it makes.
@@ -204,8 +204,4 @@ impl<'a> Job<'a> {
         self.progress.advance(bytes);
         Ok(())
     }
-}
-
-fn pool(blocks: usize) -> Result<Pool> {
-    Pool::new(PAGE_BYTES, blocks).map_err(|e| Error::CouldNot(e.to_string()))
 }

@@ -60,7 +60,7 @@ pub fn join(options: &JoinOptions, progress: &Progress) -> Result<Receipt> {
     let mut left = job.sorted(0, "sort left")?;
     let mut right = job.sorted(1, "sort right")?;
     progress.begin("join", 3, 3, 0);
-    let pool = pool(&room, OUT_BLOCKS)?;
+    let pool = Pool::new(room.block_bytes, OUT_BLOCKS)?;
     let prover = Prover::new(job.layout_out(), Key::new(job.layout_out(), &[]).expect("whole records"), true);
     let sorted = (&mut left, &mut right);
     let (direct_output, (made, output, written)) = match &target {
@@ -201,7 +201,7 @@ impl Job<'_> {
         let mut files = Inputs::open(self.io, &[&path], layouts[side])?;
         files.set_page_bytes(self.room.block_bytes);
         self.progress.begin(stage, side as u64 + 1, 3, files.bytes());
-        let pool = pool(self.room, DEPTH + 1)?;
+        let pool = Pool::new(self.room.block_bytes, DEPTH + 1)?;
         let pages = (0, files.pages());
         let mut source = InputLane::new(&files, self.io.queue(DEPTH)?, &pool, &self.meters, (0, 1), pages);
         while let Some(block) = source.next()? {
@@ -337,8 +337,4 @@ impl Form<'_> {
             record.push(b'\n');
         }
     }
-}
-
-fn pool(room: &Room, blocks: usize) -> Result<Pool> {
-    Pool::new(room.block_bytes, blocks).map_err(|e| Error::CouldNot(e.to_string()))
 }

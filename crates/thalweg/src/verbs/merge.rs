@@ -50,7 +50,7 @@ pub fn merge(options: &MergeOptions, progress: &Progress) -> Result<Receipt> {
     let lanes_useful = if may_part { (inputs.files.file_bytes() / LANE_BYTES_MIN + 1) as usize } else { 1 };
     let room = Room::of(options, inputs.count(), machine::lanes(options.threads).min(lanes_useful))?;
     let merge = Merge { layout: options.layout, key: &key, unique: options.unique, line_max: room.line_max };
-    let pool = Pool::new(room.block_bytes, room.blocks()).map_err(|e| Error::CouldNot(e.to_string()))?;
+    let pool = Pool::new(room.block_bytes, room.blocks())?;
     let job = Job { io: &io, inputs: &inputs, merge, room: &room, pool, progress, meters: Meters::default() };
     progress.begin("merge", 1, 1, if inputs.are_files() { inputs.files.bytes() } else { 0 });
     let (file, (merged, output, written)) = match &target {

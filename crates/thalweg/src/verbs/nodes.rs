@@ -23,9 +23,9 @@ use std::time::Duration;
 use thalweg_api::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::{Bytes, MIB, Size};
-use thalweg_block::{Block, Pool};
+use thalweg_block::Pool;
 use thalweg_io::{Io, directory_of, process};
-use thalweg_pump::{InputLane, Inputs, Meters, Output, Sink, Source};
+use thalweg_pump::{Inputs, Meters, Output, Source};
 use thalweg_record::{Chain, Key, Prover, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, River};
 
@@ -33,7 +33,7 @@ use self::stretch::{Edge, Stretch, write_edges};
 use super::MEMORY_BYTES_MIN;
 use super::partition::sample;
 use super::partition::shape::{self, Shape};
-use super::partition::splits::{self, error_of};
+use super::partition::splits::Pages;
 use crate::lanes::Lanes;
 use crate::target::{self, Target};
 use crate::{Endpoint, Error, Progress, Result, SortOptions, Sorter, SorterOptions, machine};
@@ -162,16 +162,18 @@ impl<'a> Job<'a> {
     fn run(&self, output: &Output, progress: &Progress) -> Result<Done> {
         let watch = Stopwatch::start();
         let (river, sampled_bytes) = self.river()?;
-        let read_pool = pool(self.shape.page_bytes, self.nodes * (shape::READS + 1))?;
-        let write_pool = pool(WRITE_BYTES, self.nodes * (WRITES + 1))?;
+        let read_pool = Pool::new(self.shape.page_bytes, self.nodes * (shape::READS + 1))?;
+        let write_pool = Pool::new(WRITE_BYTES, self.nodes * (WRITES + 1))?;
         let into = river.inlets.into_iter().map(|inlet| Half::In(Box::new(inlet)));
         let out = river.outlets.into_iter().map(|outlet| Half::Out(Box::new(outlet)));
         let halves: Vec<Mutex<Option<Half>>> = into.chain(out).map(|half| Mutex::new(Some(half))).collect();
         let starts = Starts::new(self.nodes);
+        let (inputs, layout, meters) = (&self.inputs, self.options.layout, &self.meters);
+        let pages = Pages { io: self.io, inputs, layout, shape: &self.shape, pool: &read_pool, meters };
         let made = Lanes::new(progress).run(2 * self.nodes, |lanes, lane| {
             match halves[lane].lock().expect("no holder panics").take().expect("each lane takes its own") {
                 Half::In(mut inlet) => {
-                    let fed = self.feed(lanes, progress, &mut inlet, lane, &read_pool);
+                    let fed = pages.put_all(&mut inlet, lane, lanes, progress);
                     // Said before the inlet goes, so that this is why the others stop.
                     fed.map_err(|error| lanes.fail(error)).ok();
                     Ok(Made::In(*inlet.proof()))
@@ -213,44 +215,9 @@ impl<'a> Job<'a> {
         let (parts, memory) =
             ((self.nodes, !unique), (self.shape.page_bytes as u64, self.shape.sample_bytes));
         let (cuts, read) = sample::cuts(self.io, &self.inputs, (layout, &self.key), parts, memory)?;
-        let river = River::builder()
-            .inlets(self.nodes)
-            .outlets(self.nodes)
-            .lanes(self.nodes)
-            .records(layout, self.key.clone())
-            .pick(Pick::Range(cuts))
-            .batch_bytes(self.shape.batch_bytes)
-            .credits(shape::EXCLUSIVE, self.shape.float)
-            .parked(shape::PARKED.0, shape::PARKED.1)
-            .splits(self.inputs.pages())
-            .record_max(self.shape.record_max)
-            .ordered()
-            .proved();
-        Ok((river.build().map_err(error_of)?, read))
-    }
-
-    /// A node's pages, into the river.
-    fn feed(
-        &self,
-        lanes: &Lanes<'_>,
-        progress: &Progress,
-        inlet: &mut Inlet,
-        node: usize,
-        pool: &Pool,
-    ) -> Result<()> {
-        let (mine, all) = ((node, self.nodes), (0, self.inputs.pages()));
-        let queue = self.io.queue(shape::READS)?;
-        let mut source = InputLane::new(&self.inputs, queue, pool, &self.meters, mine, all);
-        let page_bytes = self.shape.page_bytes as u64;
-        while lanes.go_on() {
-            let Some(block) = source.next()? else {
-                return Sink::<Block>::finish(inlet).map_err(error_of);
-            };
-            let beside = splits::put(inlet, &self.inputs, &block, page_bytes, self.options.layout)?;
-            self.meters.input.read(beside);
-            progress.advance(block.len() as u64);
-        }
-        Ok(())
+        let river =
+            self.shape.river((layout, &self.key), Pick::Range(cuts), self.nodes, self.inputs.pages())?;
+        Ok((river, read))
     }
 
     /// What the river brings a node, sorted, to its stretch of the output.
@@ -268,7 +235,7 @@ impl<'a> Job<'a> {
             if !lanes.go_on() {
                 return Ok(Made::In(Proof::default()));
             }
-            let Some(batch) = next.map_err(error_of)? else { break };
+            let Some(batch) = next? else { break };
             bytes += batch.records().len() as u64;
             sorter.put_bytes(batch.records())?;
         }
@@ -392,10 +359,6 @@ fn files(io: &Arc<dyn Io>, options: &SortOptions) -> Result<Inputs> {
         ));
     }
     Ok(Inputs::open(io, &paths, options.layout)?)
-}
-
-fn pool(block_bytes: usize, blocks: usize) -> Result<Pool> {
-    Pool::new(block_bytes, blocks).map_err(|e| Error::CouldNot(e.to_string()))
 }
 
 fn stage(name: &str, seconds: f64) -> Stage {

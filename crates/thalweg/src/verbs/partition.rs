@@ -24,15 +24,15 @@ use std::time::Duration;
 use thalweg_api::{Disk, IoReceipt, MemoryReceipt, PartReceipt, PartitionReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
-use thalweg_block::Pool;
+use thalweg_block::{Block, Pool};
 use thalweg_io::{Access, File, Io, directory_of, process};
-use thalweg_pump::{InputLane, Inputs, Meters, Sink, Source, WriteBehind};
+use thalweg_pump::{Inputs, Meters, Sink, Source, WriteBehind};
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
-use thalweg_river::{Inlet, Outlet, Pick, River};
+use thalweg_river::{Inlet, Outlet, Pick};
 
 use self::parts::{Part, Writer};
 use self::shape::Shape;
-use self::splits::error_of;
+use self::splits::Pages;
 use super::MEMORY_BYTES_MIN;
 use super::check::read_along;
 use crate::lanes::Lanes;
@@ -195,15 +195,16 @@ impl<'a> Job<'a> {
             Input::Files(inputs) => inputs.pages(),
             Input::Stream(_) => 1,
         };
-        let river = self.river(pick, pages)?;
+        let records = (self.options.layout, &self.key);
+        let river = self.shape.river(records, pick, self.names.len(), pages)?;
         let mut parts = Vec::with_capacity(self.names.len());
         let share = self.input.bytes() / self.names.len() as u64 * RESERVED.0 / RESERVED.1;
         for name in &self.names {
             parts.push(Part::create(self.io, name.clone(), share, self.options.layout, &self.key)?);
         }
         let blocks = parts.len() + outlets * shape::WRITES;
-        let write_pool = pool(self.shape.write_bytes, blocks)?;
-        let read_pool = pool(self.shape.page_bytes, inlets * (shape::READS + 1))?;
+        let write_pool = Pool::new(self.shape.write_bytes, blocks)?;
+        let read_pool = Pool::new(self.shape.page_bytes, inlets * (shape::READS + 1))?;
         let ends: Vec<Mutex<Option<End>>> = river
             .inlets
             .into_iter()
@@ -239,24 +240,6 @@ impl<'a> Job<'a> {
         Ok(parts)
     }
 
-    fn river(&self, pick: Pick, pages: u64) -> Result<River> {
-        let shape = &self.shape;
-        let river = River::builder()
-            .inlets(shape.inlets)
-            .outlets(shape.outlets)
-            .lanes(self.names.len())
-            .records(self.options.layout, self.key.clone())
-            .pick(pick)
-            .batch_bytes(shape.batch_bytes)
-            .credits(shape::EXCLUSIVE, shape.float)
-            .parked(shape::PARKED.0, shape::PARKED.1)
-            .splits(pages)
-            .record_max(shape.record_max)
-            .ordered()
-            .proved();
-        river.build().map_err(error_of)
-    }
-
     /// One inlet's pages, or the whole stream.
     fn feed(
         &self,
@@ -266,33 +249,26 @@ impl<'a> Job<'a> {
         lane: usize,
         pool: &Pool,
     ) -> Result<()> {
-        let layout = self.options.layout;
         match &self.input {
             Input::Files(inputs) => {
-                let (mine, all) = ((lane, self.shape.inlets), (0, inputs.pages()));
-                let queue = self.io.queue(shape::READS)?;
-                let mut source = InputLane::new(inputs, queue, pool, &self.meters, mine, all);
-                while lanes.go_on() {
-                    let Some(block) = source.next()? else { return finish(inlet) };
-                    let beside = splits::put(inlet, inputs, &block, self.shape.page_bytes as u64, layout)?;
-                    self.meters.input.read(beside);
-                    progress.advance(block.len() as u64);
-                }
+                let (layout, meters) = (self.options.layout, &self.meters);
+                let pages = Pages { io: self.io, inputs, layout, shape: &self.shape, pool, meters };
+                pages.put_all(inlet, lane, lanes, progress)?;
             }
             Input::Stream(path) => {
                 let file = File::open(self.io, path, Access::Read)?;
                 let blocks = read_along(file, pool.clone());
-                inlet.begin(0, 0, 0).map_err(error_of)?;
+                inlet.begin(0, 0, 0)?;
                 while lanes.go_on() {
                     match blocks.recv_timeout(LOOK_UP) {
                         Ok(block) => {
                             let block = block?;
                             self.meters.input.read(block.len() as u64);
                             progress.advance(block.len() as u64);
-                            inlet.put_bytes(&block).map_err(error_of)?;
+                            inlet.put_bytes(&block)?;
                         }
                         Err(RecvTimeoutError::Timeout) => {}
-                        Err(RecvTimeoutError::Disconnected) => return finish(inlet),
+                        Err(RecvTimeoutError::Disconnected) => return Ok(Sink::<Block>::finish(inlet)?),
                     }
                 }
             }
@@ -312,7 +288,7 @@ impl<'a> Job<'a> {
                 _ if !lanes.go_on() => return Ok(()),
                 Ok(Some(batch)) => writer.put(&mut parts[batch.head.lane as usize - first], &batch)?,
                 Ok(None) => return writer.finish(parts),
-                Err(error) => return Err(error_of(error)),
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -388,14 +364,6 @@ fn of_outlets(outlets: Vec<Outlet>, parts: &mut Vec<Part>) -> impl Iterator<Item
         ends.push(End::Out(Box::new(outlet), parts.by_ref().take(its).collect()));
     }
     ends.into_iter()
-}
-
-fn finish(inlet: &mut Inlet) -> Result<()> {
-    Sink::<thalweg_block::Block>::finish(inlet).map_err(error_of)
-}
-
-fn pool(block_bytes: usize, blocks: usize) -> Result<Pool> {
-    Pool::new(block_bytes, blocks).map_err(|e| Error::CouldNot(e.to_string()))
 }
 
 /// Looks at the inputs: files, or one stream.

@@ -11,9 +11,9 @@ use thalweg_base::rng::Rng;
 use thalweg_block::Pool;
 use thalweg_io::{ALIGN, Io, Kind, Op};
 use thalweg_pump::{Input, Inputs};
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, Key, Layout, choose_cuts, newlines};
+use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, Key, Layout, choose_cuts, records_in};
 
-use crate::{Error, Result};
+use crate::Result;
 
 /// Bytes of a chunk.
 const CHUNK_BYTES: u64 = 16 << 10;
@@ -72,7 +72,7 @@ impl Sampler<'_> {
         let bytes = self.inputs.file_bytes();
         let all = bytes.div_ceil(CHUNK_BYTES);
         let chunks = chunks.min(all);
-        let pool = Pool::new(CHUNK_BYTES as usize, DEPTH).map_err(|e| Error::CouldNot(e.to_string()))?;
+        let pool = Pool::new(CHUNK_BYTES as usize, DEPTH)?;
         let mut queue = self.io.queue(DEPTH)?;
         let mut rng = Rng::new(SEED);
         let mut next = 0;
@@ -115,29 +115,16 @@ impl Sampler<'_> {
 
     /// Adds the keys of the records in a chunk, while they take no more than `budget`.
     fn look(&mut self, bytes: &[u8], at: u64, origin: u64, mut budget: u64) {
-        let mut keep = |from: usize, record: &[u8]| {
+        let (mut records, open) = records_in(self.layout, bytes, at, at == 0);
+        // Of a line that goes on, the beginning is as good.
+        records.extend(open.filter(|&from| from < bytes.len()).map(|from| (from, &bytes[from..])));
+        for (from, record) in records {
             let normal = self.key.normal(record, CUT_KEY_BYTES_MAX);
             let cost = (normal.capacity() + std::mem::size_of::<Cut>()) as u64;
             if cost <= budget {
                 budget -= cost;
                 self.left = self.left.saturating_sub(cost);
                 self.keys.push(Cut { normal, origin: origin + from as u64 });
-            }
-        };
-        match self.layout {
-            Layout::Fixed(n) => {
-                let from = (at.next_multiple_of(u64::from(n)) - at) as usize;
-                let rest = bytes.get(from..).unwrap_or(&[]).chunks_exact(n as usize);
-                rest.enumerate().for_each(|(i, record)| keep(from + i * n as usize, record));
-            }
-            Layout::Lines => {
-                let mut from = (at == 0).then_some(0);
-                for end in newlines(bytes) {
-                    from.inspect(|&from| keep(from, &bytes[from..end]));
-                    from = Some(end + 1);
-                }
-                // Of a line that goes on, the beginning is as good.
-                from.filter(|&from| from < bytes.len()).inspect(|&from| keep(from, &bytes[from..]));
             }
         }
     }

@@ -4,8 +4,8 @@
 //! number of threads. Where threads would not fit, there are fewer.
 
 use thalweg_base::units::{Bytes, KIB, MIB};
-use thalweg_record::Layout;
-use thalweg_river::HEAD_BYTES;
+use thalweg_record::{Key, Layout};
+use thalweg_river::{HEAD_BYTES, Pick, River};
 
 use crate::{Error, Result};
 
@@ -23,9 +23,9 @@ const SECTOR: u64 = 4 * KIB;
 pub(in crate::verbs) const READS: usize = 3;
 pub(in crate::verbs) const WRITES: usize = 6;
 /// Full batches that wait in an inlet: of one lane, and of all.
-pub(in crate::verbs) const PARKED: (usize, usize) = (4, 8);
+const PARKED: (usize, usize) = (4, 8);
 /// Credits of an inlet at an outlet.
-pub(in crate::verbs) const EXCLUSIVE: u64 = 2;
+const EXCLUSIVE: u64 = 2;
 
 /// Sizes of everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +82,30 @@ impl Shape {
         Err(Error::CouldNot(format!(
             "--memory {memory} is too small for {parts} parts; give more, or fewer parts"
         )))
+    }
+
+    /// A river of this shape that gives out its splits in order, and proves what goes in.
+    pub(in crate::verbs) fn river(
+        &self,
+        (layout, key): (Layout, &Key),
+        pick: Pick,
+        lanes: usize,
+        splits: u64,
+    ) -> Result<River> {
+        let river = River::builder()
+            .inlets(self.inlets)
+            .outlets(self.outlets)
+            .lanes(lanes)
+            .records(layout, key.clone())
+            .pick(pick)
+            .batch_bytes(self.batch_bytes)
+            .credits(EXCLUSIVE, self.float)
+            .parked(PARKED.0, PARKED.1)
+            .splits(splits)
+            .record_max(self.record_max)
+            .ordered()
+            .proved();
+        Ok(river.build()?)
     }
 }
 

@@ -8,38 +8,68 @@
 //! Law: a record belongs to the page that it begins in. A line that begins with a page's first byte belongs to the page
 //! before, because only its newline tells that it begins there; so no page needs to know its neighbour.
 
-use thalweg_block::Block;
-use thalweg_io::File;
-use thalweg_pump::{Inputs, InputsError};
+use std::sync::Arc;
+
+use thalweg_block::{Block, Pool};
+use thalweg_io::{File, Io};
+use thalweg_pump::{InputLane, Inputs, InputsError, Meters, Sink, Source};
 use thalweg_record::Layout;
 use thalweg_river::Inlet;
 
-use crate::{Error, Result};
+use super::shape::{READS, Shape};
+use crate::lanes::Lanes;
+use crate::{Progress, Result};
 
 /// How much of a file is read at once to find the end of a line.
 const PIECE_BYTES: usize = 4 << 10;
 
+/// The pages of files, dealt in turn to so many inlets.
+pub(in crate::verbs) struct Pages<'a> {
+    pub(in crate::verbs) io: &'a Arc<dyn Io>,
+    pub(in crate::verbs) inputs: &'a Inputs,
+    pub(in crate::verbs) layout: Layout,
+    pub(in crate::verbs) shape: &'a Shape,
+    pub(in crate::verbs) pool: &'a Pool,
+    pub(in crate::verbs) meters: &'a Meters,
+}
+
+impl Pages<'_> {
+    /// Puts those of inlet `lane` into it and finishes it, unless nobody is to go on.
+    pub(in crate::verbs) fn put_all(
+        &self,
+        inlet: &mut Inlet,
+        lane: usize,
+        lanes: &Lanes<'_>,
+        progress: &Progress,
+    ) -> Result<()> {
+        let (mine, all) = ((lane, self.shape.inlets), (0, self.inputs.pages()));
+        let queue = self.io.queue(READS)?;
+        let mut source = InputLane::new(self.inputs, queue, self.pool, self.meters, mine, all);
+        while lanes.go_on() {
+            let Some(block) = source.next()? else { return Ok(Sink::<Block>::finish(inlet)?) };
+            let beside = put(inlet, self.inputs, &block, self.shape.page_bytes as u64, self.layout)?;
+            self.meters.input.read(beside);
+            progress.advance(block.len() as u64);
+        }
+        Ok(())
+    }
+}
+
 /// Puts the records of a page into a river, as the split of its number.
 /// Returns how many bytes were read beside it.
-pub(in crate::verbs) fn put(
-    inlet: &mut Inlet,
-    inputs: &Inputs,
-    block: &Block,
-    page_bytes: u64,
-    layout: Layout,
-) -> Result<u64> {
+fn put(inlet: &mut Inlet, inputs: &Inputs, block: &Block, page_bytes: u64, layout: Layout) -> Result<u64> {
     let page = block.offset() / page_bytes;
     let input = inputs.file_of(page);
     let in_file = (page - input.first_page) * page_bytes;
     let (from, ends_inside) = bounds(block, in_file, layout);
-    inlet.begin(page, 0, block.offset() + from as u64).map_err(error_of)?;
-    inlet.put_bytes(&block[from..]).map_err(error_of)?;
+    inlet.begin(page, 0, block.offset() + from as u64)?;
+    inlet.put_bytes(&block[from..])?;
     let end = in_file + block.len() as u64;
     let mut read = 0;
     if end < input.len() && !ends_inside {
         read = put_tail(inlet, &input.file, end, layout)?;
     }
-    inlet.end().map_err(error_of)?;
+    inlet.end()?;
     Ok(read)
 }
 
@@ -73,7 +103,7 @@ fn put_tail(inlet: &mut Inlet, file: &File, end: u64, layout: Layout) -> Result<
         let got = file.read_at(at, &mut piece[..want])?;
         let newline = memchr::memchr(b'\n', &piece[..got]).filter(|_| layout == Layout::Lines);
         let len = newline.map_or(got, |newline| newline + 1);
-        inlet.put_bytes(&piece[..len]).map_err(error_of)?;
+        inlet.put_bytes(&piece[..len])?;
         at += len as u64;
         match got {
             _ if newline.is_some() => break,
@@ -83,13 +113,4 @@ fn put_tail(inlet: &mut Inlet, file: &File, end: u64, layout: Layout) -> Result<
         }
     }
     Ok(at - end)
-}
-
-/// Sorts an error of the river by what the caller should do.
-pub(in crate::verbs) fn error_of(error: thalweg_river::Error) -> Error {
-    use thalweg_river::Error::*;
-    match error {
-        wrong @ (Fault(_) | Damaged(..)) => Error::Wrong(wrong.to_string()),
-        other => Error::CouldNot(other.to_string()),
-    }
 }
