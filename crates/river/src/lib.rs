@@ -34,6 +34,7 @@ pub use batch::Batch;
 pub use error::{Error, Result};
 pub use head::{HEAD_BYTES, Head, Kind};
 pub use inlet::Inlet;
+pub use link::Reach;
 pub use outlet::Outlet;
 pub use pick::Pick;
 pub use river::{Bed, Builder, River};

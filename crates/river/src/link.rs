@@ -10,10 +10,10 @@ use std::sync::Arc;
 use thalweg_block::{Block, Pool};
 use thalweg_wire::{Incoming, Outgoing};
 
+use crate::Batch;
 use crate::error::{Error, Result};
 use crate::head::{HEAD_BYTES, Head, Kind};
 use crate::way::{Letter, Mailbox, Message, Way};
-use crate::{Batch, Bed};
 
 /// Channels of a stream.
 const BATCHES: u8 = 0;
@@ -22,30 +22,37 @@ const MARKS: u8 = 1;
 const WINDOW: usize = 2;
 const BLOCKS_OF_STREAM: usize = WINDOW + 1;
 
-/// Ways out, and where what comes lies.
-pub(crate) type Ends = (Vec<Box<dyn Way>>, Arc<Mailbox>);
+/// How an end of a river reaches one of the ends on the other side.
+pub enum Reach {
+    /// Over this stream of a link.
+    Stream(Outgoing, Incoming),
+    /// It is in this process, of the same node.
+    Here,
+}
 
-/// The near ends of some streams: a way out for each, and a mailbox for what comes. `buffers` batches may be held by
-/// whoever reads it.
+/// The ways out over these streams, and a thread for each that brings what comes to `mail`. Who is here is reached
+/// through `here`. Blocks have `block_bytes`, of which `buffers` may be held by whoever reads the mail.
 pub(crate) fn ends(
-    streams: Vec<(Outgoing, Incoming)>,
-    bed: &Bed,
-    buffers: usize,
-    link_bytes: usize,
-) -> Result<Ends> {
-    let mail: Arc<Mailbox> = Arc::default();
-    let pool = Pool::new(bed.block_bytes().max(link_bytes), streams.len() * BLOCKS_OF_STREAM + buffers)?;
-    let mut ways: Vec<Box<dyn Way>> = Vec::with_capacity(streams.len());
-    for (i, (out, incoming)) in streams.into_iter().enumerate() {
+    reaches: Vec<Reach>,
+    mail: &Arc<Mailbox>,
+    here: impl Fn() -> Box<dyn Way>,
+    (river, block_bytes, buffers): (u64, usize, usize),
+) -> Result<Vec<Box<dyn Way>>> {
+    let pool = Pool::new(block_bytes, reaches.len() * BLOCKS_OF_STREAM + buffers)?;
+    let mut ways: Vec<Box<dyn Way>> = Vec::with_capacity(reaches.len());
+    for (i, reach) in reaches.into_iter().enumerate() {
+        let Reach::Stream(out, incoming) = reach else {
+            ways.push(here());
+            continue;
+        };
         ways.push(Box::new(LinkWay(out)));
-        let reader = Reader { incoming: incoming.takes(&pool, WINDOW), mail: Arc::clone(&mail), from: i };
+        let reader = Reader { incoming: incoming.takes(&pool, WINDOW), mail: Arc::clone(mail), from: i };
         let thread = std::thread::Builder::new().name(format!("river {i}"));
-        let river = bed.rules.river;
         thread
             .spawn(move || reader.run(river))
             .map_err(|_| Error::Shape("no thread is to be had for a stream"))?;
     }
-    Ok((ways, mail))
+    Ok(ways)
 }
 
 struct LinkWay(Outgoing);

@@ -4,13 +4,12 @@ use std::sync::{Arc, RwLock};
 
 use thalweg_block::Pool;
 use thalweg_record::{Key, Layout};
-use thalweg_wire::{Incoming, Outgoing};
 
 use crate::core::Rules;
 use crate::error::{Error, Result};
 use crate::head::HEAD_BYTES;
 use crate::way::{Mailbox, MemoryWay, Way};
-use crate::{Inlet, Outlet, Pick, link};
+use crate::{Inlet, Outlet, Pick, Reach, link};
 
 /// Blocks of a pool are whole pages.
 const PAGE_BYTES: usize = 4096;
@@ -306,28 +305,63 @@ impl Bed {
         self.rules.sources * self.blocks_of_inlet() + self.outlets * self.blocks_of_outlet()
     }
 
-    /// An inlet whose outlets are at the other ends of these streams, in their order. `link_bytes` is the largest block
-    /// that this side takes on its links, as its hello says.
-    pub fn inlet_over(
+    /// An inlet that reaches the outlets so, in their order.
+    pub fn inlet_over(self: &Arc<Bed>, index: usize, reaches: Vec<Reach>) -> Result<Inlet> {
+        self.inlet_with(index, reaches, Arc::default(), None)
+    }
+
+    /// An outlet that reaches the inlets so, in their order.
+    pub fn outlet_over(self: &Arc<Bed>, reaches: Vec<Reach>) -> Result<Outlet> {
+        self.outlet_with(0, reaches, Arc::default(), None)
+    }
+
+    /// The inlet and the outlet of one node of several, each of which has one of either: both of this number. They
+    /// reach each other here, where neither list has more than a place for it.
+    pub fn node(
         self: &Arc<Bed>,
         index: usize,
-        streams: Vec<(Outgoing, Incoming)>,
-        link_bytes: usize,
+        outlets: Vec<Reach>,
+        inlets: Vec<Reach>,
+    ) -> Result<(Inlet, Outlet)> {
+        let (at_inlet, at_outlet): (Arc<Mailbox>, Arc<Mailbox>) = Default::default();
+        // First what takes: an inlet says at once that it is there, which waits until outlets do.
+        let outlet = self.outlet_with(index, inlets, Arc::clone(&at_outlet), Some(&at_inlet))?;
+        let inlet = self.inlet_with(index, outlets, at_inlet, Some(&at_outlet))?;
+        Ok((inlet, outlet))
+    }
+
+    fn inlet_with(
+        self: &Arc<Bed>,
+        index: usize,
+        reaches: Vec<Reach>,
+        mail: Arc<Mailbox>,
+        here: Option<&Arc<Mailbox>>,
     ) -> Result<Inlet> {
-        assert_eq!(streams.len(), self.outlets, "a stream for each outlet");
-        let pool = Pool::new(self.block_bytes(), self.blocks_of_inlet())?;
-        let (ways, mail) = link::ends(streams, self, 0, link_bytes)?;
+        assert_eq!(reaches.len(), self.outlets, "a way to each outlet");
+        // An outlet here holds blocks of the inlet's, as many as one source may have there.
+        let lent = here.map_or(0, |_| self.rules.exclusive + self.rules.float) as usize;
+        let pool = Pool::new(self.block_bytes(), self.blocks_of_inlet() + lent)?;
+        // What comes to an inlet is marks alone.
+        let ways = link::ends(reaches, &mail, || way(here, index), (self.rules.river, PAGE_BYTES, 0))?;
         Inlet::new(Arc::clone(self), index, pool, ways, mail)
     }
 
-    /// An outlet whose inlets are at the other ends of these streams, in their order; `link_bytes` as with an inlet.
-    pub fn outlet_over(
+    fn outlet_with(
         self: &Arc<Bed>,
-        streams: Vec<(Outgoing, Incoming)>,
-        link_bytes: usize,
+        index: usize,
+        reaches: Vec<Reach>,
+        mail: Arc<Mailbox>,
+        here: Option<&Arc<Mailbox>>,
     ) -> Result<Outlet> {
-        assert_eq!(streams.len(), self.rules.sources, "a stream for each inlet");
-        let (ways, mail) = link::ends(streams, self, self.blocks_of_outlet(), link_bytes)?;
+        assert_eq!(reaches.len(), self.rules.sources, "a way to each inlet");
+        let blocks = (self.rules.river, self.block_bytes(), self.blocks_of_outlet());
+        let ways = link::ends(reaches, &mail, || way(here, index), blocks)?;
         Ok(Outlet::new(Arc::clone(self), ways, mail))
     }
+}
+
+/// The way to the end that is here.
+fn way(here: Option<&Arc<Mailbox>>, from: usize) -> Box<dyn Way> {
+    let to = Arc::clone(here.expect("only a node has an end of the other side here"));
+    Box::new(MemoryWay { to, from })
 }

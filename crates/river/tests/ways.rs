@@ -11,8 +11,8 @@ use support::City;
 use thalweg_block::Block;
 use thalweg_pump::Sink;
 use thalweg_record::{Key, Layout};
-use thalweg_river::{Builder, Error, Inlet, Outlet, Pick, River};
-use thalweg_wire::{Incoming, Link, Outgoing, Terms};
+use thalweg_river::{Builder, Error, Inlet, Outlet, Pick, Reach, River};
+use thalweg_wire::{Link, Terms};
 
 const RECORD: usize = 8;
 /// Blocks of links.
@@ -139,12 +139,12 @@ fn a_lane_moves_with_the_next_split_and_a_lost_split_is_run_again_by_another() {
 }
 
 /// A stream of a link as both sides have it.
-fn stream(near: &Link, far: &Link) -> [(Outgoing, Incoming); 2] {
+fn stream(near: &Link, far: &Link) -> [Reach; 2] {
     std::thread::scope(|scope| {
         let accepted = scope.spawn(|| far.accept().unwrap().expect("a stream"));
         let opened = near.open(b"river").unwrap();
         let (_, out, incoming) = accepted.join().unwrap();
-        [opened, (out, incoming)]
+        [Reach::Stream(opened.0, opened.1), Reach::Stream(out, incoming)]
     })
 }
 
@@ -169,13 +169,13 @@ fn the_same_goes_over_links_with_sockets() {
         }
     }
     let outlets: Vec<Outlet> =
-        at_outlets.into_iter().map(|streams| there.outlet_over(streams, LINK).unwrap()).collect();
+        at_outlets.into_iter().map(|streams| there.outlet_over(streams).unwrap()).collect();
     let taking: Vec<_> =
         outlets.into_iter().map(|mut outlet| std::thread::spawn(move || all(&mut outlet).unwrap())).collect();
     let putting = to_outlets.into_iter().enumerate().map(|(i, streams)| {
         let here = Arc::clone(&here);
         std::thread::spawn(move || {
-            let mut inlet = here.inlet_over(i, streams, LINK).unwrap();
+            let mut inlet = here.inlet_over(i, streams).unwrap();
             for split in [i as u64, i as u64 + 2] {
                 inlet.begin(split, 0, 0).unwrap();
                 (0..50_000).try_for_each(|n| inlet.put_record(&record(split as u8, n))).unwrap();
@@ -195,15 +195,56 @@ fn the_same_goes_over_links_with_sockets() {
 }
 
 #[test]
+fn a_node_reaches_itself_without_a_link() {
+    let city = City::new();
+    let (far, near) = city.link(Terms { block_bytes: LINK as u32, ..Terms::default() });
+    let bed = || {
+        let builder = river().inlets(2).outlets(2).lanes(2).pick(by_first()).credits(2, 1);
+        builder.splits(4).ordered().proved().bed().unwrap()
+    };
+    let ([there, at_there], [here, at_here]) = (stream(&near, &far), stream(&far, &near));
+    let nodes = [
+        (vec![Reach::Here, there], vec![Reach::Here, at_here]),
+        (vec![here, Reach::Here], vec![at_there, Reach::Here]),
+    ];
+    let building = nodes.into_iter().enumerate().map(|(node, (to, from))| {
+        let bed = bed();
+        std::thread::spawn(move || bed.node(node, to, from).unwrap())
+    });
+    let nodes = building.collect::<Vec<_>>().into_iter().map(|node| node.join().unwrap());
+    let nodes = nodes.enumerate().map(|(node, (mut inlet, mut outlet))| {
+        let putting = std::thread::spawn(move || {
+            for split in [node as u64, node as u64 + 2] {
+                inlet.begin(split, 0, 0).unwrap();
+                (0..10_000u32).try_for_each(|n| inlet.put_record(&record(n as u8 % 2, n))).unwrap();
+                inlet.end().unwrap();
+            }
+            finish(&mut inlet).unwrap();
+            inlet.proof().records
+        });
+        (putting, std::thread::spawn(move || all(&mut outlet).unwrap()))
+    });
+    for (lane, (putting, taking)) in nodes.collect::<Vec<_>>().into_iter().enumerate() {
+        assert_eq!(putting.join().unwrap(), 20_000);
+        let of_split: Vec<Vec<u8>> =
+            (0..5_000).map(|i| record(lane as u8, 2 * i + lane as u32).to_vec()).collect();
+        assert!(
+            taking.join().unwrap() == [&of_split[..]; 4].concat(),
+            "lane {lane}: all of every split, in order"
+        );
+    }
+}
+
+#[test]
 fn a_link_that_is_cut_ends_both_sides_in_one_line() {
     let city = City::new();
     let terms = Terms { block_bytes: LINK as u32, ..Terms::default() };
     let (tap, (far, near)) = city.cuttable_link(terms);
     let bed = || river().lanes(4).batch_bytes(10_000).checked().bed().unwrap();
     let [ours, theirs] = stream(&near, &far);
-    let mut outlet = bed().outlet_over(vec![theirs], LINK).unwrap();
+    let mut outlet = bed().outlet_over(vec![theirs]).unwrap();
     let taking = std::thread::spawn(move || all(&mut outlet).unwrap_err().to_string());
-    let mut inlet = bed().inlet_over(0, vec![ours], LINK).unwrap();
+    let mut inlet = bed().inlet_over(0, vec![ours]).unwrap();
     (0..10_000).try_for_each(|n| inlet.put_record(&record(0, n))).unwrap();
     tap.cut();
     let error = (0..10_000_000).find_map(|n| inlet.put_record(&record(0, n)).err()).expect("it is cut");

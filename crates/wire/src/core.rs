@@ -212,11 +212,6 @@ impl Core {
         self.block_bytes
     }
 
-    /// The largest block that this side has said it takes.
-    pub fn takes_bytes(&self) -> u32 {
-        self.ours.block_bytes
-    }
-
     /// Whether this side is content with a link that is not sealed.
     pub fn is_clear(&self) -> bool {
         self.ours.clear

@@ -18,7 +18,7 @@ use thalweg_base::clock::now_ns;
 use thalweg_block::Block;
 
 use crate::carrier::{MOMENT, Receive, Transmit};
-use crate::core::{Core, Effect, Event, Patience};
+use crate::core::{Core, Effect, Event, Fault, Patience};
 use crate::error::{LinkError, Result, What};
 use crate::frame::{HEAD_BYTES, Head, Kind};
 use crate::hello::{Hello, Id};
@@ -344,6 +344,9 @@ impl Shared {
                     let inbox = state.streams.get_mut(&stream).expect("a stream that is wanted");
                     let mut block = inbox.reserved.pop().expect("a credit is a block");
                     drop(state);
+                    if head.len as usize > block.capacity() {
+                        return Err(What::Fault(Fault::Block(head.len, block.capacity() as u32)));
+                    }
                     block.set_len(head.len as usize);
                     block.set_offset(head.value);
                     self.rest(input, &mut block)?;

@@ -148,16 +148,10 @@ impl Incoming {
         Incoming { shared, stream, pool: None, window: 0, result: None }
     }
 
-    /// Receives into blocks of this pool, of which at most `window` are reserved at once. The pool's blocks must be
-    /// as large as this side said in its hello.
+    /// Receives into blocks of this pool, of which at most `window` are reserved at once. A peer that sends a larger
+    /// one breaks the rules of the link, also where its hello allows more.
     pub fn takes(mut self, pool: &Pool, window: usize) -> Incoming {
         assert!(window > 0, "without a reserved block nothing can come");
-        let promised = self.shared.lock().core.takes_bytes() as usize;
-        assert!(
-            pool.block_size() >= promised,
-            "blocks of {}, and {promised} were promised",
-            pool.block_size()
-        );
         self.pool = Some(pool.clone());
         self.window = window;
         let _ = self.reserve();
