@@ -12,6 +12,7 @@ mod plan;
 mod pump;
 mod receipt;
 mod report;
+mod share;
 
 pub use bench::{
     BenchFloor, BenchHost, BenchMachine, BenchMeasure, BenchOther, BenchPhase, BenchRate, BenchReport,
@@ -27,6 +28,7 @@ pub use plan::{Hardware, Plan, PlanStage};
 pub use pump::{PumpEnd, PumpLink, PumpReceipt, PumpRequest, PumpVerdict};
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, Verdict};
+pub use share::{Edge, LongEnd, NodeShare, PieceEnd, ShareEnd, ShareSaid, ShareTold, SortShare};
 
 /// The text of any of this room's objects: one line of JSON.
 pub fn to_json<T: serde::Serialize>(value: &T) -> String {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Finding, PumpRequest};
+use crate::{Finding, PumpRequest, SortShare};
 
 /// What a client asks of a node when it opens a stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,15 @@ pub enum NodeRequest {
     PumpLane {
         /// The transfer's id.
         id: String,
+    },
+    /// Take part in a sort on several nodes, which is talked about on this stream.
+    Sort(SortShare),
+    /// This stream is the river of that sort, from the inlet of this number to the node that is asked.
+    River {
+        /// The sort's id.
+        job: String,
+        /// The number of the node that opens it.
+        from: usize,
     },
 }
 

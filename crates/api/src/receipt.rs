@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Plan, hex};
+use crate::{NodeShare, Plan, hex};
 
 /// What is known of a stream of records from having seen all of it. Proofs of parts merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -133,4 +133,7 @@ pub struct Receipt {
     pub resumed_output_bytes: u64,
     /// What was said before the run.
     pub plan: Option<Plan>,
+    /// What each node did, if there were several.
+    #[serde(default)]
+    pub nodes: Vec<NodeShare>,
 }

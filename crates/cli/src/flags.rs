@@ -536,6 +536,25 @@ With bench launch: the numbers of nodes to launch on, a row for each. Without th
         set: |args, value| values::numbers(value).map(|numbers| args.nodes.extend(numbers)),
     },
     Flag {
+        long: "cluster",
+        short: None,
+        value: Value::Any("NAME|DIR"),
+        at: At::Commands(&[Sort]),
+        about: "sort on the nodes of this cluster",
+        doc: "\
+Sort on the nodes of this cluster: its name, or a directory as for --identity. Each node reads a share of the input, sends \
+every other the records of its range of the keys, and sorts those of its own. Memory, scratch and threads are of each \
+node; without --memory all take as much as the smallest would. Files are named as all nodes see them, or with nodes: \
+before a name or pattern as each of them has its own, below its directory for data. Of an output with nodes: each node \
+writes its part; {} in the name is the part's number.
+
+Without this flag, a name with nodes: means the cluster of --identity.",
+        set: |args, value| {
+            args.cluster = Some(value.to_os_string());
+            Ok(())
+        },
+    },
+    Flag {
         long: "runs",
         short: None,
         value: Value::Any("N"),
@@ -549,7 +568,7 @@ How many runs each median is of. Without this flag 5, for launch 200; launch wit
         long: "identity",
         short: None,
         value: Value::Dir("DIR"),
-        at: At::Commands(&[Pump, Exec, Job, Node, Cluster]),
+        at: At::Commands(&[Sort, Pump, Exec, Job, Node, Cluster]),
         about: "the directory of the cluster file and certificates",
         doc: "\
 The directory of the cluster file, the certificate and its key. Without this flag, what the variable THALWEG_IDENTITY \
@@ -588,7 +607,7 @@ are.",
         long: "on",
         short: None,
         value: Value::Any("HOST,..."),
-        at: At::Commands(&[Exec, Job, Node, Cluster]),
+        at: At::Commands(&[Sort, Exec, Job, Node, Cluster]),
         about: "only these hosts",
         doc: "\
 Only these hosts, by their names in the cluster file, or @ROLE for all that have this role there; the flag may be \

@@ -63,6 +63,7 @@ const CASES: &[Case] = &[
     ("rows", &["bench", "--rows", "a,b", "--rows=c"], |a| a.rows == ["a", "b", "c"]),
     ("dir", &["bench", "--dir", "a", "--dir=b"], |a| a.dirs == [Path::new("a"), Path::new("b")]),
     ("rivals", &["bench", "--rivals"], |a| a.rivals),
+    ("cluster", &["sort", "--cluster", "lab"], |a| a.cluster == Some("lab".into())),
     ("nodes", &["bench", "--nodes", "1,4", "--nodes=32"], |a| a.nodes == [1, 4, 32]),
     ("runs", &["bench", "--runs", "7"], |a| a.runs == Some(7)),
     ("via", &["exec", "--via", "n1"], |a| a.via.as_deref() == Some("n1")),

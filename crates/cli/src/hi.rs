@@ -12,7 +12,7 @@ use thalweg::{
 };
 use thalweg_base::units::Size;
 use thalweg_bench::{BenchOptions, Which};
-use thalweg_node::{ExecOptions, NodeOptions};
+use thalweg_node::{ClusterSort, ExecOptions, NodeOptions};
 
 use crate::commands::Command;
 use crate::hi_nodes::{self, ClusterAsk, Exec, JobsAsk};
@@ -34,6 +34,7 @@ pub(crate) enum Job {
     Gen(GenOptions),
     Check(CheckOptions),
     Sort(SortOptions),
+    SortOnNodes(ClusterSort),
     Shuffle(ShuffleOptions),
     Merge(MergeOptions),
     Join(JoinOptions),
@@ -128,7 +129,10 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         (_, Some(Help::Long)) => Ok(Job::Say(help::command_at_length(command))),
         (Command::Gen, None) => generated(low).map(Job::Gen),
         (Command::Check, None) => checked(low).map(Job::Check),
-        (Command::Sort, None) => sorted(low).map(Job::Sort),
+        (Command::Sort, None) => match hi_nodes::is_on_nodes(&low) {
+            true => sorted_on_nodes(low),
+            false => sorted(low).map(Job::Sort),
+        },
         (Command::Shuffle, None) => shuffled(low).map(Job::Shuffle),
         (Command::Merge, None) => merged(low).map(Job::Merge),
         (Command::Join, None) => joined(low).map(Job::Join),
@@ -317,6 +321,33 @@ fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
         io: low.io,
         proof: !low.no_proof,
     })
+}
+
+/// A sort on the nodes of a cluster.
+fn sorted_on_nodes(mut low: LowArgs) -> Result<Job, Usage> {
+    if low.resume || low.no_proof || !low.nodes.is_empty() || low.io != thalweg::IoChoice::Auto {
+        return Err(Usage(
+            "a sort on the nodes of a cluster has no --resume, --no-proof, --nodes or --io; leave them out"
+                .into(),
+        ));
+    }
+    let own_inputs = low.words.iter().all(|word| hi_nodes::own(word).is_some());
+    if !own_inputs && low.words.iter().any(|word| hi_nodes::own(word).is_some()) {
+        return Err(Usage(
+            "either all inputs are the nodes' own, with nodes: before their names, or none".into(),
+        ));
+    }
+    if low.words.is_empty() {
+        return Err(Usage("say what the nodes are to sort: files, or nodes:FILES".into()));
+    }
+    let own_output = low.output.as_ref().is_some_and(|word| hi_nodes::own(word).is_some());
+    let plain = |word: OsString| hi_nodes::own(&word).map(OsStr::to_os_string).unwrap_or(word);
+    low.words = low.words.into_iter().map(plain).collect();
+    low.output = low.output.map(plain);
+    let (identity, name) = hi_nodes::cluster_meant(&low)?;
+    let on = std::mem::take(&mut low.on);
+    let sort = sorted(low)?;
+    Ok(Job::SortOnNodes(ClusterSort { identity, name, on, sort, own_inputs, own_output }))
 }
 
 fn parted(low: LowArgs) -> Result<PartitionOptions, Usage> {

@@ -1,7 +1,8 @@
 //! What the flags and words of the commands about nodes mean together.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
@@ -188,6 +189,29 @@ pub(crate) fn identity(low: &LowArgs) -> Result<PathBuf, Usage> {
     let own = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
     said.or_else(|| settings().or_else(own).map(|settings| settings.join("thalweg")))
         .ok_or_else(|| Usage("say where the cluster's identity is: --identity DIR".into()))
+}
+
+/// What stands behind `nodes:` in a word: a file that each node has for itself.
+pub(crate) fn own(word: &OsStr) -> Option<&OsStr> {
+    word.as_bytes().strip_prefix(b"nodes:").map(OsStr::from_bytes)
+}
+
+/// Whether a sort is meant to run on the nodes of a cluster.
+pub(crate) fn is_on_nodes(low: &LowArgs) -> bool {
+    low.cluster.is_some() || low.words.iter().chain(&low.output).any(|word| own(word).is_some())
+}
+
+/// The directory of the identity for the cluster that is meant, and the name that it should have, if one was said.
+pub(crate) fn cluster_meant(low: &LowArgs) -> Result<(PathBuf, Option<String>), Usage> {
+    let Some(said) = &low.cluster else { return Ok((identity(low)?, None)) };
+    let path = PathBuf::from(said);
+    if path.is_dir() {
+        return Ok((path, None));
+    }
+    if path.is_file() {
+        return Ok((path.parent().unwrap_or(&path).to_path_buf(), None));
+    }
+    Ok((identity(low)?, Some(said.to_string_lossy().into_owned())))
 }
 
 /// Whether there may be something on standard input: not from a terminal, which the user may need, nor from nothing.

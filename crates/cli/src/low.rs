@@ -77,6 +77,7 @@ pub(crate) struct LowArgs {
     pub(crate) dirs: Vec<PathBuf>,
     pub(crate) rivals: bool,
     pub(crate) nodes: Vec<u32>,
+    pub(crate) cluster: Option<OsString>,
     pub(crate) runs: Option<usize>,
 
     // About nodes.

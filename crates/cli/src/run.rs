@@ -44,6 +44,9 @@ fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
         Job::Say(text) => tell(how, text),
         Job::Gen(options) => settle(how, watched(how, |progress| thalweg::generate(&options, progress))?),
         Job::Sort(options) => settle(how, watched(how, |progress| thalweg::sort(&options, progress))?),
+        Job::SortOnNodes(asked) => {
+            settle(how, watched(how, |progress| thalweg_node::sort(&asked, progress))?)
+        }
         Job::Shuffle(options) => settle(how, watched(how, |progress| thalweg::shuffle(&options, progress))?),
         Job::Merge(options) => settle(how, watched(how, |progress| thalweg::merge(&options, progress))?),
         Job::Join(options) => settle(how, watched(how, |progress| thalweg::join(&options, progress))?),

@@ -33,6 +33,7 @@ use crate::error::{Error, Result};
 use crate::job::Jobs;
 use crate::kept::{self, Bell, Kept};
 use crate::pump::{self, Pumps};
+use crate::share::{self, Sorts};
 use crate::{command, http, relay};
 
 /// The most handshakes at once.
@@ -79,6 +80,7 @@ pub(crate) struct Node {
     pub(crate) cluster: Mutex<Option<ClusterFile>>,
     pub(crate) jobs: Jobs,
     pub(crate) pumps: Pumps,
+    pub(crate) sorts: Sorts,
     watch: Stopwatch,
     links: Mutex<Vec<(Id, Arc<Link>)>>,
     connections: AtomicUsize,
@@ -122,6 +124,7 @@ impl Node {
             cluster: Mutex::new(cluster),
             jobs: Jobs::default(),
             pumps: Pumps::default(),
+            sorts: Sorts::default(),
             watch: Stopwatch::start(),
             links: Mutex::new(Vec::new()),
             connections: AtomicUsize::new(0),
@@ -159,6 +162,15 @@ impl Node {
             drop(last);
             let _ = self.take_cluster(&to_json(&file));
         }
+    }
+
+    /// Where paths begin that do not begin at the root: the first of the host's directories for data, or where this
+    /// process was started.
+    pub(crate) fn data(&self) -> PathBuf {
+        let file = self.cluster.lock().expect("no holder panics");
+        let host = file.as_ref().and_then(|file| file.hosts.iter().find(|host| host.name == self.name));
+        let first = host.and_then(|host| host.data.first()).map(PathBuf::from);
+        first.or_else(|| std::env::current_dir().ok()).unwrap_or_default()
     }
 
     /// The host's name; empty without an identity.
@@ -232,6 +244,14 @@ impl Node {
                 Ok(NodeRequest::Keep) => {
                     self.kept.keep(peer, link.clone());
                     out.end(&[]).is_ok()
+                }
+                Ok(NodeRequest::Sort(request)) => {
+                    let asked = link.clone();
+                    spawn("sort", move || share::serve(&node, &asked, &request, (out, inc)))
+                }
+                Ok(NodeRequest::River { job, from }) => {
+                    self.sorts.river(&job, from, (out, inc), link);
+                    true
                 }
                 Ok(NodeRequest::Pump(_) | NodeRequest::PumpLane { .. }) => {
                     out.abort("a transfer has links of its own").is_ok()

@@ -21,9 +21,13 @@ mod job;
 mod kept;
 mod pump;
 mod relay;
+mod share;
+mod sort;
+mod talk;
 
 pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Stop, run};
 pub use error::{Error, Result};
 pub use exec::{Cancel, Channel, ExecOptions, exec, ping};
 pub use guard::{Ended, Forward, guard, is_guarded};
 pub use pump::pump;
+pub use sort::{ClusterSort, sort};

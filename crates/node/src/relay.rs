@@ -33,7 +33,9 @@ pub(crate) fn run(node: &Arc<Node>, request: RelayRequest, out: Outgoing, inc: I
         | NodeRequest::Status
         | NodeRequest::Keep
         | NodeRequest::Pump(_)
-        | NodeRequest::PumpLane { .. } => {
+        | NodeRequest::PumpLane { .. }
+        | NodeRequest::Sort(_)
+        | NodeRequest::River { .. } => {
             return drop(out.abort("that is not for other hosts"));
         }
     };

@@ -10,7 +10,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use thalweg_api::Proof;
+use thalweg_api::{LongEnd, PieceEnd, Proof};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{InPlace, Key, Layout, newlines};
@@ -60,6 +60,19 @@ struct Kept {
     record: Vec<u8>,
     /// Of a long record: the first bytes of its key's normal form, and its hash.
     long: Option<(Vec<u8>, u128)>,
+}
+
+impl From<&Kept> for PieceEnd {
+    fn from(kept: &Kept) -> PieceEnd {
+        let long = kept.long.clone().map(|(normal, hash)| LongEnd { normal, hash });
+        PieceEnd { record: kept.record.clone(), long }
+    }
+}
+
+impl From<PieceEnd> for Kept {
+    fn from(end: PieceEnd) -> Kept {
+        Kept { record: end.record, long: end.long.map(|long| (long.normal, long.hash)) }
+    }
 }
 
 impl Kept {
@@ -138,6 +151,18 @@ impl Prover {
         self.proof = proof;
         self.last.set(&self.key, last, self.keep_bytes);
         self
+    }
+
+    /// A piece that was proved elsewhere, by a prover that keeps as much: its proof and [`Prover::piece_ends`].
+    pub fn of_piece(mut self, proof: Proof, [first, last]: [PieceEnd; 2]) -> Prover {
+        assert!(self.proof.records == 0 && self.carry.is_empty(), "a prover of nothing yet");
+        (self.proof, self.first, self.last) = (proof, first.into(), last.into());
+        self
+    }
+
+    /// The first and the last record, for whoever joins this piece to others elsewhere.
+    pub fn piece_ends(&self) -> [PieceEnd; 2] {
+        [&self.first, &self.last].map(PieceEnd::from)
     }
 
     /// A prover to stand in for another for a moment.

@@ -37,6 +37,13 @@ pub enum Error {
     Link(thalweg_wire::LinkError),
 }
 
+impl Error {
+    /// Whether another end of the river has gone, or cannot be reached: that end knows why.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Error::Gone(_) | Error::Link(_) | Error::Fault(Fault::Lost(_)))
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -18,9 +18,10 @@ use crate::way::{Letter, Mailbox, Message, Way};
 /// Channels of a stream.
 const BATCHES: u8 = 0;
 const MARKS: u8 = 1;
-/// Blocks that a stream has reserved at once, and the one that its reader holds.
+/// Blocks that a stream has reserved at once.
 const WINDOW: usize = 2;
-const BLOCKS_OF_STREAM: usize = WINDOW + 1;
+/// Blocks that an end of a river has for each stream, beside its own.
+pub const STREAM_BLOCKS: usize = WINDOW + 1;
 
 /// How an end of a river reaches one of the ends on the other side.
 pub enum Reach {
@@ -38,7 +39,7 @@ pub(crate) fn ends(
     here: impl Fn() -> Box<dyn Way>,
     (river, block_bytes, buffers): (u64, usize, usize),
 ) -> Result<Vec<Box<dyn Way>>> {
-    let pool = Pool::new(block_bytes, reaches.len() * BLOCKS_OF_STREAM + buffers)?;
+    let pool = Pool::new(block_bytes, reaches.len() * STREAM_BLOCKS + buffers)?;
     let mut ways: Vec<Box<dyn Way>> = Vec::with_capacity(reaches.len());
     for (i, reach) in reaches.into_iter().enumerate() {
         let Reach::Stream(out, incoming) = reach else {

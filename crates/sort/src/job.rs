@@ -654,6 +654,7 @@ impl<'a> Run<'a> {
             sides: None,
             resumed_bytes: 0,
             resumed_output_bytes: 0,
+            nodes: Vec::new(),
             plan: self.plan.clone(),
         }
     }

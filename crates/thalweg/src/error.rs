@@ -16,6 +16,8 @@ pub enum Error {
     CouldNot(String),
     /// It was interrupted by a signal of this number; leftovers are removed. Exit status 128 + number.
     Interrupted(i32),
+    /// Somebody else who took part has gone, and knows why. Exit status 2.
+    Gone(String),
 }
 
 impl Error {
@@ -23,7 +25,7 @@ impl Error {
     pub fn exit_status(&self) -> u8 {
         match self {
             Error::Wrong(_) => 1,
-            Error::CouldNot(_) => 2,
+            Error::CouldNot(_) | Error::Gone(_) => 2,
             Error::Interrupted(signal) => 128 + (*signal as u8 & 0x7f),
         }
     }
@@ -32,7 +34,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Wrong(text) | Error::CouldNot(text) => f.write_str(text),
+            Error::Wrong(text) | Error::CouldNot(text) | Error::Gone(text) => f.write_str(text),
             Error::Interrupted(signal) => write!(f, "interrupted by signal {signal}"),
         }
     }
@@ -73,6 +75,7 @@ impl From<thalweg_block::PoolError> for Error {
 impl From<thalweg_river::Error> for Error {
     fn from(e: thalweg_river::Error) -> Error {
         match e {
+            gone if gone.is_gone() => Error::Gone(gone.to_string()),
             wrong @ (thalweg_river::Error::Fault(_) | thalweg_river::Error::Damaged(..)) => {
                 Error::Wrong(wrong.to_string())
             }

@@ -74,6 +74,6 @@ pub use thalweg_block::Block;
 pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};
 pub use thalweg_river::{Batch, Builder as RiverBuilder, Inlet, Outlet, Pick, River};
-#[doc(hidden)]
-pub use verbs::ends;
 pub use verbs::{check, doctor, generate, join, merge, partition, plan, pump, shuffle, sort};
+#[doc(hidden)]
+pub use verbs::{ends, share};

@@ -67,6 +67,7 @@ mod tests {
             resumed_bytes: 0,
             resumed_output_bytes: 0,
             plan: None,
+            nodes: Vec::new(),
         };
         let part = |n: u64| PartReceipt {
             path: format!("p{n}"),

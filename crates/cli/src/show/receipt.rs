@@ -225,6 +225,7 @@ mod tests {
             resumed_bytes: 0,
             resumed_output_bytes: 0,
             plan: None,
+            nodes: Vec::new(),
         }
     }
 

@@ -88,6 +88,7 @@ pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
         resumed_bytes: 0,
         resumed_output_bytes: 0,
         plan: None,
+        nodes: Vec::new(),
     })
 }
 

@@ -18,6 +18,7 @@ pub use doctor::doctor;
 pub use generate::generate;
 pub use join::join;
 pub use merge::merge;
+pub use nodes::share;
 pub use partition::partition;
 pub use plan::plan;
 pub use pump::{ends, pump};

@@ -13,6 +13,8 @@
 //! Law: the same bytes as one node's: the river gives out pages in their order, and sorters are stable.
 //! Non-goals: streams, which cannot be sampled; going on from an earlier run.
 
+mod half;
+pub mod share;
 mod stretch;
 
 use std::os::unix::ffi::OsStrExt;
@@ -20,23 +22,24 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg_api::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
+use thalweg_api::{Disk, Edge, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::{Bytes, MIB, Size};
 use thalweg_block::Pool;
 use thalweg_io::{Io, directory_of, process};
-use thalweg_pump::{Inputs, Meters, Output, Source};
-use thalweg_record::{Chain, Key, Prover, add_proof, file_bytes, same_records};
+use thalweg_pump::{Inputs, Meters, Output};
+use thalweg_record::{Key, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, River};
 
-use self::stretch::{Edge, Stretch, write_edges};
+use self::half::Written;
+use self::stretch::{Stretch, write_edges};
 use super::MEMORY_BYTES_MIN;
 use super::partition::sample;
 use super::partition::shape::{self, Shape};
-use super::partition::splits::Pages;
+use super::partition::splits::{Pages, Splits};
 use crate::lanes::Lanes;
 use crate::target::{self, Target};
-use crate::{Endpoint, Error, Progress, Result, SortOptions, Sorter, SorterOptions, machine};
+use crate::{Endpoint, Error, Progress, Result, SortOptions, SorterOptions, machine};
 
 /// More nodes than this are rather machines of their own.
 const NODES_MAX: usize = 256;
@@ -45,8 +48,6 @@ const RIVER_SHARE: u64 = 6;
 /// Writes in flight of one node, and bytes of each.
 const WRITES: usize = 4;
 const WRITE_BYTES: usize = 1 << 20;
-/// Bytes of the last record of a stretch that are kept to be compared with the first of the next.
-const KEEP_BYTES: usize = 64 << 10;
 /// How often somebody who waits for the stretches before looks whether to stop.
 const LOOK_UP: Duration = Duration::from_millis(50);
 
@@ -111,7 +112,7 @@ enum Half {
 /// What it made.
 enum Made {
     In(Proof),
-    Out { prover: Box<Prover>, dropped: Proof, edges: Vec<Edge>, scratch: Disk, scratch_peak_bytes: u64 },
+    Out(Option<Written>),
 }
 
 impl<'a> Job<'a> {
@@ -167,13 +168,15 @@ impl<'a> Job<'a> {
         let into = river.inlets.into_iter().map(|inlet| Half::In(Box::new(inlet)));
         let out = river.outlets.into_iter().map(|outlet| Half::Out(Box::new(outlet)));
         let halves: Vec<Mutex<Option<Half>>> = into.chain(out).map(|half| Mutex::new(Some(half))).collect();
-        let starts = Starts::new(self.nodes);
+        let (starts, options) = (Starts::new(self.nodes), self.sorter_options());
+        let begins = || progress.begin("sort+write", 2, 2, self.inputs.bytes());
         let (inputs, layout, meters) = (&self.inputs, self.options.layout, &self.meters);
         let pages = Pages { io: self.io, inputs, layout, shape: &self.shape, pool: &read_pool, meters };
         let made = Lanes::new(progress).run(2 * self.nodes, |lanes, lane| {
             match halves[lane].lock().expect("no holder panics").take().expect("each lane takes its own") {
                 Half::In(mut inlet) => {
-                    let fed = pages.put_all(&mut inlet, lane, lanes, progress);
+                    let splits = Splits::Shared { inlet: (lane, self.nodes) };
+                    let fed = pages.put_all(&mut inlet, &splits, lanes, progress);
                     // Said before the inlet goes, so that this is why the others stop.
                     fed.map_err(|error| lanes.fail(error)).ok();
                     Ok(Made::In(*inlet.proof()))
@@ -182,29 +185,31 @@ impl<'a> Job<'a> {
                     let node = lane - self.nodes;
                     let stretch =
                         Stretch::new(output.file(), self.io.queue(WRITES)?, &write_pool, &self.meters);
-                    self.sort(lanes, (&mut outlet, node), stretch, (&starts, progress, &watch))
+                    let start = Start { starts: &starts, node, begins: &begins, watch: &watch };
+                    let sorter = (&options, &self.key);
+                    half::run(&mut outlet, stretch, sorter, &start, (progress, &|| lanes.go_on()))
+                        .map(Made::Out)
                 }
             }
         })?;
         let mut done = Done { sampled_bytes, crossed_seconds: starts.crossed(), ..Done::default() };
-        let empty = Prover::new(self.options.layout, self.key.clone(), true).keeping(KEEP_BYTES);
-        let mut chain = Chain::new(empty);
-        let mut index = 0;
+        let mut output = half::prover(self.options.layout, &self.key);
         for made in made {
             match made {
                 Made::In(proof) => add_proof(&mut done.input, &proof),
-                Made::Out { prover, dropped, edges, scratch, scratch_peak_bytes } => {
-                    chain.add(index, *prover);
-                    index += 1;
-                    add_proof(&mut done.dropped, &dropped);
-                    done.edges.extend(edges);
-                    done.scratch.read_bytes += scratch.read_bytes;
-                    done.scratch.written_bytes += scratch.written_bytes;
-                    done.scratch_peak_bytes += scratch_peak_bytes;
+                Made::Out(written) => {
+                    let written =
+                        written.expect("a lane that was stopped is no lane of a sort that went well");
+                    output.join(&written.prover);
+                    add_proof(&mut done.dropped, &written.dropped);
+                    done.edges.extend(written.edges);
+                    done.scratch.read_bytes += written.scratch.read_bytes;
+                    done.scratch.written_bytes += written.scratch.written_bytes;
+                    done.scratch_peak_bytes += written.scratch_peak_bytes;
                 }
             }
         }
-        done.output = *chain.finish().proof();
+        done.output = *output.proof();
         done.seconds = watch.seconds();
         Ok(done)
     }
@@ -215,59 +220,8 @@ impl<'a> Job<'a> {
         let (parts, memory) =
             ((self.nodes, !unique), (self.shape.page_bytes as u64, self.shape.sample_bytes));
         let (cuts, read) = sample::cuts(self.io, &self.inputs, (layout, &self.key), parts, memory)?;
-        let river =
-            self.shape.river((layout, &self.key), Pick::Range(cuts), self.nodes, self.inputs.pages())?;
-        Ok((river, read))
-    }
-
-    /// What the river brings a node, sorted, to its stretch of the output.
-    fn sort(
-        &self,
-        lanes: &Lanes<'_>,
-        (outlet, node): (&mut Outlet, usize),
-        mut stretch: Stretch<'_>,
-        (starts, progress, watch): (&Starts, &Progress, &Stopwatch),
-    ) -> Result<Made> {
-        let mut sorter = Sorter::new(&self.sorter_options())?;
-        let mut bytes = 0;
-        loop {
-            let next = outlet.next();
-            if !lanes.go_on() {
-                return Ok(Made::In(Proof::default()));
-            }
-            let Some(batch) = next? else { break };
-            bytes += batch.records().len() as u64;
-            sorter.put_bytes(batch.records())?;
-        }
-        if !self.options.unique {
-            starts.say(node, bytes, watch);
-        }
-        let mut sorted = sorter.sorted()?;
-        let Some(start) = starts.wait(node, || lanes.go_on()) else { return Ok(Made::In(Proof::default())) };
-        if starts.is_first_to_write() {
-            progress.begin("sort+write", 2, 2, self.inputs.bytes());
-        }
-        stretch.begin(start);
-        let mut prover = Prover::new(self.options.layout, self.key.clone(), true).keeping(KEEP_BYTES);
-        while let Some(block) = sorted.next()? {
-            if !lanes.go_on() {
-                return Ok(Made::In(Proof::default()));
-            }
-            prover.push(&block);
-            stretch.put(&block)?;
-            progress.advance(block.len() as u64);
-        }
-        if self.options.unique {
-            starts.say(node, stretch.bytes(), watch);
-        }
-        let receipt = sorted.receipt()?;
-        Ok(Made::Out {
-            prover: Box::new(prover),
-            dropped: receipt.dropped,
-            edges: stretch.finish()?,
-            scratch: receipt.io.scratch,
-            scratch_peak_bytes: receipt.scratch_peak_bytes,
-        })
+        let river = self.shape.river((layout, &self.key), Pick::Range(cuts), self.nodes, self.inputs.pages());
+        Ok((river.build()?, read))
     }
 
     fn sorter_options(&self) -> SorterOptions {
@@ -329,6 +283,7 @@ impl<'a> Job<'a> {
             resumed_bytes: 0,
             resumed_output_bytes: 0,
             plan: None,
+            nodes: Vec::new(),
         }
     }
 }
@@ -373,7 +328,7 @@ fn stage(name: &str, seconds: f64) -> Stage {
     }
 }
 
-/// Where each node's stretch of the output begins: known when those before it know how long theirs are.
+/// Where each node's stretch of the output begins.
 struct Starts {
     known: Mutex<Known>,
     said: Condvar,
@@ -392,34 +347,40 @@ impl Starts {
         Starts { known: Mutex::new(known), said: Condvar::new() }
     }
 
-    /// A node's stretch has so many bytes.
-    fn say(&self, node: usize, bytes: u64, watch: &Stopwatch) {
-        let mut known = self.known.lock().expect("no lane panics");
-        known.bytes[node] = Some(bytes);
-        known.seconds = watch.seconds();
-        self.said.notify_all();
-    }
-
-    /// Where a node's stretch begins, once that is known; nothing if nobody is to go on.
-    fn wait(&self, node: usize, go_on: impl Fn() -> bool) -> Option<u64> {
-        let mut known = self.known.lock().expect("no lane panics");
-        loop {
-            if !go_on() {
-                return None;
-            }
-            if let Some(start) = known.bytes[..node].iter().copied().sum() {
-                return Some(start);
-            }
-            known = self.said.wait_timeout(known, LOOK_UP).expect("no lane panics").0;
-        }
-    }
-
-    /// True for the first who asks.
-    fn is_first_to_write(&self) -> bool {
-        !std::mem::replace(&mut self.known.lock().expect("no lane panics").writes, true)
-    }
-
     fn crossed(&self) -> f64 {
         self.known.lock().expect("no lane panics").seconds
+    }
+}
+
+/// The same for one node.
+struct Start<'a, B> {
+    starts: &'a Starts,
+    node: usize,
+    /// Called by the first that writes.
+    begins: &'a B,
+    watch: &'a Stopwatch,
+}
+
+impl<B: Fn() + Sync> half::Starts for Start<'_, B> {
+    fn say(&self, bytes: u64) -> Result<()> {
+        let mut known = self.starts.known.lock().expect("no lane panics");
+        known.bytes[self.node] = Some(bytes);
+        known.seconds = self.watch.seconds();
+        self.starts.said.notify_all();
+        Ok(())
+    }
+
+    fn wait(&self, go_on: &dyn Fn() -> bool) -> Result<Option<u64>> {
+        let mut known = self.starts.known.lock().expect("no lane panics");
+        while go_on() {
+            if let Some(start) = known.bytes[..self.node].iter().copied().sum() {
+                if !std::mem::replace(&mut known.writes, true) {
+                    (self.begins)();
+                }
+                return Ok(Some(start));
+            }
+            known = self.starts.said.wait_timeout(known, LOOK_UP).expect("no lane panics").0;
+        }
+        Ok(None)
     }
 }

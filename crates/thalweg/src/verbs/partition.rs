@@ -32,7 +32,7 @@ use thalweg_river::{Inlet, Outlet, Pick};
 
 use self::parts::{Part, Writer};
 use self::shape::Shape;
-use self::splits::Pages;
+use self::splits::{Pages, Splits};
 use super::MEMORY_BYTES_MIN;
 use super::check::read_along;
 use crate::lanes::Lanes;
@@ -196,7 +196,7 @@ impl<'a> Job<'a> {
             Input::Stream(_) => 1,
         };
         let records = (self.options.layout, &self.key);
-        let river = self.shape.river(records, pick, self.names.len(), pages)?;
+        let river = self.shape.river(records, pick, self.names.len(), pages).build()?;
         let mut parts = Vec::with_capacity(self.names.len());
         let share = self.input.bytes() / self.names.len() as u64 * RESERVED.0 / RESERVED.1;
         for name in &self.names {
@@ -253,7 +253,12 @@ impl<'a> Job<'a> {
             Input::Files(inputs) => {
                 let (layout, meters) = (self.options.layout, &self.meters);
                 let pages = Pages { io: self.io, inputs, layout, shape: &self.shape, pool, meters };
-                pages.put_all(inlet, lane, lanes, progress)?;
+                pages.put_all(
+                    inlet,
+                    &Splits::Shared { inlet: (lane, self.shape.inlets) },
+                    lanes,
+                    progress,
+                )?;
             }
             Input::Stream(path) => {
                 let file = File::open(self.io, path, Access::Read)?;
@@ -338,6 +343,7 @@ impl<'a> Job<'a> {
             resumed_bytes: 0,
             resumed_output_bytes: 0,
             plan: None,
+            nodes: Vec::new(),
         }
     }
 }

@@ -68,5 +68,6 @@ pub(super) fn receipt(done: Done, io: &dyn Io, meters: &Meters, watch: &Stopwatc
         resumed_bytes: 0,
         resumed_output_bytes: 0,
         plan: None,
+        nodes: Vec::new(),
     }
 }

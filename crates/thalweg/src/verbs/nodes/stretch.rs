@@ -8,6 +8,7 @@
 //! Law: whole sectors are written as they come; what is left at either end is handed back, to be written when all
 //! stretches are there.
 
+use thalweg_api::Edge;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{ALIGN, File, Queue};
 use thalweg_pump::{Meters, WriteBehind};
@@ -15,12 +16,6 @@ use thalweg_pump::{Meters, WriteBehind};
 use crate::Result;
 
 const SECTOR: u64 = ALIGN as u64;
-
-/// Bytes that are no whole sector, and where they belong.
-pub(super) struct Edge {
-    at: u64,
-    bytes: Vec<u8>,
-}
 
 /// A stretch in the making.
 pub(super) struct Stretch<'a> {

@@ -27,31 +27,59 @@ const FIRST_CHUNKS: u64 = 16;
 const DEPTH: usize = 16;
 const SEED: u64 = 0x7061_7274;
 
+/// Which part of a sample somebody takes.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::verbs) struct Part {
+    /// Of so many bytes of input, those here are a part.
+    pub(in crate::verbs) all_bytes: u64,
+    /// Of the chunks of the input here, each one of so many from this one on.
+    pub(in crate::verbs) chunks: (u64, u64),
+}
+
 /// The cuts, and how many bytes were read for them.
 pub(in crate::verbs) fn cuts(
     io: &Arc<dyn Io>,
     inputs: &Inputs,
     (layout, key): (Layout, &Key),
     (parts, split_keys): (usize, bool),
-    (page_bytes, sample_bytes): (u64, u64),
+    limits: (u64, u64),
 ) -> Result<(Cuts, u64)> {
+    let all = Part { all_bytes: inputs.bytes(), chunks: (0, 1) };
+    let (keys, read) = sample(io, inputs, (layout, key), (parts, all), limits)?;
+    Ok((choose(key, keys, parts, split_keys), read))
+}
+
+/// Cuts from a sample.
+pub(in crate::verbs) fn choose(key: &Key, mut keys: Vec<Cut>, parts: usize, split_keys: bool) -> Cuts {
+    let chosen = if split_keys { choose_cuts(&mut keys, parts - 1) } else { between_keys(&mut keys, parts) };
+    Cuts::new(key, chosen)
+}
+
+/// A part of a sample for so many parts, and how many bytes were read for it.
+pub(in crate::verbs) fn sample(
+    io: &Arc<dyn Io>,
+    inputs: &Inputs,
+    (layout, key): (Layout, &Key),
+    (parts, part): (usize, Part),
+    (page_bytes, sample_bytes): (u64, u64),
+) -> Result<(Vec<Cut>, u64)> {
+    let share = inputs.bytes() as f64 / part.all_bytes.max(1) as f64;
     let mut sampler =
         Sampler { io, inputs, layout, key, page_bytes, left: sample_bytes, keys: Vec::new(), read: 0 };
-    let most = (inputs.bytes() / SHARE).max(BYTES_MIN).min(inputs.bytes()) / CHUNK_BYTES;
+    let least = (BYTES_MIN as f64 * share) as u64;
+    let most = (inputs.bytes() / SHARE).max(least).min(inputs.bytes()) / CHUNK_BYTES;
     let chunk_records = match layout {
         Layout::Fixed(n) => CHUNK_BYTES as f64 / f64::from(n),
         Layout::Lines => {
-            sampler.take(FIRST_CHUNKS)?;
+            sampler.take(FIRST_CHUNKS, (0, 1))?;
             let seen = std::mem::take(&mut sampler.keys).len() as f64 / FIRST_CHUNKS as f64;
             sampler.left = sample_bytes;
             seen
         }
     };
-    let wanted = (parts as u64 * RECORDS_FOR_PART) as f64 / chunk_records.max(0.01);
-    sampler.take((wanted as u64).clamp(1, most.max(1)))?;
-    let (mut keys, read) = (sampler.keys, sampler.read);
-    let chosen = if split_keys { choose_cuts(&mut keys, parts - 1) } else { between_keys(&mut keys, parts) };
-    Ok((Cuts::new(key, chosen), read))
+    let wanted = (parts as u64 * RECORDS_FOR_PART) as f64 * share / chunk_records.max(0.01);
+    sampler.take((wanted as u64).clamp(1, most.max(1)), part.chunks)?;
+    Ok((sampler.keys, sampler.read))
 }
 
 struct Sampler<'a> {
@@ -67,15 +95,15 @@ struct Sampler<'a> {
 }
 
 impl Sampler<'_> {
-    /// Adds the keys of so many chunks, or of the whole input if it has no more.
-    fn take(&mut self, chunks: u64) -> Result<()> {
+    /// Adds the keys of so many chunks, or of the whole input if it has no more: of these, one of `of` from `first` on.
+    fn take(&mut self, chunks: u64, (first, of): (u64, u64)) -> Result<()> {
         let bytes = self.inputs.file_bytes();
         let all = bytes.div_ceil(CHUNK_BYTES);
         let chunks = chunks.min(all);
         let pool = Pool::new(CHUNK_BYTES as usize, DEPTH)?;
         let mut queue = self.io.queue(DEPTH)?;
-        let mut rng = Rng::new(SEED);
-        let mut next = 0;
+        let mut rng = Rng::new(SEED + first);
+        let mut next = first;
         while next < chunks || queue.in_flight() > 0 {
             if next < chunks
                 && queue.in_flight() < queue.depth()
@@ -89,13 +117,14 @@ impl Sampler<'_> {
                 let origin = file.first_page * self.page_bytes + at;
                 block.set_offset(at);
                 queue.submit(Op { kind: Kind::Read, file: file.file.clone(), at, block, tag: origin });
-                next += 1;
+                next += of;
                 continue;
             }
             let Some(done) = queue.reap(true) else { continue };
             done.result?;
             self.read += done.block.len() as u64;
-            let budget = self.left / (chunks - (next - queue.in_flight() as u64 - 1).min(chunks - 1));
+            let (all, begun) = ((chunks - first).div_ceil(of), (next - first) / of);
+            let budget = self.left / (all - (begun - queue.in_flight() as u64 - 1).min(all - 1));
             self.look(&done.block, done.block.offset(), done.tag, budget);
         }
         Ok(())

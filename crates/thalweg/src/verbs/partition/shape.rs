@@ -5,7 +5,7 @@
 
 use thalweg_base::units::{Bytes, KIB, MIB};
 use thalweg_record::{Key, Layout};
-use thalweg_river::{HEAD_BYTES, Pick, River};
+use thalweg_river::{Builder as RiverBuilder, HEAD_BYTES, Pick, River, STREAM_BLOCKS};
 
 use crate::{Error, Result};
 
@@ -15,6 +15,7 @@ const BASE_BYTES: u64 = 6 * MIB;
 const PAGE_SHARE: u64 = 24;
 /// What each part should get of a page: the batches are about as large.
 const PAGE_BYTES_FOR_PART: u64 = 64 * KIB;
+const PAGE_BYTES_FOR_NODE: u64 = 256 * KIB;
 const PAGE_BYTES: (u64, u64) = (16 * KIB, 4 * MIB);
 /// The most that is written at once, and the least.
 const WRITE_BYTES: (u64, u64) = (MIB, 4 * KIB);
@@ -84,6 +85,37 @@ impl Shape {
         )))
     }
 
+    /// For one of so many nodes, each of which has an inlet, an outlet and so much memory for both. Pages depend on the
+    /// memory and the number of nodes only, and are the same on all.
+    pub(in crate::verbs) fn of_node(memory_bytes: u64, nodes: usize, layout: Layout) -> Result<Shape> {
+        let room = memory_bytes.saturating_sub(BASE_BYTES);
+        let page = (nodes as u64 * PAGE_BYTES_FOR_NODE).next_power_of_two();
+        let page = page.clamp(PAGE_BYTES.0, PAGE_BYTES.1).min(floor_of_two(room / PAGE_SHARE));
+        let page_bytes = whole_records(page, layout).max(SECTOR);
+        let of_node = page_bytes.div_ceil(nodes as u64);
+        let block = (of_node + of_node / 4 + HEAD_BYTES as u64).next_multiple_of(SECTOR).min(MIB);
+        let float = (nodes as u64 - 1) * 3 / 2;
+        // Twice what an outlet holds: of what comes from its own node, the blocks are the inlet's.
+        let outlet = 2 * (nodes as u64 * EXCLUSIVE + float) + nodes as u64 * STREAM_BLOCKS as u64;
+        let fixed = (nodes + PARKED.1 + 1) as u64 * block + outlet * block + (READS as u64 + 1) * page_bytes;
+        if fixed > room {
+            let (memory, needed) = (Bytes(memory_bytes), Bytes(fixed + BASE_BYTES));
+            return Err(Error::CouldNot(format!(
+                "{memory} is too little for a node's share of a river among {nodes}, which takes {needed}; give more --memory"
+            )));
+        }
+        Ok(Shape {
+            inlets: nodes,
+            outlets: nodes,
+            page_bytes: page_bytes as usize,
+            batch_bytes: (block - HEAD_BYTES as u64) as usize,
+            write_bytes: WRITE_BYTES.0 as usize,
+            float,
+            record_max: room / 16,
+            sample_bytes: room / 4,
+        })
+    }
+
     /// A river of this shape that gives out its splits in order, and proves what goes in.
     pub(in crate::verbs) fn river(
         &self,
@@ -91,8 +123,8 @@ impl Shape {
         pick: Pick,
         lanes: usize,
         splits: u64,
-    ) -> Result<River> {
-        let river = River::builder()
+    ) -> RiverBuilder {
+        River::builder()
             .inlets(self.inlets)
             .outlets(self.outlets)
             .lanes(lanes)
@@ -104,8 +136,7 @@ impl Shape {
             .splits(splits)
             .record_max(self.record_max)
             .ordered()
-            .proved();
-        Ok(river.build()?)
+            .proved()
     }
 }
 

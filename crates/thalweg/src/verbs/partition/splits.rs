@@ -23,7 +23,53 @@ use crate::{Progress, Result};
 /// How much of a file is read at once to find the end of a line.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// The pages of files, dealt in turn to so many inlets.
+/// Which pages are an inlet's, and which split of the river each is.
+#[derive(Debug, Clone)]
+pub(in crate::verbs) enum Splits {
+    /// All inlets have the same files: pages are dealt to them in turn, and keep their numbers.
+    Shared {
+        /// Which inlet, of how many.
+        inlet: (usize, usize),
+    },
+    /// Each has files of its own: the first page of each is followed by the second of each, and so on.
+    Own {
+        /// Which inlet.
+        inlet: usize,
+        /// How many pages each has.
+        pages: Vec<u64>,
+    },
+}
+
+impl Splits {
+    /// How many there are, if the inlet's files have so many pages.
+    pub(in crate::verbs) fn count(&self, inputs: &Inputs) -> u64 {
+        match self {
+            Splits::Shared { .. } => inputs.pages(),
+            Splits::Own { pages, .. } => pages.iter().sum(),
+        }
+    }
+
+    /// The split that a page of the inlet's files is.
+    pub(in crate::verbs) fn of_page(&self, page: u64) -> u64 {
+        match self {
+            Splits::Shared { .. } => page,
+            Splits::Own { inlet, pages } => {
+                let before = |other: usize| pages[other].min(page + u64::from(other < *inlet));
+                (0..pages.len()).map(before).sum()
+            }
+        }
+    }
+
+    /// The pages of an inlet's files that are its own: one of so many, from which on.
+    fn mine(&self) -> (usize, usize) {
+        match self {
+            Splits::Shared { inlet } => *inlet,
+            Splits::Own { .. } => (0, 1),
+        }
+    }
+}
+
+/// The pages of files, for inlets.
 pub(in crate::verbs) struct Pages<'a> {
     pub(in crate::verbs) io: &'a Arc<dyn Io>,
     pub(in crate::verbs) inputs: &'a Inputs,
@@ -34,43 +80,43 @@ pub(in crate::verbs) struct Pages<'a> {
 }
 
 impl Pages<'_> {
-    /// Puts those of inlet `lane` into it and finishes it, unless nobody is to go on.
+    /// Puts those of an inlet into it and finishes it, unless nobody is to go on.
     pub(in crate::verbs) fn put_all(
         &self,
         inlet: &mut Inlet,
-        lane: usize,
+        splits: &Splits,
         lanes: &Lanes<'_>,
         progress: &Progress,
     ) -> Result<()> {
-        let (mine, all) = ((lane, self.shape.inlets), (0, self.inputs.pages()));
         let queue = self.io.queue(READS)?;
-        let mut source = InputLane::new(self.inputs, queue, self.pool, self.meters, mine, all);
+        let all = (0, self.inputs.pages());
+        let mut source = InputLane::new(self.inputs, queue, self.pool, self.meters, splits.mine(), all);
         while lanes.go_on() {
             let Some(block) = source.next()? else { return Ok(Sink::<Block>::finish(inlet)?) };
-            let beside = put(inlet, self.inputs, &block, self.shape.page_bytes as u64, self.layout)?;
+            let page = block.offset() / self.shape.page_bytes as u64;
+            let beside = self.put(inlet, &block, page, splits.of_page(page))?;
             self.meters.input.read(beside);
             progress.advance(block.len() as u64);
         }
         Ok(())
     }
-}
 
-/// Puts the records of a page into a river, as the split of its number.
-/// Returns how many bytes were read beside it.
-fn put(inlet: &mut Inlet, inputs: &Inputs, block: &Block, page_bytes: u64, layout: Layout) -> Result<u64> {
-    let page = block.offset() / page_bytes;
-    let input = inputs.file_of(page);
-    let in_file = (page - input.first_page) * page_bytes;
-    let (from, ends_inside) = bounds(block, in_file, layout);
-    inlet.begin(page, 0, block.offset() + from as u64)?;
-    inlet.put_bytes(&block[from..])?;
-    let end = in_file + block.len() as u64;
-    let mut read = 0;
-    if end < input.len() && !ends_inside {
-        read = put_tail(inlet, &input.file, end, layout)?;
+    /// Puts the records of a page into a river. Returns how many bytes were read beside it.
+    fn put(&self, inlet: &mut Inlet, block: &Block, page: u64, split: u64) -> Result<u64> {
+        let page_bytes = self.shape.page_bytes as u64;
+        let input = self.inputs.file_of(page);
+        let in_file = (page - input.first_page) * page_bytes;
+        let (from, ends_inside) = bounds(block, in_file, self.layout);
+        inlet.begin(split, 0, split * page_bytes + from as u64)?;
+        inlet.put_bytes(&block[from..])?;
+        let end = in_file + block.len() as u64;
+        let mut read = 0;
+        if end < input.len() && !ends_inside {
+            read = put_tail(inlet, &input.file, end, self.layout)?;
+        }
+        inlet.end()?;
+        Ok(read)
     }
-    inlet.end()?;
-    Ok(read)
 }
 
 /// Where the first record begins in a page at `in_file`, and whether none goes on behind it.

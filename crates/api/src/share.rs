@@ -1,0 +1,178 @@
+//! What is said about a sort on several nodes, between whoever asked for it and each node.
+//!
+//! ```text
+//! asks:  Sort(SortShare)                Told::Sample              Told::Go                      Told::Start     Told::Publish
+//! node:                   Said::Found               Said::Sampled           Said::Done, Range              Said::Done          end
+//! ```
+//!
+//! Everything that grows with the data goes behind a message, on a channel of its own: samples and cuts.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{IoReceipt, Proof, hex};
+
+/// What a node is asked to do in a sort on several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SortShare {
+    /// The sort: 32 hexadecimal digits, by which its streams are known.
+    pub job: String,
+    /// The hosts that take part, in the order of their ranges.
+    pub hosts: Vec<String>,
+    /// Which of them is asked.
+    pub index: usize,
+    /// The inputs, as words with escapes. If they are the node's own, patterns as in a shell.
+    pub inputs: Vec<String>,
+    /// Whether each node has inputs of its own; else all have the same.
+    pub own_inputs: bool,
+    /// The output, as a word with escapes.
+    pub output: String,
+    /// Whether each node has an output of its own, the part of its range; else all write to the same.
+    pub own_output: bool,
+    /// Bytes of a record; none means lines.
+    pub record: Option<u32>,
+    /// The parts of the key: offset, length, and whether it sorts downwards.
+    pub keys: Vec<(u32, u32, bool)>,
+    /// Keep only the first of records with equal keys.
+    pub unique: bool,
+    /// Directories for what does not fit, as words with escapes.
+    pub scratch: Vec<String>,
+    /// The most scratch space of the node, in bytes.
+    pub scratch_limit: Option<u64>,
+    /// Lanes of the node's sort.
+    pub threads: Option<usize>,
+}
+
+/// What a node is told then.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ShareTold {
+    /// Sample, in so much memory, the node's part of inputs that have so many bytes in all.
+    Sample {
+        /// Memory of the node.
+        memory_bytes: u64,
+        /// Bytes of all inputs.
+        all_bytes: u64,
+    },
+    /// Sort, with the cuts that follow.
+    Go {
+        /// Pages of each node's inputs.
+        pages: Vec<u64>,
+        /// The file that all write to, under the name that it has meanwhile.
+        shared: Option<String>,
+    },
+    /// The node's range begins here in the output that is shared.
+    Start(u64),
+    /// All is well: the output gets its name. First these bytes go where they belong.
+    Publish {
+        /// Bytes of the file.
+        bytes: u64,
+        /// What is no whole sector of any node's range.
+        edges: Vec<Edge>,
+    },
+}
+
+/// What a node says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ShareSaid {
+    /// What it found.
+    Found {
+        /// Bytes of its inputs.
+        input_bytes: u64,
+        /// What it would take for memory.
+        memory_bytes: u64,
+    },
+    /// A sample follows.
+    Sampled {
+        /// Pages of its inputs, and bytes of each.
+        pages: (u64, u64),
+        /// The file that all are to write to, if it is the one who made it.
+        shared: Option<String>,
+    },
+    /// So many bytes of its inputs have gone into the river, and so many of its range have been written.
+    Progress(u64, u64),
+    /// Its range has so many bytes.
+    Range(u64),
+    /// All is written, and nothing has its name yet.
+    Done(Box<ShareEnd>),
+    /// Its output has its name.
+    Published,
+}
+
+/// Bytes that are no whole sector, and where they belong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edge {
+    /// Where in the file.
+    pub at: u64,
+    /// The bytes.
+    #[serde(with = "hex::bytes")]
+    pub bytes: Vec<u8>,
+}
+
+/// The first or the last record of a piece, as far as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PieceEnd {
+    /// The record, if all of it is kept.
+    #[serde(with = "hex::bytes")]
+    pub record: Vec<u8>,
+    /// Of a longer one, the first bytes of its key's normal form, and the record's hash.
+    pub long: Option<LongEnd>,
+}
+
+/// What is kept of a long record.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LongEnd {
+    /// The first bytes of its key's normal form.
+    #[serde(with = "hex::bytes")]
+    pub normal: Vec<u8>,
+    /// The hash of the record.
+    #[serde(with = "hex")]
+    pub hash: u128,
+}
+
+/// What a node did.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShareEnd {
+    /// What it put into the river.
+    pub input: Proof,
+    /// What it wrote.
+    pub output: Proof,
+    /// What `--unique` dropped.
+    pub dropped: Proof,
+    /// The first and the last record that it wrote.
+    pub ends: [PieceEnd; 2],
+    /// What of its range is no whole sector.
+    pub edges: Vec<Edge>,
+    /// What it did, for the receipt.
+    pub node: NodeShare,
+    /// How it moved bytes.
+    pub io: IoReceipt,
+}
+
+/// What one node of several did.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct NodeShare {
+    /// The host.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+    /// Records and bytes that it read.
+    pub input: (u64, u64),
+    /// Records and bytes that it wrote.
+    pub output: (u64, u64),
+    /// Bytes that it sent to other nodes, and that it received, as frames; of all its links meanwhile.
+    pub link_bytes: (u64, u64),
+    /// Seconds until its sample was taken, until its range had come, and until all was written.
+    pub seconds: [f64; 3],
+    /// CPU seconds of its process meanwhile.
+    pub cpu_seconds: f64,
+    /// The most memory that its process ever had.
+    pub peak_bytes: u64,
+    /// The most scratch space in use at once.
+    pub scratch_peak_bytes: u64,
+}

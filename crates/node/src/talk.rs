@@ -1,0 +1,73 @@
+//! Messages on a stream: an object, and bytes that go with it.
+//!
+//! ```text
+//! [bytes of the object: u32][bytes behind it: u32][JSON][bytes] ...       on channel 0, cut into frames anywhere
+//! ```
+//!
+//! Law: neither is longer than [`OBJECT_MAX`] and [`BEHIND_MAX`]; who says more is not heard any further.
+
+use thalweg_block::Pool;
+use thalweg_wire::{Incoming, LinkError, Outgoing, What};
+
+/// Bytes of an object.
+const OBJECT_MAX: usize = 4 << 20;
+/// Bytes behind it.
+const BEHIND_MAX: usize = 64 << 20;
+/// Blocks that are reserved for what comes.
+const WINDOW: usize = 2;
+const HEAD_BYTES: usize = 8;
+
+/// Says something.
+pub(crate) fn say(out: &mut Outgoing, object: &str, behind: &[u8]) -> Result<(), LinkError> {
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + object.len() + behind.len());
+    bytes.extend((object.len() as u32).to_le_bytes());
+    bytes.extend((behind.len() as u32).to_le_bytes());
+    bytes.extend(object.as_bytes());
+    bytes.extend(behind);
+    out.send(0, &mut bytes)
+}
+
+/// Hears what the other side says.
+pub(crate) struct Hearing {
+    inc: Incoming,
+    peer: String,
+    rest: Vec<u8>,
+}
+
+impl Hearing {
+    /// What comes in frames of at most `block_bytes`.
+    pub(crate) fn new(inc: Incoming, peer: &str, block_bytes: usize) -> Result<Hearing, LinkError> {
+        let no_room = |why: thalweg_block::PoolError| LinkError::new(peer, What::Cut(why.to_string()));
+        let pool = Pool::new(block_bytes, WINDOW + 1).map_err(no_room)?;
+        Ok(Hearing { inc: inc.takes(&pool, WINDOW), peer: peer.to_string(), rest: Vec::new() })
+    }
+
+    /// The next message, and what goes with it; nothing at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<(String, Vec<u8>)>, LinkError> {
+        loop {
+            if let Some((&head, rest)) = self.rest.split_first_chunk::<HEAD_BYTES>() {
+                let [object, behind] = [&head[..4], &head[4..]]
+                    .map(|len| u32::from_le_bytes(len.try_into().expect("four bytes")) as usize);
+                if object > OBJECT_MAX || behind > BEHIND_MAX {
+                    let why = format!("it sent a message of {object} and {behind} bytes");
+                    return Err(LinkError::new(self.peer.clone(), What::Cut(why)));
+                }
+                if rest.len() >= object + behind {
+                    let message = String::from_utf8_lossy(&rest[..object]).into_owned();
+                    let bytes = rest[object..object + behind].to_vec();
+                    self.rest.drain(..HEAD_BYTES + object + behind);
+                    return Ok(Some((message, bytes)));
+                }
+            }
+            match self.inc.next_on()? {
+                Some((_, block)) => self.rest.extend_from_slice(&block),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Whom it hears.
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+}

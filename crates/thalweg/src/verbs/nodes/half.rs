@@ -1,0 +1,87 @@
+//! The second half of a node: what the river brings, sorted, to the node's stretch of the output.
+//!
+//! Law: what is written is proved as it is handed to the disk.
+
+use thalweg_api::{Disk, Edge, Proof};
+use thalweg_record::{Key, Layout, Prover};
+use thalweg_river::Outlet;
+
+use super::stretch::Stretch;
+use crate::{Progress, Result, Sorter, SorterOptions, Source};
+
+/// Bytes of the last record of a stretch that are kept to be compared with the first of the next.
+const KEEP_BYTES: usize = 64 << 10;
+
+/// Proves nodes' pieces of the output.
+pub(super) fn prover(layout: Layout, key: &Key) -> Prover {
+    Prover::new(layout, key.clone(), true).keeping(KEEP_BYTES)
+}
+
+/// Where a node's stretch of the output begins: known when those before it know how long theirs are.
+pub trait Starts: Sync {
+    /// This node's stretch has so many bytes.
+    fn say(&self, bytes: u64) -> Result<()>;
+
+    /// Where it begins, once that is known; nothing if nobody is to go on.
+    fn wait(&self, go_on: &dyn Fn() -> bool) -> Result<Option<u64>>;
+}
+
+/// What this half made.
+pub(super) struct Written {
+    pub(super) prover: Box<Prover>,
+    pub(super) dropped: Proof,
+    pub(super) bytes: u64,
+    pub(super) edges: Vec<Edge>,
+    pub(super) scratch: Disk,
+    pub(super) scratch_peak_bytes: u64,
+}
+
+/// Sorts all that the outlet gives; nothing if nobody is to go on.
+pub(super) fn run(
+    outlet: &mut Outlet,
+    mut stretch: Stretch<'_>,
+    (options, key): (&SorterOptions, &Key),
+    starts: &dyn Starts,
+    (progress, go_on): (&Progress, &dyn Fn() -> bool),
+) -> Result<Option<Written>> {
+    let mut sorter = Sorter::new(options)?;
+    let mut bytes = 0;
+    loop {
+        let next = outlet.next();
+        if !go_on() {
+            return Ok(None);
+        }
+        let Some(batch) = next? else { break };
+        bytes += batch.records().len() as u64;
+        sorter.put_bytes(batch.records())?;
+    }
+    // Of records that may be dropped nobody knows yet how many bytes are left.
+    if !options.unique {
+        starts.say(bytes)?;
+    }
+    let mut sorted = sorter.sorted()?;
+    let Some(start) = starts.wait(go_on)? else { return Ok(None) };
+    stretch.begin(start);
+    let mut prover = prover(options.layout, key);
+    while let Some(block) = sorted.next()? {
+        if !go_on() {
+            return Ok(None);
+        }
+        prover.push(&block);
+        stretch.put(&block)?;
+        progress.advance(block.len() as u64);
+    }
+    let bytes = stretch.bytes();
+    if options.unique {
+        starts.say(bytes)?;
+    }
+    let receipt = sorted.receipt()?;
+    Ok(Some(Written {
+        prover: Box::new(prover),
+        dropped: receipt.dropped,
+        bytes,
+        edges: stretch.finish()?,
+        scratch: receipt.io.scratch,
+        scratch_peak_bytes: receipt.scratch_peak_bytes,
+    }))
+}

@@ -1,0 +1,358 @@
+//! One node's share of a sort on several nodes, each a process of its own.
+//!
+//! Model: the same three pumps as where all nodes are in one process. Whoever has the links brings the ends of the
+//! river, and knows what the other nodes have found.
+//! Law: nothing bears a name before [`Share::publish`], and a share that is dropped leaves nothing behind.
+//! Non-goals: who the others are, and how they are reached.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use thalweg_api::{Disk, Edge, IoReceipt, MemoryReceipt, NodeShare, Proof, Receipt, ShareEnd};
+use thalweg_base::clock::Stopwatch;
+use thalweg_base::units::{Bytes, Size};
+use thalweg_block::Pool;
+use thalweg_io::{Access, File, Io, directory_of, process};
+use thalweg_pump::{Inputs, Meters, Output};
+use thalweg_record::{Cut, Cuts, Key, add_proof, file_bytes, same_records};
+use thalweg_river::{Bed, Inlet, Outlet, Pick};
+
+pub use super::half::Starts;
+use super::half::{self, Written};
+use super::stretch::{Stretch, write_edges};
+use super::{RIVER_SHARE, WRITE_BYTES, WRITES};
+use crate::lanes::Lanes;
+use crate::target::{self, Target};
+use crate::verbs::MEMORY_BYTES_MIN;
+use crate::verbs::partition::sample::{self, Part};
+use crate::verbs::partition::shape::{self, Shape};
+use crate::verbs::partition::splits::{Pages, Splits};
+use crate::{Error, Progress, Result, SortOptions, SorterOptions, machine};
+
+/// Of the bytes that each node would have if all had the same, what is reserved for its part: numerator and denominator.
+const RESERVED: (u64, u64) = (103, 100);
+
+/// A node's share, as it is asked for.
+#[derive(Debug, Clone)]
+pub struct ShareOptions {
+    /// What is sorted and how. The inputs are files: those that all nodes have, or this node's own.
+    pub sort: SortOptions,
+    /// Which of how many nodes.
+    pub node: (usize, usize),
+    /// Whether the inputs are this node's own.
+    pub own_inputs: bool,
+    /// Whether the output is.
+    pub own_output: bool,
+}
+
+/// One node's share, with its inputs open.
+pub struct Share {
+    options: ShareOptions,
+    io: Arc<dyn Io>,
+    fallback: Option<String>,
+    key: Key,
+    inputs: Inputs,
+    path: PathBuf,
+    meters: Meters,
+    watch: Stopwatch,
+    cpu_seconds: f64,
+}
+
+/// A share whose memory is laid out.
+pub struct Laid {
+    share: Share,
+    shape: Shape,
+    sorter_bytes: u64,
+    sampled: (f64, u64),
+    output: Option<Output>,
+}
+
+impl Share {
+    /// Opens the inputs, and looks whether the output can be made.
+    pub fn open(options: ShareOptions) -> Result<Share> {
+        let watch = Stopwatch::start();
+        let sort = &options.sort;
+        let (io, fallback) = machine::io(sort.io)?;
+        let key = Key::new(sort.layout, &sort.keys).map_err(|e| Error::CouldNot(e.to_string()))?;
+        let Target::File(path) = Target::of(&io, &sort.output)? else {
+            return Err(Error::CouldNot("several nodes write files, and the output is a stream".into()));
+        };
+        let inputs = super::files(&io, sort)?;
+        let cpu_seconds = process::usage().cpu_seconds;
+        Ok(Share { io, fallback, key, inputs, path, meters: Meters::default(), watch, cpu_seconds, options })
+    }
+
+    /// Bytes of the inputs, and the memory that it would take if nobody says.
+    pub fn found(&self) -> (u64, u64) {
+        let memory = self.options.sort.memory;
+        (self.inputs.bytes(), memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes))
+    }
+
+    /// Lays out its memory, which is as much on every node, and takes its part of a sample of all inputs.
+    pub fn sample(mut self, memory_bytes: u64, all_bytes: u64) -> Result<(Laid, Vec<Cut>)> {
+        let (node, nodes) = self.options.node;
+        let layout = self.options.sort.layout;
+        let river_bytes = (memory_bytes / RIVER_SHARE).max(MEMORY_BYTES_MIN);
+        let writes_bytes = ((WRITES + 1) * WRITE_BYTES) as u64;
+        let sorter_bytes = memory_bytes.saturating_sub(river_bytes + writes_bytes);
+        if sorter_bytes < MEMORY_BYTES_MIN {
+            let needed = Bytes(river_bytes + writes_bytes + MEMORY_BYTES_MIN);
+            return Err(Error::CouldNot(format!(
+                "--memory {} is too small: a node needs {needed}",
+                Bytes(memory_bytes)
+            )));
+        }
+        let shape = Shape::of_node(river_bytes, nodes, layout)?;
+        self.inputs.set_page_bytes(shape.page_bytes);
+        let own = self.options.own_inputs;
+        let part = Part { all_bytes, chunks: if own { (0, 1) } else { (node as u64, nodes as u64) } };
+        let limits = (shape.page_bytes as u64, shape.sample_bytes);
+        let (keys, read) =
+            sample::sample(&self.io, &self.inputs, (layout, &self.key), (nodes, part), limits)?;
+        let sampled = (self.watch.seconds(), read);
+        Ok((Laid { share: self, shape, sorter_bytes, sampled, output: None }, keys))
+    }
+}
+
+/// The cuts for so many nodes, from samples of all of them with origins as [`origin`] makes them.
+pub fn cuts(sort: &SortOptions, sample: Vec<Cut>, nodes: usize) -> Result<Vec<Cut>> {
+    let key = Key::new(sort.layout, &sort.keys).map_err(|e| Error::CouldNot(e.to_string()))?;
+    // Records that may be dropped for one another have to meet.
+    Ok(sample::choose(&key, sample, nodes, !sort.unique).cuts().to_vec())
+}
+
+/// Where the river has the record that lies at `at` in the inputs of a node with pages of its own, of `page_bytes`.
+pub fn origin(node: usize, pages: &[u64], page_bytes: u64, at: u64) -> u64 {
+    let splits = Splits::Own { inlet: node, pages: pages.to_vec() };
+    splits.of_page(at / page_bytes) * page_bytes + at % page_bytes
+}
+
+impl Laid {
+    /// Pages of its inputs, and bytes of each.
+    pub fn pages(&self) -> (u64, u64) {
+        (self.share.inputs.pages(), self.shape.page_bytes as u64)
+    }
+
+    /// Makes the file that all nodes write to, and tells under which name.
+    pub fn make_shared(&mut self) -> Result<PathBuf> {
+        let output = target::create(&self.share.io, &self.share.path, self.share.inputs.bytes())?;
+        let name = output.file().path().to_path_buf();
+        self.output = Some(output);
+        Ok(name)
+    }
+
+    fn splits(&self, pages: &[u64]) -> Splits {
+        let (node, nodes) = self.share.options.node;
+        match self.share.options.own_inputs {
+            true => Splits::Own { inlet: node, pages: pages.to_vec() },
+            false => Splits::Shared { inlet: (node, nodes) },
+        }
+    }
+
+    /// The river as this node has it. `pages` are those of each node's inputs.
+    pub fn bed(&self, river: u64, cuts: Vec<Cut>, pages: &[u64]) -> Result<Arc<Bed>> {
+        let (layout, key) = (self.share.options.sort.layout, &self.share.key);
+        let nodes = self.share.options.node.1;
+        if cuts.len() >= nodes || !cuts.is_sorted_by(|a, b| a < b) {
+            return Err(Error::CouldNot(format!("{} cuts that are none, for {nodes} nodes", cuts.len())));
+        }
+        let pick = Pick::Range(Cuts::new(key, cuts));
+        let splits = self.splits(pages).count(&self.share.inputs);
+        Ok(self.shape.river((layout, key), pick, nodes, splits).named(river).bed()?)
+    }
+
+    /// Runs it: what is read goes into the inlet, and what the outlet gives to the output. `shared` is the file that all
+    /// write to, if they do. The first progress counts what is read, and can stop it; the second what is written.
+    pub fn run(
+        &mut self,
+        (inlet, outlet): (Inlet, Outlet),
+        (pages, all_bytes): (&[u64], u64),
+        shared: Option<&Path>,
+        starts: &dyn Starts,
+        (progress, written): (&Progress, &Progress),
+    ) -> Result<ShareEnd> {
+        let other;
+        let file = match (shared, self.share.options.own_output) {
+            (None, false) => return Err(Error::CouldNot("no file was made that all write to".into())),
+            (Some(path), false) if self.output.is_none() => {
+                other = File::open(&self.share.io, path, Access::UpdateDirect)?;
+                &other
+            }
+            (_, own) => {
+                if own {
+                    let reserved = all_bytes / self.share.options.node.1 as u64 * RESERVED.0 / RESERVED.1;
+                    self.output = Some(target::create(&self.share.io, &self.share.path, reserved)?);
+                }
+                self.output.as_ref().expect("it was made here").file()
+            }
+        };
+        let (input, written) =
+            self.pump((inlet, outlet), &self.splits(pages), (file, starts), (progress, written))?;
+        self.share.inputs.check_unchanged()?;
+        Ok(self.end(input, written))
+    }
+
+    fn pump(
+        &self,
+        (inlet, outlet): (Inlet, Outlet),
+        splits: &Splits,
+        (file, starts): (&File, &dyn Starts),
+        (progress, written): (&Progress, &Progress),
+    ) -> Result<(Proof, Written)> {
+        let Share { io, inputs, meters, key, options, .. } = &self.share;
+        let layout = options.sort.layout;
+        let read_pool = Pool::new(self.shape.page_bytes, shape::READS + 1)?;
+        let write_pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
+        let pages = Pages { io, inputs, layout, shape: &self.shape, pool: &read_pool, meters };
+        let sorter = self.sorter_options();
+        let ends = Mutex::new((Some(inlet), Some(outlet)));
+        let made = Lanes::new(progress).run(2, |lanes, lane| {
+            let mut ends = ends.lock().expect("no holder panics");
+            if lane == 0 {
+                let mut inlet = ends.0.take().expect("this lane takes it");
+                drop(ends);
+                let fed = pages.put_all(&mut inlet, splits, lanes, progress);
+                // Said before the inlet goes, so that this is why the others stop.
+                fed.map_err(|error| lanes.fail(error)).ok();
+                return Ok((Some(*inlet.proof()), None));
+            }
+            let mut outlet = ends.1.take().expect("this lane takes it");
+            drop(ends);
+            let stretch = Stretch::new(file, io.queue(WRITES)?, &write_pool, meters);
+            let go_on = || lanes.go_on();
+            let written = half::run(&mut outlet, stretch, (&sorter, key), starts, (written, &go_on))?;
+            Ok((None, written))
+        })?;
+        let mut made = made.into_iter();
+        let (fed, sorted) = (made.next().and_then(|lane| lane.0), made.next().and_then(|lane| lane.1));
+        Ok((fed.expect("a lane that was stopped"), sorted.expect("is none of a share that went well")))
+    }
+
+    fn sorter_options(&self) -> SorterOptions {
+        let sort = &self.share.options.sort;
+        let beside = || vec![directory_of(&self.share.path).to_path_buf()];
+        SorterOptions {
+            layout: sort.layout,
+            keys: sort.keys.clone(),
+            memory: Some(Size::Bytes(self.sorter_bytes)),
+            scratch: if sort.scratch.is_empty() { beside() } else { sort.scratch.clone() },
+            scratch_limit: sort.scratch_limit,
+            threads: Some(machine::lanes(sort.threads)),
+            unique: sort.unique,
+            io: sort.io,
+            // Proved where it goes into the river and where it is written; only who drops has to say what.
+            proof: sort.unique,
+        }
+    }
+
+    fn end(&self, input: Proof, written: Written) -> ShareEnd {
+        let Share { meters, inputs, watch, io, .. } = &self.share;
+        let usage = process::usage();
+        let output = *written.prover.proof();
+        let (read_bytes, _) = meters.input.totals();
+        ShareEnd {
+            input,
+            output,
+            dropped: written.dropped,
+            ends: written.prover.piece_ends(),
+            edges: written.edges,
+            node: NodeShare {
+                pid: std::process::id(),
+                input: (input.records, inputs.file_bytes()),
+                output: (output.records, written.bytes),
+                seconds: [self.sampled.0, self.sampled.0, watch.seconds()],
+                cpu_seconds: usage.cpu_seconds - self.share.cpu_seconds,
+                peak_bytes: usage.peak_bytes,
+                scratch_peak_bytes: written.scratch_peak_bytes,
+                ..NodeShare::default()
+            },
+            io: IoReceipt {
+                backend: io.name().into(),
+                fallback: self.share.fallback.clone().or_else(|| io.fallback()),
+                cached_input_bytes: meters.cached.totals().0,
+                direct_output: true,
+                input: Disk { read_bytes: read_bytes + self.sampled.1, written_bytes: 0 },
+                scratch: written.scratch,
+                output: Disk { read_bytes: 0, written_bytes: meters.output.totals().1 },
+            },
+        }
+    }
+
+    /// Writes what is no whole sector, and gives the output its name, if it was made here.
+    pub fn publish(self, bytes: u64, edges: Vec<Edge>) -> Result<()> {
+        let Some(output) = self.output else { return Ok(()) };
+        write_edges(output.file(), edges)?;
+        target::publish(output, &self.share.path, bytes)
+    }
+}
+
+/// The receipt of all shares, in the order of their ranges. `cpu_seconds` are those of whoever asked for them; the
+/// inputs have so many bytes.
+pub fn receipt(
+    sort: &SortOptions,
+    ends: &[ShareEnd],
+    (input_file_bytes, memory_bytes): (u64, u64),
+    (seconds, cpu_seconds): (f64, f64),
+) -> Result<Receipt> {
+    let key = Key::new(sort.layout, &sort.keys).map_err(|e| Error::CouldNot(e.to_string()))?;
+    let (mut input, mut dropped) = (Proof::default(), Proof::default());
+    let mut output = half::prover(sort.layout, &key);
+    let mut io = IoReceipt::default();
+    for end in ends {
+        add_proof(&mut input, &end.input);
+        add_proof(&mut dropped, &end.dropped);
+        output.join(&half::prover(sort.layout, &key).of_piece(end.output, end.ends.clone()));
+        add_io(&mut io, &end.io);
+    }
+    let output = *output.proof();
+    let mut out = output;
+    add_proof(&mut out, &dropped);
+    let sum = |of: fn(&NodeShare) -> u64| ends.iter().map(|end| of(&end.node)).sum();
+    let until = |stage: usize| ends.iter().map(|end| end.node.seconds[stage]).fold(0.0, f64::max);
+    Ok(Receipt {
+        verb: "sort".into(),
+        sides: None,
+        input,
+        output,
+        dropped,
+        input_file_bytes,
+        output_file_bytes: sum(|node| node.output.1),
+        proved: true,
+        holds: same_records(&input, &out)
+            && output.unordered == 0
+            && (!sort.unique || output.duplicates == 0)
+            && sum(|node| node.output.1) == file_bytes(sort.layout, &output),
+        seconds,
+        cpu_seconds: cpu_seconds + ends.iter().map(|end| end.node.cpu_seconds).sum::<f64>(),
+        stages: vec![
+            super::stage("sample", until(0)),
+            super::stage("read+river", until(1) - until(0)),
+            super::stage("sort+write", until(2) - until(1)),
+        ],
+        io,
+        memory: MemoryReceipt {
+            limit_bytes: memory_bytes,
+            peak_bytes: ends.iter().map(|end| end.node.peak_bytes).max().unwrap_or(0),
+            huge_page_bytes: 0,
+        },
+        scratch_peak_bytes: sum(|node| node.scratch_peak_bytes),
+        resumed_bytes: 0,
+        resumed_output_bytes: 0,
+        plan: None,
+        nodes: ends.iter().map(|end| end.node.clone()).collect(),
+    })
+}
+
+fn add_io(all: &mut IoReceipt, one: &IoReceipt) {
+    let add = |all: &mut Disk, one: &Disk| {
+        all.read_bytes += one.read_bytes;
+        all.written_bytes += one.written_bytes;
+    };
+    add(&mut all.input, &one.input);
+    add(&mut all.scratch, &one.scratch);
+    add(&mut all.output, &one.output);
+    all.cached_input_bytes += one.cached_input_bytes;
+    all.backend.clone_from(&one.backend);
+    all.fallback = all.fallback.take().or_else(|| one.fallback.clone());
+    all.direct_output = one.direct_output;
+}
