@@ -17,15 +17,6 @@ const FILE_BYTES: u64 = 40_000_000;
 const SLOWLY: [&str; 3] = ["--limit", "20MB", "-q"];
 const JOURNAL: &str = ".out.thalweg-journal";
 
-/// Bytes that went to a host and came from it, as the kernel counts them.
-fn carried(lab: &Lab, host: &str) -> (u64, u64) {
-    let count = |name: &str| {
-        let path = format!("/sys/class/net/th{}v{}/statistics/{name}", lab.id, &host[1..]);
-        std::fs::read_to_string(path).unwrap().trim().parse::<u64>().unwrap()
-    };
-    (count("tx_bytes"), count("rx_bytes"))
-}
-
 fn is_within(part: f64, a: u64, b: u64) -> bool {
     (a as f64 - b as f64).abs() <= part * b as f64
 }
@@ -79,9 +70,9 @@ fn is_told(place: &Place, running: Running, since: Instant, holds: &[&str]) {
 fn is_gone_on_from(lab: &Lab, place: &Place, args: &[&str], host: &str, to_host: bool) {
     let there = listed(place);
     let count = |(to, from): (u64, u64)| if to_host { to } else { from };
-    let before = count(carried(lab, host));
+    let before = count(lab.carried(host));
     let told = receipt(&pump(lab, place, &[args, &["--resume", "--json"]].concat()));
-    let moved = count(carried(lab, host)) - before;
+    let moved = count(lab.carried(host)) - before;
     assert!(told.resumed_bytes == there && told.bytes == FILE_BYTES && told.holds, "{there} of {told:?}");
     assert!(is_within(0.05, moved, FILE_BYTES - there), "{moved} bytes for {}", FILE_BYTES - there);
     assert!(place.read("out") == place.read("in"));
@@ -99,7 +90,7 @@ fn trees_go_there_and_back_and_past_the_client() {
     are_same(&tree, &place.0.join("one"));
     let back = receipt(&pump(&lab, &place, &[&n1, "two", "--json", "--streams", "3"]));
     are_same(&tree, &place.0.join("two"));
-    let before = carried(&lab, "n2");
+    let before = lab.carried("n2");
     let past = receipt(&pump(&lab, &place, &[&n1, &at("n2", &place, "three"), "--json", "--verify"]));
     are_same(&tree, &place.0.join("three"));
     for told in [&there, &back, &past] {
@@ -111,7 +102,7 @@ fn trees_go_there_and_back_and_past_the_client() {
     assert_eq!((&there.source.host[..], &back.dest.host[..]), ("", ""));
     // The data took the direct way, and holes were not sent.
     let sent = past.link.unwrap().sent_bytes;
-    let moved = carried(&lab, "n2").0 - before.0;
+    let moved = lab.carried("n2").0 - before.0;
     assert!(sent < 7_000_000 && is_within(0.05, moved, sent), "{moved} bytes on the link, {sent} sent");
     // What is there is left alone; what came, went and changed meanwhile is not.
     place.shell("rm tree/a/nothing; echo new > tree/new; echo longer > tree/many/7").is_done();
@@ -151,9 +142,9 @@ fn streams_zeros_and_nothing_are_ends_on_hosts_too() {
     place
         .shell(&format!("{own} cat in | $T pump - {n1} -q && cmp in out && $T pump {n2} - -q | cmp - in"))
         .is_done();
-    let before = carried(&lab, "n1");
+    let before = lab.carried("n1");
     let told = receipt(&pump(&lab, &place, &["--no-disk", "200MB", "n1:null:", "--json", "--streams", "1"]));
-    let moved = carried(&lab, "n1").0 - before.0;
+    let moved = lab.carried("n1").0 - before.0;
     assert!(
         told.holds && told.bytes == 200_000_000 && is_within(0.05, moved, told.bytes),
         "{moved} {told:?}"

@@ -158,6 +158,14 @@ impl<'a> Nodes<'a> {
             _ => None,
         })?;
         self.all_bytes = if asked.own_inputs { found.iter().map(|found| found.0).sum() } else { found[0].0 };
+        if let Some(other) = found.iter().position(|other| !asked.own_inputs && other.0 != found[0].0) {
+            let ([first, ..], other) = (&self.names[..], &self.names[other]) else {
+                unreachable!("there are two")
+            };
+            return Err(could_not(format!(
+                "{first} and {other} do not see the same files; give what each has as nodes:FILES"
+            )));
+        }
         let given = match asked.sort.memory {
             Some(Size::Bytes(bytes)) => Some(bytes),
             Some(Size::Percent(_)) => return Err(could_not("--memory of a cluster's nodes is in bytes")),
@@ -186,6 +194,7 @@ impl<'a> Nodes<'a> {
         let packed = pack_cuts(&mut cuts(&asked.sort, sample, count)?);
         self.progress.begin("read+river", 2, 3, all_bytes);
         self.tell_all(&ShareTold::Go { pages, shared }, &packed)?;
+        self.tell_starts()?;
         let ends = self.each(|said, _| match said {
             ShareSaid::Done(end) => Some(*end),
             _ => None,

@@ -16,6 +16,7 @@ pub(crate) fn receipt(receipt: &Receipt) -> String {
     }
     text += &labelled("io", &io(receipt));
     text += &labelled("memory", &memory(receipt));
+    text += &nodes(receipt);
     text + &resumed(receipt)
 }
 
@@ -123,6 +124,29 @@ fn stages(receipt: &Receipt) -> String {
     if let Some(plan) = &receipt.plan {
         rows.push(vec!["  in all".into(), seconds(receipt.seconds), seconds(plan.seconds)]);
     }
+    columns(&rows)
+}
+
+/// What each node did, if there were several. Times are from the moment it was asked.
+fn nodes(receipt: &Receipt) -> String {
+    if receipt.nodes.is_empty() {
+        return String::new();
+    }
+    let heads = ["nodes", "read", "sent", "received", "wrote", "range came", "written", "CPU", "memory"];
+    let mut rows = vec![heads.map(String::from).to_vec()];
+    rows.extend(receipt.nodes.iter().map(|node| {
+        vec![
+            format!("  {}", node.host),
+            records(node.input.0),
+            traffic(node.link_bytes.0),
+            traffic(node.link_bytes.1),
+            traffic(node.output.1),
+            seconds(node.seconds[1]),
+            seconds(node.seconds[2]),
+            seconds(node.cpu_seconds),
+            Bytes(node.peak_bytes).to_string(),
+        ]
+    }));
     columns(&rows)
 }
 

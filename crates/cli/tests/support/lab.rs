@@ -52,6 +52,23 @@ impl Lab {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// Where a host's node runs.
+    pub(crate) fn directory(&self, host: &str) -> PathBuf {
+        labs().join(&self.id).join(host)
+    }
+
+    /// Bytes that went to a host and came from it, as the kernel counts them, without the headers of packets.
+    pub(crate) fn carried(&self, host: &str) -> (u64, u64) {
+        // Of Ethernet, IPv4, and TCP with its time stamps.
+        const HEADERS: u64 = 14 + 20 + 32;
+        let count = |way: &str, of: &str| {
+            let path = format!("/sys/class/net/th{}v{}/statistics/{way}_{of}", self.id, &host[1..]);
+            std::fs::read_to_string(path).unwrap().trim().parse::<u64>().unwrap()
+        };
+        let net = |way: &str| count(way, "bytes").saturating_sub(HEADERS * count(way, "packets"));
+        (net("tx"), net("rx"))
+    }
+
     /// The command as its owner runs it.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));

@@ -1,0 +1,207 @@
+//! Sorts on the nodes of a lab: the same bytes as on one machine, by receipts that agree with the kernel's count of what
+//! crossed the links; and what happens at every stage when a node is killed, frozen or cut off, or its disk is full.
+//! Without root each test says that it was skipped.
+#![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use support::lab::Lab;
+use support::{Outcome, Place, Running, until};
+use thalweg_api::{Receipt, from_json};
+
+/// Longer than this nobody waits for a node that says nothing: 5 s, a second for the cause, and what it takes here.
+const TOLD_WITHIN: Duration = Duration::from_secs(9);
+
+fn hosts(count: usize) -> Vec<String> {
+    (1..=count).map(|i| format!("n{i}")).collect()
+}
+
+fn sort(lab: &Lab, place: &Place, args: &[&str]) -> Outcome {
+    let args = [&["sort"], args, &["--memory", "40MiB", "--json"]].concat();
+    Running::start(lab.command(&args).current_dir(&place.0)).ends()
+}
+
+fn receipt(told: &Outcome) -> Receipt {
+    from_json(told.is_done()).unwrap()
+}
+
+/// Part `i` of `in` for each host, cut at records of so many bytes, or at lines.
+fn deal(lab: &Lab, place: &Place, count: usize, record: Option<usize>) {
+    let all = place.read("in");
+    let mut from = 0;
+    for (i, host) in hosts(count).iter().enumerate() {
+        let near = (i + 1) * all.len() / count;
+        let to = match record {
+            _ if i + 1 == count => all.len(),
+            Some(bytes) => near / bytes * bytes,
+            None => near + all[near..].iter().position(|byte| *byte == b'\n').unwrap() + 1,
+        };
+        std::fs::write(lab.directory(host).join("in.dat"), &all[from..to]).unwrap();
+        from = to;
+    }
+}
+
+/// The parts that the hosts wrote, in their order.
+fn parts(lab: &Lab, count: usize) -> Vec<Vec<u8>> {
+    let part =
+        |(i, host): (usize, &String)| std::fs::read(lab.directory(host).join(format!("part-{i}"))).unwrap();
+    hosts(count).iter().enumerate().map(part).collect()
+}
+
+/// All files of all hosts but what the lab put there.
+fn files(lab: &Lab, count: usize) -> Vec<PathBuf> {
+    let ours = ["identity", "in.dat", "pid", "ready", "err"];
+    let of = |host: &String| {
+        let entries = std::fs::read_dir(lab.directory(host)).unwrap();
+        entries.map(|entry| entry.unwrap().path()).filter(|path| !ours.iter().any(|own| path.ends_with(own)))
+    };
+    hosts(count).iter().flat_map(of).collect()
+}
+
+#[test]
+fn each_nodes_own_files_become_the_parts_of_one_order() {
+    let Some(lab) = Lab::up(&["4"]) else { return };
+    let place = Place::new();
+    // Skewed, so that ranges of equal width would not be equal parts; in memory, and spilled.
+    place.shell("$T gen 400k in --skewed -q && $T sort in -o sorted --record 100 -q").is_done();
+    deal(&lab, &place, 4, Some(100));
+    let before: Vec<_> = hosts(4).iter().map(|host| lab.carried(host)).collect();
+    let done = receipt(&sort(&lab, &place, &["nodes:in.*", "-o", "nodes:part-{}", "--record", "100"]));
+    let parts = parts(&lab, 4);
+    assert!(parts.concat() == place.read("sorted"), "as on one machine");
+    assert!(done.holds && done.input.records == 400_000 && done.nodes.len() == 4, "{done:?}");
+    let even = parts.iter().map(Vec::len).all(|bytes| bytes.abs_diff(10_000_000) < 500_000);
+    assert!(even, "parts within 5 %: {:?}", parts.iter().map(Vec::len).collect::<Vec<_>>());
+    let mut pids: Vec<u32> = done.nodes.iter().map(|node| node.pid).collect();
+    pids.dedup();
+    assert_eq!(pids.len(), 4, "each node is a process of its own");
+    for ((host, before), node) in hosts(4).iter().zip(before).zip(&done.nodes) {
+        let (to, from) = lab.carried(host);
+        let (sent, received) = node.link_bytes;
+        // Three quarters of its share leave it, and as much comes; less where its range is a hot key that it has itself.
+        assert!(sent > 4_000_000 && received > 4_000_000, "{node:?}");
+        for (kernel, said) in [(from - before.1, sent), (to - before.0, received)] {
+            let near = kernel.abs_diff(said) as f64 / said as f64;
+            assert!(near < 0.05, "{host}: the kernel counted {kernel}, the receipt says {said}");
+        }
+    }
+}
+
+#[test]
+fn what_all_nodes_see_is_sorted_as_on_one() {
+    let Some(lab) = Lab::up(&["3"]) else { return };
+    let place = Place::new();
+    // Lines with keys that come again and again, so that the order of equal ones shows; and records that spill.
+    place.shell("for i in $(seq 60000); do echo \"$((i * 7919 % 1000)) $i\"; done > lines").is_done();
+    place.shell("head -c 90000017 /dev/urandom | head -c 90000000 > records").is_done();
+    let cases: [&[&str]; 4] = [
+        &["lines"],
+        &["lines", "--by", "0:2"],
+        &["lines", "lines", "--by", "0:3:desc", "--unique"],
+        &["records", "--record", "72", "--by", "3:2,60:4"],
+    ];
+    for args in cases {
+        let done = receipt(&sort(
+            &lab,
+            &place,
+            &[args, &["-o", "out", "--cluster", &format!("lab-{}", lab.id)]].concat(),
+        ));
+        assert!(done.holds);
+        place.run(&[&["sort"], args, &["-o", "expected", "-q"]].concat()).is_done();
+        assert!(place.read("out") == place.read("expected"), "{args:?}");
+        assert!(args[0] != "records" || done.scratch_peak_bytes > 0, "it did not spill: {done:?}");
+    }
+    assert_eq!(place.names(), ["expected", "lines", "out", "records"]);
+}
+
+#[test]
+fn what_cannot_be_is_told_in_one_line_with_the_host() {
+    let Some(lab) = Lab::up(&["2"]) else { return };
+    let place = Place::new();
+    place.shell("$T gen 1000 in -q").is_done();
+    deal(&lab, &place, 2, Some(100));
+    std::fs::remove_file(lab.directory("n2").join("in.dat")).unwrap();
+    let own = lab.directory("own");
+    let cases: [(&[&str], &str); 9] = [
+        (&["nodes:in.dat", "-o", "nodes:part-{}"], "n2: cannot inspect"),
+        (&["nodes:*.dat", "-o", "nodes:part-{}"], "n2: nothing matches"),
+        (&["nodes:in.dat", "in", "-o", "nodes:part-{}"], "either all inputs are the nodes' own"),
+        (&["nodes:in.dat", "-o", "nodes:no/part", "--on", "n1"], "n1: cannot create"),
+        (&["nodes:in.dat", "-o", "nodes:part", "--on", "n9"], "n9"),
+        (&["in", "-o", "out", "--cluster", "other"], "not of other"),
+        (&["in", "-o", "-", "--cluster", own.to_str().unwrap()], "stream of this process"),
+        (
+            &["in", "-o", "out", "--record", "7", "--on", "n1", "--cluster", &format!("lab-{}", lab.id)],
+            "n1: ",
+        ),
+        (&["in", "-o", "out", "--resume", "--cluster", "x"], "leave them out"),
+    ];
+    for (args, holds) in cases {
+        let told = Running::start(lab.command(&[&["sort"], args].concat()).current_dir(&place.0)).ends();
+        assert!(told.status == Some(2) && told.err.contains(holds), "{args:?}: {told:?}");
+        assert_eq!(told.err.lines().filter(|line| line.starts_with("thalweg:")).count(), 1, "{told:?}");
+    }
+    let little = ["nodes:in.dat", "-o", "nodes:part", "--on", "n1", "--memory", "20MiB"];
+    let told = Running::start(lab.command(&[&["sort"][..], &little].concat()).current_dir(&place.0)).ends();
+    assert!(told.err.contains("n1: --memory 20 MiB is too small"), "{told:?}");
+    assert!(files(&lab, 2).is_empty() && place.names() == ["in"], "nothing is left");
+}
+
+#[test]
+fn whatever_fails_while_records_cross_the_river_ends_all_and_leaves_nothing() {
+    fails_at("read+river");
+}
+
+#[test]
+fn whatever_fails_while_ranges_are_written_ends_all_and_leaves_nothing() {
+    fails_at("sort+write");
+}
+
+/// Does everything bad to a sort at this stage, or to a node of it.
+fn fails_at(stage: &str) {
+    for fault in ["kill", "freeze", "cut", "cancel", "client"] {
+        // Disks so slow that each of the two stages takes seconds.
+        let Some(lab) = Lab::up(&["4", "--disk", "6MB/s"]) else { return };
+        let place = Place::new();
+        place.shell("$T gen 600k in -q").is_done();
+        deal(&lab, &place, 4, Some(100));
+        let args = ["sort", "nodes:in.dat", "-o", "nodes:part-{}", "--record", "100", "--memory", "40MiB"];
+        let mut command = lab.command(&[&args[..], &["--progress", "always"]].concat());
+        let log = std::fs::File::create(place.0.join("log")).unwrap();
+        let mut running = Running(command.current_dir(&place.0).stderr(log).spawn().unwrap());
+        let log = || String::from_utf8_lossy(&place.read("log")).into_owned();
+        until(stage, || log().contains(stage));
+        std::thread::sleep(Duration::from_millis(300));
+        let since = Instant::now();
+        match fault {
+            "cancel" => running.signal("-TERM"),
+            "client" => running.signal("-KILL"),
+            fault => lab.call(fault, &["n3"]),
+        }
+        let status = running.0.wait().unwrap();
+        let took = since.elapsed();
+        let line = log().lines().rfind(|line| line.starts_with("thalweg:")).unwrap_or("").to_string();
+        println!("{stage:<10}  {fault:<6}  told after {:>5.2} s  {line}", took.as_secs_f64());
+        let expected = match fault {
+            "cancel" => Some(143),
+            "client" => None,
+            _ => Some(2),
+        };
+        assert!(
+            status.code() == expected && took < TOLD_WITHIN,
+            "{fault}: {status} after {took:?}: {}",
+            log()
+        );
+        assert!(expected != Some(2) || line.starts_with("thalweg: n3: "), "{fault}: {line}");
+        // A node that is gone or stands still cannot tidy up; the next sort there does.
+        until("tidiness", || {
+            let gone = |path: &PathBuf| expected == Some(2) && path.starts_with(lab.directory("n3"));
+            files(&lab, 4).iter().all(gone)
+        });
+        let bytes = |host: &String| std::fs::metadata(lab.directory(host).join("in.dat")).unwrap().len();
+        assert_eq!(hosts(4).iter().map(bytes).sum::<u64>(), 60_000_000, "inputs are whole");
+    }
+}
