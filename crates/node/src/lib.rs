@@ -21,9 +21,14 @@ mod job;
 mod kept;
 mod pump;
 mod relay;
+mod serving;
+mod ssh;
+mod ssh_said;
 
 pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Stop, run};
 pub use error::{Error, Result};
 pub use exec::{Cancel, Channel, ExecOptions, exec, ping};
 pub use guard::{Ended, Forward, guard, is_guarded};
 pub use pump::pump;
+pub use serving::{SERVE, serve};
+pub use ssh::{SshOptions, pump_over_ssh};

@@ -10,8 +10,10 @@
 
 mod authority;
 mod carrier;
+mod channel;
 pub mod core;
 mod error;
+mod fleeting;
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
@@ -26,8 +28,10 @@ mod stream;
 mod tls;
 
 pub use authority::{Authority, CERTIFICATE_DAYS, Issued, is_host_name, new_id};
+pub use channel::{Channel, Heard};
 pub use core::Patience;
 pub use error::{LinkError, Result, What};
+pub use fleeting::{Fleeting, listen};
 pub use hello::{Hello, HelloError, Id, Role, VERSION};
 pub use identity::{
     AUTHORITY_FILE, CERTIFICATE_FILE, CLUSTER_FILE, Dropped, Identity, IdentityError, KEY_FILE, Named,
