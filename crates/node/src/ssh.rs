@@ -22,7 +22,9 @@ use thalweg::{Progress, PumpEnd, PumpOptions, SshHost};
 use thalweg_api::{NodeRequest, PumpReceipt, SshAnswer, SshGreeting, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_transfer::{Route, Streams, Way};
-use thalweg_wire::{Channel, Fleeting, Hands, Heard, Id, Link, Role, is_host_name, new_id};
+use thalweg_wire::{
+    Channel, Fleeting, Hands, Heard, Id, Link, LinkError, Role, VERSION, What, is_host_name, new_id,
+};
 
 use crate::pump::{Asks, Result, could_not, pull, push, route_of, word_of};
 use crate::serving::{SAYING, SERVE, Stranger, greeted, greeting, terms};
@@ -50,8 +52,8 @@ const ADDRESSES_MAX: usize = 4;
 /// How long ssh may take to end when all is said, and how often it is looked whether it has.
 const END_SECONDS: f64 = 5.0;
 const LOOK: Duration = Duration::from_millis(5);
-/// How long ssh may take to end when the channel has ended first.
-const DEATH_SECONDS: f64 = 0.5;
+/// How long ssh may take to end when the channel has ended before its time.
+const DEATH_SECONDS: f64 = 1.0;
 /// What this side and, if its name is none for a certificate, the other side are called on direct links.
 const CLIENT: &str = "client";
 const THERE: &str = "there";
@@ -75,7 +77,8 @@ pub fn pump_over_ssh(how: &SshOptions, options: &PumpOptions, progress: &Progres
         _ => return Err(could_not("neither end is over ssh")),
     };
     let mut there = There::start(how, host)?;
-    let moved = there.meet(how, progress).and_then(|way| match dest {
+    let (channel, greeting) = there.hear(progress)?;
+    let moved = there.meet(channel, &greeting).and_then(|way| match dest {
         Some(dest) => push(&way, dest, options, progress),
         None => pull(&way, options, progress),
     });
@@ -124,20 +127,25 @@ impl<'a> There<'a> {
         Ok(There { child, said, how, host })
     }
 
-    /// Hears who is there, says who is here, and makes the channel a link.
-    fn meet(&mut self, how: &SshOptions, progress: &Progress) -> Result<OverSsh> {
+    /// Hears who is there.
+    fn hear(&mut self, progress: &Progress) -> Result<(Channel, SshGreeting)> {
         let from: OwnedFd = self.child.stdout.take().expect("a pipe was asked for").into();
         let to: OwnedFd = self.child.stdin.take().expect("a pipe was asked for").into();
         let mut channel = Channel::new(from, to).map_err(could_not)?;
         let watch = Stopwatch::start();
-        let heard = channel
-            .hear(|| progress.cancelled().is_none() && watch.seconds() < GREETING_SECONDS)
-            .map_err(could_not)?;
-        let greeting_there = self.understood(heard)?;
-        let nonsense = || {
-            could_not(format!("{}: a greeting that says nothing; bring both sides to one version", self.host))
-        };
-        let meeting: Id = greeting_there.meeting.parse().map_err(|_| nonsense())?;
+        let goes_on = || progress.cancelled().is_none() && watch.seconds() < GREETING_SECONDS;
+        let heard = channel.hear(goes_on).map_err(could_not)?;
+        match progress.cancelled() {
+            Some(signal) => Err(thalweg::Error::Interrupted(signal)),
+            None => Ok((channel, self.understood(heard)?)),
+        }
+    }
+
+    /// Says who is here, and makes the channel a link.
+    fn meet(&self, mut channel: Channel, there: &SshGreeting) -> Result<OverSsh> {
+        let peer = self.host.to_string();
+        let nonsense = |why| could_not(format!("{peer}: a greeting that says nothing: {why}"));
+        let meeting: Id = there.meeting.parse().map_err(nonsense)?;
         let fleeting = Fleeting::new(meeting, Role::Client).map_err(could_not)?;
         let name = match &self.host.host {
             host if is_host_name(host) && !host.contains(':') => host.clone(),
@@ -145,21 +153,14 @@ impl<'a> There<'a> {
         };
         let answer = SshAnswer { name: name.clone(), authority: fleeting.authority() };
         let said = channel.say(&greeting(&to_json(&answer)), SAYING);
-        let failed = |what| could_not(thalweg_wire::LinkError::new(self.host.to_string(), what));
-        said.map_err(failed)?;
-        let link =
-            channel.link(&self.host.to_string(), (meeting, Role::Client), terms()).map_err(could_not)?;
-        let link = Arc::new(link);
+        said.map_err(|what| could_not(LinkError::new(&peer, what)))?;
+        let link = channel.link(&peer, (meeting, Role::Client), terms()).map_err(could_not)?;
         link.keep().map_err(could_not)?;
-        let hands = fleeting.meets(CLIENT, &greeting_there.authority).map_err(could_not)?;
-        let told = greeting_there.address.filter(|_| !how.through);
+        let hands = fleeting.meets(CLIENT, &there.authority).map_err(could_not)?;
+        let told = there.address.filter(|_| !self.how.through);
         let door = told.map(|told| Door { hands, name, told, host: self.host.host.clone() });
-        Ok(OverSsh {
-            peer: self.host.to_string(),
-            door,
-            id: new_id().to_string(),
-            links: Mutex::new(vec![link]),
-        })
+        let links = Mutex::new(vec![Arc::new(link)]);
+        Ok(OverSsh { peer, door, id: new_id().to_string(), links })
     }
 
     /// The greeting, or why there was none.
@@ -183,7 +184,7 @@ impl<'a> There<'a> {
             }
             Err(Stranger::Version(version)) => Err(could_not(format!(
                 "{host} speaks protocol {version}, where {} is spoken; bring both sides to one version of thalweg",
-                thalweg_wire::VERSION
+                VERSION
             ))),
             Err(Stranger::Unknown) => Err(could_not(why_not(host, &self.how.there, None, &line, ""))),
         }
@@ -204,7 +205,7 @@ impl<'a> There<'a> {
     /// Says so if ssh, or what it had started, did not end as it should.
     fn died(&mut self) -> Option<String> {
         use std::os::unix::process::ExitStatusExt;
-        let status = self.ended_within(END_SECONDS)?;
+        let status = self.ended_within(DEATH_SECONDS)?;
         let host = self.host;
         match (status.signal(), status.code()) {
             (Some(signal), _) => Some(format!("ssh to {host} was ended by signal {signal}")),
@@ -282,8 +283,8 @@ struct OverSsh {
 impl OverSsh {
     fn direct_lane(&self, link: Link) -> thalweg_wire::Result<Streams> {
         let link = Arc::new(link);
-        let cannot = |e: std::io::Error| thalweg_wire::What::Unreachable(e.to_string());
-        link.keep().map_err(|e| thalweg_wire::LinkError::new(self.peer.clone(), cannot(e)))?;
+        let cannot = |e: std::io::Error| LinkError::new(&self.peer, What::Unreachable(e.to_string()));
+        link.keep().map_err(cannot)?;
         let streams = link.open(self.lane().as_bytes())?;
         self.links.lock().expect("no holder panics").push(link);
         Ok(streams)
