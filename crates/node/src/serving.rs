@@ -17,7 +17,7 @@ use std::time::Duration;
 use thalweg_api::{SshAnswer, SshGreeting, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_transfer::FRAME_BYTES;
-use thalweg_wire::{Channel, Fleeting, Hands, Heard, Link, Patience, Role, Terms, VERSION, listen, new_id};
+use thalweg_wire::{Fleeting, Hands, Heard, Link, Patience, Pipes, Role, Terms, VERSION, listen, new_id};
 
 use crate::daemon::spawn;
 use crate::pump::{Pumps, serve_alone};
@@ -25,7 +25,7 @@ use crate::pump::{Pumps, serve_alone};
 /// The words that start it, which are of no table: they are no command for people.
 pub const SERVE: [&str; 2] = ["pump", "--serve"];
 /// The first word of what either side says before there is a link.
-const GREETING: &str = "thalweg-pump";
+pub(crate) const GREETING: &str = "thalweg-pump";
 /// How long a client may take to answer.
 const ANSWER_SECONDS: f64 = 10.0;
 /// How long a line may wait for room in the channel.
@@ -78,7 +78,7 @@ pub fn serve() -> Result<(), String> {
     let failed = |e: std::io::Error| format!("standard input and output are no channel: {e}");
     let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
     let from = own(from.as_fd()).map_err(failed)?;
-    let mut channel = Channel::new(from, own(to.as_fd()).map_err(failed)?).map_err(failed)?;
+    let mut channel = Pipes::new(from, own(to.as_fd()).map_err(failed)?).map_err(failed)?;
     let meeting = new_id();
     let fleeting = Fleeting::new(meeting, Role::Node).map_err(|e| e.to_string())?;
     let door = own_address().and_then(|at| listen(at).ok());
@@ -109,11 +109,11 @@ fn own_address() -> Option<IpAddr> {
     std::env::var("SSH_CONNECTION").ok()?.split(' ').nth(2)?.parse().ok()
 }
 
-fn answer(channel: &mut Channel) -> Result<SshAnswer, String> {
+fn answer(channel: &mut Pipes) -> Result<SshAnswer, String> {
     let watch = Stopwatch::start();
     let heard = channel.hear(|| watch.seconds() < ANSWER_SECONDS).map_err(|e| e.to_string())?;
     let Heard::Line(line) = heard else {
-        return Err(format!("no answer within {ANSWER_SECONDS} s"));
+        return Err(format!("the client has gone, or not answered within {ANSWER_SECONDS} s"));
     };
     match greeted(&line) {
         Ok(json) => from_json(json),

@@ -23,12 +23,12 @@ use thalweg_api::{NodeRequest, PumpReceipt, SshAnswer, SshGreeting, from_json, t
 use thalweg_base::clock::Stopwatch;
 use thalweg_transfer::{Route, Streams, Way};
 use thalweg_wire::{
-    Channel, Fleeting, Hands, Heard, Id, Link, LinkError, Role, VERSION, What, is_host_name, new_id,
+    Fleeting, Hands, Heard, Id, Link, LinkError, Pipes, Role, VERSION, What, is_host_name, new_id,
 };
 
 use crate::pump::{Asks, Result, could_not, pull, push, route_of, word_of};
 use crate::serving::{SAYING, SERVE, Stranger, greeted, greeting, terms};
-use crate::ssh_said::{Said, why_not};
+use crate::ssh_said::{Said, noise, why_not};
 
 /// What ssh is told besides: nothing that is not for this, and not to wait for ever.
 const SSH_OPTIONS: [&str; 10] = [
@@ -128,10 +128,10 @@ impl<'a> There<'a> {
     }
 
     /// Hears who is there.
-    fn hear(&mut self, progress: &Progress) -> Result<(Channel, SshGreeting)> {
+    fn hear(&mut self, progress: &Progress) -> Result<(Pipes, SshGreeting)> {
         let from: OwnedFd = self.child.stdout.take().expect("a pipe was asked for").into();
         let to: OwnedFd = self.child.stdin.take().expect("a pipe was asked for").into();
-        let mut channel = Channel::new(from, to).map_err(could_not)?;
+        let mut channel = Pipes::new(from, to).map_err(could_not)?;
         let watch = Stopwatch::start();
         let goes_on = || progress.cancelled().is_none() && watch.seconds() < GREETING_SECONDS;
         let heard = channel.hear(goes_on).map_err(could_not)?;
@@ -142,7 +142,7 @@ impl<'a> There<'a> {
     }
 
     /// Says who is here, and makes the channel a link.
-    fn meet(&self, mut channel: Channel, there: &SshGreeting) -> Result<OverSsh> {
+    fn meet(&self, mut channel: Pipes, there: &SshGreeting) -> Result<OverSsh> {
         let peer = self.host.to_string();
         let nonsense = |why| could_not(format!("{peer}: a greeting that says nothing: {why}"));
         let meeting: Id = there.meeting.parse().map_err(nonsense)?;
@@ -186,7 +186,7 @@ impl<'a> There<'a> {
                 "{host} speaks protocol {version}, where {} is spoken; bring both sides to one version of thalweg",
                 VERSION
             ))),
-            Err(Stranger::Unknown) => Err(could_not(why_not(host, &self.how.there, None, &line, ""))),
+            Err(Stranger::Unknown) => Err(could_not(noise(host, &line))),
         }
     }
 

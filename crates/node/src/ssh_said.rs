@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use thalweg::SshHost;
 
+use crate::serving::GREETING;
+
 /// What is kept of what was said.
 const SAID_BYTES: usize = 4 << 10;
 /// How long the last of it may take when who says it has ended. Who keeps connections for others may never close it.
@@ -65,15 +67,9 @@ pub(crate) fn why_not(
     came: &[u8],
     said: &str,
 ) -> String {
-    let came = String::from_utf8_lossy(came);
     let code = status.and_then(|status| status.code());
-    if let Some(noise) = came.lines().map(str::trim).find(|line| !line.is_empty()) {
-        let noise: String =
-            noise.chars().take(NOISE_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
-        return format!(
-            "the shell of {host} prints '{noise}' before thalweg speaks; have its start-up files print nothing where \
-             there is no terminal"
-        );
+    if !came.trim_ascii().is_empty() {
+        return noise(host, came);
     }
     let quoted = if said.is_empty() { String::new() } else { format!(": {said}") };
     match code {
@@ -101,6 +97,18 @@ pub(crate) fn why_not(
         }
         None => format!("ssh to {host} ended before thalweg spoke there{quoted}; see that ssh {host} works"),
     }
+}
+
+/// What came before the first word of thalweg, which nothing may.
+pub(crate) fn noise(host: &SshHost, came: &[u8]) -> String {
+    let came = String::from_utf8_lossy(came);
+    let before = came.split(GREETING).next().unwrap_or_default().trim();
+    let first = before.lines().next().unwrap_or_default().chars().take(NOISE_CHARS);
+    let shown: String = first.map(|c| if c.is_control() { ' ' } else { c }).collect();
+    format!(
+        "the shell of {host} prints '{shown}' before thalweg speaks; have its start-up files print nothing where there \
+         is no terminal"
+    )
 }
 
 fn no_program(host: &SshHost, there: &str, quoted: &str) -> String {

@@ -10,7 +10,6 @@
 
 mod authority;
 mod carrier;
-mod channel;
 pub mod core;
 mod error;
 mod fleeting;
@@ -21,6 +20,7 @@ mod hello;
 mod identity;
 mod link;
 mod local;
+mod pipes;
 mod seal;
 #[cfg(test)]
 mod sim_test;
@@ -28,7 +28,6 @@ mod stream;
 mod tls;
 
 pub use authority::{Authority, CERTIFICATE_DAYS, Issued, is_host_name, new_id};
-pub use channel::{Channel, Heard};
 pub use core::Patience;
 pub use error::{LinkError, Result, What};
 pub use fleeting::{Fleeting, listen};
@@ -39,5 +38,6 @@ pub use identity::{
 };
 pub use link::Link;
 pub use local::pair;
+pub use pipes::{Heard, Pipes};
 pub use stream::{Incoming, Outgoing, Quit};
 pub use tls::{ALPN_HTTP, ALPN_LINK, HANDSHAKE_SECONDS, Hands, Terms, node_of, refusal, unreachable};

@@ -12,7 +12,7 @@ use support::{City, patience};
 use thalweg_base::rng::Rng;
 use thalweg_block::{Block, Pool};
 use thalweg_pump::{Sink, Source};
-use thalweg_wire::{Channel, Fleeting, Heard, Link, LinkError, Role, Terms, What, listen, new_id, pair};
+use thalweg_wire::{Fleeting, Heard, Link, LinkError, Pipes, Role, Terms, What, listen, new_id, pair};
 
 const BLOCK: usize = 1 << 20;
 
@@ -327,7 +327,7 @@ fn certificates_that_do_not_hold_are_refused_and_both_sides_learn_why() {
 #[test]
 fn a_link_goes_through_pipes_behind_a_line_from_each_side() {
     let ends =
-        |from: std::io::PipeReader, to: std::io::PipeWriter| Channel::new(from.into(), to.into()).unwrap();
+        |from: std::io::PipeReader, to: std::io::PipeWriter| Pipes::new(from.into(), to.into()).unwrap();
     let ((there_in, out), (inc, there_out)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
     let (mut near, mut far) = (ends(inc, out), ends(there_in, there_out));
     let mut looked = 0;
@@ -359,7 +359,7 @@ fn a_link_goes_through_pipes_behind_a_line_from_each_side() {
 fn a_pipe_that_ends_or_never_ends_a_line_is_told() {
     let (from, mut there) = std::io::pipe().unwrap();
     let (_back, to) = std::io::pipe().unwrap();
-    let mut channel = Channel::new(from.into(), to.into()).unwrap();
+    let mut channel = Pipes::new(from.into(), to.into()).unwrap();
     there.write_all(&[b'x'; 20 << 10]).unwrap();
     assert!(matches!(channel.hear(|| true).unwrap(), Heard::Part(part) if part.len() >= 16 << 10));
     there.write_all(b"half").unwrap();

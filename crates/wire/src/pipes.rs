@@ -1,6 +1,6 @@
 //! A link through two pipes that somebody else seals, as ssh does between a process and the one it starts elsewhere.
 //!
-//! Model: before there is a link, each side says one line ([`Channel::say`], [`Channel::hear`]), by which they find out
+//! Model: before there is a link, each side says one line ([`Pipes::say`], [`Pipes::hear`]), by which they find out
 //! whether they understand each other; then frames go the same way, in the clear, since they are sealed below.
 //! Law: who is at the other end is proved by whoever made the pipes. A pipe that takes or gives nothing for as long as a
 //! peer may be silent is cut, as a socket is.
@@ -37,19 +37,19 @@ pub enum Heard {
 }
 
 /// Two pipes, one each way.
-pub struct Channel {
+pub struct Pipes {
     transmit: PipeTransmit,
     receive: PipeReceive,
 }
 
-impl Channel {
+impl Pipes {
     /// Of what is received from, and what is sent to.
-    pub fn new(from: OwnedFd, to: OwnedFd) -> std::io::Result<Channel> {
+    pub fn new(from: OwnedFd, to: OwnedFd) -> std::io::Result<Pipes> {
         pipe::be_patient(&from)?;
         pipe::be_patient(&to)?;
         let shut = Arc::new(AtomicBool::new(false));
         let transmit = PipeTransmit { to, shut: shut.clone(), dead: Duration::ZERO };
-        Ok(Channel { transmit, receive: PipeReceive { from, shut, early: Vec::new(), receives: 0 } })
+        Ok(Pipes { transmit, receive: PipeReceive { from, shut, early: Vec::new(), receives: 0 } })
     }
 
     /// Says a line, which the pipe has room for.
