@@ -14,7 +14,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -260,10 +260,8 @@ impl Door {
             let _ = std::thread::Builder::new().name("door".into()).spawn(tries);
         }
         drop(send);
-        match links.recv_timeout(DIRECT) {
-            Ok(link) => Some(link),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        // The first that is there, or none in time.
+        links.recv_timeout(DIRECT).ok()
     }
 
     fn another(&self, at: SocketAddr) -> thalweg_wire::Result<Link> {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::Place;
 
-/// A server that lets one key in, and whose users live in `home` and find programs in `bin`.
+/// A server that lets one key in, whose users live in `home` and find this program by its name.
 pub(crate) struct Sshd {
     server: Child,
     /// How the hosts n1 and n2, and this machine's address, are reached: all are here. Nobody answers for n3; n4 is asked
@@ -34,7 +34,7 @@ impl Sshd {
         };
         let (dir, port) = (place.0.display().to_string(), free_port());
         let keys = "for k in host user wrong; do ssh-keygen -q -t ed25519 -N '' -f $k; done";
-        place.shell(&format!("mkdir home bin; ln -s $T bin/thalweg; {keys}")).is_done();
+        place.shell(&format!("mkdir home path; ln -s $T path/thalweg; {keys}")).is_done();
         // Where it keeps itself apart, if it runs as root.
         let _ = std::fs::create_dir_all("/run/sshd");
         place.write(
@@ -42,7 +42,7 @@ impl Sshd {
             format!(
                 "Port {port}\nListenAddress 127.0.0.1\nHostKey {dir}/host\nAuthorizedKeysFile {dir}/user.pub\n\
                  StrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\n\
-                 SetEnv HOME={dir}/home PATH={dir}/bin:/usr/bin:/bin\n"
+                 SetEnv HOME={dir}/home PATH={dir}/path:/usr/bin:/bin\n"
             )
             .as_bytes(),
         );
