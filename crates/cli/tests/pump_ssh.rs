@@ -194,16 +194,32 @@ fn an_end_or_an_ssh_that_is_killed_is_told_in_one_line() {
     until("the other end to go", || there.serving().is_empty());
 }
 
+/// That nobody is answered at an address of this machine, while it is held.
+struct Unanswered<'a>(&'a Place);
+
+const RULE: &str = "OUTPUT -o lo -d 127.77.0.9 -p tcp -j DROP";
+
+impl Unanswered<'_> {
+    fn set(place: &Place) -> Option<Unanswered<'_>> {
+        let set = place.shell(&format!("iptables -w -I {RULE}"));
+        if set.status != Some(0) {
+            println!("skipped: no rule can be set here: {}", set.err);
+            return None;
+        }
+        Some(Unanswered(place))
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.0.shell(&format!("iptables -w -D {RULE}"));
+    }
+}
+
 #[test]
 fn a_port_that_cannot_be_reached_costs_two_seconds_and_no_transfer() {
     let Some(there) = There::start() else { return };
-    // An address of this machine at which nobody is answered.
-    let rule = "OUTPUT -o lo -d 127.77.0.9 -p tcp -j DROP";
-    let dropped = there.place.shell(&format!("iptables -w -I {rule}"));
-    if dropped.status != Some(0) {
-        println!("skipped: no rule can be set here: {}", dropped.err);
-        return;
-    }
+    let Some(rule) = Unanswered::set(&there.place) else { return };
     let told = there.pump(&[
         "in",
         &there.at("n1", "out"),
@@ -211,7 +227,7 @@ fn a_port_that_cannot_be_reached_costs_two_seconds_and_no_transfer() {
         "--there",
         "SSH_CONNECTION='127.0.0.1 1 127.77.0.9 22' thalweg",
     ]);
-    there.place.shell(&format!("iptables -w -D {rule}")).is_done();
+    drop(rule);
     let told: PumpReceipt = from_json(told.is_done()).unwrap();
     assert_eq!(told.link.unwrap().route, "through ssh");
     assert!((2.0..6.0).contains(&told.seconds), "{} s", told.seconds);
