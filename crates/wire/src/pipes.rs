@@ -71,11 +71,14 @@ impl Pipes {
             if early.len() >= LINE_BYTES_MAX {
                 return Ok(Heard::Part(std::mem::take(early)));
             }
+            // Also while a few bytes keep coming.
+            if !goes_on() {
+                return Ok(Heard::Nothing);
+            }
             match pipe::receive(&self.receive.from, &mut some, MOMENT) {
                 Ok(0) => return Ok(Heard::Part(std::mem::take(early))),
                 Ok(bytes) => early.extend_from_slice(&some[..bytes]),
-                Err(e) if e.kind() == ErrorKind::WouldBlock && goes_on() => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Heard::Nothing),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 Err(e) => return Err(e),
             }
         }
