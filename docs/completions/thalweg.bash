@@ -24,6 +24,7 @@ _thalweg() {
         --streams) :; return ;;
         --limit) :; return ;;
         --no-disk) :; return ;;
+        --there) :; return ;;
         --size) :; return ;;
         --rows) :; return ;;
         --dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
@@ -50,7 +51,7 @@ _thalweg() {
         join) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --io --type --right-record --right-by --between --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         plan) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
         partition) flags='-o --output --record --by --datamation --memory --threads --io --pick --parts --split-keys --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        pump) flags='--resume --io --streams --limit --verify --no-disk --no-checksum --identity --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --identity --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         bench) flags='--size --rows --dir --rivals --nodes --runs --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump launch river' ;;
         exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;

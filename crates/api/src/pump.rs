@@ -1,4 +1,6 @@
-//! The receipt of a transfer.
+//! The receipt of a transfer, and what its ends say to each other beside it.
+
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +103,10 @@ pub struct PumpReceipt {
 /// What the links of a transfer between two processes carried.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PumpLink {
-    /// Whether payloads were sealed.
+    /// The way that the data took: `direct`, or `through ssh`.
+    #[serde(default)]
+    pub route: String,
+    /// Whether payloads were sealed, if only by ssh.
     pub sealed: bool,
     /// Bytes that the source sent, heads of frames included, seals and headers of packets not.
     pub sent_bytes: u64,
@@ -145,4 +150,24 @@ pub struct PumpRequest {
     pub verify: bool,
     /// Whether sums are taken.
     pub checksum: bool,
+}
+
+/// What the end of a transfer that ssh started says first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SshGreeting {
+    /// The meeting of the two ends: 32 hexadecimal digits.
+    pub meeting: String,
+    /// The certificate by which it can be known on a direct link, as PEM.
+    pub authority: String,
+    /// Where it listens for direct links, if it knows an address of its own.
+    pub address: Option<SocketAddr>,
+}
+
+/// What is answered to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SshAnswer {
+    /// What the one who greeted is called on direct links.
+    pub name: String,
+    /// The certificate by which the one who asked can be known on a direct link, as PEM.
+    pub authority: String,
 }

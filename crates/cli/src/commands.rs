@@ -230,6 +230,11 @@ HOST:/PATH is a path on a host of the cluster, as the user that its node runs as
 hosts the data takes the direct way. HOST:null: and HOST:zero:SIZE are such ends too, and --no-disk SIZE HOST:null: \
 measures a link. A file whose name has a colon before its first slash is written ./a:b.
 
+ssh://[USER@]HOST[:PORT]/PATH is a path on a host that ssh reaches, where ssh starts thalweg; the other end is here. The \
+user's own ssh and its settings are used, and it asks what it has to ask. The data takes a direct link if a port of the host \
+can be reached within two seconds, sealed with keys that are made for this once, else it goes through ssh; the receipt says \
+which. PATH begins at the root and is taken as it is typed.
+
 Either end may be a stream: '-' is standard input or output, and pipes and devices are named like files. zero:SIZE is a \
 SOURCE of so many zeros, null: a DEST that keeps nothing.
 
@@ -249,6 +254,7 @@ Prints a receipt: what went in, what came out, that they agree, what each end co
             ("thalweg pump big copy --verify --limit 100MB", "slowly, and read back from the disk"),
             ("thalweg pump big n1:/data/big", "to a host of the cluster; n1:/data/big . is the way back"),
             ("thalweg pump n1:/data n2:/backup --resume", "from one host to another, going on from what is there"),
+            ("thalweg pump photos ssh://me@far/backup --resume", "to a host that ssh reaches"),
             ("thalweg pump --no-disk 10GB", "what the pump itself can do"),
         ],
         subjects: &[],

@@ -460,6 +460,31 @@ what the pump itself costs.",
         set: |args, value| values::bytes(value).map(|bytes| args.no_disk = Some(bytes)),
     },
     Flag {
+        long: "there",
+        short: None,
+        value: Value::Any("COMMAND"),
+        at: At::Commands(&[Pump]),
+        about: "what thalweg is called at the other end of ssh",
+        doc: "\
+What the shell of the host of ssh://HOST/PATH is to start, as in '~/bin/thalweg'. Without this flag, thalweg, where that \
+shell looks for programs.",
+        set: |args, value| values::text(value).map(|text| args.there = Some(text.to_string())),
+    },
+    Flag {
+        long: "through-ssh",
+        short: None,
+        value: Value::None,
+        at: At::Commands(&[Pump]),
+        about: "send everything through ssh, and try no direct link",
+        doc: "\
+Send everything through ssh itself, as where no port of the host can be reached. It is slower: ssh moves all bytes through \
+one core at either end.",
+        set: |args, _| {
+            args.through_ssh = true;
+            Ok(())
+        },
+    },
+    Flag {
         long: "no-checksum",
         short: None,
         value: Value::None,
@@ -629,11 +654,11 @@ host. Without this flag, what the variable THALWEG_VIA names; without that, ever
         long: "ssh",
         short: None,
         value: Value::Any("COMMAND"),
-        at: At::Commands(&[Cluster]),
-        about: "how to reach hosts to install, up, down, remove",
+        at: At::Commands(&[Cluster, Pump]),
+        about: "how to reach hosts over ssh",
         doc: "\
-The program and its first arguments by which install, up, down, remove and mend reach a host; its name comes behind them. \
-Without this flag, ssh, with the user's own settings.",
+The program and its first arguments by which cluster install, up, down, remove and mend, and transfers with ssh://HOST, \
+reach a host; its name comes behind them. Without this flag, ssh, with the user's own settings.",
         set: |args, value| values::text(value).map(|text| args.ssh = Some(text.to_string())),
     },
     Flag {

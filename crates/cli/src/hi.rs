@@ -3,19 +3,19 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use thalweg::{
     CheckOptions, Endpoint, GenOptions, JoinOptions, KeyPart, Layout, MergeOptions, PartitionOptions,
-    PartitionPick, PumpEnd, PumpOptions, ShuffleOptions, SortOptions,
+    PartitionPick, PumpOptions, ShuffleOptions, SortOptions,
 };
 use thalweg_base::units::Size;
 use thalweg_bench::{BenchOptions, Which};
-use thalweg_node::{ClusterSort, ExecOptions, NodeOptions};
+use thalweg_node::{ClusterSort, ExecOptions, NodeOptions, SshOptions};
 
 use crate::commands::Command;
 use crate::hi_nodes::{self, ClusterAsk, Exec, JobsAsk};
+use crate::hi_pump;
 use crate::low::{Document, Help, LowArgs, When};
 use crate::parse::{Usage, command_named};
 use crate::{complete, help, man, values};
@@ -43,6 +43,8 @@ pub(crate) enum Job {
     Pump(PumpOptions),
     /// With this identity, to or from hosts of its cluster.
     PumpFar(PathBuf, PumpOptions),
+    /// To or from a host that ssh reaches.
+    PumpSsh(SshOptions, PumpOptions),
     /// Look at the machine, and at these directories.
     Doctor(Vec<PathBuf>),
     Bench(BenchOptions),
@@ -141,7 +143,7 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
             sorted(low).map(Job::Plan)
         }
         (Command::Partition, None) => parted(low).map(Job::Partition),
-        (Command::Pump, None) => pumped(low),
+        (Command::Pump, None) => hi_pump::pumped(low),
         (Command::Doctor, None) => nothing_left(&low.words, command).map(|()| Job::Doctor(low.scratch)),
         (Command::Bench, None) => {
             let (which, low) = subject(low, command)?;
@@ -376,80 +378,6 @@ fn parted(low: LowArgs) -> Result<PartitionOptions, Usage> {
         threads: low.threads,
         io: low.io,
     })
-}
-
-fn pumped(low: LowArgs) -> Result<Job, Usage> {
-    let ends = match (low.no_disk, &low.words[..]) {
-        (Some(_), []) => (Vec::new(), PumpEnd::Null),
-        (Some(_), [dest]) if matches!(pump_end(dest)?, PumpEnd::Node(..)) => (Vec::new(), pump_end(dest)?),
-        (Some(_), [word, ..]) => {
-            let word = word.to_string_lossy();
-            return Err(Usage(format!(
-                "--no-disk goes from memory to nowhere, here or at HOST:null:; leave out '{word}', or it"
-            )));
-        }
-        (None, [sources @ .., dest]) if !sources.is_empty() => {
-            let sources = sources.iter().map(|word| pump_end(word)).collect::<Result<Vec<_>, Usage>>()?;
-            (sources, pump_end(dest)?)
-        }
-        (None, _) => {
-            return Err(Usage("pump needs at least two words, SOURCE and DEST ('-' is a stream)".into()));
-        }
-    };
-    let is_far = |end: &PumpEnd| matches!(end, PumpEnd::Node(..));
-    let far = is_far(&ends.1) || ends.0.iter().any(is_far);
-    let identity = if far { Some(hi_nodes::identity(&low)?) } else { None };
-    let options = PumpOptions {
-        sources: ends.0,
-        dest: ends.1,
-        streams: low.streams,
-        limit: low.limit,
-        resume: low.resume,
-        verify: low.verify,
-        no_disk: low.no_disk,
-        checksum: !low.no_checksum,
-        io: low.io,
-    };
-    Ok(match identity {
-        Some(identity) => Job::PumpFar(identity, options),
-        None => Job::Pump(options),
-    })
-}
-
-/// A colon before the first slash tells that a word is more than a path, as it does to scp and rsync.
-fn pump_end(word: &OsStr) -> Result<PumpEnd, Usage> {
-    let path = || PumpEnd::Path(PathBuf::from(word));
-    if word == "-" {
-        return Ok(PumpEnd::Standard);
-    }
-    let bytes = word.as_bytes();
-    let head = &bytes[..bytes.iter().position(|b| *b == b'/').unwrap_or(bytes.len())];
-    let Some(colon) = head.iter().position(|b| *b == b':') else { return Ok(path()) };
-    match (&head[..colon], &bytes[colon + 1..]) {
-        (b"null", b"") => Ok(PumpEnd::Null),
-        (b"zero", size) => values::bytes(OsStr::from_bytes(size)).map(PumpEnd::Zeros).map_err(Usage),
-        (b"ssh", _) => Err(Usage(format!(
-            "pump does not go over ssh yet, '{}'; cluster install makes a host a node over it",
-            word.to_string_lossy()
-        ))),
-        (host, rest) => {
-            let host = String::from_utf8_lossy(host).into_owned();
-            let end = match (rest, rest.strip_prefix(b"zero:")) {
-                (b"null:", _) => PumpEnd::Null,
-                (_, Some(size)) => {
-                    values::bytes(OsStr::from_bytes(size)).map(PumpEnd::Zeros).map_err(Usage)?
-                }
-                ([b'/', ..], _) => PumpEnd::Path(PathBuf::from(OsStr::from_bytes(rest))),
-                _ => {
-                    let word = word.to_string_lossy();
-                    return Err(Usage(format!(
-                        "'{word}' names host {host} and no path from its root; write {host}:/PATH, or ./{word} for a file"
-                    )));
-                }
-            };
-            Ok(PumpEnd::Node(host, Box::new(end)))
-        }
-    }
 }
 
 fn benched(which: &str, low: LowArgs) -> Result<BenchOptions, Usage> {

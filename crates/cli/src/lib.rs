@@ -15,6 +15,7 @@ pub mod fuzz;
 mod help;
 mod hi;
 mod hi_nodes;
+mod hi_pump;
 mod low;
 mod man;
 mod near;

@@ -70,6 +70,8 @@ pub(crate) struct LowArgs {
     pub(crate) verify: bool,
     pub(crate) no_disk: Option<u64>,
     pub(crate) no_checksum: bool,
+    pub(crate) there: Option<String>,
+    pub(crate) through_ssh: bool,
 
     // About benchmarks.
     pub(crate) size: Option<Size>,

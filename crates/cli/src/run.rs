@@ -24,6 +24,10 @@ const SIGPIPE: i32 = 13;
 /// Does what was typed and returns the exit status.
 pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     signals::outlive_large_files();
+    let args: Vec<OsString> = args.into_iter().collect();
+    if args == thalweg_node::SERVE {
+        return served();
+    }
     let asked = match parse(args).and_then(mean) {
         Ok(asked) => asked,
         Err(Usage(message)) => {
@@ -37,6 +41,17 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         }
         error.exit_status()
     })
+}
+
+/// What ssh has started, as the other end of a transfer: no command for people, so it is in no table.
+fn served() -> u8 {
+    match thalweg_node::serve() {
+        Ok(()) => DONE,
+        Err(why) => {
+            complain(&why);
+            COULD_NOT
+        }
+    }
 }
 
 fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
@@ -66,6 +81,11 @@ fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
         }
         Job::PumpFar(identity, options) => {
             let receipt = watched(how, |progress| thalweg_node::pump(&identity, &options, progress))?;
+            report(how, || to_json(&receipt), || show::pump(&receipt))?;
+            held(&receipt.verb, receipt.holds)
+        }
+        Job::PumpSsh(ssh, options) => {
+            let receipt = watched(how, |progress| thalweg_node::pump_over_ssh(&ssh, &options, progress))?;
             report(how, || to_json(&receipt), || show::pump(&receipt))?;
             held(&receipt.verb, receipt.holds)
         }

@@ -4,73 +4,12 @@
 
 mod support;
 
-use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use support::Place;
+use support::sshd::{Sshd, free_port};
 use thalweg_api::{ClusterReport, HostSteps, from_json};
 use thalweg_io::process;
-
-/// A server that lets one key in, and whose users live in `home`.
-struct Sshd {
-    server: Child,
-    ssh: String,
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-impl Sshd {
-    fn start(place: &Place) -> Option<Sshd> {
-        let program = ["/usr/sbin/sshd", "/usr/bin/sshd"].into_iter().find(|path| Path::new(path).exists());
-        let Some(program) = program else {
-            println!("skipped: there is no sshd; install openssh-server");
-            return None;
-        };
-        let (dir, port) = (place.0.display().to_string(), free_port());
-        place
-            .shell("mkdir home; for k in host user; do ssh-keygen -q -t ed25519 -N '' -f $k; done")
-            .is_done();
-        // Where it keeps itself apart, if it runs as root.
-        let _ = std::fs::create_dir_all("/run/sshd");
-        place.write(
-            "sshd_config",
-            format!(
-                "Port {port}\nListenAddress 127.0.0.1\nHostKey {dir}/host\nAuthorizedKeysFile {dir}/user.pub\n\
-                 StrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\nSetEnv HOME={dir}/home\n"
-            )
-            .as_bytes(),
-        );
-        place.write(
-            "ssh_config",
-            format!(
-                "Host n1 n2\n HostName 127.0.0.1\n Port {port}\n IdentityFile {dir}/user\n IdentitiesOnly yes\n\
-                 StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\nHost n3\n \
-                 HostName 127.0.0.1\n Port 1\n"
-            )
-            .as_bytes(),
-        );
-        let mut command = Command::new(program);
-        command.args(["-D", "-e", "-f"]).arg(place.0.join("sshd_config"));
-        let server = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let begun = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(5), "sshd does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Some(Sshd { server, ssh: format!("ssh -F {dir}/ssh_config") })
-    }
-}
-
-impl Drop for Sshd {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
 
 #[test]
 fn a_cluster_comes_over_ssh_and_goes_without_a_trace() {

@@ -15,6 +15,7 @@ pub mod either;
 mod error;
 mod file;
 mod os;
+pub mod pipe;
 pub mod process;
 mod queue;
 pub mod sim;

@@ -8,7 +8,6 @@ use std::io;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv, sockopt};
 
 /// Receives until `into` is full, the peer has closed its side, or the socket's read timeout passes without a byte.
@@ -21,12 +20,6 @@ pub fn receive(socket: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
             Err(e) => return Err(e.into()),
         }
     }
-}
-
-/// Whether a few bytes can be sent now without waiting.
-pub fn is_writable(socket: &TcpStream) -> bool {
-    let mut fds = [PollFd::new(socket, PollFlags::OUT)];
-    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1)) && fds[0].revents().contains(PollFlags::OUT)
 }
 
 /// Small frames leave at once; what is sent and not acknowledged for `patience` ends the connection, and so does a

@@ -21,8 +21,11 @@ mod job;
 mod kept;
 mod pump;
 mod relay;
+mod serving;
 mod share;
 mod sort;
+mod ssh;
+mod ssh_said;
 mod talk;
 
 pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Stop, run};
@@ -30,4 +33,6 @@ pub use error::{Error, Result};
 pub use exec::{Cancel, Channel, ExecOptions, exec, ping};
 pub use guard::{Ended, Forward, guard, is_guarded};
 pub use pump::pump;
+pub use serving::{SERVE, serve};
 pub use sort::{ClusterSort, sort};
+pub use ssh::{SshOptions, pump_over_ssh};

@@ -21,7 +21,7 @@ use thalweg::{IoChoice, Progress, PumpEnd, PumpOptions, ends};
 use thalweg_api::{
     ClusterFile, ClusterHost, Links, NodeRequest, PumpReceipt, PumpRequest, PumpVerdict, from_json, to_json,
 };
-use thalweg_transfer::{FRAME_BYTES, Streams, Watch, Way, escaped, receive, send, unescaped};
+use thalweg_transfer::{FRAME_BYTES, Route, Streams, Watch, Way, escaped, receive, send, unescaped};
 use thalweg_wire::{Hands, Incoming, Link, LinkError, Patience, Terms, What, new_id};
 
 use crate::cluster;
@@ -35,9 +35,9 @@ const LANES_SECONDS: u64 = 10;
 /// How often it is looked whether somebody asked to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-type Result<T> = std::result::Result<T, thalweg::Error>;
+pub(crate) type Result<T> = std::result::Result<T, thalweg::Error>;
 
-fn could_not(why: impl ToString) -> thalweg::Error {
+pub(crate) fn could_not(why: impl ToString) -> thalweg::Error {
     thalweg::Error::CouldNot(why.to_string())
 }
 
@@ -47,13 +47,20 @@ pub fn pump(identity: &Path, options: &PumpOptions, progress: &Progress) -> Resu
     let from = sources_host(options)?;
     match (from, &options.dest) {
         (None, PumpEnd::Node(host, end)) => {
-            let end = word_of(end)?;
-            push(&client.hands, &client.file, host, end, options, progress)
+            push(&ToNode::new(&client.hands, &client.file, host)?, word_of(end)?, options, progress)
         }
         (Some(host), PumpEnd::Node(to, end)) => between(&client, &host, to, end, options, progress),
-        (Some(host), _) => pull(&client, &host, options, progress),
+        (Some(host), _) => pull(&ToNode::new(&client.hands, &client.file, &host)?, options, progress),
         (None, _) => Err(could_not("neither end is on another host")),
     }
+}
+
+/// A way that begins here, to whom can be asked to be the other end.
+pub(crate) trait Asks: Way {
+    /// The transfer's id.
+    fn id(&self) -> String;
+    /// A stream to the other end, with this request.
+    fn open(&self, request: &NodeRequest) -> thalweg_wire::Result<Streams>;
 }
 
 /// The one host that all sources are on, or none.
@@ -69,34 +76,30 @@ fn sources_host(options: &PumpOptions) -> Result<Option<String>> {
     }
 }
 
-/// Sends from here to a host.
-fn push(
-    hands: &Hands,
-    file: &ClusterFile,
-    host: &str,
+/// Sends from here to the other end.
+pub(crate) fn push(
+    way: &dyn Asks,
     dest: String,
     options: &PumpOptions,
     progress: &Progress,
 ) -> Result<PumpReceipt> {
     let (io, fallback) = ends::io(options)?;
     let transfer = ends::sources(options, &io)?;
-    let way = ToNode::new(hands, file, host)?;
-    let request = PumpRequest { dest: Some(dest), ..request(&way, options, Vec::new()) };
+    let request = PumpRequest { dest: Some(dest), ..request(way, options, Vec::new()) };
     let control = way.open(&NodeRequest::Pump(request)).map_err(could_not)?;
-    let sent = send(&transfer, &way, control, &io, &ends::watch(progress));
+    let sent = send(&transfer, way, control, &io, &ends::watch(progress));
     let mut receipt = sent.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)
 }
 
-/// Receives from a host.
-fn pull(client: &Client, host: &str, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
+/// Receives from the other end.
+pub(crate) fn pull(way: &dyn Asks, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
     let (io, fallback) = ends::io(options)?;
     let dest = ends::dest(options, &io)?;
-    let way = ToNode::new(&client.hands, &client.file, host)?;
-    let request = request(&way, options, words_of(options)?);
+    let request = request(way, options, words_of(options)?);
     let control = way.open(&NodeRequest::Pump(request)).map_err(could_not)?;
-    let received = receive(&dest, &way, control, &io, &ends::watch(progress));
+    let received = receive(&dest, way, control, &io, &ends::watch(progress));
     let mut receipt = received.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)
@@ -150,9 +153,9 @@ fn between(
     }
 }
 
-fn request(way: &ToNode<'_>, options: &PumpOptions, sources: Vec<String>) -> PumpRequest {
+fn request(way: &dyn Asks, options: &PumpOptions, sources: Vec<String>) -> PumpRequest {
     PumpRequest {
-        id: way.id.clone(),
+        id: way.id(),
         sources,
         dest: None,
         to: None,
@@ -166,19 +169,19 @@ fn request(way: &ToNode<'_>, options: &PumpOptions, sources: Vec<String>) -> Pum
 
 fn words_of(options: &PumpOptions) -> Result<Vec<String>> {
     let of = |end: &PumpEnd| match end {
-        PumpEnd::Node(_, end) => word_of(end),
+        PumpEnd::Node(_, end) | PumpEnd::Ssh(_, end) => word_of(end),
         end => word_of(end),
     };
     options.sources.iter().map(of).collect()
 }
 
 /// An end, as one word.
-fn word_of(end: &PumpEnd) -> Result<String> {
+pub(crate) fn word_of(end: &PumpEnd) -> Result<String> {
     match end {
         PumpEnd::Path(path) => Ok(format!("path:{}", escaped(path.as_os_str().as_bytes()))),
         PumpEnd::Zeros(bytes) => Ok(format!("zero:{bytes}")),
         PumpEnd::Null => Ok("null:".into()),
-        PumpEnd::Standard | PumpEnd::Node(..) => {
+        PumpEnd::Standard | PumpEnd::Node(..) | PumpEnd::Ssh(..) => {
             Err(could_not("a stream of this process is not on another host"))
         }
     }
@@ -219,8 +222,14 @@ impl<'h> ToNode<'h> {
         let host = find(file, host)?.clone();
         Ok(ToNode { hands, host, terms, id: new_id().to_string(), links: Mutex::default() })
     }
+}
 
-    /// A stream on a link of its own.
+impl Asks for ToNode<'_> {
+    fn id(&self) -> String {
+        self.id.clone()
+    }
+
+    /// On a link of its own.
     fn open(&self, request: &NodeRequest) -> thalweg_wire::Result<Streams> {
         let unreachable = |why: String| LinkError::new(self.host.name.clone(), What::Unreachable(why));
         let address = cluster::address_of(&self.host).map_err(|e| unreachable(e.to_string()))?;
@@ -246,6 +255,11 @@ impl Way for ToNode<'_> {
     }
 }
 
+/// Lanes that have no links of their own share the first, which only ssh's channel is for.
+pub(crate) fn route_of(links: &[Arc<Link>]) -> Route {
+    if links.len() > 1 { Route::Direct } else { Route::ThroughSsh }
+}
+
 /// Lanes that have come, each with its link.
 type Lanes = Vec<(Streams, Arc<Link>)>;
 
@@ -267,6 +281,15 @@ impl Pumps {
         lanes.push((streams, Arc::clone(link)));
         self.news.notify_all();
         drop(self.news.wait_while(table, |table| table.contains_key(id)).expect("no holder panics"));
+    }
+}
+
+impl Pumps {
+    /// Waits until no transfer goes on, or so long.
+    pub(crate) fn rest(&self, patience: Duration) {
+        let table = self.table.lock().expect("no holder panics");
+        let busy = |table: &mut HashMap<String, Lanes>| !table.is_empty();
+        drop(self.news.wait_timeout_while(table, patience, busy).expect("no holder panics"));
     }
 }
 
@@ -314,35 +337,58 @@ impl Way for FromPeer<'_> {
         }
         let came = std::mem::take(table.get_mut(&self.id).expect("it is there until this goes"));
         drop(table);
-        let (streams, links): (Vec<_>, Vec<_>) = came.into_iter().unzip();
-        self.links.lock().expect("no holder panics").extend(links);
-        Ok(streams)
+        let mut links = self.links.lock().expect("no holder panics");
+        let streams = came.into_iter().map(|(streams, link)| {
+            if !links.iter().any(|other| Arc::ptr_eq(other, &link)) {
+                links.push(link);
+            }
+            streams
+        });
+        Ok(streams.collect())
     }
 
     fn links(&self) -> Vec<Arc<Link>> {
         self.links.lock().expect("no holder panics").clone()
     }
+
+    fn route(&self) -> Route {
+        route_of(&self.links())
+    }
 }
 
 /// Serves a stream that is about a transfer, to its end. Gives one that is about something else back.
 pub(crate) fn serve(node: &Node, link: &Arc<Link>, request: &str, streams: Streams) -> Option<Streams> {
+    if matches!(from_json(request), Ok(NodeRequest::PumpLane { .. } | NodeRequest::Pump(_))) {
+        let _ = link.keep();
+    }
+    serve_alone(&node.pumps, Some(node), link, request, streams)
+}
+
+/// The same for who may be no node: then other hosts are none of its business.
+pub(crate) fn serve_alone(
+    pumps: &Pumps,
+    node: Option<&Node>,
+    link: &Arc<Link>,
+    request: &str,
+    streams: Streams,
+) -> Option<Streams> {
     match from_json::<NodeRequest>(request) {
-        Ok(NodeRequest::PumpLane { id }) => {
-            let _ = link.keep();
-            node.pumps.lane(&id, streams, link);
-        }
-        Ok(NodeRequest::Pump(request)) => {
-            let _ = link.keep();
-            take_part(node, link, &request, streams);
-        }
+        Ok(NodeRequest::PumpLane { id }) => pumps.lane(&id, streams, link),
+        Ok(NodeRequest::Pump(request)) => take_part(pumps, node, link, &request, streams),
         _ => return Some(streams),
     }
     None
 }
 
-fn take_part(node: &Node, link: &Arc<Link>, request: &PumpRequest, (mut out, inc): Streams) {
+fn take_part(
+    pumps: &Pumps,
+    node: Option<&Node>,
+    link: &Arc<Link>,
+    request: &PumpRequest,
+    (mut out, inc): Streams,
+) {
     let refuse = |out: thalweg_wire::Outgoing, why: String| drop(out.abort(&why));
-    let (options, way) = match (options_of(request), FromPeer::begin(&node.pumps, &request.id, link)) {
+    let (options, way) = match (options_of(request), FromPeer::begin(pumps, &request.id, link)) {
         (Ok(options), Ok(way)) => (options, way),
         (Err(why), _) => return refuse(out, why.to_string()),
         (_, Err(why)) => return refuse(out, why),
@@ -398,7 +444,7 @@ fn options_of(request: &PumpRequest) -> Result<PumpOptions> {
 
 /// Sends to another node for the client, or moves between directories of this host, while the client is there.
 fn both_ends(
-    node: &Node,
+    node: Option<&Node>,
     request: &PumpRequest,
     options: &PumpOptions,
     inc: &Incoming,
@@ -415,16 +461,17 @@ fn both_ends(
                 }
             }
         });
-        let moved = match (&request.to, node.hands()) {
-            (None, _) => thalweg::pump(options, &progress),
-            (Some((host, dest)), Some(hands)) => {
-                let file = node.cluster.lock().expect("no holder panics").clone();
-                match file {
-                    Some(file) => push(&hands, &file, host, dest.clone(), options, &progress),
-                    None => Err(could_not("this node is of no cluster")),
-                }
-            }
-            _ => Err(could_not("this node is of no cluster")),
+        let cluster = || {
+            let (node, hands) = node.and_then(|node| Some((node, node.hands()?)))?;
+            Some((hands, node.cluster.lock().expect("no holder panics").clone()?))
+        };
+        let moved = match &request.to {
+            None => thalweg::pump(options, &progress),
+            Some((host, dest)) => match cluster() {
+                Some((hands, file)) => ToNode::new(&hands, &file, host)
+                    .and_then(|way| push(&way, dest.clone(), options, &progress)),
+                None => Err(could_not("this node is of no cluster")),
+            },
         };
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         watcher.thread().unpark();

@@ -64,7 +64,7 @@ pub use calibrate::calibration_bytes;
 pub use error::{Error, Result};
 pub use options::{
     CheckOptions, Endpoint, GenOptions, IoChoice, JoinKind, JoinOptions, MergeOptions, PartitionOptions,
-    PartitionPick, PumpEnd, PumpOptions, ShuffleOptions, SortOptions, SorterOptions,
+    PartitionPick, PumpEnd, PumpOptions, ShuffleOptions, SortOptions, SorterOptions, SshHost,
 };
 pub use progress::{Progress, ProgressView};
 pub use sorter::{Sorted, Sorter};

@@ -277,6 +277,28 @@ pub enum PumpEnd {
     Null,
     /// One of these on a host of the cluster, written `HOST:/PATH`, `HOST:null:` or `HOST:zero:SIZE`.
     Node(String, Box<PumpEnd>),
+    /// A path where ssh goes, written `ssh://[USER@]HOST[:PORT]/PATH`.
+    Ssh(SshHost, Box<PumpEnd>),
+}
+
+/// Where ssh goes; what is not said is for the user's own settings to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshHost {
+    /// Who logs in.
+    pub user: Option<String>,
+    /// The host, or its name in those settings.
+    pub host: String,
+    /// The port of its ssh.
+    pub port: Option<u16>,
+}
+
+impl std::fmt::Display for SshHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.user {
+            Some(user) => write!(f, "{user}@{}", self.host),
+            None => f.write_str(&self.host),
+        }
+    }
 }
 
 /// What to move and how.

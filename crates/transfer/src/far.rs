@@ -44,8 +44,31 @@ pub trait Way: Sync {
     fn peer(&self) -> String;
     /// A stream for each of so many lanes.
     fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>>;
-    /// All links of this transfer.
+    /// All links of this transfer, each once.
     fn links(&self) -> Vec<Arc<Link>>;
+    /// What the lanes go through, once they are there.
+    fn route(&self) -> Route {
+        Route::Direct
+    }
+}
+
+/// What lies between the two ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// Links of their own.
+    Direct,
+    /// The channel of ssh, which seals what links in it leave clear.
+    ThroughSsh,
+}
+
+impl Route {
+    /// As the receipt says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Route::Direct => "direct",
+            Route::ThroughSsh => "through ssh",
+        }
+    }
 }
 
 /// See the head of this file.
@@ -236,7 +259,11 @@ impl<'w> Far<'w> {
 
     /// Whether payloads are sealed.
     pub(crate) fn is_sealed(&self) -> bool {
-        self.way.links().iter().any(|link| !link.is_clear())
+        self.route() == Route::ThroughSsh || self.way.links().iter().any(|link| !link.is_clear())
+    }
+
+    pub(crate) fn route(&self) -> Route {
+        self.way.route()
     }
 }
 

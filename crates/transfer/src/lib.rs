@@ -39,7 +39,7 @@ mod sink;
 mod source;
 
 pub use error::{Error, Result};
-pub use far::{FRAME_BYTES, Streams, Way};
+pub use far::{FRAME_BYTES, Route, Streams, Way};
 pub use job::{BLOCK_BYTES, DEPTH, Watch, run};
 pub use journal::{escaped, unescaped};
 pub use receive::receive;

@@ -141,7 +141,14 @@ fn bottleneck(job: &Job<'_>, took: &Took, waited: [f64; 3], dest_kind: &str) -> 
 pub(crate) fn link(far: &Far<'_>) -> PumpLink {
     let (sent_bytes, received_bytes, completions) = far.traffic();
     let each = if completions > 0 { received_bytes as f64 / completions as f64 } else { 0.0 };
-    PumpLink { sealed: far.is_sealed(), sent_bytes, received_bytes, completions, bytes_per_completion: each }
+    PumpLink {
+        route: far.route().name().into(),
+        sealed: far.is_sealed(),
+        sent_bytes,
+        received_bytes,
+        completions,
+        bytes_per_completion: each,
+    }
 }
 
 /// The receipt of both ends, of which one is at `peer`.

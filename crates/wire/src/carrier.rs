@@ -12,7 +12,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg_io::socket;
+use thalweg_io::{pipe, socket};
 
 use crate::error::What;
 use crate::seal::{Opening, RECORD_BYTES, RECORD_EXTRA_BYTES, RECORD_HEAD_BYTES, Sealing};
@@ -86,7 +86,7 @@ impl Transmit for TcpTransmit {
     }
 
     fn is_ready(&self) -> bool {
-        socket::is_writable(&self.socket)
+        pipe::is_writable(&*self.socket)
     }
 
     fn unseal(&mut self) {
@@ -219,15 +219,15 @@ impl Receive for TcpReceive {
 }
 
 /// Counts the moments in which a peer that has begun to say something says nothing.
-struct Silence {
-    dead: Duration,
-    silent: Duration,
-    begun: bool,
+pub(crate) struct Silence {
+    pub(crate) dead: Duration,
+    pub(crate) silent: Duration,
+    pub(crate) begun: bool,
 }
 
 impl Silence {
     /// Takes what a receive returned; false if nothing came and nothing was begun.
-    fn heard(&mut self, came: io::Result<usize>, partial: bool) -> Result<bool, What> {
+    pub(crate) fn heard(&mut self, came: io::Result<usize>, partial: bool) -> Result<bool, What> {
         match came {
             Ok(0) if partial || self.begun => Err(What::Cut("it ended in the middle of a frame".into())),
             Ok(0) => Err(What::Cut("it ended without a goodbye".into())),

@@ -12,6 +12,7 @@ mod authority;
 mod carrier;
 pub mod core;
 mod error;
+mod fleeting;
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
@@ -19,6 +20,7 @@ mod hello;
 mod identity;
 mod link;
 mod local;
+mod pipes;
 mod seal;
 #[cfg(test)]
 mod sim_test;
@@ -28,6 +30,7 @@ mod tls;
 pub use authority::{Authority, CERTIFICATE_DAYS, Issued, is_host_name, new_id};
 pub use core::Patience;
 pub use error::{LinkError, Result, What};
+pub use fleeting::{Fleeting, listen};
 pub use hello::{Hello, HelloError, Id, Role, VERSION};
 pub use identity::{
     AUTHORITY_FILE, CERTIFICATE_FILE, CLUSTER_FILE, Dropped, Identity, IdentityError, KEY_FILE, Named,
@@ -35,5 +38,6 @@ pub use identity::{
 };
 pub use link::Link;
 pub use local::pair;
+pub use pipes::{Heard, Pipes};
 pub use stream::{Incoming, Outgoing, Quit};
 pub use tls::{ALPN_HTTP, ALPN_LINK, HANDSHAKE_SECONDS, Hands, Terms, node_of, refusal, unreachable};

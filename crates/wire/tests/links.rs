@@ -12,7 +12,7 @@ use support::{City, patience};
 use thalweg_base::rng::Rng;
 use thalweg_block::{Block, Pool};
 use thalweg_pump::{Sink, Source};
-use thalweg_wire::{Link, LinkError, Terms, What, pair};
+use thalweg_wire::{Fleeting, Heard, Link, LinkError, Pipes, Role, Terms, What, listen, new_id, pair};
 
 const BLOCK: usize = 1 << 20;
 
@@ -322,4 +322,75 @@ fn certificates_that_do_not_hold_are_refused_and_both_sides_learn_why() {
     let why = city.hands("n1").connect("n3", address, Terms::default()).map(|_| ()).unwrap_err().to_string();
     assert!(why.contains("its certificate names another host"), "{why}");
     assert!(accepted.join().unwrap().is_err());
+}
+
+#[test]
+fn a_link_goes_through_pipes_behind_a_line_from_each_side() {
+    let ends =
+        |from: std::io::PipeReader, to: std::io::PipeWriter| Pipes::new(from.into(), to.into()).unwrap();
+    let ((there_in, out), (inc, there_out)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    let (mut near, mut far) = (ends(inc, out), ends(there_in, there_out));
+    let mut looked = 0;
+    let nothing = near.hear(|| {
+        looked += 1;
+        looked < 2
+    });
+    assert_eq!((nothing.unwrap(), looked), (Heard::Nothing, 2));
+    let patience = Duration::from_secs(1);
+    far.say("who is there?", patience).unwrap();
+    assert_eq!(near.hear(|| true).unwrap(), Heard::Line(b"who is there?".into()));
+    let meeting = new_id();
+    std::thread::scope(|scope| {
+        let far = scope.spawn(|| {
+            assert_eq!(far.hear(|| true).unwrap(), Heard::Line(b"".into()));
+            far.link("near", (meeting, Role::Node), Terms::default()).unwrap()
+        });
+        near.say("", patience).unwrap();
+        let near = near.link("far", (meeting, Role::Client), Terms::default()).unwrap();
+        let far = far.join().unwrap();
+        converse(&near, &far);
+        assert!(near.is_clear() && near.bytes().1 > 2 << 20);
+        drop(near);
+        assert!(far.accept().unwrap().is_none());
+    });
+}
+
+#[test]
+fn a_pipe_that_ends_or_never_ends_a_line_is_told() {
+    let (from, mut there) = std::io::pipe().unwrap();
+    let (_back, to) = std::io::pipe().unwrap();
+    let mut channel = Pipes::new(from.into(), to.into()).unwrap();
+    there.write_all(&[b'x'; 20 << 10]).unwrap();
+    assert!(matches!(channel.hear(|| true).unwrap(), Heard::Part(part) if part.len() >= 16 << 10));
+    there.write_all(b"half").unwrap();
+    drop(there);
+    let Heard::Part(part) = channel.hear(|| true).unwrap() else { panic!("there is no whole line") };
+    assert!(part.ends_with(b"half"));
+    let error = channel.link("far", (new_id(), Role::Client), Terms::default()).unwrap_err();
+    assert!(matches!(error.what, What::Cut(_)), "{error}");
+}
+
+#[test]
+fn those_who_meet_once_know_each_other_and_no_third() {
+    let meeting = new_id();
+    let side = |role| Fleeting::new(meeting, role).unwrap();
+    let (near, far, third) = (side(Role::Client), side(Role::Node), side(Role::Client));
+    let server = far.meets("far", &near.authority()).unwrap();
+    let door = listen([127, 0, 0, 1].into()).unwrap();
+    let at = door.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        let accepts = scope.spawn(|| {
+            let accept = || server.accept(door.accept().unwrap().0, Terms::default());
+            (accept().map(|link| link.is_clear()), accept().map(|_| ()))
+        });
+        let ours = near.meets("near", &far.authority()).unwrap();
+        let link = ours.connect("far", at, Terms::default()).unwrap();
+        assert_eq!((link.peer(), link.is_clear()), ("far", false));
+        // It was told of the meeting and knows the server, and yet the server does not know it.
+        let theirs = third.meets("near", &far.authority()).unwrap();
+        let met = theirs.connect("far", at, Terms::default());
+        let (first, second) = accepts.join().unwrap();
+        assert!(matches!(first, Ok(false)), "{first:?}");
+        assert!(matches!(second.unwrap_err().what, What::Refused(_)) && met.is_err());
+    });
 }

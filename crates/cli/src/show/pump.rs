@@ -62,7 +62,8 @@ fn ends(receipt: &PumpReceipt) -> String {
 fn link(link: &PumpLink) -> String {
     let sealed = if link.sealed { "sealed" } else { "clear" };
     let each = traffic(link.bytes_per_completion as u64);
-    labelled("link", &format!("{}, {sealed}, {each} with each receive", traffic(link.sent_bytes)))
+    let sent = traffic(link.sent_bytes);
+    labelled("link", &format!("{sent}, {}, {sealed}, {each} with each receive", link.route))
 }
 
 fn end(label: &str, end: &PumpEnd) -> Vec<String> {

@@ -55,3 +55,18 @@ pub(crate) fn are_same(a: &Path, b: &Path) {
         assert!(one.4 == other.4, "{}: other bytes", name(key));
     }
 }
+
+/// Makes a tree of all there may be in one, `tree`.
+#[allow(dead_code)] // Not every program of tests makes it.
+pub(crate) const OF_EVERYTHING: &str = r#"
+mkdir -p tree/a/b/c tree/empty tree/closed tree/many
+head -c 5000000 /dev/urandom > tree/a/large; head -c 131073 /dev/urandom > tree/a/beyond
+: > tree/a/nothing; printf x > tree/a/b/one
+ln tree/a/large tree/a/b/again; ln tree/a/b/one tree/one_too; ln tree/a/b/one tree/closed/one_three
+ln -s a/large tree/link; ln -s /nowhere/at/all tree/dangling; ln -s ../.. tree/a/b/up
+printf odd > $'tree/odd\nname\xff\xfe'; printf dash > tree/-dash
+truncate -s 40M tree/holes; printf in > tree/in; dd if=tree/in of=tree/holes bs=1 seek=20M conv=notrunc status=none
+for i in $(seq 1 700); do echo $i > tree/many/$i; done
+chmod 4755 tree/in; chmod 600 tree/a/b/one; chmod 555 tree/closed
+touch -d '1999-12-31 23:59:59.987654321' tree/a/nothing tree/empty tree/many; touch -h -d 2002-02-02 tree/link
+"#;

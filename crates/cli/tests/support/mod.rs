@@ -6,6 +6,7 @@
 
 pub(crate) mod lab;
 pub(crate) mod nodes;
+pub(crate) mod sshd;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

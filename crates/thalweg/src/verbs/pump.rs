@@ -124,6 +124,7 @@ fn source(end: &PumpEnd, io: &Arc<dyn Io>) -> Result<Origin> {
         PumpEnd::Zeros(bytes) => Ok(Origin::Zeros(*bytes)),
         PumpEnd::Null => Err(Error::CouldNot("null: gives nothing; it is a DEST".into())),
         PumpEnd::Node(host, _) => Err(elsewhere(host)),
+        PumpEnd::Ssh(host, _) => Err(elsewhere(&host.to_string())),
         PumpEnd::Path(path) => {
             let there = io.stat(named(path)?)?;
             let is_stream = !there.is_regular && !there.is_directory;
@@ -137,6 +138,7 @@ fn dest(end: &PumpEnd, io: &Arc<dyn Io>) -> Result<To> {
         PumpEnd::Standard => Ok(To::Stream("/dev/stdout".into())),
         PumpEnd::Null => Ok(To::Null),
         PumpEnd::Node(host, _) => Err(elsewhere(host)),
+        PumpEnd::Ssh(host, _) => Err(elsewhere(&host.to_string())),
         PumpEnd::Zeros(_) => Err(Error::CouldNot("zero: takes nothing; it is a SOURCE".into())),
         PumpEnd::Path(path) => match io.stat(named(path)?) {
             Ok(there) if !there.is_regular && !there.is_directory => Ok(To::Stream(path.clone())),

@@ -1,0 +1,293 @@
+//! Transfers with a host that ssh reaches: there and back, over direct links and through the channel, ended at either end
+//! and gone on from, and each way in which nothing comes of it. The test starts a server of its own; without the
+//! server's program it says that it was skipped.
+#![allow(clippy::disallowed_methods)] // Tests look at files and processes by other means than ours.
+
+mod support;
+#[path = "pump_outside/walk.rs"]
+mod walk;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use support::sshd::Sshd;
+use support::{Outcome, Place, Running, until};
+use thalweg_api::{PumpReceipt, from_json};
+use walk::{OF_EVERYTHING, are_same};
+
+const FILE_BYTES: u64 = 40_000_000;
+const JOURNAL: &str = ".out.thalweg-journal";
+/// How long the other end may outlive the client.
+const SOON: Duration = Duration::from_secs(5);
+/// The two routes: what asks for them, and what the receipt says.
+const ROUTES: [(&[&str], &str); 2] = [(&[], "direct"), (&["--through-ssh"], "through ssh")];
+
+struct There {
+    sshd: Sshd,
+    place: Place,
+}
+
+impl There {
+    fn start() -> Option<There> {
+        let place = Place::new();
+        let sshd = Sshd::start(&place)?;
+        place.shell(&format!("head -c {FILE_BYTES} /dev/urandom > in")).is_done();
+        Some(There { sshd, place })
+    }
+
+    /// The word for a name in the place.
+    fn at(&self, host: &str, name: &str) -> String {
+        format!("ssh://{host}{}/{name}", self.place.0.display())
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        self.place.command(&[&["pump"], args, &["--ssh", &self.sshd.ssh]].concat())
+    }
+
+    fn pump(&self, args: &[&str]) -> Outcome {
+        Running::start(&mut self.command(args)).ends()
+    }
+
+    #[track_caller]
+    fn receipt(&self, args: &[&str]) -> PumpReceipt {
+        from_json(self.pump(&[args, &["--json"]].concat()).is_done()).unwrap()
+    }
+
+    /// The processes that serve in this place, as its server started them.
+    fn serving(&self) -> Vec<u32> {
+        let home = format!("HOME={}/home", self.place.0.display());
+        let is_one = |pid: &u32| {
+            let told = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+            told("cmdline").ends_with(b"thalweg\0pump\0--serve\0")
+                && told("environ").split(|b| *b == 0).any(|variable| variable == home.as_bytes())
+        };
+        let names = std::fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        names.filter_map(|name| name.parse().ok()).filter(is_one).collect()
+    }
+
+    fn listed(&self) -> u64 {
+        let text = std::fs::read_to_string(self.place.0.join(JOURNAL)).unwrap_or_default();
+        let ranges = text.lines().filter(|line| line.contains(" range "));
+        ranges.filter_map(|line| line.split(' ').nth(4)?.parse::<u64>().ok()).sum()
+    }
+
+    /// Begins a slow transfer, and returns when a good part of it is listed.
+    fn begun(&self, args: &[&str]) -> Running {
+        let running = Running::start(&mut self.command(&[args, &["--limit", "20MB", "-q"]].concat()));
+        until("a part of it", || self.listed() > FILE_BYTES / 4);
+        running
+    }
+
+    /// That nobody serves any more, in time, and that what was listed is gone on from.
+    #[track_caller]
+    fn is_gone_on_from(&self, since: Instant, args: &[&str], route: &str) {
+        until("the other end to go", || self.serving().is_empty());
+        assert!(since.elapsed() < SOON, "after {:?}", since.elapsed());
+        assert!(!self.place.0.join("out").exists());
+        let there = self.listed();
+        let told = self.receipt(&[args, &["--resume"]].concat());
+        assert!(told.resumed_bytes == there && told.bytes == FILE_BYTES && told.holds, "{there} of {told:?}");
+        let link = told.link.unwrap();
+        assert!(link.route == route && link.sent_bytes.abs_diff(FILE_BYTES - there) < 1_000_000, "{link:?}");
+        assert!(self.place.read("out") == self.place.read("in"));
+        self.place.shell("rm out; ! ls -A | grep thalweg-").is_done();
+    }
+}
+
+fn kill(pid: u32) {
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn trees_go_there_and_back_on_both_routes() {
+    let Some(there) = There::start() else { return };
+    there.place.shell(OF_EVERYTHING).is_done();
+    let tree = there.place.0.join("tree");
+    for (number, (flags, route)) in ROUTES.into_iter().enumerate() {
+        let (one, two) = (format!("one{number}"), format!("two{number}"));
+        let far = there.at("n1", &one);
+        let went = there.receipt(&[&["tree", &far], flags].concat());
+        are_same(&tree, &there.place.0.join(&one));
+        let came = there.receipt(&[&[&far, &two, "--verify", "--streams", "3"], flags].concat());
+        are_same(&tree, &there.place.0.join(&two));
+        for told in [&went, &came] {
+            let link = told.link.as_ref().unwrap();
+            assert!(link.route == route && link.sealed && link.sent_bytes < 7_000_000, "{link:?}");
+            assert!(told.holds && told.proved && told.checksum_in != 0, "{told:?}");
+            assert_eq!((told.links, told.hard_links, told.directories), (3, 3, 7), "{told:?}");
+        }
+        assert_eq!((&went.dest.host[..], &came.source.host[..], came.verified), ("n1", "n1", true));
+        assert_ne!(went.source.pid, went.dest.pid);
+        // What is there is left alone.
+        there.place.shell("echo new > tree/new").is_done();
+        let again = there.receipt(&[&["tree/", &far, "--resume"], flags].concat());
+        assert_eq!(again.files, 1, "{again:?}");
+        there.place.shell(&format!("cmp tree/new {one}/new && rm tree/new")).is_done();
+    }
+    until("all to have ended", || there.serving().is_empty());
+}
+
+#[test]
+fn a_user_a_port_streams_and_several_sources_are_understood() {
+    let Some(there) = There::start() else { return };
+    let user = there.place.shell("id -un").is_done().trim().to_string();
+    let far = there.at(&format!("{user}@127.0.0.1:{}", there.sshd.port), "out");
+    let text = there.pump(&["in", &far]);
+    assert!(text.is_done().contains(&format!("dest: disk at {user}@127.0.0.1")), "{text:?}");
+    assert!(text.out.contains(", direct, sealed, "), "{text:?}");
+    assert!(there.place.read("out") == there.place.read("in"));
+    let (ssh, far) = (&there.sshd.ssh, there.at("n2", "out"));
+    let through = format!("--ssh '{ssh}' -q");
+    there.place.shell(&format!("$T pump {far} - {through} | cmp - in")).is_done();
+    there.place.shell(&format!("cat in | $T pump - {far} {through} --through-ssh && cmp in out")).is_done();
+    there.receipt(&["zero:3MB", &far]);
+    assert!(there.place.read("out") == vec![0; 3_000_000]);
+    there.place.shell("rm out; mkdir -p some; echo a > a; echo b > b").is_done();
+    there.receipt(&[&there.at("n1", "a"), &there.at("n1", "b"), "some"]);
+    there.place.shell("cmp a some/a && cmp b some/b").is_done();
+}
+
+#[test]
+fn a_client_that_is_killed_takes_the_other_end_along_and_is_gone_on_from() {
+    let Some(there) = There::start() else { return };
+    for (flags, route) in ROUTES {
+        for (from, to) in [("in".to_string(), there.at("n1", "out")), (there.at("n1", "in"), "out".into())] {
+            let args = [&[&from[..], &to], flags].concat();
+            let running = there.begun(&args);
+            assert_eq!(there.serving().len(), 1);
+            let since = Instant::now();
+            running.signal("-KILL");
+            drop(running);
+            there.is_gone_on_from(since, &args, route);
+        }
+    }
+}
+
+#[test]
+fn an_end_or_an_ssh_that_is_killed_is_told_in_one_line() {
+    let Some(there) = There::start() else { return };
+    let far = there.at("n1", "out");
+    for (flags, route) in ROUTES {
+        for victim in ["ssh", "the other end"] {
+            let args = [&["in", &far], flags].concat();
+            let running = there.begun(&args);
+            let since = Instant::now();
+            let told = if victim == "ssh" {
+                let pid = running.0.id();
+                let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+                kill(children.trim().parse().unwrap());
+                ["ssh to n1 was ended by signal 9", "--resume"]
+            } else {
+                kill(there.serving()[0]);
+                ["n1", "--resume"]
+            };
+            running.ends().is_refused(&told);
+            there.is_gone_on_from(since, &args, route);
+        }
+    }
+    // A signal to the client is none of these.
+    let running = there.begun(&["in", &far]);
+    running.signal("-INT");
+    assert_eq!(running.ends().status, Some(130));
+    until("the other end to go", || there.serving().is_empty());
+}
+
+/// That nobody is answered at an address of this machine, while it is held.
+struct Unanswered<'a>(&'a Place);
+
+const RULE: &str = "OUTPUT -o lo -d 127.77.0.9 -p tcp -j DROP";
+
+impl Unanswered<'_> {
+    fn set(place: &Place) -> Option<Unanswered<'_>> {
+        let set = place.shell(&format!("iptables -w -I {RULE}"));
+        if set.status != Some(0) {
+            println!("skipped: no rule can be set here: {}", set.err);
+            return None;
+        }
+        Some(Unanswered(place))
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.0.shell(&format!("iptables -w -D {RULE}"));
+    }
+}
+
+#[test]
+fn a_port_that_cannot_be_reached_costs_two_seconds_and_no_transfer() {
+    let Some(there) = There::start() else { return };
+    let Some(rule) = Unanswered::set(&there.place) else { return };
+    let told = there.pump(&[
+        "in",
+        &there.at("n1", "out"),
+        "--json",
+        "--there",
+        "SSH_CONNECTION='127.0.0.1 1 127.77.0.9 22' thalweg",
+    ]);
+    drop(rule);
+    let told: PumpReceipt = from_json(told.is_done()).unwrap();
+    assert_eq!(told.link.unwrap().route, "through ssh");
+    assert!((2.0..6.0).contains(&told.seconds), "{} s", told.seconds);
+    assert!(there.place.read("out") == there.place.read("in"));
+}
+
+#[test]
+fn whatever_keeps_the_other_end_from_speaking_is_told_in_one_line() {
+    let Some(there) = There::start() else { return };
+    let n1 = there.at("n1", "out");
+    let too_old = "sh -c 'echo \"thalweg: unknown flag --serve\" >&2; exit 2'";
+    for (args, holds) in [
+        (&[&n1[..], "--there", "nothing-like-it"][..], ["there is no nothing-like-it at n1", "--there"]),
+        (&[&n1, "--there", &format!("{}/in", there.place.0.display())], ["n1 cannot run", "kind of machine"]),
+        (&[&there.at("n3", "out")], ["ssh cannot reach n3", "Connection refused"]),
+        (&[&there.at("n4", "out")], ["ssh is not let in", "Permission denied (publickey"]),
+        (&[&there.at("n5", "out")], ["ssh does not know n5", "see its key"]),
+        (
+            &[&n1, "--there", "echo Welcome to n1; thalweg"],
+            ["the shell of n1 prints 'Welcome to n1'", "start-up"],
+        ),
+        (&[&n1, "--there", "printf Hi; thalweg"], ["the shell of n1 prints 'Hi'", "start-up"]),
+        (
+            &[&n1, "--there", "echo thalweg-pump 9 {}; true"],
+            ["n1 speaks protocol 9, where 1 is", "one version"],
+        ),
+        (&[&n1, "--there", too_old], ["n1 does not serve transfers", "one version"]),
+        (&[&n1, "--there", "exit 3;"], ["ended with status 3", "-V"]),
+        (&["ssh://n1/none/at/all"], ["n1: cannot write /none/at/all", "make it first"]),
+        (&[&n1, "--ssh", "no-such-ssh"], ["cannot start no-such-ssh", "OpenSSH"]),
+    ] {
+        let mut command = there.place.command(&["pump", "in"]);
+        // The last of two is what counts.
+        command.args(["--ssh", &there.sshd.ssh]).args(args);
+        Running::start(&mut command).ends().is_refused(&holds);
+    }
+    there.pump(&[&there.at("n1", "none"), "x"]).is_refused(&["n1: cannot inspect", "none"]);
+    // What a person may not ask for.
+    for (args, holds) in [
+        (&[&n1[..], "ssh://n2/b"][..], "one end of a transfer is over ssh"),
+        (&["n1:/a", "ssh://n2/b"], "one end is over ssh and one on a node"),
+        (&["ssh://n1/a", "ssh://n2/b", "."], "all sources of a transfer are on one host"),
+        (&["ssh://-oProxyCommand=x/a", "b"], "is not where ssh could go"),
+        (&["in", "b"], "for an end that is ssh://HOST/PATH"),
+    ] {
+        there.pump(args).is_refused(&[holds]);
+    }
+    until("all to have ended", || there.serving().is_empty());
+    assert!(!there.place.0.join("out").exists());
+}
+
+/// Start-up files of the shell that ssh starts, if it is one that reads them.
+#[test]
+fn a_shell_that_prints_is_told_apart_from_thalweg() {
+    let Some(there) = There::start() else { return };
+    there.place.write("home/.bashrc", b"echo Good morning\n");
+    let told = there.place.shell(&format!("{} n1 true", there.sshd.ssh));
+    if told.out != "Good morning\n" {
+        println!("skipped: the shell of this user reads no .bashrc: {told:?}");
+        return;
+    }
+    there.pump(&["in", &there.at("n1", "out")]).is_refused(&["the shell of n1 prints 'Good morning'"]);
+}

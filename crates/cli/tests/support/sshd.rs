@@ -1,0 +1,75 @@
+//! A server of ssh for a test, with keys and settings of its own.
+//!
+//! Law: it is started by the test and ended by it, listens on this machine alone, and lets nobody in but the test.
+#![allow(dead_code)] // Each program of tests uses its part.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::Place;
+
+/// A server that lets one key in, whose users live in `home` and find this program by its name.
+pub(crate) struct Sshd {
+    server: Child,
+    /// How the hosts n1 and n2, and this machine's address, are reached: all are here. Nobody answers for n3; n4 is asked
+    /// with a key that is not let in, and n5 has never been seen.
+    pub(crate) ssh: String,
+    pub(crate) port: u16,
+}
+
+/// One that nobody has.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Sshd {
+    /// Starts it in a place; `None` where there is no such program, which is said.
+    pub(crate) fn start(place: &Place) -> Option<Sshd> {
+        let program = ["/usr/sbin/sshd", "/usr/bin/sshd"].into_iter().find(|path| Path::new(path).exists());
+        let Some(program) = program else {
+            println!("skipped: there is no sshd; install openssh-server");
+            return None;
+        };
+        let (dir, port) = (place.0.display().to_string(), free_port());
+        let keys = "for k in host user wrong; do ssh-keygen -q -t ed25519 -N '' -f $k; done";
+        place.shell(&format!("mkdir home path; ln -s $T path/thalweg; {keys}")).is_done();
+        // Where it keeps itself apart, if it runs as root.
+        let _ = std::fs::create_dir_all("/run/sshd");
+        place.write(
+            "sshd_config",
+            format!(
+                "Port {port}\nListenAddress 127.0.0.1\nHostKey {dir}/host\nAuthorizedKeysFile {dir}/user.pub\n\
+                 StrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\n\
+                 SetEnv HOME={dir}/home PATH={dir}/path:/usr/bin:/bin\n"
+            )
+            .as_bytes(),
+        );
+        place.write(
+            "ssh_config",
+            format!(
+                "Host n3\n Port 1\nHost n4\n IdentityFile {dir}/wrong\nHost * !n4\n IdentityFile {dir}/user\n\
+                 Host n5\n StrictHostKeyChecking yes\nHost *\n HostName 127.0.0.1\n Port {port}\n IdentitiesOnly yes\n \
+                 IdentityAgent none\n StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n"
+            )
+            .as_bytes(),
+        );
+        let mut command = Command::new(program);
+        command.args(["-D", "-e", "-f"]).arg(place.0.join("sshd_config"));
+        let server = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(5), "sshd does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(Sshd { server, ssh: format!("ssh -F {dir}/ssh_config"), port })
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}

@@ -1,0 +1,332 @@
+//! Transfers with a host that ssh reaches: this process is one end, and ssh starts the other.
+//!
+//! ```text
+//! client --starts--> ssh ==channel==> sshd --starts--> thalweg pump --serve
+//!        ======== lanes, each a direct link if one can be had ========>
+//! ```
+//!
+//! Model: the channel carries a link with the control stream. Over it both sides have told each other how they can be
+//! known, so lanes take direct links; where none can be had within [`DIRECT`], they are streams of the channel's link.
+//! Law: what is above a lane is what it is between nodes. ssh is the user's own, with his settings, and asks what it has
+//! to ask. Whatever keeps the other end from speaking is told in one line: what ssh or the host's shell said of it.
+//! Non-goals: both ends over ssh, hosts of a cluster; installing the program there.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use thalweg::{Progress, PumpEnd, PumpOptions, SshHost};
+use thalweg_api::{NodeRequest, PumpReceipt, SshAnswer, SshGreeting, from_json, to_json};
+use thalweg_base::clock::Stopwatch;
+use thalweg_transfer::{Route, Streams, Way};
+use thalweg_wire::{
+    Fleeting, Hands, Heard, Id, Link, LinkError, Pipes, Role, VERSION, What, is_host_name, new_id,
+};
+
+use crate::pump::{Asks, Result, could_not, pull, push, route_of, word_of};
+use crate::serving::{SAYING, SERVE, Stranger, greeted, greeting, terms};
+use crate::ssh_said::{Said, noise, why_not};
+
+/// What ssh is told besides: nothing that is not for this, and not to wait for ever.
+const SSH_OPTIONS: [&str; 10] = [
+    "-x",
+    "-T",
+    "-o",
+    "ClearAllForwardings=yes",
+    "-o",
+    "RemoteCommand=none",
+    "-o",
+    "PermitLocalCommand=no",
+    "-o",
+    "ConnectTimeout=10",
+];
+/// How long the other end may take to speak: sshd lets people log in for 120 s unless told otherwise.
+const GREETING_SECONDS: f64 = 150.0;
+/// How long a direct link is tried for.
+const DIRECT: Duration = Duration::from_secs(2);
+/// How many addresses of a name are tried.
+const ADDRESSES_MAX: usize = 4;
+/// How long ssh may take to end when all is said, and how often it is looked whether it has.
+const END_SECONDS: f64 = 5.0;
+const LOOK: Duration = Duration::from_millis(5);
+/// How long ssh may take to end when the channel has ended before its time.
+const DEATH_SECONDS: f64 = 1.0;
+/// What this side and, if its name is none for a certificate, the other side are called on direct links.
+const CLIENT: &str = "client";
+const THERE: &str = "there";
+
+/// How ssh is used.
+#[derive(Debug, Clone)]
+pub struct SshOptions {
+    /// The program and its first arguments.
+    pub ssh: Vec<String>,
+    /// The program at the other end, as the shell there finds it.
+    pub there: String,
+    /// Whether to try no direct link.
+    pub through: bool,
+}
+
+/// Moves files between this machine and one that ssh reaches.
+pub fn pump_over_ssh(how: &SshOptions, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
+    let (host, dest) = match (options.sources.first(), &options.dest) {
+        (_, PumpEnd::Ssh(host, end)) => (host, Some(word_of(end)?)),
+        (Some(PumpEnd::Ssh(host, _)), _) => (host, None),
+        _ => return Err(could_not("neither end is over ssh")),
+    };
+    let mut there = There::start(how, host)?;
+    let (channel, greeting) = there.hear(progress)?;
+    let moved = there.meet(channel, &greeting).and_then(|way| match dest {
+        Some(dest) => push(&way, dest, options, progress),
+        None => pull(&way, options, progress),
+    });
+    match (moved, progress.cancelled()) {
+        (Ok(receipt), _) => {
+            there.ended_within(END_SECONDS);
+            Ok(receipt)
+        }
+        // A terminal's signal reaches ssh too, and its end may be heard first.
+        (Err(_), Some(signal)) => Err(thalweg::Error::Interrupted(signal)),
+        (Err(thalweg::Error::CouldNot(why)), None) => match there.died() {
+            Some(how) => Err(could_not(format!("{how}: {why}"))),
+            None => Err(could_not(why)),
+        },
+        (Err(e), None) => Err(e),
+    }
+}
+
+/// ssh, and what it started.
+struct There<'a> {
+    child: Child,
+    said: Said,
+    how: &'a SshOptions,
+    host: &'a SshHost,
+}
+
+impl<'a> There<'a> {
+    fn start(how: &'a SshOptions, host: &'a SshHost) -> Result<There<'a>> {
+        let Some((program, first)) = how.ssh.split_first() else {
+            return Err(could_not("--ssh names no program"));
+        };
+        let mut command = Command::new(program);
+        command.args(first).args(SSH_OPTIONS);
+        if let Some(port) = host.port {
+            command.args(["-p", &port.to_string()]);
+        }
+        if let Some(user) = &host.user {
+            command.args(["-l", user]);
+        }
+        command.arg("--").arg(&host.host).arg(format!("{} {}", how.there, SERVE.join(" ")));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| {
+            could_not(format!("cannot start {program}: {e}; install OpenSSH, or name its ssh with --ssh"))
+        })?;
+        let said = Said::collect(child.stderr.take().expect("a pipe was asked for"));
+        Ok(There { child, said, how, host })
+    }
+
+    /// Hears who is there.
+    fn hear(&mut self, progress: &Progress) -> Result<(Pipes, SshGreeting)> {
+        let from: OwnedFd = self.child.stdout.take().expect("a pipe was asked for").into();
+        let to: OwnedFd = self.child.stdin.take().expect("a pipe was asked for").into();
+        let mut channel = Pipes::new(from, to).map_err(could_not)?;
+        let watch = Stopwatch::start();
+        let goes_on = || progress.cancelled().is_none() && watch.seconds() < GREETING_SECONDS;
+        let heard = channel.hear(goes_on).map_err(could_not)?;
+        match progress.cancelled() {
+            Some(signal) => Err(thalweg::Error::Interrupted(signal)),
+            None => Ok((channel, self.understood(heard)?)),
+        }
+    }
+
+    /// Says who is here, and makes the channel a link.
+    fn meet(&self, mut channel: Pipes, there: &SshGreeting) -> Result<OverSsh> {
+        let peer = self.host.to_string();
+        let nonsense = |why| could_not(format!("{peer}: a greeting that says nothing: {why}"));
+        let meeting: Id = there.meeting.parse().map_err(nonsense)?;
+        let fleeting = Fleeting::new(meeting, Role::Client).map_err(could_not)?;
+        let name = match &self.host.host {
+            host if is_host_name(host) && !host.contains(':') => host.clone(),
+            _ => THERE.to_string(),
+        };
+        let answer = SshAnswer { name: name.clone(), authority: fleeting.authority() };
+        let said = channel.say(&greeting(&to_json(&answer)), SAYING);
+        said.map_err(|what| could_not(LinkError::new(&peer, what)))?;
+        let link = channel.link(&peer, (meeting, Role::Client), terms()).map_err(could_not)?;
+        link.keep().map_err(could_not)?;
+        let hands = fleeting.meets(CLIENT, &there.authority).map_err(could_not)?;
+        let told = there.address.filter(|_| !self.how.through);
+        let door = told.map(|told| Door { hands, name, told, host: self.host.host.clone() });
+        let links = Mutex::new(vec![Arc::new(link)]);
+        Ok(OverSsh { peer, door, id: new_id().to_string(), links })
+    }
+
+    /// The greeting, or why there was none.
+    fn understood(&mut self, heard: Heard) -> Result<SshGreeting> {
+        let host = self.host;
+        let line = match heard {
+            Heard::Line(line) => line,
+            Heard::Part(part) => {
+                let status = self.ended_within(DEATH_SECONDS);
+                return Err(could_not(why_not(host, &self.how.there, status, &part, &self.said.last_line())));
+            }
+            Heard::Nothing => {
+                return Err(could_not(format!(
+                    "{host}: thalweg there has not spoken within {GREETING_SECONDS} s; see what ssh {host} does"
+                )));
+            }
+        };
+        match greeted(&line) {
+            Ok(json) => {
+                from_json(json).map_err(|why| could_not(format!("{host}: a greeting that is none: {why}")))
+            }
+            Err(Stranger::Version(version)) => Err(could_not(format!(
+                "{host} speaks protocol {version}, where {} is spoken; bring both sides to one version of thalweg",
+                VERSION
+            ))),
+            Err(Stranger::Unknown) => Err(could_not(noise(host, &line))),
+        }
+    }
+
+    /// How ssh ended, if it does so in time. What it started is closed already, or there is nothing to wait for.
+    fn ended_within(&mut self, seconds: f64) -> Option<ExitStatus> {
+        let watch = Stopwatch::start();
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if watch.seconds() < seconds => std::thread::park_timeout(LOOK),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Says so if ssh, or what it had started, did not end as it should.
+    fn died(&mut self) -> Option<String> {
+        use std::os::unix::process::ExitStatusExt;
+        let status = self.ended_within(DEATH_SECONDS)?;
+        let host = self.host;
+        match (status.signal(), status.code()) {
+            (Some(signal), _) => Some(format!("ssh to {host} was ended by signal {signal}")),
+            (_, Some(0) | None) => None,
+            (_, Some(code)) => Some(match self.said.last_line() {
+                line if line.is_empty() => format!("ssh to {host} ended with status {code}"),
+                line => format!("ssh to {host} ended with status {code}, {line}"),
+            }),
+        }
+    }
+}
+
+impl Drop for There<'_> {
+    fn drop(&mut self) {
+        // It has ended if all went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where direct links are tried.
+struct Door {
+    hands: Hands,
+    name: String,
+    /// Where the other end says that it listens.
+    told: SocketAddr,
+    /// The host as it was typed, which may be another address of it.
+    host: String,
+}
+
+impl Door {
+    /// A first direct link, and where it was had.
+    fn first(&self) -> Option<(Link, SocketAddr)> {
+        let (send, links): (_, Receiver<(Link, SocketAddr)>) = channel();
+        for by_name in [false, true] {
+            let (send, hands, name) = (send.clone(), self.hands.clone(), self.name.clone());
+            let (told, host) = (self.told, self.host.clone());
+            let tries = move || {
+                let addresses: Vec<SocketAddr> = match by_name {
+                    false => vec![told],
+                    true => {
+                        (host.as_str(), told.port()).to_socket_addrs().map_or(Vec::new(), Iterator::collect)
+                    }
+                };
+                let others = addresses.into_iter().filter(|address| !by_name || *address != told);
+                let link = others.take(ADDRESSES_MAX).find_map(|address| {
+                    hands.connect(&name, address, terms()).ok().map(|link| (link, address))
+                });
+                // One that comes too late is closed.
+                let _ = link.map(|link| send.send(link));
+            };
+            let _ = std::thread::Builder::new().name("door".into()).spawn(tries);
+        }
+        drop(send);
+        // The first that is there, or none in time.
+        links.recv_timeout(DIRECT).ok()
+    }
+
+    fn another(&self, at: SocketAddr) -> thalweg_wire::Result<Link> {
+        self.hands.connect(&self.name, at, terms())
+    }
+}
+
+/// The way to the other end; its first link is the channel's.
+struct OverSsh {
+    peer: String,
+    /// None if the other end has none, or none is to be tried.
+    door: Option<Door>,
+    id: String,
+    links: Mutex<Vec<Arc<Link>>>,
+}
+
+impl OverSsh {
+    fn direct_lane(&self, link: Link) -> thalweg_wire::Result<Streams> {
+        let link = Arc::new(link);
+        let cannot = |e: std::io::Error| LinkError::new(&self.peer, What::Unreachable(e.to_string()));
+        link.keep().map_err(cannot)?;
+        let streams = link.open(self.lane().as_bytes())?;
+        self.links.lock().expect("no holder panics").push(link);
+        Ok(streams)
+    }
+
+    fn lane(&self) -> String {
+        to_json(&NodeRequest::PumpLane { id: self.id.clone() })
+    }
+
+    fn channel(&self) -> Arc<Link> {
+        self.links.lock().expect("no holder panics")[0].clone()
+    }
+}
+
+impl Asks for OverSsh {
+    fn id(&self) -> String {
+        self.id.clone()
+    }
+
+    fn open(&self, request: &NodeRequest) -> thalweg_wire::Result<Streams> {
+        self.channel().open(to_json(request).as_bytes())
+    }
+}
+
+impl Way for OverSsh {
+    fn peer(&self) -> String {
+        self.peer.clone()
+    }
+
+    fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>> {
+        let Some((door, (first, at))) = self.door.as_ref().and_then(|door| Some((door, door.first()?)))
+        else {
+            let (channel, lane) = (self.channel(), self.lane());
+            return (0..count).map(|_| channel.open(lane.as_bytes())).collect();
+        };
+        let others = (1..count).map(|_| door.another(at));
+        std::iter::once(Ok(first)).chain(others).map(|link| self.direct_lane(link?)).collect()
+    }
+
+    fn links(&self) -> Vec<Arc<Link>> {
+        self.links.lock().expect("no holder panics").clone()
+    }
+
+    fn route(&self) -> Route {
+        route_of(&self.links())
+    }
+}

@@ -1,0 +1,71 @@
+//! Fleeting identities: two processes that can already tell each other something in secret prove to each other over
+//! sockets who they are, once.
+//!
+//! Model: each side makes an authority of its own, which signs one certificate for it and is forgotten. What the sides
+//! tell each other is the certificate of that authority; keys stay where they were made.
+//! Law: who does not hold the key that was made for this one meeting is no peer.
+//! Non-goals: the secret way on which authorities are told; anything on a disk.
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::authority::{Authority, new_id};
+use crate::hello::{Id, Role};
+use crate::identity::{Dropped, Identity, IdentityError, Named};
+use crate::tls::Hands;
+
+/// How long a certificate holds; shorter than a day clocks would have to agree.
+const DAYS: i64 = 1;
+
+/// This side of a meeting.
+pub struct Fleeting {
+    meeting: Id,
+    role: Role,
+    authority: Authority,
+}
+
+impl Fleeting {
+    /// One of the two who meet under this id.
+    pub fn new(meeting: Id, role: Role) -> Result<Fleeting, IdentityError> {
+        Ok(Fleeting { meeting, role, authority: Authority::new(meeting)? })
+    }
+
+    /// What the other side is to be told: a certificate, in which nothing is secret.
+    pub fn authority(&self) -> String {
+        self.authority.kept().certificate
+    }
+
+    /// Ready to meet, as `name`, the side that told `theirs`, and nobody else.
+    pub fn meets(&self, name: &str, theirs: &str) -> Result<Hands, IdentityError> {
+        let wrong = |why: String| IdentityError::Certificate(why);
+        let (cluster, role, node) = (self.meeting, self.role, new_id());
+        let issued = self.authority.issue(&Named { host: name.to_string(), node, cluster, role }, DAYS)?;
+        let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).map_err(|e| wrong(e.to_string()))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate(theirs)?).map_err(|e| wrong(e.to_string()))?;
+        Hands::of(Identity {
+            cluster,
+            node,
+            name: name.to_string(),
+            role,
+            dropped: Dropped::default(),
+            chain: vec![certificate(&issued.certificate)?],
+            key: Arc::new(key),
+            roots: Arc::new(roots),
+        })
+    }
+}
+
+fn certificate(pem: &str) -> Result<CertificateDer<'static>, IdentityError> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|e| IdentityError::Certificate(e.to_string()))
+}
+
+/// Listens at this address of the machine, at a port that the system chooses.
+#[allow(clippy::disallowed_methods)] // This room is the address of sockets.
+pub fn listen(at: IpAddr) -> std::io::Result<TcpListener> {
+    TcpListener::bind(SocketAddr::new(at, 0))
+}

@@ -1,0 +1,174 @@
+//! A link through two pipes that somebody else seals, as ssh does between a process and the one it starts elsewhere.
+//!
+//! Model: before there is a link, each side says one line ([`Pipes::say`], [`Pipes::hear`]), by which they find out
+//! whether they understand each other; then frames go the same way, in the clear, since they are sealed below.
+//! Law: who is at the other end is proved by whoever made the pipes. A pipe that takes or gives nothing for as long as a
+//! peer may be silent is cut, as a socket is.
+//! Non-goals: starting what is at the other end.
+
+use std::io::{ErrorKind, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use thalweg_io::pipe;
+
+use crate::carrier::{MOMENT, Receive, Silence, Transmit};
+use crate::error::{Result, What};
+use crate::hello::{Hello, Id, Role};
+use crate::link::{Far, Link};
+use crate::tls::Terms;
+
+/// The most bytes of a line.
+const LINE_BYTES_MAX: usize = 16 << 10;
+/// What is received at a time before there is a link.
+const SOME_BYTES: usize = 4 << 10;
+
+/// What came where a line was due.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A line, without its end.
+    Line(Vec<u8>),
+    /// This much, and then the end, or more than a line may have.
+    Part(Vec<u8>),
+    /// Nothing whole while it was waited for.
+    Nothing,
+}
+
+/// Two pipes, one each way.
+pub struct Pipes {
+    transmit: PipeTransmit,
+    receive: PipeReceive,
+}
+
+impl Pipes {
+    /// Of what is received from, and what is sent to.
+    pub fn new(from: OwnedFd, to: OwnedFd) -> std::io::Result<Pipes> {
+        pipe::be_patient(&from)?;
+        pipe::be_patient(&to)?;
+        let shut = Arc::new(AtomicBool::new(false));
+        let transmit = PipeTransmit { to, shut: shut.clone(), dead: Duration::ZERO };
+        Ok(Pipes { transmit, receive: PipeReceive { from, shut, early: Vec::new(), receives: 0 } })
+    }
+
+    /// Says a line, which the pipe has room for.
+    pub fn say(&mut self, line: &str, patience: Duration) -> std::result::Result<(), What> {
+        self.transmit.dead = patience;
+        self.transmit.send(line.as_bytes(), &mut b"\n".to_owned())
+    }
+
+    /// The line that the other side says, waited for while `goes_on`.
+    pub fn hear(&mut self, mut goes_on: impl FnMut() -> bool) -> std::io::Result<Heard> {
+        let early = &mut self.receive.early;
+        let mut some = [0; SOME_BYTES];
+        loop {
+            if let Some(end) = early.iter().position(|&b| b == b'\n') {
+                let mut line: Vec<u8> = early.drain(..=end).collect();
+                line.pop();
+                return Ok(Heard::Line(line));
+            }
+            if early.len() >= LINE_BYTES_MAX {
+                return Ok(Heard::Part(std::mem::take(early)));
+            }
+            // Also while a few bytes keep coming.
+            if !goes_on() {
+                return Ok(Heard::Nothing);
+            }
+            match pipe::receive(&self.receive.from, &mut some, MOMENT) {
+                Ok(0) => return Ok(Heard::Part(std::mem::take(early))),
+                Ok(bytes) => early.extend_from_slice(&some[..bytes]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Makes a link of it: both sides say hello, of this one-time cluster.
+    pub fn link(mut self, peer: &str, (cluster, role): (Id, Role), terms: Terms) -> Result<Link> {
+        self.transmit.dead = Duration::from_millis(terms.patience.dead_ms);
+        let began = role == Role::Client;
+        let hello =
+            Hello { cluster, node: Id(role as u128), role, clear: true, block_bytes: terms.block_bytes };
+        let carrier = (Box::new(self.transmit) as _, Box::new(self.receive) as _);
+        Link::establish(hello, Far { name: peer.to_string(), proved: None }, began, carrier, terms.patience)
+    }
+}
+
+/// A pipe, towards the other side.
+struct PipeTransmit {
+    to: OwnedFd,
+    shut: Arc<AtomicBool>,
+    dead: Duration,
+}
+
+impl Transmit for PipeTransmit {
+    fn send(&mut self, head: &[u8], payload: &mut [u8]) -> std::result::Result<(), What> {
+        let (mut slices, mut silent) = ([IoSlice::new(head), IoSlice::new(payload)], Duration::ZERO);
+        let mut slices = &mut slices[..];
+        IoSlice::advance_slices(&mut slices, 0);
+        while !slices.is_empty() {
+            if self.shut.load(Ordering::Relaxed) {
+                return Err(What::Closed);
+            }
+            match pipe::send(&self.to, slices, MOMENT) {
+                Ok(sent) => {
+                    silent = Duration::ZERO;
+                    IoSlice::advance_slices(&mut slices, sent);
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock && silent < self.dead => silent += MOMENT,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    return Err(What::Cut("it has taken nothing for too long".into()));
+                }
+                Err(e) => return Err(What::Cut(e.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    fn is_ready(&self) -> bool {
+        pipe::is_writable(&self.to)
+    }
+
+    fn unseal(&mut self) {}
+
+    fn shut(&mut self) {
+        self.shut.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A pipe, from the other side.
+struct PipeReceive {
+    from: OwnedFd,
+    shut: Arc<AtomicBool>,
+    /// What came behind a line.
+    early: Vec<u8>,
+    receives: u64,
+}
+
+impl Receive for PipeReceive {
+    fn receive(&mut self, into: &mut [u8], dead: Duration) -> std::result::Result<bool, What> {
+        let mut clock = Silence { dead, silent: Duration::ZERO, begun: false };
+        let mut filled = self.early.len().min(into.len());
+        into[..filled].copy_from_slice(&self.early[..filled]);
+        self.early.drain(..filled);
+        while filled < into.len() {
+            let came = pipe::receive(&self.from, &mut into[filled..], MOMENT);
+            if self.shut.load(Ordering::Relaxed) {
+                return Err(What::Closed);
+            }
+            filled += *came.as_ref().unwrap_or(&0);
+            self.receives += u64::from(came.is_ok());
+            if !clock.heard(came, filled > 0)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn unseal(&mut self) {}
+
+    fn receives(&self) -> u64 {
+        self.receives
+    }
+}
