@@ -32,8 +32,10 @@ const AGREE: f64 = 0.05;
 const AGREE_BYTES: u64 = 65_536;
 /// A narrow link gets this part of `--size`.
 const NARROW_PART: u64 = 40;
-/// The rate of the narrow link, as tc says it.
+/// The rate of the narrow links, as tc says it.
 const NARROW_RATE: &str = "100mbit";
+/// What the one of them takes that takes time, one way.
+const DELAY: &str = "10ms";
 /// How long a server may take to listen, in seconds.
 const LISTENS_SECONDS: f64 = 10.0;
 const IPERF_PORT: u16 = 5201;
@@ -58,6 +60,7 @@ enum Net {
     Clear,
     Sealed,
     Narrow,
+    Delayed,
 }
 
 /// What is measured beside ours, on the same link if nothing else is said.
@@ -68,11 +71,17 @@ enum Beside {
     Iperf,
     Rsync,
     Scp,
+    Nc,
+    Mbuffer,
+    Rclone,
 }
 
 const IPERF: &str = "iperf3";
 const RSYNC: &str = "rsync + sync";
 const SCP: &str = "scp + sync";
+const NC: &str = "nc + sync";
+const MBUFFER: &str = "mbuffer + sync";
+const RCLONE: &str = "rclone + sync";
 const CLEAR: &str = "clear";
 const ONE: &[&str] = &["--streams", "1"];
 
@@ -111,11 +120,19 @@ pub(crate) const ROWS: &[Row] = &[
         targets: &[faster(IPERF, 0.98)],
     },
     Row {
+        name: "far-delayed",
+        what: What::Memory,
+        net: Net::Delayed,
+        words: ONE,
+        beside: &[Beside::Iperf],
+        targets: &[faster(IPERF, 0.98)],
+    },
+    Row {
         name: "far-disk",
         what: What::File,
         net: Net::Clear,
         words: &[],
-        beside: &[Beside::Floor, Beside::Rsync, Beside::Scp],
+        beside: &[Beside::Floor, Beside::Rsync, Beside::Scp, Beside::Nc, Beside::Mbuffer, Beside::Rclone],
         targets: &[
             Target::WallOfFloor(1.053),
             Target::Faster { than: Than::BestRival, times: 1.5, or_floor: None },
@@ -144,6 +161,41 @@ impl Beside {
             Beside::Iperf => IPERF,
             Beside::Rsync => RSYNC,
             Beside::Scp => SCP,
+            Beside::Nc => NC,
+            Beside::Mbuffer => MBUFFER,
+            Beside::Rclone => RCLONE,
+        }
+    }
+
+    /// The program that has to be here, and the package that has it, of those that need no server of ours or share one.
+    fn program(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Beside::Nc => Some(("nc", "netcat-openbsd")),
+            Beside::Mbuffer => Some(("mbuffer", "mbuffer")),
+            Beside::Rclone => Some(("rclone", "rclone")),
+            _ => None,
+        }
+    }
+
+    /// A line of shell in n1: `$1` is the source, `$4` the output, `$2` how to name the output or where n2 is, and `$3`
+    /// what else is needed.
+    fn line(self) -> &'static str {
+        match self {
+            Beside::Scp => r#"scp -q -F "$3" "$1" "$2" && sync -f "$4""#,
+            Beside::Nc => concat!(
+                r#"ip netns exec "$3" nc -l 5202 >"$4" & for try in $(seq 200); do "#,
+                r#"nc -N "$2" 5202 <"$1" && { wait $! && sync -f "$4"; exit; }; sleep 0.01; done; kill $!; exit 1"#
+            ),
+            Beside::Mbuffer => concat!(
+                r#"ip netns exec "$3" mbuffer -q -I 5202 -o "$4" & for try in $(seq 200); do "#,
+                r#"mbuffer -q -i "$1" -O "$2:5202" && { wait $! && sync -f "$4"; exit; }; sleep 0.01; done; "#,
+                "kill $!; exit 1"
+            ),
+            Beside::Rclone => concat!(
+                r#"rclone copyto "$1" ":sftp,host=$2,user=root,key_file=$3,disable_hashcheck=true:$4" "#,
+                r#"&& sync -f "$4""#
+            ),
+            _ => r#"rsync -a "$1" "$2" && sync -f "$4""#,
         }
     }
 }
@@ -152,7 +204,7 @@ impl Row {
     fn bytes(&self, asked: &Asked<'_>) -> u64 {
         match (self.what, self.net) {
             (What::Files, _) => files(asked) * SMALL_BYTES,
-            (_, Net::Narrow) => (asked.bytes / NARROW_PART).max(1),
+            (_, Net::Narrow | Net::Delayed) => (asked.bytes / NARROW_PART).max(1),
             _ => asked.bytes,
         }
     }
@@ -166,6 +218,9 @@ impl Row {
             (What::Memory, Net::Clear) => format!("{said} of noise between hosts, one stream"),
             (What::Memory, Net::Sealed) => format!("{said} of noise between hosts, sealed, one stream"),
             (What::Memory, Net::Narrow) => format!("{said} of noise over {NARROW_RATE}, one stream"),
+            (What::Memory, Net::Delayed) => {
+                format!("{said} of noise over {NARROW_RATE} and {DELAY} one way, one stream")
+            }
         };
         BenchRow { name: self.name.to_string(), work, bytes, ..BenchRow::default() }
     }
@@ -188,7 +243,7 @@ pub(crate) fn measure(
 ) -> Result<()> {
     let rows: Vec<&Row> = ROWS.iter().filter(|row| asked.wants(row.name)).collect();
     let mut bench = Bench { asked, place, fio, routes: Vec::new() };
-    for net in [Net::Clear, Net::Sealed, Net::Narrow] {
+    for net in [Net::Clear, Net::Sealed, Net::Narrow, Net::Delayed] {
         if !rows.iter().any(|row| row.nets().any(|needed| needed == net)) {
             continue;
         }
@@ -236,6 +291,7 @@ impl Route {
             Net::Clear => &["--clear"],
             Net::Sealed => &[],
             Net::Narrow => &["--clear", "--rate", NARROW_RATE],
+            Net::Delayed => &["--clear", "--rate", NARROW_RATE, "--delay", DELAY],
         };
         let lab = Lab::up(&asked.options.program, TO, words)?;
         let serves = |beside| {
@@ -247,19 +303,29 @@ impl Route {
         };
         let iperf = serves(Beside::Iperf).then(|| Served::iperf(&lab)).and_then(&mut or_said);
         let rsync = serves(Beside::Rsync).then(|| Served::rsync(&lab, place.path())).and_then(&mut or_said);
-        let ssh = serves(Beside::Scp).then(|| Launchers::servers(&lab));
-        let ssh = ssh.and_then(|ssh| ssh.map_err(|why| notes.push(format!("left out: scp: {why}"))).ok());
+        let ssh = (serves(Beside::Scp) || serves(Beside::Rclone)).then(|| Launchers::servers(&lab));
+        let ssh =
+            ssh.and_then(|ssh| ssh.map_err(|why| notes.push(format!("left out: scp, rclone: {why}"))).ok());
+        for who in [Beside::Nc, Beside::Mbuffer, Beside::Rclone].into_iter().filter(|who| serves(*who)) {
+            if let Some((program, package)) = who.program().filter(|(program, _)| !is_here(program)) {
+                notes.push(format!("left out: {program} is not installed (apt-get install {package})"));
+            }
+        }
         Ok(Route { net, lab, iperf, rsync, ssh })
     }
 
-    /// The process that serves this in n2.
+    /// The process that serves this in n2; 0 if each run starts its own, and nothing if it cannot be measured.
     fn server(&self, who: Beside) -> Option<u32> {
+        if who.program().is_some_and(|(program, _)| !is_here(program)) {
+            return None;
+        }
         match who {
             Beside::Floor => None,
             Beside::Ours(..) => Some(self.lab.host(TO).pid),
             Beside::Iperf => self.iperf.as_ref().map(|served| served.0.id()),
             Beside::Rsync => self.rsync.as_ref().map(|served| served.0.id()),
-            Beside::Scp => self.ssh.as_ref().map(|ssh| ssh.server(TO)),
+            Beside::Scp | Beside::Rclone => self.ssh.as_ref().map(|ssh| ssh.server(TO)),
+            Beside::Nc | Beside::Mbuffer => Some(0),
         }
     }
 }
@@ -472,15 +538,15 @@ impl Bench<'_> {
         // To rsync a name without a slash is a directory to be made in the other.
         let source = if row.what == What::Files { source.join("") } else { source.to_path_buf() };
         let name = output.file_name().unwrap_or_default().to_string_lossy();
-        let settings = route.ssh.as_ref().map(|ssh| ssh.setting("cold")).unwrap_or_default();
-        let (line, dest) = match who {
-            Beside::Scp => {
-                (r#"scp -q -F "$3" "$1" "$2" && sync -f "$4""#, format!("n{TO}:{}", output.display()))
-            }
-            _ => (r#"rsync -a "$1" "$2" && sync -f "$4""#, format!("rsync://{address}/data/{name}")),
+        let of_ssh = |name| route.ssh.as_ref().map(|ssh| ssh.setting(name)).unwrap_or_default();
+        let (dest, more) = match who {
+            Beside::Scp => (format!("n{TO}:{}", output.display()), of_ssh("cold")),
+            Beside::Rclone => (address, of_ssh("user")),
+            Beside::Nc | Beside::Mbuffer => (address, route.lab.space(TO)),
+            _ => (format!("rsync://{address}/data/{name}"), String::new()),
         };
         let mut command = route.lab.inside(FROM, "sh");
-        command.args(["-c", line, "sh"]).arg(source).args([dest, settings]).arg::<PathBuf>(output.into());
+        command.args(["-c", who.line(), "sh"]).arg(source).args([dest, more]).arg::<PathBuf>(output.into());
         command
     }
 }

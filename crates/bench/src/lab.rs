@@ -69,10 +69,15 @@ impl Lab {
         format!("10.{}.{}.{host}", 64 + (id >> 8) % 64, id & 255)
     }
 
+    /// The name of a host's network namespace.
+    pub(crate) fn space(&self, host: u32) -> String {
+        format!("th{}-n{host}", self.id)
+    }
+
     /// A command inside a host.
     pub(crate) fn inside(&self, host: u32, program: &str) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &format!("th{}-n{host}", self.id), program]);
+        command.args(["netns", "exec", &self.space(host), program]);
         command
     }
 

@@ -103,10 +103,14 @@ impl Launchers {
                     .env("PDSH_SSH_ARGS_APPEND", format!("-F {kept}"))
                     .args(["-R", "ssh", "-S", "-f", "64", "-w", &names]),
                 "clush" => command.args(["-q", "-S", "-o", &format!("-F {kept}"), "-w", &names]),
+                // Without a tree, since the hosts of a lab do not know each other's names.
                 _ => command.args(["--allow-run-as-root", "-N", "1", "-H", &names]).args([
                     "--mca",
                     "plm_rsh_agent",
                     &format!("ssh -F {kept}"),
+                    "--mca",
+                    "plm_rsh_no_tree_spawn",
+                    "1",
                     "--mca",
                     "oob_tcp_if_include",
                     &net,
@@ -117,7 +121,7 @@ impl Launchers {
         })
     }
 
-    /// The path of a client's settings: `cold`, or `kept` for connections that are.
+    /// The path of a client's settings: `cold`, or `kept` for connections that are; or of its key, `user`.
     pub(crate) fn setting(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use support::lab::Lab;
+use support::{Place, until};
 use thalweg_api::{ClusterReport, from_json};
 use thalweg_io::process;
 
@@ -60,6 +61,72 @@ fn a_rate_is_kept_and_losses_are_survived() {
     let took = seconds(begun);
     // 40 Mbit and their headers at 100 Mbit/s; a lost packet may cost a timer of 0.2 s.
     assert!((0.38..2.5).contains(&took), "{took} s");
+}
+
+/// The seconds that a packet and its answer take between two hosts: the least of five connections.
+fn there_and_back(lab: &Lab, from: &str, address: &str) -> f64 {
+    let line = format!(
+        "for i in 1 2 3 4 5; do a=$EPOCHREALTIME; exec 3<>/dev/tcp/{}; b=$EPOCHREALTIME; exec 3>&-; \
+         echo $((${{b/./}} - ${{a/./}})); done",
+        address.replace(':', "/")
+    );
+    let told = lab.run(&["exec", "--on", from, "--", "bash", "-c", &line]);
+    let micros = told.is_done().lines().map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
+    micros.fold(f64::INFINITY, f64::min) / 1e6
+}
+
+/// How many processes have these words in their command lines.
+fn running(words: &str) -> usize {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = all.filter_map(|process| std::fs::read_to_string(process.path().join("cmdline")).ok());
+    lines.filter(|line| line.contains(words)).count()
+}
+
+#[test]
+fn what_a_host_sends_arrives_later_and_whole() {
+    let Some(lab) = Lab::up(&["2", "--delay", "10ms", "--rate", "100mbit"]) else { return };
+    let addresses: Vec<String> = status(&lab).hosts.into_iter().map(|host| host.address).collect();
+    let between = there_and_back(&lab, "n1", &addresses[1]);
+    assert!((0.020..0.026).contains(&between), "{between} s there and back");
+    let begun = Instant::now();
+    std::net::TcpStream::connect(&addresses[0]).unwrap();
+    assert!((0.010..0.020).contains(&seconds(begun)), "{} s to a host and back", seconds(begun));
+    let place = Place::new();
+    place.shell("head -c 5000000 /dev/urandom > in").is_done();
+    let at = |host: &str, name: &str| format!("{host}:{}", place.0.join(name).display());
+    let begun = Instant::now();
+    lab.run(&["pump", &at("n1", "in"), &at("n2", "out"), "-q"]).is_done();
+    assert!((0.4..3.0).contains(&seconds(begun)), "40 Mbit took {} s", seconds(begun));
+    assert!(place.read("out") == place.read("in"));
+    // One process delays all hosts, and goes with them.
+    let wires = format!("th{}v1\0", lab.id);
+    assert_eq!(running(&wires), 1);
+    drop(lab);
+    until("the end of what delays", || running(&wires) == 0);
+}
+
+#[test]
+fn halves_of_a_lab_share_a_trunk() {
+    let Some(lab) = Lab::up(&["4", "--trunk", "2x20mbit"]) else { return };
+    let place = Place::new();
+    place.shell("head -c 5000000 /dev/urandom > in").is_done();
+    let took = |from: &str, to: &str| {
+        let begun = Instant::now();
+        let source = format!("{from}:{}", place.0.join("in").display());
+        lab.run(&["pump", &source, &format!("{to}:null:"), "-q"]).is_done();
+        seconds(begun)
+    };
+    for (from, to, is_across) in
+        [("n1", "n2", false), ("n1", "n3", true), ("n4", "n3", false), ("n4", "n2", true)]
+    {
+        // 40 Mbit and their heads at 40 Mbit/s, but for the 64 KiB that pass at once.
+        let (took, expected) = (took(from, to), if is_across { 0.95..3.0 } else { 0.0..0.6 });
+        assert!(expected.contains(&took), "{took} s from {from} to {to}");
+    }
+    let id = lab.id.clone();
+    drop(lab);
+    let left = Command::new("ip").arg("link").output().unwrap();
+    assert!(!String::from_utf8_lossy(&left.stdout).contains(&format!("th{id}")), "its bridges are left");
 }
 
 #[test]

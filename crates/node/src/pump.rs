@@ -59,8 +59,8 @@ pub fn pump(identity: &Path, options: &PumpOptions, progress: &Progress) -> Resu
 pub(crate) trait Asks: Way {
     /// The transfer's id.
     fn id(&self) -> String;
-    /// A stream to the other end, with this request.
-    fn open(&self, request: &NodeRequest) -> thalweg_wire::Result<Streams>;
+    /// The control stream, with this request. Lanes will follow.
+    fn begin(&self, request: &NodeRequest) -> thalweg_wire::Result<Streams>;
 }
 
 /// The one host that all sources are on, or none.
@@ -86,7 +86,7 @@ pub(crate) fn push(
     let (io, fallback) = ends::io(options)?;
     let transfer = ends::sources(options, &io)?;
     let request = PumpRequest { dest: Some(dest), ..request(way, options, Vec::new()) };
-    let control = way.open(&NodeRequest::Pump(request)).map_err(could_not)?;
+    let control = way.begin(&NodeRequest::Pump(request)).map_err(could_not)?;
     let sent = send(&transfer, way, control, &io, &ends::watch(progress));
     let mut receipt = sent.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
@@ -98,7 +98,7 @@ pub(crate) fn pull(way: &dyn Asks, options: &PumpOptions, progress: &Progress) -
     let (io, fallback) = ends::io(options)?;
     let dest = ends::dest(options, &io)?;
     let request = request(way, options, words_of(options)?);
-    let control = way.open(&NodeRequest::Pump(request)).map_err(could_not)?;
+    let control = way.begin(&NodeRequest::Pump(request)).map_err(could_not)?;
     let received = receive(&dest, way, control, &io, &ends::watch(progress));
     let mut receipt = received.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
@@ -210,6 +210,8 @@ struct ToNode<'h> {
     terms: Terms,
     id: String,
     links: Mutex<Vec<Arc<Link>>>,
+    /// One that nothing uses yet.
+    spare: Mutex<Option<Arc<Link>>>,
 }
 
 impl<'h> ToNode<'h> {
@@ -220,7 +222,25 @@ impl<'h> ToNode<'h> {
             patience: Patience::default(),
         };
         let host = find(file, host)?.clone();
-        Ok(ToNode { hands, host, terms, id: new_id().to_string(), links: Mutex::default() })
+        let (links, spare) = (Mutex::default(), Mutex::default());
+        Ok(ToNode { hands, host, terms, id: new_id().to_string(), links, spare })
+    }
+
+    fn connect(&self) -> thalweg_wire::Result<Arc<Link>> {
+        let unreachable = |why: String| LinkError::new(self.host.name.clone(), What::Unreachable(why));
+        let address = cluster::address_of(&self.host).map_err(|e| unreachable(e.to_string()))?;
+        let link = Arc::new(self.hands.connect(&self.host.name, address, self.terms)?);
+        link.keep().map_err(|e| unreachable(e.to_string()))?;
+        Ok(link)
+    }
+
+    /// A stream on a link of its own.
+    fn open(&self, request: &NodeRequest) -> thalweg_wire::Result<Streams> {
+        let spare = self.spare.lock().expect("no holder panics").take();
+        let link = spare.map_or_else(|| self.connect(), Ok)?;
+        let streams = link.open(to_json(request).as_bytes())?;
+        self.links.lock().expect("no holder panics").push(link);
+        Ok(streams)
     }
 }
 
@@ -229,15 +249,16 @@ impl Asks for ToNode<'_> {
         self.id.clone()
     }
 
-    /// On a link of its own.
-    fn open(&self, request: &NodeRequest) -> thalweg_wire::Result<Streams> {
-        let unreachable = |why: String| LinkError::new(self.host.name.clone(), What::Unreachable(why));
-        let address = cluster::address_of(&self.host).map_err(|e| unreachable(e.to_string()))?;
-        let link = Arc::new(self.hands.connect(&self.host.name, address, self.terms)?);
-        link.keep().map_err(|e| unreachable(e.to_string()))?;
-        let streams = link.open(to_json(request).as_bytes())?;
-        self.links.lock().expect("no holder panics").push(link);
-        Ok(streams)
+    /// Meanwhile a link is opened for the first lane: a link takes three times the way there and back.
+    fn begin(&self, request: &NodeRequest) -> thalweg_wire::Result<Streams> {
+        std::thread::scope(|scope| {
+            let spare = scope.spawn(|| self.connect());
+            let control = self.open(request);
+            // Why there is none, who needs it is told when he tries.
+            *self.spare.lock().expect("no holder panics") =
+                spare.join().expect("connecting does not panic").ok();
+            control
+        })
     }
 }
 
@@ -247,7 +268,11 @@ impl Way for ToNode<'_> {
     }
 
     fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>> {
-        (0..count).map(|_| self.open(&NodeRequest::PumpLane { id: self.id.clone() })).collect()
+        let lane = NodeRequest::PumpLane { id: self.id.clone() };
+        std::thread::scope(|scope| {
+            let opened: Vec<_> = (0..count).map(|_| scope.spawn(|| self.open(&lane))).collect();
+            opened.into_iter().map(|lane| lane.join().expect("connecting does not panic")).collect()
+        })
     }
 
     fn links(&self) -> Vec<Arc<Link>> {

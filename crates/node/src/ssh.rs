@@ -302,7 +302,7 @@ impl Asks for OverSsh {
         self.id.clone()
     }
 
-    fn open(&self, request: &NodeRequest) -> thalweg_wire::Result<Streams> {
+    fn begin(&self, request: &NodeRequest) -> thalweg_wire::Result<Streams> {
         self.channel().open(to_json(request).as_bytes())
     }
 }
