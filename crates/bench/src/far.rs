@@ -76,7 +76,7 @@ enum Beside {
     Rclone,
 }
 
-const IPERF: &str = "iperf3";
+pub(crate) const IPERF: &str = "iperf3";
 const RSYNC: &str = "rsync + sync";
 const SCP: &str = "scp + sync";
 const NC: &str = "nc + sync";
@@ -331,10 +331,10 @@ impl Route {
 }
 
 /// A server in n2, ended when this is dropped.
-struct Served(Child);
+pub(crate) struct Served(Child);
 
 impl Served {
-    fn iperf(lab: &Lab) -> std::result::Result<Served, String> {
+    pub(crate) fn iperf(lab: &Lab) -> std::result::Result<Served, String> {
         let port = IPERF_PORT.to_string();
         Served::start(lab, IPERF, &["-s", "-p", &port], IPERF_PORT)
     }
@@ -557,13 +557,18 @@ fn phase(bytes: u64) -> BenchPhase {
 
 /// The seconds that so many bytes take at the rate at which iperf3's receiver got them.
 fn iperf_seconds(out: &str, bytes: u64) -> Result<f64> {
+    Ok(bytes as f64 / iperf_rate(out)?)
+}
+
+/// Bytes that iperf3's receiver got in a second.
+pub(crate) fn iperf_rate(out: &str) -> Result<f64> {
     let told: Iperf = from_json(out.trim())
         .map_err(|e| Error::CouldNot(format!("what iperf3 says cannot be read: {e}")))?;
     let received = told.end.sum_received;
     if received.bytes == 0 || received.seconds <= 0.0 {
         return Err(Error::CouldNot("iperf3's receiver got nothing".to_string()));
     }
-    Ok(received.seconds * bytes as f64 / received.bytes as f64)
+    Ok(received.bytes as f64 / received.seconds)
 }
 
 /// What a receipt and the kernel say of the link; an error if they do not agree, or the receipt's law does not hold.

@@ -53,6 +53,11 @@ impl Lab {
         self.place.join("own")
     }
 
+    /// Where a host's node runs.
+    pub(crate) fn directory(&self, host: u32) -> PathBuf {
+        self.place.join(format!("n{host}"))
+    }
+
     /// How many hosts it has.
     pub(crate) fn hosts(&self) -> u32 {
         self.hosts

@@ -8,6 +8,7 @@
 //! Non-goals: profiles, comparing with results of another day.
 #![allow(clippy::disallowed_methods)] // Data, job files and results are not records on their way.
 
+mod cluster;
 mod data;
 mod digest;
 mod far;
@@ -58,6 +59,8 @@ pub enum Which {
     Launch,
     /// Records parted among lanes.
     River,
+    /// Sorts on the nodes of a lab.
+    Cluster,
 }
 
 impl Which {
@@ -70,19 +73,21 @@ impl Which {
             Which::Pump => "pump",
             Which::Launch => "launch",
             Which::River => "river",
+            Which::Cluster => "cluster",
         }
     }
 
     /// The benchmark of that name.
     pub fn named(name: &str) -> Option<Which> {
-        let all = [Which::Sort, Which::Io, Which::InCore, Which::Pump, Which::Launch, Which::River];
+        let all =
+            [Which::Sort, Which::Io, Which::InCore, Which::Pump, Which::Launch, Which::River, Which::Cluster];
         all.into_iter().find(|which| which.name() == name)
     }
 
     /// The size of the published figures.
     fn usual_bytes(self) -> u64 {
         match self {
-            Which::Sort | Which::InCore | Which::River => 1_000_000_000,
+            Which::Sort | Which::InCore | Which::River | Which::Cluster => 1_000_000_000,
             Which::Pump => 4_000_000_000,
             // Thirty ways, each several times: a gigabyte would take a quarter of an hour.
             Which::Io => 256_000_000,
@@ -174,6 +179,7 @@ pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
         Which::Pump => pump::measure(&asked, &place, &mut report)?,
         Which::Launch => launch::measure(&asked, &mut report)?,
         Which::River => river::measure(&asked, &place, &mut report)?,
+        Which::Cluster => cluster::measure(&asked, &mut report)?,
     }
     drop(place);
     keep::keep(&report)?;

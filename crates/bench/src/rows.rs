@@ -8,7 +8,7 @@ use thalweg_base::units::{Bytes, GIB, MIB};
 use crate::data::Data;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
-use crate::{Asked, Which, incore, launch, pump, rates, river};
+use crate::{Asked, Which, cluster, incore, launch, pump, rates, river};
 
 /// One kind of work.
 pub(crate) struct Row {
@@ -225,6 +225,7 @@ pub fn names(which: Which) -> Vec<&'static str> {
         Which::Pump => pump::names(),
         Which::Launch => launch::names(),
         Which::River => river::NAMES.to_vec(),
+        Which::Cluster => cluster::names(),
     }
 }
 

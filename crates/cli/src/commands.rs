@@ -273,7 +273,7 @@ neighbour tables and free space, and says what to do about each thing that is we
     CommandInfo {
         command: Command::Bench,
         name: "bench",
-        synopsis: "sort|io|incore|pump|launch|river",
+        synopsis: "sort|io|incore|pump|launch|river|cluster",
         about: "measure this machine: ratios to a floor and to rivals",
         doc: "\
 sort: whole sorts, each beside its floor, the plan's own reads and writes replayed by fio on the same disk, and beside \
@@ -290,6 +290,9 @@ lab; as root, from the directory that holds lab/.
 
 river: records parted in memory beside a plain copy of them on as many threads, and partitions file to file beside fio.
 
+cluster: sorts on lab nodes, each with files of its own, over slow links and disks, beside what links and disks alone \
+would take; as root, from the directory that holds lab/.
+
 Prints ratios measured in one run, with what is to be reached, and keeps the raw results as JSON in bench/results below \
 the current directory. Caches are dropped before each run if the user may do that. Ends with status 1 if an output was \
 wrong or a sort failed; a target that is missed changes nothing.",
@@ -297,7 +300,7 @@ wrong or a sort failed; a target that is missed changes nothing.",
             ("thalweg bench sort --rows memory,two-pass", "two rows, each beside its floor"),
             ("thalweg bench sort --size 1MB", "a test that all of it works"),
         ],
-        subjects: &["sort", "io", "incore", "pump", "launch", "river"],
+        subjects: &["sort", "io", "incore", "pump", "launch", "river", "cluster"],
     },
     CommandInfo {
         command: Command::Exec,

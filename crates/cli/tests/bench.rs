@@ -188,6 +188,20 @@ fn launches_are_measured_on_nodes_of_their_own() {
 }
 
 #[test]
+fn sorts_on_nodes_are_right_by_the_kernels_count() {
+    let rows = ["sort2-two-pass", "sort2-delayed", "datamation-1", "datamation-4", "scale-2"];
+    let report = Place::new().report(&["cluster", "--size", "2MB", "--runs", "1", "--rows", &rows.join(",")]);
+    println!("left out: {:?}", report.notes);
+    for row in &report.rows {
+        assert!(row.failed.is_empty() && row.ours.seconds > 0.0 && row.notes[0].contains("CPU-s"), "{row:?}");
+        assert!(row.targets.len() == 1 && row.targets[0].met.is_none(), "{row:?}");
+    }
+    let hosts: Vec<&str> = report.hosts.iter().map(|host| host.host.split(", ").nth(1).unwrap()).collect();
+    assert!(report.rows.iter().all(|row| hosts.contains(&row.name.as_str())), "{hosts:?}");
+    assert!(report.rows.len() + report.notes.len() == rows.len(), "{report:?}");
+}
+
+#[test]
 fn every_row_of_rivers_is_right() {
     let report = Place::new().report(&["river", "--size", "2MB"]);
     println!("left out: {:?}", report.notes);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use support::lab::Lab;
 use support::{Outcome, Place, Running, until};
-use thalweg_api::{Receipt, from_json};
+use thalweg_api::{NodeReady, Receipt, from_json};
 
 /// Longer than this nobody waits for a node that says nothing: 5 s, a second for the cause, and what it takes here.
 const TOLD_WITHIN: Duration = Duration::from_secs(9);
@@ -148,6 +148,30 @@ fn what_cannot_be_is_told_in_one_line_with_the_host() {
     let told = Running::start(lab.command(&[&["sort"][..], &little].concat()).current_dir(&place.0)).ends();
     assert!(told.err.contains("n1: --memory 20 MiB is too small"), "{told:?}");
     assert!(files(&lab, 2).is_empty() && place.names() == ["in"], "nothing is left");
+}
+
+#[test]
+fn a_full_disk_on_one_host_ends_all_and_leaves_nothing() {
+    let Some(lab) = Lab::up(&["3"]) else { return };
+    let place = Place::new();
+    place.shell("$T gen 90k in -q").is_done();
+    deal(&lab, &place, 3, Some(100));
+    for host in hosts(3) {
+        std::fs::create_dir(lab.directory(&host).join("out")).unwrap();
+    }
+    // The node sees what is mounted where it is: it entered its network with a view of its own.
+    let ready = std::fs::read_to_string(lab.directory("n2").join("ready")).unwrap();
+    let (node, small) = (from_json::<NodeReady>(ready.trim()).unwrap().pid, lab.directory("n2").join("out"));
+    let there = |line: &str| place.shell(&format!("nsenter -m -t {node} {line} {}", small.display()));
+    if there("mount -t tmpfs -o size=1m small").status != Some(0) {
+        return println!("skipped: nothing can be mounted here");
+    }
+    let told = sort(&lab, &place, &["nodes:in.dat", "-o", "nodes:out/part-{}", "--record", "100"]);
+    assert!(told.status == Some(2) && told.err.contains("n2: cannot create"), "{told:?}");
+    assert!(told.err.contains("has 1 MiB left"), "{told:?}");
+    assert_eq!(there("ls -A").is_done(), "");
+    let left = |host: &str| lab.directory(host).join("out").read_dir().unwrap().count();
+    until("tidiness", || left("n1") + left("n3") == 0);
 }
 
 #[test]

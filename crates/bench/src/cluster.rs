@@ -1,0 +1,278 @@
+//! `bench cluster`: sorts on the nodes of a lab, from the start of the client's process to its end.
+//!
+//! Model: a lab for each row, with links and disks as slow as the row says; every node has its share of the Sort
+//! Benchmark's records in a file of its own and leaves its range of them in another. Beside it, in turn, iperf3 between
+//! two of the hosts: what each link has to carry at the rate that it reached, and what each disk has to read and write
+//! at its rate, one after the other, is the ideal.
+//! Law: a run counts only if its receipt holds, and says within [`AGREE`] what the kernel counted of all links. After the
+//! first, what lies in the parts is validated.
+//! Non-goals: rivals.
+
+use std::path::Path;
+use std::process::Command;
+
+use thalweg::{Error, Result};
+use thalweg_api::{BenchMeasure, BenchOther, BenchReport, BenchRow, Receipt, from_json};
+use thalweg_io::process::Usage;
+use thalweg_record::RECORD_BYTES;
+
+use crate::far::{IPERF, Served, iperf_rate};
+use crate::lab::{Lab, since};
+use crate::measure::{Series, median, whole_process};
+use crate::targets::{Target, Than};
+use crate::{Asked, TINY_BYTES};
+
+/// Of the kernel's bytes, the share by which receipts may differ, and how many in any case: questions, samples, cuts.
+const AGREE: f64 = 0.05;
+const AGREE_BYTES_PER_NODE: u64 = 1 << 20;
+/// What the links have to carry, at the rate that iperf3 reaches.
+const IDEAL: &str = "ideal";
+/// Bytes a second of the slow disks, as `lab/up` takes it, and as a number.
+const DISK: (&str, f64) = ("20MB/s", 20e6);
+/// Seconds of iperf3.
+const IPERF_SECONDS: &str = "2";
+
+/// One kind of work.
+struct Row {
+    name: &'static str,
+    nodes: u32,
+    /// Records of all nodes, for a `--size` of 1 GB.
+    records: u64,
+    /// Words for the lab: its links.
+    links: &'static [&'static str],
+    slow_disks: bool,
+    memory: &'static str,
+    targets: &'static [Target],
+}
+
+const NARROW: &[&str] = &["--clear", "--rate", "100mbit"];
+const WIDE: &[&str] = &["--clear", "--rate", "1gbit"];
+
+const fn of_ideal(part: f64) -> Target {
+    Target::Faster { than: Than::Named(IDEAL), times: part, or_floor: None }
+}
+
+const SCALES: &[Target] = &[of_ideal(0.9)];
+
+/// Half a million records of 100 bytes on each node, over slow links and slow disks.
+const fn scale(name: &'static str, nodes: u32) -> Row {
+    Row {
+        name,
+        nodes,
+        records: nodes as u64 * 500_000,
+        links: NARROW,
+        slow_disks: true,
+        memory: "160MiB",
+        targets: SCALES,
+    }
+}
+
+/// A million records among so many nodes, over links of 1 Gbit/s.
+const fn datamation(
+    name: &'static str,
+    nodes: u32,
+    links: &'static [&'static str],
+    targets: &'static [Target],
+) -> Row {
+    Row { name, nodes, records: 1_000_000, links, slow_disks: false, memory: "256MiB", targets }
+}
+
+const ROWS: &[Row] = &[
+    Row {
+        name: "sort2",
+        nodes: 2,
+        records: 2_000_000,
+        links: NARROW,
+        slow_disks: false,
+        memory: "256MiB",
+        targets: &[of_ideal(0.95)],
+    },
+    Row {
+        name: "sort2-two-pass",
+        nodes: 2,
+        records: 2_000_000,
+        links: NARROW,
+        slow_disks: false,
+        memory: "48MiB",
+        targets: &[of_ideal(0.95)],
+    },
+    Row {
+        name: "sort2-delayed",
+        nodes: 2,
+        records: 2_000_000,
+        links: &["--clear", "--rate", "100mbit", "--delay", "10ms"],
+        slow_disks: false,
+        memory: "256MiB",
+        targets: &[of_ideal(0.9)],
+    },
+    datamation("datamation-1", 1, WIDE, &[Target::Wall(0.15)]),
+    datamation("datamation-4", 4, WIDE, &[Target::Wall(0.30)]),
+    datamation("datamation-8", 8, WIDE, &[Target::Wall(0.30)]),
+    datamation("datamation-32", 32, WIDE, &[Target::Wall(0.40)]),
+    datamation("loss-0.1", 8, &["--clear", "--rate", "1gbit", "--loss", "0.1%"], &[]),
+    datamation("loss-1", 8, &["--clear", "--rate", "1gbit", "--loss", "1%"], &[]),
+    scale("scale-1", 1),
+    scale("scale-2", 2),
+    scale("scale-4", 4),
+    scale("scale-8", 8),
+    scale("scale-16", 16),
+    scale("scale-32", 32),
+];
+
+/// Names of the rows.
+pub(crate) fn names() -> Vec<&'static str> {
+    ROWS.iter().map(|row| row.name).collect()
+}
+
+/// Measures the rows that are asked for, or says why there are none.
+pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()> {
+    let rows: Vec<&Row> = ROWS.iter().filter(|row| asked.wants(row.name)).collect();
+    for (i, row) in rows.iter().enumerate() {
+        asked.progress.begin(row.name, i as u64 + 1, rows.len() as u64, 0);
+        let mut words = row.links.to_vec();
+        if row.slow_disks {
+            words.extend(["--disk", DISK.0]);
+        }
+        let lab = match Lab::up(&asked.options.program, row.nodes, &words) {
+            Ok(lab) => lab,
+            Err(why) => {
+                report.notes.push(format!("left out: {}: {why}", row.name));
+                continue;
+            }
+        };
+        let before = lab.counted();
+        let bench = Bench { asked, row, lab: &lab, iperf: Served::iperf(&lab).ok() };
+        report.rows.push(bench.measured()?);
+        let mut hosts = since(before, lab.counted());
+        hosts.iter_mut().for_each(|host| host.host += &format!(", {}", row.name));
+        report.hosts.extend(hosts);
+    }
+    Ok(())
+}
+
+struct Bench<'a> {
+    asked: &'a Asked<'a>,
+    row: &'a Row,
+    lab: &'a Lab,
+    iperf: Option<Served>,
+}
+
+impl Bench<'_> {
+    fn measured(&self) -> Result<BenchRow> {
+        let Row { nodes, name, memory, .. } = *self.row;
+        let of_node = (self.row.records as f64 * self.asked.bytes as f64 / 1e9) as u64 / u64::from(nodes);
+        let of_node = of_node.max(1);
+        let bytes = of_node * u64::from(nodes) * RECORD_BYTES as u64;
+        self.make(of_node)?;
+        let mut row = BenchRow {
+            name: name.into(),
+            work: format!("{} records on {nodes} nodes of {memory}", of_node * u64::from(nodes)),
+            bytes,
+            ..BenchRow::default()
+        };
+        let (mut ours, mut ideal, mut stages) = (Series::default(), Vec::new(), Vec::new());
+        for round in 0..self.asked.runs {
+            self.asked.go_on()?;
+            let (seconds, usage, receipt) = self.sort()?;
+            ours.add(seconds, usage);
+            stages.push(receipt.stages.iter().map(|stage| stage.seconds).collect::<Vec<f64>>());
+            if round == 0 {
+                self.validate()?;
+            }
+            if let Some(seconds) = self.ideal(bytes)? {
+                ideal.push(seconds);
+            }
+        }
+        row.ours = ours.measure();
+        let of_stage = |i: usize| median(&stages.iter().map(|run| run[i]).collect::<Vec<f64>>());
+        row.notes.push(format!(
+            "sample {:.3} s, read+river {:.3} s, sort+write {:.3} s; {:.2} CPU-s a GB",
+            of_stage(0),
+            of_stage(1),
+            of_stage(2),
+            row.ours.cpu_seconds / (bytes as f64 / 1e9)
+        ));
+        if !ideal.is_empty() {
+            let measure =
+                BenchMeasure { seconds: median(&ideal), all_seconds: ideal, ..BenchMeasure::default() };
+            row.others.push(BenchOther {
+                name: IDEAL.into(),
+                measure: Some(measure),
+                ..BenchOther::default()
+            });
+        }
+        row.targets = self.row.targets.iter().map(|target| target.of(&row)).collect();
+        if self.asked.bytes <= TINY_BYTES {
+            row.targets.iter_mut().for_each(|target| target.met = None);
+        }
+        Ok(row)
+    }
+
+    fn ours(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.asked.options.program);
+        command.args(words).env("THALWEG_IDENTITY", self.lab.identity());
+        command
+    }
+
+    fn of(&self, host: u32, name: &str) -> String {
+        self.lab.directory(host).join(name).display().to_string()
+    }
+
+    /// Each host's file.
+    fn make(&self, of_node: u64) -> Result<()> {
+        for host in 1..=self.row.nodes {
+            let start = (u64::from(host - 1) * of_node).to_string();
+            let (count, file) = (of_node.to_string(), self.of(host, "in"));
+            whole_process(&mut self.ours(&["gen", "-q", &count, &file, "--start", &start]))?;
+        }
+        Ok(())
+    }
+
+    fn sort(&self) -> Result<(f64, Usage, Receipt)> {
+        let before = self.carried();
+        let words =
+            ["sort", "nodes:in", "-o", "nodes:part-{}", "--datamation", "--json", "--progress", "never"];
+        let ended = whole_process(&mut self.ours(&[&words[..], &["--memory", self.row.memory]].concat()))?;
+        let receipt: Receipt = from_json(ended.out.trim()).map_err(Error::CouldNot)?;
+        let kernel = self.carried() - before;
+        let said: u64 = receipt.nodes.iter().map(|node| node.link_bytes.1).sum();
+        let most = (kernel as f64 * AGREE) as u64 + u64::from(self.row.nodes) * AGREE_BYTES_PER_NODE;
+        if !receipt.holds || kernel.abs_diff(said) > most {
+            return Err(Error::Wrong(format!(
+                "the kernel counted {kernel} bytes on all links, and the receipt says {said}"
+            )));
+        }
+        let usage = Usage { cpu_seconds: receipt.cpu_seconds, peak_bytes: receipt.memory.peak_bytes };
+        Ok((ended.seconds, usage, receipt))
+    }
+
+    /// Bytes that all links have carried.
+    fn carried(&self) -> u64 {
+        (1..=self.row.nodes).map(|host| self.lab.payload(host)).sum()
+    }
+
+    fn validate(&self) -> Result<()> {
+        let width = (self.row.nodes - 1).to_string().len();
+        let part = |host: u32| self.of(host, &format!("part-{:0width$}", host - 1));
+        let parts: Vec<String> = (1..=self.row.nodes).map(part).collect();
+        let mut check = self.ours(&["check", "--datamation", "-q"]);
+        whole_process(check.args(parts.iter().map(Path::new))).map(|_| ())
+    }
+
+    /// What the links and disks have to do, each at its rate.
+    fn ideal(&self, bytes: u64) -> Result<Option<f64>> {
+        let Row { nodes, slow_disks, .. } = *self.row;
+        let of_node = bytes as f64 / f64::from(nodes);
+        let disks = if slow_disks { 2.0 * of_node / DISK.1 } else { 0.0 };
+        if nodes == 1 {
+            return Ok(slow_disks.then_some(disks));
+        }
+        if self.iperf.is_none() {
+            return Ok(None);
+        }
+        let mut command = self.lab.inside(1, IPERF);
+        command.args(["-c", &self.lab.address(2), "-t", IPERF_SECONDS, "-J"]);
+        let rate = iperf_rate(&whole_process(&mut command)?.out)?;
+        Ok(Some(of_node * f64::from(nodes - 1) / f64::from(nodes) / rate + disks))
+    }
+}
