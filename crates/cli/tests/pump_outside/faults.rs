@@ -40,7 +40,7 @@ fn ends_that_do_not_go_together_are_refused_before_anything_is_touched() {
         ("file zero:5", &["SOURCE"]),
         ("host:/etc/x out --identity nobody", &["nobody/cluster.json"]),
         ("host:etc/x out", &["host:/PATH", "./host:etc/x"]),
-        ("file ssh://user@host/out", &["over ssh"]),
+        ("file ssh://user@host", &["ssh://[USER@]HOST[:PORT]/PATH"]),
         ("file", &["two words"]),
         ("file out --no-disk 1", &["--no-disk"]),
         ("file out --limit 0", &["--limit 0"]),
