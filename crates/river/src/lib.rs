@@ -34,7 +34,7 @@ pub use batch::Batch;
 pub use error::{Error, Result};
 pub use head::{HEAD_BYTES, Head, Kind};
 pub use inlet::Inlet;
-pub use link::{Reach, STREAM_BLOCKS};
+pub use link::{Reach, stream_blocks};
 pub use outlet::Outlet;
 pub use pick::Pick;
 pub use river::{Bed, Builder, River};

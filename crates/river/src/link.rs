@@ -18,10 +18,20 @@ use crate::way::{Letter, Mailbox, Message, Way};
 /// Channels of a stream.
 const BATCHES: u8 = 0;
 const MARKS: u8 = 1;
-/// Blocks that a stream has reserved at once.
-const WINDOW: usize = 2;
-/// Blocks that an end of a river has for each stream, beside its own.
-pub const STREAM_BLOCKS: usize = WINDOW + 1;
+/// Blocks that the streams of an end have reserved at once, and those of one. What promises blocks goes behind the data
+/// of the other direction, so few streams need many to keep a link busy.
+const WINDOWS: usize = 16;
+const WINDOW: (usize, usize) = (2, 8);
+
+/// Blocks that an end of a river with so many streams has for each, beside its own: those that are reserved, and the one
+/// that is changing hands.
+pub fn stream_blocks(streams: usize) -> usize {
+    window(streams) + 1
+}
+
+fn window(streams: usize) -> usize {
+    (WINDOWS / streams.max(1)).clamp(WINDOW.0, WINDOW.1)
+}
 
 /// How an end of a river reaches one of the ends on the other side.
 pub enum Reach {
@@ -39,7 +49,8 @@ pub(crate) fn ends(
     here: impl Fn() -> Box<dyn Way>,
     (river, block_bytes, buffers): (u64, usize, usize),
 ) -> Result<Vec<Box<dyn Way>>> {
-    let pool = Pool::new(block_bytes, reaches.len() * STREAM_BLOCKS + buffers)?;
+    let window = window(reaches.len());
+    let pool = Pool::new(block_bytes, reaches.len() * stream_blocks(reaches.len()) + buffers)?;
     let mut ways: Vec<Box<dyn Way>> = Vec::with_capacity(reaches.len());
     for (i, reach) in reaches.into_iter().enumerate() {
         let Reach::Stream(out, incoming) = reach else {
@@ -47,7 +58,7 @@ pub(crate) fn ends(
             continue;
         };
         ways.push(Box::new(LinkWay(out)));
-        let reader = Reader { incoming: incoming.takes(&pool, WINDOW), mail: Arc::clone(mail), from: i };
+        let reader = Reader { incoming: incoming.takes(&pool, window), mail: Arc::clone(mail), from: i };
         let thread = std::thread::Builder::new().name(format!("river {i}"));
         thread
             .spawn(move || reader.run(river))

@@ -5,7 +5,7 @@
 
 use thalweg_base::units::{Bytes, KIB, MIB};
 use thalweg_record::{Key, Layout};
-use thalweg_river::{Builder as RiverBuilder, HEAD_BYTES, Pick, River, STREAM_BLOCKS};
+use thalweg_river::{Builder as RiverBuilder, HEAD_BYTES, Pick, River, stream_blocks};
 
 use crate::{Error, Result};
 
@@ -27,6 +27,8 @@ pub(in crate::verbs) const WRITES: usize = 6;
 const PARKED: (usize, usize) = (4, 8);
 /// Credits of an inlet at an outlet.
 const EXCLUSIVE: u64 = 2;
+/// The most of those of a node at another: what a link holds in either direction, twice over.
+const EXCLUSIVE_OF_NODE: u64 = 24;
 
 /// Sizes of everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,7 @@ pub(in crate::verbs) struct Shape {
     pub(in crate::verbs) page_bytes: usize,
     pub(in crate::verbs) batch_bytes: usize,
     pub(in crate::verbs) write_bytes: usize,
+    pub(in crate::verbs) exclusive: u64,
     pub(in crate::verbs) float: u64,
     /// The longest record that may be held, and the room for a sample.
     pub(in crate::verbs) record_max: u64,
@@ -74,6 +77,7 @@ impl Shape {
                 page_bytes: page_bytes as usize,
                 batch_bytes: (block - HEAD_BYTES as u64) as usize,
                 write_bytes: floor_of_two(left).min(WRITE_BYTES.0) as usize,
+                exclusive: EXCLUSIVE,
                 float,
                 record_max: room / 16 / threads as u64,
                 sample_bytes: room / 4,
@@ -95,21 +99,26 @@ impl Shape {
         let of_node = page_bytes.div_ceil(nodes as u64);
         let block = (of_node + of_node / 4 + HEAD_BYTES as u64).next_multiple_of(SECTOR).min(MIB);
         let float = (nodes as u64 - 1) * 3 / 2;
-        // Twice what an outlet holds: of what comes from its own node, the blocks are the inlet's.
-        let outlet = 2 * (nodes as u64 * EXCLUSIVE + float) + nodes as u64 * STREAM_BLOCKS as u64;
-        let fixed = (nodes + PARKED.1 + 1) as u64 * block + outlet * block + (READS as u64 + 1) * page_bytes;
-        if fixed > room {
-            let (memory, needed) = (Bytes(memory_bytes), Bytes(fixed + BASE_BYTES));
+        let fixed = |exclusive: u64| {
+            // Twice what an outlet holds: of what comes from its own node, the blocks are the inlet's.
+            let outlet = 2 * (nodes as u64 * exclusive + float) + (nodes * stream_blocks(nodes)) as u64;
+            ((nodes + PARKED.1 + 1) as u64 + outlet) * block + (READS as u64 + 1) * page_bytes
+        };
+        // Links take their time: as many credits as fit, so that a source need not wait for the way there and back.
+        let exclusive = (EXCLUSIVE..=EXCLUSIVE_OF_NODE).rev().find(|&exclusive| fixed(exclusive) <= room);
+        let Some(exclusive) = exclusive else {
+            let (memory, needed) = (Bytes(memory_bytes), Bytes(fixed(EXCLUSIVE) + BASE_BYTES));
             return Err(Error::CouldNot(format!(
                 "{memory} is too little for a node's share of a river among {nodes}, which takes {needed}; give more --memory"
             )));
-        }
+        };
         Ok(Shape {
             inlets: nodes,
             outlets: nodes,
             page_bytes: page_bytes as usize,
             batch_bytes: (block - HEAD_BYTES as u64) as usize,
             write_bytes: WRITE_BYTES.0 as usize,
+            exclusive,
             float,
             record_max: room / 16,
             sample_bytes: room / 4,
@@ -131,7 +140,7 @@ impl Shape {
             .records(layout, key.clone())
             .pick(pick)
             .batch_bytes(self.batch_bytes)
-            .credits(EXCLUSIVE, self.float)
+            .credits(self.exclusive, self.float)
             .parked(PARKED.0, PARKED.1)
             .splits(splits)
             .record_max(self.record_max)
