@@ -128,9 +128,10 @@ impl Client {
         Ok(hosts)
     }
 
-    fn link(&self, host: &ClusterHost) -> Result<Link> {
+    /// A link with a host, for blocks of so many bytes.
+    pub(crate) fn link(&self, host: &ClusterHost, block_bytes: usize) -> Result<Link> {
         let clear = self.file.links == Links::Clear;
-        let terms = Terms { clear, block_bytes: BLOCK_BYTES as u32, patience: Patience::default() };
+        let terms = Terms { clear, block_bytes: block_bytes as u32, patience: Patience::default() };
         Ok(self.hands.connect(&host.name, cluster::address_of(host)?, terms)?)
     }
 }
@@ -240,7 +241,7 @@ fn relayed(
     let request = to_json(&NodeRequest::Relay(RelayRequest { on, ask: Box::new(request) }));
     fits(&request)?;
     let pool = Pool::new(BLOCK_BYTES, WAITING).map_err(|e| Error::Asked(e.to_string()))?;
-    let link = Arc::new(client.link(via)?);
+    let link = Arc::new(client.link(via, BLOCK_BYTES)?);
     if !cancel.watch(&link) {
         link.close();
     }
@@ -343,7 +344,7 @@ impl Ask {
     fn converse(&self, input: Option<Receiver<Arc<Vec<u8>>>>) -> Result<ExecEnd> {
         let request = to_json(&self.request);
         fits(&request)?;
-        let link = Arc::new(self.client.link(&self.host)?);
+        let link = Arc::new(self.client.link(&self.host, BLOCK_BYTES)?);
         if !self.cancel.watch(&link) {
             link.close();
         }

@@ -23,6 +23,7 @@ use thalweg_transfer::{Streams, escaped, unescaped};
 use thalweg_wire::{Incoming, Link, Outgoing};
 
 use crate::daemon::{BLOCK_BYTES, Node};
+use crate::pump::could_not;
 use crate::talk::{Hearing, say};
 
 /// The most sorts that a node takes part in at once.
@@ -39,10 +40,6 @@ const CUTS_BYTES: usize = 64 << 20;
 const SIGTERM: i32 = 15;
 /// What is put before why somebody gave up if he only follows somebody else.
 pub(crate) const FOLLOWS: &str = "another node: ";
-
-fn could_not(why: impl ToString) -> Error {
-    Error::CouldNot(why.to_string())
-}
 
 /// A stream of another node, and its link.
 type Came = (Streams, Arc<Link>);

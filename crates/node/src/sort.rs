@@ -14,15 +14,15 @@ use std::time::Duration;
 use thalweg::share::{cuts, origin, receipt};
 use thalweg::{Endpoint, Error, Layout, Progress, Receipt, Result, Size, SortOptions};
 use thalweg_api::{
-    ClusterHost, Edge, Links, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortShare, from_json, to_json,
+    ClusterHost, Edge, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortShare, from_json, to_json,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process;
 use thalweg_record::{Cut, pack_cuts, unpack_cuts};
-use thalweg_wire::{Link, LinkError, Outgoing, Patience, Terms, What, new_id};
+use thalweg_wire::{Link, LinkError, Outgoing, What, new_id};
 
-use crate::cluster;
 use crate::exec::Client;
+use crate::pump::could_not;
 use crate::share::{FOLLOWS, word_of};
 use crate::talk::{Hearing, say};
 
@@ -51,10 +51,6 @@ pub struct ClusterSort {
     pub own_inputs: bool,
     /// Whether each node writes its range to a file of its own; else all write to the same.
     pub own_output: bool,
-}
-
-fn could_not(why: impl ToString) -> Error {
-    Error::CouldNot(why.to_string())
 }
 
 /// Sorts files on the nodes of a cluster. The receipt's law: out + dropped = in, and out is in order from each node's
@@ -337,11 +333,7 @@ fn parsed(
 }
 
 fn open(client: &Client, host: &ClusterHost, request: &SortShare) -> Result<(Arc<Link>, Outgoing, Hearing)> {
-    let clear = client.file.links == Links::Clear;
-    let terms = Terms { clear, block_bytes: BLOCK_BYTES as u32, patience: Patience::default() };
-    let address = cluster::address_of(host).map_err(could_not)?;
-    let link = client.hands.connect(&host.name, address, terms).map_err(could_not)?;
-    let link = Arc::new(link);
+    let link = Arc::new(client.link(host, BLOCK_BYTES).map_err(could_not)?);
     link.keep().map_err(|e| could_not(format!("no thread for a link is left: {e}")))?;
     let request = to_json(&NodeRequest::Sort(request.clone()));
     let (out, inc) = link.open(request.as_bytes()).map_err(could_not)?;

@@ -65,6 +65,12 @@ impl From<thalweg_io::Error> for Error {
     }
 }
 
+impl From<thalweg_record::KeyError> for Error {
+    fn from(e: thalweg_record::KeyError) -> Error {
+        Error::CouldNot(e.to_string())
+    }
+}
+
 impl From<thalweg_block::PoolError> for Error {
     fn from(e: thalweg_block::PoolError) -> Error {
         Error::CouldNot(e.to_string())

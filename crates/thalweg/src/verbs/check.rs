@@ -114,7 +114,7 @@ fn merge(io: &Arc<dyn Io>, options: &CheckOptions, progress: &Progress) -> Resul
 
 /// Reads and examines the records themselves.
 fn examine(io: &Arc<dyn Io>, options: &CheckOptions, progress: &Progress) -> Result<Found> {
-    let key = Key::new(options.layout, &options.keys).map_err(|e| Error::CouldNot(e.to_string()))?;
+    let key = Key::new(options.layout, &options.keys)?;
     let benchmark = is_benchmark(options.layout, &key);
     if options.summary.is_some() && !benchmark {
         return Err(Error::CouldNot(

@@ -42,7 +42,7 @@ const FILES_BESIDE: u64 = 5;
 /// Merges inputs that are in order. The receipt's law: out + dropped = in, and out is in order.
 pub fn merge(options: &MergeOptions, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
-    let key = Key::new(options.layout, &options.keys).map_err(|e| Error::CouldNot(e.to_string()))?;
+    let key = Key::new(options.layout, &options.keys)?;
     let (io, fallback) = machine::io(options.io)?;
     let target = Target::of(&io, &options.output)?;
     let inputs = Sorted::open(&io, options)?;

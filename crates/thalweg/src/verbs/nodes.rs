@@ -24,9 +24,9 @@ use std::time::Duration;
 
 use thalweg_api::{Disk, Edge, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::{Bytes, MIB, Size};
+use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::Pool;
-use thalweg_io::{Io, directory_of, process};
+use thalweg_io::{Io, process};
 use thalweg_pump::{Inputs, Meters, Output};
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, River};
@@ -39,7 +39,7 @@ use super::partition::shape::{self, Shape};
 use super::partition::splits::{Pages, Splits};
 use crate::lanes::Lanes;
 use crate::target::{self, Target};
-use crate::{Endpoint, Error, Progress, Result, SortOptions, SorterOptions, machine};
+use crate::{Endpoint, Error, Progress, Result, SortOptions, machine};
 
 /// More nodes than this are rather machines of their own.
 const NODES_MAX: usize = 256;
@@ -81,7 +81,6 @@ struct Job<'a> {
     key: Key,
     inputs: Inputs,
     path: PathBuf,
-    scratch: Vec<PathBuf>,
     memory_bytes: u64,
     sorter_bytes: u64,
     shape: Shape,
@@ -118,7 +117,7 @@ enum Made {
 impl<'a> Job<'a> {
     fn new(options: &'a SortOptions, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
         let nodes = options.nodes;
-        let key = Key::new(options.layout, &options.keys).map_err(|e| Error::CouldNot(e.to_string()))?;
+        let key = Key::new(options.layout, &options.keys)?;
         if nodes > NODES_MAX {
             return Err(Error::CouldNot(format!(
                 "--nodes {nodes}: at most {NODES_MAX} nodes fit in a process"
@@ -143,8 +142,6 @@ impl<'a> Job<'a> {
         }
         let shape = Shape::of(river_bytes, nodes, nodes, options.layout)?;
         inputs.set_page_bytes(shape.page_bytes);
-        let beside = || vec![directory_of(&path).to_path_buf()];
-        let scratch = if options.scratch.is_empty() { beside() } else { options.scratch.clone() };
         Ok(Job {
             options,
             io,
@@ -152,7 +149,6 @@ impl<'a> Job<'a> {
             key,
             inputs,
             path,
-            scratch,
             memory_bytes,
             sorter_bytes,
             shape,
@@ -168,7 +164,9 @@ impl<'a> Job<'a> {
         let into = river.inlets.into_iter().map(|inlet| Half::In(Box::new(inlet)));
         let out = river.outlets.into_iter().map(|outlet| Half::Out(Box::new(outlet)));
         let halves: Vec<Mutex<Option<Half>>> = into.chain(out).map(|half| Mutex::new(Some(half))).collect();
-        let (starts, options) = (Starts::new(self.nodes), self.sorter_options());
+        let starts = Starts::new(self.nodes);
+        let threads = (machine::lanes(self.options.threads) / self.nodes).max(1);
+        let options = half::sorter_options(self.options, self.sorter_bytes, threads, &self.path);
         let begins = || progress.begin("sort+write", 2, 2, self.inputs.bytes());
         let (inputs, layout, meters) = (&self.inputs, self.options.layout, &self.meters);
         let pages = Pages { io: self.io, inputs, layout, shape: &self.shape, pool: &read_pool, meters };
@@ -222,22 +220,6 @@ impl<'a> Job<'a> {
         let (cuts, read) = sample::cuts(self.io, &self.inputs, (layout, &self.key), parts, memory)?;
         let river = self.shape.river((layout, &self.key), Pick::Range(cuts), self.nodes, self.inputs.pages());
         Ok((river.build()?, read))
-    }
-
-    fn sorter_options(&self) -> SorterOptions {
-        let options = self.options;
-        SorterOptions {
-            layout: options.layout,
-            keys: options.keys.clone(),
-            memory: Some(Size::Bytes(self.sorter_bytes)),
-            scratch: self.scratch.clone(),
-            scratch_limit: options.scratch_limit,
-            threads: Some((machine::lanes(options.threads) / self.nodes).max(1)),
-            unique: options.unique,
-            io: options.io,
-            // Proved where it goes into the river and where it is written; only who drops has to say what.
-            proof: options.unique,
-        }
     }
 
     fn receipt(&self, done: &Done, written: u64, watch: &Stopwatch) -> Receipt {

@@ -119,7 +119,7 @@ struct Job<'a> {
 impl<'a> Job<'a> {
     fn new(options: &'a PartitionOptions, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
         let PartitionOptions { layout, parts, .. } = *options;
-        let key = Key::new(layout, &options.keys).map_err(|e| Error::CouldNot(e.to_string()))?;
+        let key = Key::new(layout, &options.keys)?;
         if parts == 0 || parts > PARTS_MAX {
             return Err(Error::CouldNot(format!("--parts {parts}: a partition has 1 to {PARTS_MAX} parts")));
         }

@@ -2,12 +2,16 @@
 //!
 //! Law: what is written is proved as it is handed to the disk.
 
+use std::path::Path;
+
 use thalweg_api::{Disk, Edge, Proof};
+use thalweg_base::units::Size;
+use thalweg_io::directory_of;
 use thalweg_record::{Key, Layout, Prover};
 use thalweg_river::Outlet;
 
 use super::stretch::Stretch;
-use crate::{Progress, Result, Sorter, SorterOptions, Source};
+use crate::{Progress, Result, SortOptions, Sorter, SorterOptions, Source};
 
 /// Bytes of the last record of a stretch that are kept to be compared with the first of the next.
 const KEEP_BYTES: usize = 64 << 10;
@@ -15,6 +19,28 @@ const KEEP_BYTES: usize = 64 << 10;
 /// Proves nodes' pieces of the output.
 pub(super) fn prover(layout: Layout, key: &Key) -> Prover {
     Prover::new(layout, key.clone(), true).keeping(KEEP_BYTES)
+}
+
+/// How a node sorts what comes, in so much memory on so many threads, with scratch beside `output` unless somebody says.
+pub(super) fn sorter_options(
+    sort: &SortOptions,
+    memory_bytes: u64,
+    threads: usize,
+    output: &Path,
+) -> SorterOptions {
+    let beside = || vec![directory_of(output).to_path_buf()];
+    SorterOptions {
+        layout: sort.layout,
+        keys: sort.keys.clone(),
+        memory: Some(Size::Bytes(memory_bytes)),
+        scratch: if sort.scratch.is_empty() { beside() } else { sort.scratch.clone() },
+        scratch_limit: sort.scratch_limit,
+        threads: Some(threads),
+        unique: sort.unique,
+        io: sort.io,
+        // Proved where it goes into the river and where it is written; only who drops has to say what.
+        proof: sort.unique,
+    }
 }
 
 /// Where a node's stretch of the output begins: known when those before it know how long theirs are.

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_api::{Disk, Edge, IoReceipt, MemoryReceipt, NodeShare, Proof, Receipt, ShareEnd};
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::{Bytes, Size};
+use thalweg_base::units::Bytes;
 use thalweg_block::Pool;
-use thalweg_io::{Access, File, Io, directory_of, process};
+use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{Inputs, Meters, Output};
 use thalweg_record::{Cut, Cuts, Key, add_proof, file_bytes, same_records};
 use thalweg_river::{Bed, Inlet, Outlet, Pick};
@@ -27,7 +27,7 @@ use crate::verbs::MEMORY_BYTES_MIN;
 use crate::verbs::partition::sample::{self, Part};
 use crate::verbs::partition::shape::{self, Shape};
 use crate::verbs::partition::splits::{Pages, Splits};
-use crate::{Error, Progress, Result, SortOptions, SorterOptions, machine};
+use crate::{Error, Progress, Result, SortOptions, machine};
 
 /// Of the bytes that each node would have if all had the same, what is reserved for its part: numerator and denominator.
 const RESERVED: (u64, u64) = (103, 100);
@@ -73,7 +73,7 @@ impl Share {
         let watch = Stopwatch::start();
         let sort = &options.sort;
         let (io, fallback) = machine::io(sort.io)?;
-        let key = Key::new(sort.layout, &sort.keys).map_err(|e| Error::CouldNot(e.to_string()))?;
+        let key = Key::new(sort.layout, &sort.keys)?;
         let Target::File(path) = Target::of(&io, &sort.output)? else {
             return Err(Error::CouldNot("several nodes write files, and the output is a stream".into()));
         };
@@ -116,7 +116,7 @@ impl Share {
 
 /// The cuts for so many nodes, from samples of all of them with origins as [`origin`] makes them.
 pub fn cuts(sort: &SortOptions, sample: Vec<Cut>, nodes: usize) -> Result<Vec<Cut>> {
-    let key = Key::new(sort.layout, &sort.keys).map_err(|e| Error::CouldNot(e.to_string()))?;
+    let key = Key::new(sort.layout, &sort.keys)?;
     // Records that may be dropped for one another have to meet.
     Ok(sample::choose(&key, sample, nodes, !sort.unique).cuts().to_vec())
 }
@@ -204,7 +204,8 @@ impl Laid {
         let read_pool = Pool::new(self.shape.page_bytes, shape::READS + 1)?;
         let write_pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
         let pages = Pages { io, inputs, layout, shape: &self.shape, pool: &read_pool, meters };
-        let sorter = self.sorter_options();
+        let threads = machine::lanes(options.sort.threads);
+        let sorter = half::sorter_options(&options.sort, self.sorter_bytes, threads, &self.share.path);
         let ends = Mutex::new((Some(inlet), Some(outlet)));
         let made = Lanes::new(progress).run(2, |lanes, lane| {
             let mut ends = ends.lock().expect("no holder panics");
@@ -226,23 +227,6 @@ impl Laid {
         let mut made = made.into_iter();
         let (fed, sorted) = (made.next().and_then(|lane| lane.0), made.next().and_then(|lane| lane.1));
         Ok((fed.expect("a lane that was stopped"), sorted.expect("is none of a share that went well")))
-    }
-
-    fn sorter_options(&self) -> SorterOptions {
-        let sort = &self.share.options.sort;
-        let beside = || vec![directory_of(&self.share.path).to_path_buf()];
-        SorterOptions {
-            layout: sort.layout,
-            keys: sort.keys.clone(),
-            memory: Some(Size::Bytes(self.sorter_bytes)),
-            scratch: if sort.scratch.is_empty() { beside() } else { sort.scratch.clone() },
-            scratch_limit: sort.scratch_limit,
-            threads: Some(machine::lanes(sort.threads)),
-            unique: sort.unique,
-            io: sort.io,
-            // Proved where it goes into the river and where it is written; only who drops has to say what.
-            proof: sort.unique,
-        }
     }
 
     fn end(&self, input: Proof, written: Written) -> ShareEnd {
@@ -294,7 +278,7 @@ pub fn receipt(
     (input_file_bytes, memory_bytes): (u64, u64),
     (seconds, cpu_seconds): (f64, f64),
 ) -> Result<Receipt> {
-    let key = Key::new(sort.layout, &sort.keys).map_err(|e| Error::CouldNot(e.to_string()))?;
+    let key = Key::new(sort.layout, &sort.keys)?;
     let (mut input, mut dropped) = (Proof::default(), Proof::default());
     let mut output = half::prover(sort.layout, &key);
     let mut io = IoReceipt::default();

@@ -54,11 +54,7 @@ impl Shape {
         layout: Layout,
     ) -> Result<Shape> {
         let room = memory_bytes.saturating_sub(BASE_BYTES);
-        let page = (parts as u64 * PAGE_BYTES_FOR_PART).next_power_of_two();
-        let page = page.clamp(PAGE_BYTES.0, PAGE_BYTES.1).min(floor_of_two(room / PAGE_SHARE));
-        let page_bytes = whole_records(page, layout).max(SECTOR);
-        let of_part = page_bytes.div_ceil(parts as u64);
-        let block = (of_part + of_part / 4 + HEAD_BYTES as u64).next_multiple_of(SECTOR).min(MIB);
+        let (page_bytes, block) = page_and_block(room, (PAGE_BYTES_FOR_PART, parts), layout);
         for threads in (1..=threads).rev() {
             let (inlets, outlets) = (threads, threads.min(parts));
             // While one inlet's page is given out, those of the others wait.
@@ -93,11 +89,7 @@ impl Shape {
     /// memory and the number of nodes only, and are the same on all.
     pub(in crate::verbs) fn of_node(memory_bytes: u64, nodes: usize, layout: Layout) -> Result<Shape> {
         let room = memory_bytes.saturating_sub(BASE_BYTES);
-        let page = (nodes as u64 * PAGE_BYTES_FOR_NODE).next_power_of_two();
-        let page = page.clamp(PAGE_BYTES.0, PAGE_BYTES.1).min(floor_of_two(room / PAGE_SHARE));
-        let page_bytes = whole_records(page, layout).max(SECTOR);
-        let of_node = page_bytes.div_ceil(nodes as u64);
-        let block = (of_node + of_node / 4 + HEAD_BYTES as u64).next_multiple_of(SECTOR).min(MIB);
+        let (page_bytes, block) = page_and_block(room, (PAGE_BYTES_FOR_NODE, nodes), layout);
         let float = (nodes as u64 - 1) * 3 / 2;
         let fixed = |exclusive: u64| {
             // Twice what an outlet holds: of what comes from its own node, the blocks are the inlet's.
@@ -147,6 +139,16 @@ impl Shape {
             .ordered()
             .proved()
     }
+}
+
+/// Bytes of a page that has so many for each of so many parts, if there is room, and of a block that holds what one part
+/// gets of it, with a quarter to spare.
+fn page_and_block(room: u64, (bytes, parts): (u64, usize), layout: Layout) -> (u64, u64) {
+    let page = (parts as u64 * bytes).next_power_of_two();
+    let page = page.clamp(PAGE_BYTES.0, PAGE_BYTES.1).min(floor_of_two(room / PAGE_SHARE));
+    let page_bytes = whole_records(page, layout).max(SECTOR);
+    let of_part = page_bytes.div_ceil(parts as u64);
+    (page_bytes, (of_part + of_part / 4 + HEAD_BYTES as u64).next_multiple_of(SECTOR).min(MIB))
 }
 
 fn floor_of_two(number: u64) -> u64 {
