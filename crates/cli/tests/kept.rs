@@ -63,7 +63,7 @@ fn standard_input_goes_through_and_a_vanished_client_ends_it_everywhere() {
     // With input that nobody reads, and without.
     for input in ["", "yes | "] {
         let line = format!(
-            "export THALWEG_IDENTITY={}; {input}$T exec --via n1 -- sh -c 'echo $$; exec sleep 1000' >pids & \
+            "export THALWEG_IDENTITY={}; : >pids; {input}$T exec --via n1 -- sh -c 'echo $$; exec sleep 1000' >>pids & \
              while [ \"$(wc -l <pids)\" -lt 2 ]; do sleep 0.02; done; kill -9 $!; wait; cat pids",
             own.display()
         );

@@ -11,7 +11,7 @@ use std::ffi::CString;
 use std::fs::{File as StdFile, Metadata as StdMetadata, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -359,6 +359,19 @@ fn clear_flag(file: &StdFile, flag: libc::c_int) -> io::Result<()> {
         let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
         libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !flag)
     };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Sets an option of a socket that is a number.
+pub(crate) fn set_socket_option(
+    socket: &impl AsFd,
+    (level, name): (libc::c_int, libc::c_int),
+    value: libc::c_int,
+) -> io::Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
+    let bytes = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the descriptor is open, and `value` is as long as is said.
+    let result = unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), bytes) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
