@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-ENGINES = ["chdb", "polars", "duckdb", "datafusion", "spark"]
+ENGINES = ["chdb", "polars", "duckdb", "datafusion", "spark", "ray"]
 KEY_BYTES = 10
 RECORD_BYTES = 100
 ROWS_PER_GROUP = 1 << 18
@@ -120,7 +120,7 @@ def files_of(path):
     """The files of an output, which may be a directory of parts, in order."""
     if not os.path.isdir(path):
         return [path]
-    parts = sorted(name for name in os.listdir(path) if name.startswith("part-"))
+    parts = sorted(name for name in os.listdir(path) if name.endswith(".parquet"))
     return [os.path.join(path, name) for name in parts]
 
 
@@ -223,8 +223,8 @@ def batches_of_lines(path):
 
 
 def timed_sort(args):
-    engine = {"chdb": chdb, "polars": polars, "duckdb": duckdb, "datafusion": datafusion, "spark": spark}
-    version, sort = engine[args.name](args)
+    engines = [chdb, polars, duckdb, datafusion, spark, ray]
+    version, sort = next(engine for engine in engines if engine.__name__ == args.name)(args)
     cpu_before = tree()[0]
     start = time.monotonic()
     sort()
@@ -364,6 +364,38 @@ def spark(args):
         session.read.parquet(args.converted).orderBy(key_of(args)).write.mode("overwrite").parquet(args.output)
 
     return pyspark.__version__, sort
+
+
+def ray(args):
+    import atexit
+    import logging
+    import tempfile
+
+    import ray as r
+
+    # Its sockets' paths must be short.
+    place = tempfile.mkdtemp(prefix="ray-")
+    r.init(
+        num_cpus=args.threads,
+        object_store_memory=args.memory // 2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=place,
+    )
+
+    def end():
+        r.shutdown()
+        shutil.rmtree(place, ignore_errors=True)
+
+    atexit.register(end)
+    r.data.DataContext.get_current().enable_progress_bars = False
+
+    def sort():
+        r.data.read_parquet(args.converted).sort(key_of(args)).write_parquet(args.output)
+
+    return r.__version__, sort
 
 
 # What came out, beside what went in.

@@ -11,11 +11,16 @@ use thalweg::{Error, Result};
 use thalweg_api::{RivalRun, from_json};
 use thalweg_io::process::Usage;
 
-use crate::machine;
 use crate::measure::{Ended, whole_process};
+use crate::{failed, machine};
 
 /// Names of the engines, as the runner knows them.
 pub(crate) const ENGINES: [&str; 5] = ["chdb", "polars", "duckdb", "datafusion", "spark"];
+/// Those that share a sort among workers, how many of these each gets, and in how much memory for each byte of the
+/// input: as much as they want.
+pub(crate) const CLUSTERS: [&str; 2] = ["spark", "ray"];
+const WORKERS: &str = "4";
+const MEMORY_OF_CLUSTER: u64 = 8;
 /// No engine starts in less.
 const ENGINE_MEMORY_BYTES_MIN: u64 = 512_000_000;
 
@@ -41,6 +46,15 @@ impl Gnu {
     }
 }
 
+/// Among how many an engine shares its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// As many threads as there are cores, in the memory that ours gets.
+    Cores,
+    /// [`WORKERS`], in as much memory as they want.
+    Workers,
+}
+
 /// The runner of the engines.
 pub(crate) struct Engines {
     python: PathBuf,
@@ -61,15 +75,23 @@ impl Engines {
     /// One run of one of them. Its own check of the output is part of what it tells.
     pub(crate) fn sort(
         &self,
-        name: &str,
+        (name, share): (&str, Share),
         input: &Path,
         output: &Path,
         memory_bytes: u64,
         lines: bool,
     ) -> Result<RivalRun> {
-        let memory_bytes = memory_bytes.max(ENGINE_MEMORY_BYTES_MIN);
         let mut command = Command::new(&self.python);
         command.arg(&self.runner).arg(name).arg("--input").arg(input).arg("--output").arg(output);
+        let memory_bytes = match share {
+            Share::Cores => memory_bytes,
+            Share::Workers => {
+                command.arg("--threads").arg(WORKERS);
+                let input = input.metadata().map_err(|e| failed("inspect", input, &e))?;
+                MEMORY_OF_CLUSTER * input.len()
+            }
+        };
+        let memory_bytes = memory_bytes.max(ENGINE_MEMORY_BYTES_MIN);
         command.arg("--format").arg(if lines { "lines" } else { "binary" });
         command.arg("--memory").arg(memory_bytes.to_string());
         let ended = whole_process(&mut command)?;

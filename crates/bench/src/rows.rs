@@ -50,6 +50,8 @@ pub(crate) enum Beside {
     Otherwise { name: &'static str, data: Data, words: &'static [&'static str] },
     /// What `bench/rivals` has installed.
     Rivals,
+    /// What of it shares a sort among workers, with as many of them as ours has nodes.
+    Clusters,
 }
 
 /// The least memory that a sort promises to do with.
@@ -84,7 +86,7 @@ impl Row {
 
     /// Whether it is only measured when rivals are.
     pub(crate) fn is_rivals(&self) -> bool {
-        self.beside.contains(&Beside::Rivals)
+        self.beside.iter().any(|beside| matches!(beside, Beside::Rivals | Beside::Clusters))
     }
 }
 
@@ -115,6 +117,20 @@ const LINES: Row = Row {
 
 /// Rows that spill three quarters of their input.
 const SPILLS: Row = Row { memory: Memory::PerGigabyte(256 * MIB), bytes_min: SPILLS_BYTES_MIN, ..USUAL };
+
+/// Rows of four nodes in the process, beside those that have as many workers.
+const NODES: Row = Row {
+    work: "binary by 4 nodes",
+    memory: Memory::PerGigabyte(400_000_000),
+    words: &["--nodes", "4"],
+    beside: &[Beside::Clusters],
+    targets: &[
+        Target::Faster { than: Than::BestRival, times: 10.0, or_floor: None },
+        Target::LessCpu { than: Than::BestRival, times: 10.0 },
+        Target::LessMemory { than: Than::BestRival, times: 10.0 },
+    ],
+    ..USUAL
+};
 
 /// As GNU sort is called in reports.
 pub(crate) const GNU: &str = "GNU sort";
@@ -167,6 +183,8 @@ pub(crate) const ROWS: &[Row] = &[
         targets: &[Target::Faster { than: Than::CappedRivals, times: 2.5, or_floor: None }],
         ..USUAL
     },
+    Row { name: "nodes", ..NODES },
+    Row { name: "nodes-twice", scale: 2.0, memory: Memory::PerGigabyte(800_000_000), ..NODES },
     Row {
         name: "threads-spill",
         work: "binary by --io threads",
@@ -190,6 +208,7 @@ pub(crate) const ROWS: &[Row] = &[
         targets: &[Target::NoSlower { than: "uniform", times: 1.10 }],
         ..SPILLS
     },
+    Row { name: "nodes-skewed", work: "skewed binary by 4 nodes", data: Data::Skewed, ..NODES },
     Row {
         name: "two-pass",
         work: "binary",
@@ -276,7 +295,9 @@ mod tests {
                 let needs = match target {
                     Target::WallOfFloor(_) => Some("floor"),
                     Target::NoSlower { than, .. } => Some(*than),
-                    Target::Faster { than, .. } | Target::LessCpu { than, .. } => Some(match than {
+                    Target::Faster { than, .. }
+                    | Target::LessCpu { than, .. }
+                    | Target::LessMemory { than, .. } => Some(match than {
                         Than::Named(name) => *name,
                         Than::BestRival | Than::CappedRivals => "rivals",
                     }),
@@ -291,7 +312,7 @@ mod tests {
                         Beside::Floor => name == "floor",
                         Beside::Gnu => name == GNU,
                         Beside::Otherwise { name: other, .. } => name == *other,
-                        Beside::Rivals => name == "rivals",
+                        Beside::Rivals | Beside::Clusters => name == "rivals",
                     })
                 };
                 assert!(needs.is_none_or(has), "{}: {needs:?}", row.name);

@@ -16,7 +16,7 @@ use crate::data::Data;
 use crate::floor::{Fio, Replays, phases};
 use crate::measure::{OurSort, Series};
 use crate::place::Place;
-use crate::rivals::{ENGINES, Engines, Gnu, usage_of};
+use crate::rivals::{CLUSTERS, ENGINES, Engines, Gnu, Share, usage_of};
 use crate::rows::{Beside, GNU, Memory, ROWS, Row};
 use crate::{Asked, digest, failed};
 
@@ -33,7 +33,7 @@ pub(crate) fn measure(asked: &Asked<'_>, place: &Place, report: &mut BenchReport
         place,
         fio: wanted(beside(Beside::Floor), || Fio::find(place.path()), report),
         gnu: wanted(beside(Beside::Gnu), Gnu::find, report),
-        engines: wanted(beside(Beside::Rivals), Engines::find, report),
+        engines: wanted(rows.iter().any(|row| row.is_rivals()), Engines::find, report),
         inputs: BTreeMap::new(),
     };
     for (i, row) in rows.iter().enumerate() {
@@ -108,7 +108,7 @@ struct Contender<'a> {
 enum Who<'a> {
     Ours(&'a [&'a str]),
     Gnu(&'a Gnu),
-    Engine(&'a Engines, &'static str),
+    Engine(&'a Engines, &'static str, Share),
 }
 
 impl Bench<'_> {
@@ -170,12 +170,22 @@ impl Bench<'_> {
                     let input = (*data, own.1);
                     all.push(Contender::new(name, Who::Ours(words), input, input == own));
                 }
-                Beside::Rivals => all.extend(self.engines.iter().flat_map(|engines| {
-                    ENGINES.map(|name| Contender::new(name, Who::Engine(engines, name), own, false))
-                })),
+                Beside::Rivals => all.extend(self.engines(&ENGINES, Share::Cores, own)),
+                Beside::Clusters => all.extend(self.engines(&CLUSTERS, Share::Workers, own)),
             }
         }
         all
+    }
+
+    fn engines<'b>(
+        &'b self,
+        names: &'static [&'static str],
+        share: Share,
+        own: (Data, u64),
+    ) -> impl Iterator<Item = Contender<'b>> {
+        let contender =
+            move |engines, name| Contender::new(name, Who::Engine(engines, name, share), own, false);
+        self.engines.iter().flat_map(move |engines| names.iter().map(move |name| contender(engines, *name)))
     }
 
     /// The run before the timed ones; returns how many bytes it spilled.
@@ -251,9 +261,9 @@ impl Bench<'_> {
                 let ended = gnu.sort(input, output, memory_bytes)?;
                 Ok((ended.seconds, ended.usage))
             }
-            Who::Engine(engines, name) => {
+            Who::Engine(engines, name, share) => {
                 let lines = who.input.0.is_lines();
-                let run = engines.sort(name, input, output, memory_bytes, lines)?;
+                let run = engines.sort((name, share), input, output, memory_bytes, lines)?;
                 who.right = Some(run.ok);
                 who.name = run.name.clone();
                 Ok((run.wall_seconds, usage_of(&run)))

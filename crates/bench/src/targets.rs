@@ -25,6 +25,8 @@ pub(crate) enum Target {
     Faster { than: Than, times: f64, or_floor: Option<f64> },
     /// So many times less CPU than a rival.
     LessCpu { than: Than, times: f64 },
+    /// So many times less memory than a rival, at its peak.
+    LessMemory { than: Than, times: f64 },
 }
 
 /// Which rival.
@@ -86,11 +88,12 @@ impl Target {
             }
             Target::LessCpu { than, times } => {
                 let measured = best(row, than, |m| m.cpu_seconds).map(|other| other / row.ours.cpu_seconds);
-                BenchTarget {
-                    target: format!("CPU 1/{times} of {}", than.name()),
-                    measured: said(measured),
-                    met: measured.map(|measured| measured >= times),
-                }
+                at_least(format!("CPU 1/{times} of {}", than.name()), measured, times)
+            }
+            Target::LessMemory { than, times } => {
+                let ours = row.ours.peak_bytes.max(1) as f64;
+                let measured = best(row, than, |m| m.peak_bytes as f64).map(|other| other / ours);
+                at_least(format!("memory 1/{times} of {}", than.name()), measured, times)
             }
         }
     }
@@ -110,6 +113,10 @@ fn at_most(target: String, measured: Option<f64>, most: f64) -> BenchTarget {
     BenchTarget { target, measured: said(measured), met: measured.map(|measured| measured <= most) }
 }
 
+fn at_least(target: String, measured: Option<f64>, least: f64) -> BenchTarget {
+    BenchTarget { target, measured: said(measured), met: measured.map(|measured| measured >= least) }
+}
+
 fn said(number: Option<f64>) -> String {
     let digits = if number.is_some_and(|number| number < 0.2) { 4 } else { 2 };
     number.map_or_else(|| "-".to_string(), |number| format!("{number:.digits$}"))
@@ -125,7 +132,7 @@ fn faster(
     let by_rival = measured.map(|measured| measured >= times);
     let Some(most) = or_floor else {
         let target = format!("{times} x as fast as {}", than.name());
-        return BenchTarget { target, measured: said(measured), met: by_rival };
+        return at_least(target, measured, times);
     };
     let by_floor = floor.map(|floor| floor <= most);
     BenchTarget {
@@ -201,6 +208,8 @@ mod tests {
         let faster = Target::Faster { than: Than::BestRival, times: 1.5, or_floor: None };
         assert_eq!(told(faster).measured, "1.50");
         assert_eq!(told(Target::LessCpu { than: Than::BestRival, times: 4.0 }).measured, "4.00");
+        let memory = Target::LessMemory { than: Than::BestRival, times: 2.0 };
+        assert_eq!((told(memory).met, told(memory).measured.as_str()), (Some(false), "1.10"));
         let capped = Target::Faster { than: Than::CappedRivals, times: 2.0, or_floor: None };
         assert_eq!((told(capped).met, told(capped).measured.as_str()), (Some(true), "2.00"));
     }
