@@ -16,10 +16,11 @@ use crate::{failed, machine};
 
 /// Names of the engines, as the runner knows them.
 pub(crate) const ENGINES: [&str; 5] = ["chdb", "polars", "duckdb", "datafusion", "spark"];
-/// Those that share a sort among workers, how many of these each gets, and in how much memory for each byte of the
-/// input: as much as they want.
+/// Those that share a sort among several.
 pub(crate) const CLUSTERS: [&str; 2] = ["spark", "ray"];
-const WORKERS: &str = "4";
+/// Among as many as ours has nodes.
+const NODES: &str = "4";
+/// Bytes of memory for each of the input: as much as they want.
 const MEMORY_OF_CLUSTER: u64 = 8;
 /// No engine starts in less.
 const ENGINE_MEMORY_BYTES_MIN: u64 = 512_000_000;
@@ -51,8 +52,8 @@ impl Gnu {
 pub(crate) enum Share {
     /// As many threads as there are cores, in the memory that ours gets.
     Cores,
-    /// [`WORKERS`], in as much memory as they want.
-    Workers,
+    /// [`NODES`], in as much memory as they want.
+    Nodes,
 }
 
 /// The runner of the engines.
@@ -85,8 +86,8 @@ impl Engines {
         command.arg(&self.runner).arg(name).arg("--input").arg(input).arg("--output").arg(output);
         let memory_bytes = match share {
             Share::Cores => memory_bytes,
-            Share::Workers => {
-                command.arg("--threads").arg(WORKERS);
+            Share::Nodes => {
+                command.arg("--threads").arg(NODES);
                 let input = input.metadata().map_err(|e| failed("inspect", input, &e))?;
                 MEMORY_OF_CLUSTER * input.len()
             }

@@ -50,7 +50,7 @@ pub(crate) enum Beside {
     Otherwise { name: &'static str, data: Data, words: &'static [&'static str] },
     /// What `bench/rivals` has installed.
     Rivals,
-    /// What of it shares a sort among workers, with as many of them as ours has nodes.
+    /// What of it shares a sort among as many as ours has nodes.
     Clusters,
 }
 
@@ -118,7 +118,7 @@ const LINES: Row = Row {
 /// Rows that spill three quarters of their input.
 const SPILLS: Row = Row { memory: Memory::PerGigabyte(256 * MIB), bytes_min: SPILLS_BYTES_MIN, ..USUAL };
 
-/// Rows of four nodes in the process, beside those that have as many workers.
+/// Rows of four nodes in the process, beside those that share it among as many.
 const NODES: Row = Row {
     work: "binary by 4 nodes",
     memory: Memory::PerGigabyte(400_000_000),

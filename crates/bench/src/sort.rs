@@ -171,7 +171,7 @@ impl Bench<'_> {
                     all.push(Contender::new(name, Who::Ours(words), input, input == own));
                 }
                 Beside::Rivals => all.extend(self.engines(&ENGINES, Share::Cores, own)),
-                Beside::Clusters => all.extend(self.engines(&CLUSTERS, Share::Workers, own)),
+                Beside::Clusters => all.extend(self.engines(&CLUSTERS, Share::Nodes, own)),
             }
         }
         all
