@@ -13,7 +13,7 @@ use crate::core::{Core, Effect, Event, Fault, Patience};
 use crate::frame::{FrameError, Head, Kind};
 use crate::hello::{Hello, Id, Role};
 
-const SEEDS: u64 = 3_000;
+const SEEDS: u64 = 10_000;
 const STEPS: u64 = 400;
 
 fn hello(node: u128) -> Hello {
