@@ -8,7 +8,6 @@
 //! first, what lies in the parts is validated.
 //! Non-goals: rivals.
 
-use std::path::Path;
 use std::process::Command;
 
 use thalweg::{Error, Result};
@@ -229,6 +228,8 @@ impl Bench<'_> {
     }
 
     fn sort(&self) -> Result<(f64, Usage, Receipt)> {
+        // To free what lay there before is no part of it.
+        self.parts().iter().for_each(|part| drop(std::fs::remove_file(part)));
         let before = self.carried();
         let words =
             ["sort", "nodes:in", "-o", "nodes:part-{}", "--datamation", "--json", "--progress", "never"];
@@ -252,11 +253,15 @@ impl Bench<'_> {
     }
 
     fn validate(&self) -> Result<()> {
+        let mut check = self.ours(&["check", "--datamation", "-q"]);
+        whole_process(check.args(self.parts())).map(|_| ())
+    }
+
+    /// Each host's part of the output.
+    fn parts(&self) -> Vec<String> {
         let width = (self.row.nodes - 1).to_string().len();
         let part = |host: u32| self.of(host, &format!("part-{:0width$}", host - 1));
-        let parts: Vec<String> = (1..=self.row.nodes).map(part).collect();
-        let mut check = self.ours(&["check", "--datamation", "-q"]);
-        whole_process(check.args(parts.iter().map(Path::new))).map(|_| ())
+        (1..=self.row.nodes).map(part).collect()
     }
 
     /// What the links and disks have to do, each at its rate.

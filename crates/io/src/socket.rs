@@ -8,6 +8,7 @@ use std::io;
 use std::net::TcpStream;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv, sockopt};
 
 use crate::os::set_socket_option;
@@ -22,6 +23,13 @@ pub fn receive(socket: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
             Err(e) => return Err(e.into()),
         }
     }
+}
+
+/// Waits until something has come, or a few bytes can be sent without waiting, or so long.
+pub fn wait_for_either(socket: &TcpStream, patience: Duration) {
+    let patience = Timespec::try_from(patience).unwrap_or_default();
+    // Whatever is wrong with it, who uses it next is told.
+    let _ = poll(&mut [PollFd::new(socket, PollFlags::IN | PollFlags::OUT)], Some(&patience));
 }
 
 /// The most that waits in the kernel before it is sent. A credit goes behind it, and less stays in the caches: 8 % more

@@ -48,6 +48,9 @@ pub(crate) trait Receive: Send {
     /// What comes from here on is not sealed.
     fn unseal(&mut self);
 
+    /// Waits until something has come or a head can be sent, if both are told of in one place; a moment at most.
+    fn wait_for_either(&self) {}
+
     /// How many receives have completed.
     fn receives(&self) -> u64;
 }
@@ -211,6 +214,12 @@ impl Receive for TcpReceive {
     fn unseal(&mut self) {
         assert!(self.plain.is_empty() && self.start == self.buffer.len(), "sealed bytes behind the hello");
         self.opening = None;
+    }
+
+    fn wait_for_either(&self) {
+        if self.plain.is_empty() && self.start == self.buffer.len() {
+            socket::wait_for_either(&self.socket, MOMENT);
+        }
     }
 
     fn receives(&self) -> u64 {

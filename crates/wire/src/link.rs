@@ -284,7 +284,13 @@ impl Shared {
         state: MutexGuard<'a, State>,
         mut input: Box<dyn Receive>,
     ) -> MutexGuard<'a, State> {
+        let answers = !state.outbox.is_empty();
         drop(state);
+        if answers {
+            // They did not fit, and perhaps nobody sends: then the peer may wait for them before it says more.
+            input.wait_for_either();
+            self.flush_what_fits();
+        }
         let outcome = self.step(input.as_mut());
         self.receives.store(input.receives(), Ordering::Relaxed);
         let mut state = self.lock();
