@@ -5,6 +5,7 @@
 
 mod bench;
 mod cluster;
+mod examined;
 mod hex;
 mod node;
 mod partition;
@@ -19,6 +20,7 @@ pub use bench::{
     BenchRow, BenchTarget, Iperf, IperfEnd, IperfSum, RivalRun,
 };
 pub use cluster::{ClusterFile, ClusterHost, DroppedHost, Links};
+pub use examined::{CheckSaid, CheckShare, Examined};
 pub use node::{
     ClusterDoctor, ClusterReport, ExecEnd, ExecReport, ExecRequest, HostDoctor, HostEnd, HostReport,
     HostStep, HostSteps, JobList, JobReport, JobState, NodeReady, NodeRequest, NodeStatus, RelayRequest,
@@ -27,7 +29,7 @@ pub use partition::{PartReceipt, PartitionReceipt};
 pub use plan::{Hardware, Plan, PlanStage};
 pub use pump::{PumpEnd, PumpLink, PumpReceipt, PumpRequest, PumpVerdict, SshAnswer, SshGreeting};
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
-pub use report::{Check, DoctorReport, Finding, Verdict};
+pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};
 pub use share::{Edge, LongEnd, NodeShare, PieceEnd, ShareEnd, ShareSaid, ShareTold, SortShare};
 
 /// The text of any of this room's objects: one line of JSON.

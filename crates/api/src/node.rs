@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Finding, PumpRequest, SortShare};
+use crate::{CheckShare, Finding, PumpRequest, SortShare};
 
 /// What a client asks of a node when it opens a stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,6 +26,8 @@ pub enum NodeRequest {
         /// The transfer's id.
         id: String,
     },
+    /// Check files of yours, and say so on this stream.
+    Check(CheckShare),
     /// Take part in a sort on several nodes, which is talked about on this stream.
     Sort(SortShare),
     /// This stream is the river of that sort, from the inlet of this number to the node that is asked.

@@ -16,8 +16,22 @@ pub struct Check {
     pub first_unordered: Option<u128>,
     /// Whether all records are in order.
     pub ordered: bool,
+    /// What each node had of it, in order, if the files are nodes'.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeCheck>,
     /// Wall-clock seconds.
     pub seconds: f64,
+}
+
+/// What `check` found in the files of one node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeCheck {
+    /// The host.
+    pub host: String,
+    /// Index in the whole of its first record.
+    pub from: u64,
+    /// Proof of its files.
+    pub proof: Proof,
 }
 
 /// How much a finding matters.

@@ -82,12 +82,15 @@ first of them is, or how many have equal keys. The sum does not depend on the or
 after a sort. It is not the checksum of a receipt: that is the line after, the sum of a 128-bit hash of each record. \
 Summaries do not hold it, so --merge does not print it.
 
+With nodes: before a name or pattern, these are files that each node of a cluster has: every node checks its own, and those of each host in turn are one sequence, in order also from host to host. A row for each says what it had.
+
 Ends with status 0 if all records are in order and 1 if not. An empty file is in order.",
         examples: &[
             ("thalweg check --datamation sorted", "records of 100 bytes with a key of 10"),
             ("thalweg check names.txt", "lines, compared as bytes"),
             ("thalweg check --datamation part0 --summary 0.sum", "one part, and its summary for later"),
             ("thalweg check --merge 0.sum 1.sum", "all parts, from their summaries"),
+            ("thalweg check 'nodes:out/part-*'", "what a cluster sorted, where it lies"),
         ],
         subjects: &[],
     },

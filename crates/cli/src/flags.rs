@@ -564,14 +564,16 @@ With bench launch: the numbers of nodes to launch on, a row for each. Without th
         long: "cluster",
         short: None,
         value: Value::Any("NAME|DIR"),
-        at: At::Commands(&[Sort]),
-        about: "sort on the nodes of this cluster",
+        at: At::Commands(&[Sort, Check]),
+        about: "sort or check on the nodes of this cluster",
         doc: "\
 Sort on the nodes of this cluster: its name, or a directory as for --identity. Each node reads a share of the input, sends \
 every other the records of its range of the keys, and sorts those of its own. Memory, scratch and threads are of each \
 node; without --memory all take as much as the smallest would. Files are named as all nodes see them, or with nodes: \
 before a name or pattern as each of them has its own, below its directory for data. Of an output with nodes: each node \
 writes its part; {} in the name is the part's number.
+
+With check: the files are those with nodes: before their names.
 
 Without this flag, a name with nodes: means the cluster of --identity.",
         set: |args, value| {
@@ -593,7 +595,7 @@ How many runs each median is of. Without this flag 5, for launch 200; launch wit
         long: "identity",
         short: None,
         value: Value::Dir("DIR"),
-        at: At::Commands(&[Sort, Pump, Exec, Job, Node, Cluster]),
+        at: At::Commands(&[Sort, Check, Pump, Exec, Job, Node, Cluster]),
         about: "the directory of the cluster file and certificates",
         doc: "\
 The directory of the cluster file, the certificate and its key. Without this flag, what the variable THALWEG_IDENTITY \
@@ -632,7 +634,7 @@ are.",
         long: "on",
         short: None,
         value: Value::Any("HOST,..."),
-        at: At::Commands(&[Sort, Exec, Job, Node, Cluster]),
+        at: At::Commands(&[Sort, Check, Exec, Job, Node, Cluster]),
         about: "only these hosts",
         doc: "\
 Only these hosts, by their names in the cluster file, or @ROLE for all that have this role there; the flag may be \

@@ -11,7 +11,7 @@ use thalweg::{
 };
 use thalweg_base::units::Size;
 use thalweg_bench::{BenchOptions, Which};
-use thalweg_node::{ClusterSort, ExecOptions, NodeOptions, SshOptions};
+use thalweg_node::{ClusterCheck, ClusterSort, ExecOptions, NodeOptions, SshOptions};
 
 use crate::commands::Command;
 use crate::hi_nodes::{self, ClusterAsk, Exec, JobsAsk};
@@ -33,6 +33,7 @@ pub(crate) enum Job {
     Say(String),
     Gen(GenOptions),
     Check(CheckOptions),
+    CheckOnNodes(ClusterCheck),
     Sort(SortOptions),
     SortOnNodes(ClusterSort),
     Shuffle(ShuffleOptions),
@@ -130,7 +131,10 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         (_, Some(Help::Short)) => Ok(Job::Say(help::command_in_short(command))),
         (_, Some(Help::Long)) => Ok(Job::Say(help::command_at_length(command))),
         (Command::Gen, None) => generated(low).map(Job::Gen),
-        (Command::Check, None) => checked(low).map(Job::Check),
+        (Command::Check, None) => match hi_nodes::is_on_nodes(&low) {
+            true => checked_on_nodes(low),
+            false => checked(low).map(Job::Check),
+        },
         (Command::Sort, None) => match hi_nodes::is_on_nodes(&low) {
             true => sorted_on_nodes(low),
             false => sorted(low).map(Job::Sort),
@@ -228,6 +232,23 @@ fn checked(low: LowArgs) -> Result<CheckOptions, Usage> {
         merge: low.merge,
         io: low.io,
     })
+}
+
+/// A check of files on the nodes of a cluster.
+fn checked_on_nodes(mut low: LowArgs) -> Result<Job, Usage> {
+    if low.merge || low.io != thalweg::IoChoice::Auto {
+        return Err(Usage("a check on the nodes of a cluster has no --merge or --io; leave them out".into()));
+    }
+    let plain = |word: &OsString| hi_nodes::own(word).map(OsStr::to_os_string);
+    let Some(words) = low.words.iter().map(plain).collect::<Option<Vec<_>>>() else {
+        return Err(Usage(
+            "nodes check files of their own, with nodes: before every name; check other files without".into(),
+        ));
+    };
+    low.words = words;
+    let (identity, name) = hi_nodes::cluster_meant(&low)?;
+    let on = std::mem::take(&mut low.on);
+    Ok(Job::CheckOnNodes(ClusterCheck { identity, name, on, check: checked(low)? }))
 }
 
 fn shuffled(low: LowArgs) -> Result<ShuffleOptions, Usage> {

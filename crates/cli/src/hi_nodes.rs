@@ -196,7 +196,7 @@ pub(crate) fn own(word: &OsStr) -> Option<&OsStr> {
     word.as_bytes().strip_prefix(b"nodes:").map(OsStr::from_bytes)
 }
 
-/// Whether a sort is meant to run on the nodes of a cluster.
+/// Whether a sort or a check is meant to run on the nodes of a cluster.
 pub(crate) fn is_on_nodes(low: &LowArgs) -> bool {
     low.cluster.is_some() || low.words.iter().chain(&low.output).any(|word| own(word).is_some())
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use thalweg::{Error, Progress};
-use thalweg_api::{Receipt, to_json};
+use thalweg_api::{Check, Receipt, to_json};
 
 use crate::bar::Shown;
 use crate::hi::{HiArgs, Job, Show, mean};
@@ -89,10 +89,9 @@ fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
             report(how, || to_json(&receipt), || show::pump(&receipt))?;
             held(&receipt.verb, receipt.holds)
         }
-        Job::Check(options) => {
-            let check = watched(how, |progress| thalweg::check(&options, progress))?;
-            report(how, || to_json(&check), || show::check(&check))?;
-            Ok(if check.ordered { DONE } else { WRONG })
+        Job::Check(options) => checked(how, &watched(how, |progress| thalweg::check(&options, progress))?),
+        Job::CheckOnNodes(asked) => {
+            checked(how, &watched(how, |progress| thalweg_node::check(&asked, progress))?)
         }
         Job::Doctor(scratch) => {
             let found = thalweg::doctor(&scratch)?;
@@ -132,6 +131,12 @@ fn watched<T>(how: Show, verb: impl FnOnce(&Progress) -> Result<T, Error>) -> Re
 fn settle(how: Show, receipt: Receipt) -> Result<u8, Error> {
     report(how, || to_json(&receipt), || show::receipt(&receipt))?;
     held(&receipt.verb, receipt.holds)
+}
+
+/// Shows what was checked; that it is not in order is an answer, not an error.
+fn checked(how: Show, check: &Check) -> Result<u8, Error> {
+    report(how, || to_json(check), || show::check(check))?;
+    Ok(if check.ordered { DONE } else { WRONG })
 }
 
 fn held(verb: &str, holds: bool) -> Result<u8, Error> {

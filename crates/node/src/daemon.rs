@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 
+use crate::check::{self, Checks};
 use crate::cluster::{self, PORT};
 use crate::cork::Cork;
 use crate::error::{Error, Result};
@@ -81,6 +82,7 @@ pub(crate) struct Node {
     pub(crate) jobs: Jobs,
     pub(crate) pumps: Pumps,
     pub(crate) sorts: Sorts,
+    pub(crate) checks: Checks,
     watch: Stopwatch,
     links: Mutex<Vec<(Id, Arc<Link>)>>,
     connections: AtomicUsize,
@@ -125,6 +127,7 @@ impl Node {
             jobs: Jobs::default(),
             pumps: Pumps::default(),
             sorts: Sorts::default(),
+            checks: Checks::default(),
             watch: Stopwatch::start(),
             links: Mutex::new(Vec::new()),
             connections: AtomicUsize::new(0),
@@ -248,6 +251,10 @@ impl Node {
                 Ok(NodeRequest::Sort(request)) => {
                     let asked = link.clone();
                     spawn("sort", move || share::serve(&node, &asked, &request, (out, inc)))
+                }
+                Ok(NodeRequest::Check(request)) => {
+                    let asked = link.clone();
+                    spawn("check", move || check::serve(&node, &asked, &request, (out, inc)))
                 }
                 Ok(NodeRequest::River { job, from }) => {
                     self.sorts.river(&job, from, (out, inc), link);

@@ -87,7 +87,7 @@ impl Cancel {
     }
 
     /// Watches over a link; false if it is to end at once.
-    fn watch(&self, link: &Arc<Link>) -> bool {
+    pub(crate) fn watch(&self, link: &Arc<Link>) -> bool {
         self.0.links.lock().expect("no holder panics").push(link.clone());
         self.signal().is_none()
     }

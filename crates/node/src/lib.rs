@@ -6,6 +6,7 @@
 //! Law: nothing is listed, read, run or written for a peer that has not proved that it is of the cluster.
 //! Non-goals: printing, what a command does, choosing where work should go.
 
+mod check;
 pub mod cluster;
 mod command;
 pub mod control;
@@ -28,6 +29,7 @@ mod ssh;
 mod ssh_said;
 mod talk;
 
+pub use check::{ClusterCheck, check};
 pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Stop, run};
 pub use error::{Error, Result};
 pub use exec::{Cancel, Channel, ExecOptions, exec, ping};

@@ -380,8 +380,7 @@ fn options_of(node: &Node, request: &SortShare) -> Result<ShareOptions> {
     let here = |path: PathBuf| node.data().join(path);
     let mut inputs = paths(&request.inputs)?;
     if request.own_inputs {
-        let found = inputs.into_iter().map(|pattern| matching(&here(pattern)));
-        inputs = found.collect::<Result<Vec<_>>>()?.concat();
+        inputs = matching(node, &request.inputs)?;
     }
     let mut output = path_of(&request.output)?;
     if request.own_output {
@@ -389,13 +388,12 @@ fn options_of(node: &Node, request: &SortShare) -> Result<ShareOptions> {
         let number = format!("{:0width$}", request.index);
         output = here(path_of(&request.output.replace("{}", &number))?);
     }
-    let part = |&(offset, length, descending): &(u32, u32, bool)| KeyPart { offset, length, descending };
     Ok(ShareOptions {
         sort: SortOptions {
             inputs: inputs.into_iter().map(Endpoint::Path).collect(),
             output: Endpoint::Path(output),
             layout: request.record.map_or(Layout::Lines, Layout::Fixed),
-            keys: request.keys.iter().map(part).collect(),
+            keys: request.keys.iter().map(part_of).collect(),
             memory: None,
             scratch: paths(&request.scratch)?.into_iter().map(here).collect(),
             scratch_limit: request.scratch_limit.map(Size::Bytes),
@@ -412,15 +410,31 @@ fn options_of(node: &Node, request: &SortShare) -> Result<ShareOptions> {
     })
 }
 
-/// The files that a pattern means, in the order of their names.
-fn matching(pattern: &Path) -> Result<Vec<PathBuf>> {
+/// A part of a key as it is said: offset, length, and whether it sorts downwards.
+pub(crate) fn part_of(&(offset, length, descending): &(u32, u32, bool)) -> KeyPart {
+    KeyPart { offset, length, descending }
+}
+
+/// The node's own files that patterns mean, those of each in the order of their names.
+pub(crate) fn matching(node: &Node, patterns: &[String]) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for pattern in patterns {
+        all.extend(matching_one(&node.data().join(path_of(pattern)?))?);
+    }
+    Ok(all)
+}
+
+fn matching_one(pattern: &Path) -> Result<Vec<PathBuf>> {
     let shown = pattern.display();
     let no_text = || could_not(format!("{shown} is no text, and a pattern must be"));
     let text = pattern.to_str().ok_or_else(no_text)?;
     if !text.contains(['*', '?', '[']) {
         return Ok(vec![pattern.to_path_buf()]);
     }
-    let found = glob::glob(text).map_err(|why| could_not(format!("{shown} is no pattern: {why}")))?;
+    // As in a shell: what is hidden, as an output is that has no name yet, has to be named.
+    let rules = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
+    let found =
+        glob::glob_with(text, rules).map_err(|why| could_not(format!("{shown} is no pattern: {why}")))?;
     let found: Vec<PathBuf> = found.collect::<std::result::Result<_, _>>().map_err(could_not)?;
     if found.is_empty() {
         return Err(could_not(format!("nothing matches {shown}; check the name")));

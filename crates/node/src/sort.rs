@@ -57,13 +57,7 @@ pub struct ClusterSort {
 /// range to the next's.
 pub fn sort(asked: &ClusterSort, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
-    let client = Client::load(&asked.identity).map_err(could_not)?;
-    if let Some(name) = asked.name.as_ref().filter(|name| **name != client.file.name) {
-        let (of, directory) = (&client.file.name, asked.identity.display());
-        return Err(could_not(format!(
-            "the identity in {directory} is of cluster {of}, not of {name}; give the directory of the other with --cluster"
-        )));
-    }
+    let client = client_of(&asked.identity, asked.name.as_deref())?;
     let hosts = client.hosts(&asked.on).map_err(could_not)?;
     let mut nodes = Nodes::ask(&client, &hosts, asked, progress)?;
     let outcome = nodes.sort(asked, &watch);
@@ -71,6 +65,18 @@ pub fn sort(asked: &ClusterSort, progress: &Progress) -> Result<Receipt> {
         nodes.links.iter().for_each(|link| link.close());
     }
     outcome
+}
+
+/// The client whose identity lies there, if it is of the cluster of that name.
+pub(crate) fn client_of(identity: &Path, name: Option<&str>) -> Result<Client> {
+    let client = Client::load(identity).map_err(could_not)?;
+    if let Some(name) = name.filter(|name| *name != client.file.name) {
+        let (of, directory) = (&client.file.name, identity.display());
+        return Err(could_not(format!(
+            "the identity in {directory} is of cluster {of}, not of {name}; give the directory of the other with --cluster"
+        )));
+    }
+    Ok(client)
 }
 
 /// What one node said, or why it says nothing more.
@@ -109,7 +115,10 @@ impl<'a> Nodes<'a> {
             let opening: Vec<_> = hosts
                 .iter()
                 .zip(&requests)
-                .map(|(host, request)| scope.spawn(move || open(client, host, request)))
+                .map(|(host, request)| {
+                    let request = NodeRequest::Sort(request.clone());
+                    scope.spawn(move || open(client, host, &request))
+                })
                 .collect();
             let joined = opening.into_iter().map(|opening| opening.join().expect("nothing here panics"));
             joined.collect::<Vec<_>>()
@@ -332,11 +341,15 @@ fn parsed(
     Ok((from_json(&text).map_err(wrong)?, behind))
 }
 
-fn open(client: &Client, host: &ClusterHost, request: &SortShare) -> Result<(Arc<Link>, Outgoing, Hearing)> {
+/// Opens a link to a host, which is watched over, and asks for something on a stream of it.
+pub(crate) fn open(
+    client: &Client,
+    host: &ClusterHost,
+    request: &NodeRequest,
+) -> Result<(Arc<Link>, Outgoing, Hearing)> {
     let link = Arc::new(client.link(host, BLOCK_BYTES).map_err(could_not)?);
     link.keep().map_err(|e| could_not(format!("no thread for a link is left: {e}")))?;
-    let request = to_json(&NodeRequest::Sort(request.clone()));
-    let (out, inc) = link.open(request.as_bytes()).map_err(could_not)?;
+    let (out, inc) = link.open(to_json(request).as_bytes()).map_err(could_not)?;
     let hearing = Hearing::new(inc, &host.name, BLOCK_BYTES).map_err(could_not)?;
     Ok((link, out, hearing))
 }

@@ -13,10 +13,13 @@
 //! Law: however a sequence is cut, joining its stretches gives what one stretch over all of it gives.
 //! Non-goals: reading, lanes.
 
-use thalweg_api::Proof;
+use thalweg_api::{Examined, PieceEnd, Proof};
 
 use crate::valsort::crc_sum;
 use crate::{KEY_BYTES, Key, Layout, Prover, RECORD_BYTES, Summary, newlines};
+
+/// More records or bytes than this nobody has in one place; a thousand times as many can still be counted.
+const TOLD_MAX: u64 = 1 << 53;
 
 /// What is known of a run of whole records.
 #[derive(Debug, Clone)]
@@ -128,6 +131,28 @@ impl Stretch {
         Stretch { head_end, ..Stretch::first(layout, key) }
     }
 
+    /// A stretch of whole records that was examined elsewhere, by what was told of it; or what no records could have led to.
+    pub fn of_examined(layout: Layout, key: &Key, told: Examined) -> Result<Stretch, String> {
+        if let Some(wrong) = contradiction(layout, &told) {
+            return Err(wrong);
+        }
+        let prover = Prover::new(layout, key.clone(), true).of_piece(told.proof, told.ends);
+        let (crc_sum, first_unordered) = (told.crc_sum, told.first_unordered);
+        let examiner = Examiner { layout, prover, crc_sum, first_unordered };
+        Ok(Stretch { examiner, ..Stretch::first(layout, key) })
+    }
+
+    /// What there is to tell of a stretch of whole records, for whoever joins it to others elsewhere.
+    pub fn examined(&self) -> Examined {
+        assert!(self.head.is_empty() && self.unfinished() == 0, "whole records are told of");
+        Examined {
+            proof: *self.proof(),
+            crc_sum: self.crc_sum(),
+            first_unordered: self.first_unordered(),
+            ends: self.examiner.prover.piece_ends(),
+        }
+    }
+
     /// Takes the next bytes of the stretch.
     pub fn push(&mut self, bytes: &[u8]) {
         let rest = self.take_head(bytes);
@@ -157,6 +182,11 @@ impl Stretch {
         assert!(self.open.is_empty(), "a head that ended ends the open record");
         self.examiner.join(&next.examiner);
         self.open.extend_from_slice(&next.open);
+    }
+
+    /// How records lie in it.
+    pub fn layout(&self) -> Layout {
+        self.layout
     }
 
     /// Proof of the records that have ended.
@@ -241,6 +271,32 @@ impl Stretch {
             Layout::Lines => memchr::memchr(b'\n', bytes).map(|newline| newline + 1),
         }
     }
+}
+
+/// What no whole records could have led to, in one line.
+fn contradiction(layout: Layout, told: &Examined) -> Option<String> {
+    let Examined { proof, first_unordered, ends, .. } = told;
+    let Proof { records, bytes, unordered, duplicates, .. } = *proof;
+    if records.max(bytes) > TOLD_MAX {
+        return Some(format!("{records} records of {bytes} bytes are more than there can be"));
+    }
+    if unordered.checked_add(duplicates).is_none_or(|steps| steps > records.saturating_sub(1)) {
+        return Some(format!("{unordered} unordered and {duplicates} duplicate among {records} records"));
+    }
+    let first_fits = match *first_unordered {
+        Some(index) => unordered > 0 && index > 0 && index < records,
+        None => unordered == 0,
+    };
+    if !first_fits {
+        return Some(format!("first unordered record {first_unordered:?}, and {unordered} of {records} are"));
+    }
+    let is_record = |end: &PieceEnd| match layout {
+        Layout::Fixed(n) if records > 0 => end.record.len() == n as usize,
+        Layout::Fixed(_) => end.record.is_empty(),
+        Layout::Lines => end.record.len() as u64 <= bytes,
+    };
+    let whole = ends.iter().all(|end| end.long.is_none() && is_record(end));
+    (!whole).then(|| format!("first and last of {records} records are told in part"))
 }
 
 /// Whether records and key are those of the Sort Benchmark, so that there is a [`Summary`].
@@ -335,6 +391,22 @@ mod tests {
             prop_assert_eq!(told(&whole), truth(&key, &bytes.chunks(n).collect::<Vec<_>>()));
         }
 
+        #[test]
+        fn what_is_told_of_stretches_joins_as_they_do(
+            left in prop::collection::vec("[ab]{0,3}", 0..6),
+            right in prop::collection::vec("[ab]{0,3}", 0..6),
+        ) {
+            let key = Key::new(Layout::Lines, &[]).unwrap();
+            let text = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+            let whole = examine(Layout::Lines, &key, (text(&left) + &text(&right)).as_bytes(), &[], 1000);
+            let mut joined = Stretch::first(Layout::Lines, &key);
+            for lines in [&left, &right] {
+                let told = examine(Layout::Lines, &key, text(lines).as_bytes(), &[], 7).examined();
+                joined.join(&Stretch::of_examined(Layout::Lines, &key, told).unwrap());
+            }
+            prop_assert_eq!(joined.examined(), whole.examined());
+        }
+
         /// Two ways that share no code but the comparison of bytes.
         #[test]
         fn the_summary_is_the_validators(
@@ -363,6 +435,32 @@ mod tests {
         let whole = examine(layout, &key, &bytes, &[55_555], 4096);
         assert_eq!(whole.crc_sum(), 0x1ea_6370_b955);
         assert_eq!(whole.first_unordered(), Some(2));
+    }
+
+    #[test]
+    fn what_no_records_could_have_led_to_is_refused() {
+        let layout = Layout::Fixed(2);
+        let key = Key::new(layout, &[]).unwrap();
+        let told = examine(layout, &key, b"aabbaaaa", &[], 100).examined();
+        assert_eq!((told.proof.records, told.first_unordered), (4, Some(2)));
+        type Wrong = fn(&mut Examined);
+        let wrongs: [(Wrong, &str); 8] = [
+            (|told| told.proof.records = u64::MAX, "more than there can be"),
+            (|told| told.proof.bytes = u64::MAX, "more than there can be"),
+            (|told| told.proof.duplicates = 3, "1 unordered and 3 duplicate among 4"),
+            (|told| told.proof.unordered = u64::MAX, "among 4 records"),
+            (|told| told.first_unordered = Some(4), "first unordered record Some(4)"),
+            (|told| told.first_unordered = None, "first unordered record None"),
+            (|told| told.ends[1].record.truncate(1), "in part"),
+            (|told| told.ends[0].long = Some(Default::default()), "in part"),
+        ];
+        for (wrong, words) in wrongs {
+            let mut told = told.clone();
+            wrong(&mut told);
+            let why = Stretch::of_examined(layout, &key, told).unwrap_err();
+            assert!(why.contains(words), "{why}");
+        }
+        assert!(Stretch::of_examined(layout, &key, told).is_ok());
     }
 
     #[test]

@@ -76,4 +76,4 @@ pub use thalweg_record::{KeyPart, Layout};
 pub use thalweg_river::{Batch, Builder as RiverBuilder, Inlet, Outlet, Pick, River};
 pub use verbs::{check, doctor, generate, join, merge, partition, plan, pump, shuffle, sort};
 #[doc(hidden)]
-pub use verbs::{ends, share};
+pub use verbs::{check_joined, check_key, ends, examine, share};

@@ -1,6 +1,8 @@
 //! What `check` and `doctor` found.
 
-use thalweg_api::{Check, DoctorReport, Verdict};
+use thalweg_api::{Check, DoctorReport, NodeCheck, Verdict};
+
+use super::columns::columns;
 
 /// The lines of the Sort Benchmark's validator, then the sum that receipts show, which is not known of merged
 /// summaries; and a line where that validator would fail, an empty input.
@@ -21,7 +23,22 @@ pub(crate) fn check(check: &Check) -> String {
     if check.proof.records == 0 {
         text += "The input is empty\n";
     }
-    text
+    text + &nodes(&check.nodes)
+}
+
+/// A row for each node.
+fn nodes(nodes: &[NodeCheck]) -> String {
+    if nodes.is_empty() {
+        return String::new();
+    }
+    let heads = ["nodes", "from record", "records", "unordered", "XXH3 sum"];
+    let mut rows = vec![heads.map(String::from).to_vec()];
+    rows.extend(nodes.iter().map(|NodeCheck { host, from, proof }| {
+        let sum = format!("{:032x}", proof.checksum);
+        let [from, records, unordered] = [*from, proof.records, proof.unordered].map(|n| n.to_string());
+        vec![format!("  {host}"), from, records, unordered, sum]
+    }));
+    columns(&rows)
 }
 
 /// A line for each finding, with its remedy under it.
@@ -51,7 +68,8 @@ mod tests {
 
     fn sample() -> Check {
         let proof = Proof { records: 10, bytes: 1000, checksum: 1, unordered: 0, duplicates: 2 };
-        Check { proof, crc_sum: 0x55fea8a1a, first_unordered: None, ordered: true, seconds: 0.1 }
+        let nodes = Vec::new();
+        Check { proof, crc_sum: 0x55fea8a1a, first_unordered: None, ordered: true, nodes, seconds: 0.1 }
     }
 
     #[test]
@@ -76,6 +94,19 @@ Checksum: 55fea8a1a
 ERROR - there are 4 unordered records
 ";
         assert_eq!(check(&wrong), format!("{unordered}{sum}"));
+    }
+
+    #[test]
+    fn each_node_has_a_row_that_says_where_its_records_begin() {
+        let proof = Proof { records: 5, checksum: 0xab, unordered: 1, ..Proof::default() };
+        let node = |host: &str, from| NodeCheck { host: host.into(), from, proof };
+        let told = Check { nodes: vec![node("n1", 0), node("n2", 5)], ..sample() };
+        let expected = "\
+nodes  from record  records  unordered                          XXH3 sum
+  n1             0        5          1  000000000000000000000000000000ab
+  n2             5        5          1  000000000000000000000000000000ab
+";
+        assert_eq!(check(&told), check(&sample()) + expected);
     }
 
     #[test]

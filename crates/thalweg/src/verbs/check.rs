@@ -3,7 +3,8 @@
 //! Model: the files are parts of one sequence, in the order given. Each lane reads a stretch of
 //! neighbouring pages and examines it; the stretches are joined from left to right. What cannot be
 //! read at any place (a pipe, standard input) is one stretch, read by one thread and examined by
-//! another. With `merge` the inputs are summaries that earlier checks wrote.
+//! another. With `merge` the inputs are summaries that earlier checks wrote. Pieces that other processes examined are
+//! joined in the same way.
 //! Law: the result is that of reading from beginning to end, whatever the number of lanes.
 //! Non-goals: mending anything.
 
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use thalweg_api::{Check, Proof};
+use thalweg_api::{Check, Examined, NodeCheck, Proof};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::{Block, Pool};
@@ -41,15 +42,72 @@ const RECORD_BYTES_MAX: usize = 256 * MIB as usize;
 /// Checks that files are one sorted sequence.
 pub fn check(options: &CheckOptions, progress: &Progress) -> Result<Check> {
     let watch = Stopwatch::start();
+    let found = if options.merge {
+        let (io, _) = machine::io(options.io)?;
+        some_inputs(options)?;
+        merge(&io, options, progress)?
+    } else {
+        Found::of(&check_key(options)?, &examine(options, progress)?)
+    };
+    found.told(options, &watch)
+}
+
+/// Examines files as one piece of a longer sequence.
+pub fn examine(options: &CheckOptions, progress: &Progress) -> Result<Stretch> {
+    some_inputs(options)?;
+    let (io, _) = machine::io(options.io)?;
+    let key = check_key(options)?;
+    let parts = parts(&io, options)?;
+    let streams = parts.iter().any(|part| matches!(part, Part::Stream(_)));
+    let bytes = parts.iter().map(Part::bytes).sum();
+    progress.begin("check", 1, 1, if streams { 0 } else { bytes });
+    let examination = Examination { io: &io, layout: options.layout, key: &key, progress };
+    let mut whole = Stretch::first(options.layout, &key);
+    for part in &parts {
+        match part {
+            Part::Files(inputs) => examination.files(inputs, &mut whole)?,
+            Part::Stream(path) => whole.join(&examination.stream(path)?),
+        }
+    }
+    Ok(whole)
+}
+
+/// What a sequence is found to be whose pieces were examined elsewhere, each told of with the name of its host.
+pub fn check_joined(
+    options: &CheckOptions,
+    pieces: Vec<(String, Examined)>,
+    watch: &Stopwatch,
+) -> Result<Check> {
+    let key = check_key(options)?;
+    let mut whole = Stretch::first(options.layout, &key);
+    let mut nodes = Vec::with_capacity(pieces.len());
+    for (host, told) in pieces {
+        nodes.push(NodeCheck { host: host.clone(), from: whole.proof().records, proof: told.proof });
+        let piece = Stretch::of_examined(options.layout, &key, told)
+            .map_err(|wrong| Error::CouldNot(format!("{host} told of a check that cannot be: {wrong}")))?;
+        whole.join(&piece);
+    }
+    let found = Found::of(&key, &whole).told(options, watch)?;
+    Ok(Check { nodes, ..found })
+}
+
+/// The key, if what is asked for can be told of it.
+pub fn check_key(options: &CheckOptions) -> Result<Key> {
+    let key = Key::new(options.layout, &options.keys)?;
+    if options.summary.is_some() && !is_benchmark(options.layout, &key) {
+        return Err(Error::CouldNot(
+            "a summary is of records of 100 bytes with the key 0:10 only; give --datamation, or leave out --summary"
+                .into(),
+        ));
+    }
+    Ok(key)
+}
+
+fn some_inputs(options: &CheckOptions) -> Result<()> {
     if options.inputs.is_empty() {
         return Err(Error::CouldNot("nothing to check; name a file, or - for standard input".into()));
     }
-    let (io, _) = machine::io(options.io)?;
-    let found = if options.merge { merge(&io, options, progress)? } else { examine(&io, options, progress)? };
-    if let (Some(path), Some(summary)) = (&options.summary, &found.summary) {
-        Target::of(&io, &Endpoint::Path(path.clone()))?.write_whole(&io, &summary.to_bytes())?;
-    }
-    Ok(Check { seconds: watch.seconds(), ..found.check })
+    Ok(())
 }
 
 /// What was found, but for the time it took.
@@ -57,6 +115,29 @@ struct Found {
     check: Check,
     /// If the records are the Sort Benchmark's.
     summary: Option<Summary>,
+}
+
+impl Found {
+    fn of(key: &Key, whole: &Stretch) -> Found {
+        let check = Check {
+            proof: *whole.proof(),
+            crc_sum: whole.crc_sum(),
+            first_unordered: whole.first_unordered().map(u128::from),
+            ordered: whole.proof().unordered == 0,
+            nodes: Vec::new(),
+            seconds: 0.0,
+        };
+        Found { check, summary: is_benchmark(whole.layout(), key).then(|| whole.summary()) }
+    }
+
+    /// Writes the summary where that was asked for.
+    fn told(self, options: &CheckOptions, watch: &Stopwatch) -> Result<Check> {
+        if let (Some(path), Some(summary)) = (&options.summary, &self.summary) {
+            let (io, _) = machine::io(options.io)?;
+            Target::of(&io, &Endpoint::Path(path.clone()))?.write_whole(&io, &summary.to_bytes())?;
+        }
+        Ok(Check { seconds: watch.seconds(), ..self.check })
+    }
 }
 
 /// Reads summaries, each file one or several of them, and merges them in order.
@@ -107,41 +188,10 @@ fn merge(io: &Arc<dyn Io>, options: &CheckOptions, progress: &Progress) -> Resul
         crc_sum: whole.crc_sum,
         first_unordered: whole.first_unordered,
         ordered: whole.is_ordered(),
+        nodes: Vec::new(),
         seconds: 0.0,
     };
     Ok(Found { check, summary: Some(whole) })
-}
-
-/// Reads and examines the records themselves.
-fn examine(io: &Arc<dyn Io>, options: &CheckOptions, progress: &Progress) -> Result<Found> {
-    let key = Key::new(options.layout, &options.keys)?;
-    let benchmark = is_benchmark(options.layout, &key);
-    if options.summary.is_some() && !benchmark {
-        return Err(Error::CouldNot(
-            "a summary is of records of 100 bytes with the key 0:10 only; give --datamation, or leave out --summary"
-                .into(),
-        ));
-    }
-    let parts = parts(io, options)?;
-    let streams = parts.iter().any(|part| matches!(part, Part::Stream(_)));
-    let bytes = parts.iter().map(Part::bytes).sum();
-    progress.begin("check", 1, 1, if streams { 0 } else { bytes });
-    let examination = Examination { io, layout: options.layout, key: &key, progress };
-    let mut whole = Stretch::first(options.layout, &key);
-    for part in &parts {
-        match part {
-            Part::Files(inputs) => examination.files(inputs, &mut whole)?,
-            Part::Stream(path) => whole.join(&examination.stream(path)?),
-        }
-    }
-    let check = Check {
-        proof: *whole.proof(),
-        crc_sum: whole.crc_sum(),
-        first_unordered: whole.first_unordered().map(u128::from),
-        ordered: whole.proof().unordered == 0,
-        seconds: 0.0,
-    };
-    Ok(Found { check, summary: benchmark.then(|| whole.summary()) })
 }
 
 /// Neighbouring inputs that are read in the same way.

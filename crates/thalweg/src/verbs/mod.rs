@@ -13,7 +13,7 @@ mod receipt;
 mod shuffle;
 mod sort;
 
-pub use check::check;
+pub use check::{check, check_joined, check_key, examine};
 pub use doctor::doctor;
 pub use generate::generate;
 pub use join::join;
