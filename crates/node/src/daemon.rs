@@ -19,8 +19,8 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_io::{process, small};
 use thalweg_wire::{
-    ALPN_LINK, CERTIFICATE_FILE, CLUSTER_FILE, HANDSHAKE_SECONDS, Hands, Id, Identity, Link, Named, Role,
-    Terms,
+    ALPN_LINK, Agreed, CERTIFICATE_FILE, CLUSTER_FILE, HANDSHAKE_SECONDS, Hands, Id, Identity, Link, Named,
+    Role, Terms,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -376,25 +376,26 @@ type Tls = tokio_rustls::server::TlsStream<Cork>;
 
 /// A peer that has proved who it is, or one on loopback where nothing has to be proved.
 enum Peer {
-    Proved(Box<Tls>),
+    Proved(Box<Tls>, Agreed),
     Local(TcpStream),
 }
 
 async fn greet(node: &Node, socket: TcpStream) -> Option<Peer> {
     let Some(hands) = node.hands() else { return Some(Peer::Local(socket)) };
     socket.set_nodelay(true).ok()?;
-    let tls = TlsAcceptor::from(hands.server()).accept(Cork::new(socket)).await.ok()?;
-    Some(Peer::Proved(Box::new(tls)))
+    let (config, agreed) = hands.server();
+    let tls = TlsAcceptor::from(config).accept(Cork::new(socket)).await.ok()?;
+    Some(Peer::Proved(Box::new(tls), agreed))
 }
 
 async fn converse(node: &Arc<Node>, peer: Peer) {
     let Some(_place) = Place::take(node) else { return };
     match peer {
         Peer::Local(socket) => http::serve(node, socket, None).await,
-        Peer::Proved(tls) if tls.get_ref().1.alpn_protocol() == Some(ALPN_LINK) => {
-            let _ = hand_over(node, *tls, _place);
+        Peer::Proved(tls, agreed) if tls.get_ref().1.alpn_protocol() == Some(ALPN_LINK) => {
+            let _ = hand_over(node, (*tls, agreed), _place);
         }
-        Peer::Proved(mut tls) => {
+        Peer::Proved(mut tls, _) => {
             tls.get_mut().0.uncork();
             let named = tls.get_ref().1.peer_certificates().and_then(|chain| Named::of(chain.first()?));
             let role = named.map(|named| named.role);
@@ -404,14 +405,14 @@ async fn converse(node: &Arc<Node>, peer: Peer) {
 }
 
 /// Gives a link's socket and keys to a thread that blocks.
-fn hand_over(node: &Arc<Node>, tls: Tls, place: Place) -> std::io::Result<()> {
+fn hand_over(node: &Arc<Node>, (tls, agreed): (Tls, Agreed), place: Place) -> std::io::Result<()> {
     let (cork, connection) = tls.into_inner();
     let socket = cork.socket.into_std()?;
     socket.set_nonblocking(false)?;
     let (node, terms) = (node.clone(), node.terms);
     spawn("link", move || {
         let hands = node.hands().expect("it shook them");
-        match hands.adopt(socket, connection.into(), terms) {
+        match hands.adopt(socket, (connection.into(), agreed), terms) {
             Ok(link) => node.serve(link),
             Err(_) => drop(node.refused.fetch_add(1, Ordering::Relaxed)),
         }

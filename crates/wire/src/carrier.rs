@@ -68,6 +68,7 @@ impl Transmit for TcpTransmit {
             return write_all(&self.socket, &mut [IoSlice::new(head), IoSlice::new(payload)]);
         };
         self.staged.clear();
+        sealing.renew_if_due(&mut self.staged)?;
         if head.len() + payload.len() <= RECORD_BYTES {
             sealing.copy(&[head, payload], &mut self.staged)?;
             return write_all(&self.socket, &mut [IoSlice::new(&self.staged)]);

@@ -21,6 +21,7 @@ mod identity;
 mod link;
 mod local;
 mod pipes;
+mod renew;
 mod seal;
 #[cfg(test)]
 mod sim_test;
@@ -39,5 +40,6 @@ pub use identity::{
 pub use link::Link;
 pub use local::pair;
 pub use pipes::{Heard, Pipes};
+pub use renew::Agreed;
 pub use stream::{Incoming, Outgoing, Quit};
 pub use tls::{ALPN_HTTP, ALPN_LINK, HANDSHAKE_SECONDS, Hands, Terms, node_of, refusal, unreachable};

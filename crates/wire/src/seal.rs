@@ -3,12 +3,18 @@
 //! Model: [`Sealing`] and [`Opening`] are the two directions of a connection after its handshake, each with its key,
 //! so that one thread may send while another receives. A record is five bytes of header, up to 16 KiB of payload, one
 //! byte of type, a tag of 16 bytes (RFC 8446, 5.2).
-//! Law: what comes out is what any implementation of TLS would have sent; no number is used twice with a key.
-//! Non-goals: handshakes, tickets, new keys within a connection: a link that has sealed [`RECORDS_MAX`] records in one
-//! direction has to be opened anew.
+//! Each direction gets a new key after [`RECORDS_PER_KEY`] records, or when the peer asks for it.
+//! Law: what comes out is what any implementation of TLS would have sent; no number is used twice with a key, and no key
+//! for more than [`RECORDS_MAX`] records.
+//! Non-goals: handshakes, tickets.
 
-use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ring::aead::{Aad, LessSafeKey, Nonce};
 use rustls::ConnectionTrafficSecrets;
+
+use crate::renew::{KEY_UPDATE, KEY_UPDATE_BOTH, Traffic};
 
 /// The most payload of a record.
 pub(crate) const RECORD_BYTES: usize = 16 << 10;
@@ -20,8 +26,13 @@ pub(crate) const RECORD_TAIL_BYTES: usize = 17;
 pub(crate) const RECORD_EXTRA_BYTES: usize = RECORD_HEAD_BYTES + RECORD_TAIL_BYTES;
 /// The most records that one key may seal: 2^24 of AES-GCM (RFC 8446, 5.5), 256 GiB of full ones.
 pub(crate) const RECORDS_MAX: u64 = 1 << 24;
+/// Records after which the sender takes a new key: 64 GiB of full ones.
+pub(crate) const RECORDS_PER_KEY: u64 = 1 << 22;
+// What is begun under a key is ended under it: a frame of any size.
+const _: () = assert!(RECORDS_PER_KEY + (crate::frame::DATA_BYTES_MAX as u64 >> 14) + 3 < RECORDS_MAX);
 
 const TYPE_ALERT: u8 = 21;
+const TYPE_HANDSHAKE: u8 = 22;
 const TYPE_DATA: u8 = 23;
 
 /// Why records cannot go on.
@@ -50,7 +61,9 @@ impl std::fmt::Display for SealError {
             }
             SealError::Alert(number) => f.write_str(alert(*number)),
             SealError::Closed => f.write_str("the end of the connection"),
-            SealError::UsedUp => f.write_str("256 GiB, all that one key may seal; open the link again"),
+            SealError::UsedUp => {
+                f.write_str("256 GiB under one key, which is all that it may seal; open the link again")
+            }
             SealError::Cipher => f.write_str("a cipher that was not offered"),
         }
     }
@@ -69,30 +82,34 @@ fn alert(number: u8) -> &'static str {
     }
 }
 
+/// What a handshake gives out of one direction: the number of the next record, and the key.
+type First = (u64, ConnectionTrafficSecrets);
+
 /// One direction's key and the number of its next record.
 struct Key {
+    traffic: Traffic,
     key: LessSafeKey,
     iv: [u8; 12],
     next: u64,
-    first: u64,
 }
 
 impl Key {
-    fn new(next: u64, secrets: ConnectionTrafficSecrets) -> Result<Key, SealError> {
-        let (algorithm, key, iv) = match &secrets {
-            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
-            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
-            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
-            _ => return Err(SealError::Cipher),
-        };
-        let key = UnboundKey::new(algorithm, key.as_ref()).map_err(|_| SealError::Cipher)?;
-        let iv = iv.as_ref().try_into().map_err(|_| SealError::Cipher)?;
-        Ok(Key { key: LessSafeKey::new(key), iv, next, first: next })
+    fn new((next, first): First, secret: &[u8]) -> Result<Key, SealError> {
+        let traffic = Traffic::new(&first, secret).ok_or(SealError::Cipher)?;
+        let (key, iv) = traffic.key();
+        Ok(Key { traffic, key, iv, next })
+    }
+
+    /// Goes on to the next key.
+    fn renew(&mut self) {
+        self.traffic.update();
+        (self.key, self.iv) = self.traffic.key();
+        self.next = 0;
     }
 
     /// The nonce of the next record.
     fn nonce(&mut self) -> Result<Nonce, SealError> {
-        if self.next - self.first >= RECORDS_MAX {
+        if self.next >= RECORDS_MAX {
             return Err(SealError::UsedUp);
         }
         let mut nonce = self.iv;
@@ -111,27 +128,50 @@ fn header(sealed_bytes: usize) -> [u8; RECORD_HEAD_BYTES] {
 }
 
 /// Seals what is sent.
-pub(crate) struct Sealing(Key);
+pub(crate) struct Sealing {
+    key: Key,
+    records_per_key: u64,
+    asked: Arc<AtomicBool>,
+}
 
 impl Sealing {
-    /// Goes on behind a handshake that has used `next` numbers.
-    pub(crate) fn new(next: u64, secrets: ConnectionTrafficSecrets) -> Result<Sealing, SealError> {
-        Key::new(next, secrets).map(Sealing)
+    /// Goes on behind a handshake, whose secret of this direction that is. Takes a new key after so many records.
+    pub(crate) fn new(first: First, secret: &[u8], records_per_key: u64) -> Result<Sealing, SealError> {
+        Ok(Sealing { key: Key::new(first, secret)?, records_per_key, asked: Arc::default() })
+    }
+
+    /// Where whoever opens the other direction says that the peer asks for a new key of this one.
+    pub(crate) fn asked(&self) -> Arc<AtomicBool> {
+        self.asked.clone()
+    }
+
+    /// Takes a new key if it is time, and appends what says so to `out`. To be called before what has to go together.
+    pub(crate) fn renew_if_due(&mut self, out: &mut Vec<u8>) -> Result<(), SealError> {
+        if self.key.next >= self.records_per_key || self.asked.load(Ordering::Relaxed) {
+            self.asked.store(false, Ordering::Relaxed);
+            self.record(TYPE_HANDSHAKE, &[&KEY_UPDATE], out)?;
+            self.key.renew();
+        }
+        Ok(())
     }
 
     /// Appends a record with these bytes, at most [`RECORD_BYTES`], to `out`.
     pub(crate) fn copy(&mut self, parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), SealError> {
+        self.record(TYPE_DATA, parts, out)
+    }
+
+    fn record(&mut self, kind: u8, parts: &[&[u8]], out: &mut Vec<u8>) -> Result<(), SealError> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         assert!(len <= RECORD_BYTES, "a record of {len} bytes");
-        let nonce = self.0.nonce()?;
+        let nonce = self.key.nonce()?;
         let head = header(len + RECORD_TAIL_BYTES);
         out.extend_from_slice(&head);
         let at = out.len();
         for part in parts {
             out.extend_from_slice(part);
         }
-        out.push(TYPE_DATA);
-        let tag = self.0.key.seal_in_place_separate_tag(nonce, Aad::from(head), &mut out[at..]);
+        out.push(kind);
+        let tag = self.key.key.seal_in_place_separate_tag(nonce, Aad::from(head), &mut out[at..]);
         out.extend_from_slice(tag.map_err(|_| SealError::Cipher)?.as_ref());
         Ok(())
     }
@@ -142,12 +182,12 @@ impl Sealing {
         &mut self,
         bytes: &mut [u8],
     ) -> Result<([u8; RECORD_HEAD_BYTES], [u8; RECORD_TAIL_BYTES]), SealError> {
-        let nonce = self.0.nonce()?;
+        let nonce = self.key.nonce()?;
         let head = header(RECORD_BYTES + RECORD_TAIL_BYTES);
         // The type is sealed with the payload, so for that moment it takes the place of the next byte.
         let next = std::mem::replace(&mut bytes[RECORD_BYTES], TYPE_DATA);
         let tag =
-            self.0.key.seal_in_place_separate_tag(nonce, Aad::from(head), &mut bytes[..RECORD_BYTES + 1]);
+            self.key.key.seal_in_place_separate_tag(nonce, Aad::from(head), &mut bytes[..RECORD_BYTES + 1]);
         let sealed_type = std::mem::replace(&mut bytes[RECORD_BYTES], next);
         let mut tail = [sealed_type; RECORD_TAIL_BYTES];
         tail[1..].copy_from_slice(tag.map_err(|_| SealError::Cipher)?.as_ref());
@@ -156,12 +196,16 @@ impl Sealing {
 }
 
 /// Opens what is received.
-pub(crate) struct Opening(Key);
+pub(crate) struct Opening {
+    key: Key,
+    asked: Arc<AtomicBool>,
+}
 
 impl Opening {
-    /// Goes on behind a handshake that has used `next` numbers.
-    pub(crate) fn new(next: u64, secrets: ConnectionTrafficSecrets) -> Result<Opening, SealError> {
-        Key::new(next, secrets).map(Opening)
+    /// Goes on behind a handshake, whose secret of this direction that is. What the peer asks of the other direction is
+    /// said there.
+    pub(crate) fn new(first: First, secret: &[u8], asked: Arc<AtomicBool>) -> Result<Opening, SealError> {
+        Ok(Opening { key: Key::new(first, secret)?, asked })
     }
 
     /// How many bytes follow this header.
@@ -172,15 +216,23 @@ impl Opening {
         if sound { Ok(len) } else { Err(SealError::Record(head[0], len)) }
     }
 
-    /// Opens a record, header and all, where it lies; returns how many bytes of payload now follow the header.
+    /// Opens a record, header and all, where it lies; returns how many bytes of payload now follow the header. That the
+    /// peer's key changes is a record without payload.
     pub(crate) fn open(&mut self, record: &mut [u8]) -> Result<usize, SealError> {
         let head: [u8; RECORD_HEAD_BYTES] = record[..RECORD_HEAD_BYTES].try_into().expect("a header");
-        let nonce = self.0.nonce()?;
-        let opened = self.0.key.open_in_place(nonce, Aad::from(head), &mut record[RECORD_HEAD_BYTES..]);
+        let nonce = self.key.nonce()?;
+        let opened = self.key.key.open_in_place(nonce, Aad::from(head), &mut record[RECORD_HEAD_BYTES..]);
         let opened = opened.map_err(|_| SealError::Damaged)?;
         let end = opened.iter().rposition(|&b| b != 0).ok_or(SealError::Damaged)?;
         match (opened[end], &opened[..end]) {
             (TYPE_DATA, payload) => Ok(payload.len()),
+            (TYPE_HANDSHAKE, message) if *message == KEY_UPDATE || *message == KEY_UPDATE_BOTH => {
+                if *message == KEY_UPDATE_BOTH {
+                    self.asked.store(true, Ordering::Relaxed);
+                }
+                self.key.renew();
+                Ok(0)
+            }
             (TYPE_ALERT, [_, 0]) => Err(SealError::Closed),
             (TYPE_ALERT, [_, number]) => Err(SealError::Alert(*number)),
             (kind, payload) => Err(SealError::Record(kind, payload.len())),
@@ -191,10 +243,13 @@ impl Opening {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::renew::first_of;
 
     fn pair() -> (Sealing, Opening) {
-        let secrets = || ConnectionTrafficSecrets::Aes256Gcm { key: [7; 32].into(), iv: [9; 12].into() };
-        (Sealing::new(3, secrets()).unwrap(), Opening::new(3, secrets()).unwrap())
+        let secret = [7; 48];
+        let sealing = Sealing::new((3, first_of(&secret)), &secret, RECORDS_PER_KEY).unwrap();
+        let opening = Opening::new((3, first_of(&secret)), &secret, sealing.asked()).unwrap();
+        (sealing, opening)
     }
 
     #[test]
@@ -233,9 +288,42 @@ mod tests {
     #[test]
     fn a_key_ends_where_its_cipher_says() {
         let (mut sealing, _) = pair();
-        sealing.0.next = sealing.0.first + RECORDS_MAX - 1;
+        sealing.key.next = RECORDS_MAX - 1;
         assert_eq!(sealing.copy(&[b"last"], &mut Vec::new()), Ok(()));
         assert_eq!(sealing.copy(&[b"more"], &mut Vec::new()), Err(SealError::UsedUp));
+    }
+
+    #[test]
+    fn a_new_key_is_taken_long_before_that_and_the_old_one_opens_nothing_more() {
+        let (mut sealing, mut opening) = pair();
+        (sealing.key.next, opening.key.next) = (RECORDS_PER_KEY - 1, RECORDS_PER_KEY - 1);
+        let mut last = Vec::new();
+        sealing.renew_if_due(&mut last).unwrap();
+        sealing.copy(&[b"last"], &mut last).unwrap();
+        let mut update = Vec::new();
+        sealing.renew_if_due(&mut update).unwrap();
+        let mut first = Vec::new();
+        sealing.renew_if_due(&mut first).unwrap();
+        sealing.copy(&[b"first"], &mut first).unwrap();
+        assert_eq!(opening.open(&mut last.clone()), Ok(4));
+        assert_eq!(pair().1.open(&mut first.clone()), Err(SealError::Damaged), "the key is another");
+        assert_eq!(opening.open(&mut update), Ok(0));
+        assert_eq!(opening.open(&mut first), Ok(5));
+        let mut old = Vec::new();
+        pair().0.copy(&[b"old"], &mut old).unwrap();
+        opening.key.next = 3;
+        assert_eq!(opening.open(&mut old), Err(SealError::Damaged));
+    }
+
+    #[test]
+    fn other_messages_of_handshakes_are_refused() {
+        for message in [&[24, 0, 0, 1, 2][..], &[24, 0, 0, 1], &[4, 0, 0, 1, 0], &[]] {
+            let (mut sealing, mut opening) = pair();
+            let mut out = Vec::new();
+            sealing.record(TYPE_HANDSHAKE, &[message], &mut out).unwrap();
+            let told = opening.open(&mut out);
+            assert!(matches!(told, Err(SealError::Record(TYPE_HANDSHAKE, _))), "{message:?}: {told:?}");
+        }
     }
 
     #[test]

@@ -30,7 +30,8 @@ use crate::error::{LinkError, Result, What};
 use crate::hello::{Hello, Id};
 use crate::identity::{Dropped, Identity, IdentityError, Named};
 use crate::link::{Far, Link};
-use crate::seal::{Opening, Sealing};
+use crate::renew::Agreed;
+use crate::seal::{Opening, RECORDS_PER_KEY, Sealing};
 
 /// What links call themselves in ALPN.
 pub const ALPN_LINK: &[u8] = b"thalweg/1";
@@ -62,6 +63,7 @@ pub struct Hands {
     identity: Identity,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    records_per_key: u64,
 }
 
 impl Hands {
@@ -104,7 +106,12 @@ impl Hands {
         server.enable_secret_extraction = true;
         // A ticket would be a record behind the handshake, and nobody here comes back with one.
         server.send_tls13_tickets = 0;
-        Ok(Hands { identity, client: Arc::new(client), server: Arc::new(server) })
+        Ok(Hands {
+            identity,
+            client: Arc::new(client),
+            server: Arc::new(server),
+            records_per_key: RECORDS_PER_KEY,
+        })
     }
 
     /// Whose they are.
@@ -112,9 +119,26 @@ impl Hands {
         &self.identity
     }
 
-    /// For whoever accepts connections.
-    pub fn server(&self) -> Arc<ServerConfig> {
-        self.server.clone()
+    /// For whoever accepts connections: for one of them, and what its handshake will agree on.
+    pub fn server(&self) -> (Arc<ServerConfig>, Agreed) {
+        let agreed = Agreed::default();
+        let mut config = (*self.server).clone();
+        config.key_log = Arc::new(agreed.clone());
+        (Arc::new(config), agreed)
+    }
+
+    /// The same for one connection from here.
+    pub(crate) fn client(&self) -> (Arc<ClientConfig>, Agreed) {
+        let agreed = Agreed::default();
+        let mut config = (*self.client).clone();
+        config.key_log = Arc::new(agreed.clone());
+        (Arc::new(config), agreed)
+    }
+
+    /// Takes new keys after so many records.
+    #[cfg(test)]
+    pub(crate) fn renewing_after(self, records_per_key: u64) -> Hands {
+        Hands { records_per_key, ..self }
     }
 
     /// For HTTP to another node.
@@ -135,10 +159,11 @@ impl Hands {
         socket.set_nodelay(true).map_err(unreachable)?;
         let server = ServerName::try_from(name.to_string())
             .map_err(|_| failed(What::Refused(format!("'{name}' is not a name for a host"))))?;
-        let connection = ClientConnection::new(self.client.clone(), server)
-            .map_err(|e| failed(What::Refused(e.to_string())))?;
+        let (config, agreed) = self.client();
+        let connection =
+            ClientConnection::new(config, server).map_err(|e| failed(What::Refused(e.to_string())))?;
         let connection = shake(&socket, connection.into(), watch).map_err(failed)?;
-        self.adopt(socket, connection, terms)
+        self.adopt(socket, (connection, agreed), terms)
             .map_err(|error| LinkError { peer: failed(What::Closed).peer, ..error })
     }
 
@@ -146,14 +171,21 @@ impl Hands {
     pub fn accept(&self, socket: TcpStream, terms: Terms) -> Result<Link> {
         let peer = peer_of(&socket);
         let failed = |what| LinkError::new(peer.clone(), what);
-        let connection = rustls::ServerConnection::new(self.server.clone())
-            .map_err(|e| failed(What::Refused(e.to_string())))?;
+        let (config, agreed) = self.server();
+        let connection =
+            rustls::ServerConnection::new(config).map_err(|e| failed(What::Refused(e.to_string())))?;
         let connection = shake(&socket, connection.into(), Stopwatch::start()).map_err(failed)?;
-        self.adopt(socket, connection, terms)
+        self.adopt(socket, (connection, agreed), terms)
     }
 
-    /// A link over a connection whose handshake is done. Records behind it may have been read, if they were read whole.
-    pub fn adopt(&self, socket: TcpStream, mut connection: Connection, terms: Terms) -> Result<Link> {
+    /// A link over a connection whose handshake is done, and agreed on that. Records behind it may have been read, if
+    /// they were read whole.
+    pub fn adopt(
+        &self,
+        socket: TcpStream,
+        (mut connection, agreed): (Connection, Agreed),
+        terms: Terms,
+    ) -> Result<Link> {
         let began = matches!(connection, Connection::Client(_));
         let address = peer_of(&socket);
         let failed = |what| LinkError::new(address.clone(), what);
@@ -175,8 +207,10 @@ impl Hands {
         let cut = |e: std::io::Error| failed(What::Cut(e.to_string()));
         socket::be_impatient(&socket, Duration::from_millis(terms.patience.dead_ms)).map_err(cut)?;
         let socket = Arc::new(socket);
-        let sealing = Sealing::new(tx.0, tx.1).map_err(|e| failed(e.into()))?;
-        let opening = Opening::new(rx.0, rx.1).map_err(|e| failed(e.into()))?;
+        let sealing = Sealing::new(tx, &agreed.secret(began), self.records_per_key);
+        let sealing = sealing.map_err(|e| failed(e.into()))?;
+        let opening = Opening::new(rx, &agreed.secret(!began), sealing.asked());
+        let opening = opening.map_err(|e| failed(e.into()))?;
         let transmit = TcpTransmit { socket: socket.clone(), sealing: Some(sealing), staged: Vec::new() };
         let receive = TcpReceive::new(socket, opening, early).map_err(cut)?;
         let far = Far { name: named.host, proved: Some(named.node) };

@@ -1,0 +1,280 @@
+//! New keys within a connection, as TLS 1.3 has them (RFC 8446, 4.6.3 and 7.2).
+//!
+//! Model: of each direction's secret a key is made, and of that secret the next one. Whoever sends says that his direction
+//! changes, in a last record under the old key; the other direction goes on as it is.
+//!
+//! ```text
+//! secret 0 --"traffic upd"--> secret 1 --"traffic upd"--> secret 2 ...
+//!     |                           |                           |
+//! "key", "iv"                 "key", "iv"                 "key", "iv"
+//! ```
+//!
+//! rustls gives out the first keys, and the secrets that they were made of only to whoever would log them for a debugger: so
+//! a handshake has a place of its own to which it tells them ([`Agreed`]), and that is all that ever reads it.
+//! Law: what is made here is what the handshake agreed on; a secret that does not lead to the handshake's key is refused.
+//! Non-goals: records, and when it is time.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use ring::aead::{AES_128_GCM, AES_256_GCM, Algorithm, CHACHA20_POLY1305, LessSafeKey, UnboundKey};
+use ring::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
+use rustls::{ConnectionTrafficSecrets, KeyLog};
+
+/// What says that the sender's key changes: a handshake message of type 24 with one byte, which asks for nothing.
+pub(crate) const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
+/// The same, if the receiver is to change his too.
+pub(crate) const KEY_UPDATE_BOTH: [u8; 5] = [24, 0, 0, 1, 1];
+
+const IV_BYTES: usize = 12;
+/// Of SHA-384.
+const SECRET_BYTES_MAX: usize = 48;
+/// How rustls calls the first secrets of the two directions.
+const LABELS: [&str; 2] = ["CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"];
+
+/// What one handshake agreed on: the first secrets of client and server. For one connection and its two directions.
+#[derive(Clone, Default)]
+pub struct Agreed(Arc<Mutex<[Vec<u8>; 2]>>);
+
+impl Agreed {
+    /// The secret of what the client sends, or the server; empty before the handshake.
+    pub(crate) fn secret(&self, of_client: bool) -> Vec<u8> {
+        self.0.lock().expect("no holder panics")[usize::from(!of_client)].clone()
+    }
+}
+
+impl fmt::Debug for Agreed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Agreed(..)")
+    }
+}
+
+impl KeyLog for Agreed {
+    fn log(&self, label: &str, _random: &[u8], secret: &[u8]) {
+        if let Some(i) = LABELS.iter().position(|known| *known == label) {
+            self.0.lock().expect("no holder panics")[i] = secret.to_vec();
+        }
+    }
+
+    fn will_log(&self, label: &str) -> bool {
+        LABELS.contains(&label)
+    }
+}
+
+/// One direction's secret.
+pub(crate) struct Traffic {
+    aead: &'static Algorithm,
+    hash: hkdf::Algorithm,
+    secret: Prk,
+}
+
+impl Traffic {
+    /// The one of this secret, if the handshake's key was made of it.
+    pub(crate) fn new(first: &ConnectionTrafficSecrets, secret: &[u8]) -> Option<Traffic> {
+        let (aead, hash, iv) = match first {
+            ConnectionTrafficSecrets::Aes128Gcm { iv, .. } => (&AES_128_GCM, HKDF_SHA256, iv),
+            ConnectionTrafficSecrets::Aes256Gcm { iv, .. } => (&AES_256_GCM, HKDF_SHA384, iv),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { iv, .. } => (&CHACHA20_POLY1305, HKDF_SHA256, iv),
+            _ => return None,
+        };
+        let traffic = Traffic { aead, hash, secret: Prk::new_less_safe(hash, secret) };
+        (secret.len() == traffic.secret_bytes() && traffic.iv() == iv.as_ref()).then_some(traffic)
+    }
+
+    /// The key and the number that nonces are made of.
+    pub(crate) fn key(&self) -> (LessSafeKey, [u8; IV_BYTES]) {
+        let mut key = [0; 32];
+        let key = &mut key[..self.aead.key_len()];
+        expand(&self.secret, "key", key);
+        let key = UnboundKey::new(self.aead, key).expect("as long as the cipher says");
+        (LessSafeKey::new(key), self.iv())
+    }
+
+    fn iv(&self) -> [u8; IV_BYTES] {
+        let mut iv = [0; IV_BYTES];
+        expand(&self.secret, "iv", &mut iv);
+        iv
+    }
+
+    /// Goes on to the next secret.
+    pub(crate) fn update(&mut self) {
+        let mut next = [0; SECRET_BYTES_MAX];
+        let next = &mut next[..self.secret_bytes()];
+        expand(&self.secret, "traffic upd", next);
+        self.secret = Prk::new_less_safe(self.hash, next);
+    }
+
+    fn secret_bytes(&self) -> usize {
+        KeyType::len(&self.hash)
+    }
+}
+
+/// HKDF-Expand-Label without a context.
+fn expand(secret: &Prk, label: &str, into: &mut [u8]) {
+    struct Bytes(usize);
+    impl KeyType for Bytes {
+        fn len(&self) -> usize {
+            self.0
+        }
+    }
+    let long = (into.len() as u16).to_be_bytes();
+    let label_len = [("tls13 ".len() + label.len()) as u8];
+    let info = [&long[..], &label_len, b"tls13 ", label.as_bytes(), &[0]];
+    let okm = secret.expand(&info, Bytes(into.len())).expect("no cipher has keys that long");
+    okm.fill(into).expect("as long as was asked");
+}
+
+/// The first key of a secret, as a handshake gives it out.
+#[cfg(test)]
+pub(crate) fn first_of(secret: &[u8; 48]) -> ConnectionTrafficSecrets {
+    let secret = Prk::new_less_safe(HKDF_SHA384, secret);
+    let (mut key, mut iv) = ([0; 32], [0; IV_BYTES]);
+    expand(&secret, "key", &mut key);
+    expand(&secret, "iv", &mut iv);
+    ConnectionTrafficSecrets::Aes256Gcm { key: key.into(), iv: iv.into() }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // Tests open sockets by themselves.
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use rustls::{ClientConnection, Connection, ExtractedSecrets, ServerConnection};
+    use thalweg_block::Pool;
+    use thalweg_pump::Source;
+
+    use super::*;
+    use crate::seal::{Opening, RECORD_EXTRA_BYTES, RECORD_HEAD_BYTES, Sealing};
+    use crate::{Fleeting, Hands, Role, Terms, new_id};
+
+    /// Both sides of a meeting, who change their keys after so many records.
+    fn hands(records: u64) -> [Hands; 2] {
+        let meeting = new_id();
+        let sides = [Role::Client, Role::Node].map(|role| Fleeting::new(meeting, role).unwrap());
+        let meets = |i: usize, name: &str| sides[i].meets(name, &sides[1 - i].authority()).unwrap();
+        [meets(0, "near").renewing_after(records), meets(1, "far").renewing_after(records)]
+    }
+
+    /// A handshake in memory: the client as this room goes on with it, the server as rustls does.
+    fn shaken(records: u64) -> (Sealing, Opening, Connection) {
+        let [near, far] = hands(records);
+        let (config, agreed) = near.client();
+        let client = ClientConnection::new(config, "far".try_into().unwrap()).unwrap();
+        let mut client = Connection::from(client);
+        let mut server = Connection::from(ServerConnection::new(far.server().0).unwrap());
+        while client.is_handshaking() || server.is_handshaking() {
+            feed(&mut server, &said(&mut client));
+            feed(&mut client, &said(&mut server));
+        }
+        let Connection::Client(client) = client else { unreachable!("it is one") };
+        let ExtractedSecrets { tx, rx } = client.dangerous_extract_secrets().unwrap();
+        let sealing = Sealing::new(tx, &agreed.secret(true), records).unwrap();
+        let opening = Opening::new(rx, &agreed.secret(false), sealing.asked()).unwrap();
+        (sealing, opening, server)
+    }
+
+    fn said(by: &mut Connection) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while by.wants_write() {
+            by.write_tls(&mut bytes).unwrap();
+        }
+        bytes
+    }
+
+    fn feed(to: &mut Connection, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            to.read_tls(&mut bytes).unwrap();
+            to.process_new_packets().unwrap();
+        }
+    }
+
+    /// The payload of records.
+    fn opened(opening: &mut Opening, mut bytes: &mut [u8]) -> Vec<u8> {
+        let mut plain = Vec::new();
+        while let Some(&head) = bytes.first_chunk() {
+            let (record, rest) = bytes.split_at_mut(RECORD_HEAD_BYTES + Opening::follows(head).unwrap());
+            let len = opening.open(record).unwrap();
+            plain.extend_from_slice(&record[RECORD_HEAD_BYTES..][..len]);
+            bytes = rest;
+        }
+        plain
+    }
+
+    #[test]
+    fn rustls_goes_on_with_the_keys_that_are_made_here_and_the_other_way_round() {
+        let (mut sealing, mut opening, mut far) = shaken(3);
+        let mut updates = Vec::new();
+        for round in 0..20_u8 {
+            let mut out = Vec::new();
+            sealing.renew_if_due(&mut out).unwrap();
+            sealing.copy(&[&[round; 9]], &mut out).unwrap();
+            if out.len() > 9 + RECORD_EXTRA_BYTES {
+                updates.push(round);
+            }
+            feed(&mut far, &out);
+            let mut came = [0; 9];
+            far.reader().read_exact(&mut came).unwrap();
+            assert_eq!(came, [round; 9]);
+            if round % 4 == 0 {
+                // Asks for the same on this side.
+                far.refresh_traffic_keys().unwrap();
+            }
+            far.writer().write_all(&[round; 7]).unwrap();
+            assert_eq!(opened(&mut opening, &mut said(&mut far)), [round; 7]);
+        }
+        assert_eq!(updates, [1, 4, 5, 8, 9, 12, 13, 16, 17], "when asked, and after three records");
+    }
+
+    #[test]
+    fn a_secret_of_another_handshake_is_refused() {
+        let (first, other) = ([1; 48], [2; 48]);
+        assert!(Traffic::new(&first_of(&first), &first).is_some());
+        assert!(Traffic::new(&first_of(&first), &other).is_none());
+        assert!(Traffic::new(&first_of(&first), &first[..32]).is_none(), "none was told");
+    }
+
+    /// A link over TCP whose sides change keys every few records, while both send.
+    #[test]
+    fn a_link_goes_on_through_many_keys_while_both_sides_send() {
+        const BLOCK: usize = 100_000;
+        const BLOCKS: u64 = 300;
+        let [near, far] = hands(16);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let accepted =
+            std::thread::spawn(move || far.accept(listener.accept().unwrap().0, Terms::default()).unwrap());
+        let near = near.connect("far", address, Terms::default()).unwrap();
+        let far = accepted.join().unwrap();
+        let (out, inc) = near.open(b"both ways").unwrap();
+        let (_, back, there) = far.accept().unwrap().unwrap();
+        let (tell, came) = std::sync::mpsc::channel();
+        for (mut out, inc) in [(out, inc), (back, there)] {
+            let tell = tell.clone();
+            std::thread::spawn(move || {
+                for i in 0..BLOCKS {
+                    out.send(0, &mut vec![i as u8; BLOCK]).unwrap();
+                }
+                out.end(b"").unwrap();
+            });
+            std::thread::spawn(move || {
+                let pool = Pool::new(1 << 20, 8).unwrap();
+                let mut inc = inc.takes(&pool, 8);
+                let mut bytes = 0;
+                let mut sum = 0_u64;
+                while let Some(block) = inc.next().unwrap() {
+                    bytes += block.len();
+                    sum += block.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+                }
+                tell.send((bytes, sum)).unwrap();
+            });
+        }
+        let sum = (0..BLOCKS).map(|i| u64::from(i as u8) * BLOCK as u64).sum();
+        for _ in 0..2 {
+            let told = came.recv_timeout(Duration::from_secs(30)).expect("both sides go on");
+            assert_eq!(told, (BLOCKS as usize * BLOCK, sum));
+        }
+        assert!(near.bytes().0 > 16 * 16_384 * 100, "a hundred keys and more, {:?}", near.bytes());
+    }
+}
