@@ -15,6 +15,8 @@ mod daemon;
 mod error;
 mod exec;
 pub mod fleet;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod guard;
 pub mod hosts;
 mod http;

@@ -27,6 +27,23 @@ pub(crate) fn say(out: &mut Outgoing, object: &str, behind: &[u8]) -> Result<(),
     out.send(0, &mut bytes)
 }
 
+/// Takes the first message off what has come, and what goes with it, if all of it has.
+pub(crate) fn take(came: &mut Vec<u8>) -> Result<Option<(String, Vec<u8>)>, String> {
+    let Some((&head, rest)) = came.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+    let [object, behind] =
+        [&head[..4], &head[4..]].map(|len| u32::from_le_bytes(len.try_into().expect("four bytes")) as usize);
+    if object > OBJECT_MAX || behind > BEHIND_MAX {
+        return Err(format!("it sent a message of {object} and {behind} bytes"));
+    }
+    if rest.len() < object + behind {
+        return Ok(None);
+    }
+    let message = String::from_utf8_lossy(&rest[..object]).into_owned();
+    let bytes = rest[object..object + behind].to_vec();
+    came.drain(..HEAD_BYTES + object + behind);
+    Ok(Some((message, bytes)))
+}
+
 /// Hears what the other side says.
 pub(crate) struct Hearing {
     inc: Incoming,
@@ -45,19 +62,10 @@ impl Hearing {
     /// The next message, and what goes with it; nothing at the end.
     pub(crate) fn next(&mut self) -> Result<Option<(String, Vec<u8>)>, LinkError> {
         loop {
-            if let Some((&head, rest)) = self.rest.split_first_chunk::<HEAD_BYTES>() {
-                let [object, behind] = [&head[..4], &head[4..]]
-                    .map(|len| u32::from_le_bytes(len.try_into().expect("four bytes")) as usize);
-                if object > OBJECT_MAX || behind > BEHIND_MAX {
-                    let why = format!("it sent a message of {object} and {behind} bytes");
-                    return Err(LinkError::new(self.peer.clone(), What::Cut(why)));
-                }
-                if rest.len() >= object + behind {
-                    let message = String::from_utf8_lossy(&rest[..object]).into_owned();
-                    let bytes = rest[object..object + behind].to_vec();
-                    self.rest.drain(..HEAD_BYTES + object + behind);
-                    return Ok(Some((message, bytes)));
-                }
+            let message =
+                take(&mut self.rest).map_err(|why| LinkError::new(self.peer.clone(), What::Cut(why)))?;
+            if message.is_some() {
+                return Ok(message);
             }
             match self.inc.next_on()? {
                 Some((_, block)) => self.rest.extend_from_slice(&block),

@@ -1,4 +1,4 @@
-//! What fuzzers ask of this room: summaries, generated records, keys and cuts. Each function takes any bytes and
+//! What fuzzers ask of this room: summaries, generated records, keys, cuts and samples. Each function takes any bytes and
 //! panics where a law is broken; `fuzz/` calls them, and the tests play its corpora back.
 //!
 //! Law: nothing here is compiled into a build that users get.
@@ -6,7 +6,10 @@
 use std::cmp::Ordering;
 
 use crate::gensort::RECORD_BYTES;
-use crate::{Cut, Cuts, Generator, Key, KeyPart, Kind, Layout, SUMMARY_BYTES, Summary, choose_cuts};
+use crate::{
+    Cut, Cuts, Generator, Key, KeyPart, Kind, Layout, SUMMARY_BYTES, Summary, choose_cuts, pack_cuts,
+    unpack_cuts,
+};
 
 /// Takes bytes off the front of what the fuzzer made, zeros after its end.
 struct Taker<'b>(&'b [u8]);
@@ -187,6 +190,24 @@ fn plainly(parts: &[KeyPart], a: &[u8], b: &[u8]) -> Ordering {
     parts.iter().map(by).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
+/// Samples on their way: what is unpacked has no more keys than were allowed, and packs to a sample of the same order.
+pub fn packed(data: &[u8]) {
+    let Some((&most, packed)) = data.split_first() else { return };
+    let keys_bytes = usize::from(most) * 64;
+    let Some(mut sample) = unpack_cuts(packed, keys_bytes) else { return };
+    assert!(sample.iter().map(|cut| cut.normal.len()).sum::<usize>() <= keys_bytes);
+    let again = pack_cuts(&mut sample);
+    assert!(sample.is_sorted(), "packing sorts");
+    let back = unpack_cuts(&again, keys_bytes).expect("it was packed here");
+    assert_eq!(back.len(), sample.len());
+    for (back, cut) in back.iter().zip(&sample) {
+        assert!(back.origin == cut.origin && cut.normal.starts_with(&back.normal));
+    }
+    for (back, cut) in back.windows(2).zip(sample.windows(2)) {
+        assert_eq!(back[0].cmp(&back[1]), cut[0].cmp(&cut[1]), "neighbours keep their order");
+    }
+}
+
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
@@ -200,5 +221,6 @@ mod tests {
         replay::corpus("summary", super::summary);
         replay::corpus("gensort", super::gensort);
         replay::corpus("keys", super::keys);
+        replay::corpus("packed", super::packed);
     }
 }

@@ -88,6 +88,8 @@ pub enum Fault {
     Again(u64),
     /// What came is not what the source says it sent: split, batches that were announced and that came.
     Short(u64, u64, u64),
+    /// A source sent of an attempt at a split that is another source's.
+    Mixed(usize, u64),
     /// An attempt sends more batches than may be kept of it.
     Crowded(u64, u64),
     /// All sources have finished, and this split never was whole.
@@ -110,6 +112,9 @@ impl fmt::Display for Fault {
             }
             Fault::Short(split, said, came) => {
                 write!(f, "split {split}: {came} of {said} batches came as they were sent; run again")
+            }
+            Fault::Mixed(source, split) => {
+                write!(f, "source {source} sent of split {split} what another source had begun; run again")
             }
             Fault::Crowded(split, most) => {
                 write!(
@@ -161,9 +166,10 @@ struct Sums {
 
 impl Sums {
     fn add(&mut self, count: u64, head: &Head) {
-        self.count += count;
-        self.records += head.records;
-        self.bytes += head.bytes;
+        // What a peer says may be anything; wrong sums are no panic.
+        self.count = self.count.wrapping_add(count);
+        self.records = self.records.wrapping_add(head.records);
+        self.bytes = self.bytes.wrapping_add(head.bytes);
         self.checksum = self.checksum.wrapping_add(head.checksum);
     }
 
@@ -249,7 +255,8 @@ impl Attempt {
 
     fn batches(&self) -> (u64, u64) {
         let said = |lane: &Lane| lane.said.map_or(0, |said| said.count);
-        (self.lanes.values().map(said).sum(), self.lanes.values().map(|lane| lane.came.count()).sum())
+        let all = self.lanes.values().map(said).fold(0, u64::saturating_add);
+        (all, self.lanes.values().map(|lane| lane.came.count()).sum())
     }
 }
 
@@ -388,7 +395,11 @@ impl Core {
         if !self.rules.keeps && split.attempts.keys().any(|&other| other != head.attempt) {
             return Err(Fault::Again(head.split));
         }
-        Ok(Some(split.attempts.entry(head.attempt).or_insert_with(|| Attempt::of(source))))
+        let attempt = split.attempts.entry(head.attempt).or_insert_with(|| Attempt::of(source));
+        if attempt.source != source {
+            return Err(Fault::Mixed(source, head.split));
+        }
+        Ok(Some(attempt))
     }
 
     fn batch(&mut self, source: usize, head: &Head, effects: &mut Vec<Effect>) -> Result<(), Fault> {

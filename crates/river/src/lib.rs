@@ -18,6 +18,8 @@
 mod batch;
 pub mod core;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod head;
 mod inlet;
 mod link;

@@ -1,11 +1,15 @@
-//! What fuzzers ask of this room: journals of any bytes. Takes any bytes and panics where a law is broken; `fuzz/`
+//! What fuzzers ask of this room: journals and messages of any bytes. Takes any bytes and panics where a law is broken; `fuzz/`
 //! calls it, and the tests play its corpus back.
 //!
 //! Law: nothing here is compiled into a build that users get.
 
+use std::os::unix::ffi::OsStrExt;
+
 use thalweg_record::CELL_BYTES;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::journal::{Told, line, parse};
+use crate::message::{Message, TAIL_BYTES_MAX, Tail, is_bare};
 
 /// Reads a journal as it is, and once more with hashes that fit every line, so that what they guard is reached.
 pub fn journal(data: &[u8]) {
@@ -43,6 +47,28 @@ fn is_sound(data: &[u8], told: &Told) {
     }
 }
 
+/// Messages and tails of blocks: what is understood is written and understood the same again, and names lead nowhere.
+pub fn messages(data: &[u8]) {
+    if let Some(message) = Message::decode(data) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        assert_eq!(Message::decode(&bytes[4..]), Some(message), "a message is read as it was written");
+    }
+    let (hash, len) = (xxh3_64(data), data.len() as u32);
+    let mended = [data, &hash.to_le_bytes(), &len.to_le_bytes()].concat();
+    for block in [data, &mended] {
+        let Some((tail, start)) = Tail::decode(block) else { continue };
+        assert!(start <= block.len());
+        if let Tail::Pack(pack) = &tail {
+            assert!(pack.iter().all(|small| is_bare(small.name.as_bytes())), "{pack:?}");
+        }
+        // What is as long as no sender's is written by none.
+        if block.len() - start < TAIL_BYTES_MAX / 2 {
+            assert_eq!(Tail::decode(&tail.encode()), Some((tail, 0)), "a tail is read as it was written");
+        }
+    }
+}
+
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
@@ -56,6 +82,7 @@ mod tests {
     #[test]
     fn the_corpus_is_answered() {
         replay::corpus("journal", journal);
+        replay::corpus("messages", messages);
     }
 
     /// Mutations by seed, for who has no fuzzer.

@@ -1,0 +1,179 @@
+//! What fuzzers ask of this room: heads of any bytes, and any messages to an outlet's core. Takes any bytes and panics
+//! where a law is broken; `fuzz/` calls it, and the tests play its corpus back.
+//!
+//! Law: nothing here is compiled into a build that users get.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::core::{Core, Effect, Event, Name, Rules};
+use crate::head::{HEAD_BYTES, Head, Kind};
+
+const RIVER: u64 = 7;
+const SOURCES: usize = 3;
+const KINDS: [Kind; 10] = [
+    Kind::Begin,
+    Kind::Batch,
+    Kind::End,
+    Kind::Close,
+    Kind::Finish,
+    Kind::Lost,
+    Kind::Credit,
+    Kind::Proved,
+    Kind::Refused,
+    Kind::Gone,
+];
+
+/// Heads: what decodes encodes to the same bytes, also with a check that fits, so that what it guards is reached.
+pub fn heads(data: &[u8]) {
+    for bytes in data.chunks(HEAD_BYTES) {
+        let mut mended = bytes.to_vec();
+        mended.resize(HEAD_BYTES, 0);
+        let check = xxh3_64(&mended[..HEAD_BYTES - 8]);
+        mended[HEAD_BYTES - 8..].copy_from_slice(&check.to_le_bytes());
+        for bytes in [bytes, &mended] {
+            if let Some(head) = Head::decode(bytes) {
+                assert_eq!(head.encode()[..], bytes[..HEAD_BYTES], "a head is written as it was read");
+            }
+        }
+    }
+}
+
+/// An outlet's core and whoever holds its batches: any messages from any source, in any order.
+pub fn outlet(data: &[u8]) {
+    let Some((&[how, exclusive, float], messages)) = data.split_first_chunk() else { return };
+    let rules = Rules {
+        river: RIVER,
+        sources: SOURCES,
+        exclusive: 1 + u64::from(exclusive % 4),
+        float: u64::from(float % 4),
+        keeps: how & 3 == 1,
+        ordered: how & 3 == 2,
+        in_order: how & 4 != 0,
+    };
+    let mut desk =
+        Desk { core: Core::new(rules), kept: BTreeMap::new(), gone: BTreeSet::new(), given: Vec::new() };
+    for message in messages.chunks_exact(MESSAGE_BYTES) {
+        if desk.takes(message, &rules) {
+            return;
+        }
+    }
+}
+
+/// Bytes of the fuzzer that make one event.
+const MESSAGE_BYTES: usize = 8;
+
+struct Desk {
+    core: Core,
+    /// Batches that are held, and whose they are.
+    kept: BTreeMap<Name, usize>,
+    /// Names that were given out.
+    gone: BTreeSet<Name>,
+    /// Whose buffers are in use by whoever got the batches.
+    given: Vec<usize>,
+}
+
+impl Desk {
+    /// Does what the bytes mean; true if nothing follows.
+    fn takes(&mut self, bytes: &[u8], rules: &Rules) -> bool {
+        let source = usize::from(bytes[1]) % SOURCES;
+        let (event, head) = match bytes[0] % 16 {
+            10 => (Event::Fence(source, u32::from(bytes[2] % 4)), None),
+            11..=15 if !self.given.is_empty() => {
+                let one = usize::from(bytes[1]) % self.given.len();
+                (Event::Freed(self.given.swap_remove(one)), None)
+            }
+            kind => {
+                let head = head_of(KINDS[usize::from(kind) % KINDS.len()], bytes);
+                (Event::Came(source, head), Some(head))
+            }
+        };
+        let effects = self.core.apply(event);
+        let failed = effects.iter().any(|effect| matches!(effect, Effect::Fail(_)));
+        if let Some(head) = head.filter(|head| head.kind == Kind::Batch) {
+            let answers =
+                effects.iter().filter(|effect| matches!(effect, Effect::Keep | Effect::Drop)).count();
+            assert!(answers == 1 || failed && answers == 0, "a batch is held or dropped: {effects:?}");
+            if effects.contains(&Effect::Keep) {
+                let name = (head.split, head.attempt, head.lane, head.sequence);
+                assert!(!self.gone.contains(&name), "{name:?} was given out before");
+                assert!(self.kept.insert(name, source).is_none(), "{name:?} is held already");
+            }
+        }
+        for effect in &effects {
+            match effect {
+                Effect::Give(source, name) => {
+                    assert_eq!(self.kept.remove(name), Some(*source), "{name:?} is given as it came");
+                    assert!(self.gone.insert(*name), "{name:?} is given twice");
+                    self.given.push(*source);
+                }
+                Effect::Void(split, attempt) => {
+                    self.kept.retain(|name, _| (name.0, name.1) != (*split, *attempt));
+                }
+                Effect::Fail(why) => assert_eq!(why.to_string().lines().count(), 1),
+                _ => {}
+            }
+        }
+        let most = SOURCES as u64 * rules.exclusive + rules.float;
+        assert!(failed || self.core.buffers() <= most, "{} of {most} buffers", self.core.buffers());
+        failed || effects.contains(&Effect::End)
+    }
+}
+
+/// A head of small numbers, and now and then of a very large one.
+fn head_of(kind: Kind, bytes: &[u8]) -> Head {
+    let number = |byte: u8, below: u8| match byte {
+        255 => u64::MAX,
+        254 => 1 << 63,
+        byte => u64::from(byte % below),
+    };
+    Head {
+        more: bytes[0] & 128 != 0,
+        split: number(bytes[3], 4),
+        attempt: number(bytes[2] >> 2, 3) as u32,
+        lane: number(bytes[4], 3) as u32,
+        sequence: number(bytes[5], 5),
+        serial: number(bytes[6], 12),
+        records: number(bytes[7], 3),
+        bytes: number(bytes[7], 3),
+        checksum: u128::from(number(bytes[7], 3)),
+        ..Head::new(kind, RIVER + u64::from(bytes[1] == 255), u32::from(bytes[2] & 3))
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use thalweg_base::rng::Rng;
+
+    use super::*;
+
+    #[test]
+    fn the_corpora_are_answered() {
+        replay::corpus("heads", heads);
+        replay::corpus("outlet", outlet);
+    }
+
+    /// Events by seed, for who has no fuzzer: sources that send in their order, mostly.
+    #[test]
+    fn any_messages_are_answered() {
+        for seed in 0..20_000 {
+            let mut rng = Rng::new(seed);
+            let mut data = vec![rng.below(8) as u8, rng.below(4) as u8, rng.below(4) as u8];
+            for serial in 0..rng.below(60) {
+                let kind = if serial < 3 { 0 } else { rng.below(16) };
+                let mut message =
+                    [kind, rng.below(3), 0, rng.below(2), rng.below(2), serial / 3 % 5, serial / 3, 1];
+                if rng.one_in(20) {
+                    message[rng.below(8) as usize] = 256 - 1 - rng.below(3);
+                }
+                data.extend(message.map(|n| n as u8));
+            }
+            outlet(&data);
+        }
+    }
+}
