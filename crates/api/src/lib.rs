@@ -27,7 +27,7 @@ pub use node::{
 };
 pub use partition::{PartReceipt, PartitionReceipt};
 pub use plan::{Hardware, Plan, PlanStage};
-pub use pump::{PumpEnd, PumpLink, PumpReceipt, PumpRequest, PumpVerdict, SshAnswer, SshGreeting};
+pub use pump::{PumpEnd, PumpLink, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, SshAnswer, SshGreeting};
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};
 pub use share::{Edge, LongEnd, NodeShare, PieceEnd, ShareEnd, ShareSaid, ShareTold, SortShare};

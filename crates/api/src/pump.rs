@@ -128,7 +128,8 @@ pub struct PumpVerdict {
 }
 
 /// What a node is asked to do for a transfer. Ends are words: `path:` and a path whose odd bytes are `%` and two
-/// digits of hexadecimal, `zero:BYTES`, `noise:BYTES` or `null:`.
+/// digits of hexadecimal, `zero:BYTES`, `noise:BYTES` or `null:`; over ssh also
+/// `home:` and a path below the user's directory there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PumpRequest {
@@ -150,6 +151,16 @@ pub struct PumpRequest {
     pub verify: bool,
     /// Whether sums are taken.
     pub checksum: bool,
+}
+
+/// What a node says of a transfer with another while it goes on; the end is a [`PumpVerdict`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PumpSaid {
+    /// So many bytes are done, of so many; 0 if nobody knows.
+    Progress(u64, u64),
+    /// What somebody should know at once and is no error.
+    Note(String),
 }
 
 /// What the end of a transfer that ssh started says first.

@@ -236,7 +236,7 @@ measures a link. A file whose name has a colon before its first slash is written
 ssh://[USER@]HOST[:PORT]/PATH is a path on a host that ssh reaches, where ssh starts thalweg; the other end is here. The \
 user's own ssh and its settings are used, and it asks what it has to ask. The data takes a direct link if a port of the host \
 can be reached within two seconds, sealed with keys that are made for this once, else it goes through ssh; the receipt says \
-which. PATH begins at the root and is taken as it is typed.
+which. PATH begins at the root and is taken as it is typed; ssh://HOST/~/PATH begins at the user's directory there.
 
 Either end may be a stream: '-' is standard input or output, and pipes and devices are named like files. zero:SIZE is a \
 SOURCE of so many zeros, null: a DEST that keeps nothing.

@@ -115,6 +115,23 @@ fn trees_go_there_and_back_and_past_the_client() {
 }
 
 #[test]
+fn what_a_node_notices_and_how_far_it_is_reaches_whoever_asked() {
+    let Some((lab, place)) = prepared("2") else { return };
+    place.shell("mkdir tree && mkfifo tree/pipe && mv in tree/in").is_done();
+    for (from, to) in [("n1", "n2"), ("n1", "n1")] {
+        let dest = format!("out-{to}");
+        let args = ["pump", &at(from, &place, "tree"), &at(to, &place, &dest), "--progress", "always"];
+        let limited = [&args[..], &["--limit", "20MB"]].concat();
+        let told = Running::start(lab.command(&limited).current_dir(&place.0)).ends();
+        assert_eq!(told.status, Some(0), "{told:?}");
+        assert!(told.err.contains("tree/pipe is a pipe, a socket or a device; passed over"), "{told:?}");
+        let lines: Vec<&str> = told.err.lines().filter(|line| line.contains("read+write")).collect();
+        assert!(lines.len() >= 2 && lines.iter().any(|line| line.contains("MB")), "{told:?}");
+        assert!(place.0.join(&dest).join("in").exists());
+    }
+}
+
+#[test]
 fn streams_zeros_and_nothing_are_ends_on_hosts_too() {
     let Some((lab, place)) = prepared("2") else { return };
     let (n1, n2) = (at("n1", &place, "out"), at("n2", &place, "out"));

@@ -147,6 +147,13 @@ fn a_user_a_port_streams_and_several_sources_are_understood() {
     there.place.shell("rm out; mkdir -p some; echo a > a; echo b > b").is_done();
     there.receipt(&[&there.at("n1", "a"), &there.at("n1", "b"), "some"]);
     there.place.shell("cmp a some/a && cmp b some/b").is_done();
+    // Below the user's directory there, and back.
+    there.place.shell("mkdir home/below").is_done();
+    there.receipt(&["a", "ssh://n1/~/below/a b"]);
+    there.receipt(&["ssh://n1/~/below", "back"]);
+    there.place.shell("cmp a 'home/below/a b' && cmp a 'back/a b' && test ! -e /~").is_done();
+    there.receipt(&["b", "ssh://n1/~"]);
+    there.place.shell("cmp b home/b").is_done();
 }
 
 #[test]

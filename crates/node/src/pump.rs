@@ -8,30 +8,36 @@
 //!
 //! Model: whoever begins opens a link for the control stream and one for each lane, so that each lane's thread receives
 //! what is its own and two cores can open seals. A node puts lanes together by the transfer's id.
-//! Law: a node does this only for a peer of the cluster, as the user that it runs as; at most [`PUMPS_MAX`] at once.
+//! Law: a node does this only for a peer of the cluster, as the user that it runs as; at most [`PUMPS_MAX`] at once, which
+//! have at most [`LANES_MAX`] lanes. What a node that does both ends for a client notices, the client hears.
 //! Non-goals: how bytes are moved; that is the transfer room's.
 
 use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use thalweg::{IoChoice, Progress, PumpEnd, PumpOptions, ends};
 use thalweg_api::{
-    ClusterFile, ClusterHost, Links, NodeRequest, PumpReceipt, PumpRequest, PumpVerdict, from_json, to_json,
+    ClusterFile, ClusterHost, Links, NodeRequest, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, from_json,
+    to_json,
 };
 use thalweg_transfer::{FRAME_BYTES, Route, Streams, Watch, Way, escaped, receive, send, unescaped};
-use thalweg_wire::{Hands, Incoming, Link, LinkError, Patience, Terms, What, new_id};
+use thalweg_wire::{Hands, Incoming, Link, LinkError, Outgoing, Patience, Terms, What, new_id};
 
 use crate::cluster;
 use crate::daemon::Node;
 use crate::exec::Client;
+use crate::talk::{Hearing, say};
 
 /// The most transfers of a node at once.
 pub(crate) const PUMPS_MAX: usize = 64;
 /// How long lanes may take to come.
 const LANES_SECONDS: u64 = 10;
+/// The most lanes of all transfers together that a node is asked to be an end of: 9 GiB of blocks, if it is the sink.
+const LANES_MAX: usize = 256;
 /// How often it is looked whether somebody asked to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -121,19 +127,20 @@ fn between(
         (true, word) => request.dest = Some(word),
         (false, word) => request.to = Some((to.to_string(), word)),
     }
-    let (_out, mut inc) = way.open(&NodeRequest::Pump(request)).map_err(could_not)?;
-    let done = std::sync::atomic::AtomicBool::new(false);
+    let (_out, inc) = way.open(&NodeRequest::Pump(request)).map_err(could_not)?;
+    let mut hearing = Hearing::new(inc, host, FRAME_BYTES).map_err(could_not)?;
+    let done = AtomicBool::new(false);
     let heard = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
-            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+            while !done.load(Ordering::Relaxed) {
                 std::thread::park_timeout(LOOK);
                 if progress.cancelled().is_some() {
                     way.links().iter().for_each(|link| link.close());
                 }
             }
         });
-        let heard = inc.next_on();
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        let heard = show_all(&mut hearing, &ends::watch(progress));
+        done.store(true, Ordering::Relaxed);
         watcher.thread().unpark();
         heard
     });
@@ -141,7 +148,7 @@ fn between(
         return Err(thalweg::Error::Interrupted(signal));
     }
     heard.map_err(could_not)?;
-    let said = inc.result().map(String::from_utf8_lossy).unwrap_or_default();
+    let said = hearing.result().map(String::from_utf8_lossy).unwrap_or_default();
     let verdict: PumpVerdict = from_json(&said).map_err(|why| could_not(format!("{host}: {why}")))?;
     match (verdict.receipt, verdict.error) {
         (Some(mut receipt), None) => {
@@ -151,6 +158,26 @@ fn between(
         }
         (_, why) => Err(could_not(format!("{host}: {}", why.unwrap_or_default()))),
     }
+}
+
+/// Shows what a node says of a transfer, to its end.
+fn show_all(hearing: &mut Hearing, shown: &impl Watch) -> std::result::Result<(), LinkError> {
+    let (mut all, mut shown_bytes) = (None, 0);
+    while let Some((text, _)) = hearing.next()? {
+        match from_json(&text) {
+            Ok(PumpSaid::Progress(done, total)) => {
+                if all != Some(total) {
+                    (all, shown_bytes) = (Some(total), 0);
+                    shown.begin(total);
+                }
+                shown.advance(done.saturating_sub(shown_bytes));
+                shown_bytes = shown_bytes.max(done);
+            }
+            Ok(PumpSaid::Note(line)) => shown.note(&line),
+            Err(why) => return Err(LinkError::new(hearing.peer(), What::Cut(why))),
+        }
+    }
+    Ok(())
 }
 
 fn request(way: &dyn Asks, options: &PumpOptions, sources: Vec<String>) -> PumpRequest {
@@ -169,7 +196,8 @@ fn request(way: &dyn Asks, options: &PumpOptions, sources: Vec<String>) -> PumpR
 
 fn words_of(options: &PumpOptions) -> Result<Vec<String>> {
     let of = |end: &PumpEnd| match end {
-        PumpEnd::Node(_, end) | PumpEnd::Ssh(_, end) => word_of(end),
+        PumpEnd::Node(_, end) => word_of(end),
+        PumpEnd::Ssh(_, end) => word_over_ssh(end),
         end => word_of(end),
     };
     options.sources.iter().map(of).collect()
@@ -187,7 +215,23 @@ pub(crate) fn word_of(end: &PumpEnd) -> Result<String> {
     }
 }
 
+/// The same of an end where ssh goes: below `/~` it is the user's own directory there.
+pub(crate) fn word_over_ssh(end: &PumpEnd) -> Result<String> {
+    match end {
+        PumpEnd::Path(path) => match path.strip_prefix("/~") {
+            Ok(below) => Ok(format!("home:{}", escaped(below.as_os_str().as_bytes()))),
+            Err(_) => word_of(end),
+        },
+        end => word_of(end),
+    }
+}
+
 fn end_of(word: &str) -> Option<PumpEnd> {
+    if let Some(below) = word.strip_prefix("home:") {
+        let below = PathBuf::from(std::ffi::OsString::from_vec(unescaped(below)?));
+        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        return home.filter(|_| below.is_relative()).map(|home| PumpEnd::Path(home.join(below)));
+    }
     if let Some(path) = word.strip_prefix("path:") {
         let path = PathBuf::from(std::ffi::OsString::from_vec(unescaped(path)?));
         return path.is_absolute().then_some(PumpEnd::Path(path));
@@ -285,8 +329,8 @@ pub(crate) fn route_of(links: &[Arc<Link>]) -> Route {
     if links.len() > 1 { Route::Direct } else { Route::ThroughSsh }
 }
 
-/// Lanes that have come, each with its link.
-type Lanes = Vec<(Streams, Arc<Link>)>;
+/// Lanes that have come and wait for their transfer, each with its link; and how many came in all.
+type Lanes = (Vec<(Streams, Arc<Link>)>, usize);
 
 /// The transfers that a node is an end of, by id, each with the lanes that have come.
 #[derive(Default)]
@@ -299,10 +343,18 @@ impl Pumps {
     /// A lane has come; waits until its transfer is over.
     fn lane(&self, id: &str, streams: Streams, link: &Arc<Link>) {
         let mut table = self.table.lock().expect("no holder panics");
-        let Some(lanes) = table.get_mut(id) else {
+        let all: usize = table.values().map(|(_, count)| count).sum();
+        let Some((lanes, count)) = table.get_mut(id) else {
             let _ = streams.0.abort("a lane of a transfer that is not known here");
             return;
         };
+        if all >= LANES_MAX {
+            let _ = streams.0.abort(&format!(
+                "{LANES_MAX} streams of transfers go on here, as many as may; wait for one to end, or give fewer --streams"
+            ));
+            return;
+        }
+        *count += 1;
         lanes.push((streams, Arc::clone(link)));
         self.news.notify_all();
         drop(self.news.wait_while(table, |table| table.contains_key(id)).expect("no holder panics"));
@@ -331,9 +383,10 @@ impl<'n> FromPeer<'n> {
         if table.len() >= PUMPS_MAX {
             return Err(format!("{PUMPS_MAX} transfers go on here, as many as may; wait for one to end"));
         }
-        if table.insert(id.to_string(), Vec::new()).is_some() {
+        if table.contains_key(id) {
             return Err(format!("transfer {id} goes on here already"));
         }
+        table.insert(id.to_string(), Lanes::default());
         Ok(FromPeer { pumps, id: id.to_string(), links: Mutex::new(vec![Arc::clone(link)]) })
     }
 }
@@ -352,7 +405,7 @@ impl Way for FromPeer<'_> {
 
     fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>> {
         let table = self.pumps.table.lock().expect("no holder panics");
-        let few = |table: &mut HashMap<String, Lanes>| table[&self.id].len() < count;
+        let few = |table: &mut HashMap<String, Lanes>| table[&self.id].0.len() < count;
         let patience = Duration::from_secs(LANES_SECONDS);
         let (mut table, late) =
             self.pumps.news.wait_timeout_while(table, patience, few).expect("no holder panics");
@@ -360,7 +413,7 @@ impl Way for FromPeer<'_> {
             let why = format!("not all of {count} lanes came within {LANES_SECONDS} s");
             return Err(LinkError::new(self.peer(), What::Cut(why)));
         }
-        let came = std::mem::take(table.get_mut(&self.id).expect("it is there until this goes"));
+        let came = std::mem::take(&mut table.get_mut(&self.id).expect("it is there until this goes").0);
         drop(table);
         let mut links = self.links.lock().expect("no holder panics");
         let streams = came.into_iter().map(|(streams, link)| {
@@ -412,7 +465,7 @@ fn take_part(
     request: &PumpRequest,
     (mut out, inc): Streams,
 ) {
-    let refuse = |out: thalweg_wire::Outgoing, why: String| drop(out.abort(&why));
+    let refuse = |out: Outgoing, why: String| drop(out.abort(&why));
     let (options, way) = match (options_of(request), FromPeer::begin(pumps, &request.id, link)) {
         (Ok(options), Ok(way)) => (options, way),
         (Err(why), _) => return refuse(out, why.to_string()),
@@ -423,7 +476,7 @@ fn take_part(
         Err(why) => return refuse(out, why.to_string()),
     };
     if request.to.is_some() || (request.dest.is_some() && !request.sources.is_empty()) {
-        let verdict = match both_ends(node, request, &options, &inc) {
+        let verdict = match both_ends(node, request, &options, (&mut out, &inc)) {
             Ok(receipt) => PumpVerdict { error: None, receipt: Some(receipt) },
             Err(why) => PumpVerdict { error: Some(why.to_string()), receipt: None },
         };
@@ -467,23 +520,53 @@ fn options_of(request: &PumpRequest) -> Result<PumpOptions> {
     })
 }
 
-/// Sends to another node for the client, or moves between directories of this host, while the client is there.
+/// Tells the client how far a transfer is, and what it should know, until it is over; an error if the client has gone.
+fn tell_on(
+    out: &mut Outgoing,
+    inc: &Incoming,
+    (progress, notes): (&Progress, &std::sync::mpsc::Receiver<String>),
+    over: &AtomicBool,
+) -> thalweg_wire::Result<()> {
+    let mut told = (0, 0);
+    loop {
+        let last = over.load(Ordering::Relaxed);
+        for note in notes.try_iter() {
+            say(out, &to_json(&PumpSaid::Note(note)), &[])?;
+        }
+        let view = progress.view();
+        let now = (view.done_bytes, view.total_bytes);
+        if now != told {
+            told = now;
+            say(out, &to_json(&PumpSaid::Progress(now.0, now.1)), &[])?;
+        }
+        if last {
+            return Ok(());
+        }
+        if inc.is_given_up() {
+            return Err(LinkError::new("the client", What::Closed));
+        }
+        std::thread::park_timeout(LOOK);
+    }
+}
+
+/// Sends to another node for the client, or moves between directories of this host, while the client is there. It is told
+/// how far it is, and what it should know.
 fn both_ends(
     node: Option<&Node>,
     request: &PumpRequest,
     options: &PumpOptions,
-    inc: &Incoming,
+    (out, inc): (&mut Outgoing, &Incoming),
 ) -> Result<PumpReceipt> {
     const SIGTERM: i32 = 15;
     let progress = Progress::default();
-    let done = std::sync::atomic::AtomicBool::new(false);
+    let (note, notes) = std::sync::mpsc::channel();
+    progress.notes_to(move |line| drop(note.send(line.to_string())));
+    let done = AtomicBool::new(false);
+    let (shown, over) = (&progress, &done);
     std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                std::thread::park_timeout(LOOK);
-                if inc.is_given_up() {
-                    progress.cancel(SIGTERM);
-                }
+        let watcher = scope.spawn(move || {
+            if tell_on(out, inc, (shown, &notes), over).is_err() {
+                shown.cancel(SIGTERM);
             }
         });
         let cluster = || {
@@ -498,7 +581,7 @@ fn both_ends(
                 None => Err(could_not("this node is of no cluster")),
             },
         };
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        done.store(true, Ordering::Relaxed);
         watcher.thread().unpark();
         moved
     })
@@ -517,4 +600,33 @@ impl Watch for Alone {
     }
 
     fn note(&self, _line: &str) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_beyond_what_all_transfers_may_have_are_refused_in_one_line() {
+        let pumps = Pumps::default();
+        let (near, far) = thalweg_wire::pair(Terms::default()).unwrap();
+        let (near, far) = (near, Arc::new(far));
+        let came = || {
+            let ours = near.open(b"lane").unwrap();
+            let (_, out, there) = far.accept().unwrap().unwrap();
+            pumps.lane("b", (out, there), &far);
+            ours
+        };
+        // To drop its own direction would give the stream up on this side.
+        let refusal = |(_out, mut inc): Streams| inc.next_on().unwrap_err().to_string();
+        assert!(refusal(came()).contains("not known here"));
+        let transfers =
+            [("a", LANES_MAX - 1), ("b", 1)].map(|(id, count)| (id.to_string(), (Vec::new(), count)));
+        pumps.table.lock().unwrap().extend(transfers);
+        assert!(refusal(came()).contains("256 streams of transfers go on here, as many as may"));
+        assert_eq!(pumps.table.lock().unwrap()["b"].1, 1);
+        // The same transfer twice does not harm the first.
+        assert!(FromPeer::begin(&pumps, "b", &far).is_err());
+        assert_eq!(pumps.table.lock().unwrap()["b"].1, 1);
+    }
 }

@@ -26,7 +26,7 @@ use thalweg_wire::{
     Fleeting, Hands, Heard, Id, Link, LinkError, Pipes, Role, VERSION, What, is_host_name, new_id,
 };
 
-use crate::pump::{Asks, Result, could_not, pull, push, route_of, word_of};
+use crate::pump::{Asks, Result, could_not, pull, push, route_of, word_over_ssh};
 use crate::serving::{SAYING, SERVE, Stranger, greeted, greeting, terms};
 use crate::ssh_said::{Said, noise, why_not};
 
@@ -72,7 +72,7 @@ pub struct SshOptions {
 /// Moves files between this machine and one that ssh reaches.
 pub fn pump_over_ssh(how: &SshOptions, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
     let (host, dest) = match (options.sources.first(), &options.dest) {
-        (_, PumpEnd::Ssh(host, end)) => (host, Some(word_of(end)?)),
+        (_, PumpEnd::Ssh(host, end)) => (host, Some(word_over_ssh(end)?)),
         (Some(PumpEnd::Ssh(host, _)), _) => (host, None),
         _ => return Err(could_not("neither end is over ssh")),
     };

@@ -74,6 +74,11 @@ impl Hearing {
         }
     }
 
+    /// What the other side said at its end.
+    pub(crate) fn result(&self) -> Option<&[u8]> {
+        self.inc.result()
+    }
+
     /// Whom it hears.
     pub(crate) fn peer(&self) -> &str {
         &self.peer

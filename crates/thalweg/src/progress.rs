@@ -1,5 +1,6 @@
 //! Progress of a running verb, shared between the engine, which writes it, and whoever shows it.
 
+use std::fmt;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -12,7 +13,16 @@ pub struct Progress {
     stage_index: AtomicU64,
     stages: AtomicU64,
     cancelled_by: AtomicI32,
-    notes_to: OnceLock<fn(&str)>,
+    notes_to: OnceLock<Notes>,
+}
+
+/// Whoever is told at once.
+struct Notes(Box<dyn Fn(&str) + Send + Sync>);
+
+impl fmt::Debug for Notes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Notes")
+    }
 }
 
 /// Progress at one moment.
@@ -59,13 +69,13 @@ impl Progress {
     }
 
     /// Has `told` called with what somebody should know at once and is no error. Only the first call counts.
-    pub fn notes_to(&self, told: fn(&str)) {
-        let _ = self.notes_to.set(told);
+    pub fn notes_to(&self, told: impl Fn(&str) + Send + Sync + 'static) {
+        let _ = self.notes_to.set(Notes(Box::new(told)));
     }
 
     /// Tells what somebody should know at once, if anybody asked.
     pub(crate) fn note(&self, line: &str) {
-        if let Some(told) = self.notes_to.get() {
+        if let Some(Notes(told)) = self.notes_to.get() {
             told(line);
         }
     }
