@@ -53,6 +53,70 @@ fn hosts_of_a_lab_are_apart_and_two_labs_do_not_meet() {
 }
 
 #[test]
+fn nodes_that_are_installed_over_ssh_work_and_leave_nothing_when_removed() {
+    let Some(lab) = Lab::up(&["2", "--install"]) else { return };
+    let ssh = lab.ssh.clone().expect("lab/env tells it");
+    let step = |what: &str| lab.run(&["cluster", what, "--ssh", &ssh]);
+    assert_eq!(status(&lab).hosts.iter().filter(|host| host.status.is_some()).count(), 2);
+    let seen = lab.run(&["exec", "--gather", "--", "ip", "-o", "-4", "addr", "show", "eth0"]);
+    let addresses: Vec<&str> =
+        seen.is_done().split_whitespace().filter(|word| word.contains("/24")).collect();
+    assert!(addresses.len() == 2 && addresses[0] != addresses[1], "each is a host of its own: {seen:?}");
+    for (what, says) in [("install", "is installed already"), ("up", "runs already")] {
+        assert_eq!(step(what).is_done().matches(says).count(), 2);
+    }
+    lab.call("kill", &["n2"]);
+    until("n2's end", || status(&lab).hosts[1].status.is_none());
+    lab.call("revive", &["n2"]);
+    lab.run(&["exec", "--", "true"]).is_done();
+    let pids: Vec<u32> = status(&lab).hosts.iter().map(|host| host.status.as_ref().unwrap().pid).collect();
+    assert_eq!(step("remove").is_done().matches("removed").count(), 2);
+    until("the nodes' end", || !pids.iter().any(|pid| process::is_alive(*pid)));
+    for host in ["n1", "n2"] {
+        assert!(!lab.directory(host).join(".local/share/thalweg").exists(), "something of {host} is left");
+    }
+    assert_eq!(step("remove").is_done().matches("nothing is installed").count(), 2);
+}
+
+/// What is delayed comes in the order in which it went, as on a wire: protocols below TCP count on it, and TCP takes what
+/// overtakes for a loss.
+#[test]
+fn what_is_delayed_comes_in_the_order_in_which_it_went() {
+    let Some(lab) = Lab::up(&["2", "--delay", "10ms"]) else { return };
+    let there = format!("th{}-", lab.id);
+    let python = |host: &str, script: &str, to: &str| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &format!("{there}{host}"), "python3", "-c", script, to]);
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let address = status(&lab).hosts[1].address.trim_end_matches(":7171").to_string();
+    let receives = "import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind((sys.argv[1], 9))
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20); s.settimeout(3); print(flush=True)
+last, count, late = -1, 0, 0
+while True:
+    try: n = int(s.recv(2000)[:8])
+    except socket.timeout: break
+    count, late, last = count + 1, late + (n < last), max(last, n)
+    if n == 19999: break
+print(count, late)";
+    let sends = "import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for n in range(20000):
+    s.sendto(b'%08d' % n + b'.' * (n * 7919 % 1400), (sys.argv[1], 9))
+    if n % 50 == 0: time.sleep(0.002)";
+    let mut receiver = python("n2", receives, &address);
+    let mut out = BufReader::new(receiver.stdout.take().unwrap());
+    out.read_line(&mut String::new()).unwrap();
+    assert!(python("n1", sends, &address).wait().unwrap().success());
+    let mut told = String::new();
+    out.read_line(&mut told).unwrap();
+    receiver.wait().unwrap();
+    let numbers: Vec<u32> = told.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    assert!(numbers[0] > 19_000 && numbers[1] == 0, "of 20000 came, and late were: {told}");
+}
+
+#[test]
 fn a_rate_is_kept_and_losses_are_survived() {
     let Some(lab) = Lab::up(&["2", "--rate", "100mbit", "--loss", "0.1%"]) else { return };
     let begun = Instant::now();

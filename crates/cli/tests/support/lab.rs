@@ -10,6 +10,8 @@ use super::Outcome;
 pub(crate) struct Lab {
     pub(crate) id: String,
     identity: String,
+    /// How its hosts are reached over ssh, if nodes were installed so.
+    pub(crate) ssh: Option<String>,
 }
 
 fn program(name: &str) -> PathBuf {
@@ -42,7 +44,9 @@ impl Lab {
             let line = out.lines().find_map(|line| line.strip_prefix(name)).expect("lab/env tells it");
             line.to_string()
         };
-        Some(Lab { id: value("export LAB="), identity: value("export THALWEG_IDENTITY=") })
+        let ssh = out.lines().find_map(|line| line.strip_prefix("export THALWEG_SSH='"));
+        let ssh = ssh.map(|line| line.trim_end_matches('\'').to_string());
+        Some(Lab { id: value("export LAB="), identity: value("export THALWEG_IDENTITY="), ssh })
     }
 
     /// Does something to the lab.
