@@ -45,7 +45,7 @@ _thalweg() {
     case $command in
         gen) flags='--io --ascii --skewed --start --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         check) flags='--record --by --datamation --io --summary --merge --cluster --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        sort) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --nodes --cluster --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        sort) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --nodes --cluster --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         shuffle) flags='-o --output --record --memory --scratch --scratch-limit --threads --io --seed --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         merge) flags='-o --output --record --by --datamation --memory --threads --unique --io --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         join) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --io --type --right-record --right-by --between --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;

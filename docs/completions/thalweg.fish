@@ -67,7 +67,7 @@ complete -c thalweg -n '__fish_seen_subcommand_from sort check exec job node clu
 complete -c thalweg -n '__fish_seen_subcommand_from exec node' -l via -x -d 'through this host\'s node, which keeps links'
 complete -c thalweg -n '__fish_seen_subcommand_from cluster pump' -l ssh -x -d 'how to reach hosts over ssh'
 complete -c thalweg -n '__fish_seen_subcommand_from exec' -l timeout -x -d 'end the command after so long, as in 10s or 5m'
-complete -c thalweg -n '__fish_seen_subcommand_from exec' -l detach -d 'let it go on without this command, and print its id'
+complete -c thalweg -n '__fish_seen_subcommand_from sort exec' -l detach -d 'let it go on without this command, and print its id'
 complete -c thalweg -n '__fish_seen_subcommand_from exec' -l env -x -d 'add a variable to its environment'
 complete -c thalweg -n '__fish_seen_subcommand_from exec' -l gather -d 'print each host\'s output together when it has ended'
 complete -c thalweg -l json -d 'print the receipt, plan or report as one JSON object'

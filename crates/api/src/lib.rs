@@ -30,7 +30,10 @@ pub use plan::{Hardware, Plan, PlanStage};
 pub use pump::{PumpEnd, PumpLink, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, SshAnswer, SshGreeting};
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};
-pub use share::{Edge, LongEnd, NodeShare, PieceEnd, ShareEnd, ShareSaid, ShareTold, SortShare};
+pub use share::{
+    Detached, Edge, LongEnd, NodeShare, PieceEnd, ShareEnd, ShareSaid, ShareTold, ShareView, SortAsk,
+    SortAttempt, SortEnd, SortJob, Trouble,
+};
 
 /// The text of any of this room's objects: one line of JSON.
 pub fn to_json<T: serde::Serialize>(value: &T) -> String {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckShare, Finding, PumpRequest, SortShare};
+use crate::{CheckShare, Finding, PumpRequest, ShareView, SortJob};
 
 /// What a client asks of a node when it opens a stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,11 +29,15 @@ pub enum NodeRequest {
     /// Check files of yours, and say so on this stream.
     Check(CheckShare),
     /// Take part in a sort on several nodes, which is talked about on this stream.
-    Sort(SortShare),
+    Sort(SortJob),
+    /// Coordinate a sort on several nodes, whether or not its client stays. The end is an [`ExecEnd`], said at once.
+    Coordinate(SortJob),
     /// This stream is the river of that sort, from the inlet of this number to the node that is asked.
     River {
         /// The sort's id.
         job: String,
+        /// Which attempt.
+        attempt: u32,
         /// The number of the node that opens it.
         from: usize,
     },
@@ -84,9 +88,9 @@ pub struct ExecEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
-    /// Its process runs.
+    /// It goes on.
     Running,
-    /// It ended with status 0.
+    /// It ended well: a command with status 0.
     Done,
     /// It could not be started, or ended otherwise.
     Failed,
@@ -101,7 +105,9 @@ pub struct JobReport {
     pub id: String,
     /// The host.
     pub host: String,
-    /// The program and its arguments.
+    /// Who asked for it: a client or a node, by the name in its certificate.
+    pub by: String,
+    /// The program and its arguments, or the verb and what it was asked.
     pub command: Vec<String>,
     /// Where it is in its life.
     pub state: JobState,
@@ -123,6 +129,8 @@ pub struct JobReport {
     pub output_bytes: u64,
     /// The end of the output of a job that goes on without its client, as text.
     pub tail: String,
+    /// Of a sort on several nodes: this one's share.
+    pub share: Option<ShareView>,
 }
 
 /// The jobs of a node, or of all.

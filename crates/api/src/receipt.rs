@@ -136,4 +136,7 @@ pub struct Receipt {
     /// What each node did, if there were several.
     #[serde(default)]
     pub nodes: Vec<NodeShare>,
+    /// Why each attempt before this one came to nothing, if nodes failed.
+    #[serde(default)]
+    pub failed: Vec<String>,
 }

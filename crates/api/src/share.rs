@@ -1,27 +1,23 @@
-//! What is said about a sort on several nodes, between whoever asked for it and each node.
+//! What is said about a sort on several nodes, between whoever coordinates it and each node.
 //!
 //! ```text
-//! asks:  Sort(SortShare)                Told::Sample              Told::Go                      Told::Start     Told::Publish
-//! node:                   Said::Found               Said::Sampled           Said::Done, Range              Said::Done          end
+//! coordinator:  Sort(SortJob)  Told::Attempt         Told::Sample           Told::Go             Told::Start   Told::Publish             Told::End
+//! node:                                   Said::Found            Said::Sampled       Said::Range           Said::Done     Said::Published
 //! ```
 //!
-//! Everything that grows with the data goes behind a message, on a channel of its own: samples and cuts.
+//! After [`ShareSaid::Failed`] of any node, or when it misses one, the coordinator tells all [`ShareTold::Stop`], which
+//! each answers with [`ShareSaid::Stopped`]; then comes another attempt, or the end. Everything that grows with the data
+//! goes behind a message: samples and cuts.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{IoReceipt, Proof, hex};
+use crate::{IoReceipt, JobState, Proof, Receipt, hex};
 
-/// What a node is asked to do in a sort on several.
+/// What is sorted, and how, by whichever nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SortShare {
-    /// The sort: 32 hexadecimal digits, by which its streams are known.
-    pub job: String,
-    /// The hosts that take part, in the order of their ranges.
-    pub hosts: Vec<String>,
-    /// Which of them is asked.
-    pub index: usize,
-    /// The inputs, as words with escapes. If they are the node's own, patterns as in a shell.
+pub struct SortAsk {
+    /// The inputs, as words with escapes. If they are the nodes' own, patterns as in a shell.
     pub inputs: Vec<String>,
     /// Whether each node has inputs of its own; else all have the same.
     pub own_inputs: bool,
@@ -35,18 +31,63 @@ pub struct SortShare {
     pub keys: Vec<(u32, u32, bool)>,
     /// Keep only the first of records with equal keys.
     pub unique: bool,
+    /// Memory of each node, if it was said.
+    pub memory_bytes: Option<u64>,
     /// Directories for what does not fit, as words with escapes.
     pub scratch: Vec<String>,
-    /// The most scratch space of the node, in bytes.
+    /// The most scratch space of each node, in bytes.
     pub scratch_limit: Option<u64>,
-    /// Lanes of the node's sort.
+    /// Lanes of each node's sort.
     pub threads: Option<usize>,
+}
+
+/// A sort as a job, as whoever coordinates it offers it to a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SortJob {
+    /// The job's id: 32 hexadecimal digits.
+    pub job: String,
+    /// Who asked for it.
+    pub by: String,
+    /// What is asked for.
+    pub ask: SortAsk,
+    /// The hosts that are to take part, in the order of their ranges.
+    pub hosts: Vec<String>,
+    /// The host whose node coordinates it, if it goes on without the client.
+    pub coordinator: Option<String>,
+    /// Why each attempt before came to nothing.
+    pub failed: Vec<String>,
+    /// What attempts before wrote to, as words with escapes: nobody may give these files a name any more.
+    pub lost: Vec<String>,
+}
+
+/// An attempt, as one node has part in it. The number is that of the attempts that failed, and one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SortAttempt {
+    /// The hosts that take part, in the order of their ranges.
+    pub hosts: Vec<String>,
+    /// Which of them is told.
+    pub index: usize,
+    /// As in [`SortJob`].
+    pub failed: Vec<String>,
+    /// As in [`SortJob`].
+    pub lost: Vec<String>,
+}
+
+impl SortAttempt {
+    /// Which attempt it is, from 1.
+    pub fn number(&self) -> u32 {
+        self.failed.len() as u32 + 1
+    }
 }
 
 /// What a node is told then.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ShareTold {
+    /// Begin an attempt.
+    Attempt(SortAttempt),
     /// Sample, in so much memory, the node's part of inputs that have so many bytes in all.
     Sample {
         /// Memory of the node.
@@ -70,6 +111,22 @@ pub enum ShareTold {
         /// What is no whole sector of any node's range.
         edges: Vec<Edge>,
     },
+    /// This attempt comes to nothing: leave nothing of it, and say so.
+    Stop,
+    /// The job has ended.
+    End(Box<SortEnd>),
+}
+
+/// How a sort on several nodes ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SortEnd {
+    /// Done, failed or cancelled.
+    pub state: JobState,
+    /// Why, if it is not done.
+    pub why: Option<String>,
+    /// The receipt, if it is.
+    pub receipt: Option<Receipt>,
 }
 
 /// What a node says.
@@ -98,6 +155,63 @@ pub enum ShareSaid {
     Done(Box<ShareEnd>),
     /// Its output has its name.
     Published,
+    /// Its share came to nothing.
+    Failed {
+        /// What kind of thing it was.
+        trouble: Trouble,
+        /// In one line.
+        why: String,
+    },
+    /// Nothing is left of the attempt that was stopped.
+    Stopped,
+}
+
+/// Why a share came to nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Trouble {
+    /// The node misses another, perhaps the one of this place, which knows why.
+    Follows(Option<usize>),
+    /// There is no room on a disk of the node.
+    Full,
+    /// Somebody cancelled the job there.
+    Cancelled,
+    /// The node goes down.
+    Leaves,
+    /// Anything else, which another attempt would meet again.
+    Asked,
+}
+
+/// A sort that goes on without its client.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Detached {
+    /// The job's id.
+    pub job: String,
+    /// The host whose node coordinates it.
+    pub coordinator: String,
+}
+
+/// How far a node is with its share of a sort.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ShareView {
+    /// The host whose node coordinates it, if it goes on without its client.
+    pub coordinator: Option<String>,
+    /// The hosts of this attempt.
+    pub hosts: Vec<String>,
+    /// Why each attempt before came to nothing.
+    pub failed: Vec<String>,
+    /// `sample`, `read+river`, `sort+write`, `publish`; empty before.
+    pub stage: String,
+    /// Seconds since it began.
+    pub stage_seconds: f64,
+    /// Bytes of inputs that the node has read.
+    pub read_bytes: u64,
+    /// Bytes of its range that it has written.
+    pub written_bytes: u64,
+    /// Bytes of all inputs.
+    pub all_bytes: u64,
+    /// What all of it did, when it is done.
+    pub receipt: Option<Receipt>,
 }
 
 /// Bytes that are no whole sector, and where they belong.

@@ -333,9 +333,10 @@ status of all hosts; 128 + N if a signal ended the command there, 2 if a host co
         about: "what runs on the hosts of a cluster, and what ran last",
         doc: "\
 list: the jobs that run on each host, and the last that ended. show: all there is about one, with the end of its output \
-if it was detached. watch: follows it to its end. cancel: ends it on every host.
+if it was detached; of a sort on nodes what each has read and written, and how fast. watch: follows it to its end, from \
+any client of the cluster; of a sort it shows the receipt then. cancel: ends it on every host, within a second or two.
 
-ID is what exec says of a detached job; it may be shortened.",
+ID is what exec and sort say of a detached job, and what list shows; it may be shortened.",
         examples: &[("thalweg job list --on n1", "on one host"), ("thalweg job cancel 3f2a", "on all that run it")],
         subjects: &["list", "show", "watch", "cancel"],
     },

@@ -677,11 +677,11 @@ End the command on each host after so long: a number with ms, s, m or h; without
         long: "detach",
         short: None,
         value: Value::None,
-        at: EXECUTES,
+        at: At::Commands(&[Sort, Exec]),
         about: "let it go on without this command, and print its id",
         doc: "\
-Let the command go on without this one, which prints the job's id and ends. The nodes keep the last 64 KiB of its \
-output for job show.",
+Let the command, or the sort on a cluster's nodes, go on without this one, which prints the job's id and ends. The nodes \
+keep the last 64 KiB of a command's output, and the receipt of a sort, for a day and 256 jobs: see job show and job watch.",
         set: |args, _| {
             args.detach = true;
             Ok(())

@@ -36,6 +36,8 @@ pub(crate) enum Job {
     CheckOnNodes(ClusterCheck),
     Sort(SortOptions),
     SortOnNodes(ClusterSort),
+    /// The same, and not wait for its end.
+    SortDetached(ClusterSort),
     Shuffle(ShuffleOptions),
     Merge(MergeOptions),
     Join(JoinOptions),
@@ -319,6 +321,11 @@ fn output(low: &LowArgs) -> Result<Endpoint, Usage> {
 }
 
 fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
+    if low.detach {
+        return Err(Usage(
+            "--detach is for a sort on the nodes of a cluster; add --cluster, or leave it out".into(),
+        ));
+    }
     let output = output(&low)?;
     let (layout, keys) = records(&low)?;
     let nodes = match low.nodes[..] {
@@ -369,8 +376,9 @@ fn sorted_on_nodes(mut low: LowArgs) -> Result<Job, Usage> {
     low.output = low.output.map(plain);
     let (identity, name) = hi_nodes::cluster_meant(&low)?;
     let on = std::mem::take(&mut low.on);
+    let job = if std::mem::take(&mut low.detach) { Job::SortDetached } else { Job::SortOnNodes };
     let sort = sorted(low)?;
-    Ok(Job::SortOnNodes(ClusterSort { identity, name, on, sort, own_inputs, own_output }))
+    Ok(job(ClusterSort { identity, name, on, sort, own_inputs, own_output }))
 }
 
 fn parted(low: LowArgs) -> Result<PartitionOptions, Usage> {

@@ -204,25 +204,35 @@ fn labelled(host: &str, lines: &[u8]) -> Vec<u8> {
 
 /// `job`.
 pub(crate) fn jobs(identity: &Path, asked: &JobsAsk, how: Show) -> Result<u8, Error> {
+    let mut watched = show::Watched::default();
     let list = match asked {
         JobsAsk::List(on) => control::jobs(identity, on),
         JobsAsk::Show(id) => control::job(identity, id, false),
         JobsAsk::Cancel(id) => control::job(identity, id, true),
         JobsAsk::Watch(id) => control::watch(identity, id, |job| {
-            if !how.json && !how.quiet {
-                drop(say(&show::job(job), false));
+            let text = if job.share.is_some() { watched.sort(job) } else { show::job(job) };
+            if !how.json && !how.quiet && !text.is_empty() {
+                drop(say(&text, false));
             }
         }),
     }
     .map_err(could_not)?;
     let text = || match asked {
         JobsAsk::List(_) | JobsAsk::Cancel(_) => show::jobs(&list),
-        JobsAsk::Show(_) => list.jobs.iter().map(show::job).collect(),
-        JobsAsk::Watch(_) => String::new(),
+        JobsAsk::Show(_) => show::whole(&list.jobs),
+        JobsAsk::Watch(_) => {
+            show::end_of_sort(&list.jobs).and_then(Result::ok).map_or(String::new(), show::receipt)
+        }
     };
     report(how, || to_json(&list), text)?;
     list.errors.iter().for_each(|why| complain(why));
-    Ok(if list.errors.is_empty() { DONE } else { COULD_NOT })
+    match show::end_of_sort(&list.jobs) {
+        // Whether all of its hosts can still be asked is not how it ended.
+        Some(end) if matches!(asked, JobsAsk::Watch(_)) => {
+            end.map(|_| DONE).map_err(|why| Error::CouldNot(why.to_string()))
+        }
+        _ => Ok(if list.errors.is_empty() { DONE } else { COULD_NOT }),
+    }
 }
 
 /// `cluster`.

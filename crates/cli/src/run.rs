@@ -62,6 +62,10 @@ fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
         Job::SortOnNodes(asked) => {
             settle(how, watched(how, |progress| thalweg_node::sort(&asked, progress))?)
         }
+        Job::SortDetached(asked) => {
+            let detached = thalweg_node::detach(&asked)?;
+            tell(how, if how.json { to_json(&detached) } else { detached.job } + "\n")
+        }
         Job::Shuffle(options) => settle(how, watched(how, |progress| thalweg::shuffle(&options, progress))?),
         Job::Merge(options) => settle(how, watched(how, |progress| thalweg::merge(&options, progress))?),
         Job::Join(options) => settle(how, watched(how, |progress| thalweg::join(&options, progress))?),

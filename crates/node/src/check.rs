@@ -19,11 +19,11 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What};
 
+use crate::ask::{matching, part_of, word_of};
 use crate::daemon::{BLOCK_BYTES, Node};
 use crate::exec::{Cancel, Client};
 use crate::pump::could_not;
-use crate::share::{matching, part_of, word_of};
-use crate::sort::{client_of, open};
+use crate::sort::{client_of, linked};
 use crate::talk::{Hearing, say};
 
 /// The most checks that a node does at once: each has up to 72 MB of blocks.
@@ -156,7 +156,9 @@ impl Ask {
     }
 
     fn hear(&self) -> Result<()> {
-        let (link, mut out, mut hearing) = open(&self.client, &self.host, &self.request)?;
+        let link = linked(&self.client, &self.host).map_err(could_not)?;
+        let (mut out, inc) = link.open(to_json(&self.request).as_bytes()).map_err(could_not)?;
+        let mut hearing = Hearing::new(inc, &self.host.name, BLOCK_BYTES).map_err(could_not)?;
         if !self.cancel.watch(&link) {
             link.close();
         }

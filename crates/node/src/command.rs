@@ -35,19 +35,18 @@ const STACK_BYTES: usize = 256 << 10;
 /// Runs it to its end, and tells the client.
 pub(crate) fn run(
     jobs: &Jobs,
-    host: &str,
+    (host, by): (&str, &str),
     request: ExecRequest,
     mut out: Outgoing,
     inc: Incoming,
     pool: &Pool,
 ) {
-    let job = match jobs.begin(request, host) {
+    let job = match jobs.begin(request, host, by) {
         Ok(job) => job,
         Err(why) => return drop(out.end(to_json(&failed(why)).as_bytes())),
     };
     if job.request.detach {
-        let running = ExecEnd { state: JobState::Running, status: None, signal: None, why: None };
-        let _ = out.end(to_json(&running).as_bytes());
+        let _ = out.end(to_json(&begun(Ok(()))).as_bytes());
         drop((out, inc));
         let end = carry_out(&job, None, None);
         return jobs.end(&job, end);
@@ -58,6 +57,12 @@ pub(crate) fn run(
     let _ = out.end(to_json(&end).as_bytes());
     // Only now: to want no more of the client's before would give the whole stream up.
     drop(inc);
+}
+
+/// What is said of a job that goes on without its client.
+pub(crate) fn begun(begun: Result<(), String>) -> ExecEnd {
+    let running = ExecEnd { state: JobState::Running, status: None, signal: None, why: None };
+    begun.map_or_else(failed, |()| running)
 }
 
 /// How a job without a process ends.

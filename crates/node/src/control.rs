@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Body, Bytes, Incoming};
+use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
@@ -114,29 +114,45 @@ pub fn job(identity: &Path, id: &str, cancel: bool) -> Result<JobList> {
     Ok(gathered(&hosts, answers))
 }
 
-/// Follows a job on all hosts that know it until it has ended on each; `seen` is called with every report.
+/// Follows a job on all hosts that know it until it has ended on each, or is not heard of any more from there; `seen` is
+/// called with every report.
 pub fn watch(identity: &Path, id: &str, mut seen: impl FnMut(&JobReport)) -> Result<JobList> {
-    let list = job(identity, id, false)?;
+    let mut list = job(identity, id, false)?;
     let client = Client::load(identity)?;
-    let (send, mut receive) = tokio::sync::mpsc::channel::<JobReport>(16);
+    let (send, mut receive) = tokio::sync::mpsc::channel::<Answer<JobReport>>(16);
     let runtime = runtime()?;
     let mut last = list.jobs.clone();
     runtime.block_on(async {
         for job in &list.jobs {
             let Some(host) = client.file.hosts.iter().find(|host| host.name == job.host) else { continue };
-            let connect = connect(&client, host);
-            let Ok(mut sender) = connect.await else { continue };
+            let patience = Duration::from_secs(ANSWER_SECONDS);
+            let Ok(Ok(mut sender)) = tokio::time::timeout(patience, connect(&client, host)).await else {
+                list.errors.push(format!("{}: it cannot be reached any more", job.host));
+                continue;
+            };
             let path = format!("/v1/jobs/{}/events", job.id);
-            let send = send.clone();
-            let Ok(request) = request(&host.name, Method::GET, &path, "") else { continue };
+            let (send, host) = (send.clone(), job.host.clone());
+            let Ok(request) = request(&host, Method::GET, &path, "") else { continue };
             tokio::spawn(async move {
-                if let Ok(answer) = sender.send_request(request).await {
-                    follow(answer, &send).await;
+                let answer = tokio::time::timeout(patience, sender.send_request(request)).await;
+                let ended = match answer {
+                    Ok(Ok(answer)) => follow(answer, &send).await,
+                    _ => false,
+                };
+                if !ended {
+                    let _ = send.send(Err(format!("{host}: it tells no more of the job"))).await;
                 }
             });
         }
         drop(send);
         while let Some(report) = receive.recv().await {
+            let report = match report {
+                Ok(report) => report,
+                Err(why) => {
+                    list.errors.push(why);
+                    continue;
+                }
+            };
             seen(&report);
             if let Some(old) = last.iter_mut().find(|job| job.host == report.host) {
                 *old = report;
@@ -274,11 +290,12 @@ async fn ask(client: &Client, host: &ClusterHost, method: Method, path: &str, bo
     if status.is_success() { Ok(text) } else { Err(format!("{status}: {}", text.trim_end())) }
 }
 
-/// Sends on every report of a stream of events.
-async fn follow(answer: Response<Incoming>, send: &tokio::sync::mpsc::Sender<JobReport>) {
+/// Sends on every report of a stream of events, which come twice a second; whether the last was of the job's end.
+async fn follow(answer: Response<Incoming>, send: &tokio::sync::mpsc::Sender<Answer<JobReport>>) -> bool {
+    let patience = Duration::from_secs(ANSWER_SECONDS);
     let mut body = answer.into_body();
     let mut text = String::new();
-    while let Some(Ok(frame)) = body.frame().await {
+    while let Ok(Some(Ok(frame))) = tokio::time::timeout(patience, body.frame()).await {
         let Some(bytes) = frame.data_ref() else { continue };
         text += &String::from_utf8_lossy(bytes);
         while let Some((event, rest)) =
@@ -286,14 +303,15 @@ async fn follow(answer: Response<Incoming>, send: &tokio::sync::mpsc::Sender<Job
         {
             text = rest;
             let report = event.strip_prefix("data: ").and_then(|data| from_json::<JobReport>(data).ok());
-            if let Some(report) = report
-                && (send.send(report.clone()).await.is_err() || report.state != JobState::Running)
-            {
-                return;
+            let Some(report) = report else { continue };
+            let ended = report.state != JobState::Running;
+            if send.send(Ok(report)).await.is_err() || ended {
+                return true;
             }
         }
-        if text.len() > ANSWER_BYTES_MAX || body.is_end_stream() {
-            return;
+        if text.len() > ANSWER_BYTES_MAX {
+            return false;
         }
     }
+    false
 }

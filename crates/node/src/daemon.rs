@@ -35,7 +35,7 @@ use crate::job::Jobs;
 use crate::kept::{self, Bell, Kept};
 use crate::pump::{self, Pumps};
 use crate::share::{self, Sorts};
-use crate::{command, http, relay};
+use crate::{command, http, relay, successor};
 
 /// The most handshakes at once.
 pub const HANDSHAKES_MAX: usize = 256;
@@ -237,7 +237,10 @@ impl Node {
             let node = self.clone();
             let answered = match from_json::<NodeRequest>(&request) {
                 Ok(NodeRequest::Exec(exec)) => {
-                    spawn("stream", move || command::run(&node.jobs, node.name(), exec, out, inc, &node.pool))
+                    let by = link.peer().to_string();
+                    spawn("stream", move || {
+                        command::run(&node.jobs, (node.name(), &by), exec, out, inc, &node.pool);
+                    })
                 }
                 Ok(NodeRequest::Relay(request)) => {
                     spawn("relay", move || relay::run(&node, request, out, inc))
@@ -250,14 +253,18 @@ impl Node {
                 }
                 Ok(NodeRequest::Sort(request)) => {
                     let asked = link.clone();
-                    spawn("sort", move || share::serve(&node, &asked, &request, (out, inc)))
+                    spawn("sort", move || share::serve(&node, &asked, request, (out, inc)))
                 }
                 Ok(NodeRequest::Check(request)) => {
                     let asked = link.clone();
                     spawn("check", move || check::serve(&node, &asked, &request, (out, inc)))
                 }
-                Ok(NodeRequest::River { job, from }) => {
-                    self.sorts.river(&job, from, (out, inc), link);
+                Ok(NodeRequest::Coordinate(request)) => {
+                    let begun = successor::begin(self, request);
+                    out.end(to_json(&command::begun(begun)).as_bytes()).is_ok()
+                }
+                Ok(NodeRequest::River { job, attempt, from }) => {
+                    self.sorts.river((&job, attempt), from, (out, inc), link);
                     true
                 }
                 Ok(NodeRequest::Pump(_) | NodeRequest::PumpLane { .. }) => {

@@ -9,7 +9,7 @@ use thalweg::{KeyPart, Layout};
 use thalweg_api::{CheckSaid, NodeRequest, ShareSaid, ShareTold, from_json, to_json};
 use thalweg_record::{Key, Stretch, unpack_cuts};
 
-use crate::share::part_of;
+use crate::ask::part_of;
 use crate::talk::take;
 
 /// The most that is heard of a message's own bytes here.
@@ -68,7 +68,7 @@ fn is_understood(text: &str) {
 /// What is made of a request before anything is looked at.
 fn looks_at(request: &NodeRequest) {
     let (record, keys) = match request {
-        NodeRequest::Sort(sort) => (sort.record, &sort.keys),
+        NodeRequest::Sort(job) | NodeRequest::Coordinate(job) => (job.ask.record, &job.ask.keys),
         NodeRequest::Check(check) => (check.record, &check.keys),
         _ => return,
     };

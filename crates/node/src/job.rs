@@ -1,20 +1,24 @@
 //! The jobs of a node: what runs, what has ended, and how.
 //!
-//! Law: at most [`RUNNING_MAX`] run at once; of those that have ended the last [`ENDED_MAX`] are remembered, each with
-//! the last [`TAIL_BYTES`] of its output if nobody was there to take it.
-//! Non-goals: starting processes.
+//! Law: at most [`RUNNING_MAX`] run at once; of those that have ended the last [`ENDED_MAX`] are remembered for
+//! [`ENDED_SECONDS`], each with the last [`TAIL_BYTES`] of its output if nobody was there to take it, or with its receipt.
+//! Non-goals: starting processes, sorting.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg_api::{ExecEnd, ExecRequest, JobReport, JobState};
+use thalweg_api::{ExecEnd, ExecRequest, JobReport, JobState, ShareView, SortEnd, SortJob};
 use thalweg_base::clock::{Stopwatch, wall_seconds};
 
 /// The most jobs that run at once.
 pub(crate) const RUNNING_MAX: usize = 256;
 /// How many ended jobs are remembered.
 pub(crate) const ENDED_MAX: usize = 256;
+/// How long.
+pub(crate) const ENDED_SECONDS: f64 = 86_400.0;
+/// Why jobs end with their node.
+pub(crate) const GOES_DOWN: &str = "the node is going down";
 /// How much output of a job that goes on without its client is kept.
 const TAIL_BYTES: usize = 64 << 10;
 
@@ -22,6 +26,7 @@ const TAIL_BYTES: usize = 64 << 10;
 pub(crate) struct Job {
     pub(crate) request: ExecRequest,
     host: String,
+    by: String,
     began_seconds: u64,
     watch: Stopwatch,
     live: Mutex<Live>,
@@ -34,6 +39,9 @@ struct Live {
     end: Option<(ExecEnd, f64)>,
     output_bytes: u64,
     tail: VecDeque<u8>,
+    share: Option<ShareView>,
+    /// Since its stage began.
+    stage: Stopwatch,
 }
 
 impl Job {
@@ -54,6 +62,28 @@ impl Job {
 
     pub(crate) fn runs_as(&self, pid: u32) {
         self.live.lock().expect("no holder panics").pid = Some(pid);
+    }
+
+    /// Changes what is shown of its share of a sort.
+    pub(crate) fn show(&self, change: impl FnOnce(&mut ShareView)) {
+        let mut live = self.live.lock().expect("no holder panics");
+        let view = live.share.get_or_insert_default();
+        let before = view.stage.clone();
+        change(view);
+        if view.stage != before {
+            live.stage = Stopwatch::start();
+        }
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.live.lock().expect("no holder panics").end.is_some()
+    }
+
+    /// Whether it ended too long ago to be remembered.
+    fn is_old(&self) -> bool {
+        let live = self.live.lock().expect("no holder panics");
+        live.end.as_ref().is_some_and(|(_, seconds)| self.watch.seconds() - seconds > ENDED_SECONDS)
     }
 
     /// Counts output, and keeps the end of it if nobody else takes it.
@@ -80,9 +110,14 @@ impl Job {
         let live = self.live.lock().expect("no holder panics");
         let end = live.end.as_ref().map(|(end, _)| end);
         let (first, second) = live.tail.as_slices();
+        let mut share = live.share.clone();
+        if let Some(share) = share.as_mut().filter(|_| end.is_none()) {
+            share.stage_seconds = live.stage.seconds();
+        }
         JobReport {
             id: self.request.job.clone(),
             host: self.host.clone(),
+            by: self.by.clone(),
             command: self.request.command.clone(),
             state: end.map_or(JobState::Running, |end| end.state),
             status: end.and_then(|end| end.status),
@@ -94,6 +129,7 @@ impl Job {
             seconds: live.end.as_ref().map_or_else(|| self.watch.seconds(), |(_, seconds)| *seconds),
             output_bytes: live.output_bytes,
             tail: String::from_utf8_lossy(&[first, second].concat()).into_owned(),
+            share,
         }
     }
 }
@@ -115,10 +151,50 @@ struct Table {
 
 impl Jobs {
     /// A new job, if there is room for it.
-    pub(crate) fn begin(&self, request: ExecRequest, host: &str) -> Result<Arc<Job>, String> {
+    pub(crate) fn begin(&self, request: ExecRequest, host: &str, by: &str) -> Result<Arc<Job>, String> {
+        self.begin_in(&mut self.table.lock().expect("no holder panics"), request, host, by)
+    }
+
+    /// A sort on several nodes: the job that runs here already if another node coordinated it until now.
+    pub(crate) fn begin_sort(&self, request: &SortJob, host: &str) -> Result<Arc<Job>, String> {
         let mut table = self.table.lock().expect("no holder panics");
+        let is_it = |job: &&Arc<Job>| job.request.job == request.job;
+        if let Some(job) = table.running.iter().find(is_it) {
+            let is_sort = job.live.lock().expect("no holder panics").share.is_some();
+            return if is_sort {
+                Ok(job.clone())
+            } else {
+                Err(format!("job {} runs here already", request.job))
+            };
+        }
+        // What this node knows of it is not how it ended.
+        table.ended.retain(|job| !is_it(&job));
+        let command = ExecRequest {
+            job: request.job.clone(),
+            command: crate::ask::typed(&request.ask),
+            env: Vec::new(),
+            stdin: false,
+            detach: request.coordinator.is_some(),
+            timeout_ms: None,
+        };
+        let job = self.begin_in(&mut table, command, host, &request.by)?;
+        job.show(|view| {
+            view.coordinator.clone_from(&request.coordinator);
+            view.hosts.clone_from(&request.hosts);
+            view.failed.clone_from(&request.failed);
+        });
+        Ok(job)
+    }
+
+    fn begin_in(
+        &self,
+        table: &mut Table,
+        request: ExecRequest,
+        host: &str,
+        by: &str,
+    ) -> Result<Arc<Job>, String> {
         if table.closed {
-            return Err("the node is going down".into());
+            return Err(GOES_DOWN.into());
         }
         if table.running.len() >= RUNNING_MAX {
             return Err(format!("{RUNNING_MAX} jobs run here, as many as may; wait for one to end"));
@@ -129,6 +205,7 @@ impl Jobs {
         let job = Arc::new(Job {
             request,
             host: host.to_string(),
+            by: by.to_string(),
             began_seconds: wall_seconds(),
             watch: Stopwatch::start(),
             live: Mutex::new(Live {
@@ -137,6 +214,8 @@ impl Jobs {
                 end: None,
                 output_bytes: 0,
                 tail: VecDeque::new(),
+                share: None,
+                stage: Stopwatch::start(),
             }),
             changed: Condvar::new(),
         });
@@ -144,9 +223,26 @@ impl Jobs {
         Ok(job)
     }
 
-    /// A job has ended.
+    /// A sort on several nodes has ended. The first who says so is heard.
+    pub(crate) fn end_sort(&self, job: &Arc<Job>, end: SortEnd) {
+        if end.receipt.is_some() {
+            job.show(|view| view.receipt = end.receipt);
+        }
+        self.end(job, ExecEnd { state: end.state, status: None, signal: None, why: end.why });
+    }
+
+    /// A job has ended. The first who says so is heard.
     pub(crate) fn end(&self, job: &Arc<Job>, end: ExecEnd) {
-        job.live.lock().expect("no holder panics").end = Some((end, job.watch.seconds()));
+        let mut guard = job.live.lock().expect("no holder panics");
+        let live = &mut *guard;
+        if live.end.is_some() {
+            return;
+        }
+        live.end = Some((end, job.watch.seconds()));
+        if let Some(share) = &mut live.share {
+            share.stage_seconds = live.stage.seconds();
+        }
+        drop(guard);
         job.changed.notify_all();
         let mut table = self.table.lock().expect("no holder panics");
         table.running.retain(|other| !Arc::ptr_eq(other, job));
@@ -161,14 +257,14 @@ impl Jobs {
     /// The job of this id, the one that runs before those that ran.
     pub(crate) fn find(&self, id: &str) -> Option<Arc<Job>> {
         let table = self.table.lock().expect("no holder panics");
-        let mut all = table.running.iter().chain(table.ended.iter().rev());
+        let mut all = table.running.iter().chain(table.ended.iter().rev().filter(|job| !job.is_old()));
         all.find(|job| job.request.job == id).cloned()
     }
 
     /// All that are remembered, in the order in which they began.
     pub(crate) fn all(&self) -> Vec<JobReport> {
         let table = self.table.lock().expect("no holder panics");
-        table.ended.iter().chain(&table.running).map(|job| job.report()).collect()
+        table.ended.iter().filter(|job| !job.is_old()).chain(&table.running).map(|job| job.report()).collect()
     }
 
     /// How many run, and how many have ended.
@@ -181,7 +277,7 @@ impl Jobs {
     pub(crate) fn close(&self, patience: Duration) {
         let mut table = self.table.lock().expect("no holder panics");
         table.closed = true;
-        table.running.iter().for_each(|job| job.cancel("the node is going down"));
+        table.running.iter().for_each(|job| job.cancel(GOES_DOWN));
         let some = |table: &mut Table| !table.running.is_empty();
         drop(self.emptied.wait_timeout_while(table, patience, some).expect("no holder panics"));
     }

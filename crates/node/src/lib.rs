@@ -6,6 +6,8 @@
 //! Law: nothing is listed, read, run or written for a peer that has not proved that it is of the cluster.
 //! Non-goals: printing, what a command does, choosing where work should go.
 
+mod ask;
+mod attempts;
 mod check;
 pub mod cluster;
 mod command;
@@ -20,6 +22,7 @@ pub mod fuzz;
 mod guard;
 pub mod hosts;
 mod http;
+mod inbox;
 mod job;
 mod kept;
 mod pump;
@@ -29,6 +32,7 @@ mod share;
 mod sort;
 mod ssh;
 mod ssh_said;
+mod successor;
 mod talk;
 
 pub use check::{ClusterCheck, check};
@@ -38,5 +42,5 @@ pub use exec::{Cancel, Channel, ExecOptions, exec, ping};
 pub use guard::{Ended, Forward, guard, is_guarded};
 pub use pump::pump;
 pub use serving::{SERVE, serve};
-pub use sort::{ClusterSort, sort};
+pub use sort::{ClusterSort, detach, sort};
 pub use ssh::{SshOptions, pump_over_ssh};

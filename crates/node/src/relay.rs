@@ -36,6 +36,7 @@ pub(crate) fn run(node: &Arc<Node>, request: RelayRequest, out: Outgoing, inc: I
         | NodeRequest::PumpLane { .. }
         | NodeRequest::Sort(_)
         | NodeRequest::Check(_)
+        | NodeRequest::Coordinate(_)
         | NodeRequest::River { .. } => {
             return drop(out.abort("that is not for other hosts"));
         }

@@ -1,86 +1,99 @@
 //! A node's part in a sort on several nodes.
 //!
-//! Model: whoever asks talks to every node on a stream of its own, in the steps that `thalweg_api`'s `share` shows. When
-//! all cuts are known, each node opens a stream to every other on the link that is kept with it, waits for theirs, and
-//! runs.
-//! Law: what whoever asked for has gone from, or what fails, leaves nothing behind. At most [`SORTS_MAX`] at once.
+//! Model: whoever coordinates the job talks to every node on a stream of its own, in the steps that `thalweg_api`'s
+//! `share` shows. The job lasts as long as the stream, through any number of attempts. In an attempt, when all cuts are
+//! known, each node opens a stream to every other on the link that is kept with it, waits for theirs, and runs.
+//! Law: what is stopped or cancelled, or whoever asked for has gone from, or what fails, leaves nothing behind before
+//! anything else is said on the stream. At most [`SORTS_MAX`] at once; one job has one coordinator at a time.
 //! Non-goals: how a share is sorted; that is the facade's.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg::share::{Share, ShareOptions, Starts};
-use thalweg::{Endpoint, Error, IoChoice, KeyPart, Layout, Progress, Result, Size, SortOptions};
-use thalweg_api::{Edge, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortShare, from_json, to_json};
+use thalweg::share::{Share, Starts};
+use thalweg::{Error, Progress, Result};
+use thalweg_api::{
+    JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble, to_json,
+};
 use thalweg_base::clock::Stopwatch;
 use thalweg_record::{pack_cuts, unpack_cuts};
 use thalweg_river::{Inlet, Outlet, Reach};
-use thalweg_transfer::{Streams, escaped, unescaped};
+use thalweg_transfer::Streams;
 use thalweg_wire::{Incoming, Link, Outgoing};
 
+use crate::ask::{number_of, path_of, share_of, word_of};
 use crate::daemon::{BLOCK_BYTES, Node};
+use crate::inbox::{Heard, Inbox, LOOK};
+use crate::job::{GOES_DOWN, Job};
 use crate::pump::could_not;
+use crate::successor;
 use crate::talk::{Hearing, say};
 
 /// The most sorts that a node takes part in at once.
 const SORTS_MAX: usize = 16;
+/// How long a job's new coordinator waits for what the one before left here to end.
+const ENTER: Duration = Duration::from_secs(12);
 /// How long the streams of the other nodes may take to come.
-const STREAMS_SECONDS: u64 = 10;
-/// How often a node says how far it is.
+const STREAMS_SECONDS: f64 = 10.0;
+/// How often a node says how far it is, and looks whether somebody cancelled the job there.
 const PROGRESS: Duration = Duration::from_millis(100);
-/// How often somebody who waits looks whether to go on.
-const LOOK: Duration = Duration::from_millis(50);
 /// Bytes of the keys of all cuts.
 const CUTS_BYTES: usize = 64 << 20;
 /// In whose name a share is stopped.
 const SIGTERM: i32 = 15;
-/// What is put before why somebody gave up if he only follows somebody else.
-pub(crate) const FOLLOWS: &str = "another node: ";
 
 /// A stream of another node, and its link.
 type Came = (Streams, Arc<Link>);
 
-/// The sorts that a node takes part in, each with the streams that other nodes have opened.
+/// The sorts that a node takes part in, each with the streams that other nodes have opened for its attempt.
 #[derive(Default)]
 pub(crate) struct Sorts {
-    table: Mutex<HashMap<String, Vec<Option<Came>>>>,
-    came: Condvar,
+    table: Mutex<HashMap<String, Attempt>>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Attempt {
+    number: u32,
+    came: Vec<Option<Came>>,
 }
 
 impl Sorts {
     /// A stream of a river has come.
-    pub(crate) fn river(&self, job: &str, from: usize, streams: Streams, link: &Arc<Link>) {
+    pub(crate) fn river(&self, (job, attempt): (&str, u32), from: usize, streams: Streams, link: &Arc<Link>) {
         let mut table = self.table.lock().expect("no holder panics");
-        match table.get_mut(job).and_then(|places| places.get_mut(from)).filter(|place| place.is_none()) {
+        let here = table.get_mut(job).filter(|here| here.number == attempt);
+        match here.and_then(|here| here.came.get_mut(from)).filter(|place| place.is_none()) {
             Some(place) => *place = Some((streams, Arc::clone(link))),
             None => drop(streams.0.abort("a stream of a sort that is not known here")),
         }
-        self.came.notify_all();
+        self.changed.notify_all();
     }
 
-    fn begin(&self, request: &SortShare) -> Result<Place<'_>> {
-        let (job, nodes) = (request.job.clone(), request.hosts.len());
-        if request.index >= nodes {
-            return Err(could_not(format!("node {} of {nodes} is none", request.index)));
+    /// Whether somebody coordinates this job here.
+    pub(crate) fn knows(&self, job: &str) -> bool {
+        self.table.lock().expect("no holder panics").contains_key(job)
+    }
+
+    fn enter(&self, job: &str) -> std::result::Result<Place<'_>, String> {
+        let table = self.table.lock().expect("no holder panics");
+        let is_here = |table: &mut HashMap<String, Attempt>| table.contains_key(job);
+        let (mut table, late) =
+            self.changed.wait_timeout_while(table, ENTER, is_here).expect("no holder panics");
+        if late.timed_out() {
+            return Err(format!("sort {job} goes on here already"));
         }
-        let mut table = self.table.lock().expect("no holder panics");
         if table.len() >= SORTS_MAX {
-            return Err(could_not(format!(
-                "{SORTS_MAX} sorts go on here, as many as may; wait for one to end"
-            )));
+            return Err(format!("{SORTS_MAX} sorts go on here, as many as may; wait for one to end"));
         }
-        if table.insert(job.clone(), (0..nodes).map(|_| None).collect()).is_some() {
-            return Err(could_not(format!("sort {job} goes on here already")));
-        }
-        Ok(Place { sorts: self, job })
+        table.insert(job.to_string(), Attempt::default());
+        Ok(Place { sorts: self, job: job.to_string() })
     }
 }
 
-/// A sort's place in the table, as long as it lasts.
+/// A sort's place in the table, as long as its coordinator is there.
 struct Place<'n> {
     sorts: &'n Sorts,
     job: String,
@@ -89,44 +102,77 @@ struct Place<'n> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.sorts.table.lock().expect("no holder panics").remove(&self.job);
+        self.sorts.changed.notify_all();
     }
 }
 
 impl Place<'_> {
+    /// From now on only streams of this attempt are taken; what came for another goes.
+    fn begin(&self, number: u32, nodes: usize) {
+        let attempt = Attempt { number, came: (0..nodes).map(|_| None).collect() };
+        self.sorts.table.lock().expect("no holder panics").insert(self.job.clone(), attempt);
+    }
+
     /// The streams of all other nodes, when they have come.
-    fn streams(&self, request: &SortShare) -> Result<Vec<Option<Came>>> {
-        let missing = |table: &HashMap<String, Vec<Option<Came>>>| -> Vec<usize> {
-            let places = table[&self.job].iter().enumerate();
-            places.filter(|(i, place)| place.is_none() && *i != request.index).map(|(i, _)| i).collect()
-        };
-        let table = self.sorts.table.lock().expect("no holder panics");
-        let patience = Duration::from_secs(STREAMS_SECONDS);
-        let waiting = |table: &mut HashMap<String, Vec<Option<Came>>>| !missing(table).is_empty();
-        let (mut table, _) =
-            self.sorts.came.wait_timeout_while(table, patience, waiting).expect("no holder panics");
-        if let Some(first) = missing(&table).first() {
-            let host = &request.hosts[*first];
-            return Err(Error::Gone(format!("no stream of {host} came within {STREAMS_SECONDS} s")));
+    fn streams(&self, attempt: &SortAttempt, go_on: &dyn Fn() -> bool) -> Result<Vec<Option<Came>>> {
+        let late = Stopwatch::start();
+        let mut table = self.sorts.table.lock().expect("no holder panics");
+        loop {
+            let came = &mut table.get_mut(&self.job).expect("it is there until this goes").came;
+            let is_missing = |i: &usize| *i != attempt.index && came[*i].is_none();
+            let Some(missing) = (0..came.len()).find(is_missing) else { return Ok(std::mem::take(came)) };
+            if late.seconds() > STREAMS_SECONDS {
+                let why = format!("no stream of {} came within {STREAMS_SECONDS} s", attempt.hosts[missing]);
+                return Err(Error::Gone(why, Some(missing)));
+            }
+            if !go_on() {
+                return Err(Error::Interrupted(SIGTERM));
+            }
+            table = self.sorts.changed.wait_timeout(table, LOOK).expect("no holder panics").0;
         }
-        Ok(std::mem::take(table.get_mut(&self.job).expect("it is there until this goes")))
     }
 }
 
-/// Serves a stream on which a share is talked about, to its end.
-pub(crate) fn serve(node: &Arc<Node>, link: &Link, request: &SortShare, (out, inc): (Outgoing, Incoming)) {
+/// Serves a stream on which a job is talked about, to its end, or to that of whoever coordinates it.
+pub(crate) fn serve(node: &Arc<Node>, link: &Link, request: SortJob, (out, inc): (Outgoing, Incoming)) {
     let saying = Saying(Mutex::new(Some(out)));
-    let mut hearing = match Hearing::new(inc, link.peer(), BLOCK_BYTES) {
-        Ok(hearing) => hearing,
-        Err(why) => return saying.give_up(&could_not(why)),
+    let hearing = Hearing::new(inc, link.peer(), BLOCK_BYTES).map_err(|why| why.to_string());
+    let entered = hearing.and_then(|hearing| {
+        let place = node.sorts.enter(&request.job)?;
+        Ok((hearing, place, node.jobs.begin_sort(&request, node.name())?))
+    });
+    let (mut hearing, place, job) = match entered {
+        Ok(entered) => entered,
+        Err(why) => return saying.give_up(&why),
     };
-    if let Err(why) = take_part(node, request, &saying, &mut hearing) {
-        return saying.give_up(&why);
+    let inbox = Inbox::default();
+    let mut part = Part { node, job, request, place, saying, inbox: &inbox, cancel_is_known: false };
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(|| inbox.hear_all(&mut hearing));
+        let ended = part.serve();
+        // Ends the stream, and with it the thread that hears.
+        match ended {
+            Ok(end) => {
+                node.jobs.end_sort(&part.job, end);
+                part.saying.end();
+                Ok(())
+            }
+            Err(why) => {
+                part.saying.give_up(&why);
+                Err(why)
+            }
+        }
+    });
+    let Part { job, request, place, .. } = part;
+    drop(place);
+    match ended {
+        Ok(()) => {}
+        Err(why) if request.coordinator.is_some() => successor::follow(node, &job, request, &why),
+        Err(_) => {
+            let why = Some("its client has gone".to_string());
+            node.jobs.end_sort(&job, SortEnd { state: JobState::Cancelled, why, receipt: None });
+        }
     }
-    if let Some(mut out) = saying.0.into_inner().expect("no holder panics") {
-        let _ = out.end(&[]);
-    }
-    // To want no more before the end would give the stream up.
-    while let Ok(Some(_)) = hearing.next() {}
 }
 
 /// Says things from several threads.
@@ -134,12 +180,15 @@ struct Saying(Mutex<Option<Outgoing>>);
 
 impl Saying {
     /// Gives the stream up, and says why.
-    fn give_up(&self, why: &Error) {
-        let Some(out) = self.0.lock().expect("no holder panics").take() else { return };
-        let _ = match why {
-            Error::Gone(why) => out.abort(&format!("{FOLLOWS}{why}")),
-            why => out.abort(&why.to_string()),
-        };
+    fn give_up(&self, why: &str) {
+        let out = self.0.lock().expect("no holder panics").take();
+        let _ = out.map(|out| out.abort(why));
+    }
+
+    fn end(&self) {
+        if let Some(out) = self.0.lock().expect("no holder panics").as_mut() {
+            let _ = out.end(&[]);
+        }
     }
 
     fn say(&self, said: &ShareSaid, behind: &[u8]) -> Result<()> {
@@ -149,164 +198,211 @@ impl Saying {
     }
 }
 
-fn told(hearing: &mut Hearing) -> Result<(ShareTold, Vec<u8>)> {
-    let (told, behind) =
-        hearing.next().map_err(could_not)?.ok_or_else(|| could_not("whoever asked for the sort has gone"))?;
-    Ok((from_json(&told).map_err(could_not)?, behind))
+/// What a node has to do with a job.
+struct Part<'a> {
+    node: &'a Arc<Node>,
+    job: Arc<Job>,
+    /// As it was asked, and what has changed of it since.
+    request: SortJob,
+    place: Place<'a>,
+    saying: Saying,
+    inbox: &'a Inbox,
+    cancel_is_known: bool,
 }
 
-fn take_part(node: &Arc<Node>, request: &SortShare, saying: &Saying, hearing: &mut Hearing) -> Result<()> {
-    let place = node.sorts.begin(request)?;
-    let watch = Stopwatch::start();
-    let share = Share::open(options_of(node, request)?)?;
-    let (input_bytes, memory_bytes) = share.found();
-    saying.say(&ShareSaid::Found { input_bytes, memory_bytes }, &[])?;
-    let (ShareTold::Sample { memory_bytes, all_bytes }, _) = told(hearing)? else {
-        return Err(could_not("first comes a sample"));
-    };
-    let (mut laid, mut sample) = share.sample(memory_bytes, all_bytes)?;
-    let makes = request.index == 0 && !request.own_output;
-    let shared = if makes { Some(word_of(&laid.make_shared()?)) } else { None };
-    let packed = pack_cuts(&mut sample);
-    drop(sample);
-    saying.say(&ShareSaid::Sampled { pages: laid.pages(), shared }, &packed)?;
-    let (ShareTold::Go { pages, shared }, cuts) = told(hearing)? else {
-        return Err(could_not("after a sample come the cuts"));
-    };
-    let cuts = unpack_cuts(&cuts, CUTS_BYTES).ok_or_else(|| could_not("cuts that are none"))?;
-    let river = u64::from_str_radix(request.job.get(..16).unwrap_or(""), 16).unwrap_or(0);
-    let (ends, links) = join(node, request, &place, |to, from| {
-        Ok(laid.bed(river, cuts, &pages)?.node(request.index, to, from)?)
-    })?;
-    let shared = shared.as_deref().map(path_of).transpose()?;
-    let heard = Heard::default();
-    let talk = Talk { node, saying, heard: &heard, watch: &watch, own: request.own_output };
-    let (progress, written) = (Progress::default(), Progress::default());
-    let (bytes, edges) = std::thread::scope(|scope| {
-        scope.spawn(|| heard.hear_all(hearing, &progress));
-        scope.spawn(|| talk.tell_progress(&progress, &written));
-        let ran = laid.run(ends, (&pages, all_bytes), shared.as_deref(), &talk, (&progress, &written));
-        let published = ran.and_then(|end| talk.done(end, &links));
-        heard.stop();
-        if let Err(why) = &published {
-            // Ends the stream, and with it the thread that hears.
-            saying.give_up(why);
-        }
-        published
-    })?;
-    laid.publish(bytes, edges)?;
-    saying.say(&ShareSaid::Published, &[])
-}
-
-/// What was heard while a share runs.
-#[derive(Default)]
-struct Heard {
-    state: Mutex<State>,
-    news: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    start: Option<u64>,
-    publish: Option<(u64, Vec<Edge>)>,
-    /// Why nothing more will be heard.
-    gone: Option<String>,
-    stopped: bool,
-    /// Seconds until the range had come.
-    crossed_seconds: f64,
-}
-
-impl Heard {
-    fn set(&self, what: impl FnOnce(&mut State)) {
-        what(&mut self.state.lock().expect("no holder panics"));
-        self.news.notify_all();
-    }
-
-    fn stop(&self) {
-        self.set(|state| state.stopped = true);
-    }
-
-    /// Hears until it is told to publish, or nobody is there any more.
-    fn hear_all(&self, hearing: &mut Hearing, progress: &Progress) {
-        let gone = loop {
-            match told(hearing) {
-                Ok((ShareTold::Start(at), _)) => self.set(|state| state.start = Some(at)),
-                Ok((ShareTold::Publish { bytes, edges }, _)) => {
-                    return self.set(|state| state.publish = Some((bytes, edges)));
-                }
-                Ok(_) => break "what was said has another place".to_string(),
-                Err(why) => break why.to_string(),
+impl Part<'_> {
+    /// Does what is told; how the job ended, or why that is not known.
+    fn serve(&mut self) -> std::result::Result<SortEnd, String> {
+        loop {
+            let said = match self.inbox.next(&self.job, self.cancel_is_known) {
+                Heard::Told(ShareTold::Attempt(attempt)) => self.attempt(&attempt),
+                Heard::Told(ShareTold::Stop) => Some(ShareSaid::Stopped),
+                Heard::Told(ShareTold::End(end)) => return Ok(*end),
+                // Said to a share that had failed by then.
+                Heard::Told(_) => None,
+                Heard::Cancelled(why) => Some(self.failed(&could_not(why))),
+                Heard::Gone(why) => return Err(why),
+            };
+            if let Some(said) = said {
+                self.saying.say(&said, &[]).map_err(|why| why.to_string())?;
             }
-        };
-        progress.cancel(SIGTERM);
-        self.set(|state| state.gone = Some(gone));
+        }
     }
 
-    /// Waits for something to be heard; nothing if `go_on` says so, an error if nothing will be.
-    fn wait<T>(
+    /// Takes part in an attempt; what there is to say of it if it came to nothing.
+    fn attempt(&mut self, attempt: &SortAttempt) -> Option<ShareSaid> {
+        if attempt.index >= attempt.hosts.len() {
+            return Some(self.failed(&could_not("a place that there is not")));
+        }
+        self.request.hosts.clone_from(&attempt.hosts);
+        self.request.failed.clone_from(&attempt.failed);
+        self.request.lost.clone_from(&attempt.lost);
+        self.job.show(|view| {
+            view.hosts.clone_from(&attempt.hosts);
+            view.failed.clone_from(&attempt.failed);
+            (view.read_bytes, view.written_bytes) = (0, 0);
+            view.stage = "sample".into();
+        });
+        self.place.begin(attempt.number(), attempt.hosts.len());
+        let (progress, written) = (Arc::new(Progress::default()), Progress::default());
+        self.inbox.minds(Some(progress.clone()));
+        let job = self.job.clone();
+        let talk = Talk {
+            host: self.node.name(),
+            job: &job,
+            saying: &self.saying,
+            inbox: self.inbox,
+            watch: Stopwatch::start(),
+            own: self.request.ask.own_output,
+            ends: AtomicBool::new(false),
+            crossed_seconds: Mutex::new(None),
+        };
+        let mut shared = None;
+        let ran = std::thread::scope(|scope| {
+            let minder = scope.spawn(|| talk.mind(&progress, &written));
+            let ran = self.run(attempt, &talk, (&progress, &written), &mut shared);
+            talk.ends.store(true, Ordering::Relaxed);
+            minder.thread().unpark();
+            ran
+        });
+        self.request.lost.extend(shared);
+        self.inbox.minds(None);
+        self.place.begin(0, 0);
+        ran.err().map(|why| self.failed(&why))
+    }
+
+    fn failed(&mut self, why: &Error) -> ShareSaid {
+        if let Some(why) = self.job.cancelled() {
+            self.cancel_is_known = true;
+            let trouble = if why == GOES_DOWN { Trouble::Leaves } else { Trouble::Cancelled };
+            return ShareSaid::Failed { trouble, why };
+        }
+        let trouble = match why {
+            Error::Gone(_, place) => Trouble::Follows(*place),
+            Error::Interrupted(_) => Trouble::Follows(None),
+            Error::Full(_) => Trouble::Full,
+            _ => Trouble::Asked,
+        };
+        ShareSaid::Failed { trouble, why: why.to_string() }
+    }
+
+    /// Runs a share to its end. Notes the file that all write to.
+    fn run(
+        &self,
+        attempt: &SortAttempt,
+        talk: &Talk<'_>,
+        (progress, written): (&Progress, &Progress),
+        noted: &mut Option<String>,
+    ) -> Result<()> {
+        let go_on: &dyn Fn() -> bool = &|| progress.cancelled().is_none();
+        let share = Share::open(share_of(self.node, &self.request, attempt)?)?;
+        let (input_bytes, memory_bytes) = share.found();
+        self.saying.say(&ShareSaid::Found { input_bytes, memory_bytes }, &[])?;
+        let (memory_bytes, all_bytes) = self.told(go_on, |told, _| match told {
+            ShareTold::Sample { memory_bytes, all_bytes } => Some((memory_bytes, all_bytes)),
+            _ => None,
+        })?;
+        self.job.show(|view| view.all_bytes = all_bytes);
+        let (mut laid, mut sample) = share.sample(memory_bytes, all_bytes)?;
+        let makes = attempt.index == 0 && !self.request.ask.own_output;
+        let made = if makes { Some(word_of(&laid.make_shared()?)) } else { None };
+        let packed = pack_cuts(&mut sample);
+        drop(sample);
+        self.saying.say(&ShareSaid::Sampled { pages: laid.pages(), shared: made }, &packed)?;
+        let (pages, shared, cuts) = self.told(go_on, |told, cuts| match told {
+            ShareTold::Go { pages, shared } => Some((pages, shared, cuts)),
+            _ => None,
+        })?;
+        noted.clone_from(&shared);
+        self.job.show(|view| view.stage = "read+river".into());
+        let cuts = unpack_cuts(&cuts, CUTS_BYTES).ok_or_else(|| could_not("cuts that are none"))?;
+        let river = number_of(&self.request.job, attempt.number());
+        let (ends, links) = join(self.node, (&self.request, attempt), (&self.place, go_on), |to, from| {
+            Ok(laid.bed(river, cuts, &pages)?.node(attempt.index, to, from)?)
+        })?;
+        let shared = shared.as_deref().map(path_of).transpose()?;
+        let end = laid.run(ends, (&pages, all_bytes), shared.as_deref(), talk, (progress, written))?;
+        talk.done(end, &links)?;
+        let (bytes, edges) = self.told(go_on, |told, _| match told {
+            ShareTold::Publish { bytes, edges } => Some((bytes, edges)),
+            _ => None,
+        })?;
+        laid.publish(bytes, edges)?;
+        self.saying.say(&ShareSaid::Published, &[])
+    }
+
+    /// What a share is told next.
+    fn told<T>(
         &self,
         go_on: &dyn Fn() -> bool,
-        mut what: impl FnMut(&mut State) -> Option<T>,
-    ) -> Result<Option<T>> {
-        let mut state = self.state.lock().expect("no holder panics");
-        while go_on() {
-            if let Some(found) = what(&mut state) {
-                return Ok(Some(found));
-            }
-            if let Some(gone) = &state.gone {
-                return Err(could_not(gone));
-            }
-            state = self.news.wait_timeout(state, LOOK).expect("no holder panics").0;
-        }
-        Ok(None)
+        wanted: impl FnMut(ShareTold, Vec<u8>) -> Option<T>,
+    ) -> Result<T> {
+        self.inbox.wait(go_on, wanted).ok_or(Error::Interrupted(SIGTERM))
     }
 }
 
 /// A share that runs, and whoever asked for it.
-#[derive(Clone, Copy)]
 struct Talk<'a> {
-    node: &'a Node,
+    host: &'a str,
+    job: &'a Job,
     saying: &'a Saying,
-    heard: &'a Heard,
-    watch: &'a Stopwatch,
+    inbox: &'a Inbox,
+    watch: Stopwatch,
     /// Whether the output is the node's own, and begins where it begins.
     own: bool,
+    /// Whether nobody minds it any more.
+    ends: AtomicBool,
+    /// Seconds until the range had come.
+    crossed_seconds: Mutex<Option<f64>>,
 }
 
 impl Starts for Talk<'_> {
     fn say(&self, bytes: u64) -> Result<()> {
-        self.heard.set(|state| state.crossed_seconds = self.watch.seconds());
+        *self.crossed_seconds.lock().expect("no holder panics") = Some(self.watch.seconds());
         self.saying.say(&ShareSaid::Range(bytes), &[])
     }
 
     fn wait(&self, go_on: &dyn Fn() -> bool) -> Result<Option<u64>> {
-        if self.own { Ok(Some(0)) } else { self.heard.wait(go_on, |state| state.start) }
+        if self.own {
+            return Ok(Some(0));
+        }
+        Ok(self.inbox.wait(go_on, |told, _| match told {
+            ShareTold::Start(at) => Some(at),
+            _ => None,
+        }))
     }
 }
 
 impl Talk<'_> {
-    fn tell_progress(&self, read: &Progress, written: &Progress) {
-        let mut state = self.heard.state.lock().expect("no holder panics");
-        while !state.stopped {
-            let (waited, late) = self.heard.news.wait_timeout(state, PROGRESS).expect("no holder panics");
-            state = waited;
-            if late.timed_out() && !state.stopped {
-                drop(state);
-                let done = ShareSaid::Progress(read.view().done_bytes, written.view().done_bytes);
-                let _ = self.saying.say(&done, &[]);
-                state = self.heard.state.lock().expect("no holder panics");
+    /// Says how far the share is, as long as it runs, and stops it when the job is cancelled here.
+    fn mind(&self, read: &Progress, written: &Progress) {
+        let mut last = (0, 0);
+        while !self.ends.load(Ordering::Relaxed) {
+            std::thread::park_timeout(PROGRESS);
+            if self.job.cancelled().is_some() {
+                read.cancel(SIGTERM);
+            }
+            let now = (read.view().done_bytes, written.view().done_bytes);
+            let crossed = self.crossed_seconds.lock().expect("no holder panics").is_some();
+            self.job.show(|view| {
+                (view.read_bytes, view.written_bytes) = now;
+                if view.stage == "read+river" && (crossed || now.1 > 0) {
+                    view.stage = "sort+write".into();
+                }
+            });
+            if now != std::mem::replace(&mut last, now) {
+                let _ = self.saying.say(&ShareSaid::Progress(now.0, now.1), &[]);
             }
         }
     }
 
-    /// Says that all is written, and waits until it is to have its name.
-    fn done(&self, mut end: ShareEnd, links: &Links) -> Result<(u64, Vec<Edge>)> {
-        end.node.host = self.node.name().to_string();
+    /// Says that all is written.
+    fn done(&self, mut end: ShareEnd, links: &Links) -> Result<()> {
+        end.node.host = self.host.to_string();
         end.node.link_bytes = links.bytes();
-        end.node.seconds[1] = self.heard.state.lock().expect("no holder panics").crossed_seconds;
-        self.saying.say(&ShareSaid::Done(Box::new(end)), &[])?;
-        let told = self.heard.wait(&|| true, |state| state.publish.take())?;
-        Ok(told.expect("nobody stops this"))
+        end.node.seconds[1] = self.crossed_seconds.lock().expect("no holder panics").unwrap_or(0.0);
+        self.job.show(|view| view.stage = "publish".into());
+        self.saying.say(&ShareSaid::Done(Box::new(end)), &[])
     }
 }
 
@@ -327,25 +423,27 @@ impl Links {
 /// are reached, and how inlets are.
 fn join(
     node: &Arc<Node>,
-    request: &SortShare,
-    place: &Place<'_>,
+    (job, attempt): (&SortJob, &SortAttempt),
+    (place, go_on): (&Place<'_>, &dyn Fn() -> bool),
     build: impl FnOnce(Vec<Reach>, Vec<Reach>) -> Result<(Inlet, Outlet)>,
 ) -> Result<((Inlet, Outlet), Links)> {
     let mut links: Vec<Arc<Link>> = Vec::new();
-    let mut to = Vec::with_capacity(request.hosts.len());
-    let river = to_json(&NodeRequest::River { job: request.job.clone(), from: request.index });
-    for (i, host) in request.hosts.iter().enumerate() {
-        if i == request.index {
+    let mut to = Vec::with_capacity(attempt.hosts.len());
+    let from = attempt.index;
+    let river = to_json(&NodeRequest::River { job: job.job.clone(), attempt: attempt.number(), from });
+    for (i, host) in attempt.hosts.iter().enumerate() {
+        if i == attempt.index {
             to.push(Reach::Here);
             continue;
         }
-        let link = node.link_with(host).map_err(|why| Error::Gone(why.to_string()))?;
-        let (out, inc) = link.open(river.as_bytes()).map_err(|why| Error::Gone(why.to_string()))?;
+        let gone = |why: &dyn ToString| Error::Gone(why.to_string(), Some(i));
+        let link = node.link_with(host).map_err(|why| gone(&why))?;
+        let (out, inc) = link.open(river.as_bytes()).map_err(|why| gone(&why))?;
         to.push(Reach::Stream(out, inc));
         links.push(link);
     }
-    let mut from = Vec::with_capacity(request.hosts.len());
-    for came in place.streams(request)? {
+    let mut from = Vec::with_capacity(attempt.hosts.len());
+    for came in place.streams(attempt, go_on)? {
         from.push(match came {
             Some(((out, inc), link)) => {
                 links.push(link);
@@ -362,82 +460,4 @@ fn join(
     };
     let links = Links(links.into_iter().map(with_bytes).collect());
     Ok((build(to, from)?, links))
-}
-
-/// A path as a word.
-pub(crate) fn word_of(path: &Path) -> String {
-    escaped(path.as_os_str().as_bytes())
-}
-
-fn path_of(word: &str) -> Result<PathBuf> {
-    let bytes = unescaped(word).ok_or_else(|| could_not(format!("'{word}' is no path")))?;
-    Ok(PathBuf::from(OsString::from_vec(bytes)))
-}
-
-/// What was asked, made definite on this host.
-fn options_of(node: &Node, request: &SortShare) -> Result<ShareOptions> {
-    let paths = |words: &[String]| words.iter().map(|word| path_of(word)).collect::<Result<Vec<PathBuf>>>();
-    let here = |path: PathBuf| node.data().join(path);
-    let mut inputs = paths(&request.inputs)?;
-    if request.own_inputs {
-        inputs = matching(node, &request.inputs)?;
-    }
-    let mut output = path_of(&request.output)?;
-    if request.own_output {
-        let width = (request.hosts.len() - 1).to_string().len();
-        let number = format!("{:0width$}", request.index);
-        output = here(path_of(&request.output.replace("{}", &number))?);
-    }
-    Ok(ShareOptions {
-        sort: SortOptions {
-            inputs: inputs.into_iter().map(Endpoint::Path).collect(),
-            output: Endpoint::Path(output),
-            layout: request.record.map_or(Layout::Lines, Layout::Fixed),
-            keys: request.keys.iter().map(part_of).collect(),
-            memory: None,
-            scratch: paths(&request.scratch)?.into_iter().map(here).collect(),
-            scratch_limit: request.scratch_limit.map(Size::Bytes),
-            threads: request.threads,
-            nodes: 1,
-            unique: request.unique,
-            resume: false,
-            io: IoChoice::Auto,
-            proof: true,
-        },
-        node: (request.index, request.hosts.len()),
-        own_inputs: request.own_inputs,
-        own_output: request.own_output,
-    })
-}
-
-/// A part of a key as it is said: offset, length, and whether it sorts downwards.
-pub(crate) fn part_of(&(offset, length, descending): &(u32, u32, bool)) -> KeyPart {
-    KeyPart { offset, length, descending }
-}
-
-/// The node's own files that patterns mean, those of each in the order of their names.
-pub(crate) fn matching(node: &Node, patterns: &[String]) -> Result<Vec<PathBuf>> {
-    let mut all = Vec::new();
-    for pattern in patterns {
-        all.extend(matching_one(&node.data().join(path_of(pattern)?))?);
-    }
-    Ok(all)
-}
-
-fn matching_one(pattern: &Path) -> Result<Vec<PathBuf>> {
-    let shown = pattern.display();
-    let no_text = || could_not(format!("{shown} is no text, and a pattern must be"));
-    let text = pattern.to_str().ok_or_else(no_text)?;
-    if !text.contains(['*', '?', '[']) {
-        return Ok(vec![pattern.to_path_buf()]);
-    }
-    // As in a shell: what is hidden, as an output is that has no name yet, has to be named.
-    let rules = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
-    let found =
-        glob::glob_with(text, rules).map_err(|why| could_not(format!("{shown} is no pattern: {why}")))?;
-    let found: Vec<PathBuf> = found.collect::<std::result::Result<_, _>>().map_err(could_not)?;
-    if found.is_empty() {
-        return Err(could_not(format!("nothing matches {shown}; check the name")));
-    }
-    Ok(found)
 }

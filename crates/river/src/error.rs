@@ -42,6 +42,14 @@ impl Error {
     pub fn is_gone(&self) -> bool {
         matches!(self, Error::Gone(_) | Error::Link(_) | Error::Fault(Fault::Lost(_)))
     }
+
+    /// Which end it was that has gone, if one is known: its place among those on the other side.
+    pub fn missed(&self) -> Option<usize> {
+        match self {
+            Error::Gone(end) | Error::Fault(Fault::Lost(end)) => Some(*end),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Error {

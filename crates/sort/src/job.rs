@@ -655,6 +655,7 @@ impl<'a> Run<'a> {
             resumed_bytes: 0,
             resumed_output_bytes: 0,
             nodes: Vec::new(),
+            failed: Vec::new(),
             plan: self.plan.clone(),
         }
     }

@@ -14,10 +14,12 @@ pub enum Error {
     Wrong(String),
     /// It could not be done. Nothing was touched. Exit status 2.
     CouldNot(String),
+    /// It could not be done because there is no room on a disk. Nothing was touched. Exit status 2.
+    Full(String),
     /// It was interrupted by a signal of this number; leftovers are removed. Exit status 128 + number.
     Interrupted(i32),
-    /// Somebody else who took part has gone, and knows why. Exit status 2.
-    Gone(String),
+    /// Somebody else who took part has gone, and knows why: the one of this place, if that is known. Exit status 2.
+    Gone(String, Option<usize>),
 }
 
 impl Error {
@@ -25,7 +27,7 @@ impl Error {
     pub fn exit_status(&self) -> u8 {
         match self {
             Error::Wrong(_) => 1,
-            Error::CouldNot(_) | Error::Gone(_) => 2,
+            Error::CouldNot(_) | Error::Full(_) | Error::Gone(..) => 2,
             Error::Interrupted(signal) => 128 + (*signal as u8 & 0x7f),
         }
     }
@@ -34,7 +36,9 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Wrong(text) | Error::CouldNot(text) | Error::Gone(text) => f.write_str(text),
+            Error::Wrong(text) | Error::CouldNot(text) | Error::Full(text) | Error::Gone(text, _) => {
+                f.write_str(text)
+            }
             Error::Interrupted(signal) => write!(f, "interrupted by signal {signal}"),
         }
     }
@@ -61,7 +65,8 @@ impl From<thalweg_io::Error> for Error {
             ReadOnlyFilesystem => "; choose another place",
             _ => "",
         };
-        Error::CouldNot(format!("{e}{remedy}"))
+        let text = format!("{e}{remedy}");
+        if e.is_full() { Error::Full(text) } else { Error::CouldNot(text) }
     }
 }
 
@@ -81,7 +86,7 @@ impl From<thalweg_block::PoolError> for Error {
 impl From<thalweg_river::Error> for Error {
     fn from(e: thalweg_river::Error) -> Error {
         match e {
-            gone if gone.is_gone() => Error::Gone(gone.to_string()),
+            gone if gone.is_gone() => Error::Gone(gone.to_string(), gone.missed()),
             wrong @ (thalweg_river::Error::Fault(_) | thalweg_river::Error::Damaged(..)) => {
                 Error::Wrong(wrong.to_string())
             }

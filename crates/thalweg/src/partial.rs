@@ -23,8 +23,12 @@ const END: &[u8] = b".partial";
 /// A name that no other output has: neither of another process nor of this one.
 pub(crate) fn name(output: &Path) -> OsString {
     static NEXT: AtomicU64 = AtomicU64::new(0);
+    name_as(output, NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The same with a number that is nobody else's on any host.
+pub(crate) fn name_as(output: &Path, number: u64) -> OsString {
     let mut name = beginning(output);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
     name.extend_from_slice(format!("{}-{number}", std::process::id()).as_bytes());
     name.extend_from_slice(END);
     OsString::from_vec(name)
@@ -85,6 +89,6 @@ mod tests {
     #[test]
     fn the_longest_name_has_a_partial_one() {
         let output = "x".repeat(255);
-        assert!(name(Path::new(&output)).len() <= 255);
+        assert!(name_as(Path::new(&output), u64::MAX).len() <= 255);
     }
 }

@@ -74,7 +74,7 @@ impl Progress {
     }
 
     /// Tells what somebody should know at once, if anybody asked.
-    pub(crate) fn note(&self, line: &str) {
+    pub fn note(&self, line: &str) {
         if let Some(Notes(told)) = self.notes_to.get() {
             told(line);
         }

@@ -4,6 +4,7 @@
 //! its permission bits, and its owner where this process may; a link stays, and what it leads to is made or replaced.
 //! Non-goals: keeping an older file's access lists, extended attributes and other names.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,16 +96,25 @@ fn fresh(io: &Arc<dyn Io>, path: &Path) -> Result<Target> {
 
 /// Starts a file of `bytes` bytes beside `path` and reserves its room.
 pub(crate) fn create(io: &Arc<dyn Io>, path: &Path, bytes: u64) -> Result<Output> {
+    create_named(io, path, &partial::name(path), bytes)
+}
+
+/// The same under a number that nobody else takes, for a file in a directory that several hosts see.
+pub(crate) fn create_as(io: &Arc<dyn Io>, path: &Path, number: u64, bytes: u64) -> Result<Output> {
+    create_named(io, path, &partial::name_as(path, number), bytes)
+}
+
+fn create_named(io: &Arc<dyn Io>, path: &Path, name: &OsStr, bytes: u64) -> Result<Output> {
     let directory = directory_of(path);
     partial::clear(io, path);
-    let output = Output::create(io, path, &directory.join(partial::name(path)), bytes).map_err(|e| {
+    let output = Output::create(io, path, &directory.join(name), bytes).map_err(|e| {
         if !e.is_full() {
             return named(e, path);
         }
         let room = io.space(directory).map_or(0, |space| space.available);
         let (name, needed, room) = (path.display(), Bytes(bytes), Bytes(room));
         let place = directory.display();
-        Error::CouldNot(match e.source.kind() {
+        Error::Full(match e.source.kind() {
             std::io::ErrorKind::FileTooLarge => format!(
                 "cannot create {name}: {needed} is more than one file may have in {place}; see ulimit -f, or choose another place"
             ),

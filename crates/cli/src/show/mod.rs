@@ -8,11 +8,13 @@ mod plan;
 mod pump;
 mod receipt;
 mod reports;
+mod sorts;
 
 pub(crate) use columns::{seconds, traffic};
-pub(crate) use nodes::{cluster, cluster_doctor, job, jobs, pings, steps};
+pub(crate) use nodes::{cluster, cluster_doctor, job, jobs, pings, steps, whole};
 pub(crate) use partition::partition;
 pub(crate) use plan::plan;
 pub(crate) use pump::pump;
 pub(crate) use receipt::receipt;
 pub(crate) use reports::{check, doctor};
+pub(crate) use sorts::{Watched, end_of_sort};

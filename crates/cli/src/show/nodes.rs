@@ -5,7 +5,7 @@ use thalweg_api::{
 };
 use thalweg_base::units::Bytes;
 
-use super::seconds;
+use super::{seconds, sorts};
 
 /// A cluster, a host on each line.
 pub(crate) fn cluster(report: &ClusterReport) -> String {
@@ -65,12 +65,20 @@ pub(crate) fn jobs(list: &JobList) -> String {
     if list.jobs.is_empty() {
         return "no jobs\n".into();
     }
-    let mut rows = vec![["job", "host", "state", "time", "command"].map(String::from).to_vec()];
+    let mut rows = vec![["job", "host", "state", "time", "by", "command"].map(String::from).to_vec()];
     for job in &list.jobs {
-        let id = job.id.get(..8).unwrap_or(&job.id);
-        rows.push(vec![id.into(), job.host.clone(), state(job), seconds(job.seconds), typed(&job.command)]);
+        let (id, time) = (job.id.get(..8).unwrap_or(&job.id).to_string(), seconds(job.seconds));
+        rows.push(vec![id, job.host.clone(), state(job), time, job.by.clone(), typed(&job.command)]);
     }
     left(&rows)
+}
+
+/// One job on all its hosts.
+pub(crate) fn whole(jobs: &[JobReport]) -> String {
+    match jobs.first() {
+        Some(first) if first.share.is_some() => sorts::sort(jobs),
+        _ => jobs.iter().map(job).collect(),
+    }
 }
 
 /// One job on one host.
@@ -91,7 +99,7 @@ pub(crate) fn job(job: &JobReport) -> String {
 }
 
 /// A command on one line: words that are more than letters stand in quotes.
-fn typed(command: &[String]) -> String {
+pub(super) fn typed(command: &[String]) -> String {
     let word = |word: &String| {
         let plain =
             !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || c.is_control() || c == '\'');
@@ -101,13 +109,13 @@ fn typed(command: &[String]) -> String {
 }
 
 /// Without what a terminal would obey, and on one line.
-fn harmless(text: &str) -> String {
+pub(super) fn harmless(text: &str) -> String {
     let one =
         |c: char| if c.is_control() && c != '\t' { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(one).collect()
 }
 
-fn state(job: &JobReport) -> String {
+pub(super) fn state(job: &JobReport) -> String {
     let how = match (job.state, job.status, job.signal) {
         (JobState::Running, ..) => "running".to_string(),
         (JobState::Done, ..) => "done".to_string(),
@@ -123,7 +131,7 @@ fn state(job: &JobReport) -> String {
 }
 
 /// Rows under each other, all columns to the left.
-fn left(rows: &[Vec<String>]) -> String {
+pub(super) fn left(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let last = |row: &Vec<String>, i: usize| i + 1 == row.len();
     let width = |i: usize| {
@@ -153,6 +161,7 @@ mod tests {
         let job = JobReport {
             id: "0123456789abcdef".into(),
             host: "n1".into(),
+            by: "own".into(),
             command: vec!["sleep".into(), "9".into()],
             state: JobState::Cancelled,
             status: None,
@@ -164,12 +173,13 @@ mod tests {
             seconds: 1.5,
             output_bytes: 0,
             tail: String::new(),
+            share: None,
         };
         let list = JobList { jobs: vec![job], errors: Vec::new() };
         assert_eq!(
             jobs(&list),
-            "job       host  state                            time    command\n\
-             01234567  n1    cancelled (its client has gone)  1.50 s  sleep 9\n"
+            "job       host  state                            time    by   command\n\
+             01234567  n1    cancelled (its client has gone)  1.50 s  own  sleep 9\n"
         );
     }
 }

@@ -68,6 +68,7 @@ mod tests {
             resumed_output_bytes: 0,
             plan: None,
             nodes: Vec::new(),
+            failed: Vec::new(),
         };
         let part = |n: u64| PartReceipt {
             path: format!("p{n}"),

@@ -17,6 +17,9 @@ pub(crate) fn receipt(receipt: &Receipt) -> String {
     text += &labelled("io", &io(receipt));
     text += &labelled("memory", &memory(receipt));
     text += &nodes(receipt);
+    for (i, why) in receipt.failed.iter().enumerate() {
+        text += &labelled("attempt", &format!("{} failed: {why}", i + 1));
+    }
     text + &resumed(receipt)
 }
 
@@ -250,6 +253,7 @@ mod tests {
             resumed_output_bytes: 0,
             plan: None,
             nodes: Vec::new(),
+            failed: Vec::new(),
         }
     }
 

@@ -89,6 +89,7 @@ pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
         resumed_output_bytes: 0,
         plan: None,
         nodes: Vec::new(),
+        failed: Vec::new(),
     })
 }
 

@@ -344,6 +344,7 @@ impl<'a> Job<'a> {
             resumed_output_bytes: 0,
             plan: None,
             nodes: Vec::new(),
+            failed: Vec::new(),
         }
     }
 }

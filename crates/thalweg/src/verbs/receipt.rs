@@ -69,5 +69,6 @@ pub(super) fn receipt(done: Done, io: &dyn Io, meters: &Meters, watch: &Stopwatc
         resumed_output_bytes: 0,
         plan: None,
         nodes: Vec::new(),
+        failed: Vec::new(),
     }
 }

@@ -72,6 +72,8 @@ pub(crate) fn engine_error(error: thalweg_sort::Error) -> Error {
     match error {
         wrong @ thalweg_sort::Error::Mismatch(_) => Error::Wrong(wrong.to_string()),
         thalweg_sort::Error::Io(e) => e.into(),
+        full @ (thalweg_sort::Error::ScratchFull { limit: None, .. }
+        | thalweg_sort::Error::OutputFull { .. }) => Error::Full(full.to_string()),
         other => Error::CouldNot(other.to_string()),
     }
 }

@@ -43,6 +43,10 @@ pub struct ShareOptions {
     pub own_inputs: bool,
     /// Whether the output is.
     pub own_output: bool,
+    /// Which attempt of which job it is: what it writes has a name that no other attempt's has, on any host.
+    pub number: u64,
+    /// What attempts before this one wrote to: nobody is to give these files a name any more.
+    pub lost: Vec<PathBuf>,
 }
 
 /// One node's share, with its inputs open.
@@ -133,12 +137,23 @@ impl Laid {
         (self.share.inputs.pages(), self.shape.page_bytes as u64)
     }
 
-    /// Makes the file that all nodes write to, and tells under which name.
+    /// Makes the file that all nodes write to, and tells under which name. What was lost goes first: a node that stood
+    /// still meanwhile finds nothing to name.
     pub fn make_shared(&mut self) -> Result<PathBuf> {
-        let output = target::create(&self.share.io, &self.share.path, self.share.inputs.bytes())?;
+        for lost in &self.share.options.lost {
+            match self.share.io.remove(lost) {
+                Err(e) if e.source.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
+                _ => {}
+            }
+        }
+        let output = self.create(self.share.inputs.bytes())?;
         let name = output.file().path().to_path_buf();
         self.output = Some(output);
         Ok(name)
+    }
+
+    fn create(&self, bytes: u64) -> Result<Output> {
+        target::create_as(&self.share.io, &self.share.path, self.share.options.number, bytes)
     }
 
     fn splits(&self, pages: &[u64]) -> Splits {
@@ -181,7 +196,7 @@ impl Laid {
             (_, own) => {
                 if own {
                     let reserved = all_bytes / self.share.options.node.1 as u64 * RESERVED.0 / RESERVED.1;
-                    self.output = Some(target::create(&self.share.io, &self.share.path, reserved)?);
+                    self.output = Some(self.create(reserved)?);
                 }
                 self.output.as_ref().expect("it was made here").file()
             }
@@ -324,6 +339,7 @@ pub fn receipt(
         resumed_output_bytes: 0,
         plan: None,
         nodes: ends.iter().map(|end| end.node.clone()).collect(),
+        failed: Vec::new(),
     })
 }
 

@@ -1,0 +1,323 @@
+//! Sorts on the nodes of a lab as jobs: listed, shown, watched and cancelled from any client; completed on the other nodes,
+//! byte for byte, when one is killed, stands still, is cut off or has no room, at every stage; and taken up by another
+//! node when the one that coordinates is lost. Without root each test says that it was skipped.
+#![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use support::lab::Lab;
+use support::{Outcome, Place, Running, until};
+use thalweg_api::{JobList, JobReport, JobState, NodeReady, Receipt, from_json};
+
+const HOSTS: usize = 4;
+/// Longer than this nobody takes to leave out a node that says nothing (5 s, a second for the cause) and to begin anew.
+const DONE_WITHIN: Duration = Duration::from_secs(30);
+/// Longer than this nobody takes to end what was cancelled.
+const CANCELLED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Nodes with disks so slow that each stage takes a second, and an input that all of them see.
+struct Bed {
+    lab: Lab,
+    place: Place,
+}
+
+impl Bed {
+    fn new() -> Option<Bed> {
+        let lab = Lab::up(&[&HOSTS.to_string(), "--disk", "6MB/s"])?;
+        let place = Place::new();
+        place.shell("$T gen 300k in --skewed -q && $T sort in -o expected --record 100 -q").is_done();
+        Some(Bed { lab, place })
+    }
+
+    /// Starts a sort, with more flags.
+    fn sort(&self, more: &[&str]) -> Running {
+        let args = ["sort", "in", "-o", "out", "--record", "100", "--memory", "40MiB", "--json"];
+        let name = format!("lab-{}", self.lab.id);
+        let args = [&args[..], &["--cluster", &name], more].concat();
+        Running::start(self.lab.command(&args).current_dir(&self.place.0))
+    }
+
+    /// The jobs that nodes tell of, those that can be asked.
+    fn jobs(&self) -> Vec<JobReport> {
+        from_json::<JobList>(&self.lab.run(&["job", "list", "--json"]).out)
+            .map_or(Vec::new(), |list| list.jobs)
+    }
+
+    /// Waits until some node is at this stage; the job's id.
+    fn at(&self, stage: &str) -> String {
+        let mut id = String::new();
+        until(stage, || {
+            let jobs = self.jobs();
+            let there = jobs.iter().find(|job| job.share.as_ref().is_some_and(|share| share.stage == stage));
+            id = there.map_or(String::new(), |job| job.id.clone());
+            !id.is_empty()
+        });
+        id
+    }
+
+    /// Asks a host's node to end.
+    fn asks_to_end(&self, host: &str) {
+        let ready = std::fs::read_to_string(self.lab.directory(host).join("ready")).unwrap();
+        let node = from_json::<NodeReady>(ready.trim()).unwrap().pid;
+        self.place.shell(&format!("kill {node}")).is_done();
+    }
+
+    /// All files of all hosts but what the lab put there.
+    fn files(&self) -> Vec<PathBuf> {
+        let ours = ["identity", "pid", "ready", "err"];
+        let of = |host: usize| {
+            let entries = std::fs::read_dir(self.lab.directory(&format!("n{host}"))).unwrap();
+            entries
+                .map(|entry| entry.unwrap().path())
+                .filter(|path| !ours.iter().any(|own| path.ends_with(own)))
+        };
+        (1..=HOSTS).flat_map(of).collect()
+    }
+
+    /// That nothing is left of a sort but its output, if it has one.
+    fn is_tidy(&self, what: &str, has_output: bool) {
+        let expected: &[&str] = if has_output { &["expected", "in", "out"] } else { &["expected", "in"] };
+        until(&format!("tidiness after {what}"), || {
+            self.place.names() == expected && self.files().is_empty()
+        });
+        if has_output {
+            assert!(self.place.read("out") == self.place.read("expected"), "{what}: other bytes");
+        }
+    }
+}
+
+/// Waits for an end that may take as long as leaving a node out.
+fn ended(mut running: Running, what: &str) -> Outcome {
+    let since = Instant::now();
+    while running.0.try_wait().unwrap().is_none() {
+        assert!(since.elapsed() < DONE_WITHIN, "{what} goes on and on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    running.ends()
+}
+
+#[test]
+fn a_sort_is_a_job_that_any_client_can_follow() {
+    let Some(bed) = Bed::new() else { return };
+    let sort = bed.sort(&[]);
+    let id = bed.at("read+river");
+    let watch = Running::start(&mut bed.lab.command(&["job", "watch", &id[..8]]));
+    let listed = bed.lab.run(&["job", "list"]);
+    let line = |host: &str| format!("{}  {host}    running", &id[..8]);
+    assert!(["n1", "n2", "n3", "n4"].iter().all(|host| listed.is_done().contains(&line(host))), "{listed:?}");
+    assert!(listed.out.contains("  sort /") && listed.out.contains("--record 100"), "{listed:?}");
+    let shown = bed.lab.run(&["job", "show", &id]);
+    assert!(shown.is_done().contains("\nn3    1        "), "{shown:?}");
+    assert!(shown.out.contains("coordinated by client"), "{shown:?}");
+    let receipt: Receipt = from_json(ended(sort, "the sort").is_done()).unwrap();
+    assert!(receipt.holds && receipt.failed.is_empty());
+    let watched = ended(watch, "the watch");
+    for text in
+        ["attempt 1, read+river: ", " of 30 MB read", "attempt 1, sort+write: ", "law       out = in: holds"]
+    {
+        assert!(watched.is_done().contains(text), "no {text}: {watched:?}");
+    }
+    // Each node remembers the receipt.
+    let list: JobList = from_json(bed.lab.run(&["job", "show", &id, "--json"]).is_done()).unwrap();
+    let kept = |job: &JobReport| job.share.as_ref().and_then(|share| Some(share.receipt.as_ref()?.output));
+    assert!(
+        list.jobs.len() == HOSTS && list.jobs.iter().all(|job| kept(job) == Some(receipt.output)),
+        "{list:?}"
+    );
+    assert!(list.jobs.iter().all(|job| job.state == JobState::Done && !job.detached));
+    bed.is_tidy("a sort", true);
+}
+
+#[test]
+fn whatever_happens_while_records_cross_the_river_the_others_complete_the_sort() {
+    matrix("read+river");
+}
+
+#[test]
+fn whatever_happens_while_ranges_are_written_the_others_complete_the_sort() {
+    matrix("sort+write");
+}
+
+/// Does everything bad at this stage, each to a lab of its own, a few at a time.
+fn matrix(stage: &str) {
+    let faults = [
+        ("kill", "n3"),
+        ("freeze", "n3"),
+        ("cut", "n3"),
+        ("down", "n3"),
+        // Whoever makes the file that all write to.
+        ("kill", "n1"),
+        ("freeze", "n1"),
+        ("cancel", "any"),
+        ("client", ""),
+        ("kill", "coordinator"),
+        ("freeze", "coordinator"),
+        ("down", "coordinator"),
+    ];
+    let mut rows = Vec::new();
+    for some in faults.chunks(5) {
+        let done = std::thread::scope(|scope| {
+            let running: Vec<_> =
+                some.iter().map(|(fault, whom)| scope.spawn(move || one(stage, fault, whom))).collect();
+            let joined = running
+                .into_iter()
+                .map(|case| case.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            joined.collect::<Vec<_>>()
+        });
+        rows.extend(done);
+    }
+    println!("stage       fault   whom         ended after  how");
+    rows.iter().flatten().for_each(|row| println!("{row}"));
+}
+
+/// One row of the matrix; nothing where there are no labs.
+fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
+    let bed = Bed::new()?;
+    let what = format!("{fault} {whom} at {stage}");
+    let (detached, host) = if whom == "coordinator" { (true, "n1") } else { (false, whom) };
+    let mut sort = bed.sort(if detached { &["--detach"] } else { &[] });
+    let id = bed.at(stage);
+    if detached {
+        let told = ended(sort, &what);
+        assert!(told.is_done().contains(&id), "{what}: {told:?}");
+        sort = Running::start(&mut bed.lab.command(&["job", "watch", &id, "--json"]));
+        // It has to know where to look before there is less to see.
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let since = Instant::now();
+    match fault {
+        "cancel" => drop(bed.lab.run(&["job", "cancel", &id]).is_done()),
+        "client" => sort.signal("-KILL"),
+        "down" => bed.asks_to_end(host),
+        fault => bed.lab.call(fault, &[host]),
+    }
+    let told = ended(sort, &what);
+    let took = since.elapsed();
+    let line = told.err.lines().last().unwrap_or("").to_string();
+    match fault {
+        "client" => assert_eq!(told.status, None, "{what}: {told:?}"),
+        "cancel" => {
+            assert!(told.status == Some(2) && took < CANCELLED_WITHIN, "{what} after {took:?}: {told:?}");
+            assert!(
+                told.err.lines().count() == 1 && line.contains("it was cancelled; no output"),
+                "{told:?}"
+            );
+        }
+        _ => {
+            assert_eq!(told.status, Some(0), "{what} after {took:?}: {told:?}");
+            let receipt = if detached {
+                let jobs = from_json::<JobList>(&told.out).unwrap().jobs;
+                jobs.into_iter().find_map(|job| job.share?.receipt).expect("some node has it")
+            } else {
+                from_json(&told.out).unwrap()
+            };
+            assert!(receipt.holds && receipt.nodes.len() == HOSTS - 1, "{what}: {receipt:?}");
+            assert!(receipt.failed.len() == 1 && receipt.failed[0].contains(host), "{what}: {receipt:?}");
+        }
+    }
+    let completes = !["client", "cancel"].contains(&fault);
+    if completes {
+        assert!(bed.place.read("out") == bed.place.read("expected"), "{what}: other bytes");
+    }
+    // What stood still goes on, and finds that it has been left out.
+    bed.lab.call("heal", &[]);
+    until(&format!("an end everywhere after {what}"), || {
+        bed.jobs().iter().all(|job| job.state != JobState::Running)
+    });
+    bed.is_tidy(&what, completes);
+    let how = if completes { "completed on the others" } else { line.trim_start_matches("thalweg: ") };
+    Some(format!("{stage:<10}  {fault:<6}  {whom:<11}  {:>9.2} s  {how}", took.as_secs_f64()))
+}
+
+#[test]
+fn no_room_on_one_node_is_that_nodes_matter() {
+    let Some(lab) = Lab::up(&["3"]) else { return };
+    let place = Place::new();
+    place.shell("$T gen 900k in -q && $T sort in -o expected --record 100 -q").is_done();
+    let there = |host: &str, line: &str| {
+        let ready = std::fs::read_to_string(lab.directory(host).join("ready")).unwrap();
+        let (node, small) =
+            (from_json::<NodeReady>(ready.trim()).unwrap().pid, lab.directory(host).join("dir"));
+        place.shell(&format!("nsenter -m -t {node} {line} {}", small.display()))
+    };
+    for host in ["n1", "n2", "n3"] {
+        std::fs::create_dir(lab.directory(host).join("dir")).unwrap();
+    }
+    // The node sees what is mounted where it is: it entered its network with a view of its own.
+    if there("n2", "mount -t tmpfs -o size=1m small").status != Some(0) {
+        return println!("skipped: nothing can be mounted here");
+    }
+    let name = format!("lab-{}", lab.id);
+    let sort = |more: &[&str]| {
+        let args = ["sort", "in", "--record", "100", "--memory", "40MiB", "--json", "--cluster", &name];
+        ended(
+            Running::start(lab.command(&[&args, more].concat()).current_dir(&place.0)),
+            "a sort without room",
+        )
+    };
+    for (more, holds) in [
+        (["-o", "nodes:dir/part-{}"].as_slice(), "n2: cannot create"),
+        (&["-o", "out", "--scratch", "dir"], "n2: "),
+    ] {
+        let told = sort(more);
+        assert_eq!(told.status, Some(0), "{told:?}");
+        let receipt: Receipt = from_json(&told.out).unwrap();
+        assert!(receipt.failed.len() == 1 && receipt.failed[0].starts_with(holds), "{receipt:?}");
+        assert!(receipt.nodes.iter().map(|node| &node.host).eq(["n1", "n3"]), "{receipt:?}");
+        assert!(told.err.contains("attempt 2 of at most 5 begins on n1, n3"), "{told:?}");
+    }
+    let part =
+        |host: &str, i: usize| std::fs::read(lab.directory(host).join(format!("dir/part-{i}"))).unwrap();
+    assert!([part("n1", 0), part("n3", 1)].concat() == place.read("expected"));
+    assert!(place.read("out") == place.read("expected"));
+    assert_eq!(there("n2", "ls -A").is_done(), "");
+    // Where nobody has room, another attempt would not help.
+    for host in ["n1", "n3"] {
+        there(host, "mount -t tmpfs -o size=1m small").is_done();
+    }
+    let told = sort(&["-o", "nodes:dir/part-{}"]);
+    assert!(told.status == Some(2) && told.err.lines().count() == 2, "{told:?}");
+    assert!(told.err.lines().last().unwrap().contains("has 1 MiB left"), "{told:?}");
+}
+
+#[test]
+fn a_detached_sort_goes_on_and_its_end_is_told_at_any_node() {
+    let Some(bed) = Bed::new() else { return };
+    let begun = Instant::now();
+    let told = ended(bed.sort(&["--detach"]), "asking");
+    assert!(begun.elapsed() < CANCELLED_WITHIN, "it waited {:?}", begun.elapsed());
+    let id = from_json::<thalweg_api::Detached>(told.is_done()).unwrap().job;
+    let watched = ended(Running::start(&mut bed.lab.command(&["job", "watch", &id])), "the watch");
+    assert!(watched.is_done().contains("law       out = in: holds"), "{watched:?}");
+    bed.is_tidy("a detached sort", true);
+    let shown = bed.lab.run(&["job", "show", &id]);
+    assert!(shown.is_done().contains("coordinated by n1: sort /"), "{shown:?}");
+    // One that fails is told in one line, to whoever watches it, and is not tried again.
+    let args = ["sort", "in", "-o", "other", "--record", "77", "--detach", "-q", "--on", "n2,n3"];
+    let name = format!("lab-{}", bed.lab.id);
+    let mut ask = bed.lab.command(&[&args[..], &["--cluster", &name]].concat());
+    let told = ended(Running::start(ask.current_dir(&bed.place.0)), "asking");
+    let watched =
+        ended(Running::start(&mut bed.lab.command(&["job", "watch", told.is_done().trim()])), "the watch");
+    assert!(watched.status == Some(2) && watched.err.lines().count() == 1, "{watched:?}");
+    assert!(
+        watched.err.starts_with("thalweg: n2: ") || watched.err.starts_with("thalweg: n3: "),
+        "{watched:?}"
+    );
+    // Any client ends one that goes on.
+    let told = ended(bed.sort(&["--detach", "--on", "n4,n3"]), "asking");
+    let id = from_json::<thalweg_api::Detached>(told.is_done()).unwrap().job;
+    bed.at("read+river");
+    bed.lab.run(&["job", "cancel", &id]).is_done();
+    let since = Instant::now();
+    until("its end", || bed.jobs().iter().all(|job| job.state != JobState::Running));
+    assert!(since.elapsed() < CANCELLED_WITHIN);
+    let last = bed.jobs().into_iter().filter(|job| job.id == id);
+    assert!(last.map(|job| job.state).eq([JobState::Cancelled; 2]));
+    bed.is_tidy("all that", true);
+    let local = bed.place.run(&["sort", "in", "-o", "other", "--detach"]);
+    local.is_refused(&["--detach is for a sort on the nodes of a cluster"]);
+}

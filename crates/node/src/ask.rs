@@ -1,0 +1,157 @@
+//! What is asked of a sort on several nodes: from a client's options to words for any host, and to options there.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use thalweg::share::ShareOptions;
+use thalweg::{Endpoint, IoChoice, KeyPart, Layout, Result, Size, SortOptions};
+use thalweg_api::{SortAsk, SortAttempt, SortJob};
+use thalweg_transfer::{escaped, unescaped};
+
+use crate::daemon::Node;
+use crate::pump::could_not;
+
+/// A path as a word.
+pub(crate) fn word_of(path: &Path) -> String {
+    escaped(path.as_os_str().as_bytes())
+}
+
+pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
+    let bytes = unescaped(word).ok_or_else(|| could_not(format!("'{word}' is no path")))?;
+    Ok(PathBuf::from(OsString::from_vec(bytes)))
+}
+
+/// What was typed, in words that mean the same on every host.
+pub(crate) fn ask_of(sort: &SortOptions, own_inputs: bool, own_output: bool) -> Result<SortAsk> {
+    let path = |endpoint: &Endpoint, own: bool| match endpoint {
+        Endpoint::Path(path) if own => Ok(word_of(path)),
+        // What all nodes have is named from the root.
+        Endpoint::Path(path) => std::path::absolute(path).map(|path| word_of(&path)).map_err(could_not),
+        Endpoint::Standard => {
+            Err(could_not("nodes read and write files, and '-' is a stream of this process"))
+        }
+    };
+    let in_bytes = |size: Option<Size>, flag: &str| match size {
+        Some(Size::Percent(_)) => Err(could_not(format!("{flag} of a cluster's nodes is in bytes"))),
+        Some(Size::Bytes(bytes)) => Ok(Some(bytes)),
+        None => Ok(None),
+    };
+    Ok(SortAsk {
+        inputs: sort.inputs.iter().map(|input| path(input, own_inputs)).collect::<Result<_>>()?,
+        own_inputs,
+        output: path(&sort.output, own_output)?,
+        own_output,
+        record: match sort.layout {
+            Layout::Fixed(bytes) => Some(bytes),
+            Layout::Lines => None,
+        },
+        keys: sort.keys.iter().map(|part| (part.offset, part.length, part.descending)).collect(),
+        unique: sort.unique,
+        memory_bytes: in_bytes(sort.memory, "--memory")?,
+        scratch: sort.scratch.iter().map(|path| word_of(path)).collect(),
+        scratch_limit: in_bytes(sort.scratch_limit, "--scratch-limit")?,
+        threads: sort.threads,
+    })
+}
+
+/// The same as options, with paths as they are named in it.
+pub(crate) fn options_of(ask: &SortAsk) -> Result<SortOptions> {
+    let paths = |words: &[String]| words.iter().map(|word| path_of(word)).collect::<Result<Vec<PathBuf>>>();
+    Ok(SortOptions {
+        inputs: paths(&ask.inputs)?.into_iter().map(Endpoint::Path).collect(),
+        output: Endpoint::Path(path_of(&ask.output)?),
+        layout: ask.record.map_or(Layout::Lines, Layout::Fixed),
+        keys: ask.keys.iter().map(part_of).collect(),
+        memory: None,
+        scratch: paths(&ask.scratch)?,
+        scratch_limit: ask.scratch_limit.map(Size::Bytes),
+        threads: ask.threads,
+        nodes: 1,
+        unique: ask.unique,
+        resume: false,
+        io: IoChoice::Auto,
+        proof: true,
+    })
+}
+
+/// What was asked, made definite on this host.
+pub(crate) fn share_of(node: &Node, job: &SortJob, attempt: &SortAttempt) -> Result<ShareOptions> {
+    let here = |path: PathBuf| node.data().join(path);
+    let ask = &job.ask;
+    let mut sort = options_of(ask)?;
+    if ask.own_inputs {
+        sort.inputs = matching(node, &ask.inputs)?.into_iter().map(Endpoint::Path).collect();
+    }
+    if ask.own_output {
+        let width = (attempt.hosts.len() - 1).to_string().len();
+        let number = format!("{:0width$}", attempt.index);
+        sort.output = Endpoint::Path(here(path_of(&ask.output.replace("{}", &number))?));
+    }
+    sort.scratch = sort.scratch.into_iter().map(here).collect();
+    Ok(ShareOptions {
+        sort,
+        node: (attempt.index, attempt.hosts.len()),
+        own_inputs: ask.own_inputs,
+        own_output: ask.own_output,
+        number: number_of(&job.job, attempt.number()),
+        lost: attempt.lost.iter().map(|word| path_of(word)).collect::<Result<_>>()?,
+    })
+}
+
+/// A number for an attempt of a job that no other has, on any host: ids are random.
+pub(crate) fn number_of(job: &str, attempt: u32) -> u64 {
+    let random = job.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0);
+    random.wrapping_add(u64::from(attempt))
+}
+
+/// A part of a key as it is said: offset, length, and whether it sorts downwards.
+pub(crate) fn part_of(&(offset, length, descending): &(u32, u32, bool)) -> KeyPart {
+    KeyPart { offset, length, descending }
+}
+
+/// The node's own files that patterns mean, those of each in the order of their names.
+pub(crate) fn matching(node: &Node, patterns: &[String]) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for pattern in patterns {
+        all.extend(matching_one(&node.data().join(path_of(pattern)?))?);
+    }
+    Ok(all)
+}
+
+fn matching_one(pattern: &Path) -> Result<Vec<PathBuf>> {
+    let shown = pattern.display();
+    let no_text = || could_not(format!("{shown} is no text, and a pattern must be"));
+    let text = pattern.to_str().ok_or_else(no_text)?;
+    if !text.contains(['*', '?', '[']) {
+        return Ok(vec![pattern.to_path_buf()]);
+    }
+    // As in a shell: what is hidden, as an output is that has no name yet, has to be named.
+    let rules = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
+    let found =
+        glob::glob_with(text, rules).map_err(|why| could_not(format!("{shown} is no pattern: {why}")))?;
+    let found: Vec<PathBuf> = found.collect::<std::result::Result<_, _>>().map_err(could_not)?;
+    if found.is_empty() {
+        return Err(could_not(format!("nothing matches {shown}; check the name")));
+    }
+    Ok(found)
+}
+
+/// The sort as somebody would type it, for lists of jobs.
+pub(crate) fn typed(ask: &SortAsk) -> Vec<String> {
+    let own = |own: bool, word: &String| if own { format!("nodes:{word}") } else { word.clone() };
+    let mut words = vec!["sort".to_string()];
+    words.extend(ask.inputs.iter().map(|word| own(ask.own_inputs, word)));
+    words.extend(["-o".to_string(), own(ask.own_output, &ask.output)]);
+    if let Some(bytes) = ask.record {
+        words.extend(["--record".to_string(), bytes.to_string()]);
+    }
+    for (offset, length, descending) in &ask.keys {
+        let down = if *descending { ":desc" } else { "" };
+        words.extend(["--by".to_string(), format!("{offset}:{length}{down}")]);
+    }
+    if ask.unique {
+        words.push("--unique".to_string());
+    }
+    words
+}

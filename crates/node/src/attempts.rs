@@ -1,0 +1,650 @@
+//! A sort on several nodes, as whoever coordinates it sees it: a client, or one of the nodes.
+//!
+//! Model: one stream to every node, for the whole job, in the steps that `thalweg_api`'s `share` shows; a thread hears
+//! each of them, and what they say goes through one queue. If a node is lost or has no room, and the others have the
+//! same inputs, all stop and the rest begin again: an attempt is a whole sort.
+//! Law: nothing gets its name before every node of an attempt has written all of its range, and the proofs of all shares,
+//! joined in the order of their ranges, hold. Nobody begins an attempt before all that live have said that nothing is
+//! left of the one before, and the file that a lost node may yet write to is removed before the next is made. There are
+//! at most [`ATTEMPTS_MAX`].
+//! Non-goals: keeping anything of an attempt that failed.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use thalweg::share::{cuts, origin, receipt};
+use thalweg::{Error, Progress, Receipt, Result, SortOptions};
+use thalweg_api::{
+    Edge, JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble,
+    from_json, to_json,
+};
+use thalweg_base::clock::Stopwatch;
+use thalweg_io::process;
+use thalweg_record::{Cut, pack_cuts, unpack_cuts};
+use thalweg_wire::{Link, LinkError, Outgoing, What};
+
+use crate::ask::options_of;
+use crate::inbox::stood_still;
+use crate::pump::could_not;
+use crate::talk::{Hearing, say};
+
+/// The most attempts of one job.
+pub(crate) const ATTEMPTS_MAX: usize = 5;
+/// How often somebody looks whether to stop.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long to hear on when one has failed, for another may know better why: one that only misses another hears of it up
+/// to a second before us.
+const CAUSE_SECONDS: f64 = 0.7;
+const FOLLOWING_SECONDS: f64 = 1.3;
+/// How long nodes may take to leave nothing of an attempt behind; whoever takes longer is lost. They wait for nobody
+/// longer than links are patient.
+const STOP_SECONDS: f64 = 12.0;
+/// How long they may take to take note of the end.
+const END_SECONDS: f64 = 1.0;
+/// Bytes of the keys of one node's sample.
+const SAMPLE_BYTES: usize = 256 << 20;
+const STACK_BYTES: usize = 256 << 10;
+
+/// How a coordinator gets links with nodes.
+#[derive(Clone, Copy)]
+pub(crate) struct Reach<'a> {
+    /// A link with the host of this name.
+    pub(crate) to: &'a (dyn Fn(&str) -> std::result::Result<Arc<Link>, LinkError> + Sync),
+    /// Whether they are for this job alone, and end with it.
+    pub(crate) own: bool,
+}
+
+/// What one node said, or why it says nothing more.
+type Said = (usize, std::result::Result<(ShareSaid, Vec<u8>), LinkError>);
+
+/// Why an attempt came to nothing.
+enum Failure {
+    /// Because of this node.
+    Node(usize, Reason, String),
+    /// Because of something that another attempt would not change.
+    Job(Error),
+}
+
+/// What a node has to do with a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    /// It is not heard any more.
+    Lost,
+    /// It said so itself.
+    Said(Trouble),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Job(error)
+    }
+}
+
+type Attempted<T> = std::result::Result<T, Failure>;
+
+/// A node that takes part.
+struct Peer {
+    id: usize,
+    name: String,
+    link: Arc<Link>,
+    out: Outgoing,
+    /// What it has read and written, and how long its range is.
+    done: (u64, u64),
+    range: Option<u64>,
+}
+
+/// Whoever coordinates a job.
+pub(crate) struct Coordinator<'a> {
+    job: SortJob,
+    sort: SortOptions,
+    reach: Reach<'a>,
+    progress: &'a Progress,
+    watch: Stopwatch,
+    tell: Sender<Said>,
+    said: Receiver<Said>,
+    peers: Vec<Peer>,
+    /// How many know where their range begins.
+    starts_told: usize,
+    /// Bytes of all inputs, and whether they have crossed the river.
+    all_bytes: u64,
+    crossed: bool,
+    /// Whether some node may have given its own output its name.
+    names: bool,
+    /// Whether it takes up what another coordinated before.
+    succeeds: bool,
+    /// Whether somebody cancelled the job at a node.
+    cancelled: bool,
+    /// Whether a node had no room.
+    full: bool,
+}
+
+impl<'a> Coordinator<'a> {
+    /// Of this job, on hosts that are reached so.
+    pub(crate) fn new(job: SortJob, reach: Reach<'a>, progress: &'a Progress) -> Result<Coordinator<'a>> {
+        let (tell, said) = channel();
+        Ok(Coordinator {
+            sort: options_of(&job.ask)?,
+            job,
+            reach,
+            progress,
+            watch: Stopwatch::start(),
+            tell,
+            said,
+            peers: Vec::new(),
+            starts_told: 0,
+            all_bytes: 0,
+            crossed: false,
+            names: false,
+            succeeds: false,
+            cancelled: false,
+            full: false,
+        })
+    }
+
+    /// Takes up what another coordinated before.
+    pub(crate) fn succeeding(self) -> Coordinator<'a> {
+        Coordinator { succeeds: true, ..self }
+    }
+
+    /// Runs it to its end, which all nodes are told. The receipt's law: out + dropped = in, and out is in order from each
+    /// node's range to the next's.
+    pub(crate) fn run(mut self) -> (Result<Receipt>, SortEnd) {
+        let outcome = self.attempts();
+        let end = self.end_of(&outcome);
+        // Who stood still, or was cut off, is nobody's coordinator any more, and says nothing.
+        if !matches!(outcome, Err(Error::Gone(..))) {
+            self.tell_end(&end);
+        }
+        if self.reach.own {
+            self.peers.iter().for_each(|peer| peer.link.close());
+        }
+        (outcome, end)
+    }
+
+    /// How the job ended, for the nodes that remember it.
+    fn end_of(&self, outcome: &Result<Receipt>) -> SortEnd {
+        let (state, why) = match outcome {
+            Ok(receipt) if receipt.holds => (JobState::Done, None),
+            Ok(_) => (JobState::Failed, Some("what came out is not what went in".to_string())),
+            Err(Error::Interrupted(_)) => (JobState::Cancelled, Some("its client was stopped".into())),
+            Err(why) if self.cancelled => (JobState::Cancelled, Some(why.to_string())),
+            Err(why) => (JobState::Failed, Some(why.to_string())),
+        };
+        SortEnd { state, why, receipt: outcome.as_ref().ok().cloned() }
+    }
+
+    fn attempts(&mut self) -> Result<Receipt> {
+        self.ask_all()?;
+        loop {
+            if self.job.failed.len() >= ATTEMPTS_MAX {
+                let last = self.job.failed.last().expect("there are some");
+                return Err(could_not(format!("{last}; that was attempt {ATTEMPTS_MAX}, and the last")));
+            }
+            match self.attempt() {
+                Ok(receipt) => return Ok(receipt),
+                Err(failure) => self.go_on_after(failure)?,
+            }
+        }
+    }
+
+    /// Opens a stream to each of them, all at once, and asks.
+    fn ask_all(&mut self) -> Result<()> {
+        let request = to_json(&NodeRequest::Sort(self.job.clone()));
+        let (hosts, reach) = (self.job.hosts.clone(), self.reach);
+        let opened = std::thread::scope(|scope| {
+            let opening: Vec<_> =
+                hosts.iter().map(|host| scope.spawn(|| open(reach, host, &request))).collect();
+            let joined = opening.into_iter().map(|opening| opening.join().expect("nothing here panics"));
+            joined.collect::<Vec<_>>()
+        });
+        let mut missing = Vec::new();
+        for (id, (opened, name)) in opened.into_iter().zip(hosts).enumerate() {
+            match opened {
+                Ok((link, out, hearing)) => {
+                    hear(id, hearing, self.tell.clone())?;
+                    self.peers.push(Peer { id, name, link, out, done: (0, 0), range: None });
+                }
+                Err(why) => missing.push(why.to_string()),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let before = std::mem::take(&mut self.job.hosts);
+        self.job.hosts = self.names();
+        let why = missing.join("; ");
+        if self.job.ask.own_inputs || self.peers.is_empty() {
+            return Err(could_not(why));
+        }
+        self.progress.note(&format!("{why}; the sort goes on without"));
+        if self.succeeds {
+            self.is_enough(&before, &why)?;
+            self.job.failed.push(why);
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.peers.iter().map(|peer| peer.name.clone()).collect()
+    }
+
+    /// An error unless those that are left are enough to know that no others go on with the job: a node coordinates only
+    /// with more than half of the hosts, or with half if the first of them is there. A client is the only one.
+    fn is_enough(&self, before: &[String], why: &str) -> Result<()> {
+        let (had, have) = (before.len(), self.peers.len());
+        let first = before.first().is_some_and(|first| self.peers.iter().any(|peer| peer.name == *first));
+        if self.job.coordinator.is_none() || 2 * have > had || (2 * have == had && first) {
+            return Ok(());
+        }
+        let line = format!("{why}; {have} of {had} hosts cannot know whether the others go on with the sort");
+        Err(Error::Gone(line, None))
+    }
+
+    /// Leaves nothing of an attempt behind, and goes without whoever failed; an error if that cannot be.
+    fn go_on_after(&mut self, failure: Failure) -> Result<()> {
+        let before = self.names();
+        let (id, reason, why) = match failure {
+            // Who stood still has nobody to stop any more.
+            Failure::Job(error @ Error::Gone(..)) => return Err(error),
+            Failure::Job(error) => {
+                self.stop();
+                return Err(error);
+            }
+            Failure::Node(id, reason, why) => (id, reason, why),
+        };
+        let name = self.peers[self.place_of(id).expect("it failed as one of them")].name.clone();
+        let line = format!("{name}: {why}");
+        if reason == Reason::Said(Trouble::Leaves) && self.job.coordinator.as_ref() == Some(&name) {
+            return Err(Error::Gone(line, None));
+        }
+        if reason == Reason::Lost {
+            self.part_with(id, None);
+        }
+        let lost = self.stop();
+        let ended = match reason {
+            Reason::Said(Trouble::Cancelled) => {
+                self.cancelled = true;
+                true
+            }
+            Reason::Said(Trouble::Asked) => true,
+            // What one has no room for is its own matter, what a second has not is that of a disk that all have.
+            Reason::Said(Trouble::Full) => std::mem::replace(&mut self.full, true),
+            Reason::Said(Trouble::Follows(_) | Trouble::Leaves) | Reason::Lost => false,
+        };
+        if ended || self.job.ask.own_inputs || self.names {
+            return Err(could_not(self.all_told(line, reason)));
+        }
+        if reason != Reason::Lost {
+            let end = SortEnd { state: JobState::Failed, why: Some(line.clone()), receipt: None };
+            self.part_with(id, Some(end));
+        }
+        let line = lost.into_iter().fold(line, |line, lost| format!("{line}; {lost}"));
+        if self.peers.is_empty() {
+            return Err(could_not(self.all_told(line, reason)));
+        }
+        self.is_enough(&before, &line)?;
+        self.job.failed.push(line.clone());
+        self.job.hosts = self.names();
+        let (number, rest) = (self.job.failed.len() + 1, self.job.hosts.join(", "));
+        if number <= ATTEMPTS_MAX {
+            self.progress
+                .note(&format!("{line}; attempt {number} of at most {ATTEMPTS_MAX} begins on {rest}"));
+        }
+        Ok(())
+    }
+
+    /// A line with what became of the outputs, if it does not say so.
+    fn all_told(&self, line: String, reason: Reason) -> String {
+        match (reason, self.names) {
+            (_, true) => {
+                format!("{line}; some outputs may have their names, and all inputs are as they were")
+            }
+            (Reason::Lost | Reason::Said(Trouble::Cancelled), false) => {
+                format!("{line}; no output has its name, and all inputs are as they were")
+            }
+            _ => line,
+        }
+    }
+
+    fn place_of(&self, id: usize) -> Option<usize> {
+        self.peers.iter().position(|peer| peer.id == id)
+    }
+
+    /// Goes on without a node, which is told how the job ended for it if it can hear that.
+    fn part_with(&mut self, id: usize, end: Option<SortEnd>) {
+        let Some(place) = self.place_of(id) else { return };
+        let mut peer = self.peers.remove(place);
+        if let Some(end) = end {
+            let told = say(&mut peer.out, &to_json(&ShareTold::End(Box::new(end))), &[]);
+            let _ = told.and_then(|()| peer.out.end(&[]));
+        } else if self.reach.own {
+            peer.link.close();
+        }
+    }
+
+    /// Has all nodes leave nothing of the attempt; those that are lost meanwhile, each with why.
+    fn stop(&mut self) -> Vec<String> {
+        let mut lost: Vec<(usize, String)> = Vec::new();
+        let mut waiting: Vec<usize> = Vec::new();
+        for peer in &mut self.peers {
+            match say(&mut peer.out, &to_json(&ShareTold::Stop), &[]) {
+                Ok(()) => waiting.push(peer.id),
+                Err(why) => lost.push((peer.id, why.to_string())),
+            }
+        }
+        let late = Stopwatch::start();
+        while !waiting.is_empty() && late.seconds() < STOP_SECONDS {
+            match self.said.recv_timeout(LOOK) {
+                Ok((id, Ok((ShareSaid::Stopped, _)))) => waiting.retain(|other| *other != id),
+                Ok((id, Err(why))) if waiting.contains(&id) => {
+                    waiting.retain(|other| *other != id);
+                    lost.push((id, why.to_string()));
+                }
+                _ => {}
+            }
+        }
+        lost.extend(waiting.into_iter().map(|id| (id, format!("it did not stop within {STOP_SECONDS} s"))));
+        let line = |(id, why): (usize, String)| {
+            let name = self.place_of(id).map(|place| self.peers[place].name.clone());
+            self.part_with(id, None);
+            format!("{}: {why}", name.unwrap_or_default())
+        };
+        lost.into_iter().map(line).collect()
+    }
+
+    /// Tells all nodes how the job ended, and waits a moment until they know.
+    fn tell_end(&mut self, end: &SortEnd) {
+        let told = to_json(&ShareTold::End(Box::new(end.clone())));
+        let mut waiting: Vec<usize> = Vec::new();
+        for peer in &mut self.peers {
+            if say(&mut peer.out, &told, &[]).and_then(|()| peer.out.end(&[])).is_ok() {
+                waiting.push(peer.id);
+            }
+        }
+        let late = Stopwatch::start();
+        while !waiting.is_empty() && late.seconds() < END_SECONDS {
+            if let Ok((id, Err(_))) = self.said.recv_timeout(LOOK) {
+                waiting.retain(|other| *other != id);
+            }
+        }
+    }
+
+    /// Begins the next attempt.
+    fn begin(&mut self) -> Attempted<()> {
+        let hosts = self.names();
+        (self.starts_told, self.crossed, self.all_bytes) = (0, false, 0);
+        for place in 0..self.peers.len() {
+            (self.peers[place].done, self.peers[place].range) = ((0, 0), None);
+            let (failed, lost) = (self.job.failed.clone(), self.job.lost.clone());
+            let attempt = SortAttempt { hosts: hosts.clone(), index: place, failed, lost };
+            self.tell(place, &ShareTold::Attempt(attempt), &[])?;
+        }
+        Ok(())
+    }
+
+    fn attempt(&mut self) -> Attempted<Receipt> {
+        let count = self.peers.len();
+        let own_inputs = self.job.ask.own_inputs;
+        self.begin()?;
+        let (all_bytes, memory_bytes) = self.find()?;
+        self.all_bytes = all_bytes;
+        self.stage("sample", 1, 0);
+        self.tell_all(&ShareTold::Sample { memory_bytes, all_bytes }, &[])?;
+        let sampled = self.each(|said, sample| match said {
+            ShareSaid::Sampled { pages, shared } => {
+                unpack_cuts(&sample, SAMPLE_BYTES).map(|sample| (pages, shared, sample))
+            }
+            _ => None,
+        })?;
+        let pages: Vec<u64> = sampled.iter().map(|(pages, ..)| pages.0).collect();
+        let shared = sampled[0].1.clone();
+        self.job.lost.extend(shared.clone());
+        let mut sample: Vec<Cut> = Vec::new();
+        for (node, ((_, page_bytes), _, keys)) in sampled.into_iter().enumerate() {
+            let moved = |cut: Cut| match own_inputs {
+                true => Cut { origin: origin(node, &pages, page_bytes, cut.origin), ..cut },
+                false => cut,
+            };
+            sample.extend(keys.into_iter().map(moved));
+        }
+        let packed = pack_cuts(&mut cuts(&self.sort, sample, count)?);
+        self.stage("read+river", 2, all_bytes);
+        self.tell_all(&ShareTold::Go { pages, shared }, &packed)?;
+        self.tell_starts()?;
+        let ends = self.each(|said, _| match said {
+            ShareSaid::Done(end) => Some(*end),
+            _ => None,
+        })?;
+        let files = ends.iter().map(|end| end.node.input.1);
+        let input_file_bytes = if own_inputs { files.sum() } else { files.max().unwrap_or(0) };
+        let seconds = (self.watch.seconds(), 0.0);
+        let mut receipt = receipt(&self.sort, &ends, (input_file_bytes, memory_bytes), seconds)?;
+        if receipt.holds {
+            self.publish(&ends)?;
+            receipt.seconds = self.watch.seconds();
+        } else {
+            self.stop();
+        }
+        receipt.failed.clone_from(&self.job.failed);
+        receipt.cpu_seconds += process::usage().cpu_seconds;
+        Ok(receipt)
+    }
+
+    /// Bytes of all inputs, and the memory of each node.
+    fn find(&mut self) -> Attempted<(u64, u64)> {
+        let found = self.each(|said, _| match said {
+            ShareSaid::Found { input_bytes, memory_bytes } => Some((input_bytes, memory_bytes)),
+            _ => None,
+        })?;
+        let own = self.job.ask.own_inputs;
+        if let Some(other) = found.iter().position(|other| !own && other.0 != found[0].0) {
+            let (first, other) = (&self.peers[0].name, &self.peers[other].name);
+            return Err(Failure::Job(could_not(format!(
+                "{first} and {other} do not see the same files; give what each has as nodes:FILES"
+            ))));
+        }
+        let all_bytes = if own { found.iter().map(|found| found.0).sum() } else { found[0].0 };
+        let least = || found.iter().map(|found| found.1).min().unwrap_or(0);
+        Ok((all_bytes, self.job.ask.memory_bytes.unwrap_or_else(least)))
+    }
+
+    fn stage(&self, stage: &str, index: u64, bytes: u64) {
+        let again = match self.job.failed.len() {
+            0 => String::new(),
+            failed => format!(" (attempt {})", failed + 1),
+        };
+        self.progress.begin(&format!("{stage}{again}"), index, 3, bytes);
+    }
+
+    /// Has all outputs named.
+    fn publish(&mut self, ends: &[ShareEnd]) -> Attempted<()> {
+        let edges =
+            |ends: &[ShareEnd]| -> Vec<Edge> { ends.iter().flat_map(|end| end.edges.clone()).collect() };
+        let own_output = self.job.ask.own_output;
+        // Parts of fewer nodes would stand beside those that have their names by then.
+        self.names = own_output;
+        for (i, end) in ends.iter().enumerate() {
+            let told = match (own_output, i) {
+                (true, _) => ShareTold::Publish { bytes: end.node.output.1, edges: end.edges.clone() },
+                (false, 0) => {
+                    let bytes = ends.iter().map(|end| end.node.output.1).sum();
+                    ShareTold::Publish { bytes, edges: edges(ends) }
+                }
+                (false, _) => ShareTold::Publish { bytes: 0, edges: Vec::new() },
+            };
+            self.tell(i, &told, &[])?;
+        }
+        self.each(|said, _| matches!(said, ShareSaid::Published).then_some(()))?;
+        Ok(())
+    }
+
+    fn tell(&mut self, place: usize, told: &ShareTold, behind: &[u8]) -> Attempted<()> {
+        let peer = &mut self.peers[place];
+        let id = peer.id;
+        say(&mut peer.out, &to_json(told), behind).map_err(|why| self.cause(id, reason_of(&why)))
+    }
+
+    fn tell_all(&mut self, told: &ShareTold, behind: &[u8]) -> Attempted<()> {
+        (0..self.peers.len()).try_for_each(|place| self.tell(place, told, behind))
+    }
+
+    /// What each of them says next beside how far it is.
+    fn each<T>(&mut self, mut what: impl FnMut(ShareSaid, Vec<u8>) -> Option<T>) -> Attempted<Vec<T>> {
+        let mut all: Vec<Option<T>> = self.peers.iter().map(|_| None).collect();
+        while all.iter().any(Option::is_none) {
+            if let Some(signal) = self.progress.cancelled() {
+                return Err(Failure::Job(Error::Interrupted(signal)));
+            }
+            let moment = Stopwatch::start();
+            let said = self.said.recv_timeout(LOOK);
+            if self.job.coordinator.is_some() && stood_still(&moment) {
+                let why =
+                    format!("this node stood still for {:.0} s; others take the sort up", moment.seconds());
+                return Err(Failure::Job(Error::Gone(why, None)));
+            }
+            let (id, said) = match said {
+                Ok(said) => said,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => unreachable!("one end is ours"),
+            };
+            let Some(place) = self.place_of(id) else { continue };
+            match said {
+                Ok((ShareSaid::Progress(read, written), _)) => self.advance(place, (read, written)),
+                Ok((ShareSaid::Range(bytes), _)) => {
+                    self.peers[place].range = Some(bytes);
+                    self.tell_starts()?;
+                }
+                Ok((ShareSaid::Failed { trouble, why }, _)) => {
+                    return Err(self.cause(id, (Reason::Said(trouble), why)));
+                }
+                Ok((said, behind)) => match what(said, behind) {
+                    Some(said) => all[place] = Some(said),
+                    None => {
+                        let why = "it said what has another place".to_string();
+                        return Err(Failure::Node(id, Reason::Said(Trouble::Asked), why));
+                    }
+                },
+                Err(why) => return Err(self.cause(id, reason_of(&why))),
+            }
+        }
+        Ok(all.into_iter().flatten().collect())
+    }
+
+    /// Tells those where their ranges begin whose neighbours have said how long theirs are.
+    fn tell_starts(&mut self) -> Attempted<()> {
+        let mut at = 0;
+        for place in 0..self.peers.len() {
+            let last = place.checked_sub(1).map_or(Some(0), |before| self.peers[before].range);
+            let Some(before) = last else { break };
+            at += before;
+            if self.starts_told <= place {
+                self.starts_told = place + 1;
+                self.tell(place, &ShareTold::Start(at), &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, place: usize, done: (u64, u64)) {
+        let before = std::mem::replace(&mut self.peers[place].done, done);
+        let read: u64 = self.peers.iter().map(|peer| peer.done.0).sum();
+        if self.crossed {
+            self.progress.advance(done.1.saturating_sub(before.1));
+        } else {
+            self.progress.advance(done.0.saturating_sub(before.0));
+            if read >= self.all_bytes {
+                self.crossed = true;
+                self.stage("sort+write", 3, self.all_bytes);
+                self.progress.advance(self.peers.iter().map(|peer| peer.done.1).sum());
+            }
+        }
+    }
+
+    /// The best reason that can be had for an attempt that fails because of this: a node that cannot be heard tells more
+    /// than one that failed, and that one more than those that only miss another. If all that is said is who misses
+    /// whom, it is the one whom most miss.
+    fn cause(&self, id: usize, reason: (Reason, String)) -> Failure {
+        let rank = |reason: &Reason| match reason {
+            Reason::Said(Trouble::Follows(_)) => 2,
+            Reason::Said(Trouble::Full | Trouble::Asked) => 1,
+            Reason::Said(Trouble::Cancelled | Trouble::Leaves) | Reason::Lost => 0,
+        };
+        let mut missed = vec![0; self.peers.len()];
+        let mut best = (id, reason);
+        let mut heard = |reason: &Reason| {
+            if let Reason::Said(Trouble::Follows(Some(place))) = reason
+                && let Some(times) = missed.get_mut(*place)
+            {
+                *times += 1;
+            }
+        };
+        heard(&best.1.0);
+        let late = Stopwatch::start();
+        let patience = |rank| if rank > 1 { FOLLOWING_SECONDS } else { CAUSE_SECONDS };
+        while rank(&best.1.0) > 0 && late.seconds() < patience(rank(&best.1.0)) {
+            let (id, reason) = match self.said.recv_timeout(LOOK) {
+                Ok((id, Err(why))) => (id, reason_of(&why)),
+                Ok((id, Ok((ShareSaid::Failed { trouble, why }, _)))) => (id, (Reason::Said(trouble), why)),
+                _ => continue,
+            };
+            heard(&reason.0);
+            if rank(&reason.0) < rank(&best.1.0) && self.place_of(id).is_some() {
+                best = (id, reason);
+            }
+        }
+        let (id, (reason, why)) = best;
+        // Of several, the last: it is the least likely to be who coordinates.
+        let most =
+            missed.iter().enumerate().max_by_key(|(_, times)| **times).filter(|(_, times)| **times > 0);
+        match (reason, most) {
+            (Reason::Said(Trouble::Follows(_)), Some((place, _))) => {
+                let missing = &self.peers[place];
+                Failure::Node(missing.id, reason, format!("others miss it: {why}"))
+            }
+            _ => Failure::Node(id, reason, why),
+        }
+    }
+}
+
+fn reason_of(why: &LinkError) -> (Reason, String) {
+    match &why.what {
+        // It did not get as far as an attempt.
+        What::Aborted(text) => (Reason::Said(Trouble::Asked), text.clone()),
+        _ => (Reason::Lost, why.to_string()),
+    }
+}
+
+/// Hears what a node says on a thread of its own, to the end.
+fn hear(id: usize, mut hearing: Hearing, tell: Sender<Said>) -> Result<()> {
+    let hear = move || {
+        loop {
+            let heard = hearing.next().and_then(|heard| parsed(heard, &hearing));
+            let last = heard.is_err();
+            if tell.send((id, heard)).is_err() || last {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("share".into()).stack_size(STACK_BYTES);
+    thread.spawn(hear).map(drop).map_err(|e| could_not(format!("no thread to hear a node with: {e}")))
+}
+
+/// What a node said, as an object; that it says no more is an error.
+fn parsed(
+    heard: Option<(String, Vec<u8>)>,
+    hearing: &Hearing,
+) -> std::result::Result<(ShareSaid, Vec<u8>), LinkError> {
+    let wrong = |why: String| LinkError::new(hearing.peer(), What::Cut(why));
+    let (text, behind) = heard.ok_or_else(|| LinkError::new(hearing.peer(), What::Closed))?;
+    Ok((from_json(&text).map_err(wrong)?, behind))
+}
+
+type Opened = (Arc<Link>, Outgoing, Hearing);
+
+fn open(reach: Reach<'_>, host: &str, request: &str) -> std::result::Result<Opened, LinkError> {
+    let link = (reach.to)(host)?;
+    let (out, inc) = link.open(request.as_bytes())?;
+    let block_bytes = link.block_bytes();
+    Ok((link, out, Hearing::new(inc, host, block_bytes)?))
+}
