@@ -10,6 +10,7 @@ mod node;
 mod partition;
 mod plan;
 mod pump;
+mod rates;
 mod receipt;
 mod report;
 mod share;
@@ -26,6 +27,10 @@ pub use node::{
 pub use partition::{PartReceipt, PartitionReceipt};
 pub use plan::{Hardware, Plan, PlanStage};
 pub use pump::{PumpEnd, PumpLink, PumpReceipt, PumpRequest, PumpVerdict, SshAnswer, SshGreeting};
+pub use rates::{
+    ClusterPlan, ClusterStage, NodePlan, NodeRates, ProbeReport, ProbeRequest, ProbeSaid, ProbedHost,
+    RatesFrom,
+};
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, Verdict};
 pub use share::{Edge, LongEnd, NodeShare, PieceEnd, ShareEnd, ShareSaid, ShareTold, SortShare};

@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{IoReceipt, Proof, hex};
+use crate::{IoReceipt, NodeRates, Proof, hex};
 
 /// What a node is asked to do in a sort on several.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,8 +56,10 @@ pub enum ShareTold {
     },
     /// Sort, with the cuts that follow.
     Go {
-        /// Pages of each node's inputs.
+        /// Pages of each node's inputs; of what all have, those that each reads.
         pages: Vec<u64>,
+        /// Bytes that the node's range should have.
+        range_bytes: u64,
         /// The file that all write to, under the name that it has meanwhile.
         shared: Option<String>,
     },
@@ -82,6 +84,9 @@ pub enum ShareSaid {
         input_bytes: u64,
         /// What it would take for memory.
         memory_bytes: u64,
+        /// How fast it is, if it keeps that.
+        #[serde(default)]
+        rates: Option<NodeRates>,
     },
     /// A sample follows.
     Sampled {

@@ -34,7 +34,7 @@ use crate::job::Jobs;
 use crate::kept::{self, Bell, Kept};
 use crate::pump::{self, Pumps};
 use crate::share::{self, Sorts};
-use crate::{command, http, relay};
+use crate::{command, http, probe, relay};
 
 /// The most handshakes at once.
 pub const HANDSHAKES_MAX: usize = 256;
@@ -89,6 +89,7 @@ pub(crate) struct Node {
     pub(crate) terms: Terms,
     pub(crate) kept: Kept,
     pub(crate) doctoring: Mutex<()>,
+    pub(crate) probing: Mutex<()>,
     /// Rings when the node goes down.
     pub(crate) bell: Bell,
 }
@@ -133,6 +134,7 @@ impl Node {
             terms: Terms { clear, block_bytes: BLOCK_BYTES as u32, ..Terms::default() },
             kept: Kept::default(),
             doctoring: Mutex::new(()),
+            probing: Mutex::new(()),
             bell: Bell::default(),
         })
     }
@@ -171,6 +173,11 @@ impl Node {
         let host = file.as_ref().and_then(|file| file.hosts.iter().find(|host| host.name == self.name));
         let first = host.and_then(|host| host.data.first()).map(PathBuf::from);
         first.or_else(|| std::env::current_dir().ok()).unwrap_or_default()
+    }
+
+    /// The directory of its identity, if it has one.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
     }
 
     /// The host's name; empty without an identity.
@@ -252,6 +259,9 @@ impl Node {
                 Ok(NodeRequest::River { job, from }) => {
                     self.sorts.river(&job, from, (out, inc), link);
                     true
+                }
+                Ok(NodeRequest::Probe(request)) => {
+                    spawn("probe", move || probe::serve(&node, request, (out, inc)))
                 }
                 Ok(NodeRequest::Pump(_) | NodeRequest::PumpLane { .. }) => {
                     out.abort("a transfer has links of its own").is_ok()

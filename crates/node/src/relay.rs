@@ -35,7 +35,8 @@ pub(crate) fn run(node: &Arc<Node>, request: RelayRequest, out: Outgoing, inc: I
         | NodeRequest::Pump(_)
         | NodeRequest::PumpLane { .. }
         | NodeRequest::Sort(_)
-        | NodeRequest::River { .. } => {
+        | NodeRequest::River { .. }
+        | NodeRequest::Probe(_) => {
             return drop(out.abort("that is not for other hosts"));
         }
     };

@@ -160,7 +160,7 @@ fn take_part(node: &Arc<Node>, request: &SortShare, saying: &Saying, hearing: &m
     let watch = Stopwatch::start();
     let share = Share::open(options_of(node, request)?)?;
     let (input_bytes, memory_bytes) = share.found();
-    saying.say(&ShareSaid::Found { input_bytes, memory_bytes }, &[])?;
+    saying.say(&ShareSaid::Found { input_bytes, memory_bytes, rates: node.kept_rates() }, &[])?;
     let (ShareTold::Sample { memory_bytes, all_bytes }, _) = told(hearing)? else {
         return Err(could_not("first comes a sample"));
     };
@@ -170,7 +170,7 @@ fn take_part(node: &Arc<Node>, request: &SortShare, saying: &Saying, hearing: &m
     let packed = pack_cuts(&mut sample);
     drop(sample);
     saying.say(&ShareSaid::Sampled { pages: laid.pages(), shared }, &packed)?;
-    let (ShareTold::Go { pages, shared }, cuts) = told(hearing)? else {
+    let (ShareTold::Go { pages, range_bytes, shared }, cuts) = told(hearing)? else {
         return Err(could_not("after a sample come the cuts"));
     };
     let cuts = unpack_cuts(&cuts, CUTS_BYTES).ok_or_else(|| could_not("cuts that are none"))?;
@@ -185,7 +185,7 @@ fn take_part(node: &Arc<Node>, request: &SortShare, saying: &Saying, hearing: &m
     let (bytes, edges) = std::thread::scope(|scope| {
         scope.spawn(|| heard.hear_all(hearing, &progress));
         scope.spawn(|| talk.tell_progress(&progress, &written));
-        let ran = laid.run(ends, (&pages, all_bytes), shared.as_deref(), &talk, (&progress, &written));
+        let ran = laid.run(ends, (&pages, range_bytes), shared.as_deref(), &talk, (&progress, &written));
         let published = ran.and_then(|end| talk.done(end, &links));
         heard.stop();
         if let Err(why) = &published {

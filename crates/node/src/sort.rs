@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use thalweg::share::{cuts, origin, receipt};
+use thalweg::share::{cuts, deal, origin, receipt};
 use thalweg::{Endpoint, Error, Layout, Progress, Receipt, Result, Size, SortOptions};
 use thalweg_api::{
-    ClusterHost, Edge, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortShare, from_json, to_json,
+    ClusterHost, ClusterPlan, Edge, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortShare, from_json,
+    to_json,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process;
@@ -22,6 +23,7 @@ use thalweg_record::{Cut, pack_cuts, unpack_cuts};
 use thalweg_wire::{Link, LinkError, Outgoing, What, new_id};
 
 use crate::exec::Client;
+use crate::plan::{self, Found, FoundOf, shares};
 use crate::pump::could_not;
 use crate::share::{FOLLOWS, word_of};
 use crate::talk::{Hearing, say};
@@ -51,12 +53,27 @@ pub struct ClusterSort {
     pub own_inputs: bool,
     /// Whether each node writes its range to a file of its own; else all write to the same.
     pub own_output: bool,
+    /// Whether all nodes have equal shares, however fast they are.
+    pub equal: bool,
 }
 
 /// Sorts files on the nodes of a cluster. The receipt's law: out + dropped = in, and out is in order from each node's
 /// range to the next's.
 pub fn sort(asked: &ClusterSort, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
+    let client = client_of(asked)?;
+    let hosts = client.hosts(&asked.on).map_err(could_not)?;
+    let mut nodes = Nodes::ask(&client, &hosts, asked, progress)?;
+    let planned = |found: &Found| plan::kept(asked, &client.file, &hosts, found);
+    let outcome = nodes.sort(asked, &watch, &planned);
+    if outcome.is_err() {
+        nodes.links.iter().for_each(|link| link.close());
+    }
+    outcome
+}
+
+/// The client of the cluster that is meant.
+pub(crate) fn client_of(asked: &ClusterSort) -> Result<Client> {
     let client = Client::load(&asked.identity).map_err(could_not)?;
     if let Some(name) = asked.name.as_ref().filter(|name| **name != client.file.name) {
         let (of, directory) = (&client.file.name, asked.identity.display());
@@ -64,13 +81,16 @@ pub fn sort(asked: &ClusterSort, progress: &Progress) -> Result<Receipt> {
             "the identity in {directory} is of cluster {of}, not of {name}; give the directory of the other with --cluster"
         )));
     }
-    let hosts = client.hosts(&asked.on).map_err(could_not)?;
-    let mut nodes = Nodes::ask(&client, &hosts, asked, progress)?;
-    let outcome = nodes.sort(asked, &watch);
-    if outcome.is_err() {
-        nodes.links.iter().for_each(|link| link.close());
-    }
-    outcome
+    Ok(client)
+}
+
+/// What the nodes would have to sort, and nothing comes of it.
+pub(crate) fn found(client: &Client, hosts: &[ClusterHost], asked: &ClusterSort) -> Result<Found> {
+    let nobody = Progress::default();
+    let mut nodes = Nodes::ask(client, hosts, asked, &nobody)?;
+    let found = nodes.found(asked);
+    nodes.links.iter().for_each(|link| link.close());
+    found
 }
 
 /// What one node said, or why it says nothing more.
@@ -147,14 +167,18 @@ impl<'a> Nodes<'a> {
         })
     }
 
-    fn sort(&mut self, asked: &ClusterSort, watch: &Stopwatch) -> Result<Receipt> {
-        let count = self.names.len();
-        let found = self.each(|said, _| match said {
-            ShareSaid::Found { input_bytes, memory_bytes } => Some((input_bytes, memory_bytes)),
+    /// What all of them find.
+    fn found(&mut self, asked: &ClusterSort) -> Result<Found> {
+        let nodes = self.each(|said, _| match said {
+            ShareSaid::Found { input_bytes, memory_bytes, rates } => {
+                Some(FoundOf { input_bytes, memory_bytes, rates })
+            }
             _ => None,
         })?;
-        self.all_bytes = if asked.own_inputs { found.iter().map(|found| found.0).sum() } else { found[0].0 };
-        if let Some(other) = found.iter().position(|other| !asked.own_inputs && other.0 != found[0].0) {
+        let first_bytes = nodes[0].input_bytes;
+        if let Some(other) =
+            nodes.iter().position(|other| !asked.own_inputs && other.input_bytes != first_bytes)
+        {
             let ([first, ..], other) = (&self.names[..], &self.names[other]) else {
                 unreachable!("there are two")
             };
@@ -167,8 +191,25 @@ impl<'a> Nodes<'a> {
             Some(Size::Percent(_)) => return Err(could_not("--memory of a cluster's nodes is in bytes")),
             None => None,
         };
-        let memory_bytes = given.unwrap_or_else(|| found.iter().map(|found| found.1).min().unwrap_or(0));
-        let all_bytes = self.all_bytes;
+        let least = || nodes.iter().map(|node| node.memory_bytes).min().unwrap_or(0);
+        let all_bytes = match asked.own_inputs {
+            true => nodes.iter().map(|node| node.input_bytes).sum(),
+            false => first_bytes,
+        };
+        Ok(Found { all_bytes, memory_bytes: given.unwrap_or_else(least), nodes })
+    }
+
+    fn sort(
+        &mut self,
+        asked: &ClusterSort,
+        watch: &Stopwatch,
+        planned: &dyn Fn(&Found) -> Option<ClusterPlan>,
+    ) -> Result<Receipt> {
+        let count = self.names.len();
+        let found = self.found(asked)?;
+        let plan = planned(&found);
+        let Found { all_bytes, memory_bytes, .. } = found;
+        self.all_bytes = all_bytes;
         self.progress.begin("sample", 1, 3, 0);
         self.tell_all(&ShareTold::Sample { memory_bytes, all_bytes }, &[])?;
         let sampled = self.each(|said, sample| match said {
@@ -177,7 +218,7 @@ impl<'a> Nodes<'a> {
             }
             _ => None,
         })?;
-        let pages: Vec<u64> = sampled.iter().map(|(pages, ..)| pages.0).collect();
+        let mut pages: Vec<u64> = sampled.iter().map(|(pages, ..)| pages.0).collect();
         let shared = sampled[0].1.clone();
         let mut sample: Vec<Cut> = Vec::new();
         for (node, ((_, page_bytes), _, keys)) in sampled.into_iter().enumerate() {
@@ -187,9 +228,16 @@ impl<'a> Nodes<'a> {
             };
             sample.extend(keys.into_iter().map(moved));
         }
-        let packed = pack_cuts(&mut cuts(&asked.sort, sample, count)?);
+        let [reads, ranges] = shares(plan.as_ref(), count);
+        if !asked.own_inputs {
+            pages = deal(pages[0], &reads);
+        }
+        let packed = pack_cuts(&mut cuts(&asked.sort, sample, &ranges)?);
         self.progress.begin("read+river", 2, 3, all_bytes);
-        self.tell_all(&ShareTold::Go { pages, shared }, &packed)?;
+        for (node, range_bytes) in deal(all_bytes, &ranges).into_iter().enumerate() {
+            let go = ShareTold::Go { pages: pages.clone(), range_bytes, shared: shared.clone() };
+            self.tell(node, &go, &packed)?;
+        }
         self.tell_starts()?;
         let ends = self.each(|said, _| match said {
             ShareSaid::Done(end) => Some(*end),
@@ -199,6 +247,11 @@ impl<'a> Nodes<'a> {
         let input_file_bytes = if asked.own_inputs { files.sum() } else { files.max().unwrap_or(0) };
         let mut receipt =
             receipt(&asked.sort, &ends, (input_file_bytes, memory_bytes), (watch.seconds(), 0.0))?;
+        if let Some(plan) = &plan {
+            for (stage, said) in receipt.stages.iter_mut().zip(&plan.stages) {
+                stage.predicted_seconds = Some(said.seconds);
+            }
+        }
         if receipt.holds {
             self.publish(asked, &ends)?;
             receipt.seconds = watch.seconds();

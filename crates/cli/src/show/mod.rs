@@ -1,6 +1,7 @@
 //! What people read: receipts, plans, checks and reports as text. Pure functions from objects to text, each
 //! with the text it gives for a sample as its test.
 
+mod cluster_plan;
 mod columns;
 mod nodes;
 mod partition;
@@ -9,6 +10,7 @@ mod pump;
 mod receipt;
 mod reports;
 
+pub(crate) use cluster_plan::{cluster_plan, probe};
 pub(crate) use columns::{seconds, traffic};
 pub(crate) use nodes::{cluster, cluster_doctor, job, jobs, pings, steps};
 pub(crate) use partition::partition;
