@@ -30,6 +30,8 @@ _thalweg() {
         --dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
         --nodes) :; return ;;
         --cluster) :; return ;;
+        --shares) mapfile -t COMPREPLY < <(compgen -W 'planned equal' -- "$word"); return ;;
+        --simulate) :; return ;;
         --runs) :; return ;;
         --identity) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
         --listen) :; return ;;
@@ -45,11 +47,11 @@ _thalweg() {
     case $command in
         gen) flags='--io --ascii --skewed --start --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         check) flags='--record --by --datamation --io --summary --merge --cluster --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        sort) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --nodes --cluster --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        sort) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         shuffle) flags='-o --output --record --memory --scratch --scratch-limit --threads --io --seed --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         merge) flags='-o --output --record --by --datamation --memory --threads --unique --io --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         join) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --io --type --right-record --right-by --between --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        plan) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
+        plan) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --cluster --shares --simulate --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
         partition) flags='-o --output --record --by --datamation --memory --threads --io --pick --parts --split-keys --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --identity --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
@@ -57,7 +59,7 @@ _thalweg() {
         exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='list show watch cancel' ;;
         node) flags='--identity --listen --on --via --json --progress -q --quiet -h --help -V --version --generate' subjects='run ping' ;;
-        cluster) flags='--identity --clear --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status doctor add drop renew mend down remove' ;;
+        cluster) flags='--identity --clear --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status doctor probe add drop renew mend down remove' ;;
         help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
     esac

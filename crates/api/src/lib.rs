@@ -11,6 +11,7 @@ mod node;
 mod partition;
 mod plan;
 mod pump;
+mod rates;
 mod receipt;
 mod report;
 mod share;
@@ -28,6 +29,10 @@ pub use node::{
 pub use partition::{PartReceipt, PartitionReceipt};
 pub use plan::{Hardware, Plan, PlanStage};
 pub use pump::{PumpEnd, PumpLink, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, SshAnswer, SshGreeting};
+pub use rates::{
+    ClusterPlan, ClusterStage, NodePlan, NodeRates, ProbeReport, ProbeRequest, ProbeSaid, ProbedHost,
+    RatesFrom,
+};
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};
 pub use share::{

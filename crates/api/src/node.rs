@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckShare, Finding, PumpRequest, ShareView, SortJob};
+use crate::{CheckShare, Finding, ProbeRequest, PumpRequest, ShareView, SortJob};
 
 /// What a client asks of a node when it opens a stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,6 +41,8 @@ pub enum NodeRequest {
         /// The number of the node that opens it.
         from: usize,
     },
+    /// Say how fast you are, or measure it.
+    Probe(ProbeRequest),
 }
 
 /// What is to be asked of other hosts.

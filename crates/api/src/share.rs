@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{IoReceipt, JobState, Proof, Receipt, hex};
+use crate::{IoReceipt, JobState, NodeRates, Proof, Receipt, hex};
 
 /// What is sorted, and how, by whichever nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,6 +39,9 @@ pub struct SortAsk {
     pub scratch_limit: Option<u64>,
     /// Lanes of each node's sort.
     pub threads: Option<usize>,
+    /// Whether all nodes have equal shares, however fast they are.
+    #[serde(default)]
+    pub equal: bool,
 }
 
 /// A sort as a job, as whoever coordinates it offers it to a node.
@@ -97,8 +100,10 @@ pub enum ShareTold {
     },
     /// Sort, with the cuts that follow.
     Go {
-        /// Pages of each node's inputs.
+        /// Pages of each node's inputs; of what all have, those that each reads.
         pages: Vec<u64>,
+        /// Bytes that the node's range should have.
+        range_bytes: u64,
         /// The file that all write to, under the name that it has meanwhile.
         shared: Option<String>,
     },
@@ -139,6 +144,9 @@ pub enum ShareSaid {
         input_bytes: u64,
         /// What it would take for memory.
         memory_bytes: u64,
+        /// How fast it is, if it keeps that.
+        #[serde(default)]
+        rates: Option<NodeRates>,
     },
     /// A sample follows.
     Sampled {

@@ -19,7 +19,7 @@ use crate::far::{IPERF, Served, iperf_rate};
 use crate::lab::{Lab, since};
 use crate::measure::{Series, median, whole_process};
 use crate::targets::{Target, Than};
-use crate::{Asked, TINY_BYTES, digest};
+use crate::{Asked, TINY_BYTES, digest, minutesort};
 
 /// Of the kernel's bytes, the share by which receipts may differ, and how many in any case: questions, samples, cuts.
 const AGREE: f64 = 0.05;
@@ -126,7 +126,7 @@ const ROWS: &[Row] = &[
 
 /// Names of the rows.
 pub(crate) fn names() -> Vec<&'static str> {
-    ROWS.iter().map(|row| row.name).collect()
+    ROWS.iter().map(|row| row.name).chain([minutesort::NAME]).collect()
 }
 
 /// Measures the rows that are asked for, or says why there are none.
@@ -151,6 +151,10 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
         let mut hosts = since(before, lab.counted());
         hosts.iter_mut().for_each(|host| host.host += &format!(", {}", row.name));
         report.hosts.extend(hosts);
+    }
+    if asked.wants(minutesort::NAME) {
+        asked.progress.begin(minutesort::NAME, 1, 1, 0);
+        minutesort::measure(asked, report)?;
     }
     Ok(())
 }

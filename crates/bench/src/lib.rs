@@ -20,6 +20,7 @@ mod launch;
 mod launchers;
 mod machine;
 mod measure;
+mod minutesort;
 mod place;
 mod pump;
 mod rates;
@@ -163,7 +164,7 @@ pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
     let place = place::Place::make(&asked)?;
     let mut report = BenchReport {
         bench: options.which.name().to_string(),
-        date: keep::date(clock::wall_seconds()),
+        date: clock::date(clock::wall_seconds()),
         version: env!("CARGO_PKG_VERSION").to_string(),
         machine: machine::look(place.path()),
         size_bytes: bytes,

@@ -193,8 +193,20 @@ Prints a receipt: what went in on either side, what came out, and that this is t
         doc: "\
 Takes the same arguments as sort and prints what it would do: method, passes, memory, scratch space, seconds of each \
 stage, and what limits them. The prediction rests on rates of this machine that are measured at another size than \
-what is planned. Reads a sample of the input; writes nothing that stays.",
-        examples: &[("thalweg plan sort records -o sorted --datamation --memory 256MiB", "before the real thing")],
+what is planned. Reads a sample of the input; writes nothing that stays.
+
+Of a sort on the nodes of a cluster (--cluster, or names with nodes:) it prints what every node reads, keeps and spills, how \
+long each stage takes, and what limits it: one node's disk, all links, a trunk. It rests on what cluster probe measured, or, \
+where a node keeps nothing of that, on rates that are measured in a few seconds now. --simulate plans for a cluster that \
+nobody need have.",
+        examples: &[
+            ("thalweg plan sort records -o sorted --datamation --memory 256MiB", "before the real thing"),
+            ("thalweg plan sort 'nodes:in/*' -o 'nodes:part-{}' --datamation", "on a cluster"),
+            (
+                "thalweg plan sort --simulate nodes=1000,disk=2GB/s,link=100Gbit,data=9TB",
+                "on one that is not there",
+            ),
+        ],
         subjects: &["sort"],
     },
     CommandInfo {
@@ -369,7 +381,9 @@ answers with its status and nothing else.",
         doc: "\
 init NAME HOST...: makes an authority, certificates and the cluster file in the identity's directory, with hosts/HOST below \
 it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT, and behind that perhaps @ROLE,... for --on. status: asks every node. doctor: \
-every node looks at its host, and says what is weak or missing there. add HOST...: takes hosts in. \
+every node looks at its host, and says what is weak or missing there. probe: measures every node's disk, cores, memory and \
+link, all at the same time, in less than ten seconds; each node keeps what was found beside its certificate, for plans and \
+for what receipts say of sorts on the cluster. Nothing else should go on there meanwhile. add HOST...: takes hosts in. \
 drop HOST: puts one out; its certificate is refused from then on, and nodes close its links. renew [HOST...]: makes new \
 certificates for these hosts, or for all and the client, which hold for a year.
 
@@ -384,7 +398,7 @@ The authority's key stays in that directory; whoever reads it can make certifica
             ("thalweg cluster install && thalweg cluster up", "bring them what they need, and start"),
             ("thalweg cluster drop n2", "one of them is not ours any more"),
         ],
-        subjects: &["init", "install", "up", "status", "doctor", "add", "drop", "renew", "mend", "down", "remove"],
+        subjects: &["init", "install", "up", "status", "doctor", "probe", "add", "drop", "renew", "mend", "down", "remove"],
     },
     CommandInfo {
         command: Command::Help,

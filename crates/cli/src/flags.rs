@@ -5,72 +5,12 @@
 //! together with others is [`crate::hi`]'s. Each row has its case in `flags_test.rs`, which checks that.
 //! Non-goal: opposites of other flags, hidden flags, abbreviations.
 
-use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use crate::commands::Command::{self, *};
-use crate::low::{Document, Help, LowArgs, When};
+use crate::commands::Command::*;
+pub(crate) use crate::flag::{At, Flag, Value};
+use crate::low::{Document, Help, When};
 use crate::values;
-
-/// A flag.
-pub(crate) struct Flag {
-    /// After `--`.
-    pub(crate) long: &'static str,
-    /// After `-`.
-    pub(crate) short: Option<char>,
-    /// What follows it.
-    pub(crate) value: Value,
-    /// Where it may stand.
-    pub(crate) at: At,
-    /// One line, without a full stop.
-    pub(crate) about: &'static str,
-    /// All there is to say: paragraphs, separated by empty lines.
-    pub(crate) doc: &'static str,
-    /// Writes down that it was typed.
-    pub(crate) set: fn(&mut LowArgs, &OsStr) -> Result<(), String>,
-}
-
-/// What follows a flag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Value {
-    /// Nothing.
-    None,
-    /// Something, shown by this name.
-    Any(&'static str),
-    /// A file.
-    File(&'static str),
-    /// A directory.
-    Dir(&'static str),
-    /// One of these words.
-    OneOf(&'static str, &'static [&'static str]),
-}
-
-/// Where a flag may stand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum At {
-    /// With or without any command.
-    Everywhere,
-    /// After these commands.
-    Commands(&'static [Command]),
-}
-
-impl Flag {
-    /// Whether it may follow the command.
-    pub(crate) fn is_of(&self, command: Command) -> bool {
-        match self.at {
-            At::Everywhere => true,
-            At::Commands(commands) => commands.contains(&command),
-        }
-    }
-
-    /// The name of its value, if it takes one.
-    pub(crate) fn value_name(&self) -> Option<&'static str> {
-        match self.value {
-            Value::None => None,
-            Value::Any(name) | Value::File(name) | Value::Dir(name) | Value::OneOf(name, _) => Some(name),
-        }
-    }
-}
 
 const SORTS: At = At::Commands(&[Sort, Plan]);
 const SPILLS: At = At::Commands(&[Sort, Shuffle, Join, Plan]);
@@ -564,8 +504,8 @@ With bench launch: the numbers of nodes to launch on, a row for each. Without th
         long: "cluster",
         short: None,
         value: Value::Any("NAME|DIR"),
-        at: At::Commands(&[Sort, Check]),
-        about: "sort or check on the nodes of this cluster",
+        at: At::Commands(&[Sort, Check, Plan]),
+        about: "sort, plan or check on the nodes of this cluster",
         doc: "\
 Sort on the nodes of this cluster: its name, or a directory as for --identity. Each node reads a share of the input, sends \
 every other the records of its range of the keys, and sorts those of its own. Memory, scratch and threads are of each \
@@ -582,6 +522,37 @@ Without this flag, a name with nodes: means the cluster of --identity.",
         },
     },
     Flag {
+        long: "shares",
+        short: None,
+        value: Value::OneOf("WHICH", &["planned", "equal"]),
+        at: SORTS,
+        about: "planned or equal shares of nodes [default: planned]",
+        doc: "\
+Shares of the nodes of a cluster. planned: where all nodes keep rates from cluster probe, and other shares are at least a \
+tenth faster by the plan, each reads as much of what all see, and has as large a range, as the plan finds best. equal: the \
+same for all, however fast they are.",
+        set: |args, value| {
+            values::choice(value, &[("planned", false), ("equal", true)]).map(|equal| args.equal = equal)
+        },
+    },
+    Flag {
+        long: "simulate",
+        short: None,
+        value: Value::Any("nodes=N,disk=RATE,link=RATE,..."),
+        at: At::Commands(&[Plan]),
+        about: "plan for a cluster of such nodes, which nobody need have",
+        doc: "\
+Plan for a cluster that nobody need have: nodes=N equal ones, disk=RATE of each for what it reads and writes together, \
+link=RATE of each in either direction. A RATE is bytes per second, as in 2GB/s, or bits, as in 100Gbit. There may be \
+memory=SIZE of each node, else --memory, else 64 GiB; data=SIZE of all inputs together, else what fits into memory; cores=N of \
+each node, as fast as this machine's and else as many; trunk=RATE between one half of the nodes and the other, each way. \
+Takes no input and no output; --record says how long records are, and lines are taken for 100 bytes.",
+        set: |args, value| match args.simulate.replace(values::simulated(value)?) {
+            None => Ok(()),
+            Some(_) => Err("one cluster is simulated at a time".into()),
+        },
+    },
+    Flag {
         long: "runs",
         short: None,
         value: Value::Any("N"),
@@ -595,7 +566,7 @@ How many runs each median is of. Without this flag 5, for launch 200; launch wit
         long: "identity",
         short: None,
         value: Value::Dir("DIR"),
-        at: At::Commands(&[Sort, Check, Pump, Exec, Job, Node, Cluster]),
+        at: At::Commands(&[Sort, Check, Plan, Pump, Exec, Job, Node, Cluster]),
         about: "the directory of the cluster file and certificates",
         doc: "\
 The directory of the cluster file, the certificate and its key. Without this flag, what the variable THALWEG_IDENTITY \
@@ -634,7 +605,7 @@ are.",
         long: "on",
         short: None,
         value: Value::Any("HOST,..."),
-        at: At::Commands(&[Sort, Check, Exec, Job, Node, Cluster]),
+        at: At::Commands(&[Sort, Check, Plan, Exec, Job, Node, Cluster]),
         about: "only these hosts",
         doc: "\
 Only these hosts, by their names in the cluster file, or @ROLE for all that have this role there; the flag may be \

@@ -66,6 +66,11 @@ const CASES: &[Case] = &[
     ("dir", &["bench", "--dir", "a", "--dir=b"], |a| a.dirs == [Path::new("a"), Path::new("b")]),
     ("rivals", &["bench", "--rivals"], |a| a.rivals),
     ("cluster", &["sort", "--cluster", "lab"], |a| a.cluster == Some("lab".into())),
+    ("cluster", &["plan", "sort", "--cluster=lab"], |a| a.cluster == Some("lab".into())),
+    ("shares", &["sort", "--shares", "equal"], |a| a.equal),
+    ("simulate", &["plan", "--simulate", "nodes=3,disk=1MB/s,link=8Mbit"], |a| {
+        a.simulate.is_some_and(|s| s.nodes == 3 && s.disk_bytes_per_second == s.link_bytes_per_second)
+    }),
     ("nodes", &["bench", "--nodes", "1,4", "--nodes=32"], |a| a.nodes == [1, 4, 32]),
     ("runs", &["bench", "--runs", "7"], |a| a.runs == Some(7)),
     ("via", &["exec", "--via", "n1"], |a| a.via.as_deref() == Some("n1")),
@@ -118,6 +123,7 @@ fn each_flag_stands_where_its_row_says_and_nowhere_else() {
             Value::None => String::new(),
             Value::OneOf(_, words) => format!("={}", words[0]),
             _ if flag.long.ends_with("by") => "=0:1".to_string(),
+            _ if flag.long == "simulate" => "=nodes=1,disk=1,link=1".to_string(),
             _ if flag.long == "listen" => "=127.0.0.1:0".to_string(),
             _ if flag.long == "env" => "=A=1".to_string(),
             _ => "=1".to_string(),

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
+use thalweg::model::Simulated;
 use thalweg::{
     CheckOptions, Endpoint, GenOptions, JoinOptions, KeyPart, Layout, MergeOptions, PartitionOptions,
     PartitionPick, PumpOptions, ShuffleOptions, SortOptions,
@@ -42,6 +43,9 @@ pub(crate) enum Job {
     Merge(MergeOptions),
     Join(JoinOptions),
     Plan(SortOptions),
+    PlanOnNodes(ClusterSort),
+    /// Of a cluster that need not be, with so much memory for each node, and such records.
+    PlanSimulated(Simulated, Option<u64>, Layout),
     Partition(PartitionOptions),
     Pump(PumpOptions),
     /// With this identity, to or from hosts of its cluster.
@@ -138,7 +142,10 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
             false => checked(low).map(Job::Check),
         },
         (Command::Sort, None) => match hi_nodes::is_on_nodes(&low) {
-            true => sorted_on_nodes(low),
+            true => {
+                let job = if low.detach { Job::SortDetached } else { Job::SortOnNodes };
+                sorted_on_nodes(low).map(job)
+            }
             false => sorted(low).map(Job::Sort),
         },
         (Command::Shuffle, None) => shuffled(low).map(Job::Shuffle),
@@ -146,7 +153,11 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         (Command::Join, None) => joined(low).map(Job::Join),
         (Command::Plan, None) => {
             let (_, low) = subject(low, command)?;
-            sorted(low).map(Job::Plan)
+            match low.simulate {
+                Some(asked) => simulated(asked, &low),
+                None if hi_nodes::is_on_nodes(&low) => sorted_on_nodes(low).map(Job::PlanOnNodes),
+                None => sorted(low).map(Job::Plan),
+            }
         }
         (Command::Partition, None) => parted(low).map(Job::Partition),
         (Command::Pump, None) => hi_pump::pumped(low),
@@ -354,7 +365,7 @@ fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
 }
 
 /// A sort on the nodes of a cluster.
-fn sorted_on_nodes(mut low: LowArgs) -> Result<Job, Usage> {
+fn sorted_on_nodes(mut low: LowArgs) -> Result<ClusterSort, Usage> {
     if low.resume || low.no_proof || !low.nodes.is_empty() || low.io != thalweg::IoChoice::Auto {
         return Err(Usage(
             "a sort on the nodes of a cluster has no --resume, --no-proof, --nodes or --io; leave them out"
@@ -375,10 +386,25 @@ fn sorted_on_nodes(mut low: LowArgs) -> Result<Job, Usage> {
     low.words = low.words.into_iter().map(plain).collect();
     low.output = low.output.map(plain);
     let (identity, name) = hi_nodes::cluster_meant(&low)?;
-    let on = std::mem::take(&mut low.on);
-    let job = if std::mem::take(&mut low.detach) { Job::SortDetached } else { Job::SortOnNodes };
+    let (on, equal) = (std::mem::take(&mut low.on), low.equal);
     let sort = sorted(low)?;
-    Ok(job(ClusterSort { identity, name, on, sort, own_inputs, own_output }))
+    Ok(ClusterSort { identity, name, on, sort, own_inputs, own_output, equal })
+}
+
+/// A plan for a cluster that need not be.
+fn simulated(asked: Simulated, low: &LowArgs) -> Result<Job, Usage> {
+    if !low.words.is_empty() || low.output.is_some() || low.cluster.is_some() || !low.on.is_empty() {
+        return Err(Usage(
+            "--simulate takes no input, output or cluster: it says how much there is with data=SIZE; leave them out"
+                .into(),
+        ));
+    }
+    let memory = match low.memory {
+        Some(Size::Bytes(bytes)) => Some(bytes),
+        Some(Size::Percent(_)) => return Err(Usage("--memory of simulated nodes is in bytes".into())),
+        None => None,
+    };
+    Ok(Job::PlanSimulated(asked, memory, records(low)?.0))
 }
 
 fn parted(low: LowArgs) -> Result<PartitionOptions, Usage> {

@@ -47,6 +47,7 @@ pub(crate) enum ClusterAsk {
     Drop(String),
     Renew(Vec<String>),
     Doctor(Vec<String>),
+    Probe(Vec<String>),
     Step(OverSsh),
 }
 
@@ -124,7 +125,7 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
         return Err(Usage(format!("--clear is a flag of cluster init, not of cluster {what}")));
     }
     let is_step = ["install", "up", "down", "remove", "mend"].contains(&what);
-    if !is_step && (low.ssh.is_some() || !(low.on.is_empty() || what == "doctor")) {
+    if !is_step && (low.ssh.is_some() || !(low.on.is_empty() || ["doctor", "probe"].contains(&what))) {
         return Err(Usage(format!(
             "--on and --ssh are flags of cluster install, up, down, remove and mend, not of {what}"
         )));
@@ -153,6 +154,10 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
         "doctor" => {
             nothing_left(&low.words, Command::Cluster)?;
             ClusterAsk::Doctor(low.on)
+        }
+        "probe" => {
+            nothing_left(&low.words, Command::Cluster)?;
+            ClusterAsk::Probe(low.on)
         }
         "add" if words.is_empty() => return Err(needs("add")),
         "add" => ClusterAsk::Add(words),

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use thalweg::model::Simulated;
 use thalweg::{IoChoice, JoinKind, KeyPart, PartitionPick};
 use thalweg_base::units::Size;
 
@@ -40,6 +41,8 @@ pub(crate) struct LowArgs {
     pub(crate) resume: bool,
     pub(crate) no_proof: bool,
     pub(crate) io: IoChoice,
+    pub(crate) simulate: Option<Simulated>,
+    pub(crate) equal: bool,
 
     // About partitions.
     pub(crate) pick: PartitionPick,

@@ -252,6 +252,10 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
             let lost: Vec<_> = lost.map(|(host, why)| complain(&format!("{host}: {why}"))).collect();
             return Ok(if lost.is_empty() { DONE } else { COULD_NOT });
         }
+        ClusterAsk::Probe(on) => {
+            let found = thalweg_node::probe(identity, on).map_err(could_not)?;
+            return report(how, || to_json(&found), || show::probe(&found));
+        }
         ClusterAsk::Step(asked) => {
             let hosts = thalweg_node::hosts::Hosts::new(identity, &asked.program, &asked.ssh);
             let hosts = hosts.map_err(could_not)?;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use thalweg::{Error, Progress};
+use thalweg::{Error, Progress, model};
 use thalweg_api::{Check, Receipt, to_json};
 
 use crate::bar::Shown;
@@ -72,6 +72,14 @@ fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
         Job::Plan(options) => {
             let plan = thalweg::plan(&options)?;
             report(how, || to_json(&plan), || show::plan(&plan))
+        }
+        Job::PlanOnNodes(asked) => {
+            let plan = thalweg_node::plan(&asked)?;
+            report(how, || to_json(&plan), || show::cluster_plan(&plan))
+        }
+        Job::PlanSimulated(asked, memory_bytes, layout) => {
+            let plan = model::predict(&model::simulate(&asked, layout, memory_bytes)?);
+            report(how, || to_json(&plan), || show::cluster_plan(&plan))
         }
         Job::Partition(options) => {
             let receipt = watched(how, |progress| thalweg::partition(&options, progress))?;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use thalweg::KeyPart;
+use thalweg::model::Simulated;
 use thalweg_base::units::Size;
 
 /// The value as text, or why it is none.
@@ -105,6 +106,68 @@ pub(crate) fn bytes(value: &OsStr) -> Result<u64, String> {
             Err(format!("'{}' is a share of nothing; write bytes, as in 100MB", text(value)?))
         }
     }
+}
+
+/// Bytes per second, written as such or as bits.
+fn rate(typed: &str) -> Result<f64, String> {
+    let wrong =
+        || format!("'{typed}' is not a rate: write bytes per second, as in 2GB/s, or bits, as in 100Gbit");
+    let plain = typed.strip_suffix("/s").unwrap_or(typed);
+    let lower = plain.to_ascii_lowercase();
+    let rate = match lower.strip_suffix("bit") {
+        Some(bits) => {
+            let number = bits.trim_end_matches(['k', 'm', 'g', 't']);
+            let scale = match &bits[number.len()..] {
+                "" => 1.0,
+                "k" => 1e3,
+                "m" => 1e6,
+                "g" => 1e9,
+                "t" => 1e12,
+                _ => return Err(wrong()),
+            };
+            let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+            number.parse::<f64>().ok().filter(|_| plain).ok_or_else(wrong)? * scale / 8.0
+        }
+        None => match plain.parse::<Size>() {
+            Ok(Size::Bytes(bytes)) => bytes as f64,
+            _ => return Err(wrong()),
+        },
+    };
+    if (1.0..1e18).contains(&rate) { Ok(rate) } else { Err(wrong()) }
+}
+
+/// A cluster to simulate: names and values, separated by commas.
+pub(crate) fn simulated(value: &OsStr) -> Result<Simulated, String> {
+    const NAMES: [&str; 7] = ["nodes", "disk", "link", "memory", "data", "cores", "trunk"];
+    let typed = text(value)?;
+    let mut asked = Simulated::default();
+    let mut seen: Vec<&str> = Vec::new();
+    for part in typed.split(',') {
+        let (name, value) =
+            part.split_once('=').ok_or_else(|| format!("'{part}' says nothing: write NAME=VALUE"))?;
+        let known = NAMES.into_iter().find(|known| *known == name);
+        let known = known.ok_or_else(|| format!("'{name}' is none of {}", NAMES.join(", ")))?;
+        if seen.contains(&known) {
+            return Err(format!("{known} is said twice"));
+        }
+        seen.push(known);
+        let number = || {
+            let number = value.parse::<u32>().ok().filter(|number| *number > 0);
+            number.ok_or_else(|| format!("'{value}' is not a number of {known}: write 1 or more"))
+        };
+        let size = || bytes(OsStr::new(value));
+        match known {
+            "nodes" => asked.nodes = number()?,
+            "disk" => asked.disk_bytes_per_second = rate(value)?,
+            "link" => asked.link_bytes_per_second = rate(value)?,
+            "memory" => asked.memory_bytes = Some(size()?),
+            "data" => asked.data_bytes = Some(size()?),
+            "cores" => asked.cores = Some(number()?),
+            _ => asked.trunk_bytes_per_second = Some(rate(value)?),
+        }
+    }
+    let missing = NAMES[..3].iter().find(|name| !seen.contains(name));
+    missing.map_or(Ok(asked), |name| Err(format!("{name} is missing: write nodes=N,disk=RATE,link=RATE")))
 }
 
 /// Parts of a key, separated by commas.
@@ -222,6 +285,46 @@ mod tests {
         assert_eq!(variable(OsStr::new("A=b=c")), Ok(("A".into(), "b=c".into())));
         for typed in ["", "A", "=b"] {
             assert!(variable(OsStr::new(typed)).is_err(), "{typed}");
+        }
+    }
+
+    #[test]
+    fn rates_are_of_bytes_or_of_bits() {
+        for (typed, bytes) in [
+            ("2GB/s", 2e9),
+            ("2GB", 2e9),
+            ("100Gbit", 12.5e9),
+            ("100mbit/s", 12.5e6),
+            ("2.5gbit", 312.5e6),
+            ("1MiB/s", 1048576.0),
+            ("800bit", 100.0),
+        ] {
+            assert_eq!(rate(typed), Ok(bytes), "{typed}");
+        }
+        for typed in ["", "bit", "/s", "-1MB/s", "10%", "1e3Mbit", "0GB/s", "inf", "nanGbit", "99999999Tbit"]
+        {
+            assert!(rate(typed).unwrap_err().contains("not a rate"), "{typed}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_to_simulate_is_told_name_by_name() {
+        let read = |typed: &str| simulated(OsStr::new(typed));
+        let asked =
+            read("nodes=1000,disk=2GB/s,link=100Gbit,memory=1GiB,data=1TB,cores=16,trunk=1Gbit").unwrap();
+        assert_eq!((asked.nodes, asked.cores, asked.memory_bytes), (1000, Some(16), Some(1 << 30)));
+        assert_eq!((asked.data_bytes, asked.trunk_bytes_per_second), (Some(1_000_000_000_000), Some(125e6)));
+        for (typed, holds) in [
+            ("nodes=2,disk=1MB/s", "link is missing"),
+            ("nodes=0,disk=1,link=1", "not a number of nodes"),
+            ("nodes=2,disk=fast,link=1", "not a rate"),
+            ("nodes=2,nodes=3,disk=1,link=1", "said twice"),
+            ("nodes", "says nothing"),
+            ("node=2", "'node' is none of nodes"),
+            ("nodes=2,disk=1,link=1,data=5%", "write bytes"),
+        ] {
+            let message = read(typed).unwrap_err();
+            assert!(message.contains(holds) && !message.contains('\n'), "{typed}: {message}");
         }
     }
 

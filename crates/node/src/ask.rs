@@ -11,6 +11,7 @@ use thalweg_transfer::{escaped, unescaped};
 
 use crate::daemon::Node;
 use crate::pump::could_not;
+use crate::sort::ClusterSort;
 
 /// A path as a word.
 pub(crate) fn word_of(path: &Path) -> String {
@@ -23,7 +24,9 @@ pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
 }
 
 /// What was typed, in words that mean the same on every host.
-pub(crate) fn ask_of(sort: &SortOptions, own_inputs: bool, own_output: bool) -> Result<SortAsk> {
+pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
+    let ClusterSort { sort, own_inputs, own_output, equal, .. } = asked;
+    let (own_inputs, own_output) = (*own_inputs, *own_output);
     let path = |endpoint: &Endpoint, own: bool| match endpoint {
         Endpoint::Path(path) if own => Ok(word_of(path)),
         // What all nodes have is named from the root.
@@ -52,6 +55,7 @@ pub(crate) fn ask_of(sort: &SortOptions, own_inputs: bool, own_output: bool) -> 
         scratch: sort.scratch.iter().map(|path| word_of(path)).collect(),
         scratch_limit: in_bytes(sort.scratch_limit, "--scratch-limit")?,
         threads: sort.threads,
+        equal: *equal,
     })
 }
 

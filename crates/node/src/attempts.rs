@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use thalweg::share::{cuts, origin, receipt};
+use thalweg::share::{cuts, deal, origin, receipt};
 use thalweg::{Error, Progress, Receipt, Result, SortOptions};
 use thalweg_api::{
     Edge, JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble,
@@ -26,6 +26,7 @@ use thalweg_wire::{Link, LinkError, Outgoing, What};
 
 use crate::ask::options_of;
 use crate::inbox::stood_still;
+use crate::plan::{self, Found, FoundOf};
 use crate::pump::could_not;
 use crate::talk::{Hearing, say};
 
@@ -53,6 +54,8 @@ pub(crate) struct Reach<'a> {
     pub(crate) to: &'a (dyn Fn(&str) -> std::result::Result<Arc<Link>, LinkError> + Sync),
     /// Whether they are for this job alone, and end with it.
     pub(crate) own: bool,
+    /// All hosts of the cluster, in the order of its file.
+    pub(crate) all: &'a [String],
 }
 
 /// What one node said, or why it says nothing more.
@@ -387,7 +390,9 @@ impl<'a> Coordinator<'a> {
         let count = self.peers.len();
         let own_inputs = self.job.ask.own_inputs;
         self.begin()?;
-        let (all_bytes, memory_bytes) = self.find()?;
+        let found = self.find()?;
+        let plan = plan::kept(&self.job.ask, (self.reach.all, &self.names()), &found);
+        let Found { all_bytes, memory_bytes, .. } = found;
         self.all_bytes = all_bytes;
         self.stage("sample", 1, 0);
         self.tell_all(&ShareTold::Sample { memory_bytes, all_bytes }, &[])?;
@@ -397,7 +402,7 @@ impl<'a> Coordinator<'a> {
             }
             _ => None,
         })?;
-        let pages: Vec<u64> = sampled.iter().map(|(pages, ..)| pages.0).collect();
+        let mut pages: Vec<u64> = sampled.iter().map(|(pages, ..)| pages.0).collect();
         let shared = sampled[0].1.clone();
         self.job.lost.extend(shared.clone());
         let mut sample: Vec<Cut> = Vec::new();
@@ -408,9 +413,16 @@ impl<'a> Coordinator<'a> {
             };
             sample.extend(keys.into_iter().map(moved));
         }
-        let packed = pack_cuts(&mut cuts(&self.sort, sample, count)?);
+        let [reads, ranges] = plan::shares(plan.as_ref(), count);
+        if !own_inputs {
+            pages = deal(pages[0], &reads);
+        }
+        let packed = pack_cuts(&mut cuts(&self.sort, sample, &ranges)?);
         self.stage("read+river", 2, all_bytes);
-        self.tell_all(&ShareTold::Go { pages, shared }, &packed)?;
+        for (place, range_bytes) in deal(all_bytes, &ranges).into_iter().enumerate() {
+            let go = ShareTold::Go { pages: pages.clone(), range_bytes, shared: shared.clone() };
+            self.tell(place, &go, &packed)?;
+        }
         self.tell_starts()?;
         let ends = self.each(|said, _| match said {
             ShareSaid::Done(end) => Some(*end),
@@ -420,6 +432,9 @@ impl<'a> Coordinator<'a> {
         let input_file_bytes = if own_inputs { files.sum() } else { files.max().unwrap_or(0) };
         let seconds = (self.watch.seconds(), 0.0);
         let mut receipt = receipt(&self.sort, &ends, (input_file_bytes, memory_bytes), seconds)?;
+        for (stage, said) in receipt.stages.iter_mut().zip(plan.iter().flat_map(|plan| &plan.stages)) {
+            stage.predicted_seconds = Some(said.seconds);
+        }
         if receipt.holds {
             self.publish(&ends)?;
             receipt.seconds = self.watch.seconds();
@@ -431,22 +446,43 @@ impl<'a> Coordinator<'a> {
         Ok(receipt)
     }
 
-    /// Bytes of all inputs, and the memory of each node.
-    fn find(&mut self) -> Attempted<(u64, u64)> {
-        let found = self.each(|said, _| match said {
-            ShareSaid::Found { input_bytes, memory_bytes } => Some((input_bytes, memory_bytes)),
+    /// What the nodes would have to sort, and their names; nothing comes of it.
+    pub(crate) fn found(mut self) -> Result<(Found, Vec<String>)> {
+        let found = self.ask_all().and_then(|()| {
+            self.begin().and_then(|()| self.find()).map_err(|failure| match failure {
+                Failure::Job(error) => error,
+                Failure::Node(id, _, why) => {
+                    let name = self.place_of(id).map(|place| self.peers[place].name.clone());
+                    could_not(format!("{}: {why}", name.unwrap_or_default()))
+                }
+            })
+        });
+        self.stop();
+        let why = Some("only planned".to_string());
+        self.tell_end(&SortEnd { state: JobState::Cancelled, why, receipt: None });
+        self.peers.iter().for_each(|peer| peer.link.close());
+        Ok((found?, self.names()))
+    }
+
+    /// What all of them find.
+    fn find(&mut self) -> Attempted<Found> {
+        let nodes = self.each(|said, _| match said {
+            ShareSaid::Found { input_bytes, memory_bytes, rates } => {
+                Some(FoundOf { input_bytes, memory_bytes, rates })
+            }
             _ => None,
         })?;
-        let own = self.job.ask.own_inputs;
-        if let Some(other) = found.iter().position(|other| !own && other.0 != found[0].0) {
+        let (own, first_bytes) = (self.job.ask.own_inputs, nodes[0].input_bytes);
+        if let Some(other) = nodes.iter().position(|other| !own && other.input_bytes != first_bytes) {
             let (first, other) = (&self.peers[0].name, &self.peers[other].name);
             return Err(Failure::Job(could_not(format!(
                 "{first} and {other} do not see the same files; give what each has as nodes:FILES"
             ))));
         }
-        let all_bytes = if own { found.iter().map(|found| found.0).sum() } else { found[0].0 };
-        let least = || found.iter().map(|found| found.1).min().unwrap_or(0);
-        Ok((all_bytes, self.job.ask.memory_bytes.unwrap_or_else(least)))
+        let all_bytes = if own { nodes.iter().map(|node| node.input_bytes).sum() } else { first_bytes };
+        let least = || nodes.iter().map(|node| node.memory_bytes).min().unwrap_or(0);
+        let memory_bytes = self.job.ask.memory_bytes.unwrap_or_else(least);
+        Ok(Found { nodes, all_bytes, memory_bytes })
     }
 
     fn stage(&self, stage: &str, index: u64, bytes: u64) {

@@ -35,7 +35,7 @@ use crate::job::Jobs;
 use crate::kept::{self, Bell, Kept};
 use crate::pump::{self, Pumps};
 use crate::share::{self, Sorts};
-use crate::{command, http, relay, successor};
+use crate::{command, http, probe, relay, successor};
 
 /// The most handshakes at once.
 pub const HANDSHAKES_MAX: usize = 256;
@@ -91,6 +91,7 @@ pub(crate) struct Node {
     pub(crate) terms: Terms,
     pub(crate) kept: Kept,
     pub(crate) doctoring: Mutex<()>,
+    pub(crate) probing: Mutex<()>,
     /// Rings when the node goes down.
     pub(crate) bell: Bell,
 }
@@ -136,6 +137,7 @@ impl Node {
             terms: Terms { clear, block_bytes: BLOCK_BYTES as u32, ..Terms::default() },
             kept: Kept::default(),
             doctoring: Mutex::new(()),
+            probing: Mutex::new(()),
             bell: Bell::default(),
         })
     }
@@ -174,6 +176,17 @@ impl Node {
         let host = file.as_ref().and_then(|file| file.hosts.iter().find(|host| host.name == self.name));
         let first = host.and_then(|host| host.data.first()).map(PathBuf::from);
         first.or_else(|| std::env::current_dir().ok()).unwrap_or_default()
+    }
+
+    /// The names of all hosts of its cluster, in the order of its file.
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        let file = self.cluster.lock().expect("no holder panics");
+        file.iter().flat_map(|file| file.hosts.iter().map(|host| host.name.clone())).collect()
+    }
+
+    /// The directory of its identity, if it has one.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
     }
 
     /// The host's name; empty without an identity.
@@ -266,6 +279,9 @@ impl Node {
                 Ok(NodeRequest::River { job, attempt, from }) => {
                     self.sorts.river((&job, attempt), from, (out, inc), link);
                     true
+                }
+                Ok(NodeRequest::Probe(request)) => {
+                    spawn("probe", move || probe::serve(&node, request, (out, inc)))
                 }
                 Ok(NodeRequest::Pump(_) | NodeRequest::PumpLane { .. }) => {
                     out.abort("a transfer has links of its own").is_ok()

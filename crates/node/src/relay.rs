@@ -37,7 +37,8 @@ pub(crate) fn run(node: &Arc<Node>, request: RelayRequest, out: Outgoing, inc: I
         | NodeRequest::Sort(_)
         | NodeRequest::Check(_)
         | NodeRequest::Coordinate(_)
-        | NodeRequest::River { .. } => {
+        | NodeRequest::River { .. }
+        | NodeRequest::Probe(_) => {
             return drop(out.abort("that is not for other hosts"));
         }
     };

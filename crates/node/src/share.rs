@@ -297,7 +297,8 @@ impl Part<'_> {
         let go_on: &dyn Fn() -> bool = &|| progress.cancelled().is_none();
         let share = Share::open(share_of(self.node, &self.request, attempt)?)?;
         let (input_bytes, memory_bytes) = share.found();
-        self.saying.say(&ShareSaid::Found { input_bytes, memory_bytes }, &[])?;
+        self.saying
+            .say(&ShareSaid::Found { input_bytes, memory_bytes, rates: self.node.kept_rates() }, &[])?;
         let (memory_bytes, all_bytes) = self.told(go_on, |told, _| match told {
             ShareTold::Sample { memory_bytes, all_bytes } => Some((memory_bytes, all_bytes)),
             _ => None,
@@ -309,8 +310,8 @@ impl Part<'_> {
         let packed = pack_cuts(&mut sample);
         drop(sample);
         self.saying.say(&ShareSaid::Sampled { pages: laid.pages(), shared: made }, &packed)?;
-        let (pages, shared, cuts) = self.told(go_on, |told, cuts| match told {
-            ShareTold::Go { pages, shared } => Some((pages, shared, cuts)),
+        let ((pages, range_bytes), shared, cuts) = self.told(go_on, |told, cuts| match told {
+            ShareTold::Go { pages, range_bytes, shared } => Some(((pages, range_bytes), shared, cuts)),
             _ => None,
         })?;
         noted.clone_from(&shared);
@@ -321,7 +322,7 @@ impl Part<'_> {
             Ok(laid.bed(river, cuts, &pages)?.node(attempt.index, to, from)?)
         })?;
         let shared = shared.as_deref().map(path_of).transpose()?;
-        let end = laid.run(ends, (&pages, all_bytes), shared.as_deref(), talk, (progress, written))?;
+        let end = laid.run(ends, (&pages, range_bytes), shared.as_deref(), talk, (progress, written))?;
         talk.done(end, &links)?;
         let (bytes, edges) = self.told(go_on, |told, _| match told {
             ShareTold::Publish { bytes, edges } => Some((bytes, edges)),

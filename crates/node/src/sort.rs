@@ -11,6 +11,7 @@ use thalweg_wire::{Link, LinkError, What, new_id};
 use crate::ask::ask_of;
 use crate::attempts::{Coordinator, Reach};
 use crate::exec::Client;
+use crate::plan::Found;
 use crate::pump::could_not;
 
 /// Bytes of a frame to and from a node.
@@ -31,28 +32,32 @@ pub struct ClusterSort {
     pub own_inputs: bool,
     /// Whether each node writes its range to a file of its own; else all write to the same.
     pub own_output: bool,
+    /// Whether all nodes have equal shares, however fast they are.
+    pub equal: bool,
 }
 
 /// Sorts files on the nodes of a cluster. The receipt's law: out + dropped = in, and out is in order from each node's
 /// range to the next's.
 pub fn sort(asked: &ClusterSort, progress: &Progress) -> Result<Receipt> {
-    let (client, hosts) = meant(asked)?;
-    let to = |name: &str| {
-        let host = hosts.iter().find(|host| host.name == name).expect("only these are asked");
-        linked(&client, host)
-    };
-    let job = job_of(asked, &client, &hosts)?;
-    Coordinator::new(job, Reach { to: &to, own: true }, progress)?.run().0
+    let meant = Meant::of(asked)?;
+    let to = |name: &str| meant.linked(name);
+    Coordinator::new(meant.job(asked)?, meant.reach(&to), progress)?.run().0
+}
+
+/// What the nodes would have to sort, with their names, and nothing comes of it.
+pub(crate) fn found(meant: &Meant, asked: &ClusterSort) -> Result<(Found, Vec<String>)> {
+    let to = |name: &str| meant.linked(name);
+    Coordinator::new(meant.job(asked)?, meant.reach(&to), &Progress::default())?.found()
 }
 
 /// Has a node coordinate it, the first of the hosts that can be reached, and does not wait for its end.
 pub fn detach(asked: &ClusterSort) -> Result<Detached> {
-    let (client, hosts) = meant(asked)?;
-    let mut job = job_of(asked, &client, &hosts)?;
+    let meant = Meant::of(asked)?;
+    let mut job = meant.job(asked)?;
     let mut unreached = Vec::new();
-    for host in &hosts {
+    for host in &meant.hosts {
         job.coordinator = Some(host.name.clone());
-        match linked(&client, host) {
+        match linked(&meant.client, host) {
             Ok(link) => {
                 let end = begin(&link, &job).map_err(could_not)?;
                 return match end.state {
@@ -67,10 +72,44 @@ pub fn detach(asked: &ClusterSort) -> Result<Detached> {
 }
 
 /// The cluster and the hosts that are meant.
-fn meant(asked: &ClusterSort) -> Result<(Client, Vec<ClusterHost>)> {
-    let client = client_of(&asked.identity, asked.name.as_deref())?;
-    let hosts = client.hosts(&asked.on).map_err(could_not)?;
-    Ok((client, hosts))
+pub(crate) struct Meant {
+    pub(crate) client: Client,
+    pub(crate) hosts: Vec<ClusterHost>,
+    /// The names of all hosts of the cluster, in the order of its file.
+    pub(crate) all: Vec<String>,
+}
+
+impl Meant {
+    pub(crate) fn of(asked: &ClusterSort) -> Result<Meant> {
+        let client = client_of(&asked.identity, asked.name.as_deref())?;
+        let hosts = client.hosts(&asked.on).map_err(could_not)?;
+        let all = client.file.hosts.iter().map(|host| host.name.clone()).collect();
+        Ok(Meant { client, hosts, all })
+    }
+
+    fn job(&self, asked: &ClusterSort) -> Result<SortJob> {
+        Ok(SortJob {
+            job: new_id().to_string(),
+            by: self.client.hands.identity().name.clone(),
+            ask: ask_of(asked)?,
+            hosts: self.hosts.iter().map(|host| host.name.clone()).collect(),
+            coordinator: None,
+            failed: Vec::new(),
+            lost: Vec::new(),
+        })
+    }
+
+    fn linked(&self, name: &str) -> std::result::Result<Arc<Link>, LinkError> {
+        let host = self.hosts.iter().find(|host| host.name == name).expect("only these are asked");
+        linked(&self.client, host)
+    }
+
+    fn reach<'a>(
+        &'a self,
+        to: &'a (dyn Fn(&str) -> std::result::Result<Arc<Link>, LinkError> + Sync),
+    ) -> Reach<'a> {
+        Reach { to, own: true, all: &self.all }
+    }
 }
 
 /// The client of an identity, whose cluster is to have this name, if one was said.
@@ -83,18 +122,6 @@ pub(crate) fn client_of(identity: &Path, name: Option<&str>) -> Result<Client> {
         )));
     }
     Ok(client)
-}
-
-fn job_of(asked: &ClusterSort, client: &Client, hosts: &[ClusterHost]) -> Result<SortJob> {
-    Ok(SortJob {
-        job: new_id().to_string(),
-        by: client.hands.identity().name.clone(),
-        ask: ask_of(&asked.sort, asked.own_inputs, asked.own_output)?,
-        hosts: hosts.iter().map(|host| host.name.clone()).collect(),
-        coordinator: None,
-        failed: Vec::new(),
-        lost: Vec::new(),
-    })
 }
 
 /// A link that is watched over.

@@ -51,7 +51,8 @@ fn coordinate(node: &Arc<Node>, job: &Arc<Job>, request: SortJob, lost: Option<&
         }),
     };
     let progress = Progress::default();
-    let coordinator = Coordinator::new(request, Reach { to: &to, own: false }, &progress);
+    let all = node.hosts();
+    let coordinator = Coordinator::new(request, Reach { to: &to, own: false, all: &all }, &progress);
     let end = match coordinator {
         Ok(coordinator) if lost.is_some() => coordinator.succeeding().run().1,
         Ok(coordinator) => coordinator.run().1,

@@ -198,14 +198,13 @@ fn open_one(io: &Arc<dyn Io>, path: &Path, layout: Layout) -> Result<Input, Inpu
     Ok(Input { file, metadata, lacks_newline, first_page: 0, first_byte: 0 })
 }
 
-/// Lane `lane` of `lanes` over some pages of the inputs, in order.
+/// Some pages of the inputs, in their order: those of one of several lanes.
 pub struct InputLane<'a> {
     inputs: &'a Inputs,
     /// Reads in flight, each with its page.
     ahead: ReadAhead<'a, u64>,
-    next_to_read: u64,
-    step: u64,
-    end: u64,
+    /// The pages that nobody has asked for yet.
+    pages: Box<dyn Iterator<Item = u64> + 'a>,
 }
 
 impl<'a> InputLane<'a> {
@@ -218,18 +217,27 @@ impl<'a> InputLane<'a> {
         (lane, lanes): (usize, usize),
         (first, end): (u64, u64),
     ) -> InputLane<'a> {
-        assert_eq!(pool.block_size() as u64, inputs.page_bytes, "pages fill blocks");
         assert!(lane < lanes && end <= inputs.pages);
-        let ahead = ReadAhead::new(queue, pool, meters);
-        InputLane { inputs, ahead, next_to_read: first + lane as u64, step: lanes as u64, end }
+        InputLane::of_pages(inputs, queue, pool, meters, (first + lane as u64..end).step_by(lanes))
+    }
+
+    /// These pages, into blocks of `pool`.
+    pub fn of_pages(
+        inputs: &'a Inputs,
+        queue: Box<dyn Queue>,
+        pool: &'a Pool,
+        meters: &'a Meters,
+        pages: impl Iterator<Item = u64> + 'a,
+    ) -> InputLane<'a> {
+        assert_eq!(pool.block_size() as u64, inputs.page_bytes, "pages fill blocks");
+        InputLane { inputs, ahead: ReadAhead::new(queue, pool, meters), pages: Box::new(pages) }
     }
 
     /// Starts as many reads as depth and free blocks allow.
     fn read_ahead(&mut self) {
-        while self.next_to_read < self.end {
-            let Some(block) = self.ahead.room() else { return };
-            self.start(self.next_to_read, block);
-            self.next_to_read += self.step;
+        while let Some(block) = self.ahead.room() {
+            let Some(page) = self.pages.next() else { return };
+            self.start(page, block);
         }
     }
 

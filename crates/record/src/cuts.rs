@@ -51,10 +51,27 @@ pub struct Cuts {
 /// Chooses the `count` cuts that part a sample into `count + 1` stretches of equal depth. Sorts the
 /// sample. Fewer come back where the sample is small; none repeats.
 pub fn choose_cuts(sample: &mut [Cut], count: usize) -> Vec<Cut> {
+    let depth = sample.len();
+    cuts_at(sample, (1..=count).map(|i| i * depth / (count + 1)))
+}
+
+/// Chooses the cuts that part a sample into stretches whose depths are to each other as these weights. Sorts the
+/// sample. Fewer come back where it is small; none repeats.
+pub fn choose_weighted_cuts(sample: &mut [Cut], weights: &[u64]) -> Vec<Cut> {
+    let all = weights.iter().map(|weight| u128::from(*weight)).sum::<u128>().max(1);
+    let (depth, mut before) = (sample.len() as u128, 0);
+    let places = weights.split_last().map_or(&[][..], |(_, but_last)| but_last).iter().map(|weight| {
+        before += u128::from(*weight);
+        (before * depth / all) as usize
+    });
+    cuts_at(sample, places)
+}
+
+/// The cuts at these places of a sample, which is sorted first.
+fn cuts_at(sample: &mut [Cut], places: impl Iterator<Item = usize>) -> Vec<Cut> {
     sample.sort_unstable();
-    let mut chosen: Vec<Cut> = Vec::with_capacity(count);
-    for i in 1..=count {
-        let at = i * sample.len() / (count + 1);
+    let mut chosen: Vec<Cut> = Vec::with_capacity(places.size_hint().0);
+    for at in places {
         if at >= sample.len() {
             break;
         }
@@ -257,6 +274,30 @@ mod tests {
             assert_eq!(cuts.locate(&key, b"b\0\0\0"[..].into(), origin), 1, "{origin}");
             assert_eq!(cuts.locate(&key, b"a\xff\xff\xff"[..].into(), origin), 0, "{origin}");
         }
+    }
+
+    #[test]
+    fn depths_are_to_each_other_as_their_weights() {
+        let key = Key::new(Layout::Fixed(4), &[]).unwrap();
+        let sample =
+            || (0..1000u32).map(|i| Cut { normal: (i * 7919 % 1000).to_be_bytes().to_vec(), origin: 0 });
+        let depths = |weights: &[u64]| {
+            let mut chosen: Vec<Cut> = sample().collect();
+            let cuts = Cuts::new(&key, choose_weighted_cuts(&mut chosen, weights));
+            let mut depths = vec![0; weights.len()];
+            sample().for_each(|cut| depths[cuts.locate(&key, cut.normal[..].into(), 0)] += 1);
+            depths
+        };
+        for weights in [&[1, 2, 7][..], &[7, 2, 1], &[1, 1], &[5], &[u64::MAX, u64::MAX, 1]] {
+            let all: f64 = weights.iter().map(|weight| *weight as f64).sum();
+            for (depth, weight) in depths(weights).into_iter().zip(weights) {
+                let due = 1000.0 * *weight as f64 / all;
+                assert!((f64::from(depth) - due).abs() <= 2.0, "{weights:?}: {:?}", depths(weights));
+            }
+        }
+        let (mut even, mut weighted): (Vec<Cut>, Vec<Cut>) = (sample().collect(), sample().collect());
+        assert_eq!(choose_cuts(&mut even, 6), choose_weighted_cuts(&mut weighted, &[3; 7]));
+        assert!(choose_weighted_cuts(&mut [], &[1, 2]).is_empty());
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod tags;
 mod valsort;
 
 pub use bytes::{CELL_BYTES, sum_at, sum_of_file};
-pub use cuts::{CUT_KEY_BYTES_MAX, Cut, Cuts, choose_cuts, common_prefix};
+pub use cuts::{CUT_KEY_BYTES_MAX, Cut, Cuts, choose_cuts, choose_weighted_cuts, common_prefix};
 pub use examine::{Stretch, is_benchmark};
 pub use gensort::{Generator, KEY_BYTES, Kind, RECORD_BYTES};
 pub use in_place::InPlace;

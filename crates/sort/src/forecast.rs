@@ -179,7 +179,7 @@ impl Work {
 }
 
 /// Seconds that a disk takes to move so many bytes, both ways at once as far as both last.
-fn disk_seconds(read_bytes: u64, written_bytes: u64, hardware: &Hardware) -> f64 {
+pub fn disk_seconds(read_bytes: u64, written_bytes: u64, hardware: &Hardware) -> f64 {
     let Hardware { read_bytes_per_second: read, write_bytes_per_second: write, .. } = *hardware;
     // Two disks that do not disturb each other go at twice the slower one's rate; more would mean that
     // writing makes reading faster, which only a measurement's noise does.
@@ -188,13 +188,13 @@ fn disk_seconds(read_bytes: u64, written_bytes: u64, hardware: &Hardware) -> f64
     2.0 * both as f64 / mixed + (read_bytes - both) as f64 / read + (written_bytes - both) as f64 / write
 }
 
-/// Seconds of one core.
-fn distribute_seconds(records: u64, bytes: u64, hardware: &Hardware) -> f64 {
+/// Seconds of one core that it takes to distribute so many records of so many bytes.
+pub fn distribute_seconds(records: u64, bytes: u64, hardware: &Hardware) -> f64 {
     rated_records(records, bytes, DISTRIBUTE_RECORD_SHARE) / hardware.distribute_records_per_second
 }
 
-/// Seconds of one core.
-fn sort_seconds(records: u64, bytes: u64, hardware: &Hardware) -> f64 {
+/// Seconds of one core that it takes to sort and gather so many records of so many bytes.
+pub fn sort_seconds(records: u64, bytes: u64, hardware: &Hardware) -> f64 {
     rated_records(records, bytes, SORT_RECORD_SHARE) / hardware.sort_records_per_second
 }
 

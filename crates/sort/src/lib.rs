@@ -34,7 +34,7 @@ mod within;
 
 pub use asked::{Sort, Watch};
 pub use error::{Error, Result};
-pub use forecast::{Facts, forecast};
+pub use forecast::{Facts, disk_seconds, distribute_seconds, forecast, sort_seconds};
 pub use job::run;
 pub use sorter::{BLOCKS_HELD_MAX, Sorter, SorterOutput};
 pub use survey::lay_out;

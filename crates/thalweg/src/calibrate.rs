@@ -19,10 +19,13 @@ use thalweg_base::clock::wall_seconds;
 use thalweg_io::{Access, File, Io};
 use thalweg_sort::Sort;
 
-use crate::machine;
+use crate::verbs::engine_error;
+use crate::{Error, IoChoice, Result, machine};
 
 /// How long a calibration holds: a day.
 const VALID_SECONDS: u64 = 24 * 60 * 60;
+/// How long each part of a thorough look at a disk may last: enough for what bounds a disk by tenths of seconds.
+const PROBE_SECONDS: f64 = 1.0;
 /// A kept calibration is one line; what is longer is none.
 const KEPT_BYTES_MAX: usize = 4096;
 
@@ -71,25 +74,65 @@ fn assumed() -> Hardware {
 
 fn measure(sort: &Sort, io: &Arc<dyn Io>) -> Option<Hardware> {
     let largest = sort.inputs.iter().max_by_key(|path| io.stat(path).map_or(0, |there| there.len));
-    let disk = disk::measure(largest.map(PathBuf::as_path), sort.scratch.first()?, io).ok()?;
-    let cpu = cpu::measure(io).ok()?;
-    let hardware = Hardware {
-        measured_bytes: calibration_bytes(),
+    let largest = largest.map(PathBuf::as_path);
+    let disk = disk::measure(largest, sort.scratch.first()?, disk::PART_SECONDS, io).ok()?;
+    let cpu = cpu::measure(io, 1).ok()?;
+    let hardware = with_cores(with_disk(assumed(), &disk), &cpu);
+    is_sane(&hardware).then_some(hardware)
+}
+
+/// What was measured of a disk, now. Short numbers are the same again when they are read from their file.
+fn with_disk(hardware: Hardware, disk: &disk::Rates) -> Hardware {
+    Hardware {
         measured_at_seconds: wall_seconds(),
-        cores: machine::cores() as u32,
-        // Short numbers are the same again when they are read from their file.
         read_bytes_per_second: disk.read.round(),
         write_bytes_per_second: disk.write.round(),
         mixed_bytes_per_second: disk.mixed.round(),
         sync_seconds: (disk.sync_seconds * 1e6).round() / 1e6,
+        ..hardware
+    }
+}
+
+/// The same of cores.
+fn with_cores(hardware: Hardware, cpu: &cpu::Rates) -> Hardware {
+    Hardware {
+        measured_bytes: calibration_bytes(),
         distribute_records_per_second: cpu.distribute.round(),
         sort_records_per_second: cpu.sort.round(),
-    };
-    is_sane(&hardware).then_some(hardware)
+        ..hardware
+    }
+}
+
+/// Measures the disk below a directory, for a node; all else is assumed. Takes about five seconds if it is to be thorough,
+/// else about two, and longer on a disk so slow that eight blocks of a mebibyte are.
+pub fn probe_disk(directory: &Path, thorough: bool) -> Result<Hardware> {
+    let (io, _) = machine::io(IoChoice::Auto)?;
+    let part_seconds = if thorough { PROBE_SECONDS } else { disk::PART_SECONDS };
+    let disk = disk::measure(None, directory, part_seconds, &io)?;
+    sane(Hardware { measured_bytes: calibration_bytes(), ..with_disk(assumed(), &disk) })
+}
+
+/// Measures all cores at once, for a node: others on the same machine that do so too are then as much in its way as they
+/// are when they sort. All else is assumed.
+pub fn probe_cores() -> Result<Hardware> {
+    let (io, _) = machine::io(IoChoice::Auto)?;
+    let cpu = cpu::measure(&io, machine::cores()).map_err(engine_error)?;
+    sane(with_cores(assumed(), &cpu))
+}
+
+fn sane(hardware: Hardware) -> Result<Hardware> {
+    let unsound = || Error::CouldNot("what was measured are no rates; measure again".into());
+    is_sane(&hardware).then_some(hardware).ok_or_else(unsound)
+}
+
+/// The cores' rates, measured now on one of them; all others as they are assumed.
+pub(crate) fn cores_here() -> Hardware {
+    let measured = machine::io(IoChoice::Auto).ok().and_then(|(io, _)| cpu::measure(&io, 1).ok());
+    measured.map_or_else(assumed, |cpu| with_cores(assumed(), &cpu))
 }
 
 /// Whether it can be divided by.
-fn is_sane(hardware: &Hardware) -> bool {
+pub(crate) fn is_sane(hardware: &Hardware) -> bool {
     let rates = [
         hardware.read_bytes_per_second,
         hardware.write_bytes_per_second,

@@ -53,6 +53,8 @@ mod calibrate;
 mod error;
 mod lanes;
 mod machine;
+#[doc(hidden)]
+pub mod model;
 mod options;
 mod partial;
 mod progress;
@@ -61,6 +63,8 @@ mod target;
 mod verbs;
 
 pub use calibrate::calibration_bytes;
+#[doc(hidden)]
+pub use calibrate::{probe_cores, probe_disk};
 pub use error::{Error, Result};
 pub use options::{
     CheckOptions, Endpoint, GenOptions, IoChoice, JoinKind, JoinOptions, MergeOptions, PartitionOptions,

@@ -1,6 +1,7 @@
 //! What people read: receipts, plans, checks and reports as text. Pure functions from objects to text, each
 //! with the text it gives for a sample as its test.
 
+mod cluster_plan;
 mod columns;
 mod nodes;
 mod partition;
@@ -10,6 +11,7 @@ mod receipt;
 mod reports;
 mod sorts;
 
+pub(crate) use cluster_plan::{cluster_plan, probe};
 pub(crate) use columns::{seconds, traffic};
 pub(crate) use nodes::{cluster, cluster_doctor, job, jobs, pings, steps, whole};
 pub(crate) use partition::partition;

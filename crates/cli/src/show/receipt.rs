@@ -124,8 +124,11 @@ fn stages(receipt: &Receipt) -> String {
     let heads = ["stages", "took", "planned", "waited: reads", "writes", "read", "written"];
     let mut rows = vec![heads.map(String::from).to_vec()];
     rows.extend(receipt.stages.iter().map(stage));
-    if let Some(plan) = &receipt.plan {
-        rows.push(vec!["  in all".into(), seconds(receipt.seconds), seconds(plan.seconds)]);
+    // Of a sort on a cluster every stage was planned, or none.
+    let of_stages = || receipt.stages.iter().map(|stage| stage.predicted_seconds).sum::<Option<f64>>();
+    let of_nodes = || of_stages().filter(|_| !receipt.nodes.is_empty());
+    if let Some(planned) = receipt.plan.as_ref().map(|plan| plan.seconds).or_else(of_nodes) {
+        rows.push(vec!["  in all".into(), seconds(receipt.seconds), seconds(planned)]);
     }
     columns(&rows)
 }

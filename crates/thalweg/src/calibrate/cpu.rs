@@ -1,4 +1,4 @@
-//! The cores' rates: the engine itself, on one lane, with records of our own.
+//! The cores' rates: the engine itself, with records of our own.
 //!
 //! Model: the records lie in a file that the page cache holds, and the output is thrown away, so that
 //! of a stage's seconds all that was not waiting is work. The median of three runs counts; the first
@@ -24,26 +24,26 @@ pub(super) struct Rates {
     pub(super) sort: f64,
 }
 
-/// Measures both.
-pub(super) fn measure(io: &Arc<dyn Io>) -> Result<Rates> {
+/// Measures both, with so many lanes at once.
+pub(super) fn measure(io: &Arc<dyn Io>, lanes: usize) -> Result<Rates> {
     let records = Records::make(io)?;
-    let sort = records.sort();
+    let sort = records.sort(lanes);
     let (mut distribute, mut gather) = ([0.0; RUNS], [0.0; RUNS]);
     for (distribute, gather) in distribute.iter_mut().zip(&mut gather) {
         let receipt = thalweg_sort::run(&sort, io, &Nobody)?;
-        *distribute = busy_seconds(&receipt, "read+distribute");
-        *gather = busy_seconds(&receipt, "load+sort+write");
+        *distribute = busy_seconds(&receipt, "read+distribute", lanes);
+        *gather = busy_seconds(&receipt, "load+sort+write", lanes);
     }
     let rate = |mut seconds: [f64; RUNS]| {
         seconds.sort_by(f64::total_cmp);
-        RECORDS as f64 / seconds[RUNS / 2].max(1e-9)
+        RECORDS as f64 / seconds[RUNS / 2].max(1e-9) / lanes as f64
     };
     Ok(Rates { distribute: rate(distribute), sort: rate(gather) })
 }
 
-/// Seconds of a stage on one lane, without those that it waited.
-fn busy_seconds(receipt: &Receipt, name: &str) -> f64 {
-    let of = |s: &Stage| s.seconds - s.waited_read_seconds - s.waited_write_seconds;
+/// Seconds of a stage, without those that its lanes waited on the mean.
+fn busy_seconds(receipt: &Receipt, name: &str, lanes: usize) -> f64 {
+    let of = |s: &Stage| s.seconds - (s.waited_read_seconds + s.waited_write_seconds) / lanes as f64;
     receipt.stages.iter().filter(|stage| stage.name == name).map(of).sum()
 }
 
@@ -64,7 +64,7 @@ impl Records {
         Ok(records)
     }
 
-    fn sort(&self) -> Sort {
+    fn sort(&self, lanes: usize) -> Sort {
         Sort {
             within_output: false,
             inputs: vec![self.path.clone()],
@@ -76,7 +76,7 @@ impl Records {
             memory_bytes: process::resident_bytes() + 256 * MIB,
             scratch: vec![std::env::temp_dir()],
             scratch_limit: 0,
-            lanes: 1,
+            lanes,
             shuffle: None,
             unique: false,
             resume: false,

@@ -3,7 +3,7 @@
 //! Model: blocks of a mebibyte, past the page cache, eight in flight. Reads come from the input, a few
 //! neighbouring blocks at each of several places far apart; writes go to a file in the scratch directory
 //! whose name is removed as soon as it is open, so that nothing is left even by a process that is killed.
-//! Law: of an input no more than an eighth is read; no part takes longer than a third of a second.
+//! Law: of an input no more than an eighth is read; no part begins anything after the time that it is given.
 //! Non-goals: finding the best depth and size, which `bench io` does.
 
 use std::path::Path;
@@ -24,8 +24,8 @@ const BLOCKS: u64 = 64;
 const BLOCKS_MIN: u64 = 8;
 /// Neighbouring blocks at each place.
 const TOGETHER: u64 = 8;
-/// No part begins another operation after so long.
-const PART_SECONDS: f64 = 0.33;
+/// How long a part lasts where a plan waits for it.
+pub(super) const PART_SECONDS: f64 = 0.33;
 
 /// Bytes per second.
 pub(super) struct Rates {
@@ -39,27 +39,32 @@ pub(super) struct Rates {
 /// One operation to be carried out.
 type Step = (Kind, File, u64);
 
-/// Measures the disks of `input`, if there is one, and of `directory`.
-pub(super) fn measure(input: Option<&Path>, directory: &Path, io: &Arc<dyn Io>) -> Result<Rates> {
+/// Measures the disks of `input`, if there is one, and of `directory`, each part for so long at most.
+pub(super) fn measure(
+    input: Option<&Path>,
+    directory: &Path,
+    part_seconds: f64,
+    io: &Arc<dyn Io>,
+) -> Result<Rates> {
     let trial = trial_file(directory, io)?;
     let pool = Pool::new(BLOCK_BYTES as usize, DEPTH)
         .map_err(|e| Error::new(Action::Setup, directory, std::io::Error::other(e.to_string())))?;
     fill(&pool);
     let mut queue = io.queue(DEPTH)?;
     let writes = (0..BLOCKS).map(|i| (Kind::Write, trial.clone(), i * BLOCK_BYTES));
-    let (written_bytes, write_seconds) = carry_out(&mut *queue, &pool, writes)?;
+    let (written_bytes, write_seconds) = carry_out(&mut *queue, &pool, part_seconds, writes)?;
     let watch = Stopwatch::start();
     trial.sync()?;
     let sync_seconds = watch.seconds();
     let (source, places) = places_of(input, &trial, written_bytes, io);
     let reads = places.iter().map(|&at| (Kind::Read, source.clone(), at));
-    let (read_bytes, read_seconds) = carry_out(&mut *queue, &pool, reads)?;
+    let (read_bytes, read_seconds) = carry_out(&mut *queue, &pool, part_seconds, reads)?;
     // Into room that nobody has written to yet, as scratch and output are.
     let pairs = places.iter().take(BLOCKS as usize / 2).enumerate().flat_map(|(i, &at)| {
         let to = (BLOCKS + i as u64) * BLOCK_BYTES;
         [(Kind::Read, source.clone(), at), (Kind::Write, trial.clone(), to)]
     });
-    let (mixed_bytes, mixed_seconds) = carry_out(&mut *queue, &pool, pairs)?;
+    let (mixed_bytes, mixed_seconds) = carry_out(&mut *queue, &pool, part_seconds, pairs)?;
     // Where the page cache is in between, a write is done when it is synced.
     let late = if trial.is_direct() { 0.0 } else { sync_seconds };
     Ok(Rates {
@@ -115,13 +120,14 @@ fn places_in(len: u64) -> Vec<u64> {
 fn carry_out(
     queue: &mut dyn Queue,
     pool: &Pool,
+    part_seconds: f64,
     steps: impl IntoIterator<Item = Step>,
 ) -> Result<(u64, f64)> {
     let watch = Stopwatch::start();
     let mut steps = steps.into_iter();
     let mut bytes = 0;
     loop {
-        while queue.in_flight() < queue.depth() && watch.seconds() < PART_SECONDS {
+        while queue.in_flight() < queue.depth() && watch.seconds() < part_seconds {
             let Some((kind, file, at)) = steps.next() else { break };
             let mut block = pool.take();
             block.set_len(BLOCK_BYTES as usize);
@@ -157,7 +163,7 @@ mod tests {
     fn nothing_is_left_of_a_measurement() {
         let sim = Sim::new(1);
         sim.make_dir("/scratch");
-        let rates = measure(None, Path::new("/scratch"), &sim.io()).unwrap();
+        let rates = measure(None, Path::new("/scratch"), PART_SECONDS, &sim.io()).unwrap();
         assert!(rates.read > 0.0 && rates.write > 0.0 && rates.mixed > 0.0 && rates.sync_seconds >= 0.0);
         assert!(sim.names().is_empty() && sim.open_files() == 0);
     }
@@ -166,7 +172,7 @@ mod tests {
     fn a_disk_without_room_is_no_measurement() {
         let sim = Sim::new(1);
         sim.set_capacity("/scratch", MIB);
-        assert!(measure(None, Path::new("/scratch"), &sim.io()).is_err());
+        assert!(measure(None, Path::new("/scratch"), PART_SECONDS, &sim.io()).is_err());
         assert!(sim.names().is_empty() && sim.open_files() == 0);
     }
 }

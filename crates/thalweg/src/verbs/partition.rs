@@ -31,6 +31,7 @@ use thalweg_record::{Key, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick};
 
 use self::parts::{Part, Writer};
+pub(crate) use self::sample::sampled_bytes;
 use self::shape::Shape;
 use self::splits::{Pages, Splits};
 use super::MEMORY_BYTES_MIN;

@@ -26,10 +26,10 @@ use crate::target::{self, Target};
 use crate::verbs::MEMORY_BYTES_MIN;
 use crate::verbs::partition::sample::{self, Part};
 use crate::verbs::partition::shape::{self, Shape};
-use crate::verbs::partition::splits::{Pages, Splits};
+use crate::verbs::partition::splits::{self, Pages, Splits};
 use crate::{Error, Progress, Result, SortOptions, machine};
 
-/// Of the bytes that each node would have if all had the same, what is reserved for its part: numerator and denominator.
+/// Of the bytes that a node's range should have, what is reserved for its part: numerator and denominator.
 const RESERVED: (u64, u64) = (103, 100);
 
 /// A node's share, as it is asked for.
@@ -96,16 +96,7 @@ impl Share {
     pub fn sample(mut self, memory_bytes: u64, all_bytes: u64) -> Result<(Laid, Vec<Cut>)> {
         let (node, nodes) = self.options.node;
         let layout = self.options.sort.layout;
-        let river_bytes = (memory_bytes / RIVER_SHARE).max(MEMORY_BYTES_MIN);
-        let writes_bytes = ((WRITES + 1) * WRITE_BYTES) as u64;
-        let sorter_bytes = memory_bytes.saturating_sub(river_bytes + writes_bytes);
-        if sorter_bytes < MEMORY_BYTES_MIN {
-            let needed = Bytes(river_bytes + writes_bytes + MEMORY_BYTES_MIN);
-            return Err(Error::CouldNot(format!(
-                "--memory {} is too small: a node needs {needed}",
-                Bytes(memory_bytes)
-            )));
-        }
+        let (river_bytes, sorter_bytes) = (river_bytes(memory_bytes), sorter_bytes(memory_bytes)?);
         let shape = Shape::of_node(river_bytes, nodes, layout)?;
         self.inputs.set_page_bytes(shape.page_bytes);
         let own = self.options.own_inputs;
@@ -118,11 +109,33 @@ impl Share {
     }
 }
 
-/// The cuts for so many nodes, from samples of all of them with origins as [`origin`] makes them.
-pub fn cuts(sort: &SortOptions, sample: Vec<Cut>, nodes: usize) -> Result<Vec<Cut>> {
+/// Of a node's memory, what the river has.
+fn river_bytes(memory_bytes: u64) -> u64 {
+    (memory_bytes / RIVER_SHARE).max(MEMORY_BYTES_MIN)
+}
+
+/// Of a node's memory, what is left for its sorter.
+pub(crate) fn sorter_bytes(memory_bytes: u64) -> Result<u64> {
+    let beside = river_bytes(memory_bytes) + ((WRITES + 1) * WRITE_BYTES) as u64;
+    let left = memory_bytes.saturating_sub(beside);
+    if left < MEMORY_BYTES_MIN {
+        let (memory, needed) = (Bytes(memory_bytes), Bytes(beside + MEMORY_BYTES_MIN));
+        return Err(Error::CouldNot(format!("--memory {memory} is too small: a node needs {needed}")));
+    }
+    Ok(left)
+}
+
+/// The cuts for ranges whose sizes are to each other as these weights, one for each node, from samples of all of them with
+/// origins as [`origin`] makes them.
+pub fn cuts(sort: &SortOptions, sample: Vec<Cut>, weights: &[u64]) -> Result<Vec<Cut>> {
     let key = Key::new(sort.layout, &sort.keys)?;
     // Records that may be dropped for one another have to meet.
-    Ok(sample::choose(&key, sample, nodes, !sort.unique).cuts().to_vec())
+    Ok(sample::choose(&key, sample, weights, !sort.unique).cuts().to_vec())
+}
+
+/// So many pages for nodes whose shares of what all see are to each other as these weights.
+pub fn deal(pages: u64, weights: &[u64]) -> Vec<u64> {
+    splits::deal(pages, weights)
 }
 
 /// Where the river has the record that lies at `at` in the inputs of a node with pages of its own, of `page_bytes`.
@@ -157,10 +170,10 @@ impl Laid {
     }
 
     fn splits(&self, pages: &[u64]) -> Splits {
-        let (node, nodes) = self.share.options.node;
+        let node = self.share.options.node.0;
         match self.share.options.own_inputs {
             true => Splits::Own { inlet: node, pages: pages.to_vec() },
-            false => Splits::Shared { inlet: (node, nodes) },
+            false => Splits::Dealt { inlet: node, pages: pages.to_vec() },
         }
     }
 
@@ -171,17 +184,25 @@ impl Laid {
         if cuts.len() >= nodes || !cuts.is_sorted_by(|a, b| a < b) {
             return Err(Error::CouldNot(format!("{} cuts that are none, for {nodes} nodes", cuts.len())));
         }
+        let (ours, node) = (self.share.inputs.pages(), self.share.options.node.0);
+        let dealt = match self.share.options.own_inputs {
+            true => pages.get(node).copied().map_or(0, u128::from),
+            false => pages.iter().copied().map(u128::from).sum(),
+        };
+        if pages.len() != nodes || dealt != u128::from(ours) {
+            return Err(Error::CouldNot(format!("{ours} pages are dealt to {nodes} nodes as {pages:?}")));
+        }
         let pick = Pick::Range(Cuts::new(key, cuts));
         let splits = self.splits(pages).count(&self.share.inputs);
         Ok(self.shape.river((layout, key), pick, nodes, splits).named(river).bed()?)
     }
 
-    /// Runs it: what is read goes into the inlet, and what the outlet gives to the output. `shared` is the file that all
-    /// write to, if they do. The first progress counts what is read, and can stop it; the second what is written.
+    /// Runs it, with so many pages of each node, and so many bytes of a range: what is read goes into the inlet, and what
+    /// the outlet gives to the output. `shared` is the file that all write to, if they do. The first progress counts what is read, and can stop it; the second what is written.
     pub fn run(
         &mut self,
         (inlet, outlet): (Inlet, Outlet),
-        (pages, all_bytes): (&[u64], u64),
+        (pages, range_bytes): (&[u64], u64),
         shared: Option<&Path>,
         starts: &dyn Starts,
         (progress, written): (&Progress, &Progress),
@@ -195,7 +216,7 @@ impl Laid {
             }
             (_, own) => {
                 if own {
-                    let reserved = all_bytes / self.share.options.node.1 as u64 * RESERVED.0 / RESERVED.1;
+                    let reserved = range_bytes / RESERVED.1 * RESERVED.0;
                     self.output = Some(self.create(reserved)?);
                 }
                 self.output.as_ref().expect("it was made here").file()

@@ -11,7 +11,7 @@ use thalweg_base::rng::Rng;
 use thalweg_block::Pool;
 use thalweg_io::{ALIGN, Io, Kind, Op};
 use thalweg_pump::{Input, Inputs};
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, Key, Layout, choose_cuts, records_in};
+use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, Key, Layout, choose_weighted_cuts, records_in};
 
 use crate::Result;
 
@@ -46,12 +46,15 @@ pub(in crate::verbs) fn cuts(
 ) -> Result<(Cuts, u64)> {
     let all = Part { all_bytes: inputs.bytes(), chunks: (0, 1) };
     let (keys, read) = sample(io, inputs, (layout, key), (parts, all), limits)?;
-    Ok((choose(key, keys, parts, split_keys), read))
+    Ok((choose(key, keys, &vec![1; parts], split_keys), read))
 }
 
-/// Cuts from a sample.
-pub(in crate::verbs) fn choose(key: &Key, mut keys: Vec<Cut>, parts: usize, split_keys: bool) -> Cuts {
-    let chosen = if split_keys { choose_cuts(&mut keys, parts - 1) } else { between_keys(&mut keys, parts) };
+/// Cuts from a sample, for parts whose sizes are to each other as these weights.
+pub(in crate::verbs) fn choose(key: &Key, mut keys: Vec<Cut>, weights: &[u64], split_keys: bool) -> Cuts {
+    let chosen = match split_keys {
+        true => choose_weighted_cuts(&mut keys, weights),
+        false => between_keys(&mut keys, weights),
+    };
     Cuts::new(key, chosen)
 }
 
@@ -66,8 +69,6 @@ pub(in crate::verbs) fn sample(
     let share = inputs.bytes() as f64 / part.all_bytes.max(1) as f64;
     let mut sampler =
         Sampler { io, inputs, layout, key, page_bytes, left: sample_bytes, keys: Vec::new(), read: 0 };
-    let least = (BYTES_MIN as f64 * share) as u64;
-    let most = (inputs.bytes() / SHARE).max(least).min(inputs.bytes()) / CHUNK_BYTES;
     let chunk_records = match layout {
         Layout::Fixed(n) => CHUNK_BYTES as f64 / f64::from(n),
         Layout::Lines => {
@@ -77,9 +78,21 @@ pub(in crate::verbs) fn sample(
             seen
         }
     };
-    let wanted = (parts as u64 * RECORDS_FOR_PART) as f64 * share / chunk_records.max(0.01);
-    sampler.take((wanted as u64).clamp(1, most.max(1)), part.chunks)?;
+    sampler.take(chunks(inputs.bytes(), share, parts, chunk_records), part.chunks)?;
     Ok((sampler.keys, sampler.read))
+}
+
+/// Chunks of so many bytes, which are this share of all, that are looked at for so many parts.
+fn chunks(bytes: u64, share: f64, parts: usize, chunk_records: f64) -> u64 {
+    let least = (BYTES_MIN as f64 * share) as u64;
+    let most = (bytes / SHARE).max(least).min(bytes) / CHUNK_BYTES;
+    let wanted = (parts as u64 * RECORDS_FOR_PART) as f64 * share / chunk_records.max(0.01);
+    (wanted as u64).clamp(1, most.max(1))
+}
+
+/// Bytes that are read for a sample of so many bytes of such records, for so many parts.
+pub(crate) fn sampled_bytes(bytes: u64, parts: usize, record_bytes: f64) -> u64 {
+    chunks(bytes, 1.0, parts, CHUNK_BYTES as f64 / record_bytes) * CHUNK_BYTES
 }
 
 struct Sampler<'a> {
@@ -160,7 +173,9 @@ impl Sampler<'_> {
 }
 
 /// Cuts between different keys. A part takes another key while that brings it nearer to its share of what is left.
-fn between_keys(sample: &mut [Cut], parts: usize) -> Vec<Cut> {
+fn between_keys(sample: &mut [Cut], weights: &[u64]) -> Vec<Cut> {
+    let parts = weights.len();
+    let mut due: f64 = weights.iter().map(|weight| *weight as f64).sum();
     sample.sort_unstable();
     let groups: Vec<&[Cut]> = sample.chunk_by(|a, b| a.normal == b.normal).collect();
     let mut cuts = Vec::with_capacity(parts - 1);
@@ -170,13 +185,15 @@ fn between_keys(sample: &mut [Cut], parts: usize) -> Vec<Cut> {
             break;
         }
         part += group.len();
-        let share = left as f64 / (parts - cuts.len()) as f64;
+        let weight = weights[cuts.len()] as f64;
+        let share = left as f64 * weight / due.max(1.0);
         let with_next = part + groups.get(i + 1).map_or(0, |next| next.len());
         let is_last = i + 1 == groups.len();
         if !is_last && (part as f64 - share).abs() <= (with_next as f64 - share).abs() {
             // Whatever equals the cut goes left of it, wherever it comes from.
             cuts.push(Cut { normal: group[0].normal.clone(), origin: u64::MAX });
             left -= part;
+            due -= weight;
             part = 0;
         }
     }
@@ -188,11 +205,15 @@ mod tests {
     use super::*;
 
     fn parts_of(keys: &[(&str, usize)], parts: usize) -> Vec<usize> {
+        weighted(keys, &vec![1; parts])
+    }
+
+    fn weighted(keys: &[(&str, usize)], weights: &[u64]) -> Vec<usize> {
         let each =
             |(key, count): &(&str, usize)| vec![Cut { normal: key.as_bytes().to_vec(), origin: 0 }; *count];
         let mut sample: Vec<Cut> = keys.iter().flat_map(each).collect();
-        let cuts = between_keys(&mut sample, parts);
-        let mut sizes = vec![0; parts];
+        let cuts = between_keys(&mut sample, weights);
+        let mut sizes = vec![0; weights.len()];
         for cut in &sample {
             sizes[cuts.iter().filter(|c| c.normal < cut.normal).count()] += 1;
         }
@@ -206,5 +227,8 @@ mod tests {
         assert_eq!(parts_of(&[("a", 90), ("b", 5), ("c", 5)], 3), [90, 5, 5]);
         assert_eq!(parts_of(&[("a", 7)], 3), [7, 0, 0]);
         assert_eq!(parts_of(&[], 3), [0, 0, 0]);
+        let four = [("a", 10), ("b", 10), ("c", 10), ("d", 10)];
+        assert_eq!(weighted(&four, &[3, 1]), [30, 10]);
+        assert_eq!(weighted(&four, &[1, 2, 1]), [10, 20, 10]);
     }
 }

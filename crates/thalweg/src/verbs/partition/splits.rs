@@ -31,7 +31,15 @@ pub(in crate::verbs) enum Splits {
         /// Which inlet, of how many.
         inlet: (usize, usize),
     },
-    /// Each has files of its own: the first page of each is followed by the second of each, and so on.
+    /// All inlets have the same files, and pages, which keep their numbers, are dealt to them as to each its share.
+    Dealt {
+        /// Which inlet.
+        inlet: usize,
+        /// How many pages each gets.
+        pages: Vec<u64>,
+    },
+    /// Each has files of its own, whose pages are taken in turn: of one that has twice as many, twice as often, so that all
+    /// come to their end together.
     Own {
         /// Which inlet.
         inlet: usize,
@@ -44,7 +52,7 @@ impl Splits {
     /// How many there are, if the inlet's files have so many pages.
     pub(in crate::verbs) fn count(&self, inputs: &Inputs) -> u64 {
         match self {
-            Splits::Shared { .. } => inputs.pages(),
+            Splits::Shared { .. } | Splits::Dealt { .. } => inputs.pages(),
             Splits::Own { pages, .. } => pages.iter().sum(),
         }
     }
@@ -52,21 +60,51 @@ impl Splits {
     /// The split that a page of the inlet's files is.
     pub(in crate::verbs) fn of_page(&self, page: u64) -> u64 {
         match self {
-            Splits::Shared { .. } => page,
-            Splits::Own { inlet, pages } => {
-                let before = |other: usize| pages[other].min(page + u64::from(other < *inlet));
-                (0..pages.len()).map(before).sum()
-            }
+            Splits::Shared { .. } | Splits::Dealt { .. } => page,
+            Splits::Own { inlet, pages } => turn(*inlet, page, pages),
         }
     }
 
-    /// The pages of an inlet's files that are its own: one of so many, from which on.
-    fn mine(&self) -> (usize, usize) {
+    /// The pages of its files, of which there are so many, that an inlet puts, in order.
+    fn mine(&self, all: u64) -> Box<dyn Iterator<Item = u64> + '_> {
         match self {
-            Splits::Shared { inlet } => *inlet,
-            Splits::Own { .. } => (0, 1),
+            Splits::Shared { inlet: (inlet, inlets) } => Box::new((*inlet as u64..all).step_by(*inlets)),
+            Splits::Dealt { inlet, pages } => Box::new(
+                (0..pages[*inlet]).map(|page| turn(*inlet, page, pages)).filter(move |page| *page < all),
+            ),
+            Splits::Own { .. } => Box::new(0..all),
         }
     }
+}
+
+/// The place of an inlet's page where all inlets take turns, each as often as it has pages: page k of n stands at
+/// (k + 1/2) / n of the whole, and of two at the same place that of the inlet before comes first.
+fn turn(inlet: usize, page: u64, pages: &[u64]) -> u64 {
+    let (own, twice) = (u128::from(pages[inlet]), 2 * u128::from(page) + 1);
+    let before = |(other, &count): (usize, &u64)| {
+        // Pages m of the other with (2 m + 1) / count before (or at) our place.
+        let place = u128::from(count) * twice;
+        let odd = if other < inlet { place / own } else { place.saturating_sub(1) / own };
+        u128::from(count).min(odd.div_ceil(2)) as u64
+    };
+    pages.iter().enumerate().map(before).sum()
+}
+
+/// So many pages for inlets whose shares are to each other as these weights, which add up to less than 2^64; all of them are
+/// dealt.
+pub(in crate::verbs) fn deal(all: u64, weights: &[u64]) -> Vec<u64> {
+    assert!(!weights.is_empty(), "nobody to deal to");
+    let sum = weights.iter().map(|weight| u128::from(*weight)).sum::<u128>();
+    if sum == 0 {
+        return deal(all, &vec![1; weights.len()]);
+    }
+    let (mut weighed, mut dealt) = (0, 0);
+    let share = |weight: &u64| {
+        weighed += u128::from(*weight);
+        let until = (u128::from(all) * weighed / sum) as u64;
+        until - std::mem::replace(&mut dealt, until)
+    };
+    weights.iter().map(share).collect()
 }
 
 /// The pages of files, for inlets.
@@ -89,8 +127,8 @@ impl Pages<'_> {
         progress: &Progress,
     ) -> Result<()> {
         let queue = self.io.queue(READS)?;
-        let all = (0, self.inputs.pages());
-        let mut source = InputLane::new(self.inputs, queue, self.pool, self.meters, splits.mine(), all);
+        let mine = splits.mine(self.inputs.pages());
+        let mut source = InputLane::of_pages(self.inputs, queue, self.pool, self.meters, mine);
         while lanes.go_on() {
             let Some(block) = source.next()? else { return Ok(Sink::<Block>::finish(inlet)?) };
             let page = block.offset() / self.shape.page_bytes as u64;
@@ -159,4 +197,49 @@ fn put_tail(inlet: &mut Inlet, file: &File, end: u64, layout: Layout) -> Result<
         }
     }
     Ok(at - end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_is_one_inlets_in_order_and_all_end_together() {
+        for pages in [
+            &[5, 5, 5][..],
+            &[1],
+            &[0, 7],
+            &[10, 1, 0, 3],
+            &[1000, 310, 1000, 310],
+            &[3, 3, 2],
+            &[u64::from(u32::MAX), 1],
+        ] {
+            let all: u64 = pages.iter().sum();
+            let mut taken = std::collections::BTreeMap::new();
+            for (inlet, &count) in pages.iter().enumerate() {
+                let some = (0..count.min(2000)).map(|page| turn(inlet, page, pages)).collect::<Vec<u64>>();
+                assert!(some.is_sorted_by(|a, b| a < b), "{pages:?}: {some:?}");
+                for (page, place) in some.into_iter().enumerate() {
+                    assert!(taken.insert(place, inlet).is_none(), "{pages:?}: two are at {place}");
+                    // No inlet is ever more than two of its own pages from where it should be.
+                    let due = (page as f64 + 0.5) / count as f64 * all as f64;
+                    let far = (place as f64 - due).abs();
+                    assert!(far <= pages.len() as f64 + 1.0, "{pages:?}: {place} for {due}");
+                }
+            }
+            assert!(all > 10_000 || taken.into_keys().eq(0..all), "{pages:?}");
+        }
+        // Equal shares are dealt in turn.
+        let equal = Splits::Dealt { inlet: 1, pages: deal(12, &[4; 3]) };
+        assert_eq!(equal.mine(12).collect::<Vec<u64>>(), [1, 4, 7, 10]);
+    }
+
+    #[test]
+    fn all_pages_are_dealt_as_weights_say() {
+        assert_eq!(deal(100, &[20, 62, 18]), [20, 62, 18]);
+        assert_eq!(deal(10, &[1, 1, 1]).iter().sum::<u64>(), 10);
+        assert_eq!(deal(7, &[0, 0]).iter().sum::<u64>(), 7);
+        assert_eq!(deal(u64::MAX, &[u64::MAX / 2; 2]), [u64::MAX / 2, u64::MAX / 2 + 1]);
+        assert_eq!(deal(0, &[3, 4]), [0, 0]);
+    }
 }

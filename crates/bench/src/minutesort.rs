@@ -1,0 +1,137 @@
+//! `bench cluster`, row `minutesort`: nodes of unequal disks, in shares that the model finds best and in equal ones.
+//!
+//! Model (HPVM MinuteSort): half of the nodes have disks that are to those of the others as 55 to 17. All see the same
+//! input; each writes its range to a part of its own. Planned and equal shares run in turn, after one probe. Beside them
+//! stands what the model says of the planned ones: all that the disks can do, and nothing else in the way.
+//! Law: a run counts only if its receipt holds; after the first, the parts of both are validated.
+//! Non-goals: what the paper's memories add; here every node's holds its range.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use thalweg::{Error, Result};
+use thalweg_api::{BenchMeasure, BenchOther, BenchReport, BenchRow, Receipt, from_json};
+use thalweg_io::process::Usage;
+use thalweg_record::RECORD_BYTES;
+
+use crate::lab::{Lab, since};
+use crate::measure::{Series, median, whole_process};
+use crate::targets::{Target, Than};
+use crate::{Asked, TINY_BYTES};
+
+pub(crate) const NAME: &str = "minutesort";
+/// Two nodes of either kind: what all their disks together do, these two cores can.
+const NODES: u32 = 4;
+const WORDS: &[&str] =
+    &["--clear", "--rate", "1gbit", "--roles", "io:2,sort:2", "--disk", "io:20MB/s,sort:6200kB/s"];
+/// Records, for a `--size` of 1 GB.
+const RECORDS: u64 = 1_500_000;
+const MEMORY: &str = "160MiB";
+const EQUAL: &str = "equal shares";
+const IDEAL: &str = "the model";
+const TARGETS: &[Target] = &[
+    Target::Faster { than: Than::Named(EQUAL), times: 1.5, or_floor: None },
+    Target::Faster { than: Than::Named(IDEAL), times: 0.9, or_floor: None },
+];
+
+/// Measures the row, or says why there is none.
+pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()> {
+    let lab = match Lab::up(&asked.options.program, NODES, WORDS) {
+        Ok(lab) => lab,
+        Err(why) => {
+            report.notes.push(format!("left out: {NAME}: {why}"));
+            return Ok(());
+        }
+    };
+    let before = lab.counted();
+    report.rows.push(Bench { asked, lab: &lab }.measured()?);
+    let mut hosts = since(before, lab.counted());
+    hosts.iter_mut().for_each(|host| host.host += &format!(", {NAME}"));
+    report.hosts.extend(hosts);
+    Ok(())
+}
+
+struct Bench<'a> {
+    asked: &'a Asked<'a>,
+    lab: &'a Lab,
+}
+
+impl Bench<'_> {
+    fn measured(&self) -> Result<BenchRow> {
+        let records = ((RECORDS as f64 * self.asked.bytes as f64 / 1e9) as u64).max(u64::from(NODES));
+        let input = self.input().display().to_string();
+        whole_process(&mut self.ours(&["gen", "-q", &records.to_string(), &input]))?;
+        whole_process(&mut self.ours(&["cluster", "probe", "-q"]))?;
+        let (mut ours, mut equal, mut ideal, mut stages) =
+            (Series::default(), Series::default(), Vec::new(), Vec::new());
+        for round in 0..self.asked.runs {
+            self.asked.go_on()?;
+            for (shares, series) in [("planned", &mut ours), ("equal", &mut equal)] {
+                let (seconds, usage, receipt) = self.sort(shares)?;
+                series.add(seconds, usage);
+                if round == 0 {
+                    self.validate()?;
+                }
+                if shares == "planned" {
+                    ideal
+                        .push(receipt.stages.iter().filter_map(|stage| stage.predicted_seconds).sum::<f64>());
+                    stages.push(receipt.stages);
+                }
+            }
+        }
+        let of_stage = |i: usize| median(&stages.iter().map(|run| run[i].seconds).collect::<Vec<f64>>());
+        let planned = |i: usize| stages[0][i].predicted_seconds.unwrap_or(0.0);
+        let mut row = BenchRow {
+            name: NAME.into(),
+            work: format!("{records} records on {NODES} nodes, disks of 20 and of 6.2 MB/s"),
+            bytes: records * RECORD_BYTES as u64,
+            ours: ours.measure(),
+            ..BenchRow::default()
+        };
+        let told =
+            |i: usize| format!("{} {:.2} s of {:.2} planned", stages[0][i].name, of_stage(i), planned(i));
+        row.notes.push((0..stages[0].len()).map(told).collect::<Vec<_>>().join(", "));
+        let ideal = BenchMeasure { seconds: median(&ideal), all_seconds: ideal, ..BenchMeasure::default() };
+        row.others = [(EQUAL, equal.measure()), (IDEAL, ideal)]
+            .map(|(name, measure)| BenchOther {
+                name: name.into(),
+                measure: Some(measure),
+                ..BenchOther::default()
+            })
+            .to_vec();
+        row.targets = TARGETS.iter().map(|target| target.of(&row)).collect();
+        if self.asked.bytes <= TINY_BYTES {
+            row.targets.iter_mut().for_each(|target| target.met = None);
+        }
+        Ok(row)
+    }
+
+    /// The file that all nodes see.
+    fn input(&self) -> PathBuf {
+        self.lab.directory(1).join("in")
+    }
+
+    fn ours(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.asked.options.program);
+        command.args(words).env("THALWEG_IDENTITY", self.lab.identity());
+        command
+    }
+
+    fn sort(&self, shares: &str) -> Result<(f64, Usage, Receipt)> {
+        let input = self.input().display().to_string();
+        let words = ["sort", &input, "-o", "nodes:part-{}", "--datamation", "--json", "--progress", "never"];
+        let more = ["--memory", MEMORY, "--shares", shares];
+        let ended = whole_process(&mut self.ours(&[&words[..], &more].concat()))?;
+        let receipt: Receipt = from_json(ended.out.trim()).map_err(Error::CouldNot)?;
+        if !receipt.holds {
+            return Err(Error::Wrong("what came out is not what went in".into()));
+        }
+        let usage = Usage { cpu_seconds: receipt.cpu_seconds, peak_bytes: receipt.memory.peak_bytes };
+        Ok((ended.seconds, usage, receipt))
+    }
+
+    fn validate(&self) -> Result<()> {
+        let part = |host: u32| self.lab.directory(host).join(format!("part-{}", host - 1));
+        whole_process(self.ours(&["check", "--datamation", "-q"]).args((1..=NODES).map(part))).map(|_| ())
+    }
+}

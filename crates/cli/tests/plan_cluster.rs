@@ -1,0 +1,192 @@
+//! Plans for sorts on the nodes of a lab: a probe finds what the lab was made of, a plan names what limits it, and a sort
+//! takes what its plan said. Without root the tests that need a lab say that they were skipped.
+#![allow(clippy::disallowed_methods)] // Tests look at files by other means than ours.
+
+mod support;
+
+use support::lab::Lab;
+use support::{Place, run};
+use thalweg_api::{ClusterPlan, ProbeReport, RatesFrom, Receipt, from_json};
+
+/// A plan, and a sort, of these words.
+fn plan(lab: &Lab, args: &[&str]) -> ClusterPlan {
+    from_json(lab.run(&[&["plan", "sort"], args, &["--json"]].concat()).is_done()).unwrap()
+}
+
+fn probe(lab: &Lab) -> ProbeReport {
+    from_json(lab.run(&["cluster", "probe", "--json"]).is_done()).unwrap()
+}
+
+/// So many benchmark records for each host.
+fn deal(lab: &Lab, hosts: usize, records: usize) {
+    for host in 1..=hosts {
+        let (file, start) = (lab.directory(&format!("n{host}")).join("in.dat"), (host * records).to_string());
+        run(&["gen", "-q", &records.to_string(), file.to_str().unwrap(), "--start", &start]).is_done();
+    }
+}
+
+/// What is in the hosts' directories beside what the lab put there.
+fn names(lab: &Lab, hosts: usize) -> Vec<String> {
+    let ours = ["identity", "pid", "ready", "err"];
+    let of = |host: usize| std::fs::read_dir(lab.directory(&format!("n{host}"))).unwrap();
+    let all = (1..=hosts).flat_map(of).map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    all.filter(|name| !ours.contains(&name.as_str())).collect()
+}
+
+const SORT: [&str; 6] = ["nodes:in.dat", "-o", "nodes:part-{}", "--datamation", "--memory", "160MiB"];
+
+#[test]
+fn a_sort_takes_what_its_plan_said_of_the_rates_that_a_probe_found() {
+    let Some(lab) = Lab::up(&["4", "--clear", "--rate", "100mbit", "--disk", "20MB/s"]) else { return };
+    deal(&lab, 4, 300_000);
+    let now = plan(&lab, &SORT);
+    assert_eq!((now.rates_from, now.nodes.len(), now.input_bytes), (RatesFrom::Now, 4, 120_000_000));
+    assert!(!lab.directory("n1").join("identity/rates.json").exists(), "only a probe is kept");
+    let probed = probe(&lab);
+    assert!(probed.hosts.len() == 4 && probed.seconds < 20.0, "{probed:?}");
+    for host in &probed.hosts {
+        let (rates, disk) = (&host.rates, &host.rates.hardware);
+        let links = [rates.send_bytes_per_second, rates.receive_bytes_per_second];
+        assert!(links.iter().all(|rate| (9.5e6..12.7e6).contains(rate)), "{host:?}");
+        let disks = [disk.read_bytes_per_second, disk.write_bytes_per_second];
+        assert!(disks.iter().all(|rate| (15e6..25e6).contains(rate)), "{host:?}");
+        assert!(
+            rates.trunk_bytes_per_second.is_none() && disk.measured_at_seconds > 1_700_000_000,
+            "{host:?}"
+        );
+    }
+    let said = plan(&lab, &SORT);
+    assert_eq!((said.rates_from, said.passes), (RatesFrom::Probe, 1));
+    assert_eq!(said.stages[1].bottleneck, "all links", "{said:?}");
+    assert_eq!(said.stages[2].bottleneck, "all disks", "{said:?}");
+    assert_eq!(names(&lab, 4), ["in.dat"; 4], "a plan runs nothing");
+    let told = lab.run(&[&["sort"], &SORT[..], &["--json"]].concat());
+    let done: Receipt = from_json(told.is_done()).unwrap();
+    let predicted: f64 = done.stages.iter().map(|stage| stage.predicted_seconds.unwrap()).sum();
+    for stage in &done.stages {
+        println!(
+            "{:<10}  predicted {:>5.2} s  took {:>5.2} s",
+            stage.name,
+            stage.predicted_seconds.unwrap(),
+            stage.seconds
+        );
+    }
+    println!("in all      predicted {predicted:>5.2} s  took {:>5.2} s", done.seconds);
+    assert!(done.holds && (predicted - said.seconds).abs() < 1e-6, "{done:?}");
+    // A fifth is what is promised; what else goes on here may take its part.
+    let ratio = done.seconds / predicted;
+    assert!((0.75..1.5).contains(&ratio), "took {} s, predicted {predicted} s", done.seconds);
+    let text = lab.run(&[&["plan", "sort"], &SORT[..]].concat());
+    assert!(text.is_done().contains("measured by cluster probe, 20"), "{text:?}");
+}
+
+#[test]
+fn a_trunk_between_the_halves_is_found_and_named() {
+    let Some(lab) = Lab::up(&["4", "--clear", "--rate", "100mbit", "--trunk", "2x20mbit"]) else { return };
+    let probed = probe(&lab);
+    let trunk = probed.hosts[0].rates.trunk_bytes_per_second.expect("it is there");
+    assert!((4e6..5.5e6).contains(&trunk), "{probed:?}");
+    let links = |host: &thalweg_api::ProbedHost| {
+        [host.rates.send_bytes_per_second, host.rates.receive_bytes_per_second]
+    };
+    assert!(probed.hosts.iter().flat_map(links).all(|rate| rate > 8e6), "links are faster: {probed:?}");
+    deal(&lab, 4, 100_000);
+    let said = plan(&lab, &SORT);
+    assert_eq!(said.stages[1].bottleneck, "trunk", "{said:?}");
+    let text = lab.run(&[&["plan", "sort"], &SORT[..]].concat());
+    assert!(text.is_done().contains("trunk     4") || text.out.contains("trunk     5"), "{text:?}");
+}
+
+#[test]
+fn what_cannot_be_planned_or_probed_is_told_in_one_line_with_the_host() {
+    let Some(lab) = Lab::up(&["2"]) else { return };
+    let place = Place::new();
+    let refused = |args: &[&str], holds: &str| {
+        lab.run(&[&["plan", "sort"], args].concat()).is_refused(&[holds]);
+    };
+    refused(&["nodes:none", "-o", "nodes:part-{}"], "cannot inspect");
+    refused(&["nodes:in", "-o", "nodes:part", "--on", "n9"], "n9");
+    refused(&["in", "-o", "out", "--cluster", "other"], "not of other");
+    // Rates that were damaged are none: the plan measures.
+    place.run(&["gen", "-q", "1000", "in"]).is_done();
+    deal(&lab, 2, 1000);
+    std::fs::write(lab.directory("n1").join("identity/rates.json"), "{\"memory_bytes\": -1}").unwrap();
+    assert_eq!(plan(&lab, &SORT).rates_from, RatesFrom::Now);
+    lab.call("kill", &["n2"]);
+    lab.run(&["cluster", "probe"]).is_refused(&["n2"]);
+    lab.run(&["cluster", "probe", "--on", "n1", "-q"]).is_done();
+    assert_eq!(plan(&lab, &[&SORT[..], &["--on", "n1"]].concat()).rates_from, RatesFrom::Probe);
+}
+
+#[test]
+fn clusters_that_nobody_has_are_planned_for() {
+    let asked = "nodes=1000,disk=2GB/s,link=100Gbit,memory=512GiB,data=100TB,cores=256";
+    let told = run(&["plan", "sort", "--datamation", "--json", "--simulate", asked]);
+    let plan: ClusterPlan = from_json(told.is_done()).unwrap();
+    assert_eq!((plan.nodes.len(), plan.input_bytes, plan.passes), (1000, 100_000_000_000_000, 1));
+    assert!(plan.seconds > 100.0 && plan.stages[2].bottleneck == "all disks", "{:?}", plan.stages);
+    let narrow =
+        run(&["plan", "sort", "--datamation", "--simulate", "nodes=32,disk=2GB/s,link=1Gbit,data=1TB"]);
+    let text = narrow.is_done();
+    assert!(text.contains("limit     read+river, all links") && text.contains("n1 to n32"), "{text}");
+    for (args, holds) in [
+        (&["--simulate", "nodes=0,disk=1,link=1"][..], "not a number of nodes"),
+        (&["--simulate", "disk=1GB/s,link=1Gbit"], "nodes is missing"),
+        (&["--simulate", "nodes=3,disk=1GB/s,link=1Gbit,data=lots"], "not a size"),
+        (&["--simulate", "nodes=3,disk=1GB/s,link=1Gbit,speed=9"], "'speed' is none of"),
+        (&["--simulate", "nodes=3,disk=1GB/s,link=1Gbit,memory=1MiB"], "too small"),
+        (&["--simulate", "nodes=999999,disk=1GB/s,link=1Gbit"], "1 to 100000"),
+        (&["in", "-o", "out", "--simulate", "nodes=3,disk=1GB/s,link=1Gbit"], "takes no input"),
+        (&["--simulate", "nodes=3,disk=1GB/s,link=1Gbit", "--memory", "10%"], "in bytes"),
+    ] {
+        run(&[&["plan", "sort"], args].concat()).is_refused(&[holds]);
+    }
+}
+
+#[test]
+fn unequal_nodes_have_unequal_shares_and_what_comes_out_is_the_same() {
+    let disks = ["--disk", "io:20MB/s,sort:6200kB/s", "--roles", "io:2,sort:2"];
+    let Some(lab) = Lab::up(&[&["4", "--clear"][..], &disks].concat()) else { return };
+    let place = Place::new();
+    // Keys that come again and again, so that the order of equal ones shows.
+    place
+        .shell("$T gen 600k uneven -q && tr '\\200-\\377' '\\000-\\177' < uneven > in && rm uneven")
+        .is_done();
+    place.run(&["sort", "in", "-o", "expected", "--record", "100", "--by", "0:2", "-q"]).is_done();
+    let cluster = format!("lab-{}", lab.id);
+    let sort = |more: &[&str]| {
+        let args = ["sort", "in", "--record", "100", "--by", "0:2", "--memory", "96MiB", "--json"];
+        let args = [&args[..], &["--cluster", &cluster], more].concat();
+        let told = support::Outcome::of(lab.command(&args).current_dir(&place.0).output().unwrap());
+        from_json::<Receipt>(told.is_done()).unwrap()
+    };
+    let unplanned = sort(&["-o", "out"]);
+    assert!(unplanned.stages.iter().all(|stage| stage.predicted_seconds.is_none()), "nobody has probed");
+    probe(&lab);
+    let [planned, equal] = [&["-o", "out"][..], &["-o", "even", "--shares", "equal"]].map(sort);
+    assert!(place.read("out") == place.read("expected") && place.read("even") == place.read("expected"));
+    let ratio = |receipt: &Receipt, of: fn(&thalweg_api::NodeShare) -> u64| {
+        of(&receipt.nodes[0]) as f64 / of(&receipt.nodes[2]) as f64
+    };
+    for (of, what) in [(read as fn(&_) -> u64, "read"), (wrote, "wrote")] {
+        println!("{what}: io to sort {:.2} planned, {:.2} equal", ratio(&planned, of), ratio(&equal, of));
+        assert!(ratio(&planned, of) > 2.0 && (0.9..1.1).contains(&ratio(&equal, of)), "{planned:?}");
+    }
+    println!("planned {:.2} s, equal {:.2} s", planned.seconds, equal.seconds);
+    assert!(planned.seconds < equal.seconds, "{} s planned, {} s equal", planned.seconds, equal.seconds);
+    // Records that may be dropped for one another meet in one range, and nobody has a part too many.
+    place.run(&["sort", "in", "-o", "once", "--record", "100", "--by", "0:2", "--unique", "-q"]).is_done();
+    assert!(sort(&["-o", "nodes:part-{}", "--unique"]).dropped.records > 0);
+    let part = |host: usize| {
+        std::fs::read(lab.directory(&format!("n{host}")).join(format!("part-{}", host - 1))).unwrap()
+    };
+    assert!((1..=4).map(part).collect::<Vec<_>>().concat() == place.read("once"));
+}
+
+fn read(node: &thalweg_api::NodeShare) -> u64 {
+    node.input.0
+}
+
+fn wrote(node: &thalweg_api::NodeShare) -> u64 {
+    node.output.1
+}
