@@ -321,3 +321,28 @@ fn a_detached_sort_goes_on_and_its_end_is_told_at_any_node() {
     let local = bed.place.run(&["sort", "in", "-o", "other", "--detach"]);
     local.is_refused(&["--detach is for a sort on the nodes of a cluster"]);
 }
+
+#[test]
+fn what_is_gone_before_is_left_out_and_half_of_the_hosts_know_their_limits() {
+    let Some(bed) = Bed::new() else { return };
+    bed.lab.call("kill", &["n3"]);
+    let told = ended(bed.sort(&[]), "a sort without n3");
+    assert!(
+        told.err.contains("cannot reach n3") && told.err.contains("; the sort goes on without"),
+        "{told:?}"
+    );
+    let receipt: Receipt = from_json(&told.out).unwrap();
+    assert!(told.status == Some(0) && receipt.nodes.iter().map(|node| &node.host).eq(["n1", "n2", "n4"]));
+    bed.is_tidy("a sort without n3", true);
+    std::fs::remove_file(bed.place.0.join("out")).unwrap();
+    // Of two nodes the second cannot know whether the first goes on.
+    ended(bed.sort(&["--detach", "--on", "n1,n2"]), "asking").is_done();
+    let id = bed.at("read+river");
+    let watch = Running::start(&mut bed.lab.command(&["job", "watch", &id]));
+    std::thread::sleep(Duration::from_millis(300));
+    bed.lab.call("kill", &["n1"]);
+    let told = ended(watch, "the watch");
+    let line = told.err.lines().last().unwrap_or("");
+    assert!(told.status == Some(2) && line.contains("1 of 2 hosts cannot know"), "{told:?}");
+    assert!(!bed.place.names().contains(&"out".to_string()) && bed.files().is_empty());
+}
