@@ -108,6 +108,7 @@ pub struct JobReport {
     /// The host.
     pub host: String,
     /// Who asked for it: a client or a node, by the name in its certificate.
+    #[serde(default)]
     pub by: String,
     /// The program and its arguments, or the verb and what it was asked.
     pub command: Vec<String>,

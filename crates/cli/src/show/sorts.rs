@@ -11,6 +11,8 @@ use crate::nodes::counted;
 
 /// How often a line of progress is shown.
 const LINE_EVERY_SECONDS: f64 = 1.0;
+/// A rate of less time than this is a guess.
+const PACE_AFTER_SECONDS: f64 = 0.5;
 
 /// A sort with a line for each of its nodes, and its receipt if there is one.
 pub(super) fn sort(jobs: &[JobReport]) -> String {
@@ -105,14 +107,34 @@ impl Watched {
         let sum = |of: fn(&ShareView) -> u64| traffic(self.nodes.values().map(of).sum());
         let all = traffic(self.nodes.values().map(|share| share.all_bytes).max().unwrap_or(0));
         let line = format!(
-            "attempt {}, {stage}: {} of {all} read, {} written, {}\n",
+            "attempt {}, {stage}: {} of {all} read, {} written, {}{}\n",
             attempt + 1,
             sum(|share| share.read_bytes),
             sum(|share| share.written_bytes),
-            counted(self.nodes.len(), "node", "nodes")
+            counted(self.nodes.len(), "node", "nodes"),
+            self.pace(&stage)
         );
         self.last = Some((stage, attempt, Stopwatch::start()));
         line
+    }
+
+    /// How fast this stage goes and how long it takes yet; nothing at its beginning, when nobody knows.
+    fn pace(&self, stage: &str) -> String {
+        let of: fn(&ShareView) -> u64 = match stage {
+            "read+river" => |share: &ShareView| share.read_bytes,
+            "sort+write" => |share: &ShareView| share.written_bytes,
+            _ => return String::new(),
+        };
+        let there = || self.nodes.values().filter(|share| share.stage == stage);
+        let since = there().map(|share| share.stage_seconds).fold(0.0, f64::max);
+        let done: u64 = self.nodes.values().map(of).sum();
+        let all = self.nodes.values().map(|share| share.all_bytes).max().unwrap_or(0);
+        if since < PACE_AFTER_SECONDS || done == 0 {
+            return String::new();
+        }
+        let rate = done as f64 / since;
+        let left = seconds(all.saturating_sub(done) as f64 / rate);
+        format!(", {}/s, {left} left", traffic(rate as u64))
     }
 }
 
@@ -172,8 +194,12 @@ mod tests {
     fn a_line_of_progress_comes_at_every_stage_and_then_once_a_second() {
         let mut watched = Watched::default();
         let line = watched.sort(&job("n1", JobState::Running, 0, "read+river", 20_000_000));
-        assert_eq!(line, "attempt 1, read+river: 20 MB of 100 MB read, 0 B written, 1 node\n");
-        assert_eq!(watched.sort(&job("n2", JobState::Running, 0, "read+river", 30_000_000)), "");
+        assert_eq!(
+            line,
+            "attempt 1, read+river: 20 MB of 100 MB read, 0 B written, 1 node, 40 MB/s, 2.00 s left\n"
+        );
+        let other = job("n2", JobState::Running, 0, "read+river", 30_000_000);
+        assert_eq!(watched.sort(&other), "");
         assert_eq!(watched.sort(&job("n2", JobState::Running, 0, "sort+write", 50_000_000)), "");
         let line = watched.sort(&job("n2", JobState::Running, 1, "sample", 0));
         assert_eq!(line, "attempt 2, sample: 0 B of 100 MB read, 0 B written, 1 node\n");
