@@ -151,14 +151,7 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         (Command::Shuffle, None) => shuffled(low).map(Job::Shuffle),
         (Command::Merge, None) => merged(low).map(Job::Merge),
         (Command::Join, None) => joined(low).map(Job::Join),
-        (Command::Plan, None) => {
-            let (_, low) = subject(low, command)?;
-            match low.simulate {
-                Some(asked) => simulated(asked, &low),
-                None if hi_nodes::is_on_nodes(&low) => sorted_on_nodes(low).map(Job::PlanOnNodes),
-                None => sorted(low).map(Job::Plan),
-            }
-        }
+        (Command::Plan, None) => subject(low, command).and_then(|(_, low)| planned(low)),
         (Command::Partition, None) => parted(low).map(Job::Partition),
         (Command::Pump, None) => hi_pump::pumped(low),
         (Command::Doctor, None) => nothing_left(&low.words, command).map(|()| Job::Doctor(low.scratch)),
@@ -389,6 +382,14 @@ fn sorted_on_nodes(mut low: LowArgs) -> Result<ClusterSort, Usage> {
     let (on, equal) = (std::mem::take(&mut low.on), low.equal);
     let sort = sorted(low)?;
     Ok(ClusterSort { identity, name, on, sort, own_inputs, own_output, equal })
+}
+
+fn planned(low: LowArgs) -> Result<Job, Usage> {
+    match low.simulate {
+        Some(asked) => simulated(asked, &low),
+        None if hi_nodes::is_on_nodes(&low) => sorted_on_nodes(low).map(Job::PlanOnNodes),
+        None => sorted(low).map(Job::Plan),
+    }
 }
 
 /// A plan for a cluster that need not be.
