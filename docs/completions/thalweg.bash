@@ -33,6 +33,7 @@ _thalweg() {
         --shares) mapfile -t COMPREPLY < <(compgen -W 'planned equal' -- "$word"); return ;;
         --simulate) :; return ;;
         --runs) :; return ;;
+        --schedule) mapfile -t COMPREPLY < <(compgen -W 'together same shifted paced' -- "$word"); return ;;
         --identity) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
         --listen) :; return ;;
         --on) :; return ;;
@@ -59,7 +60,7 @@ _thalweg() {
         exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='list show watch cancel' ;;
         node) flags='--identity --listen --on --via --json --progress -q --quiet -h --help -V --version --generate' subjects='run ping' ;;
-        cluster) flags='--identity --clear --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status doctor probe add drop renew mend down remove' ;;
+        cluster) flags='--runs --schedule --identity --clear --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status doctor probe exchange add drop renew mend down remove' ;;
         help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
     esac

@@ -30,8 +30,8 @@ pub use partition::{PartReceipt, PartitionReceipt};
 pub use plan::{Hardware, Plan, PlanStage};
 pub use pump::{PumpEnd, PumpLink, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, SshAnswer, SshGreeting};
 pub use rates::{
-    ClusterPlan, ClusterStage, NodePlan, NodeRates, ProbeReport, ProbeRequest, ProbeSaid, ProbedHost,
-    RatesFrom,
+    ClusterPlan, ClusterStage, ExchangeAsk, ExchangeReport, NodePlan, NodeRates, ProbeReport, ProbeRequest,
+    ProbeSaid, ProbedHost, RatesFrom, Schedule,
 };
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};

@@ -45,6 +45,59 @@ pub enum ProbeRequest {
     Take,
     /// Keep these from now on. Answered with [`ProbeSaid::Rates`].
     Keep(NodeRates),
+    /// Take part in an exchange. One byte is said when the node is ready, one to it for each round, and one by it when
+    /// that round is over.
+    Exchange(ExchangeAsk),
+    /// Take what comes on this stream in each round, and say one byte when it is all there.
+    TakeRounds {
+        /// Bytes of a round.
+        bytes: u64,
+        /// How many rounds.
+        rounds: u32,
+    },
+}
+
+/// An exchange, as one node is asked to take part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExchangeAsk {
+    /// The hosts.
+    pub hosts: Vec<String>,
+    /// Which of them is asked.
+    pub index: usize,
+    /// Bytes that each sends to each other in a round.
+    pub bytes: u64,
+    /// How many rounds.
+    pub rounds: u32,
+    /// In which order.
+    pub schedule: Schedule,
+}
+
+/// The order in which a node sends to the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    /// To all at once.
+    Together,
+    /// To one after the other, everybody from the first host on.
+    Same,
+    /// To one after the other, from the host behind its own on.
+    Shifted,
+    /// As shifted, and to the next only when one has everything.
+    Paced,
+}
+
+/// How long an exchange took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExchangeReport {
+    /// The hosts, in the order of the cluster file.
+    pub hosts: Vec<String>,
+    /// Bytes that each sent to each other in a round.
+    pub bytes: u64,
+    /// In which order.
+    pub schedule: Schedule,
+    /// Wall-clock seconds of each round, as whoever asked saw it.
+    pub seconds: Vec<f64>,
 }
 
 /// What a node answers.

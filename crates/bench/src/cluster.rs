@@ -15,7 +15,7 @@ use thalweg_api::{BenchMeasure, BenchOther, BenchReport, BenchRow, Receipt, from
 use thalweg_io::process::Usage;
 use thalweg_record::RECORD_BYTES;
 
-use crate::far::{IPERF, Served, iperf_rate};
+use crate::far::{Served, iperf_between};
 use crate::lab::{Lab, since};
 use crate::measure::{Series, median, whole_process};
 use crate::targets::{Target, Than};
@@ -25,11 +25,9 @@ use crate::{Asked, TINY_BYTES, digest, minutesort};
 const AGREE: f64 = 0.05;
 const AGREE_BYTES_PER_NODE: u64 = 1 << 20;
 /// What the links have to carry, at the rate that iperf3 reaches.
-const IDEAL: &str = "ideal";
+pub(crate) const IDEAL: &str = "ideal";
 /// Bytes a second of the slow disks, as `lab/up` takes it, and as a number.
 const DISK: (&str, f64) = ("20MB/s", 20e6);
-/// Seconds of iperf3.
-const IPERF_SECONDS: &str = "2";
 
 /// One kind of work.
 struct Row {
@@ -49,7 +47,7 @@ struct Row {
 const NARROW: &[&str] = &["--clear", "--rate", "100mbit"];
 const WIDE: &[&str] = &["--clear", "--rate", "1gbit"];
 
-const fn of_ideal(part: f64) -> Target {
+pub(crate) const fn of_ideal(part: f64) -> Target {
     Target::Faster { than: Than::Named(IDEAL), times: part, or_floor: None }
 }
 
@@ -290,9 +288,7 @@ impl Bench<'_> {
         if self.iperf.is_none() {
             return Ok(None);
         }
-        let mut command = self.lab.inside(1, IPERF);
-        command.args(["-c", &self.lab.address(2), "-t", IPERF_SECONDS, "-J"]);
-        let rate = iperf_rate(&whole_process(&mut command)?.out)?;
+        let rate = iperf_between(self.lab)?;
         Ok(Some(of_node * f64::from(nodes - 1) / f64::from(nodes) / rate + disks))
     }
 }

@@ -39,6 +39,8 @@ const DELAY: &str = "10ms";
 /// How long a server may take to listen, in seconds.
 const LISTENS_SECONDS: f64 = 10.0;
 const IPERF_PORT: u16 = 5201;
+/// Seconds for which it measures a link.
+const IPERF_SECONDS: &str = "2";
 const RSYNC_PORT: u16 = 873;
 /// Who sends, and who receives.
 const FROM: u32 = 1;
@@ -76,7 +78,7 @@ enum Beside {
     Rclone,
 }
 
-pub(crate) const IPERF: &str = "iperf3";
+const IPERF: &str = "iperf3";
 const RSYNC: &str = "rsync + sync";
 const SCP: &str = "scp + sync";
 const NC: &str = "nc + sync";
@@ -560,8 +562,15 @@ fn iperf_seconds(out: &str, bytes: u64) -> Result<f64> {
     Ok(bytes as f64 / iperf_rate(out)?)
 }
 
+/// Bytes a second from the first host of a lab to the second, where iperf3 is served.
+pub(crate) fn iperf_between(lab: &Lab) -> Result<f64> {
+    let mut command = lab.inside(1, IPERF);
+    command.args(["-c", &lab.address(2), "-p", &IPERF_PORT.to_string(), "-t", IPERF_SECONDS, "-J"]);
+    iperf_rate(&whole_process(&mut command)?.out)
+}
+
 /// Bytes that iperf3's receiver got in a second.
-pub(crate) fn iperf_rate(out: &str) -> Result<f64> {
+fn iperf_rate(out: &str) -> Result<f64> {
     let told: Iperf = from_json(out.trim())
         .map_err(|e| Error::CouldNot(format!("what iperf3 says cannot be read: {e}")))?;
     let received = told.end.sum_received;

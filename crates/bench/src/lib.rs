@@ -11,6 +11,7 @@
 mod cluster;
 mod data;
 mod digest;
+mod exchange;
 mod far;
 mod floor;
 mod incore;
@@ -62,6 +63,8 @@ pub enum Which {
     River,
     /// Sorts on the nodes of a lab.
     Cluster,
+    /// Every node of a lab sends to every other.
+    AllToAll,
 }
 
 impl Which {
@@ -75,20 +78,29 @@ impl Which {
             Which::Launch => "launch",
             Which::River => "river",
             Which::Cluster => "cluster",
+            Which::AllToAll => "all-to-all",
         }
     }
 
     /// The benchmark of that name.
     pub fn named(name: &str) -> Option<Which> {
-        let all =
-            [Which::Sort, Which::Io, Which::InCore, Which::Pump, Which::Launch, Which::River, Which::Cluster];
+        let all = [
+            Which::Sort,
+            Which::Io,
+            Which::InCore,
+            Which::Pump,
+            Which::Launch,
+            Which::River,
+            Which::Cluster,
+            Which::AllToAll,
+        ];
         all.into_iter().find(|which| which.name() == name)
     }
 
     /// The size of the published figures.
     fn usual_bytes(self) -> u64 {
         match self {
-            Which::Sort | Which::InCore | Which::River | Which::Cluster => 1_000_000_000,
+            Which::Sort | Which::InCore | Which::River | Which::Cluster | Which::AllToAll => 1_000_000_000,
             Which::Pump => 4_000_000_000,
             // Thirty ways, each several times: a gigabyte would take a quarter of an hour.
             Which::Io => 256_000_000,
@@ -181,6 +193,7 @@ pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
         Which::Launch => launch::measure(&asked, &mut report)?,
         Which::River => river::measure(&asked, &place, &mut report)?,
         Which::Cluster => cluster::measure(&asked, &mut report)?,
+        Which::AllToAll => exchange::measure(&asked, &mut report)?,
     }
     drop(place);
     keep::keep(&report)?;

@@ -8,7 +8,7 @@ use thalweg_base::units::{Bytes, GIB, MIB};
 use crate::data::Data;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
-use crate::{Asked, Which, cluster, incore, launch, pump, rates, river};
+use crate::{Asked, Which, cluster, exchange, incore, launch, pump, rates, river};
 
 /// One kind of work.
 pub(crate) struct Row {
@@ -245,6 +245,7 @@ pub fn names(which: Which) -> Vec<&'static str> {
         Which::Launch => launch::names(),
         Which::River => river::NAMES.to_vec(),
         Which::Cluster => cluster::names(),
+        Which::AllToAll => exchange::names(),
     }
 }
 

@@ -383,7 +383,8 @@ init NAME HOST...: makes an authority, certificates and the cluster file in the 
 it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT, and behind that perhaps @ROLE,... for --on. status: asks every node. doctor: \
 every node looks at its host, and says what is weak or missing there. probe: measures every node's disk, cores, memory and \
 link, all at the same time, in less than ten seconds; each node keeps what was found beside its certificate, for plans and \
-for what receipts say of sorts on the cluster. Nothing else should go on there meanwhile. add HOST...: takes hosts in. \
+for what receipts say of sorts on the cluster. Nothing else should go on there meanwhile. exchange SIZE: every \
+host sends as much to every other, --runs times, and it says how long that takes. add HOST...: takes hosts in. \
 drop HOST: puts one out; its certificate is refused from then on, and nodes close its links. renew [HOST...]: makes new \
 certificates for these hosts, or for all and the client, which hold for a year.
 
@@ -396,9 +397,13 @@ The authority's key stays in that directory; whoever reads it can make certifica
         examples: &[
             ("thalweg cluster init river n1=10.0.0.1 n2=10.0.0.2", "two hosts"),
             ("thalweg cluster install && thalweg cluster up", "bring them what they need, and start"),
+            ("thalweg cluster exchange 2MB", "how well all of them send to all others at once"),
             ("thalweg cluster drop n2", "one of them is not ours any more"),
         ],
-        subjects: &["init", "install", "up", "status", "doctor", "probe", "add", "drop", "renew", "mend", "down", "remove"],
+        subjects: &[
+            "init", "install", "up", "status", "doctor", "probe", "exchange", "add", "drop", "renew", "mend", "down",
+            "remove",
+        ],
     },
     CommandInfo {
         command: Command::Help,

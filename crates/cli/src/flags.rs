@@ -556,11 +556,24 @@ Takes no input and no output; --record says how long records are, and lines are 
         long: "runs",
         short: None,
         value: Value::Any("N"),
-        at: BENCHES,
+        at: At::Commands(&[Bench, Cluster]),
         about: "how many runs each median is of",
         doc: "\
-How many runs each median is of. Without this flag 5, for launch 200; launch with fewer than 20 is a test that it works.",
+How many runs each median is of. Without this flag 5, for launch 200; launch with fewer than 20 is a test that it works. Of \
+cluster exchange: how many rounds.",
         set: |args, value| values::runs(value).map(|runs| args.runs = Some(runs)),
+    },
+    Flag {
+        long: "schedule",
+        short: None,
+        value: Value::OneOf("ORDER", &["together", "same", "shifted", "paced"]),
+        at: At::Commands(&[Cluster]),
+        about: "the order in which hosts send to the others",
+        doc: "\
+The order in which the hosts of cluster exchange send to each other. together: to all at once. same: to one after the other, \
+everybody from the first host on. shifted: from the host behind one's own on. paced: as shifted, and to the next only when \
+one has everything. Without this flag what is best for the size.",
+        set: |args, value| values::schedule(value).map(|schedule| args.schedule = Some(schedule)),
     },
     Flag {
         long: "identity",

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use thalweg::{IoChoice, KeyPart, PartitionPick};
+use thalweg_api::Schedule;
 use thalweg_base::units::Size;
 
 use crate::commands::COMMANDS;
@@ -72,6 +73,7 @@ const CASES: &[Case] = &[
         a.simulate.is_some_and(|s| s.nodes == 3 && s.disk_bytes_per_second == s.link_bytes_per_second)
     }),
     ("nodes", &["bench", "--nodes", "1,4", "--nodes=32"], |a| a.nodes == [1, 4, 32]),
+    ("schedule", &["cluster", "--schedule", "paced"], |a| a.schedule == Some(Schedule::Paced)),
     ("runs", &["bench", "--runs", "7"], |a| a.runs == Some(7)),
     ("via", &["exec", "--via", "n1"], |a| a.via.as_deref() == Some("n1")),
     ("identity", &["exec", "--identity", "d"], |a| a.identity.as_deref() == Some(Path::new("d"))),

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
-use thalweg_api::Links;
+use thalweg_api::{Links, Schedule};
 use thalweg_node::hosts::Step;
 use thalweg_node::{ExecOptions, NodeOptions};
 
@@ -14,6 +14,10 @@ use crate::commands::Command;
 use crate::hi::nothing_left;
 use crate::low::LowArgs;
 use crate::parse::Usage;
+use crate::values;
+
+/// Rounds of an exchange, unless others are asked for.
+const EXCHANGES: usize = 5;
 
 /// Where an identity is looked for.
 const IDENTITY: &str = "THALWEG_IDENTITY";
@@ -41,13 +45,19 @@ pub(crate) enum JobsAsk {
 /// What is asked about a cluster.
 #[derive(Debug)]
 pub(crate) enum ClusterAsk {
-    Init { name: String, hosts: Vec<String>, links: Links },
+    Init {
+        name: String,
+        hosts: Vec<String>,
+        links: Links,
+    },
     Status,
     Add(Vec<String>),
     Drop(String),
     Renew(Vec<String>),
     Doctor(Vec<String>),
     Probe(Vec<String>),
+    /// On these hosts, bytes for each two, rounds, and the order.
+    Exchange(Vec<String>, u64, u32, Option<Schedule>),
     Step(OverSsh),
 }
 
@@ -125,10 +135,15 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
         return Err(Usage(format!("--clear is a flag of cluster init, not of cluster {what}")));
     }
     let is_step = ["install", "up", "down", "remove", "mend"].contains(&what);
-    if !is_step && (low.ssh.is_some() || !(low.on.is_empty() || ["doctor", "probe"].contains(&what))) {
+    if !is_step
+        && (low.ssh.is_some() || !(low.on.is_empty() || ["doctor", "probe", "exchange"].contains(&what)))
+    {
         return Err(Usage(format!(
             "--on and --ssh are flags of cluster install, up, down, remove and mend, not of {what}"
         )));
+    }
+    if what != "exchange" && (low.runs.is_some() || low.schedule.is_some()) {
+        return Err(Usage(format!("--runs and --schedule are flags of cluster exchange, not of {what}")));
     }
     let needs = |what: &str| Usage(format!("cluster {what} needs at least one HOST"));
     let ask = match what {
@@ -158,6 +173,13 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
         "probe" => {
             nothing_left(&low.words, Command::Cluster)?;
             ClusterAsk::Probe(low.on)
+        }
+        "exchange" => {
+            let [size] = &words[..] else {
+                return Err(Usage("cluster exchange takes a SIZE, which each two hosts exchange".into()));
+            };
+            let bytes = values::bytes(OsStr::new(size)).map_err(Usage)?;
+            ClusterAsk::Exchange(low.on, bytes, low.runs.unwrap_or(EXCHANGES) as u32, low.schedule)
         }
         "add" if words.is_empty() => return Err(needs("add")),
         "add" => ClusterAsk::Add(words),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use thalweg::model::Simulated;
 use thalweg::{IoChoice, JoinKind, KeyPart, PartitionPick};
+use thalweg_api::Schedule;
 use thalweg_base::units::Size;
 
 /// Everything that can be typed. A list or an `Option` is empty if the flag was not given.
@@ -84,6 +85,7 @@ pub(crate) struct LowArgs {
     pub(crate) nodes: Vec<u32>,
     pub(crate) cluster: Option<OsString>,
     pub(crate) runs: Option<usize>,
+    pub(crate) schedule: Option<Schedule>,
 
     // About nodes.
     pub(crate) identity: Option<PathBuf>,

@@ -10,7 +10,7 @@ use thalweg_api::{ExecReport, JobState, to_json};
 use thalweg_node::{Cancel, Channel, ExecOptions, Forward, NodeOptions, Stop, control};
 
 use crate::hi::Show;
-use crate::hi_nodes::{ClusterAsk, Exec, JobsAsk};
+use crate::hi_nodes::{ClusterAsk, Exec, JobsAsk, OverSsh};
 use crate::print::{complain, pass_on, say};
 use crate::run::{COULD_NOT, DONE, report, tell};
 use crate::{show, signals};
@@ -235,6 +235,21 @@ pub(crate) fn jobs(identity: &Path, asked: &JobsAsk, how: Show) -> Result<u8, Er
     }
 }
 
+/// Takes a step on all hosts over ssh.
+fn step(identity: &Path, asked: &OverSsh, how: Show) -> Result<u8, Error> {
+    let hosts = thalweg_node::hosts::Hosts::new(identity, &asked.program, &asked.ssh);
+    let hosts = hosts.map_err(could_not)?;
+    let steps = match &asked.step {
+        Some(step) => hosts.take(step, &asked.on),
+        None => thalweg_node::fleet::mend(&hosts, &asked.on),
+    };
+    let steps = steps.map_err(could_not)?;
+    report(how, || to_json(&steps), || show::steps(&steps))?;
+    let failed = steps.hosts.iter().filter_map(|host| Some((&host.host, host.error.as_ref()?)));
+    let failed: Vec<_> = failed.map(|(host, why)| complain(&format!("{host}: {why}"))).collect();
+    Ok(if failed.is_empty() { DONE } else { COULD_NOT })
+}
+
 /// `cluster`.
 pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<u8, Error> {
     use thalweg_node::cluster;
@@ -256,19 +271,12 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
             let found = thalweg_node::probe(identity, on).map_err(could_not)?;
             return report(how, || to_json(&found), || show::probe(&found));
         }
-        ClusterAsk::Step(asked) => {
-            let hosts = thalweg_node::hosts::Hosts::new(identity, &asked.program, &asked.ssh);
-            let hosts = hosts.map_err(could_not)?;
-            let steps = match &asked.step {
-                Some(step) => hosts.take(step, &asked.on),
-                None => thalweg_node::fleet::mend(&hosts, &asked.on),
-            };
-            let steps = steps.map_err(could_not)?;
-            report(how, || to_json(&steps), || show::steps(&steps))?;
-            let failed = steps.hosts.iter().filter_map(|host| Some((&host.host, host.error.as_ref()?)));
-            let failed: Vec<_> = failed.map(|(host, why)| complain(&format!("{host}: {why}"))).collect();
-            return Ok(if failed.is_empty() { DONE } else { COULD_NOT });
+        ClusterAsk::Exchange(on, bytes, rounds, schedule) => {
+            let found =
+                thalweg_node::exchange(identity, on, (*bytes, *rounds), *schedule).map_err(could_not)?;
+            return report(how, || to_json(&found), || show::exchange(&found));
         }
+        ClusterAsk::Step(asked) => return step(identity, asked, how),
         ClusterAsk::Init { name, hosts, links } => {
             let file = cluster::init(identity, name, hosts, *links).map_err(could_not)?;
             let text = || {

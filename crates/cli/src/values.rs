@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use thalweg::KeyPart;
 use thalweg::model::Simulated;
+use thalweg_api::Schedule;
 use thalweg_base::units::Size;
 
 /// The value as text, or why it is none.
@@ -74,6 +75,17 @@ pub(crate) fn threads(value: &OsStr) -> Result<usize, String> {
         Ok(threads) if threads > 0 => Ok(threads),
         _ => Err(format!("'{typed}' is not a number of threads: write 1 or more")),
     }
+}
+
+/// The order of an exchange.
+pub(crate) fn schedule(value: &OsStr) -> Result<Schedule, String> {
+    let all = [
+        ("together", Schedule::Together),
+        ("same", Schedule::Same),
+        ("shifted", Schedule::Shifted),
+        ("paced", Schedule::Paced),
+    ];
+    choice(value, &all)
 }
 
 /// How many runs.

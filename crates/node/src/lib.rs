@@ -15,6 +15,7 @@ pub mod control;
 mod cork;
 mod daemon;
 mod error;
+mod exchange;
 mod exec;
 pub mod fleet;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -41,6 +42,7 @@ mod talk;
 pub use check::{ClusterCheck, check};
 pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Stop, run};
 pub use error::{Error, Result};
+pub use exchange::exchange;
 pub use exec::{Cancel, Channel, ExecOptions, exec, ping};
 pub use guard::{Ended, Forward, guard, is_guarded};
 pub use plan::plan;

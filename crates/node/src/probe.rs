@@ -17,6 +17,7 @@ use thalweg_io::{process, small};
 use thalweg_wire::{Incoming, Outgoing};
 
 use crate::daemon::{BLOCK_BYTES, Node};
+use crate::exchange;
 
 /// Beside the node's certificate.
 const RATES_FILE: &str = "rates.json";
@@ -55,6 +56,11 @@ impl Node {
 
 /// Serves a stream on which rates are asked for, to its end.
 pub(crate) fn serve(node: &Arc<Node>, request: ProbeRequest, (mut out, inc): (Outgoing, Incoming)) {
+    let request = match request {
+        ProbeRequest::Exchange(ask) => return exchange::serve(node, &ask, (out, inc)),
+        ProbeRequest::TakeRounds { bytes, rounds } => return exchange::take((bytes, rounds), (out, inc)),
+        request => request,
+    };
     let _ = match answer(node, request, inc) {
         Ok(said) => out.end(to_json(&said).as_bytes()),
         Err(why) => out.abort(&why),
@@ -72,6 +78,7 @@ fn answer(node: &Arc<Node>, request: ProbeRequest, inc: Incoming) -> Answer<Prob
         ProbeRequest::Cores => here(node, thalweg::probe_cores),
         ProbeRequest::Send { to, milliseconds } => send(node, &to, milliseconds.min(SEND_MS_MAX)),
         ProbeRequest::Take => take(inc),
+        ProbeRequest::Exchange(_) | ProbeRequest::TakeRounds { .. } => unreachable!("served elsewhere"),
     }
 }
 

@@ -21,6 +21,7 @@ use thalweg_api::{
     from_json, to_json,
 };
 use thalweg_base::clock::Stopwatch;
+use thalweg_wire::{LinkError, What};
 
 use crate::error::{Error, Result};
 use crate::exec::Client;
@@ -148,15 +149,15 @@ fn ask(client: &Client, host: &ClusterHost, what: ProbeRequest) -> Result<ProbeS
     let link = client.link(host, BLOCK_BYTES)?;
     let (mut out, mut inc) = link.open(to_json(&NodeRequest::Probe(what)).as_bytes())?;
     out.end(&[])?;
-    while inc.next_on().map_err(|why| named(host, &why))?.is_some() {}
+    while inc.next_on().map_err(|why| named(&host.name, &why))?.is_some() {}
     let said = String::from_utf8_lossy(inc.result().unwrap_or_default());
     from_json(&said).map_err(|why| Error::Asked(format!("{}: an answer that is none: {why}", host.name)))
 }
 
 /// Why a node gave up, behind its name.
-fn named(host: &ClusterHost, why: &thalweg_wire::LinkError) -> Error {
+pub(crate) fn named(host: &str, why: &LinkError) -> Error {
     match &why.what {
-        thalweg_wire::What::Aborted(text) => Error::Asked(format!("{}: {text}", host.name)),
+        What::Aborted(text) => Error::Asked(format!("{host}: {text}")),
         _ => Error::Asked(why.to_string()),
     }
 }

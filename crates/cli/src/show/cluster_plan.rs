@@ -1,6 +1,6 @@
 //! The plan of a sort on several nodes, and what a probe of them found.
 
-use thalweg_api::{ClusterPlan, NodePlan, NodeRates, ProbeReport, RatesFrom};
+use thalweg_api::{ClusterPlan, ExchangeReport, NodePlan, NodeRates, ProbeReport, RatesFrom, Schedule};
 use thalweg_base::clock::date;
 use thalweg_base::units::{Bytes, Count};
 
@@ -121,12 +121,56 @@ pub(crate) fn probe(report: &ProbeReport) -> String {
     all + &columns(&rows) + &trunk.unwrap_or_default()
 }
 
+/// How long an exchange took, and at which rate each host sent.
+pub(crate) fn exchange(report: &ExchangeReport) -> String {
+    let mut all = report.seconds.clone();
+    all.sort_by(f64::total_cmp);
+    let (median, bytes) = (all[all.len() / 2], report.bytes * (report.hosts.len() as u64 - 1));
+    let order = match report.schedule {
+        Schedule::Together => "to all at once",
+        Schedule::Same => "everybody from the first host on",
+        Schedule::Shifted => "each from the host behind its own on",
+        Schedule::Paced => "each from the host behind its own on, to the next when one has everything",
+    };
+    format!(
+        "{} exchanged {} between each two in {}\n",
+        counted(report.hosts.len()),
+        traffic(report.bytes),
+        seconds(median)
+    ) + &labelled("rate", &format!("each sends {}", rate(bytes, median)))
+        + &labelled(
+            "rounds",
+            &format!("{}, {} to {}", all.len(), seconds(all[0]), seconds(all[all.len() - 1])),
+        )
+        + &labelled("order", order)
+}
+
 #[cfg(test)]
 mod tests {
     use thalweg::Layout;
     use thalweg::model::{Simulated, predict, simulate};
 
     use super::*;
+
+    #[test]
+    fn an_exchange_is_told_by_its_median() {
+        let report = ExchangeReport {
+            hosts: ["n1", "n2", "n3"].map(String::from).to_vec(),
+            bytes: 2_000_000,
+            schedule: Schedule::Together,
+            seconds: vec![0.5, 0.4, 0.9],
+        };
+        let told = exchange(&report);
+        let lines: Vec<String> =
+            told.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let expected = [
+            "3 nodes exchanged 2.00 MB between each two in 0.50 s",
+            "rate each sends 8.00 MB/s",
+            "rounds 3, 0.40 s to 0.90 s",
+            "order to all at once",
+        ];
+        assert_eq!(lines, expected, "{told}");
+    }
 
     #[test]
     fn a_plan_for_a_cluster_is_told_in_tables() {

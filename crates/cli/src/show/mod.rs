@@ -11,7 +11,7 @@ mod receipt;
 mod reports;
 mod sorts;
 
-pub(crate) use cluster_plan::{cluster_plan, probe};
+pub(crate) use cluster_plan::{cluster_plan, exchange, probe};
 pub(crate) use columns::{seconds, traffic};
 pub(crate) use nodes::{cluster, cluster_doctor, job, jobs, pings, steps, whole};
 pub(crate) use partition::partition;

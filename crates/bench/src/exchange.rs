@@ -1,0 +1,138 @@
+//! `bench all-to-all`: every node of a lab sends as much to every other, by each schedule, beside what the links could.
+//!
+//! Model: a lab for each row; the schedules take turns, several rounds each, so that what disturbs one disturbs all. The
+//! ideal is what a node has to send, at the rate that iperf3 reaches between two of the hosts.
+//! Law: a round ends when all that was sent has come, as those say at whom it came.
+//! Source: paper 004, section 2.2.
+
+use std::process::Command;
+
+use thalweg::{Error, Result};
+use thalweg_api::{BenchOther, BenchReport, BenchRow, BenchTarget, ExchangeReport, from_json};
+use thalweg_base::units::KIB;
+use thalweg_io::process::Usage;
+
+use crate::Asked;
+use crate::cluster::{IDEAL, of_ideal};
+use crate::far::{Served, iperf_between};
+use crate::lab::{Lab, since};
+use crate::measure::{Series, median, whole_process};
+use crate::targets::Target;
+
+/// The one that is chosen by what is sent, and those that can be asked for.
+const OURS: &str = "auto";
+const FIXED: [&str; 4] = ["together", "same", "shifted", "paced"];
+/// The best of them may be faster by so much.
+const OF_BEST: f64 = 1.05;
+
+struct Row {
+    name: &'static str,
+    nodes: u32,
+    /// Bytes for each pair of nodes.
+    bytes: u64,
+    rounds: u32,
+    targets: &'static [Target],
+}
+
+const ROWS: &[Row] = &[
+    Row { name: "short-8", nodes: 8, bytes: 50_000, rounds: 20, targets: &[of_ideal(0.7)] },
+    Row { name: "long-8", nodes: 8, bytes: 2_000_000, rounds: 3, targets: &[of_ideal(0.85)] },
+    Row { name: "long-24", nodes: 24, bytes: 400_000, rounds: 3, targets: &[of_ideal(0.78)] },
+];
+
+/// Names of the rows.
+pub(crate) fn names() -> Vec<&'static str> {
+    ROWS.iter().map(|row| row.name).collect()
+}
+
+/// Measures the rows that are asked for, or says why there are none.
+pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()> {
+    let rows: Vec<&Row> = ROWS.iter().filter(|row| asked.wants(row.name)).collect();
+    for (i, row) in rows.iter().enumerate() {
+        asked.progress.begin(row.name, i as u64 + 1, rows.len() as u64, 0);
+        let lab = match Lab::up(&asked.options.program, row.nodes, &["--clear", "--rate", "100mbit"]) {
+            Ok(lab) => lab,
+            Err(why) => {
+                report.notes.push(format!("left out: {}: {why}", row.name));
+                continue;
+            }
+        };
+        let before = lab.counted();
+        report.rows.push(row.measured(asked, &lab)?);
+        let mut hosts = since(before, lab.counted());
+        hosts.iter_mut().for_each(|host| host.host += &format!(", {}", row.name));
+        report.hosts.extend(hosts);
+    }
+    Ok(())
+}
+
+impl Row {
+    fn measured(&self, asked: &Asked<'_>, lab: &Lab) -> Result<BenchRow> {
+        let Row { nodes, .. } = *self;
+        let bytes = if asked.tiny { self.bytes.min(16 * KIB) } else { self.bytes };
+        let rounds = if asked.tiny { 1 } else { self.rounds };
+        let mut row = BenchRow {
+            name: self.name.into(),
+            work: format!("{bytes} bytes from each of {nodes} nodes to each other"),
+            bytes: bytes * u64::from(nodes * (nodes - 1)),
+            ..BenchRow::default()
+        };
+        let iperf = Served::iperf(lab).ok();
+        let names = [&[OURS], &FIXED[..]].concat();
+        let mut each: Vec<Series> = names.iter().map(|_| Series::default()).collect();
+        let mut ideal = Series::default();
+        // Links are warm, and their windows open.
+        exchange(asked, lab, OURS, bytes, 1)?;
+        for _ in 0..asked.runs {
+            asked.go_on()?;
+            for (name, series) in names.iter().zip(&mut each) {
+                series.add(exchange(asked, lab, name, bytes, rounds)?, Usage::default());
+            }
+            if iperf.is_some() {
+                let rate = iperf_between(lab)?;
+                ideal.add((bytes * u64::from(nodes - 1)) as f64 / rate, Usage::default());
+            }
+        }
+        let mut each = each.into_iter().map(|series| series.measure());
+        row.ours = each.next().expect("ours comes first");
+        let fixed: Vec<_> = FIXED.iter().zip(each).collect();
+        let best = fixed.iter().map(|(_, measure)| measure.seconds).fold(f64::INFINITY, f64::min);
+        let of_best = row.ours.seconds / best.max(1e-9);
+        for (name, measure) in fixed {
+            row.others.push(BenchOther {
+                name: (*name).into(),
+                measure: Some(measure),
+                ..BenchOther::default()
+            });
+        }
+        if iperf.is_some() {
+            row.others.push(BenchOther {
+                name: IDEAL.into(),
+                measure: Some(ideal.measure()),
+                ..BenchOther::default()
+            });
+        }
+        row.targets = self.targets.iter().map(|target| target.of(&row)).collect();
+        row.targets.push(BenchTarget {
+            target: format!("wall <= {OF_BEST} x the best schedule"),
+            measured: format!("{of_best:.2}"),
+            met: Some(of_best <= OF_BEST),
+        });
+        if asked.tiny {
+            row.targets.iter_mut().for_each(|target| target.met = None);
+        }
+        Ok(row)
+    }
+}
+
+/// The median of some rounds.
+fn exchange(asked: &Asked<'_>, lab: &Lab, schedule: &str, bytes: u64, rounds: u32) -> Result<f64> {
+    let mut command = Command::new(&asked.options.program);
+    command.env("THALWEG_IDENTITY", lab.identity());
+    command.args(["cluster", "exchange", &bytes.to_string(), "--json", "--runs", &rounds.to_string()]);
+    if schedule != OURS {
+        command.args(["--schedule", schedule]);
+    }
+    let told: ExchangeReport = from_json(whole_process(&mut command)?.out.trim()).map_err(Error::CouldNot)?;
+    Ok(median(&told.seconds))
+}
