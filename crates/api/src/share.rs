@@ -295,6 +295,9 @@ pub struct NodeShare {
     pub cpu_seconds: f64,
     /// The most memory that its process ever had.
     pub peak_bytes: u64,
+    /// Anonymous memory of its process in huge pages when all was written.
+    #[serde(default)]
+    pub huge_page_bytes: u64,
     /// The most scratch space in use at once.
     pub scratch_peak_bytes: u64,
 }

@@ -100,6 +100,7 @@ struct Done {
     sampled_bytes: u64,
     scratch: Disk,
     scratch_peak_bytes: u64,
+    huge_page_bytes: u64,
 }
 
 /// One half of a node.
@@ -204,6 +205,7 @@ impl<'a> Job<'a> {
                     done.scratch.read_bytes += written.scratch.read_bytes;
                     done.scratch.written_bytes += written.scratch.written_bytes;
                     done.scratch_peak_bytes += written.scratch_peak_bytes;
+                    done.huge_page_bytes = done.huge_page_bytes.max(written.huge_page_bytes);
                 }
             }
         }
@@ -259,7 +261,7 @@ impl<'a> Job<'a> {
             memory: MemoryReceipt {
                 limit_bytes: self.memory_bytes,
                 peak_bytes: usage.peak_bytes,
-                huge_page_bytes: process::huge_page_bytes(),
+                huge_page_bytes: done.huge_page_bytes,
             },
             scratch_peak_bytes: done.scratch_peak_bytes,
             resumed_bytes: 0,

@@ -60,6 +60,8 @@ pub(super) struct Written {
     pub(super) edges: Vec<Edge>,
     pub(super) scratch: Disk,
     pub(super) scratch_peak_bytes: u64,
+    /// Of the process, while all of this half's memory stood.
+    pub(super) huge_page_bytes: u64,
 }
 
 /// Sorts all that the outlet gives; nothing if nobody is to go on.
@@ -109,5 +111,6 @@ pub(super) fn run(
         edges: stretch.finish()?,
         scratch: receipt.io.scratch,
         scratch_peak_bytes: receipt.scratch_peak_bytes,
+        huge_page_bytes: receipt.memory.huge_page_bytes,
     }))
 }

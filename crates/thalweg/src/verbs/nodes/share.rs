@@ -284,6 +284,7 @@ impl Laid {
                 cpu_seconds: usage.cpu_seconds - self.share.cpu_seconds,
                 peak_bytes: usage.peak_bytes,
                 scratch_peak_bytes: written.scratch_peak_bytes,
+                huge_page_bytes: written.huge_page_bytes,
                 ..NodeShare::default()
             },
             io: IoReceipt {
@@ -353,7 +354,7 @@ pub fn receipt(
         memory: MemoryReceipt {
             limit_bytes: memory_bytes,
             peak_bytes: ends.iter().map(|end| end.node.peak_bytes).max().unwrap_or(0),
-            huge_page_bytes: 0,
+            huge_page_bytes: ends.iter().map(|end| end.node.huge_page_bytes).max().unwrap_or(0),
         },
         scratch_peak_bytes: sum(|node| node.scratch_peak_bytes),
         resumed_bytes: 0,
