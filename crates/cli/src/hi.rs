@@ -380,6 +380,7 @@ fn sorted_on_nodes(mut low: LowArgs) -> Result<ClusterSort, Usage> {
     low.output = low.output.map(plain);
     let (identity, name) = hi_nodes::cluster_meant(&low)?;
     let (on, equal) = (std::mem::take(&mut low.on), low.equal);
+    low.detach = false;
     let sort = sorted(low)?;
     Ok(ClusterSort { identity, name, on, sort, own_inputs, own_output, equal })
 }
