@@ -315,7 +315,7 @@ wrong or a sort failed; a target that is missed changes nothing.",
             ("thalweg bench sort --rows memory,two-pass", "two rows, each beside its floor"),
             ("thalweg bench sort --size 1MB", "a test that all of it works"),
         ],
-        subjects: &["sort", "io", "incore", "pump", "launch", "river", "cluster"],
+        subjects: &["sort", "io", "incore", "pump", "launch", "river", "cluster", "all-to-all"],
     },
     CommandInfo {
         command: Command::Exec,
