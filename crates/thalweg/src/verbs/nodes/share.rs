@@ -32,6 +32,12 @@ use crate::{Error, Progress, Result, SortOptions, machine};
 /// Of the bytes that a node's range should have, what is reserved for its part: numerator and denominator.
 const RESERVED: (u64, u64) = (103, 100);
 
+/// Of the bytes that each node would have if all had the same, what the sorter has room for before the river has more than
+/// its least share.
+const RANGE_ROOM: u64 = 2;
+/// Of a node's memory, what the river may have more.
+const RIVER_SHARE_MAX: u64 = 3;
+
 /// A node's share, as it is asked for.
 #[derive(Debug, Clone)]
 pub struct ShareOptions {
@@ -96,7 +102,11 @@ impl Share {
     pub fn sample(mut self, memory_bytes: u64, all_bytes: u64) -> Result<(Laid, Vec<Cut>)> {
         let (node, nodes) = self.options.node;
         let layout = self.options.sort.layout;
-        let (river_bytes, sorter_bytes) = (river_bytes(memory_bytes), sorter_bytes(memory_bytes)?);
+        let sorter_bytes = sorter_bytes(memory_bytes)?;
+        // What ranges leave makes pages and batches larger, which costs less; ranges may be unlike.
+        let spare = sorter_bytes.saturating_sub(RANGE_ROOM * (all_bytes / nodes as u64));
+        let spare = spare.min(sorter_bytes - MEMORY_BYTES_MIN).min(memory_bytes / RIVER_SHARE_MAX);
+        let (river_bytes, sorter_bytes) = (river_bytes(memory_bytes) + spare, sorter_bytes - spare);
         let shape = Shape::of_node(river_bytes, nodes, layout)?;
         self.inputs.set_page_bytes(shape.page_bytes);
         let own = self.options.own_inputs;
