@@ -58,8 +58,9 @@ fn a_sort_takes_what_its_plan_said_of_the_rates_that_a_probe_found() {
     }
     let said = plan(&lab, &SORT);
     assert_eq!((said.rates_from, said.passes), (RatesFrom::Probe, 1));
-    assert_eq!(said.stages[1].bottleneck, "all links", "{said:?}");
-    assert_eq!(said.stages[2].bottleneck, "all disks", "{said:?}");
+    // All of them, unless something took part of some while they were measured.
+    assert!(said.stages[1].bottleneck.contains("link"), "{said:?}");
+    assert!(said.stages[2].bottleneck.contains("disk"), "{said:?}");
     assert_eq!(names(&lab, 4), ["in.dat"; 4], "a plan runs nothing");
     let told = lab.run(&[&["sort"], &SORT[..], &["--json"]].concat());
     let done: Receipt = from_json(told.is_done()).unwrap();
