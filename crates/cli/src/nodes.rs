@@ -24,7 +24,11 @@ fn could_not(error: thalweg_node::Error) -> Error {
 }
 
 fn on_signals(stop: impl Fn(i32) + Send + 'static) -> Result<(), Error> {
-    signals::on_signals(stop).map_err(|e| Error::CouldNot(format!("signals cannot be handled: {e}")))
+    signals::on_signals(stop).map_err(no_signals)
+}
+
+fn no_signals(e: std::io::Error) -> Error {
+    Error::CouldNot(format!("signals cannot be handled: {e}"))
 }
 
 /// `node run`.
@@ -34,7 +38,8 @@ pub(crate) fn run(options: &NodeOptions) -> Result<u8, Error> {
     }
     let stop = Stop::default();
     let asked = stop.clone();
-    on_signals(move |_| asked.stop())?;
+    // A second one would leave what the node has started.
+    signals::on_every_signal(move |_| asked.stop()).map_err(no_signals)?;
     let ready = |ready: &_| drop(say(&(to_json(ready) + "\n"), false));
     thalweg_node::run(options, &stop, ready).map_err(could_not)?;
     Ok(DONE)

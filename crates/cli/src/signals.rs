@@ -1,6 +1,6 @@
 //! Signals that stop a verb.
 //!
-//! Law: the first SIGINT, SIGTERM or SIGHUP asks the verb to stop and clean up; a second kills at once. A
+//! Law: the first SIGINT, SIGTERM or SIGHUP asks the verb to stop and clean up; a second kills at once, but no node. A
 //! SIGHUP that is ignored already (`nohup`) stays ignored. SIGXFSZ, which tells of a file larger than `ulimit -f`, stops
 //! nothing: the write that met the limit fails, and says so.
 
@@ -19,19 +19,21 @@ pub(crate) fn cancel_on_signals(progress: Arc<Progress>) -> std::io::Result<()> 
     on_signals(move |signal| progress.cancel(signal))
 }
 
-/// Calls `stop` with each signal that asks for an end.
+/// Calls `stop` with each signal that asks for an end; a second one kills at once.
 pub(crate) fn on_signals(stop: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
-    let mut stopping = vec![SIGINT, SIGTERM];
-    if !is_ignored(SIGHUP) {
-        stopping.push(SIGHUP);
-    }
     let seen = Arc::new(AtomicBool::new(false));
-    for &signal in &stopping {
+    for signal in stopping() {
         // In this order: what looks whether one was seen runs before what says so.
         flag::register_conditional_default(signal, seen.clone())?;
         flag::register(signal, seen.clone())?;
     }
-    let mut signals = Signals::new(&stopping)?;
+    on_every_signal(stop)
+}
+
+/// Calls `stop` with each signal that asks for an end, however many come. For a process that the kernel tells of its
+/// parent's death: it says so once for each thread of the parent's.
+pub(crate) fn on_every_signal(stop: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
+    let mut signals = Signals::new(stopping())?;
     let builder = std::thread::Builder::new().name("signals".into()).stack_size(STACK_BYTES);
     builder.spawn(move || {
         for signal in signals.forever() {
@@ -39,6 +41,14 @@ pub(crate) fn on_signals(stop: impl Fn(i32) + Send + 'static) -> std::io::Result
         }
     })?;
     Ok(())
+}
+
+fn stopping() -> Vec<i32> {
+    let mut stopping = vec![SIGINT, SIGTERM];
+    if !is_ignored(SIGHUP) {
+        stopping.push(SIGHUP);
+    }
+    stopping
 }
 
 /// Lets the write or reservation that would make a file too large fail, instead of killing the process. With a

@@ -100,6 +100,11 @@ fn a_link_that_is_lost_is_opened_again_and_a_dead_host_is_told() {
     });
 }
 
+fn signal(which: &str, pid: u32) {
+    let sent = std::process::Command::new("kill").args([which, &pid.to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
 #[test]
 fn a_killed_node_leaves_nothing_that_it_started() {
     for guard_is_killed in [false, true] {
@@ -121,11 +126,11 @@ fn a_killed_node_leaves_nothing_that_it_started() {
         let mut guard = nodes.running.pop().unwrap();
         if guard_is_killed {
             // The session of its own is only the guard's to find.
-            pids.remove(0);
+            let alone = pids.remove(0);
             guard.kill().unwrap();
+            signal("-9", alone);
         } else {
-            let killed = std::process::Command::new("kill").args(["-9", &nodes.pids[0].to_string()]).status();
-            assert!(killed.unwrap().success());
+            signal("-9", nodes.pids[0]);
         }
         soon("all of it is gone", || pids.iter().all(|pid| !process::is_alive(*pid)));
         let ended = guard.wait_with_output().unwrap();
