@@ -16,7 +16,7 @@ use thalweg_io::process::Usage;
 use thalweg_record::RECORD_BYTES;
 
 use crate::far::{Served, iperf_between};
-use crate::lab::{Lab, since};
+use crate::lab::{Lab, on_lab};
 use crate::measure::{Series, median, whole_process};
 use crate::targets::{Target, Than};
 use crate::{Asked, TINY_BYTES, digest, minutesort};
@@ -44,7 +44,7 @@ struct Row {
     targets: &'static [Target],
 }
 
-const NARROW: &[&str] = &["--clear", "--rate", "100mbit"];
+pub(crate) const NARROW: &[&str] = &["--clear", "--rate", "100mbit"];
 const WIDE: &[&str] = &["--clear", "--rate", "1gbit"];
 
 pub(crate) const fn of_ideal(part: f64) -> Target {
@@ -136,19 +136,9 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
         if row.slow_disks {
             words.extend(["--disk", DISK.0]);
         }
-        let lab = match Lab::up(&asked.options.program, row.nodes, &words) {
-            Ok(lab) => lab,
-            Err(why) => {
-                report.notes.push(format!("left out: {}: {why}", row.name));
-                continue;
-            }
-        };
-        let before = lab.counted();
-        let bench = Bench { asked, row, lab: &lab, iperf: Served::iperf(&lab).ok() };
-        report.rows.push(bench.measured()?);
-        let mut hosts = since(before, lab.counted());
-        hosts.iter_mut().for_each(|host| host.host += &format!(", {}", row.name));
-        report.hosts.extend(hosts);
+        on_lab(asked, report, row.name, (row.nodes, &words), |lab| {
+            Bench { asked, row, lab, iperf: Served::iperf(lab).ok() }.measured()
+        })?;
     }
     if asked.wants(minutesort::NAME) {
         asked.progress.begin(minutesort::NAME, 1, 1, 0);

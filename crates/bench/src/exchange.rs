@@ -13,9 +13,9 @@ use thalweg_base::units::KIB;
 use thalweg_io::process::Usage;
 
 use crate::Asked;
-use crate::cluster::{IDEAL, of_ideal};
+use crate::cluster::{IDEAL, NARROW, of_ideal};
 use crate::far::{Served, iperf_between};
-use crate::lab::{Lab, since};
+use crate::lab::{Lab, on_lab};
 use crate::measure::{Series, median, whole_process};
 use crate::targets::Target;
 
@@ -50,18 +50,7 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
     let rows: Vec<&Row> = ROWS.iter().filter(|row| asked.wants(row.name)).collect();
     for (i, row) in rows.iter().enumerate() {
         asked.progress.begin(row.name, i as u64 + 1, rows.len() as u64, 0);
-        let lab = match Lab::up(&asked.options.program, row.nodes, &["--clear", "--rate", "100mbit"]) {
-            Ok(lab) => lab,
-            Err(why) => {
-                report.notes.push(format!("left out: {}: {why}", row.name));
-                continue;
-            }
-        };
-        let before = lab.counted();
-        report.rows.push(row.measured(asked, &lab)?);
-        let mut hosts = since(before, lab.counted());
-        hosts.iter_mut().for_each(|host| host.host += &format!(", {}", row.name));
-        report.hosts.extend(hosts);
+        on_lab(asked, report, row.name, (row.nodes, NARROW), |lab| row.measured(asked, lab))?;
     }
     Ok(())
 }

@@ -7,7 +7,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use thalweg_api::{BenchHost, NodeReady, from_json};
+use thalweg_api::{BenchHost, BenchReport, BenchRow, NodeReady, from_json};
+
+use crate::Asked;
 
 /// Bytes of a packet's heads: Ethernet 14, IP 20, TCP with a time stamp 32.
 const HEAD_BYTES: u64 = 66;
@@ -128,6 +130,30 @@ impl Drop for Lab {
     fn drop(&mut self) {
         let _ = Command::new(self.scripts.join("down")).env("LAB", &self.id).stdin(Stdio::null()).status();
     }
+}
+
+/// Measures a row on so many hosts of a lab of its own, with what the kernel counted of their links; or notes why there
+/// is none.
+pub(crate) fn on_lab(
+    asked: &Asked<'_>,
+    report: &mut BenchReport,
+    name: &str,
+    (hosts, words): (u32, &[&str]),
+    measured: impl FnOnce(&Lab) -> thalweg::Result<BenchRow>,
+) -> thalweg::Result<()> {
+    let lab = match Lab::up(&asked.options.program, hosts, words) {
+        Ok(lab) => lab,
+        Err(why) => {
+            report.notes.push(format!("left out: {name}: {why}"));
+            return Ok(());
+        }
+    };
+    let before = lab.counted();
+    report.rows.push(measured(&lab)?);
+    let mut hosts = since(before, lab.counted());
+    hosts.iter_mut().for_each(|host| host.host += &format!(", {name}"));
+    report.hosts.extend(hosts);
+    Ok(())
 }
 
 /// What came in between.

@@ -14,7 +14,7 @@ use thalweg_api::{BenchMeasure, BenchOther, BenchReport, BenchRow, Receipt, from
 use thalweg_io::process::Usage;
 use thalweg_record::RECORD_BYTES;
 
-use crate::lab::{Lab, since};
+use crate::lab::{Lab, on_lab};
 use crate::measure::{Series, median, whole_process};
 use crate::targets::{Target, Than};
 use crate::{Asked, TINY_BYTES};
@@ -36,19 +36,7 @@ const TARGETS: &[Target] = &[
 
 /// Measures the row, or says why there is none.
 pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()> {
-    let lab = match Lab::up(&asked.options.program, NODES, WORDS) {
-        Ok(lab) => lab,
-        Err(why) => {
-            report.notes.push(format!("left out: {NAME}: {why}"));
-            return Ok(());
-        }
-    };
-    let before = lab.counted();
-    report.rows.push(Bench { asked, lab: &lab }.measured()?);
-    let mut hosts = since(before, lab.counted());
-    hosts.iter_mut().for_each(|host| host.host += &format!(", {NAME}"));
-    report.hosts.extend(hosts);
-    Ok(())
+    on_lab(asked, report, NAME, (NODES, WORDS), |lab| Bench { asked, lab }.measured())
 }
 
 struct Bench<'a> {

@@ -36,8 +36,8 @@ pub fn wait_for_either(socket: &TcpStream, patience: Duration) {
 /// a second over an unshaped link, 8 % less time for two nodes that sort over 10 ms.
 const UNSENT_BYTES: libc::c_int = 256 << 10;
 
-/// Small frames leave at once, behind few that wait; what is sent and not acknowledged for `patience` ends the connection, and so does a
-/// peer whose machine no longer answers.
+/// Small frames leave at once, behind few that wait; what is sent and not acknowledged for `patience` ends the
+/// connection, and so does a peer whose machine no longer answers.
 pub fn be_impatient(socket: &TcpStream, patience: Duration) -> io::Result<()> {
     socket.set_nodelay(true)?;
     set_socket_option(socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), UNSENT_BYTES)?;

@@ -22,6 +22,7 @@ use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What};
 use crate::ask::{matching, part_of, word_of};
 use crate::daemon::{BLOCK_BYTES, Node};
 use crate::exec::{Cancel, Client};
+use crate::inbox::SIGTERM;
 use crate::pump::could_not;
 use crate::sort::{client_of, linked};
 use crate::talk::{Hearing, say};
@@ -34,8 +35,6 @@ const PROGRESS: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(50);
 /// The longest first or last record that a node can tell.
 const END_BYTES_MAX: usize = 512 << 10;
-/// In whose name a check is stopped.
-const SIGTERM: i32 = 15;
 const STACK_BYTES: usize = 256 << 10;
 
 /// What to check, and where.

@@ -25,7 +25,7 @@ use thalweg_wire::{Incoming, Link, LinkError, Outgoing};
 use crate::daemon::{BLOCK_BYTES, Node};
 use crate::error::{Error, Result};
 use crate::exec::Client;
-use crate::rates;
+use crate::rates::{at_once, named};
 
 /// Bytes for each pair of nodes in a round.
 const BYTES_MAX: u64 = 1 << 30;
@@ -69,7 +69,7 @@ pub fn exchange(
         return Err(Error::Asked("an exchange takes two hosts at least".into()));
     }
     let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
-    let mut asked = all(&hosts, |(index, host)| {
+    let mut asked = at_once(&hosts, |index, host| {
         let ask = ExchangeAsk { hosts: names.clone(), index, bytes, rounds, schedule };
         Asked::open(&client, host, ask)
     })?;
@@ -81,15 +81,6 @@ pub fn exchange(
         seconds.push(watch.seconds());
     }
     Ok(ExchangeReport { hosts: names, bytes, schedule, seconds })
-}
-
-/// Does something for each of several on a thread of its own.
-fn all<T: Sync, R: Send>(each: &[T], what: impl Fn((usize, &T)) -> Result<R> + Sync) -> Result<Vec<R>> {
-    let what = &what;
-    std::thread::scope(|scope| {
-        let doing: Vec<_> = each.iter().enumerate().map(|one| scope.spawn(move || what(one))).collect();
-        doing.into_iter().map(|doing| doing.join().expect("nothing here panics")).collect()
-    })
 }
 
 /// A node that takes part, as whoever asks sees it.
@@ -125,7 +116,7 @@ impl Asked {
     }
 
     fn named(&self, why: LinkError) -> Error {
-        rates::named(&self.host, &why)
+        named(&self.host, &why)
     }
 }
 
@@ -151,7 +142,7 @@ fn take_part(node: &Arc<Node>, ask: &ExchangeAsk, out: &mut Outgoing, inc: &mut 
     let rounds = ask.rounds.min(ROUNDS_MAX);
     let order = order(ask);
     let request = to_json(&NodeRequest::Probe(ProbeRequest::TakeRounds { bytes, rounds }));
-    let mut others: Vec<Other> = all(&order, |(_, host)| Other::open(node, host, &request))?;
+    let mut others: Vec<Other> = at_once(&order, |_, host| Other::open(node, host, &request))?;
     out.send(0, &mut WORD.clone())?;
     for _ in 0..rounds {
         if inc.next_on()?.is_none() {

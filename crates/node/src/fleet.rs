@@ -9,12 +9,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use thalweg_api::{HostStep, HostSteps, NodeRequest, NodeStatus, from_json, to_json};
+use thalweg_api::{HostStep, HostSteps, NodeRequest, NodeStatus, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_wire::{Link, Terms};
 
 use crate::daemon::{Node, spawn};
 use crate::error::{Error, Result};
+use crate::talk::answer;
 
 /// The most hosts that something is done to at once.
 const AT_ONCE: usize = 32;
@@ -98,10 +99,7 @@ impl Embedded {
     /// What a host's node answers.
     pub fn ask(&self, host: &str, request: &NodeRequest) -> Result<String> {
         let link = self.link(host)?;
-        let (mut out, mut inc) = link.open(to_json(request).as_bytes())?;
-        out.end(&[])?;
-        while inc.next_on()?.is_some() {}
-        Ok(String::from_utf8_lossy(inc.result().unwrap_or_default()).into_owned())
+        Ok(answer(&link, request)?)
     }
 }
 

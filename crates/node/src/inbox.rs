@@ -20,8 +20,8 @@ use crate::talk::Hearing;
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 /// The most messages that wait.
 const WAITING_MAX: usize = 16;
-/// In whose name a share is stopped.
-const SIGTERM: i32 = 15;
+/// In whose name what runs here is stopped.
+pub(crate) const SIGTERM: i32 = 15;
 
 /// Something to do.
 pub(crate) enum Heard {

@@ -11,13 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg_api::{ClusterHost, NodeRequest, to_json};
+use thalweg_api::{ClusterHost, NodeRequest};
 use thalweg_base::clock::now_ns;
 use thalweg_wire::{Id, Link};
 
 use crate::cluster;
 use crate::daemon::{Node, spawn};
 use crate::error::{Error, Result};
+use crate::talk::answer;
 
 /// How often missing links are looked for, and what lies in the identity's directory.
 pub(crate) const ROUND: Duration = Duration::from_secs(1);
@@ -177,10 +178,7 @@ impl Node {
     fn dial(self: &Arc<Node>, id: Id, host: &ClusterHost) -> Result<Arc<Link>> {
         let hands = self.hands().expect("whoever has a cluster file has hands");
         let link = hands.connect(&host.name, cluster::address_of(host)?, self.terms)?;
-        let (mut out, mut inc) = link.open(to_json(&NodeRequest::Keep).as_bytes())?;
-        out.end(&[])?;
-        while inc.next_on()?.is_some() {}
-        drop((out, inc));
+        answer(&link, &NodeRequest::Keep)?;
         self.keep_and_serve(id, link)
     }
 

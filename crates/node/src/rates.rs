@@ -1,8 +1,8 @@
 //! How fast the nodes of a cluster are: asked of them, or measured.
 //!
-//! Model: all nodes measure their disks at the same time, and then their cores, so that those on one machine share it as they
-//! do when they sort. Then each sends to the next, so that every link carries as much both ways; and each sends to the one half the
-//! cluster further, so that all of it crosses whatever lies between the halves.
+//! Model: all nodes measure their disks at the same time, and then their cores, so that those on one machine share it as
+//! they do when they sort. Then each sends to the next, so that every link carries as much both ways; and each sends to
+//! the one half the cluster further, so that all of it crosses whatever lies between the halves.
 //!
 //! ```text
 //! next    n1 -> n2 -> n3 -> n4 -> n1        a link's rate is the best of these
@@ -10,21 +10,22 @@
 //! back    n4 -> n3 -> n2 -> n1 -> n4        only then: links whose next lies beyond the trunk
 //! ```
 //!
-//! Law: a probe takes [`SEND_MS`] for each of its two rounds, or three, and what [`thalweg::probe_disk`] and [`thalweg::probe_cores`] take; a node that cannot be
-//! measured is an error that names it.
+//! Law: a probe takes [`SEND_MS`] for each of its two rounds, or three, and what [`thalweg::probe_disk`] and
+//! [`thalweg::probe_cores`] take; a node that cannot be measured is an error that names it.
 //! Non-goals: trunks between other parts of a cluster than its halves, in the order of the cluster file.
 
 use std::path::Path;
 
 use thalweg_api::{
     ClusterHost, Hardware, NodeRates, NodeRequest, ProbeReport, ProbeRequest, ProbeSaid, ProbedHost,
-    from_json, to_json,
+    from_json,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_wire::{LinkError, What};
 
 use crate::error::{Error, Result};
 use crate::exec::Client;
+use crate::talk::answer;
 
 /// How long each node sends, if it is to be thorough, and for a plan that waits.
 const SEND_MS: u64 = 1000;
@@ -137,20 +138,25 @@ fn ask_all(
     hosts: &[ClusterHost],
     what: &(dyn Fn(usize, &ClusterHost) -> ProbeRequest + Sync),
 ) -> Result<Vec<ProbeSaid>> {
+    at_once(hosts, |i, host| ask(client, host, what(i, host)))
+}
+
+/// Does something for each of several, with its place, on a thread of its own; the outcomes in their order.
+pub(crate) fn at_once<T: Sync, R: Send>(
+    each: &[T],
+    what: impl Fn(usize, &T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let what = &what;
     std::thread::scope(|scope| {
-        let asking =
-            hosts.iter().enumerate().map(|(i, host)| scope.spawn(move || ask(client, host, what(i, host))));
-        let asking: Vec<_> = asking.collect();
-        asking.into_iter().map(|asking| asking.join().expect("nothing here panics")).collect()
+        let doing: Vec<_> =
+            each.iter().enumerate().map(|(i, one)| scope.spawn(move || what(i, one))).collect();
+        doing.into_iter().map(|doing| doing.join().expect("nothing here panics")).collect()
     })
 }
 
 fn ask(client: &Client, host: &ClusterHost, what: ProbeRequest) -> Result<ProbeSaid> {
     let link = client.link(host, BLOCK_BYTES)?;
-    let (mut out, mut inc) = link.open(to_json(&NodeRequest::Probe(what)).as_bytes())?;
-    out.end(&[])?;
-    while inc.next_on().map_err(|why| named(&host.name, &why))?.is_some() {}
-    let said = String::from_utf8_lossy(inc.result().unwrap_or_default());
+    let said = answer(&link, &NodeRequest::Probe(what)).map_err(|why| named(&host.name, &why))?;
     from_json(&said).map_err(|why| Error::Asked(format!("{}: an answer that is none: {why}", host.name)))
 }
 

@@ -25,7 +25,7 @@ use thalweg_wire::{Incoming, Link, Outgoing};
 
 use crate::ask::{number_of, path_of, share_of, word_of};
 use crate::daemon::{BLOCK_BYTES, Node};
-use crate::inbox::{Heard, Inbox, LOOK};
+use crate::inbox::{Heard, Inbox, LOOK, SIGTERM};
 use crate::job::{GOES_DOWN, Job};
 use crate::pump::could_not;
 use crate::successor;
@@ -41,8 +41,6 @@ const STREAMS_SECONDS: f64 = 10.0;
 const PROGRESS: Duration = Duration::from_millis(100);
 /// Bytes of the keys of all cuts.
 const CUTS_BYTES: usize = 64 << 20;
-/// In whose name a share is stopped.
-const SIGTERM: i32 = 15;
 
 /// A stream of another node, and its link.
 type Came = (Streams, Arc<Link>);

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg::{Progress, Receipt, Result, SortOptions};
-use thalweg_api::{ClusterHost, Detached, ExecEnd, JobState, NodeRequest, SortJob, from_json, to_json};
-use thalweg_block::Pool;
+use thalweg_api::{ClusterHost, Detached, ExecEnd, JobState, NodeRequest, SortJob, from_json};
 use thalweg_wire::{Link, LinkError, What, new_id};
 
 use crate::ask::ask_of;
@@ -13,6 +12,7 @@ use crate::attempts::{Coordinator, Reach};
 use crate::exec::Client;
 use crate::plan::Found;
 use crate::pump::could_not;
+use crate::talk::answer;
 
 /// Bytes of a frame to and from a node.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -138,10 +138,5 @@ pub(crate) fn linked(client: &Client, host: &ClusterHost) -> std::result::Result
 /// Asks a node to coordinate a job.
 fn begin(link: &Link, job: &SortJob) -> std::result::Result<ExecEnd, LinkError> {
     let cut = |why: String| LinkError::new(link.peer(), What::Cut(why));
-    let (mut out, inc) = link.open(to_json(&NodeRequest::Coordinate(job.clone())).as_bytes())?;
-    out.end(&[])?;
-    let pool = Pool::new(BLOCK_BYTES, 1).map_err(|why| cut(why.to_string()))?;
-    let mut inc = inc.takes(&pool, 1);
-    while inc.next_on()?.is_some() {}
-    from_json(&String::from_utf8_lossy(inc.result().unwrap_or_default())).map_err(cut)
+    from_json(&answer(link, &NodeRequest::Coordinate(job.clone()))?).map_err(cut)
 }

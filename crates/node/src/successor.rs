@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg::Progress;
-use thalweg_api::{JobState, NodeRequest, SortEnd, SortJob, to_json};
+use thalweg_api::{JobState, NodeRequest, SortEnd, SortJob};
 use thalweg_base::clock::Stopwatch;
 use thalweg_wire::{LinkError, What};
 
 use crate::attempts::{Coordinator, Reach};
 use crate::daemon::{Node, spawn};
 use crate::job::Job;
+use crate::talk::answer;
 
 /// How long a node waits for another to take a job up.
 const FOLLOW_SECONDS: f64 = 30.0;
@@ -106,15 +107,7 @@ pub(crate) fn follow(node: &Arc<Node>, job: &Arc<Job>, mut request: SortJob, why
 
 /// Whether the node of a host answers.
 fn lives(node: &Arc<Node>, host: &str) -> bool {
-    let ask = || {
-        let link = node.link_with(host).ok()?;
-        let (mut out, inc) = link.open(to_json(&NodeRequest::Ping).as_bytes()).ok()?;
-        out.end(&[]).ok()?;
-        let mut inc = inc.takes(&node.pool, 1);
-        while inc.next_on().ok()?.is_some() {}
-        Some(())
-    };
-    ask().is_some()
+    node.link_with(host).is_ok_and(|link| answer(&link, &NodeRequest::Ping).is_ok())
 }
 
 fn failed(why: &str) -> SortEnd {

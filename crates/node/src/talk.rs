@@ -6,8 +6,9 @@
 //!
 //! Law: neither is longer than [`OBJECT_MAX`] and [`BEHIND_MAX`]; who says more is not heard any further.
 
+use thalweg_api::{NodeRequest, to_json};
 use thalweg_block::Pool;
-use thalweg_wire::{Incoming, LinkError, Outgoing, What};
+use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What};
 
 /// Bytes of an object.
 const OBJECT_MAX: usize = 4 << 20;
@@ -16,6 +17,14 @@ const BEHIND_MAX: usize = 64 << 20;
 /// Blocks that are reserved for what comes.
 const WINDOW: usize = 2;
 const HEAD_BYTES: usize = 8;
+
+/// Asks for what is answered with nothing but the result that its stream ends with, and waits for that.
+pub(crate) fn answer(link: &Link, request: &NodeRequest) -> Result<String, LinkError> {
+    let (mut out, mut inc) = link.open(to_json(request).as_bytes())?;
+    out.end(&[])?;
+    while inc.next_on()?.is_some() {}
+    Ok(String::from_utf8_lossy(inc.result().unwrap_or_default()).into_owned())
+}
 
 /// Says something.
 pub(crate) fn say(out: &mut Outgoing, object: &str, behind: &[u8]) -> Result<(), LinkError> {
