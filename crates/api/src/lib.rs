@@ -26,7 +26,7 @@ pub use node::{
     ClusterDoctor, ClusterReport, ExecEnd, ExecReport, ExecRequest, HostDoctor, HostEnd, HostReport,
     HostStep, HostSteps, JobList, JobReport, JobState, NodeReady, NodeRequest, NodeStatus, RelayRequest,
 };
-pub use partition::{PartReceipt, PartitionReceipt};
+pub use partition::{PartReceipt, PartitionPick, PartitionReceipt};
 pub use plan::{Hardware, Plan, PlanStage};
 pub use pump::{PumpEnd, PumpLink, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, SshAnswer, SshGreeting};
 pub use rates::{
@@ -37,7 +37,7 @@ pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};
 pub use share::{
     Detached, Edge, LongEnd, NodeShare, PieceEnd, ShareEnd, ShareSaid, ShareTold, ShareView, SortAsk,
-    SortAttempt, SortEnd, SortJob, Trouble,
+    SortAttempt, SortEnd, SortJob, Trouble, Work,
 };
 
 /// The text of any of this room's objects: one line of JSON.

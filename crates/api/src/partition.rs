@@ -4,6 +4,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Receipt, hex};
 
+/// Which part a record belongs to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartitionPick {
+    /// By the range of its key: parts of about equal size, which follow each other in order.
+    #[default]
+    Range,
+    /// By a hash of its key: equal keys meet in one part.
+    Hash,
+    /// One after the other.
+    Robin,
+}
+
+impl PartitionPick {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PartitionPick::Range => "range",
+            PartitionPick::Hash => "hash",
+            PartitionPick::Robin => "robin",
+        }
+    }
+}
+
 /// One part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartReceipt {
@@ -32,4 +56,19 @@ pub struct PartitionReceipt {
     pub spread: f64,
     /// Bytes of the inputs that were read for the sample.
     pub sampled_bytes: u64,
+}
+
+impl PartitionReceipt {
+    /// Of a whole, and its parts in the order of their numbers.
+    pub fn new(
+        receipt: Receipt,
+        pick: PartitionPick,
+        parts: Vec<PartReceipt>,
+        sampled_bytes: u64,
+    ) -> PartitionReceipt {
+        let largest = parts.iter().map(|part| part.file_bytes).max().unwrap_or(0);
+        let mean = parts.iter().map(|part| part.file_bytes).sum::<u64>() as f64 / parts.len() as f64;
+        let spread = if mean > 0.0 { largest as f64 / mean - 1.0 } else { 0.0 };
+        PartitionReceipt { receipt, pick: pick.name().into(), parts, spread, sampled_bytes }
+    }
 }

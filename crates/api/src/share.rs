@@ -11,12 +11,57 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{IoReceipt, JobState, NodeRates, Proof, Receipt, hex};
+use crate::{IoReceipt, JobState, NodeRates, PartReceipt, PartitionPick, Proof, Receipt, hex};
+
+/// What nodes do with the records that a river brings them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Work {
+    /// Each puts its range in order.
+    #[default]
+    Sort,
+    /// The same; every input has to be in order as it is.
+    Merge,
+    /// All get a random place, which is the same for the same seed and inputs on any number of nodes.
+    Shuffle(u64),
+    /// Each writes its share of so many parts.
+    Partition {
+        /// Which part a record belongs to.
+        pick: PartitionPick,
+        /// How many there are.
+        parts: usize,
+        /// Whether records of equal keys may go to several parts.
+        split_keys: bool,
+    },
+}
+
+impl Work {
+    /// The verb.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Work::Sort => "sort",
+            Work::Merge => "merge",
+            Work::Shuffle(_) => "shuffle",
+            Work::Partition { .. } => "partition",
+        }
+    }
+
+    /// What its last stage is called.
+    pub fn last_stage(&self) -> &'static str {
+        match self {
+            Work::Sort | Work::Merge | Work::Shuffle(_) => "sort+write",
+            Work::Partition { .. } => "write",
+        }
+    }
+}
 
 /// What is sorted, and how, by whichever nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SortAsk {
+    /// What is done with the records.
+    #[serde(default)]
+    pub work: Work,
     /// The inputs, as words with escapes. If they are the nodes' own, patterns as in a shell.
     pub inputs: Vec<String>,
     /// Whether each node has inputs of its own; else all have the same.
@@ -42,6 +87,13 @@ pub struct SortAsk {
     /// Whether all nodes have equal shares, however fast they are.
     #[serde(default)]
     pub equal: bool,
+}
+
+impl SortAsk {
+    /// Whether each node writes files of its own: its range, or its parts.
+    pub fn writes_own(&self) -> bool {
+        self.own_output || matches!(self.work, Work::Partition { .. })
+    }
 }
 
 /// A sort as a job, as whoever coordinates it offers it to a node.
@@ -93,6 +145,8 @@ pub enum ShareTold {
     Attempt(SortAttempt),
     /// Sample, in so much memory, the node's part of inputs that have so many bytes in all.
     Sample {
+        /// Bytes of the inputs of the nodes before it, if each has its own.
+        before_bytes: u64,
         /// Memory of the node.
         memory_bytes: u64,
         /// Bytes of all inputs.
@@ -300,4 +354,7 @@ pub struct NodeShare {
     pub huge_page_bytes: u64,
     /// The most scratch space in use at once.
     pub scratch_peak_bytes: u64,
+    /// The parts that it wrote, if there are to be parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartReceipt>,
 }

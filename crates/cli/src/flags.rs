@@ -24,6 +24,7 @@ const CHECKS: At = At::Commands(&[Check]);
 const PUMPS: At = At::Commands(&[Pump]);
 const BENCHES: At = At::Commands(&[Bench]);
 const EXECUTES: At = At::Commands(&[Exec]);
+const ON_NODES: At = At::Commands(&[Sort, Shuffle, Merge, Partition, Check, Plan]);
 
 /// The flags, those of a topic together.
 pub(crate) const FLAGS: &[Flag] = &[
@@ -504,14 +505,14 @@ With bench launch: the numbers of nodes to launch on, a row for each. Without th
         long: "cluster",
         short: None,
         value: Value::Any("NAME|DIR"),
-        at: At::Commands(&[Sort, Check, Plan]),
-        about: "sort, plan or check on the nodes of this cluster",
+        at: ON_NODES,
+        about: "do it on the nodes of this cluster",
         doc: "\
-Sort on the nodes of this cluster: its name, or a directory as for --identity. Each node reads a share of the input, sends \
-every other the records of its range of the keys, and sorts those of its own. Memory, scratch and threads are of each \
-node; without --memory all take as much as the smallest would. Files are named as all nodes see them, or with nodes: \
-before a name or pattern as each of them has its own, below its directory for data. Of an output with nodes: each node \
-writes its part; {} in the name is the part's number.
+Sort, shuffle, merge or partition on the nodes of this cluster: its name, or a directory as for --identity. Each node reads a \
+share of the input, sends every other the records of its range of the keys, and sorts those of its own. Memory, scratch and \
+threads are of each node; without --memory all take as much as the smallest would. Files are named as all nodes see them, or \
+with nodes: before a name or pattern as each of them has its own, below its directory for data. Of an output with nodes: each \
+node writes its part, or its share of the parts of a partition; {} in the name is the part's number.
 
 With check: the files are those with nodes: before their names.
 
@@ -525,7 +526,7 @@ Without this flag, a name with nodes: means the cluster of --identity.",
         long: "shares",
         short: None,
         value: Value::OneOf("WHICH", &["planned", "equal"]),
-        at: SORTS,
+        at: At::Commands(&[Sort, Shuffle, Merge, Partition, Plan]),
         about: "planned or equal shares of nodes [default: planned]",
         doc: "\
 Shares of the nodes of a cluster. planned: where all nodes keep rates from cluster probe, and other shares are at least a \
@@ -579,7 +580,7 @@ one has everything. Without this flag what is best for the size.",
         long: "identity",
         short: None,
         value: Value::Dir("DIR"),
-        at: At::Commands(&[Sort, Check, Plan, Pump, Exec, Job, Node, Cluster]),
+        at: At::Commands(&[Sort, Shuffle, Merge, Partition, Check, Plan, Pump, Exec, Job, Node, Cluster]),
         about: "the directory of the cluster file and certificates",
         doc: "\
 The directory of the cluster file, the certificate and its key. Without this flag, what the variable THALWEG_IDENTITY \
@@ -618,7 +619,7 @@ are.",
         long: "on",
         short: None,
         value: Value::Any("HOST,..."),
-        at: At::Commands(&[Sort, Check, Plan, Exec, Job, Node, Cluster]),
+        at: At::Commands(&[Sort, Shuffle, Merge, Partition, Check, Plan, Exec, Job, Node, Cluster]),
         about: "only these hosts",
         doc: "\
 Only these hosts, by their names in the cluster file, or @ROLE for all that have this role there; the flag may be \
@@ -661,10 +662,10 @@ End the command on each host after so long: a number with ms, s, m or h; without
         long: "detach",
         short: None,
         value: Value::None,
-        at: At::Commands(&[Sort, Exec]),
+        at: At::Commands(&[Sort, Shuffle, Merge, Partition, Exec]),
         about: "let it go on without this command, and print its id",
         doc: "\
-Let the command, or the sort on a cluster's nodes, go on without this one, which prints the job's id and ends. The nodes \
+Let the command, or what a cluster's nodes do, go on without this one, which prints the job's id and ends. The nodes \
 keep the last 64 KiB of a command's output, and the receipt of a sort, for a day and 256 jobs: see job show and job watch.",
         set: |args, _| {
             args.detach = true;

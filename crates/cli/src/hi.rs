@@ -10,6 +10,7 @@ use thalweg::{
     CheckOptions, Endpoint, GenOptions, JoinOptions, KeyPart, Layout, MergeOptions, PartitionOptions,
     PartitionPick, PumpOptions, ShuffleOptions, SortOptions,
 };
+use thalweg_api::Work;
 use thalweg_base::units::Size;
 use thalweg_bench::{BenchOptions, Which};
 use thalweg_node::{ClusterCheck, ClusterSort, ExecOptions, NodeOptions, SshOptions};
@@ -36,9 +37,11 @@ pub(crate) enum Job {
     Check(CheckOptions),
     CheckOnNodes(ClusterCheck),
     Sort(SortOptions),
-    SortOnNodes(ClusterSort),
+    OnNodes(ClusterSort),
+    /// The same for parts.
+    PartOnNodes(ClusterSort),
     /// The same, and not wait for its end.
-    SortDetached(ClusterSort),
+    Detached(ClusterSort),
     Shuffle(ShuffleOptions),
     Merge(MergeOptions),
     Join(JoinOptions),
@@ -132,7 +135,12 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
             )),
         };
     };
+    let is_work = matches!(command, Command::Sort | Command::Shuffle | Command::Merge | Command::Partition);
     match (command, low.help) {
+        (_, None) if is_work && hi_nodes::is_on_nodes(&low) => worked_on_nodes(command, low),
+        (_, None) if is_work && low.detach => {
+            Err(Usage("--detach is for what nodes of a cluster do; add --cluster, or leave it out".into()))
+        }
         (Command::Help, _) => Ok(Job::Say(explained(&low.words)?)),
         (_, Some(Help::Short)) => Ok(Job::Say(help::command_in_short(command))),
         (_, Some(Help::Long)) => Ok(Job::Say(help::command_at_length(command))),
@@ -141,13 +149,7 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
             true => checked_on_nodes(low),
             false => checked(low).map(Job::Check),
         },
-        (Command::Sort, None) => match hi_nodes::is_on_nodes(&low) {
-            true => {
-                let job = if low.detach { Job::SortDetached } else { Job::SortOnNodes };
-                sorted_on_nodes(low).map(job)
-            }
-            false => sorted(low).map(Job::Sort),
-        },
+        (Command::Sort, None) => sorted(low).map(Job::Sort),
         (Command::Shuffle, None) => shuffled(low).map(Job::Shuffle),
         (Command::Merge, None) => merged(low).map(Job::Merge),
         (Command::Join, None) => joined(low).map(Job::Join),
@@ -257,15 +259,17 @@ fn checked_on_nodes(mut low: LowArgs) -> Result<Job, Usage> {
     Ok(Job::CheckOnNodes(ClusterCheck { identity, name, on, check: checked(low)? }))
 }
 
+fn seed(low: &LowArgs) -> Result<u64, Usage> {
+    low.seed
+        .ok_or_else(|| Usage("say which random order: --seed N; the same number gives the same order".into()))
+}
+
 fn shuffled(low: LowArgs) -> Result<ShuffleOptions, Usage> {
-    let Some(seed) = low.seed else {
-        return Err(Usage("say which random order: --seed N; the same number gives the same order".into()));
-    };
     Ok(ShuffleOptions {
+        seed: seed(&low)?,
         inputs: low.words.iter().map(|word| endpoint(word)).collect(),
         output: output(&low)?,
         layout: records(&low)?.0,
-        seed,
         memory: low.memory,
         scratch: low.scratch,
         scratch_limit: low.scratch_limit,
@@ -325,11 +329,6 @@ fn output(low: &LowArgs) -> Result<Endpoint, Usage> {
 }
 
 fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
-    if low.detach {
-        return Err(Usage(
-            "--detach is for a sort on the nodes of a cluster; add --cluster, or leave it out".into(),
-        ));
-    }
     let output = output(&low)?;
     let (layout, keys) = records(&low)?;
     let nodes = match low.nodes[..] {
@@ -357,13 +356,31 @@ fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
     })
 }
 
-/// A sort on the nodes of a cluster.
-fn sorted_on_nodes(mut low: LowArgs) -> Result<ClusterSort, Usage> {
+/// What the nodes of a cluster are to do.
+fn worked_on_nodes(command: Command, low: LowArgs) -> Result<Job, Usage> {
+    let work = match command {
+        Command::Shuffle => Work::Shuffle(seed(&low)?),
+        Command::Merge => Work::Merge,
+        Command::Partition => {
+            let (parts, split_keys) = parts(&low)?;
+            Work::Partition { pick: low.pick, parts, split_keys }
+        }
+        _ => Work::Sort,
+    };
+    let job = match (low.detach, command) {
+        (true, _) => Job::Detached,
+        (false, Command::Partition) => Job::PartOnNodes,
+        (false, _) => Job::OnNodes,
+    };
+    on_nodes(low, work).map(job)
+}
+
+fn on_nodes(mut low: LowArgs, work: Work) -> Result<ClusterSort, Usage> {
+    let verb = work.verb();
     if low.resume || low.no_proof || !low.nodes.is_empty() || low.io != thalweg::IoChoice::Auto {
-        return Err(Usage(
-            "a sort on the nodes of a cluster has no --resume, --no-proof, --nodes or --io; leave them out"
-                .into(),
-        ));
+        return Err(Usage(format!(
+            "a {verb} on the nodes of a cluster has no --resume, --no-proof, --nodes or --io; leave them out"
+        )));
     }
     let own_inputs = low.words.iter().all(|word| hi_nodes::own(word).is_some());
     if !own_inputs && low.words.iter().any(|word| hi_nodes::own(word).is_some()) {
@@ -372,7 +389,7 @@ fn sorted_on_nodes(mut low: LowArgs) -> Result<ClusterSort, Usage> {
         ));
     }
     if low.words.is_empty() {
-        return Err(Usage("say what the nodes are to sort: files, or nodes:FILES".into()));
+        return Err(Usage(format!("say what the nodes are to {verb}: files, or nodes:FILES")));
     }
     let own_output = low.output.as_ref().is_some_and(|word| hi_nodes::own(word).is_some());
     let plain = |word: OsString| hi_nodes::own(&word).map(OsStr::to_os_string).unwrap_or(word);
@@ -380,15 +397,14 @@ fn sorted_on_nodes(mut low: LowArgs) -> Result<ClusterSort, Usage> {
     low.output = low.output.map(plain);
     let (identity, name) = hi_nodes::cluster_meant(&low)?;
     let (on, equal) = (std::mem::take(&mut low.on), low.equal);
-    low.detach = false;
     let sort = sorted(low)?;
-    Ok(ClusterSort { identity, name, on, sort, own_inputs, own_output, equal })
+    Ok(ClusterSort { work, identity, name, on, sort, own_inputs, own_output, equal })
 }
 
 fn planned(low: LowArgs) -> Result<Job, Usage> {
     match low.simulate {
         Some(asked) => simulated(asked, &low),
-        None if hi_nodes::is_on_nodes(&low) => sorted_on_nodes(low).map(Job::PlanOnNodes),
+        None if hi_nodes::is_on_nodes(&low) => on_nodes(low, Work::Sort).map(Job::PlanOnNodes),
         None => sorted(low).map(Job::Plan),
     }
 }
@@ -409,28 +425,34 @@ fn simulated(asked: Simulated, low: &LowArgs) -> Result<Job, Usage> {
     Ok(Job::PlanSimulated(asked, memory, records(low)?.0))
 }
 
-fn parted(low: LowArgs) -> Result<PartitionOptions, Usage> {
-    let Some(output) = &low.output else {
-        return Err(Usage("say what the parts are called: -o 'DIR/part-{}', with {} for the number".into()));
-    };
+/// How many parts there are to be, and whether keys may be split among them.
+fn parts(low: &LowArgs) -> Result<(usize, bool), Usage> {
     let Some(parts) = low.parts else {
         return Err(Usage("say how many parts there are to be: --parts N".into()));
     };
+    if low.output.is_none() {
+        return Err(Usage("say what the parts are called: -o 'DIR/part-{}', with {} for the number".into()));
+    }
     if low.split_keys && low.pick != PartitionPick::Range {
         return Err(Usage(format!(
             "--split-keys is for ranges; leave it out with --pick {}",
             low.pick.name()
         )));
     }
+    Ok((parts, low.split_keys))
+}
+
+fn parted(low: LowArgs) -> Result<PartitionOptions, Usage> {
+    let (parts, split_keys) = parts(&low)?;
     let (layout, keys) = records(&low)?;
     Ok(PartitionOptions {
         inputs: low.words.iter().map(|word| endpoint(word)).collect(),
-        output: PathBuf::from(output),
+        output: PathBuf::from(low.output.unwrap_or_default()),
         layout,
         keys,
         pick: low.pick,
         parts,
-        split_keys: low.split_keys,
+        split_keys,
         memory: low.memory,
         threads: low.threads,
         io: low.io,

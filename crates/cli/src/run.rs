@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use thalweg::{Error, Progress, model};
-use thalweg_api::{Check, Receipt, to_json};
+use thalweg_api::{Check, PartitionReceipt, Receipt, to_json};
 
 use crate::bar::Shown;
 use crate::hi::{HiArgs, Job, Show, mean};
@@ -59,10 +59,11 @@ fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
         Job::Say(text) => tell(how, text),
         Job::Gen(options) => settle(how, watched(how, |progress| thalweg::generate(&options, progress))?),
         Job::Sort(options) => settle(how, watched(how, |progress| thalweg::sort(&options, progress))?),
-        Job::SortOnNodes(asked) => {
-            settle(how, watched(how, |progress| thalweg_node::sort(&asked, progress))?)
+        Job::OnNodes(asked) => settle(how, watched(how, |progress| thalweg_node::sort(&asked, progress))?),
+        Job::PartOnNodes(asked) => {
+            parted(how, &watched(how, |progress| thalweg_node::partition(&asked, progress))?)
         }
-        Job::SortDetached(asked) => {
+        Job::Detached(asked) => {
             let detached = thalweg_node::detach(&asked)?;
             tell(how, if how.json { to_json(&detached) } else { detached.job } + "\n")
         }
@@ -82,9 +83,7 @@ fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
             report(how, || to_json(&plan), || show::cluster_plan(&plan))
         }
         Job::Partition(options) => {
-            let receipt = watched(how, |progress| thalweg::partition(&options, progress))?;
-            report(how, || to_json(&receipt), || show::partition(&receipt))?;
-            held(&receipt.receipt.verb, receipt.receipt.holds)
+            parted(how, &watched(how, |progress| thalweg::partition(&options, progress))?)
         }
         Job::Pump(options) => {
             let receipt = watched(how, |progress| thalweg::pump(&options, progress))?;
@@ -143,6 +142,12 @@ fn watched<T>(how: Show, verb: impl FnOnce(&Progress) -> Result<T, Error>) -> Re
 fn settle(how: Show, receipt: Receipt) -> Result<u8, Error> {
     report(how, || to_json(&receipt), || show::receipt(&receipt))?;
     held(&receipt.verb, receipt.holds)
+}
+
+/// The same of a partition.
+fn parted(how: Show, receipt: &PartitionReceipt) -> Result<u8, Error> {
+    report(how, || to_json(receipt), || show::partition(receipt))?;
+    held(&receipt.receipt.verb, receipt.receipt.holds)
 }
 
 /// Shows what was checked; that it is not in order is an answer, not an error.

@@ -8,16 +8,12 @@ mod support;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use support::lab::Lab;
+use support::lab::{Lab, deal, hosts};
 use support::{Outcome, Place, Running, until};
 use thalweg_api::{NodeReady, Receipt, from_json};
 
 /// Longer than this nobody waits for a node that says nothing: 5 s, a second for the cause, and what it takes here.
 const TOLD_WITHIN: Duration = Duration::from_secs(9);
-
-fn hosts(count: usize) -> Vec<String> {
-    (1..=count).map(|i| format!("n{i}")).collect()
-}
 
 fn sort(lab: &Lab, place: &Place, args: &[&str]) -> Outcome {
     let args = [&["sort"], args, &["--memory", "40MiB", "--json"]].concat();
@@ -26,22 +22,6 @@ fn sort(lab: &Lab, place: &Place, args: &[&str]) -> Outcome {
 
 fn receipt(told: &Outcome) -> Receipt {
     from_json(told.is_done()).unwrap()
-}
-
-/// Part `i` of `in` for each host, cut at records of so many bytes, or at lines.
-fn deal(lab: &Lab, place: &Place, count: usize, record: Option<usize>) {
-    let all = place.read("in");
-    let mut from = 0;
-    for (i, host) in hosts(count).iter().enumerate() {
-        let near = (i + 1) * all.len() / count;
-        let to = match record {
-            _ if i + 1 == count => all.len(),
-            Some(bytes) => near / bytes * bytes,
-            None => near + all[near..].iter().position(|byte| *byte == b'\n').unwrap() + 1,
-        };
-        std::fs::write(lab.directory(host).join("in.dat"), &all[from..to]).unwrap();
-        from = to;
-    }
 }
 
 /// The parts that the hosts wrote, in their order.

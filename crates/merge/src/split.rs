@@ -187,12 +187,17 @@ impl<'a> Probe<'a> {
 /// How many records of the file are before the piece.
 pub(crate) fn records_before(piece: &Piece, layout: Layout) -> Result<u64> {
     let Piece::Bytes { file, from, .. } = piece else { return Ok(0) };
+    records_until(file, *from, layout)
+}
+
+/// How many records of a file begin before byte `from`, where one begins.
+pub fn records_until(file: &File, from: u64, layout: Layout) -> Result<u64> {
     if let Layout::Fixed(n) = layout {
         return Ok(from / u64::from(n));
     }
     let (mut at, mut lines) = (0, 0);
     let mut bytes = vec![0; COUNT_BYTES];
-    while at < *from {
+    while at < from {
         let n = file.read_at(at, &mut bytes)?.min((from - at) as usize);
         if n == 0 {
             break;

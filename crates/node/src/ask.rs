@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use thalweg::share::ShareOptions;
 use thalweg::{Endpoint, IoChoice, KeyPart, Layout, Result, Size, SortOptions};
-use thalweg_api::{SortAsk, SortAttempt, SortJob};
+use thalweg_api::{SortAsk, SortAttempt, SortJob, Work};
 use thalweg_transfer::{escaped, unescaped};
 
 use crate::daemon::Node;
@@ -25,7 +25,7 @@ pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
 
 /// What was typed, in words that mean the same on every host.
 pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
-    let ClusterSort { sort, own_inputs, own_output, equal, .. } = asked;
+    let ClusterSort { sort, work, own_inputs, own_output, equal, .. } = asked;
     let (own_inputs, own_output) = (*own_inputs, *own_output);
     let path = |endpoint: &Endpoint, own: bool| match endpoint {
         Endpoint::Path(path) if own => Ok(word_of(path)),
@@ -41,6 +41,7 @@ pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
         None => Ok(None),
     };
     Ok(SortAsk {
+        work: *work,
         inputs: sort.inputs.iter().map(|input| path(input, own_inputs)).collect::<Result<_>>()?,
         own_inputs,
         output: path(&sort.output, own_output)?,
@@ -90,14 +91,19 @@ pub(crate) fn share_of(node: &Node, job: &SortJob, attempt: &SortAttempt) -> Res
     if ask.own_output {
         let width = (attempt.hosts.len() - 1).to_string().len();
         let number = format!("{:0width$}", attempt.index);
-        sort.output = Endpoint::Path(here(path_of(&ask.output.replace("{}", &number))?));
+        let name = match ask.work {
+            Work::Partition { .. } => ask.output.clone(),
+            _ => ask.output.replace("{}", &number),
+        };
+        sort.output = Endpoint::Path(here(path_of(&name)?));
     }
     sort.scratch = sort.scratch.into_iter().map(here).collect();
     Ok(ShareOptions {
+        work: ask.work,
         sort,
         node: (attempt.index, attempt.hosts.len()),
         own_inputs: ask.own_inputs,
-        own_output: ask.own_output,
+        own_output: ask.writes_own(),
         number: number_of(&job.job, attempt.number()),
         lost: attempt.lost.iter().map(|word| path_of(word)).collect::<Result<_>>()?,
     })
@@ -141,10 +147,10 @@ fn matching_one(pattern: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The sort as somebody would type it, for lists of jobs.
+/// The job as somebody would type it, for lists of jobs.
 pub(crate) fn typed(ask: &SortAsk) -> Vec<String> {
     let own = |own: bool, word: &String| if own { format!("nodes:{word}") } else { word.clone() };
-    let mut words = vec!["sort".to_string()];
+    let mut words = vec![ask.work.verb().to_string()];
     words.extend(ask.inputs.iter().map(|word| own(ask.own_inputs, word)));
     words.extend(["-o".to_string(), own(ask.own_output, &ask.output)]);
     if let Some(bytes) = ask.record {
@@ -156,6 +162,14 @@ pub(crate) fn typed(ask: &SortAsk) -> Vec<String> {
     }
     if ask.unique {
         words.push("--unique".to_string());
+    }
+    match ask.work {
+        Work::Sort | Work::Merge => {}
+        Work::Shuffle(seed) => words.extend(["--seed".to_string(), seed.to_string()]),
+        Work::Partition { pick, parts, split_keys } => {
+            words.extend(["--parts", &parts.to_string(), "--pick", pick.name()].map(String::from));
+            words.extend(split_keys.then(|| "--split-keys".to_string()));
+        }
     }
     words
 }

@@ -17,7 +17,7 @@ use thalweg::share::{cuts, deal, origin, receipt};
 use thalweg::{Error, Progress, Receipt, Result, SortOptions};
 use thalweg_api::{
     Edge, JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble,
-    from_json, to_json,
+    Work, from_json, to_json,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process;
@@ -392,10 +392,14 @@ impl<'a> Coordinator<'a> {
         self.begin()?;
         let found = self.find()?;
         let plan = plan::kept(&self.job.ask, (self.reach.all, &self.names()), &found);
-        let Found { all_bytes, memory_bytes, .. } = found;
+        let Found { nodes, all_bytes, memory_bytes } = found;
         self.all_bytes = all_bytes;
         self.stage("sample", 1, 0);
-        self.tell_all(&ShareTold::Sample { memory_bytes, all_bytes }, &[])?;
+        let mut before_bytes = 0;
+        for (place, node) in nodes.iter().enumerate() {
+            self.tell(place, &ShareTold::Sample { memory_bytes, before_bytes, all_bytes }, &[])?;
+            before_bytes += if own_inputs { node.input_bytes } else { 0 };
+        }
         let sampled = self.each(|said, sample| match said {
             ShareSaid::Sampled { pages, shared } => {
                 unpack_cuts(&sample, SAMPLE_BYTES).map(|sample| (pages, shared, sample))
@@ -417,7 +421,8 @@ impl<'a> Coordinator<'a> {
         if !own_inputs {
             pages = deal(pages[0], &reads);
         }
-        let packed = pack_cuts(&mut cuts(&self.sort, sample, &ranges)?);
+        let work = self.job.ask.work;
+        let packed = pack_cuts(&mut cuts(&self.sort, work, sample, &ranges)?);
         self.stage("read+river", 2, all_bytes);
         for (place, range_bytes) in deal(all_bytes, &ranges).into_iter().enumerate() {
             let go = ShareTold::Go { pages: pages.clone(), range_bytes, shared: shared.clone() };
@@ -431,9 +436,10 @@ impl<'a> Coordinator<'a> {
         let files = ends.iter().map(|end| end.node.input.1);
         let input_file_bytes = if own_inputs { files.sum() } else { files.max().unwrap_or(0) };
         let seconds = (self.watch.seconds(), 0.0);
-        let mut receipt = receipt(&self.sort, &ends, (input_file_bytes, memory_bytes), seconds)?;
+        let mut receipt = receipt(&self.sort, work, &ends, (input_file_bytes, memory_bytes), seconds)?;
+        // The model is one of sorts.
         for (stage, said) in receipt.stages.iter_mut().zip(plan.iter().flat_map(|plan| &plan.stages)) {
-            stage.predicted_seconds = Some(said.seconds);
+            stage.predicted_seconds = Some(said.seconds).filter(|_| work == Work::Sort);
         }
         if receipt.holds {
             self.publish(&ends)?;
@@ -497,7 +503,7 @@ impl<'a> Coordinator<'a> {
     fn publish(&mut self, ends: &[ShareEnd]) -> Attempted<()> {
         let edges =
             |ends: &[ShareEnd]| -> Vec<Edge> { ends.iter().flat_map(|end| end.edges.clone()).collect() };
-        let own_output = self.job.ask.own_output;
+        let own_output = self.job.ask.writes_own();
         // Parts of fewer nodes would stand beside those that have their names by then.
         self.names = own_output;
         for (i, end) in ends.iter().enumerate() {
@@ -519,10 +525,6 @@ impl<'a> Coordinator<'a> {
         let peer = &mut self.peers[place];
         let id = peer.id;
         say(&mut peer.out, &to_json(told), behind).map_err(|why| self.cause(id, reason_of(&why)))
-    }
-
-    fn tell_all(&mut self, told: &ShareTold, behind: &[u8]) -> Attempted<()> {
-        (0..self.peers.len()).try_for_each(|place| self.tell(place, told, behind))
     }
 
     /// What each of them says next beside how far it is.
@@ -591,7 +593,7 @@ impl<'a> Coordinator<'a> {
             self.progress.advance(done.0.saturating_sub(before.0));
             if read >= self.all_bytes {
                 self.crossed = true;
-                self.stage("sort+write", 3, self.all_bytes);
+                self.stage(self.job.ask.work.last_stage(), 3, self.all_bytes);
                 self.progress.advance(self.peers.iter().map(|peer| peer.done.1).sum());
             }
         }

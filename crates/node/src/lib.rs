@@ -49,5 +49,5 @@ pub use plan::plan;
 pub use pump::pump;
 pub use rates::probe;
 pub use serving::{SERVE, serve};
-pub use sort::{ClusterSort, detach, sort};
+pub use sort::{ClusterSort, detach, partition, sort};
 pub use ssh::{SshOptions, pump_over_ssh};

@@ -251,7 +251,8 @@ impl Part<'_> {
             saying: &self.saying,
             inbox: self.inbox,
             watch: Stopwatch::start(),
-            own: self.request.ask.own_output,
+            own: self.request.ask.writes_own(),
+            last_stage: self.request.ask.work.last_stage(),
             ends: AtomicBool::new(false),
             crossed_seconds: Mutex::new(None),
         };
@@ -297,13 +298,15 @@ impl Part<'_> {
         let (input_bytes, memory_bytes) = share.found();
         self.saying
             .say(&ShareSaid::Found { input_bytes, memory_bytes, rates: self.node.kept_rates() }, &[])?;
-        let (memory_bytes, all_bytes) = self.told(go_on, |told, _| match told {
-            ShareTold::Sample { memory_bytes, all_bytes } => Some((memory_bytes, all_bytes)),
+        let (memory_bytes, bytes) = self.told(go_on, |told, _| match told {
+            ShareTold::Sample { memory_bytes, before_bytes, all_bytes } => {
+                Some((memory_bytes, (before_bytes, all_bytes)))
+            }
             _ => None,
         })?;
-        self.job.show(|view| view.all_bytes = all_bytes);
-        let (mut laid, mut sample) = share.sample(memory_bytes, all_bytes)?;
-        let makes = attempt.index == 0 && !self.request.ask.own_output;
+        self.job.show(|view| view.all_bytes = bytes.1);
+        let (mut laid, mut sample) = share.sample(memory_bytes, bytes)?;
+        let makes = attempt.index == 0 && !self.request.ask.writes_own();
         let made = if makes { Some(word_of(&laid.make_shared()?)) } else { None };
         let packed = pack_cuts(&mut sample);
         drop(sample);
@@ -349,6 +352,8 @@ struct Talk<'a> {
     watch: Stopwatch,
     /// Whether the output is the node's own, and begins where it begins.
     own: bool,
+    /// What comes behind the river.
+    last_stage: &'static str,
     /// Whether nobody minds it any more.
     ends: AtomicBool,
     /// Seconds until the range had come.
@@ -386,7 +391,7 @@ impl Talk<'_> {
             self.job.show(|view| {
                 (view.read_bytes, view.written_bytes) = now;
                 if view.stage == "read+river" && (crossed || now.1 > 0) {
-                    view.stage = "sort+write".into();
+                    view.stage = self.last_stage.into();
                 }
             });
             if now != std::mem::replace(&mut last, now) {

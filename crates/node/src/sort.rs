@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg::{Progress, Receipt, Result, SortOptions};
-use thalweg_api::{ClusterHost, Detached, ExecEnd, JobState, NodeRequest, SortJob, from_json};
+use thalweg_api::{
+    ClusterHost, Detached, ExecEnd, JobState, NodeRequest, NodeShare, PartReceipt, PartitionReceipt, SortJob,
+    Work, from_json,
+};
 use thalweg_wire::{Link, LinkError, What, new_id};
 
 use crate::ask::ask_of;
@@ -20,6 +23,8 @@ const BLOCK_BYTES: usize = 256 << 10;
 /// What to sort, and where.
 #[derive(Debug, Clone)]
 pub struct ClusterSort {
+    /// What is done with the records.
+    pub work: Work,
     /// The directory of the client's identity.
     pub identity: PathBuf,
     /// The name that its cluster is to have, if one was said.
@@ -42,6 +47,22 @@ pub fn sort(asked: &ClusterSort, progress: &Progress) -> Result<Receipt> {
     let meant = Meant::of(asked)?;
     let to = |name: &str| meant.linked(name);
     Coordinator::new(meant.job(asked)?, meant.reach(&to), progress)?.run().0
+}
+
+/// Parts the records of files among so many files, each node's parts on the node.
+pub fn partition(asked: &ClusterSort, progress: &Progress) -> Result<PartitionReceipt> {
+    let Work::Partition { pick, .. } = asked.work else {
+        return Err(could_not(format!("a {} has no parts", asked.work.verb())));
+    };
+    let receipt = sort(asked, progress)?;
+    let named = |node: &NodeShare, part: &PartReceipt| {
+        let path = if asked.own_output { format!("{}:{}", node.host, part.path) } else { part.path.clone() };
+        PartReceipt { path, ..part.clone() }
+    };
+    let parts =
+        receipt.nodes.iter().flat_map(|node| node.parts.iter().map(move |part| named(node, part))).collect();
+    let sampled_bytes = receipt.io.input.read_bytes.saturating_sub(receipt.input_file_bytes);
+    Ok(PartitionReceipt::new(receipt, pick, parts, sampled_bytes))
 }
 
 /// What the nodes would have to sort, with their names, and nothing comes of it.

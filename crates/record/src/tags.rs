@@ -9,7 +9,7 @@
 
 use thalweg_base::rng::Rng;
 
-use crate::Cut;
+use crate::{Cut, KeyPart, Layout};
 
 /// Bytes of a tag.
 pub const TAG_BYTES: usize = 8;
@@ -49,6 +49,95 @@ impl Tags {
     }
 }
 
+/// Puts tags in front of records that come in pieces.
+#[derive(Debug, Clone)]
+pub struct Tagger {
+    tags: Tags,
+    records: Walk,
+    /// Where the next byte lies in all inputs together.
+    origin: u64,
+}
+
+impl Tagger {
+    /// For records that lie so.
+    pub fn new(tags: Tags, layout: Layout) -> Tagger {
+        Tagger { tags, records: Walk { layout, done: 0 }, origin: 0 }
+    }
+
+    /// The next record begins at this byte of all inputs together.
+    pub fn begin(&mut self, origin: u64) {
+        (self.records.done, self.origin) = (0, origin);
+    }
+
+    /// Appends the bytes, with a tag in front of every record that begins among them.
+    pub fn push(&mut self, mut bytes: &[u8], into: &mut Vec<u8>) {
+        while !bytes.is_empty() {
+            if self.records.done == 0 {
+                into.extend_from_slice(&self.tags.of(self.origin));
+            }
+            let (piece, rest) = bytes.split_at(self.records.step(bytes));
+            into.extend_from_slice(piece);
+            self.origin += piece.len() as u64;
+            bytes = rest;
+        }
+    }
+}
+
+/// Takes the tags of records away again, which come in pieces.
+#[derive(Debug, Clone)]
+pub struct Untagger(Walk);
+
+impl Untagger {
+    /// For records that lay so before they were tagged.
+    pub fn new(layout: Layout) -> Untagger {
+        Untagger(Walk { layout: tagged(layout), done: 0 })
+    }
+
+    /// Appends the bytes without what of them are tags.
+    pub fn push(&mut self, mut bytes: &[u8], into: &mut Vec<u8>) {
+        while !bytes.is_empty() {
+            let tag = TAG_BYTES.saturating_sub(self.0.done);
+            let (piece, rest) = bytes.split_at(self.0.step(bytes));
+            into.extend_from_slice(&piece[tag.min(piece.len())..]);
+            bytes = rest;
+        }
+    }
+}
+
+/// How records lie that have a tag in front.
+pub fn tagged(layout: Layout) -> Layout {
+    match layout {
+        Layout::Fixed(n) => Layout::Fixed(n + TAG_BYTES as u32),
+        Layout::Lines => Layout::Lines,
+    }
+}
+
+/// What orders records that have a tag in front.
+pub const TAG_PART: KeyPart = KeyPart { offset: 0, length: TAG_BYTES as u32, descending: false };
+
+/// From record to record, through bytes that come in pieces.
+#[derive(Debug, Clone)]
+struct Walk {
+    layout: Layout,
+    /// Bytes of the record at hand that have gone by; 0 at the beginning of one.
+    done: usize,
+}
+
+impl Walk {
+    /// How many of these bytes belong to the record at hand.
+    fn step(&mut self, bytes: &[u8]) -> usize {
+        let (len, ends) = match self.layout {
+            Layout::Fixed(n) => {
+                let missing = n as usize - self.done;
+                (missing.min(bytes.len()), missing <= bytes.len())
+            }
+            Layout::Lines => memchr::memchr(b'\n', bytes).map_or((bytes.len(), false), |end| (end + 1, true)),
+        };
+        self.done = if ends { 0 } else { self.done + len };
+        len
+    }
+}
+
 /// A bijection in which every bit of the result depends on every bit of `x` (the finalizer of SplitMix64).
 #[inline(always)]
 fn mixed(mut x: u64) -> u64 {
@@ -60,14 +149,13 @@ fn mixed(mut x: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cuts, Key, KeyPart, Layout};
+    use crate::{Cuts, Key};
 
     #[test]
     fn cuts_part_tags_evenly() {
         const RANGES: usize = 37;
         const RECORDS: u64 = 100_000;
-        let key =
-            Key::new(Layout::Fixed(12), &[KeyPart { offset: 0, length: 8, descending: false }]).unwrap();
+        let key = Key::new(tagged(Layout::Fixed(4)), &[TAG_PART]).unwrap();
         let cuts = Cuts::new(&key, Tags::cuts(RANGES - 1));
         assert_eq!(cuts.ranges(), RANGES);
         let tags = Tags::new(3);
@@ -80,6 +168,32 @@ mod tests {
         // Six standard deviations.
         let (mean, off) = (RECORDS as f64 / RANGES as f64, 6.0 * (RECORDS as f64 / RANGES as f64).sqrt());
         assert!(counts.iter().all(|&n| (n as f64 - mean).abs() < off), "{counts:?}");
+    }
+
+    #[test]
+    fn records_in_pieces_are_tagged_and_their_tags_taken_away() {
+        let tags = Tags::new(7);
+        for (layout, bytes) in
+            [(Layout::Fixed(3), &b"abcdefghi"[..]), (Layout::Lines, b"a\n\nlong one\nopen")]
+        {
+            let starts: &[usize] = if layout == Layout::Lines { &[0, 2, 3, 12] } else { &[0, 3, 6] };
+            let mut whole = Vec::new();
+            for (at, byte) in bytes.iter().enumerate() {
+                if starts.contains(&at) {
+                    whole.extend_from_slice(&tags.of(100 + at as u64));
+                }
+                whole.push(*byte);
+            }
+            for size in 1..=bytes.len() {
+                let (mut tagger, mut out) = (Tagger::new(tags, layout), Vec::new());
+                tagger.begin(100);
+                bytes.chunks(size).for_each(|piece| tagger.push(piece, &mut out));
+                assert_eq!(out, whole, "{layout:?} in pieces of {size}");
+                let (mut untagger, mut back) = (Untagger::new(layout), Vec::new());
+                out.chunks(size).for_each(|piece| untagger.push(piece, &mut back));
+                assert_eq!(back, bytes, "{layout:?} in pieces of {size}");
+            }
+        }
     }
 
     /// What a tag is cannot change: the same seed would give another output.

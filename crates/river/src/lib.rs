@@ -39,5 +39,5 @@ pub use inlet::Inlet;
 pub use link::{Reach, stream_blocks};
 pub use outlet::Outlet;
 pub use pick::Pick;
-pub use river::{Bed, Builder, River};
+pub use river::{Bed, Builder, River, lanes_of};
 pub use way::{Message, Way};

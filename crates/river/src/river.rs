@@ -230,6 +230,17 @@ impl Builder {
     }
 }
 
+/// The outlet that takes a lane as long as nobody moves it: neighbours go together.
+fn outlet_of(lane: usize, outlets: usize, lanes: usize) -> usize {
+    lane * outlets / lanes
+}
+
+/// The lanes that an outlet, of so many, takes of so many lanes as long as nobody moves them.
+pub fn lanes_of(outlet: usize, outlets: usize, lanes: usize) -> std::ops::Range<usize> {
+    let first = |outlet: usize| (outlet * lanes).div_ceil(outlets);
+    first(outlet)..first(outlet + 1)
+}
+
 /// What all ends of a river share.
 #[derive(Debug)]
 pub struct Bed {
@@ -279,7 +290,7 @@ impl Bed {
         let mut route = self.route.write().expect("no holder panics");
         route.begun = route.begun.max(split + 1);
         owners.clear();
-        owners.extend((0..self.lanes).map(|lane| lane * self.outlets / self.lanes));
+        owners.extend((0..self.lanes).map(|lane| outlet_of(lane, self.outlets, self.lanes)));
         for &(_, lane, outlet) in route.moves.iter().filter(|(from, ..)| *from <= split) {
             owners[lane] = outlet;
         }

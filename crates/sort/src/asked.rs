@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use thalweg_api::Hardware;
-use thalweg_record::{Key, KeyError, KeyPart, Layout, Prover, TAG_BYTES, Tags};
+use thalweg_record::{Key, KeyError, KeyPart, Layout, Prover, TAG_BYTES, TAG_PART, Tags, tagged};
 
 /// How much of a record a proof keeps for its joints: there is one for every lane and one for the whole.
 const PROVE_KEEP_BYTES: usize = 64 << 10;
@@ -70,19 +70,14 @@ impl Sort {
 
     /// How records lie once they are distributed, tags included.
     pub(crate) fn stored(&self) -> Layout {
-        match self.layout {
-            Layout::Fixed(n) => Layout::Fixed(n + self.tag_bytes() as u32),
-            Layout::Lines => Layout::Lines,
-        }
+        if self.shuffle.is_some() { tagged(self.layout) } else { self.layout }
     }
 
     /// What orders them then.
     pub(crate) fn stored_key(&self) -> Result<Key, KeyError> {
-        let tag = KeyPart { offset: 0, length: TAG_BYTES as u32, descending: false };
-        if self.shuffle.is_some() {
-            Key::new(self.stored(), &[tag])
-        } else {
-            Key::new(self.layout, &self.keys)
+        match self.shuffle {
+            Some(_) => Key::new(self.stored(), &[TAG_PART]),
+            None => Key::new(self.layout, &self.keys),
         }
     }
 

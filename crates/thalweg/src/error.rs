@@ -103,3 +103,13 @@ impl From<thalweg_pump::InputsError> for Error {
         }
     }
 }
+
+impl From<thalweg_merge::Error> for Error {
+    fn from(e: thalweg_merge::Error) -> Error {
+        match e {
+            thalweg_merge::Error::Io(e) => e.into(),
+            thalweg_merge::Error::Input(e) => e.into(),
+            other => Error::CouldNot(other.to_string()),
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use thalweg_api::PartitionPick;
 use thalweg_base::units::Size;
 use thalweg_record::{KeyPart, Layout};
 
@@ -178,29 +179,6 @@ impl Default for SorterOptions {
             unique: false,
             io: IoChoice::Auto,
             proof: true,
-        }
-    }
-}
-
-/// How a partition picks the part of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PartitionPick {
-    /// By ranges of the key, of equal size.
-    #[default]
-    Range,
-    /// By a hash of the key.
-    Hash,
-    /// One after the other.
-    Robin,
-}
-
-impl PartitionPick {
-    /// As typed.
-    pub fn name(self) -> &'static str {
-        match self {
-            PartitionPick::Range => "range",
-            PartitionPick::Hash => "hash",
-            PartitionPick::Robin => "robin",
         }
     }
 }

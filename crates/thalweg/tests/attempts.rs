@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use place::Place;
 use thalweg::share::{Share, ShareOptions};
 use thalweg::{IoChoice, Layout, SortOptions};
+use thalweg_api::Work;
 
 fn share(place: &Place, number: u64, lost: &[PathBuf]) -> Share {
     let sort = SortOptions {
@@ -25,7 +26,16 @@ fn share(place: &Place, number: u64, lost: &[PathBuf]) -> Share {
         proof: true,
     };
     let (node, lost) = ((0, 1), lost.to_vec());
-    Share::open(ShareOptions { sort, node, own_inputs: false, own_output: false, number, lost }).unwrap()
+    Share::open(ShareOptions {
+        work: Work::Sort,
+        sort,
+        node,
+        own_inputs: false,
+        own_output: false,
+        number,
+        lost,
+    })
+    .unwrap()
 }
 
 /// A node that stood still while the others began again goes on where it was: about to give the output its name.
@@ -34,10 +44,11 @@ fn who_comes_late_finds_nothing_to_name() {
     const MEMORY_BYTES: u64 = 64 << 20;
     let place = Place::new();
     place.write("in", &[7; 10_000]);
-    let (mut late, _) = share(&place, 1, &[]).sample(MEMORY_BYTES, 10_000).unwrap();
+    let (mut late, _) = share(&place, 1, &[]).sample(MEMORY_BYTES, (0, 10_000)).unwrap();
     let lost = late.make_shared().unwrap();
     assert!(lost.exists());
-    let (mut next, _) = share(&place, 2, std::slice::from_ref(&lost)).sample(MEMORY_BYTES, 10_000).unwrap();
+    let (mut next, _) =
+        share(&place, 2, std::slice::from_ref(&lost)).sample(MEMORY_BYTES, (0, 10_000)).unwrap();
     let shared = next.make_shared().unwrap();
     assert!(shared != lost && shared.exists() && !lost.exists());
     // The same attempt on a host where the process has the same number would have another name, too.

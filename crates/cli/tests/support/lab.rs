@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::Outcome;
+use super::{Outcome, Place};
 
 /// A lab that runs.
 pub(crate) struct Lab {
@@ -89,5 +89,26 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         call("down", &self.id, &[]);
+    }
+}
+
+/// The names of a lab's hosts.
+pub(crate) fn hosts(count: usize) -> Vec<String> {
+    (1..=count).map(|i| format!("n{i}")).collect()
+}
+
+/// Part `i` of `in` for each host, cut at records of so many bytes, or at lines.
+pub(crate) fn deal(lab: &Lab, place: &Place, count: usize, record: Option<usize>) {
+    let all = place.read("in");
+    let mut from = 0;
+    for (i, host) in hosts(count).iter().enumerate() {
+        let near = (i + 1) * all.len() / count;
+        let to = match record {
+            _ if i + 1 == count => all.len(),
+            Some(bytes) => near / bytes * bytes,
+            None => near + all[near..].iter().position(|byte| *byte == b'\n').unwrap() + 1,
+        };
+        std::fs::write(lab.directory(host).join("in.dat"), &all[from..to]).unwrap();
+        from = to;
     }
 }

@@ -258,9 +258,7 @@ impl Job<'_> {
     fn error(&self, error: thalweg_merge::Error) -> Error {
         match error {
             thalweg_merge::Error::Stopped => Error::Interrupted(self.progress.cancelled().unwrap_or(0)),
-            thalweg_merge::Error::Io(e) => e.into(),
-            thalweg_merge::Error::Input(e) => e.into(),
-            other => Error::CouldNot(other.to_string()),
+            other => other.into(),
         }
     }
 }

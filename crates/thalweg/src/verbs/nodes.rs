@@ -31,9 +31,10 @@ use thalweg_pump::{Inputs, Meters, Output};
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, River};
 
-use self::half::Written;
+use self::half::{Half, Written};
 use self::stretch::{Stretch, write_edges};
 use super::MEMORY_BYTES_MIN;
+use super::partition::along::Along;
 use super::partition::sample;
 use super::partition::shape::{self, Shape};
 use super::partition::splits::{Pages, Splits};
@@ -103,8 +104,8 @@ struct Done {
     huge_page_bytes: u64,
 }
 
-/// One half of a node.
-enum Half {
+/// One end of a node.
+enum End {
     In(Box<Inlet>),
     Out(Box<Outlet>),
 }
@@ -162,31 +163,31 @@ impl<'a> Job<'a> {
         let (river, sampled_bytes) = self.river()?;
         let read_pool = Pool::new(self.shape.page_bytes, self.nodes * (shape::READS + 1))?;
         let write_pool = Pool::new(WRITE_BYTES, self.nodes * (WRITES + 1))?;
-        let into = river.inlets.into_iter().map(|inlet| Half::In(Box::new(inlet)));
-        let out = river.outlets.into_iter().map(|outlet| Half::Out(Box::new(outlet)));
-        let halves: Vec<Mutex<Option<Half>>> = into.chain(out).map(|half| Mutex::new(Some(half))).collect();
+        let into = river.inlets.into_iter().map(|inlet| End::In(Box::new(inlet)));
+        let out = river.outlets.into_iter().map(|outlet| End::Out(Box::new(outlet)));
+        let ends: Vec<Mutex<Option<End>>> = into.chain(out).map(|end| Mutex::new(Some(end))).collect();
         let starts = Starts::new(self.nodes);
         let threads = (machine::lanes(self.options.threads) / self.nodes).max(1);
         let options = half::sorter_options(self.options, self.sorter_bytes, threads, &self.path);
         let begins = || progress.begin("sort+write", 2, 2, self.inputs.bytes());
         let (inputs, layout, meters) = (&self.inputs, self.options.layout, &self.meters);
-        let pages = Pages { io: self.io, inputs, layout, shape: &self.shape, pool: &read_pool, meters };
+        let (pool, along) = (&read_pool, &Along::Nothing);
+        let pages = Pages { io: self.io, inputs, layout, shape: &self.shape, pool, meters, along };
         let made = Lanes::new(progress).run(2 * self.nodes, |lanes, lane| {
-            match halves[lane].lock().expect("no holder panics").take().expect("each lane takes its own") {
-                Half::In(mut inlet) => {
+            match ends[lane].lock().expect("no holder panics").take().expect("each lane takes its own") {
+                End::In(mut inlet) => {
                     let splits = Splits::Shared { inlet: (lane, self.nodes) };
                     let fed = pages.put_all(&mut inlet, &splits, lanes, progress);
                     // Said before the inlet goes, so that this is why the others stop.
-                    fed.map_err(|error| lanes.fail(error)).ok();
-                    Ok(Made::In(*inlet.proof()))
+                    Ok(Made::In(fed.map_err(|error| lanes.fail(error)).unwrap_or_default()))
                 }
-                Half::Out(mut outlet) => {
+                End::Out(mut outlet) => {
                     let node = lane - self.nodes;
                     let stretch =
                         Stretch::new(output.file(), self.io.queue(WRITES)?, &write_pool, &self.meters);
                     let start = Start { starts: &starts, node, begins: &begins, watch: &watch };
-                    let sorter = (&options, &self.key);
-                    half::run(&mut outlet, stretch, sorter, &start, (progress, &|| lanes.go_on()))
+                    let half = Half { options: &options, layout, key: &self.key, tagged: false };
+                    half::run(&mut outlet, stretch, &half, &start, (progress, &|| lanes.go_on()))
                         .map(Made::Out)
                 }
             }

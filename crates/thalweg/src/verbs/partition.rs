@@ -10,7 +10,8 @@
 //! Law: out = in, over all parts together; if it does not hold no part gets its name.
 //! Non-goals: order inside a part other than the input's; parts of one stream by range, because it cannot be read twice.
 
-mod parts;
+pub(super) mod along;
+pub(super) mod parts;
 pub(super) mod sample;
 pub(super) mod shape;
 pub(super) mod splits;
@@ -26,11 +27,12 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{Access, File, Io, directory_of, process};
-use thalweg_pump::{Inputs, Meters, Sink, Source, WriteBehind};
+use thalweg_pump::{Inputs, Meters, Sink, WriteBehind};
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
-use thalweg_river::{Inlet, Outlet, Pick};
+use thalweg_river::{Inlet, Outlet, Pick, lanes_of};
 
-use self::parts::{Part, Writer};
+use self::along::Along;
+use self::parts::{Part, Writer, drain};
 pub(crate) use self::sample::sampled_bytes;
 use self::shape::Shape;
 use self::splits::{Pages, Splits};
@@ -61,28 +63,15 @@ pub fn partition(options: &PartitionOptions, progress: &Progress) -> Result<Part
     let (input, mut output) = (job.proof, Proof::default());
     parts.iter().for_each(|part| add_proof(&mut output, &part.proof()));
     let holds = same_records(&input, &output);
-    let told = parts.iter().map(|part| PartReceipt {
-        path: part.path().display().to_string(),
-        records: part.proof().records,
-        file_bytes: part.bytes(),
-        checksum: part.proof().checksum,
-    });
-    let told: Vec<PartReceipt> = told.collect();
+    let told: Vec<PartReceipt> = parts.iter().map(Part::receipt).collect();
     let direct_output = parts.iter().all(Part::is_direct);
     if holds {
         parts.into_iter().try_for_each(Part::publish)?;
     }
     let receipt = job.receipt(output, holds, watch.seconds());
     let io_receipt = IoReceipt { fallback: fallback.or_else(|| io.fallback()), direct_output, ..receipt.io };
-    let largest = told.iter().map(|part| part.file_bytes).max().unwrap_or(0);
-    let mean = told.iter().map(|part| part.file_bytes).sum::<u64>() as f64 / told.len() as f64;
-    Ok(PartitionReceipt {
-        receipt: Receipt { io: io_receipt, ..receipt },
-        pick: options.pick.name().into(),
-        parts: told,
-        spread: if mean > 0.0 { largest as f64 / mean - 1.0 } else { 0.0 },
-        sampled_bytes,
-    })
+    let receipt = Receipt { io: io_receipt, ..receipt };
+    Ok(PartitionReceipt::new(receipt, options.pick, told, sampled_bytes))
 }
 
 /// Where the records are.
@@ -219,7 +208,7 @@ impl<'a> Job<'a> {
                 End::In(mut inlet) => {
                     let outcome = self.feed(lanes, progress, &mut inlet, lane, &read_pool);
                     // Said before the inlet goes, so that this is why the others stop.
-                    outcome.map_err(|error| lanes.fail(error)).ok().map(|()| Done::In(*inlet.proof()))
+                    outcome.map_err(|error| lanes.fail(error)).ok().map(Done::In)
                 }
                 End::Out(mut outlet, mut parts) => {
                     let outcome = self.drain(lanes, &mut outlet, &mut parts, &write_pool);
@@ -249,17 +238,13 @@ impl<'a> Job<'a> {
         inlet: &mut Inlet,
         lane: usize,
         pool: &Pool,
-    ) -> Result<()> {
+    ) -> Result<Proof> {
         match &self.input {
             Input::Files(inputs) => {
-                let (layout, meters) = (self.options.layout, &self.meters);
-                let pages = Pages { io: self.io, inputs, layout, shape: &self.shape, pool, meters };
-                pages.put_all(
-                    inlet,
-                    &Splits::Shared { inlet: (lane, self.shape.inlets) },
-                    lanes,
-                    progress,
-                )?;
+                let (layout, meters, along) = (self.options.layout, &self.meters, &Along::Nothing);
+                let pages = Pages { io: self.io, inputs, layout, shape: &self.shape, pool, meters, along };
+                let splits = Splits::Shared { inlet: (lane, self.shape.inlets) };
+                return pages.put_all(inlet, &splits, lanes, progress);
             }
             Input::Stream(path) => {
                 let file = File::open(self.io, path, Access::Read)?;
@@ -274,29 +259,23 @@ impl<'a> Job<'a> {
                             inlet.put_bytes(&block)?;
                         }
                         Err(RecvTimeoutError::Timeout) => {}
-                        Err(RecvTimeoutError::Disconnected) => return Ok(Sink::<Block>::finish(inlet)?),
+                        Err(RecvTimeoutError::Disconnected) => {
+                            Sink::<Block>::finish(inlet)?;
+                            break;
+                        }
                     }
                 }
             }
         }
-        Ok(())
+        Ok(*inlet.proof())
     }
 
     /// One outlet's parts.
     fn drain(&self, lanes: &Lanes<'_>, outlet: &mut Outlet, parts: &mut [Part], pool: &Pool) -> Result<()> {
-        let first = parts.first().map(|part| self.names.iter().position(|name| name == part.path()));
-        let first = first.flatten().expect("an outlet has a part");
+        let first = parts.first().and_then(|part| self.names.iter().position(|name| name == part.path()));
         let behind = WriteBehind::new(self.io.queue(shape::WRITES)?, &self.meters);
-        let mut writer = Writer::new(behind, pool, &self.meters);
-        loop {
-            match outlet.next() {
-                // Whoever stopped has said why.
-                _ if !lanes.go_on() => return Ok(()),
-                Ok(Some(batch)) => writer.put(&mut parts[batch.head.lane as usize - first], &batch)?,
-                Ok(None) => return writer.finish(parts),
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let writer = Writer::new(behind, pool, &self.meters);
+        drain(outlet, (parts, first.expect("an outlet has a part")), writer, &|| lanes.go_on()).map(drop)
     }
 
     fn receipt(&self, output: Proof, holds: bool, seconds: f64) -> Receipt {
@@ -368,7 +347,7 @@ fn of_outlets(outlets: Vec<Outlet>, parts: &mut Vec<Part>) -> impl Iterator<Item
     let mut parts = std::mem::take(parts).into_iter();
     let mut ends = Vec::with_capacity(count);
     for (i, outlet) in outlets.into_iter().enumerate() {
-        let its = (0..all).filter(|lane| lane * count / all == i).count();
+        let its = lanes_of(i, count, all).len();
         ends.push(End::Out(Box::new(outlet), parts.by_ref().take(its).collect()));
     }
     ends.into_iter()
@@ -401,7 +380,7 @@ fn open(io: &Arc<dyn Io>, options: &PartitionOptions) -> Result<Input> {
 }
 
 /// The names of the parts: the number, as wide as the last one's, where the pattern has `{}`.
-fn names(io: &Arc<dyn Io>, pattern: &Path, parts: usize) -> Result<Vec<PathBuf>> {
+pub(super) fn names(io: &Arc<dyn Io>, pattern: &Path, parts: usize) -> Result<Vec<PathBuf>> {
     let bytes = pattern.as_os_str().as_bytes();
     let places: Vec<usize> =
         (0..bytes.len().saturating_sub(1)).filter(|&at| &bytes[at..at + 2] == b"{}").collect();

@@ -7,7 +7,7 @@ use std::path::Path;
 use thalweg_api::{Disk, Edge, Proof};
 use thalweg_base::units::Size;
 use thalweg_io::directory_of;
-use thalweg_record::{Key, Layout, Prover};
+use thalweg_record::{Key, Layout, Prover, TAG_BYTES, Untagger};
 use thalweg_river::Outlet;
 
 use super::stretch::Stretch;
@@ -64,14 +64,27 @@ pub(super) struct Written {
     pub(super) huge_page_bytes: u64,
 }
 
+/// How a node sorts what comes, and what of it is written.
+pub(super) struct Half<'a> {
+    /// Of records as they come.
+    pub(super) options: &'a SorterOptions,
+    /// As they are written.
+    pub(super) layout: Layout,
+    pub(super) key: &'a Key,
+    /// Whether they come with a tag, which is not written.
+    pub(super) tagged: bool,
+}
+
 /// Sorts all that the outlet gives; nothing if nobody is to go on.
 pub(super) fn run(
     outlet: &mut Outlet,
     mut stretch: Stretch<'_>,
-    (options, key): (&SorterOptions, &Key),
+    half: &Half<'_>,
     starts: &dyn Starts,
     (progress, go_on): (&Progress, &dyn Fn() -> bool),
 ) -> Result<Option<Written>> {
+    let Half { options, layout, key, tagged } = *half;
+    let tag_bytes = if tagged { TAG_BYTES as u64 } else { 0 };
     let mut sorter = Sorter::new(options)?;
     let mut bytes = 0;
     loop {
@@ -80,7 +93,7 @@ pub(super) fn run(
             return Ok(None);
         }
         let Some(batch) = next? else { break };
-        bytes += batch.records().len() as u64;
+        bytes += batch.records().len() as u64 - batch.head.records * tag_bytes;
         sorter.put_bytes(batch.records())?;
     }
     // Of records that may be dropped nobody knows yet how many bytes are left.
@@ -90,14 +103,22 @@ pub(super) fn run(
     let mut sorted = sorter.sorted()?;
     let Some(start) = starts.wait(go_on)? else { return Ok(None) };
     stretch.begin(start);
-    let mut prover = prover(options.layout, key);
+    let mut prover = prover(layout, key);
+    let (mut untagger, mut plain) = (Untagger::new(layout), Vec::new());
     while let Some(block) = sorted.next()? {
         if !go_on() {
             return Ok(None);
         }
-        prover.push(&block);
-        stretch.put(&block)?;
-        progress.advance(block.len() as u64);
+        let records: &[u8] = if tagged {
+            plain.clear();
+            untagger.push(&block, &mut plain);
+            &plain
+        } else {
+            &block
+        };
+        prover.push(records);
+        stretch.put(records)?;
+        progress.advance(records.len() as u64);
     }
     let bytes = stretch.bytes();
     if options.unique {

@@ -8,26 +8,34 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use thalweg_api::{Disk, Edge, IoReceipt, MemoryReceipt, NodeShare, Proof, Receipt, ShareEnd};
+use thalweg_api::PartitionPick::{Hash, Range, Robin};
+use thalweg_api::{
+    Disk, Edge, IoReceipt, MemoryReceipt, NodeShare, PartReceipt, Proof, Receipt, ShareEnd, Work,
+};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 use thalweg_block::Pool;
 use thalweg_io::{Access, File, Io, process};
-use thalweg_pump::{Inputs, Meters, Output};
-use thalweg_record::{Cut, Cuts, Key, add_proof, file_bytes, same_records};
-use thalweg_river::{Bed, Inlet, Outlet, Pick};
+use thalweg_pump::{Inputs, Meters, Output, WriteBehind};
+use thalweg_record::{
+    Cut, Cuts, Key, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, file_bytes, same_records, tagged,
+};
+use thalweg_river::{Bed, Inlet, Outlet, Pick, lanes_of};
 
 pub use super::half::Starts;
-use super::half::{self, Written};
+use super::half::{self, Half, Written};
 use super::stretch::{Stretch, write_edges};
 use super::{RIVER_SHARE, WRITE_BYTES, WRITES};
 use crate::lanes::Lanes;
 use crate::target::{self, Target};
 use crate::verbs::MEMORY_BYTES_MIN;
-use crate::verbs::partition::sample::{self, Part};
+use crate::verbs::partition::along::Along;
+use crate::verbs::partition::names;
+use crate::verbs::partition::parts::{self, Writer, drain};
+use crate::verbs::partition::sample::{self, Part as SamplePart};
 use crate::verbs::partition::shape::{self, Shape};
 use crate::verbs::partition::splits::{self, Pages, Splits};
-use crate::{Error, Progress, Result, SortOptions, machine};
+use crate::{Endpoint, Error, Progress, Result, SortOptions, machine};
 
 /// Of the bytes that a node's range should have, what is reserved for its part: numerator and denominator.
 const RESERVED: (u64, u64) = (103, 100);
@@ -37,10 +45,17 @@ const RESERVED: (u64, u64) = (103, 100);
 const RANGE_ROOM: u64 = 2;
 /// Of a node's memory, what the river may have more.
 const RIVER_SHARE_MAX: u64 = 3;
+/// Of a node's memory in a partition, what the blocks of its parts have, and the least such a block has.
+const PARTS_SHARE: u64 = 4;
+const WRITE_BYTES_MIN: u64 = 4 << 10;
+/// Tags from which cuts are chosen.
+const TAGS_SAMPLED: usize = 1 << 14;
 
 /// A node's share, as it is asked for.
 #[derive(Debug, Clone)]
 pub struct ShareOptions {
+    /// What is done with the records.
+    pub work: Work,
     /// What is sorted and how. The inputs are files: those that all nodes have, or this node's own.
     pub sort: SortOptions,
     /// Which of how many nodes.
@@ -57,12 +72,17 @@ pub struct ShareOptions {
 
 /// One node's share, with its inputs open.
 pub struct Share {
+    /// With records as they travel: with a tag in front, if they are shuffled.
     options: ShareOptions,
     io: Arc<dyn Io>,
     fallback: Option<String>,
+    /// The key of records as they travel.
     key: Key,
+    /// How records lie in files, and their key there.
+    records: (Layout, Key),
     inputs: Inputs,
-    path: PathBuf,
+    /// What it writes: the names of its parts, or one.
+    paths: Vec<PathBuf>,
     meters: Meters,
     watch: Stopwatch,
     cpu_seconds: f64,
@@ -72,24 +92,43 @@ pub struct Share {
 pub struct Laid {
     share: Share,
     shape: Shape,
-    sorter_bytes: u64,
+    /// What is left beside the river: for the sorter, or for the blocks of parts.
+    rest_bytes: u64,
     sampled: (f64, u64),
+    along: Along,
     output: Option<Output>,
+    parts: Vec<parts::Part>,
 }
 
 impl Share {
     /// Opens the inputs, and looks whether the output can be made.
-    pub fn open(options: ShareOptions) -> Result<Share> {
+    pub fn open(mut options: ShareOptions) -> Result<Share> {
         let watch = Stopwatch::start();
-        let sort = &options.sort;
+        let sort = &mut options.sort;
         let (io, fallback) = machine::io(sort.io)?;
-        let key = Key::new(sort.layout, &sort.keys)?;
-        let Target::File(path) = Target::of(&io, &sort.output)? else {
-            return Err(Error::CouldNot("several nodes write files, and the output is a stream".into()));
-        };
+        let records = (sort.layout, Key::new(sort.layout, &sort.keys)?);
         let inputs = super::files(&io, sort)?;
+        let paths = match (options.work, &sort.output) {
+            (Work::Partition { parts, .. }, Endpoint::Path(pattern)) => {
+                let (node, nodes) = options.node;
+                names(&io, pattern, parts)?.drain(lanes_of(node, nodes, parts)).collect()
+            }
+            (_, output) => match Target::of(&io, output)? {
+                Target::File(path) => vec![path],
+                Target::Stream(_) => {
+                    return Err(Error::CouldNot(
+                        "several nodes write files, and the output is a stream".into(),
+                    ));
+                }
+            },
+        };
+        if let Work::Shuffle(_) = options.work {
+            (sort.layout, sort.keys) = (tagged(sort.layout), vec![TAG_PART]);
+        }
+        let key = Key::new(sort.layout, &sort.keys)?;
         let cpu_seconds = process::usage().cpu_seconds;
-        Ok(Share { io, fallback, key, inputs, path, meters: Meters::default(), watch, cpu_seconds, options })
+        let meters = Meters::default();
+        Ok(Share { options, io, fallback, key, records, inputs, paths, meters, watch, cpu_seconds })
     }
 
     /// Bytes of the inputs, and the memory that it would take if nobody says.
@@ -98,25 +137,66 @@ impl Share {
         (self.inputs.bytes(), memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes))
     }
 
-    /// Lays out its memory, which is as much on every node, and takes its part of a sample of all inputs.
-    pub fn sample(mut self, memory_bytes: u64, all_bytes: u64) -> Result<(Laid, Vec<Cut>)> {
+    /// Lays out its memory, which is as much on every node, and takes its part of a sample of all inputs. Before those of
+    /// this node lie so many bytes of other nodes'.
+    pub fn sample(
+        mut self,
+        memory_bytes: u64,
+        (before_bytes, all_bytes): (u64, u64),
+    ) -> Result<(Laid, Vec<Cut>)> {
         let (node, nodes) = self.options.node;
         let layout = self.options.sort.layout;
-        let sorter_bytes = sorter_bytes(memory_bytes)?;
-        // What ranges leave makes pages and batches larger, which costs less; ranges may be unlike.
-        let spare = sorter_bytes.saturating_sub(RANGE_ROOM * (all_bytes / nodes as u64));
-        let spare = spare.min(sorter_bytes - MEMORY_BYTES_MIN).min(memory_bytes / RIVER_SHARE_MAX);
-        let (river_bytes, sorter_bytes) = (river_bytes(memory_bytes) + spare, sorter_bytes - spare);
-        let shape = Shape::of_node(river_bytes, nodes, layout)?;
+        let (river_bytes, rest_bytes) = match self.options.work {
+            Work::Partition { .. } => partition_bytes(memory_bytes)?,
+            _ => sort_bytes(memory_bytes, all_bytes / nodes as u64)?,
+        };
+        let lanes = lanes(self.options.work, nodes);
+        let shape = Shape::of_node(river_bytes, (nodes, lanes), layout)?;
         self.inputs.set_page_bytes(shape.page_bytes);
         let own = self.options.own_inputs;
-        let part = Part { all_bytes, chunks: if own { (0, 1) } else { (node as u64, nodes as u64) } };
+        let part = SamplePart { all_bytes, chunks: if own { (0, 1) } else { (node as u64, nodes as u64) } };
         let limits = (shape.page_bytes as u64, shape.sample_bytes);
-        let (keys, read) =
-            sample::sample(&self.io, &self.inputs, (layout, &self.key), (nodes, part), limits)?;
+        let (keys, read) = match self.options.work {
+            Work::Shuffle(_) | Work::Partition { pick: Hash | Robin, .. } => (Vec::new(), 0),
+            _ => sample::sample(&self.io, &self.inputs, (layout, &self.key), (lanes, part), limits)?,
+        };
+        let along = match self.options.work {
+            Work::Shuffle(seed) => Along::Tagged(Tags::new(seed), before_bytes),
+            Work::Merge => Along::Ordered(self.key.clone()),
+            Work::Sort | Work::Partition { .. } => Along::Nothing,
+        };
         let sampled = (self.watch.seconds(), read);
-        Ok((Laid { share: self, shape, sorter_bytes, sampled, output: None }, keys))
+        let (output, parts) = (None, Vec::new());
+        Ok((Laid { share: self, shape, rest_bytes, sampled, along, output, parts }, keys))
     }
+}
+
+/// Lanes of the river: a part each, or a node's range.
+fn lanes(work: Work, nodes: usize) -> usize {
+    match work {
+        Work::Partition { parts, .. } => parts,
+        _ => nodes,
+    }
+}
+
+/// Of a node's memory, what the river and the sorter have, if a range has so many bytes.
+fn sort_bytes(memory_bytes: u64, range_bytes: u64) -> Result<(u64, u64)> {
+    let sorter_bytes = sorter_bytes(memory_bytes)?;
+    // What ranges leave makes pages and batches larger, which costs less; ranges may be unlike.
+    let spare = sorter_bytes.saturating_sub(RANGE_ROOM * range_bytes);
+    let spare = spare.min(sorter_bytes - MEMORY_BYTES_MIN).min(memory_bytes / RIVER_SHARE_MAX);
+    Ok((river_bytes(memory_bytes) + spare, sorter_bytes - spare))
+}
+
+/// Of a node's memory, what the river and the blocks of parts have.
+fn partition_bytes(memory_bytes: u64) -> Result<(u64, u64)> {
+    let left = memory_bytes / PARTS_SHARE * (PARTS_SHARE - 1);
+    if left < MEMORY_BYTES_MIN {
+        let (memory, needed) =
+            (Bytes(memory_bytes), Bytes(MEMORY_BYTES_MIN / (PARTS_SHARE - 1) * PARTS_SHARE));
+        return Err(Error::CouldNot(format!("--memory {memory} is too small: a node needs {needed}")));
+    }
+    Ok((left, memory_bytes - left))
 }
 
 /// Of a node's memory, what the river has.
@@ -135,12 +215,21 @@ pub(crate) fn sorter_bytes(memory_bytes: u64) -> Result<u64> {
     Ok(left)
 }
 
-/// The cuts for ranges whose sizes are to each other as these weights, one for each node, from samples of all of them with
-/// origins as [`origin`] makes them.
-pub fn cuts(sort: &SortOptions, sample: Vec<Cut>, weights: &[u64]) -> Result<Vec<Cut>> {
+/// The cuts for ranges whose sizes are to each other as these weights, one for each node, or for equal parts, from samples
+/// of all of them with origins as [`origin`] makes them.
+pub fn cuts(sort: &SortOptions, work: Work, mut sample: Vec<Cut>, weights: &[u64]) -> Result<Vec<Cut>> {
     let key = Key::new(sort.layout, &sort.keys)?;
-    // Records that may be dropped for one another have to meet.
-    Ok(sample::choose(&key, sample, weights, !sort.unique).cuts().to_vec())
+    let (weights, split_keys) = match work {
+        Work::Shuffle(_) => {
+            // Tags are uniform.
+            return Ok(choose_weighted_cuts(&mut Tags::cuts(TAGS_SAMPLED), weights));
+        }
+        Work::Partition { pick: Range, parts, split_keys } => (vec![1; parts], split_keys),
+        Work::Partition { .. } => return Ok(Vec::new()),
+        // Records that may be dropped for one another have to meet.
+        Work::Sort | Work::Merge => (weights.to_vec(), !sort.unique),
+    };
+    Ok(sample::choose(&key, std::mem::take(&mut sample), &weights, split_keys).cuts().to_vec())
 }
 
 /// So many pages for nodes whose shares of what all see are to each other as these weights.
@@ -169,14 +258,14 @@ impl Laid {
                 _ => {}
             }
         }
-        let output = self.create(self.share.inputs.bytes())?;
+        let output = self.create(&self.share.paths[0], self.share.inputs.bytes())?;
         let name = output.file().path().to_path_buf();
         self.output = Some(output);
         Ok(name)
     }
 
-    fn create(&self, bytes: u64) -> Result<Output> {
-        target::create_as(&self.share.io, &self.share.path, self.share.options.number, bytes)
+    fn create(&self, path: &Path, bytes: u64) -> Result<Output> {
+        target::create_as(&self.share.io, path, self.share.options.number, bytes)
     }
 
     fn splits(&self, pages: &[u64]) -> Splits {
@@ -190,9 +279,10 @@ impl Laid {
     /// The river as this node has it. `pages` are those of each node's inputs.
     pub fn bed(&self, river: u64, cuts: Vec<Cut>, pages: &[u64]) -> Result<Arc<Bed>> {
         let (layout, key) = (self.share.options.sort.layout, &self.share.key);
-        let nodes = self.share.options.node.1;
-        if cuts.len() >= nodes || !cuts.is_sorted_by(|a, b| a < b) {
-            return Err(Error::CouldNot(format!("{} cuts that are none, for {nodes} nodes", cuts.len())));
+        let (nodes, work) = (self.share.options.node.1, self.share.options.work);
+        let lanes = lanes(work, nodes);
+        if cuts.len() >= lanes || !cuts.is_sorted_by(|a, b| a < b) {
+            return Err(Error::CouldNot(format!("{} cuts that are none, for {lanes} ranges", cuts.len())));
         }
         let (ours, node) = (self.share.inputs.pages(), self.share.options.node.0);
         let dealt = match self.share.options.own_inputs {
@@ -202,57 +292,76 @@ impl Laid {
         if pages.len() != nodes || dealt != u128::from(ours) {
             return Err(Error::CouldNot(format!("{ours} pages are dealt to {nodes} nodes as {pages:?}")));
         }
-        let pick = Pick::Range(Cuts::new(key, cuts));
+        let pick = match work {
+            Work::Partition { pick: Hash, .. } => Pick::Hash,
+            Work::Partition { pick: Robin, .. } => Pick::RoundRobin,
+            _ => Pick::Range(Cuts::new(key, cuts)),
+        };
         let splits = self.splits(pages).count(&self.share.inputs);
-        Ok(self.shape.river((layout, key), pick, nodes, splits).named(river).bed()?)
+        Ok(self.shape.river((layout, key), pick, lanes, splits).named(river).bed()?)
     }
 
     /// Runs it, with so many pages of each node, and so many bytes of a range: what is read goes into the inlet, and what
     /// the outlet gives to the output. `shared` is the file that all write to, if they do. The first progress counts what is read, and can stop it; the second what is written.
     pub fn run(
         &mut self,
-        (inlet, outlet): (Inlet, Outlet),
+        ends: (Inlet, Outlet),
         (pages, range_bytes): (&[u64], u64),
         shared: Option<&Path>,
         starts: &dyn Starts,
         (progress, written): (&Progress, &Progress),
     ) -> Result<ShareEnd> {
-        let other;
-        let file = match (shared, self.share.options.own_output) {
-            (None, false) => return Err(Error::CouldNot("no file was made that all write to".into())),
-            (Some(path), false) if self.output.is_none() => {
-                other = File::open(&self.share.io, path, Access::UpdateDirect)?;
-                &other
+        let splits = self.splits(pages);
+        let reserved = range_bytes / RESERVED.1 * RESERVED.0;
+        let end = match self.share.options.work {
+            Work::Partition { .. } => {
+                let count = self.share.paths.len().max(1) as u64;
+                let parts = self.share.paths.iter().map(|path| {
+                    let output = self.create(path, reserved / count)?;
+                    let (layout, key) = &self.share.records;
+                    Ok(parts::Part::of(output, path.clone(), *layout, key))
+                });
+                self.parts = parts.collect::<Result<_>>()?;
+                self.part(ends, &splits, starts, (progress, written))?
             }
-            (_, own) => {
-                if own {
-                    let reserved = range_bytes / RESERVED.1 * RESERVED.0;
-                    self.output = Some(self.create(reserved)?);
-                }
-                self.output.as_ref().expect("it was made here").file()
+            _ => {
+                let other;
+                let file = match (shared, self.share.options.own_output) {
+                    (None, false) => {
+                        return Err(Error::CouldNot("no file was made that all write to".into()));
+                    }
+                    (Some(path), false) if self.output.is_none() => {
+                        other = File::open(&self.share.io, path, Access::UpdateDirect)?;
+                        &other
+                    }
+                    (_, own) => {
+                        if own {
+                            self.output = Some(self.create(&self.share.paths[0], reserved)?);
+                        }
+                        self.output.as_ref().expect("it was made here").file()
+                    }
+                };
+                let (input, written) = self.sort(ends, &splits, (file, starts), (progress, written))?;
+                self.end_of_sort(input, written)
             }
         };
-        let (input, written) =
-            self.pump((inlet, outlet), &self.splits(pages), (file, starts), (progress, written))?;
         self.share.inputs.check_unchanged()?;
-        Ok(self.end(input, written))
+        Ok(end)
     }
 
-    fn pump(
+    /// Feeds the inlet, and beside it has `drain` take what the outlet gives, unless nobody is to go on.
+    fn pump<T: Send>(
         &self,
         (inlet, outlet): (Inlet, Outlet),
         splits: &Splits,
-        (file, starts): (&File, &dyn Starts),
-        (progress, written): (&Progress, &Progress),
-    ) -> Result<(Proof, Written)> {
-        let Share { io, inputs, meters, key, options, .. } = &self.share;
-        let layout = options.sort.layout;
-        let read_pool = Pool::new(self.shape.page_bytes, shape::READS + 1)?;
-        let write_pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
-        let pages = Pages { io, inputs, layout, shape: &self.shape, pool: &read_pool, meters };
-        let threads = machine::lanes(options.sort.threads);
-        let sorter = half::sorter_options(&options.sort, self.sorter_bytes, threads, &self.share.path);
-        let ends = Mutex::new((Some(inlet), Some(outlet)));
+        progress: &Progress,
+        drain: impl FnOnce(&mut Outlet, &dyn Fn() -> bool) -> Result<Option<T>> + Send,
+    ) -> Result<(Proof, T)> {
+        let Share { io, inputs, meters, records: (layout, _), .. } = &self.share;
+        let pool = Pool::new(self.shape.page_bytes, shape::READS + 1)?;
+        let (layout, shape, along) = (*layout, &self.shape, &self.along);
+        let pages = Pages { io, inputs, layout, shape, pool: &pool, meters, along };
+        let ends = Mutex::new((Some(inlet), Some((outlet, drain))));
         let made = Lanes::new(progress).run(2, |lanes, lane| {
             let mut ends = ends.lock().expect("no holder panics");
             if lane == 0 {
@@ -260,41 +369,102 @@ impl Laid {
                 drop(ends);
                 let fed = pages.put_all(&mut inlet, splits, lanes, progress);
                 // Said before the inlet goes, so that this is why the others stop.
-                fed.map_err(|error| lanes.fail(error)).ok();
-                return Ok((Some(*inlet.proof()), None));
+                return Ok((fed.map_err(|error| lanes.fail(error)).ok(), None));
             }
-            let mut outlet = ends.1.take().expect("this lane takes it");
+            let (mut outlet, drain) = ends.1.take().expect("this lane takes it");
             drop(ends);
-            let stretch = Stretch::new(file, io.queue(WRITES)?, &write_pool, meters);
-            let go_on = || lanes.go_on();
-            let written = half::run(&mut outlet, stretch, (&sorter, key), starts, (written, &go_on))?;
-            Ok((None, written))
+            Ok((None, drain(&mut outlet, &|| lanes.go_on())?))
         })?;
         let mut made = made.into_iter();
-        let (fed, sorted) = (made.next().and_then(|lane| lane.0), made.next().and_then(|lane| lane.1));
-        Ok((fed.expect("a lane that was stopped"), sorted.expect("is none of a share that went well")))
+        let (fed, drained) = (made.next().and_then(|lane| lane.0), made.next().and_then(|lane| lane.1));
+        Ok((fed.expect("a lane that was stopped"), drained.expect("is none of a share that went well")))
     }
 
-    fn end(&self, input: Proof, written: Written) -> ShareEnd {
+    fn sort(
+        &self,
+        ends: (Inlet, Outlet),
+        splits: &Splits,
+        (file, starts): (&File, &dyn Starts),
+        (progress, written): (&Progress, &Progress),
+    ) -> Result<(Proof, Written)> {
+        let Share { io, meters, options, records: (layout, key), paths, .. } = &self.share;
+        let pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
+        let threads = machine::lanes(options.sort.threads);
+        let sorter = half::sorter_options(&options.sort, self.rest_bytes, threads, &paths[0]);
+        let tagged = matches!(options.work, Work::Shuffle(_));
+        self.pump(ends, splits, progress, |outlet, go_on| {
+            let stretch = Stretch::new(file, io.queue(WRITES)?, &pool, meters);
+            let half = Half { options: &sorter, layout: *layout, key, tagged };
+            half::run(outlet, stretch, &half, starts, (written, go_on))
+        })
+    }
+
+    /// Writes what the outlet gives to this node's parts.
+    fn part(
+        &mut self,
+        ends: (Inlet, Outlet),
+        splits: &Splits,
+        starts: &dyn Starts,
+        (progress, written): (&Progress, &Progress),
+    ) -> Result<ShareEnd> {
+        let (node, nodes) = self.share.options.node;
+        let first = lanes_of(node, nodes, lanes(self.share.options.work, nodes)).start;
+        let blocks = self.parts.len() + shape::WRITES;
+        let write_bytes = self.rest_bytes / blocks as u64;
+        let write_bytes = if write_bytes == 0 { 0 } else { 1 << write_bytes.ilog2() };
+        if write_bytes < WRITE_BYTES_MIN {
+            let parts = self.parts.len();
+            return Err(Error::CouldNot(format!(
+                "a node's --memory is too small for {parts} parts; give more, or fewer parts"
+            )));
+        }
+        let pool = Pool::new(write_bytes.min(WRITE_BYTES as u64) as usize, blocks)?;
+        let mut parts = std::mem::take(&mut self.parts);
+        let (input, parts) = self.pump(ends, splits, progress, |outlet, go_on| {
+            let (queue, meters) = (self.share.io.queue(shape::WRITES)?, &self.share.meters);
+            let writer = Writer::new(WriteBehind::new(queue, meters), &pool, meters);
+            Ok(drain(outlet, (&mut parts, first), writer, go_on)?.then_some(parts))
+        })?;
+        let mut output = Proof::default();
+        parts.iter().for_each(|part| add_proof(&mut output, &part.proof()));
+        let told: Vec<PartReceipt> = parts.iter().map(parts::Part::receipt).collect();
+        let bytes = told.iter().map(|part| part.file_bytes).sum();
+        written.advance(bytes);
+        starts.say(bytes)?;
+        self.parts = parts;
+        let mut end = self.end(input, output, bytes);
+        end.node.parts = told;
+        Ok(end)
+    }
+
+    fn end_of_sort(&self, input: Proof, written: Written) -> ShareEnd {
+        let mut end = self.end(input, *written.prover.proof(), written.bytes);
+        end.dropped = written.dropped;
+        end.ends = written.prover.piece_ends();
+        end.edges = written.edges;
+        end.node.scratch_peak_bytes = written.scratch_peak_bytes;
+        end.node.huge_page_bytes = written.huge_page_bytes;
+        end.io.scratch = written.scratch;
+        end
+    }
+
+    fn end(&self, input: Proof, output: Proof, written_bytes: u64) -> ShareEnd {
         let Share { meters, inputs, watch, io, .. } = &self.share;
         let usage = process::usage();
-        let output = *written.prover.proof();
         let (read_bytes, _) = meters.input.totals();
         ShareEnd {
             input,
             output,
-            dropped: written.dropped,
-            ends: written.prover.piece_ends(),
-            edges: written.edges,
+            dropped: Proof::default(),
+            ends: Default::default(),
+            edges: Vec::new(),
             node: NodeShare {
                 pid: std::process::id(),
                 input: (input.records, inputs.file_bytes()),
-                output: (output.records, written.bytes),
+                output: (output.records, written_bytes),
                 seconds: [self.sampled.0, self.sampled.0, watch.seconds()],
                 cpu_seconds: usage.cpu_seconds - self.share.cpu_seconds,
                 peak_bytes: usage.peak_bytes,
-                scratch_peak_bytes: written.scratch_peak_bytes,
-                huge_page_bytes: written.huge_page_bytes,
                 ..NodeShare::default()
             },
             io: IoReceipt {
@@ -303,17 +473,18 @@ impl Laid {
                 cached_input_bytes: meters.cached.totals().0,
                 direct_output: true,
                 input: Disk { read_bytes: read_bytes + self.sampled.1, written_bytes: 0 },
-                scratch: written.scratch,
+                scratch: Disk::default(),
                 output: Disk { read_bytes: 0, written_bytes: meters.output.totals().1 },
             },
         }
     }
 
-    /// Writes what is no whole sector, and gives the output its name, if it was made here.
+    /// Writes what is no whole sector, and gives the output or the parts their names, if they were made here.
     pub fn publish(self, bytes: u64, edges: Vec<Edge>) -> Result<()> {
+        self.parts.into_iter().try_for_each(parts::Part::publish)?;
         let Some(output) = self.output else { return Ok(()) };
         write_edges(output.file(), edges)?;
-        target::publish(output, &self.share.path, bytes)
+        target::publish(output, &self.share.paths[0], bytes)
     }
 }
 
@@ -321,6 +492,7 @@ impl Laid {
 /// inputs have so many bytes.
 pub fn receipt(
     sort: &SortOptions,
+    work: Work,
     ends: &[ShareEnd],
     (input_file_bytes, memory_bytes): (u64, u64),
     (seconds, cpu_seconds): (f64, f64),
@@ -335,13 +507,18 @@ pub fn receipt(
         output.join(&half::prover(sort.layout, &key).of_piece(end.output, end.ends.clone()));
         add_io(&mut io, &end.io);
     }
-    let output = *output.proof();
+    let mut output = *output.proof();
+    // Parts, and what is in random order, are in no order to be looked at.
+    let is_ordered = matches!(work, Work::Sort | Work::Merge);
+    if !is_ordered {
+        (output.unordered, output.duplicates) = (0, 0);
+    }
     let mut out = output;
     add_proof(&mut out, &dropped);
     let sum = |of: fn(&NodeShare) -> u64| ends.iter().map(|end| of(&end.node)).sum();
     let until = |stage: usize| ends.iter().map(|end| end.node.seconds[stage]).fold(0.0, f64::max);
     Ok(Receipt {
-        verb: "sort".into(),
+        verb: work.verb().into(),
         sides: None,
         input,
         output,
@@ -358,7 +535,7 @@ pub fn receipt(
         stages: vec![
             super::stage("sample", until(0)),
             super::stage("read+river", until(1) - until(0)),
-            super::stage("sort+write", until(2) - until(1)),
+            super::stage(work.last_stage(), until(2) - until(1)),
         ],
         io,
         memory: MemoryReceipt {

@@ -5,20 +5,40 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thalweg_api::Proof;
+use thalweg_api::{PartReceipt, Proof};
 use thalweg_block::{Block, Pool};
 use thalweg_io::Io;
-use thalweg_pump::{Meters, Output, WriteBehind};
+use thalweg_pump::{Meters, Output, Source, WriteBehind};
 use thalweg_record::{Key, Layout, Prover};
-use thalweg_river::Batch;
+use thalweg_river::{Batch, Outlet};
 
 use crate::{Result, target};
 
 /// How much of a record is kept to compare it with the next one.
 const KEEP_BYTES: usize = 4 << 10;
 
+/// Writes what an outlet gives to its parts, of which the first is that of lane `first`. False if nobody is to go on.
+pub(in crate::verbs) fn drain(
+    outlet: &mut Outlet,
+    (parts, first): (&mut [Part], usize),
+    mut writer: Writer<'_>,
+    go_on: &dyn Fn() -> bool,
+) -> Result<bool> {
+    loop {
+        let next = outlet.next();
+        // Whoever stopped has said why.
+        if !go_on() {
+            return Ok(false);
+        }
+        match next? {
+            Some(batch) => writer.put(&mut parts[batch.head.lane as usize - first], &batch)?,
+            None => return writer.finish(parts).map(|()| true),
+        }
+    }
+}
+
 /// A part in the making.
-pub(super) struct Part {
+pub(in crate::verbs) struct Part {
     output: Output,
     path: PathBuf,
     open: Option<Block>,
@@ -36,9 +56,23 @@ impl Part {
         layout: Layout,
         key: &Key,
     ) -> Result<Part> {
-        let output = target::create(io, &path, bytes)?;
+        Ok(Part::of(target::create(io, &path, bytes)?, path, layout, key))
+    }
+
+    /// A file that is begun and is to be called `path`.
+    pub(in crate::verbs) fn of(output: Output, path: PathBuf, layout: Layout, key: &Key) -> Part {
         let prover = Prover::new(layout, key.clone(), true).keeping(KEEP_BYTES);
-        Ok(Part { output, path, open: None, written: 0, prover })
+        Part { output, path, open: None, written: 0, prover }
+    }
+
+    /// What is said of it when it is whole.
+    pub(in crate::verbs) fn receipt(&self) -> PartReceipt {
+        PartReceipt {
+            path: self.path.display().to_string(),
+            records: self.prover.proof().records,
+            file_bytes: self.written,
+            checksum: self.prover.proof().checksum,
+        }
     }
 
     /// The name that it will bear.
@@ -46,13 +80,8 @@ impl Part {
         &self.path
     }
 
-    /// Bytes of the file.
-    pub(super) fn bytes(&self) -> u64 {
-        self.written
-    }
-
     /// What was handed to writes.
-    pub(super) fn proof(&self) -> Proof {
+    pub(in crate::verbs) fn proof(&self) -> Proof {
         Proof { unordered: 0, duplicates: 0, ..*self.prover.proof() }
     }
 
@@ -61,20 +90,20 @@ impl Part {
     }
 
     /// Gives it its name.
-    pub(super) fn publish(self) -> Result<()> {
+    pub(in crate::verbs) fn publish(self) -> Result<()> {
         target::publish(self.output, &self.path, self.written)
     }
 }
 
 /// One thread's writes to its parts.
-pub(super) struct Writer<'a> {
+pub(in crate::verbs) struct Writer<'a> {
     behind: WriteBehind<'a>,
     pool: &'a Pool,
     meters: &'a Meters,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(behind: WriteBehind<'a>, pool: &'a Pool, meters: &'a Meters) -> Writer<'a> {
+    pub(in crate::verbs) fn new(behind: WriteBehind<'a>, pool: &'a Pool, meters: &'a Meters) -> Writer<'a> {
         Writer { behind, pool, meters }
     }
 

@@ -85,23 +85,29 @@ impl Shape {
         )))
     }
 
-    /// For one of so many nodes, each of which has an inlet, an outlet and so much memory for both. Pages depend on the
-    /// memory and the number of nodes only, and are the same on all.
-    pub(in crate::verbs) fn of_node(memory_bytes: u64, nodes: usize, layout: Layout) -> Result<Shape> {
+    /// For one of so many nodes, each of which has an inlet, an outlet and so much memory for both, with so many lanes.
+    /// Pages depend on the memory and these numbers only, and are the same on all.
+    pub(in crate::verbs) fn of_node(
+        memory_bytes: u64,
+        (nodes, lanes): (usize, usize),
+        layout: Layout,
+    ) -> Result<Shape> {
         let room = memory_bytes.saturating_sub(BASE_BYTES);
-        let (page_bytes, block) = page_and_block(room, (PAGE_BYTES_FOR_NODE, nodes), layout);
-        let float = (nodes as u64 - 1) * 3 / 2;
+        let (page_bytes, block) = page_and_block(room, (PAGE_BYTES_FOR_NODE, lanes), layout);
+        // While one node's page is given out, those of the others wait.
+        let float = (nodes as u64 - 1) * lanes.div_ceil(nodes) as u64 * 3 / 2;
         let fixed = |exclusive: u64| {
             // Twice what an outlet holds: of what comes from its own node, the blocks are the inlet's.
             let outlet = 2 * (nodes as u64 * exclusive + float) + (nodes * stream_blocks(nodes)) as u64;
-            ((nodes + PARKED.1 + 1) as u64 + outlet) * block + (READS as u64 + 1) * page_bytes
+            ((lanes + PARKED.1 + 1) as u64 + outlet) * block + (READS as u64 + 1) * page_bytes
         };
         // Links take their time: as many credits as fit, so that a source need not wait for the way there and back.
         let exclusive = (EXCLUSIVE..=EXCLUSIVE_OF_NODE).rev().find(|&exclusive| fixed(exclusive) <= room);
         let Some(exclusive) = exclusive else {
             let (memory, needed) = (Bytes(memory_bytes), Bytes(fixed(EXCLUSIVE) + BASE_BYTES));
+            let parts = if lanes > nodes { ", or fewer parts" } else { "" };
             return Err(Error::CouldNot(format!(
-                "{memory} is too little for a node's share of a river among {nodes}, which takes {needed}; give more --memory"
+                "{memory} is too little for a node's share of a river among {nodes}, which takes {needed}; give more --memory{parts}"
             )));
         };
         Ok(Shape {

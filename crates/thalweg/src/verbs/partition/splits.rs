@@ -10,12 +10,14 @@
 
 use std::sync::Arc;
 
+use thalweg_api::Proof;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{File, Io};
 use thalweg_pump::{InputLane, Inputs, InputsError, Meters, Sink, Source};
 use thalweg_record::Layout;
 use thalweg_river::Inlet;
 
+use super::along::{Along, Escort};
 use super::shape::{READS, Shape};
 use crate::lanes::Lanes;
 use crate::{Progress, Result};
@@ -115,42 +117,58 @@ pub(in crate::verbs) struct Pages<'a> {
     pub(in crate::verbs) shape: &'a Shape,
     pub(in crate::verbs) pool: &'a Pool,
     pub(in crate::verbs) meters: &'a Meters,
+    pub(in crate::verbs) along: &'a Along,
 }
 
 impl Pages<'_> {
-    /// Puts those of an inlet into it and finishes it, unless nobody is to go on.
+    /// Puts those of an inlet into it and finishes it, unless nobody is to go on. Returns the proof of what was put.
     pub(in crate::verbs) fn put_all(
         &self,
         inlet: &mut Inlet,
         splits: &Splits,
         lanes: &Lanes<'_>,
         progress: &Progress,
-    ) -> Result<()> {
+    ) -> Result<Proof> {
+        let mut escort = Escort::new(self.along, self.layout);
         let queue = self.io.queue(READS)?;
         let mine = splits.mine(self.inputs.pages());
         let mut source = InputLane::of_pages(self.inputs, queue, self.pool, self.meters, mine);
         while lanes.go_on() {
-            let Some(block) = source.next()? else { return Ok(Sink::<Block>::finish(inlet)?) };
+            let Some(block) = source.next()? else {
+                Sink::<Block>::finish(inlet)?;
+                break;
+            };
             let page = block.offset() / self.shape.page_bytes as u64;
-            let beside = self.put(inlet, &block, page, splits.of_page(page))?;
+            let beside = self.put((inlet, &mut escort), &block, page, splits.of_page(page))?;
             self.meters.input.read(beside);
             progress.advance(block.len() as u64);
         }
-        Ok(())
+        Ok(escort.proof(inlet))
     }
 
     /// Puts the records of a page into a river. Returns how many bytes were read beside it.
-    fn put(&self, inlet: &mut Inlet, block: &Block, page: u64, split: u64) -> Result<u64> {
+    fn put(
+        &self,
+        (inlet, escort): (&mut Inlet, &mut Escort<'_>),
+        block: &Block,
+        page: u64,
+        split: u64,
+    ) -> Result<u64> {
         let page_bytes = self.shape.page_bytes as u64;
         let input = self.inputs.file_of(page);
         let in_file = (page - input.first_page) * page_bytes;
         let (from, ends_inside) = bounds(block, in_file, self.layout);
         inlet.begin(split, 0, split * page_bytes + from as u64)?;
-        inlet.put_bytes(&block[from..])?;
-        let end = in_file + block.len() as u64;
         let mut read = 0;
-        if end < input.len() && !ends_inside {
-            read = put_tail(inlet, &input.file, end, self.layout)?;
+        if from < block.len() || !ends_inside {
+            let first = in_file + from as u64;
+            escort.begin(input, first)?;
+            escort.put(inlet, &block[from..])?;
+            let end = in_file + block.len() as u64;
+            if end < input.len() && !ends_inside {
+                read = put_tail((inlet, escort), &input.file, end, self.layout)?;
+            }
+            escort.end(input, first)?;
         }
         inlet.end()?;
         Ok(read)
@@ -174,7 +192,12 @@ fn bounds(block: &[u8], in_file: u64, layout: Layout) -> (usize, bool) {
 }
 
 /// Reads on from the end of a page to the end of the record that lies there.
-fn put_tail(inlet: &mut Inlet, file: &File, end: u64, layout: Layout) -> Result<u64> {
+fn put_tail(
+    (inlet, escort): (&mut Inlet, &mut Escort<'_>),
+    file: &File,
+    end: u64,
+    layout: Layout,
+) -> Result<u64> {
     let mut piece = [0; PIECE_BYTES];
     let mut at = end;
     // Of a fixed record, what is missing; of a line, nobody knows.
@@ -187,7 +210,7 @@ fn put_tail(inlet: &mut Inlet, file: &File, end: u64, layout: Layout) -> Result<
         let got = file.read_at(at, &mut piece[..want])?;
         let newline = memchr::memchr(b'\n', &piece[..got]).filter(|_| layout == Layout::Lines);
         let len = newline.map_or(got, |newline| newline + 1);
-        inlet.put_bytes(&piece[..len])?;
+        escort.put(inlet, &piece[..len])?;
         at += len as u64;
         match got {
             _ if newline.is_some() => break,

@@ -1,0 +1,212 @@
+//! Shuffles, merges and partitions on the nodes of a lab: the same bytes as on one machine where that is promised, and
+//! every record in one place where it is not. Without root each test says that it was skipped.
+#![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
+
+mod support;
+
+use std::path::PathBuf;
+
+use support::lab::{Lab, deal, hosts};
+use support::{Outcome, Place};
+use thalweg_api::{PartitionReceipt, Receipt, from_json};
+
+const RECORD: usize = 72;
+
+/// Files in which keys come again and again, of lines and of records; the last line of the first lacks its newline.
+fn inputs(place: &Place) {
+    place
+        .shell("for i in $(seq 60000); do echo \"$((i * 7919 % 1000)) $i\"; done > a && printf last >> a")
+        .is_done();
+    place.shell("seq -f 'line %.0f' 1 777777 > b && head -c 30000024 /dev/urandom > records").is_done();
+}
+
+fn run(lab: &Lab, place: &Place, args: &[&str]) -> Outcome {
+    let cluster = format!("lab-{}", lab.id);
+    let args = [args, &["--memory", "40MiB", "--json", "--cluster", &cluster]].concat();
+    Outcome::of(lab.command(&args).current_dir(&place.0).output().expect("the binary starts"))
+}
+
+#[test]
+fn a_seed_gives_one_order_on_any_number_of_nodes() {
+    let Some(lab) = Lab::up(&["3"]) else { return };
+    let place = Place::new();
+    inputs(&place);
+    for args in [&["a", "b"][..], &["records", "records", "--record", "72"]] {
+        place.run(&[&["shuffle"], args, &["-o", "expected", "--seed", "9", "-q"]].concat()).is_done();
+        for nodes in ["n1", "n1,n2,n3"] {
+            let asked = [&["shuffle"], args, &["-o", "out", "--seed", "9", "--on", nodes]].concat();
+            let done: Receipt = from_json(run(&lab, &place, &asked).is_done()).unwrap();
+            assert!(done.holds && done.verb == "shuffle" && done.output.unordered == 0, "{done:?}");
+            assert!(place.read("out") == place.read("expected"), "{args:?} on {nodes}");
+        }
+    }
+    // The nodes' own files are one sequence, in the order of the hosts.
+    place.shell("mv records in").is_done();
+    deal(&lab, &place, 3, Some(RECORD));
+    let asked = ["shuffle", "nodes:in.dat", "-o", "nodes:part-{}", "--seed", "4", "--record", "72"];
+    let done: Receipt = from_json(run(&lab, &place, &asked).is_done()).unwrap();
+    let own = |name: &str| -> Vec<PathBuf> {
+        hosts(3)
+            .iter()
+            .enumerate()
+            .map(|(i, host)| lab.directory(host).join(name.replace("{}", &i.to_string())))
+            .collect()
+    };
+    let parts: Vec<Vec<u8>> = own("part-{}").iter().map(|path| std::fs::read(path).unwrap()).collect();
+    let paths: Vec<String> = own("in.dat").iter().map(|path| path.display().to_string()).collect();
+    place.shell(&format!("$T shuffle {} -o expected --seed 4 --record 72 -q", paths.join(" "))).is_done();
+    assert!(parts.concat() == place.read("expected"));
+    let even = parts.iter().all(|part| part.len().abs_diff(10_000_008) < 200_000);
+    assert!(even && done.nodes.len() == 3, "{:?}", parts.iter().map(Vec::len).collect::<Vec<_>>());
+}
+
+#[test]
+fn files_in_order_are_merged_and_others_refused() {
+    let Some(lab) = Lab::up(&["3"]) else { return };
+    let place = Place::new();
+    inputs(&place);
+    place
+        .shell(
+            "$T sort a -o a --by 0:4 -q && $T sort b -o b --by 0:4 -q && $T sort records -o r --record 72 -q",
+        )
+        .is_done();
+    for args in [
+        &["a", "b", "--by", "0:4"][..],
+        &["b", "a", "--by", "0:4", "--unique"],
+        &["r", "r", "--record", "72"],
+    ] {
+        let asked = [&["merge"], args, &["-o", "out"]].concat();
+        let done: Receipt = from_json(run(&lab, &place, &asked).is_done()).unwrap();
+        assert!(done.holds && done.verb == "merge", "{done:?}");
+        place.run(&[&["merge"], args, &["-o", "expected", "-q"]].concat()).is_done();
+        assert!(place.read("out") == place.read("expected"), "{args:?}");
+    }
+    // One record that is less than the one before it: in the middle of a page, and as the first of one.
+    let ordered = place.read("r");
+    for at in [200_001, 416_666] {
+        let mut bytes = ordered.clone();
+        bytes[at * RECORD] = 0;
+        std::fs::write(place.0.join("r"), &bytes).unwrap();
+        let told = run(&lab, &place, &["merge", "r", "-o", "out", "--record", "72"]);
+        let line = format!("is not in order: record {at} (the first is 0) is less than the one before it");
+        assert!(told.status == Some(2) && told.err.contains(&line), "{told:?}");
+    }
+    place.shell("printf 'b\\nc\\na' > few").is_done();
+    let told = run(&lab, &place, &["merge", "few", "-o", "out"]);
+    assert!(told.status == Some(2) && told.err.contains("few is not in order: record 2"), "{told:?}");
+    let told = run(&lab, &place, &["merge", "b", "-o", "out", "--by", "5:3"]);
+    assert!(told.status == Some(2) && told.err.contains("b is not in order: record "), "{told:?}");
+    assert!(place.read("out") == place.read("expected"), "an older output stays");
+}
+
+#[test]
+fn parts_lie_on_the_nodes_or_where_all_see_them() {
+    let Some(lab) = Lab::up(&["3"]) else { return };
+    let place = Place::new();
+    inputs(&place);
+    place.shell("mkdir one all").is_done();
+    let part = |asked: &[&str]| -> PartitionReceipt {
+        from_json(run(&lab, &place, &[&["partition"], asked].concat()).is_done()).unwrap()
+    };
+    // By a hash the parts are those of one machine, however many nodes there are.
+    for (parts, width) in [("2", 1), ("16", 2)] {
+        let args = ["a", "b", "--by", "0:6", "--pick", "hash", "--parts", parts];
+        let done = part(&[&args[..], &["-o", "all/{}"]].concat());
+        assert!(
+            done.receipt.holds && done.pick == "hash" && done.parts.len().to_string() == parts,
+            "{done:?}"
+        );
+        place.run(&[&["partition"], &args[..], &["-o", "one/{}", "-q"]].concat()).is_done();
+        for (i, one) in done.parts.iter().enumerate() {
+            let name = format!("{i:0width$}");
+            assert!(place.read(&format!("all/{name}")) == place.read(&format!("one/{name}")), "part {name}");
+            assert!(one.path.ends_with(&format!("all/{name}")), "{one:?}");
+        }
+    }
+    // By ranges they follow each other, and are about equal.
+    place.shell("mv records in").is_done();
+    deal(&lab, &place, 3, Some(RECORD));
+    let ranges = ["nodes:in.dat", "-o", "nodes:part-{}", "--parts", "7", "--record", "72", "--by", "3:8"];
+    let done = part(&ranges);
+    let read = |i: usize| {
+        std::fs::read(lab.directory(&format!("n{}", i * 3 / 7 + 1)).join(format!("part-{i}"))).unwrap()
+    };
+    let parts: Vec<Vec<u8>> = (0..7).map(read).collect();
+    let keys =
+        |part: &[u8]| -> Vec<Vec<u8>> { part.chunks(RECORD).map(|record| record[3..11].to_vec()).collect() };
+    assert!(parts.windows(2).all(|two| keys(&two[0]).iter().max() <= keys(&two[1]).iter().min()));
+    assert!(done.spread < 0.05 && done.parts[6].path.starts_with("n3:"), "{done:?}");
+    let mut all: Vec<&[u8]> = parts.iter().flat_map(|part| part.chunks(RECORD)).collect();
+    let before = place.read("in");
+    let mut expected: Vec<&[u8]> = before.chunks(RECORD).collect();
+    all.sort_unstable();
+    expected.sort_unstable();
+    assert!(all == expected, "every record is in one part");
+}
+
+#[test]
+fn a_partition_goes_on_by_itself() {
+    let Some(lab) = Lab::up(&["3"]) else { return };
+    let place = Place::new();
+    inputs(&place);
+    place.shell("mv records in").is_done();
+    deal(&lab, &place, 3, Some(RECORD));
+    let asked = [
+        "partition",
+        "nodes:in.dat",
+        "-o",
+        "nodes:turn-{}",
+        "--parts",
+        "4",
+        "--pick",
+        "robin",
+        "--record",
+        "72",
+    ];
+    let told = run(&lab, &place, &[&asked[..], &["--detach"]].concat());
+    let detached: thalweg_api::Detached = from_json(told.is_done()).unwrap();
+    let shown = lab.run(&["job", "watch", &detached.job, "--json"]);
+    assert!(shown.status == Some(0), "{shown:?}");
+    let shown = lab.run(&["job", "show", &detached.job, "--json"]);
+    assert!(shown.out.contains("\"--pick\",\"robin\""), "{shown:?}");
+    let sizes = |i: usize| {
+        std::fs::metadata(lab.directory(&format!("n{}", i * 3 / 4 + 1)).join(format!("turn-{i}")))
+            .unwrap()
+            .len()
+    };
+    assert!(
+        (0..4).all(|i| sizes(i).abs_diff(7_500_006) < 100 * RECORD as u64),
+        "{:?}",
+        (0..4).map(sizes).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn what_cannot_be_is_told_in_one_line() {
+    let Some(lab) = Lab::up(&["2"]) else { return };
+    let place = Place::new();
+    place.shell("$T gen 1000 in -q").is_done();
+    let cases: [(&[&str], &str); 6] = [
+        (&["shuffle", "in", "-o", "out"], "--seed N"),
+        (&["partition", "in", "-o", "part-{}"], "--parts N"),
+        (&["partition", "in", "-o", "part", "--parts", "3"], "must have {} once"),
+        (&["partition", "in", "-o", "part-{}", "--parts", "3", "--io", "threads"], "leave them out"),
+        (&["partition", "in", "-o", "no/part-{}", "--parts", "3"], "there is no directory"),
+        (&["partition", "in", "-o", "part-{}", "--parts", "4000"], "fewer parts"),
+    ];
+    for (args, why) in cases {
+        let told = run(&lab, &place, args);
+        assert!(
+            told.status == Some(2) && told.err.contains(why) && told.err.lines().count() == 1,
+            "{args:?}: {told:?}"
+        );
+    }
+    let told = Outcome::of(
+        lab.command(&["merge", "in", "-o", "out", "--detach"]).current_dir(&place.0).output().unwrap(),
+    );
+    assert!(
+        told.status == Some(2) && told.err.contains("--detach is for a merge on the nodes of a cluster"),
+        "{told:?}"
+    );
+    assert_eq!(place.names(), ["in"]);
+}

@@ -1,0 +1,158 @@
+//! What is done with records on their way from a page into an inlet: nothing, a look at their order, or a tag each.
+//!
+//! Law: a page is looked at for itself, whoever has the page before it: its first record is compared with the one that lies
+//! before it in the file.
+
+use thalweg_api::Proof;
+use thalweg_merge::{Error as MergeError, records_until};
+use thalweg_pump::Input;
+use thalweg_record::{Key, Layout, Prover, Tagger, Tags};
+use thalweg_river::Inlet;
+
+use crate::Result;
+
+/// How much is tagged at once.
+const PIECE_BYTES: usize = 64 << 10;
+/// Bytes of a record that are kept to be compared with the next page's first.
+const KEEP_BYTES: usize = 64 << 10;
+/// Bytes of a file that are read at first to find the line before a page.
+const LOOK_BYTES: u64 = 4 << 10;
+
+/// What is done on the way.
+pub(in crate::verbs) enum Along {
+    /// Nothing.
+    Nothing,
+    /// Every file has to be in the order of this key.
+    Ordered(Key),
+    /// Every record gets a tag in front, by where it lies in inputs before which lie so many bytes.
+    Tagged(Tags, u64),
+}
+
+/// The same for one inlet.
+pub(super) struct Escort<'a> {
+    along: &'a Along,
+    layout: Layout,
+    tagger: Tagger,
+    tagged: Vec<u8>,
+    prover: Prover,
+}
+
+impl<'a> Escort<'a> {
+    pub(super) fn new(along: &'a Along, layout: Layout) -> Escort<'a> {
+        let (tags, prover) = match along {
+            Along::Tagged(tags, _) => (*tags, whole(layout)),
+            _ => (Tags::new(0), Prover::nothing()),
+        };
+        Escort { along, layout, tagger: Tagger::new(tags, layout), tagged: Vec::new(), prover }
+    }
+
+    /// A page's first record begins at byte `from` of the file.
+    pub(super) fn begin(&mut self, input: &Input, from: u64) -> Result<()> {
+        match self.along {
+            Along::Nothing => {}
+            Along::Ordered(key) => self.prover = self.proving_from(key, input, from)?,
+            Along::Tagged(_, before_bytes) => self.tagger.begin(before_bytes + input.first_byte + from),
+        }
+        Ok(())
+    }
+
+    /// Puts its next bytes.
+    pub(super) fn put(&mut self, inlet: &mut Inlet, bytes: &[u8]) -> Result<()> {
+        match self.along {
+            Along::Nothing => {}
+            Along::Ordered(_) => self.prover.push(bytes),
+            Along::Tagged(..) => {
+                self.prover.push(bytes);
+                for piece in bytes.chunks(PIECE_BYTES) {
+                    self.tagged.clear();
+                    self.tagger.push(piece, &mut self.tagged);
+                    inlet.put_bytes(&self.tagged)?;
+                }
+                return Ok(());
+            }
+        }
+        Ok(inlet.put_bytes(bytes)?)
+    }
+
+    /// All that began in the page is put, to its end.
+    pub(super) fn end(&mut self, input: &Input, from: u64) -> Result<()> {
+        if self.layout == Layout::Lines && self.prover.unfinished() > 0 {
+            self.prover.push(b"\n");
+        }
+        match self.along {
+            Along::Ordered(key) if self.prover.proof().unordered > 0 => {
+                Err(self.unordered(key, input, from)?.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What was put, tags apart.
+    pub(super) fn proof(&self, inlet: &Inlet) -> Proof {
+        match self.along {
+            Along::Tagged(..) => *self.prover.proof(),
+            _ => *inlet.proof(),
+        }
+    }
+
+    /// Proves order from the record before byte `from` on.
+    fn proving_from(&self, key: &Key, input: &Input, from: u64) -> Result<Prover> {
+        let prover = Prover::new(self.layout, key.clone(), false).keeping(KEEP_BYTES);
+        if from == 0 {
+            return Ok(prover);
+        }
+        Ok(prover.behind(Proof { records: 1, ..Proof::default() }, &before(input, from, self.layout)?))
+    }
+
+    /// Which record of those from byte `from` on is less than the one before it.
+    fn unordered(&self, key: &Key, input: &Input, from: u64) -> Result<MergeError> {
+        let mut prover = self.proving_from(key, input, from)?;
+        let first = records_until(&input.file, from, self.layout)? - prover.proof().records;
+        let (mut at, mut piece) = (from, vec![0; PIECE_BYTES]);
+        while prover.proof().unordered == 0 {
+            let read = input.file.read_at(at, &mut piece)?;
+            let last: &[u8] = if read == 0 { b"\n" } else { &piece[..read] };
+            let found = last.iter().any(|byte| {
+                prover.push(std::slice::from_ref(byte));
+                prover.proof().unordered > 0
+            });
+            if found || read == 0 {
+                break;
+            }
+            at += read as u64;
+        }
+        let record = first + prover.proof().records - 1;
+        Ok(MergeError::Unordered { path: input.file.path().to_path_buf(), record })
+    }
+}
+
+fn whole(layout: Layout) -> Prover {
+    let key = Key::new(layout, &[]).expect("the layout has been looked at");
+    Prover::new(layout, key, true).keeping(KEEP_BYTES)
+}
+
+/// The record that ends at byte `at` of a file; of a line, without its newline.
+fn before(input: &Input, at: u64, layout: Layout) -> Result<Vec<u8>> {
+    let read = |from: u64| -> Result<Vec<u8>> {
+        let mut bytes = vec![0; (at - from) as usize];
+        let read = input.file.read_at(from, &mut bytes)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    };
+    if let Layout::Fixed(n) = layout {
+        return read(at - u64::from(n));
+    }
+    let mut look_bytes = LOOK_BYTES;
+    loop {
+        let from = at.saturating_sub(look_bytes);
+        let mut bytes = read(from)?;
+        bytes.pop();
+        if let Some(end) = memchr::memrchr(b'\n', &bytes) {
+            return Ok(bytes.split_off(end + 1));
+        }
+        if from == 0 {
+            return Ok(bytes);
+        }
+        look_bytes *= 4;
+    }
+}
