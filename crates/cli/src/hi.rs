@@ -138,9 +138,10 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
     let is_work = matches!(command, Command::Sort | Command::Shuffle | Command::Merge | Command::Partition);
     match (command, low.help) {
         (_, None) if is_work && hi_nodes::is_on_nodes(&low) => worked_on_nodes(command, low),
-        (_, None) if is_work && low.detach => {
-            Err(Usage("--detach is for what nodes of a cluster do; add --cluster, or leave it out".into()))
-        }
+        (_, None) if is_work && low.detach => Err(Usage(format!(
+            "--detach is for a {} on the nodes of a cluster; add --cluster, or leave it out",
+            command.info().name
+        ))),
         (Command::Help, _) => Ok(Job::Say(explained(&low.words)?)),
         (_, Some(Help::Short)) => Ok(Job::Say(help::command_in_short(command))),
         (_, Some(Help::Long)) => Ok(Job::Say(help::command_at_length(command))),
