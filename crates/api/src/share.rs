@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{IoReceipt, JobState, NodeRates, PartReceipt, PartitionPick, Proof, Receipt, hex};
+use crate::{IoReceipt, JobState, NodeRates, PartReceipt, PartitionPick, Proof, Receipt, Sides, hex};
 
 /// What nodes do with the records that a river brings them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,8 @@ pub enum Work {
     Merge,
     /// All get a random place, which is the same for the same seed and inputs on any number of nodes.
     Shuffle(u64),
+    /// Each matches the records of two inputs that have keys of its range.
+    Join,
     /// Each writes its share of so many parts.
     Partition {
         /// Which part a record belongs to.
@@ -42,6 +44,7 @@ impl Work {
             Work::Sort => "sort",
             Work::Merge => "merge",
             Work::Shuffle(_) => "shuffle",
+            Work::Join => "join",
             Work::Partition { .. } => "partition",
         }
     }
@@ -50,9 +53,40 @@ impl Work {
     pub fn last_stage(&self) -> &'static str {
         match self {
             Work::Sort | Work::Merge | Work::Shuffle(_) => "sort+write",
+            Work::Join => "join+write",
             Work::Partition { .. } => "write",
         }
     }
+}
+
+/// Which records a join gives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JoinKind {
+    /// A left record with each right record of its key.
+    #[default]
+    Inner,
+    /// These, and left records without a right one.
+    Left,
+    /// Left records without a right one.
+    Anti,
+}
+
+/// What is said of a join beside what is said of its left side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JoinAsk {
+    /// The inputs of the right side, as those of the left one.
+    pub inputs: Vec<String>,
+    /// Bytes of a right record; none means lines.
+    pub record: Option<u32>,
+    /// The parts of its key.
+    pub keys: Vec<(u32, u32, bool)>,
+    /// Which records to give.
+    pub kind: JoinKind,
+    /// What stands between the parts of a line.
+    #[serde(with = "hex::bytes")]
+    pub between: Vec<u8>,
 }
 
 /// What is sorted, and how, by whichever nodes.
@@ -87,6 +121,9 @@ pub struct SortAsk {
     /// Whether all nodes have equal shares, however fast they are.
     #[serde(default)]
     pub equal: bool,
+    /// The right side, if there is one.
+    #[serde(default)]
+    pub join: Option<JoinAsk>,
 }
 
 impl SortAsk {
@@ -154,8 +191,8 @@ pub enum ShareTold {
     },
     /// Sort, with the cuts that follow.
     Go {
-        /// Pages of each node's inputs; of what all have, those that each reads.
-        pages: Vec<u64>,
+        /// For each side, pages of each node's inputs; of what all have, those that each reads.
+        pages: Vec<Vec<u64>>,
         /// Bytes that the node's range should have.
         range_bytes: u64,
         /// The file that all write to, under the name that it has meanwhile.
@@ -204,8 +241,8 @@ pub enum ShareSaid {
     },
     /// A sample follows.
     Sampled {
-        /// Pages of its inputs, and bytes of each.
-        pages: (u64, u64),
+        /// For each side, pages of its inputs, and bytes of each.
+        pages: Vec<(u64, u64)>,
         /// The file that all are to write to, if it is the one who made it.
         shared: Option<String>,
     },
@@ -354,6 +391,9 @@ pub struct NodeShare {
     pub huge_page_bytes: u64,
     /// The most scratch space in use at once.
     pub scratch_peak_bytes: u64,
+    /// What went into its join, and what it found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sides: Option<Sides>,
     /// The parts that it wrote, if there are to be parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartReceipt>,

@@ -24,7 +24,7 @@ const CHECKS: At = At::Commands(&[Check]);
 const PUMPS: At = At::Commands(&[Pump]);
 const BENCHES: At = At::Commands(&[Bench]);
 const EXECUTES: At = At::Commands(&[Exec]);
-const ON_NODES: At = At::Commands(&[Sort, Shuffle, Merge, Partition, Check, Plan]);
+const ON_NODES: At = At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan]);
 
 /// The flags, those of a topic together.
 pub(crate) const FLAGS: &[Flag] = &[
@@ -508,7 +508,7 @@ With bench launch: the numbers of nodes to launch on, a row for each. Without th
         at: ON_NODES,
         about: "do it on the nodes of this cluster",
         doc: "\
-Sort, shuffle, merge or partition on the nodes of this cluster: its name, or a directory as for --identity. Each node reads a \
+Sort, shuffle, merge, join or partition on the nodes of this cluster: its name, or a directory as for --identity. Each node reads a \
 share of the input, sends every other the records of its range of the keys, and sorts those of its own. Memory, scratch and \
 threads are of each node; without --memory all take as much as the smallest would. Files are named as all nodes see them, or \
 with nodes: before a name or pattern as each of them has its own, below its directory for data. Of an output with nodes: each \
@@ -526,7 +526,7 @@ Without this flag, a name with nodes: means the cluster of --identity.",
         long: "shares",
         short: None,
         value: Value::OneOf("WHICH", &["planned", "equal"]),
-        at: At::Commands(&[Sort, Shuffle, Merge, Partition, Plan]),
+        at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Plan]),
         about: "planned or equal shares of nodes [default: planned]",
         doc: "\
 Shares of the nodes of a cluster. planned: where all nodes keep rates from cluster probe, and other shares are at least a \
@@ -580,7 +580,7 @@ one has everything. Without this flag what is best for the size.",
         long: "identity",
         short: None,
         value: Value::Dir("DIR"),
-        at: At::Commands(&[Sort, Shuffle, Merge, Partition, Check, Plan, Pump, Exec, Job, Node, Cluster]),
+        at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan, Pump, Exec, Job, Node, Cluster]),
         about: "the directory of the cluster file and certificates",
         doc: "\
 The directory of the cluster file, the certificate and its key. Without this flag, what the variable THALWEG_IDENTITY \
@@ -619,7 +619,7 @@ are.",
         long: "on",
         short: None,
         value: Value::Any("HOST,..."),
-        at: At::Commands(&[Sort, Shuffle, Merge, Partition, Check, Plan, Exec, Job, Node, Cluster]),
+        at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan, Exec, Job, Node, Cluster]),
         about: "only these hosts",
         doc: "\
 Only these hosts, by their names in the cluster file, or @ROLE for all that have this role there; the flag may be \
@@ -662,7 +662,7 @@ End the command on each host after so long: a number with ms, s, m or h; without
         long: "detach",
         short: None,
         value: Value::None,
-        at: At::Commands(&[Sort, Shuffle, Merge, Partition, Exec]),
+        at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Exec]),
         about: "let it go on without this command, and print its id",
         doc: "\
 Let the command, or what a cluster's nodes do, go on without this one, which prints the job's id and ends. The nodes \

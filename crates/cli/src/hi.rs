@@ -6,6 +6,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use thalweg::model::Simulated;
+use thalweg::share::RightSide;
 use thalweg::{
     CheckOptions, Endpoint, GenOptions, JoinOptions, KeyPart, Layout, MergeOptions, PartitionOptions,
     PartitionPick, PumpOptions, ShuffleOptions, SortOptions,
@@ -135,7 +136,8 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
             )),
         };
     };
-    let is_work = matches!(command, Command::Sort | Command::Shuffle | Command::Merge | Command::Partition);
+    use Command::{Join, Merge, Partition, Shuffle, Sort};
+    let is_work = matches!(command, Sort | Shuffle | Merge | Join | Partition);
     match (command, low.help) {
         (_, None) if is_work && hi_nodes::is_on_nodes(&low) => worked_on_nodes(command, low),
         (_, None) if is_work && low.detach => Err(Usage(format!(
@@ -293,28 +295,41 @@ fn merged(low: LowArgs) -> Result<MergeOptions, Usage> {
     })
 }
 
-fn joined(low: LowArgs) -> Result<JoinOptions, Usage> {
+/// What is said of the right side of a join.
+fn right_side(low: &LowArgs) -> Result<RightSide, Usage> {
     let [left, right] = &low.words[..] else {
         return Err(Usage("join takes two inputs, LEFT and RIGHT ('-' is standard input)".into()));
     };
     if left == "-" && right == "-" {
         return Err(Usage("standard input is one of the inputs of a join, not both".into()));
     }
-    let (layout, keys) = records(&low)?;
+    let (layout, keys) = records(low)?;
     if layout == Layout::Lines && low.right_record_bytes.is_some() {
         return Err(Usage("--right-record comes with --record: lines are joined with lines".into()));
     }
     if layout != Layout::Lines && low.between.is_some() {
         return Err(Usage("--between is for lines; nothing stands between records of --record bytes".into()));
     }
-    let right_keys = if low.right_keys.is_empty() { keys.clone() } else { low.right_keys.clone() };
-    Ok(JoinOptions {
-        inputs: [endpoint(left), endpoint(right)],
-        output: output(&low)?,
-        layouts: [layout, low.right_record_bytes.map_or(layout, Layout::Fixed)],
-        keys: [keys, right_keys],
+    Ok(RightSide {
+        inputs: vec![endpoint(right)],
+        layout: low.right_record_bytes.map_or(layout, Layout::Fixed),
+        keys: if low.right_keys.is_empty() { keys } else { low.right_keys.clone() },
         kind: low.kind,
-        between: low.between.unwrap_or_else(|| b"\t".to_vec()),
+        between: low.between.clone().unwrap_or_else(|| b"\t".to_vec()),
+    })
+}
+
+fn joined(low: LowArgs) -> Result<JoinOptions, Usage> {
+    let right = right_side(&low)?;
+    let (layout, keys) = records(&low)?;
+    let [left, right_input] = [0, 1].map(|side| endpoint(&low.words[side]));
+    Ok(JoinOptions {
+        inputs: [left, right_input],
+        output: output(&low)?,
+        layouts: [layout, right.layout],
+        keys: [keys, right.keys],
+        kind: right.kind,
+        between: right.between,
         memory: low.memory,
         scratch: low.scratch,
         scratch_limit: low.scratch_limit,
@@ -362,6 +377,7 @@ fn worked_on_nodes(command: Command, low: LowArgs) -> Result<Job, Usage> {
     let work = match command {
         Command::Shuffle => Work::Shuffle(seed(&low)?),
         Command::Merge => Work::Merge,
+        Command::Join => Work::Join,
         Command::Partition => {
             let (parts, split_keys) = parts(&low)?;
             Work::Partition { pick: low.pick, parts, split_keys }
@@ -398,8 +414,16 @@ fn on_nodes(mut low: LowArgs, work: Work) -> Result<ClusterSort, Usage> {
     low.output = low.output.map(plain);
     let (identity, name) = hi_nodes::cluster_meant(&low)?;
     let (on, equal) = (std::mem::take(&mut low.on), low.equal);
+    let join = match work {
+        Work::Join => {
+            let right = right_side(&low)?;
+            low.words.pop();
+            Some(right)
+        }
+        _ => None,
+    };
     let sort = sorted(low)?;
-    Ok(ClusterSort { work, identity, name, on, sort, own_inputs, own_output, equal })
+    Ok(ClusterSort { work, identity, name, on, sort, own_inputs, own_output, equal, join })
 }
 
 fn planned(low: LowArgs) -> Result<Job, Usage> {

@@ -22,7 +22,8 @@ fn inputs(place: &Place) {
 
 fn run(lab: &Lab, place: &Place, args: &[&str]) -> Outcome {
     let cluster = format!("lab-{}", lab.id);
-    let args = [args, &["--memory", "40MiB", "--json", "--cluster", &cluster]].concat();
+    let memory: &[&str] = if args.contains(&"--memory") { &[] } else { &["--memory", "40MiB"] };
+    let args = [args, memory, &["--json", "--cluster", &cluster]].concat();
     Outcome::of(lab.command(&args).current_dir(&place.0).output().expect("the binary starts"))
 }
 
@@ -81,9 +82,10 @@ fn files_in_order_are_merged_and_others_refused() {
         place.run(&[&["merge"], args, &["-o", "expected", "-q"]].concat()).is_done();
         assert!(place.read("out") == place.read("expected"), "{args:?}");
     }
-    // One record that is less than the one before it: in the middle of a page, and as the first of one.
+    // One record that is less than the one before it: in the middle of a page, and as the first of one, which have a whole
+    // number of 36,864 bytes, of some power of two: of 4 MiB 113, of less 1 to 56.
     let ordered = place.read("r");
-    for at in [200_001, 416_666] {
+    for at in [200_001, 168 * 512, 113 * 512] {
         let mut bytes = ordered.clone();
         bytes[at * RECORD] = 0;
         std::fs::write(place.0.join("r"), &bytes).unwrap();
@@ -97,6 +99,67 @@ fn files_in_order_are_merged_and_others_refused() {
     let told = run(&lab, &place, &["merge", "b", "-o", "out", "--by", "5:3"]);
     assert!(told.status == Some(2) && told.err.contains("b is not in order: record "), "{told:?}");
     assert!(place.read("out") == place.read("expected"), "an older output stays");
+}
+
+#[test]
+fn sides_are_joined_as_on_one_machine() {
+    let Some(lab) = Lab::up(&["3"]) else { return };
+    let place = Place::new();
+    // Lines: many of a key on both sides, and some on one only. Records: unlike ones, that spill.
+    place.shell("for i in $(seq 3000); do echo \"$((i * 7919 % 1000)) left $i\"; done > a").is_done();
+    place.shell("for i in $(seq 2000); do echo \"$((i * 31 % 700 + 500)) right $i\"; done > b").is_done();
+    place.shell("head -c 72000000 /dev/urandom > records && head -c 800 /dev/zero >> records").is_done();
+    place.shell("$T sort records -o other --record 20 --by 4:4 --unique -q").is_done();
+    let records =
+        ["records", "other", "--record", "100", "--by", "3:3", "--right-record", "20", "--right-by", "4:3"];
+    let cases: [&[&str]; 5] = [
+        &["a", "b", "--by", "0:3"],
+        &["a", "b", "--by", "0:4", "--type", "left", "--between", "<>"],
+        &["b", "a", "--by", "0:4", "--type", "anti"],
+        &records,
+        &[&records[..], &["--type", "left"]].concat(),
+    ];
+    for args in cases {
+        let asked = [&["join"], args, &["-o", "out", "--memory", "64MiB"]].concat();
+        let done: Receipt = from_json(run(&lab, &place, &asked).is_done()).unwrap();
+        place.run(&[&["join"], args, &["-o", "expected", "-q"]].concat()).is_done();
+        assert!(place.read("out") == place.read("expected"), "{args:?}");
+        let sides = done.sides.unwrap();
+        assert!(done.holds && done.verb == "join" && done.nodes.len() == 3, "{done:?}");
+        assert_eq!(sides.pairs + sides.unmatched, done.output.records);
+    }
+    // The nodes' own files of both sides, and parts of what they make.
+    for (from, to) in [("a", "in.dat"), ("b", "right.dat")] {
+        std::fs::copy(place.0.join(from), place.0.join("in")).unwrap();
+        deal(&lab, &place, 3, None);
+        for host in hosts(3) {
+            let there = lab.directory(&host);
+            std::fs::rename(there.join("in.dat"), there.join(to.replace("in.dat", "left.dat"))).unwrap();
+        }
+    }
+    let asked =
+        ["join", "nodes:left.*", "nodes:right.*", "-o", "nodes:part-{}", "--by", "0:3", "--memory", "64MiB"];
+    let done: Receipt = from_json(run(&lab, &place, &asked).is_done()).unwrap();
+    place.run(&["join", "a", "b", "-o", "expected", "--by", "0:3", "-q"]).is_done();
+    let parts =
+        |i: usize| std::fs::read(lab.directory(&format!("n{}", i + 1)).join(format!("part-{i}"))).unwrap();
+    let lines = |bytes: &[u8]| -> Vec<Vec<u8>> {
+        let mut lines: Vec<Vec<u8>> = bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let all = [parts(0), parts(1), parts(2)].concat();
+    assert!(
+        lines(&all) == lines(&place.read("expected")) && done.holds,
+        "in the order of nodes' files, not of one's"
+    );
+    let told = run(
+        &lab,
+        &place,
+        &["join", "a", "b", "-o", "out", "--by", "0:3", "--right-by", "0:2", "--memory", "64MiB"],
+    );
+    assert!(told.status == Some(2) && told.err.contains("must be as long as each other"), "{told:?}");
+    assert!(place.read("out").len() > 1000 && place.names().iter().all(|name| !name.starts_with('.')));
 }
 
 #[test]

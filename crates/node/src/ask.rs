@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use thalweg::share::ShareOptions;
+use thalweg::share::{RightSide, ShareOptions};
 use thalweg::{Endpoint, IoChoice, KeyPart, Layout, Result, Size, SortOptions};
-use thalweg_api::{SortAsk, SortAttempt, SortJob, Work};
+use thalweg_api::{JoinAsk, SortAsk, SortAttempt, SortJob, Work};
 use thalweg_transfer::{escaped, unescaped};
 
 use crate::daemon::Node;
@@ -25,7 +25,7 @@ pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
 
 /// What was typed, in words that mean the same on every host.
 pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
-    let ClusterSort { sort, work, own_inputs, own_output, equal, .. } = asked;
+    let ClusterSort { sort, work, own_inputs, own_output, equal, join, .. } = asked;
     let (own_inputs, own_output) = (*own_inputs, *own_output);
     let path = |endpoint: &Endpoint, own: bool| match endpoint {
         Endpoint::Path(path) if own => Ok(word_of(path)),
@@ -46,18 +46,42 @@ pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
         own_inputs,
         output: path(&sort.output, own_output)?,
         own_output,
-        record: match sort.layout {
-            Layout::Fixed(bytes) => Some(bytes),
-            Layout::Lines => None,
-        },
-        keys: sort.keys.iter().map(|part| (part.offset, part.length, part.descending)).collect(),
+        record: bytes_of(sort.layout),
+        keys: words_of(&sort.keys),
         unique: sort.unique,
         memory_bytes: in_bytes(sort.memory, "--memory")?,
         scratch: sort.scratch.iter().map(|path| word_of(path)).collect(),
         scratch_limit: in_bytes(sort.scratch_limit, "--scratch-limit")?,
         threads: sort.threads,
         equal: *equal,
+        join: join.as_ref().map(|right| join_ask(right, |input| path(input, own_inputs))).transpose()?,
     })
+}
+
+fn join_ask(right: &RightSide, path: impl FnMut(&Endpoint) -> Result<String>) -> Result<JoinAsk> {
+    Ok(JoinAsk {
+        inputs: right.inputs.iter().map(path).collect::<Result<_>>()?,
+        record: bytes_of(right.layout),
+        keys: words_of(&right.keys),
+        kind: right.kind,
+        between: right.between.clone(),
+    })
+}
+
+/// Bytes of a record; none of lines.
+fn bytes_of(layout: Layout) -> Option<u32> {
+    match layout {
+        Layout::Fixed(bytes) => Some(bytes),
+        Layout::Lines => None,
+    }
+}
+
+fn words_of(keys: &[KeyPart]) -> Vec<(u32, u32, bool)> {
+    keys.iter().map(|part| (part.offset, part.length, part.descending)).collect()
+}
+
+fn layout_of(record: Option<u32>) -> Layout {
+    record.map_or(Layout::Lines, Layout::Fixed)
 }
 
 /// The same as options, with paths as they are named in it.
@@ -66,7 +90,7 @@ pub(crate) fn options_of(ask: &SortAsk) -> Result<SortOptions> {
     Ok(SortOptions {
         inputs: paths(&ask.inputs)?.into_iter().map(Endpoint::Path).collect(),
         output: Endpoint::Path(path_of(&ask.output)?),
-        layout: ask.record.map_or(Layout::Lines, Layout::Fixed),
+        layout: layout_of(ask.record),
         keys: ask.keys.iter().map(part_of).collect(),
         memory: None,
         scratch: paths(&ask.scratch)?,
@@ -98,7 +122,21 @@ pub(crate) fn share_of(node: &Node, job: &SortJob, attempt: &SortAttempt) -> Res
         sort.output = Endpoint::Path(here(path_of(&name)?));
     }
     sort.scratch = sort.scratch.into_iter().map(here).collect();
+    let right = |right: &JoinAsk| -> Result<RightSide> {
+        let inputs = match ask.own_inputs {
+            true => matching(node, &right.inputs)?,
+            false => right.inputs.iter().map(|word| path_of(word)).collect::<Result<_>>()?,
+        };
+        Ok(RightSide {
+            inputs: inputs.into_iter().map(Endpoint::Path).collect(),
+            layout: layout_of(right.record),
+            keys: right.keys.iter().map(part_of).collect(),
+            kind: right.kind,
+            between: right.between.clone(),
+        })
+    };
     Ok(ShareOptions {
+        join: ask.join.as_ref().map(right).transpose()?,
         work: ask.work,
         sort,
         node: (attempt.index, attempt.hosts.len()),
@@ -152,6 +190,7 @@ pub(crate) fn typed(ask: &SortAsk) -> Vec<String> {
     let own = |own: bool, word: &String| if own { format!("nodes:{word}") } else { word.clone() };
     let mut words = vec![ask.work.verb().to_string()];
     words.extend(ask.inputs.iter().map(|word| own(ask.own_inputs, word)));
+    words.extend(ask.join.iter().flat_map(|right| &right.inputs).map(|word| own(ask.own_inputs, word)));
     words.extend(["-o".to_string(), own(ask.own_output, &ask.output)]);
     if let Some(bytes) = ask.record {
         words.extend(["--record".to_string(), bytes.to_string()]);
@@ -164,7 +203,7 @@ pub(crate) fn typed(ask: &SortAsk) -> Vec<String> {
         words.push("--unique".to_string());
     }
     match ask.work {
-        Work::Sort | Work::Merge => {}
+        Work::Sort | Work::Merge | Work::Join => {}
         Work::Shuffle(seed) => words.extend(["--seed".to_string(), seed.to_string()]),
         Work::Partition { pick, parts, split_keys } => {
             words.extend(["--parts", &parts.to_string(), "--pick", pick.name()].map(String::from));

@@ -406,20 +406,21 @@ impl<'a> Coordinator<'a> {
             }
             _ => None,
         })?;
-        let mut pages: Vec<u64> = sampled.iter().map(|(pages, ..)| pages.0).collect();
+        let mut pages = pages_of(&sampled.iter().map(|(pages, ..)| &pages[..]).collect::<Vec<_>>())?;
         let shared = sampled[0].1.clone();
         self.job.lost.extend(shared.clone());
         let mut sample: Vec<Cut> = Vec::new();
-        for (node, ((_, page_bytes), _, keys)) in sampled.into_iter().enumerate() {
-            let moved = |cut: Cut| match own_inputs {
-                true => Cut { origin: origin(node, &pages, page_bytes, cut.origin), ..cut },
+        for (node, (its, _, keys)) in sampled.into_iter().enumerate() {
+            // Where records have no origin that counts, as those of a join, there is no harm in it.
+            let moved = |cut: Cut| match own_inputs && pages.len() == 1 {
+                true => Cut { origin: origin(node, &pages[0], its[0].1, cut.origin), ..cut },
                 false => cut,
             };
             sample.extend(keys.into_iter().map(moved));
         }
         let [reads, ranges] = plan::shares(plan.as_ref(), count);
         if !own_inputs {
-            pages = deal(pages[0], &reads);
+            pages.iter_mut().for_each(|side| *side = deal(side[0], &reads));
         }
         let work = self.job.ask.work;
         let packed = pack_cuts(&mut cuts(&self.sort, work, sample, &ranges)?);
@@ -643,6 +644,15 @@ impl<'a> Coordinator<'a> {
             _ => Failure::Node(id, reason, why),
         }
     }
+}
+
+/// For each side the pages of each node, from those of each node for each side.
+fn pages_of(nodes: &[&[(u64, u64)]]) -> Result<Vec<Vec<u64>>> {
+    let sides = nodes[0].len();
+    if sides == 0 || nodes.iter().any(|node| node.len() != sides) {
+        return Err(could_not("nodes that have not the same sides"));
+    }
+    Ok((0..sides).map(|side| nodes.iter().map(|node| node[side].0).collect()).collect())
 }
 
 fn reason_of(why: &LinkError) -> (Reason, String) {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg::share::{Share, Starts};
+use thalweg::share::{Laid, Share, Starts};
 use thalweg::{Error, Progress, Result};
 use thalweg_api::{
     JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble, to_json,
@@ -39,6 +39,8 @@ const ENTER: Duration = Duration::from_secs(12);
 const STREAMS_SECONDS: f64 = 10.0;
 /// How often a node says how far it is, and looks whether somebody cancelled the job there.
 const PROGRESS: Duration = Duration::from_millis(100);
+/// The most rivers of an attempt: those of a join's two sides.
+const SIDES: usize = 2;
 /// Bytes of the keys of all cuts.
 const CUTS_BYTES: usize = 64 << 20;
 
@@ -107,18 +109,26 @@ impl Drop for Place<'_> {
 impl Place<'_> {
     /// From now on only streams of this attempt are taken; what came for another goes.
     fn begin(&self, number: u32, nodes: usize) {
-        let attempt = Attempt { number, came: (0..nodes).map(|_| None).collect() };
+        let attempt = Attempt { number, came: (0..SIDES * nodes).map(|_| None).collect() };
         self.sorts.table.lock().expect("no holder panics").insert(self.job.clone(), attempt);
     }
 
     /// The streams of all other nodes, when they have come.
-    fn streams(&self, attempt: &SortAttempt, go_on: &dyn Fn() -> bool) -> Result<Vec<Option<Came>>> {
+    fn streams(
+        &self,
+        (attempt, side): (&SortAttempt, usize),
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Vec<Option<Came>>> {
         let late = Stopwatch::start();
+        let nodes = attempt.hosts.len();
         let mut table = self.sorts.table.lock().expect("no holder panics");
         loop {
-            let came = &mut table.get_mut(&self.job).expect("it is there until this goes").came;
+            let all = &mut table.get_mut(&self.job).expect("it is there until this goes").came;
+            let came = &mut all[side * nodes..(side + 1) * nodes];
             let is_missing = |i: &usize| *i != attempt.index && came[*i].is_none();
-            let Some(missing) = (0..came.len()).find(is_missing) else { return Ok(std::mem::take(came)) };
+            let Some(missing) = (0..nodes).find(is_missing) else {
+                return Ok(came.iter_mut().map(Option::take).collect());
+            };
             if late.seconds() > STREAMS_SECONDS {
                 let why = format!("no stream of {} came within {STREAMS_SECONDS} s", attempt.hosts[missing]);
                 return Err(Error::Gone(why, Some(missing)));
@@ -319,12 +329,22 @@ impl Part<'_> {
         self.job.show(|view| view.stage = "read+river".into());
         let cuts = unpack_cuts(&cuts, CUTS_BYTES).ok_or_else(|| could_not("cuts that are none"))?;
         let river = number_of(&self.request.job, attempt.number());
-        let (ends, links) = join(self.node, (&self.request, attempt), (&self.place, go_on), |to, from| {
-            Ok(laid.bed(river, cuts, &pages)?.node(attempt.index, to, from)?)
-        })?;
+        let mut links = None;
+        let mut rivers = |laid: &Laid, side: usize| {
+            let pages = pages.get(side).ok_or_else(|| could_not("no pages of a side"))?;
+            let of_job = (&self.request, attempt, side);
+            let (ends, its) = join(self.node, of_job, (&self.place, go_on), |to, from| {
+                // Rivers that share links have names of their own.
+                let river = river.wrapping_add((side as u64) << 32);
+                Ok(laid.bed(side, river, cuts.clone(), pages)?.node(attempt.index, to, from)?)
+            })?;
+            links.get_or_insert(its);
+            Ok(ends)
+        };
         let shared = shared.as_deref().map(path_of).transpose()?;
-        let end = laid.run(ends, (&pages, range_bytes), shared.as_deref(), talk, (progress, written))?;
-        talk.done(end, &links)?;
+        let end =
+            laid.run(&mut rivers, (&pages, range_bytes), shared.as_deref(), talk, (progress, written))?;
+        talk.done(end, &links.expect("there is a side"))?;
         let (bytes, edges) = self.told(go_on, |told, _| match told {
             ShareTold::Publish { bytes, edges } => Some((bytes, edges)),
             _ => None,
@@ -361,8 +381,11 @@ struct Talk<'a> {
 }
 
 impl Starts for Talk<'_> {
-    fn say(&self, bytes: u64) -> Result<()> {
+    fn crossed(&self) {
         *self.crossed_seconds.lock().expect("no holder panics") = Some(self.watch.seconds());
+    }
+
+    fn say(&self, bytes: u64) -> Result<()> {
         self.saying.say(&ShareSaid::Range(bytes), &[])
     }
 
@@ -427,13 +450,13 @@ impl Links {
 /// are reached, and how inlets are.
 fn join(
     node: &Arc<Node>,
-    (job, attempt): (&SortJob, &SortAttempt),
+    (job, attempt, side): (&SortJob, &SortAttempt, usize),
     (place, go_on): (&Place<'_>, &dyn Fn() -> bool),
     build: impl FnOnce(Vec<Reach>, Vec<Reach>) -> Result<(Inlet, Outlet)>,
 ) -> Result<((Inlet, Outlet), Links)> {
     let mut links: Vec<Arc<Link>> = Vec::new();
     let mut to = Vec::with_capacity(attempt.hosts.len());
-    let from = attempt.index;
+    let from = side * attempt.hosts.len() + attempt.index;
     let river = to_json(&NodeRequest::River { job: job.job.clone(), attempt: attempt.number(), from });
     for (i, host) in attempt.hosts.iter().enumerate() {
         if i == attempt.index {
@@ -447,7 +470,7 @@ fn join(
         links.push(link);
     }
     let mut from = Vec::with_capacity(attempt.hosts.len());
-    for came in place.streams(attempt, go_on)? {
+    for came in place.streams((attempt, side), go_on)? {
         from.push(match came {
             Some(((out, inc), link)) => {
                 links.push(link);

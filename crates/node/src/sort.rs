@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use thalweg::share::RightSide;
 use thalweg::{Progress, Receipt, Result, SortOptions};
 use thalweg_api::{
     ClusterHost, Detached, ExecEnd, JobState, NodeRequest, NodeShare, PartReceipt, PartitionReceipt, SortJob,
@@ -39,6 +40,8 @@ pub struct ClusterSort {
     pub own_output: bool,
     /// Whether all nodes have equal shares, however fast they are.
     pub equal: bool,
+    /// What a join has beside its left side, which is in `sort`.
+    pub join: Option<RightSide>,
 }
 
 /// Sorts files on the nodes of a cluster. The receipt's law: out + dropped = in, and out is in order from each node's

@@ -67,12 +67,12 @@ pub use calibrate::calibration_bytes;
 pub use calibrate::{probe_cores, probe_disk};
 pub use error::{Error, Result};
 pub use options::{
-    CheckOptions, Endpoint, GenOptions, IoChoice, JoinKind, JoinOptions, MergeOptions, PartitionOptions,
-    PumpEnd, PumpOptions, ShuffleOptions, SortOptions, SorterOptions, SshHost,
+    CheckOptions, Endpoint, GenOptions, IoChoice, JoinOptions, MergeOptions, PartitionOptions, PumpEnd,
+    PumpOptions, ShuffleOptions, SortOptions, SorterOptions, SshHost,
 };
 pub use progress::{Progress, ProgressView};
 pub use sorter::{Sorted, Sorter};
-pub use thalweg_api::{PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt};
+pub use thalweg_api::{JoinKind, PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt};
 pub use thalweg_base::units::Size;
 pub use thalweg_block::Block;
 pub use thalweg_pump::{Sink, Source};

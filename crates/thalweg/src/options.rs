@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use thalweg_api::PartitionPick;
+use thalweg_api::{JoinKind, PartitionPick};
 use thalweg_base::units::Size;
 use thalweg_record::{KeyPart, Layout};
 
@@ -101,18 +101,6 @@ pub struct MergeOptions {
     pub unique: bool,
     /// The I/O back end.
     pub io: IoChoice,
-}
-
-/// Which records a join gives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum JoinKind {
-    /// A left record with each right record of its key.
-    #[default]
-    Inner,
-    /// These, and left records without a right one.
-    Left,
-    /// Left records without a right one.
-    Anti,
 }
 
 /// What to join and how. Of a pair, the left comes first.

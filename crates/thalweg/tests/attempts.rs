@@ -28,6 +28,7 @@ fn share(place: &Place, number: u64, lost: &[PathBuf]) -> Share {
     let (node, lost) = ((0, 1), lost.to_vec());
     Share::open(ShareOptions {
         work: Work::Sort,
+        join: None,
         sort,
         node,
         own_inputs: false,

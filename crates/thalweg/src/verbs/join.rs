@@ -22,7 +22,7 @@ use thalweg_base::sabotage::strikes;
 use thalweg_base::units::{Bytes, KIB, MIB, Size};
 use thalweg_block::{Block, Pool};
 use thalweg_io::{ALIGN, Access, File, Io, process};
-use thalweg_merge::{Broken, Failed, Group, Join, Kind, Side, Stretch, close};
+use thalweg_merge::{Broken, Failed, Group, Join, Joined, Kind, Side, Stretch, close};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Sink, Source, StreamLane};
 use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_bytes, same_records};
 
@@ -51,7 +51,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
 /// Joins two inputs. The receipt's law: out = the sum over keys of left x right.
 pub fn join(options: &JoinOptions, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
-    let keys = keys(options)?;
+    let keys = keys(options.layouts, &options.keys)?;
     let (io, fallback) = machine::io(options.io)?;
     let target = Target::of(&io, &options.output)?;
     let room = Room::of(options)?;
@@ -61,13 +61,25 @@ pub fn join(options: &JoinOptions, progress: &Progress) -> Result<Receipt> {
     let mut right = job.sorted(1, "sort right")?;
     progress.begin("join", 3, 3, 0);
     let pool = Pool::new(room.block_bytes, OUT_BLOCKS)?;
-    let prover = Prover::new(job.layout_out(), Key::new(job.layout_out(), &[]).expect("whole records"), true);
+    let form = Form { layout: layout_out(options.layouts, options.kind), between: &options.between };
+    let prover = Prover::new(form.layout, Key::new(form.layout, &[]).expect("whole records"), true);
+    let joining = Joining {
+        io: &io,
+        layouts: options.layouts,
+        keys,
+        kind: options.kind,
+        form,
+        group_bytes: room.group_bytes,
+        line_max: room.line_max,
+        scratch: &job.scratch[0],
+        meters: &job.meters,
+    };
     let sorted = (&mut left, &mut right);
     let (direct_output, (made, output, written)) = match &target {
         Target::File(path) => {
             let file = target::create(&io, path, 0)?;
             let sink = FileLane::new(file.file(), io.queue(DEPTH)?, &job.meters);
-            let joined = job.join(keys, sorted, Stretch::new(sink, &pool, prover, 0))?;
+            let joined = job.join(&joining, sorted, Stretch::new(sink, &pool, prover, 0))?;
             let direct = file.file().is_direct();
             target::publish(file, path, joined.2)?;
             (direct, joined)
@@ -75,7 +87,7 @@ pub fn join(options: &JoinOptions, progress: &Progress) -> Result<Receipt> {
         Target::Stream(path) => {
             let file = target::open_stream(&io, path, progress)?;
             let sink = StreamLane::new(&file, &job.meters);
-            (false, job.join(keys, sorted, Stretch::new(sink, &pool, prover, 0))?)
+            (false, job.join(&joining, sorted, Stretch::new(sink, &pool, prover, 0))?)
         }
     };
     let sides = [left.receipt()?, right.receipt()?];
@@ -98,14 +110,11 @@ pub fn join(options: &JoinOptions, progress: &Progress) -> Result<Receipt> {
     };
     let told = receipt(done, &*io, &job.meters, &watch);
     let [left, right] = sides.map(|side| side.input);
-    let sides =
-        Sides { left, right, pairs: made.right.records, unmatched: output.records - made.right.records };
-    Ok(Receipt { sides: Some(sides), ..told })
+    Ok(Receipt { sides: Some(made.sides(left, right, &output)), ..told })
 }
 
 /// The keys of both sides, which must be comparable.
-fn keys(options: &JoinOptions) -> Result<[Key; 2]> {
-    let JoinOptions { layouts, keys, .. } = options;
+pub(super) fn keys(layouts: [Layout; 2], keys: &[Vec<KeyPart>; 2]) -> Result<[Key; 2]> {
     let wrong = |why: String| Err(Error::CouldNot(why));
     let shape = |parts: &[KeyPart]| parts.iter().map(|p| (p.length, p.descending)).collect::<Vec<_>>();
     if shape(&keys[0]) != shape(&keys[1]) {
@@ -117,7 +126,7 @@ fn keys(options: &JoinOptions) -> Result<[Key; 2]> {
         [Layout::Fixed(a), Layout::Fixed(b)] if keys[0].is_empty() && a != b => {
             return wrong(format!("records of {a} and of {b} bytes are never equal; say --by what to join"));
         }
-        [Layout::Fixed(a), Layout::Fixed(b)] if a.checked_add(*b).is_none() => {
+        [Layout::Fixed(a), Layout::Fixed(b)] if a.checked_add(b).is_none() => {
             return wrong(format!("records of {a} and {b} bytes are too long to be joined"));
         }
         [Layout::Fixed(_), Layout::Fixed(_)] | [Layout::Lines, Layout::Lines] => {}
@@ -125,6 +134,14 @@ fn keys(options: &JoinOptions) -> Result<[Key; 2]> {
     }
     let key = |side: usize| Key::new(layouts[side], &keys[side]).map_err(|e| Error::CouldNot(e.to_string()));
     Ok([key(0)?, key(1)?])
+}
+
+/// How records of the output lie.
+pub(super) fn layout_out(layouts: [Layout; 2], kind: JoinKind) -> Layout {
+    match (layouts, kind) {
+        ([Layout::Fixed(a), Layout::Fixed(b)], JoinKind::Inner | JoinKind::Left) => Layout::Fixed(a + b),
+        ([left, _], _) => left,
+    }
 }
 
 /// How memory is laid out.
@@ -169,12 +186,42 @@ struct Job<'a> {
     meters: Meters,
 }
 
-/// What was made, as its parts and as whole records.
+/// What was made, and what had to be.
 #[derive(Default)]
-struct Made {
+pub(super) struct Made {
+    pub(super) parts: Parts,
+    promised: Joined,
+}
+
+/// Sums over the parts of all records that were made, and over these.
+#[derive(Default)]
+pub(super) struct Parts {
     left: Proof,
-    right: Proof,
+    pub(super) right: Proof,
     whole: Proof,
+}
+
+impl Made {
+    /// Fails if it is not what came out, as so many bytes of such records, or not what had to come.
+    pub(super) fn look_at(&self, output: &Proof, (layout, written): (Layout, u64)) -> Result<()> {
+        let Made { parts, promised } = self;
+        let is_made =
+            same_records(&promised.left, &parts.left) && same_records(&promised.right, &parts.right);
+        if is_made && same_records(&parts.whole, output) && file_bytes(layout, output) == written {
+            return Ok(());
+        }
+        Err(Error::Wrong(format!(
+            "what came out is not the sum over keys of left x right: {} records with a right part were to come, {} came, {} \
+             records in all; no file was made",
+            promised.right.records, parts.right.records, output.records
+        )))
+    }
+
+    /// What is told of it, with what went in.
+    pub(super) fn sides(&self, left: Proof, right: Proof, output: &Proof) -> Sides {
+        let pairs = self.parts.right.records;
+        Sides { left, right, pairs, unmatched: output.records - pairs }
+    }
 }
 
 impl Job<'_> {
@@ -236,62 +283,76 @@ impl Job<'_> {
         self.progress.cancelled().map_or(Ok(()), |signal| Err(Error::Interrupted(signal)))
     }
 
-    /// How records of the output lie.
-    fn layout_out(&self) -> Layout {
-        match (self.options.layouts, self.options.kind) {
-            ([Layout::Fixed(a), Layout::Fixed(b)], JoinKind::Inner | JoinKind::Left) => Layout::Fixed(a + b),
-            ([left, _], _) => left,
-        }
-    }
-
     /// Joins the sorted sides into `out`. Returns what was made, the proof of the output, and its bytes.
     fn join<K: Sink<Error = thalweg_io::Error>>(
         &self,
-        [left_key, right_key]: [Key; 2],
-        (left, right): (&mut Sorted, &mut Sorted),
+        joining: &Joining<'_>,
+        sorted: (&mut Sorted, &mut Sorted),
         mut out: Stretch<'_, K>,
     ) -> Result<(Made, Proof, u64)> {
-        let layouts = self.options.layouts;
-        let line_max = self.room.line_max;
+        let made = joining.run(sorted, |record, count| {
+            out.push(record)?;
+            if count.is_multiple_of(LOOK_RECORDS) { self.go_on(0) } else { Ok(()) }
+        })?;
+        let (prover, written) = close(vec![out.finish(true)?], |_| unreachable!("it was the last"))?;
+        let output = *prover.proof();
+        made.look_at(&output, (joining.form.layout, written))?;
+        Ok((made, output, written))
+    }
+}
+
+/// Two sorted sides, and how their records are put together.
+pub(super) struct Joining<'a> {
+    pub(super) io: &'a Arc<dyn Io>,
+    pub(super) layouts: [Layout; 2],
+    pub(super) keys: [Key; 2],
+    pub(super) kind: JoinKind,
+    pub(super) form: Form<'a>,
+    /// What a chunk of a group has, of which there are two in memory, and the longest line.
+    pub(super) group_bytes: usize,
+    pub(super) line_max: u64,
+    /// For records of one key that memory is too small for.
+    pub(super) scratch: &'a std::path::Path,
+    pub(super) meters: &'a Meters,
+}
+
+impl Joining<'_> {
+    /// Calls `emit` with each record that is made, with what ends it, and how many there are with it.
+    pub(super) fn run(
+        &self,
+        (left, right): (&mut Sorted, &mut Sorted),
+        mut emit: impl FnMut(&[u8], u64) -> Result<()>,
+    ) -> Result<Made> {
         let make = || self.scratch_file();
-        let mut group = Group::new(self.room.group_bytes, &make, &self.meters);
+        let mut group = Group::new(self.group_bytes, &make, self.meters);
         let whole = |block: Option<Block>| block.map(|block| (block, 0));
         let broken = |failed: Failed<Error>| failed.or(too_long);
+        let ([left_key, right_key], [left_layout, right_layout]) = (self.keys.clone(), self.layouts);
+        let line_max = self.line_max;
         let mut join = Join {
-            left: Side::new(layouts[0], left_key, line_max, || left.next().map(whole)).map_err(broken)?,
-            right: Side::new(layouts[1], right_key, line_max, || right.next().map(whole)).map_err(broken)?,
-            kind: match self.options.kind {
+            left: Side::new(left_layout, left_key, line_max, || left.next().map(whole)).map_err(broken)?,
+            right: Side::new(right_layout, right_key, line_max, || right.next().map(whole))
+                .map_err(broken)?,
+            kind: match self.kind {
                 JoinKind::Inner => Kind::Inner,
                 JoinKind::Left => Kind::Left,
                 JoinKind::Anti => Kind::Anti,
             },
             group: &mut group,
         };
-        let form = Form { layout: self.layout_out(), between: &self.options.between };
         let mut record = Vec::new();
         let mut made = Made::default();
-        let joined = thalweg_merge::join(&mut join, |left, right| -> Result<()> {
-            form.make(&mut record, left, right, &mut made);
-            out.push(&record)?;
-            if made.whole.records.is_multiple_of(LOOK_RECORDS) { self.go_on(0) } else { Ok(()) }
+        made.promised = thalweg_merge::join(&mut join, |left, right| -> Result<()> {
+            self.form.make(&mut record, left, right, &mut made.parts);
+            emit(&record, made.parts.whole.records)
         })
         .map_err(broken)?;
-        let (prover, written) = close(vec![out.finish(true)?], |_| unreachable!("it was the last"))?;
-        let output = *prover.proof();
-        let is_made = same_records(&joined.left, &made.left) && same_records(&joined.right, &made.right);
-        if is_made && same_records(&made.whole, &output) && file_bytes(form.layout, &output) == written {
-            return Ok((made, output, written));
-        }
-        Err(Error::Wrong(format!(
-            "what came out is not the sum over keys of left x right: {} records with a right part were to come, {} came, {} \
-             records in all; no file was made",
-            joined.right.records, made.right.records, output.records
-        )))
+        Ok(made)
     }
 
-    /// A file that nobody sees, for records of one key that memory is too small for.
+    /// A file that nobody sees.
     fn scratch_file(&self) -> thalweg_io::Result<File> {
-        let path = self.scratch[0].join(partial::name(std::path::Path::new("join")));
+        let path = self.scratch.join(partial::name(std::path::Path::new("join")));
         let file = File::open(self.io, &path, Access::Create)?;
         self.io.remove(&path)?;
         Ok(file)
@@ -307,14 +368,14 @@ fn too_long(what: Broken) -> Error {
 }
 
 /// How a record of the output is made.
-struct Form<'a> {
-    layout: Layout,
-    between: &'a [u8],
+pub(super) struct Form<'a> {
+    pub(super) layout: Layout,
+    pub(super) between: &'a [u8],
 }
 
 impl Form<'_> {
     /// Makes a record, with what ends it, of its parts, and adds what it has of them to `made`.
-    fn make(&self, record: &mut Vec<u8>, left: &[u8], right: Option<&[u8]>, made: &mut Made) {
+    fn make(&self, record: &mut Vec<u8>, left: &[u8], right: Option<&[u8]>, made: &mut Parts) {
         record.clear();
         record.extend_from_slice(left);
         let is_line = self.layout == Layout::Lines;

@@ -14,7 +14,9 @@
 //! Non-goals: streams, which cannot be sampled; going on from an earlier run.
 
 mod half;
+mod joined;
 pub mod share;
+mod side;
 mod stretch;
 
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +30,7 @@ use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::Pool;
 use thalweg_io::{Io, process};
 use thalweg_pump::{Inputs, Meters, Output};
-use thalweg_record::{Key, add_proof, file_bytes, same_records};
+use thalweg_record::{Key, Layout, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, River};
 
 use self::half::{Half, Written};
@@ -130,7 +132,7 @@ impl<'a> Job<'a> {
                 "--nodes writes its output from several places at once; name a file with -o".into(),
             ));
         };
-        let mut inputs = files(io, options)?;
+        let mut inputs = files(io, &options.inputs, options.layout)?;
         let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
         let river_bytes = (memory_bytes / RIVER_SHARE).max(MEMORY_BYTES_MIN);
         let writes_bytes = (nodes * (WRITES + 1) * WRITE_BYTES) as u64;
@@ -275,9 +277,9 @@ impl<'a> Job<'a> {
 }
 
 /// The inputs, all of them files.
-fn files(io: &Arc<dyn Io>, options: &SortOptions) -> Result<Inputs> {
-    let mut paths = Vec::with_capacity(options.inputs.len());
-    for endpoint in &options.inputs {
+fn files(io: &Arc<dyn Io>, inputs: &[Endpoint], layout: Layout) -> Result<Inputs> {
+    let mut paths = Vec::with_capacity(inputs.len());
+    for endpoint in inputs {
         match endpoint {
             Endpoint::Path(path) if io.stat(path)?.is_regular && !path.as_os_str().as_bytes().is_empty() => {
                 paths.push(path.as_path());
@@ -299,7 +301,7 @@ fn files(io: &Arc<dyn Io>, options: &SortOptions) -> Result<Inputs> {
             "--nodes samples its input before it reads it, which a stream does not allow; name files".into(),
         ));
     }
-    Ok(Inputs::open(io, &paths, options.layout)?)
+    Ok(Inputs::open(io, &paths, layout)?)
 }
 
 fn stage(name: &str, seconds: f64) -> Stage {

@@ -45,6 +45,9 @@ pub(super) fn sorter_options(
 
 /// Where a node's stretch of the output begins: known when those before it know how long theirs are.
 pub trait Starts: Sync {
+    /// All that this node was to get has come.
+    fn crossed(&self) {}
+
     /// This node's stretch has so many bytes.
     fn say(&self, bytes: u64) -> Result<()>;
 
@@ -75,6 +78,27 @@ pub(super) struct Half<'a> {
     pub(super) tagged: bool,
 }
 
+/// Takes all that the outlet gives into a sorter; with how many bytes that is beside so many of each record. Nothing if
+/// nobody is to go on.
+pub(super) fn fill(
+    outlet: &mut Outlet,
+    options: &SorterOptions,
+    tag_bytes: u64,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Option<(Sorter, u64)>> {
+    let mut sorter = Sorter::new(options)?;
+    let mut bytes = 0;
+    loop {
+        let next = outlet.next();
+        if !go_on() {
+            return Ok(None);
+        }
+        let Some(batch) = next? else { return Ok(Some((sorter, bytes))) };
+        bytes += batch.records().len() as u64 - batch.head.records * tag_bytes;
+        sorter.put_bytes(batch.records())?;
+    }
+}
+
 /// Sorts all that the outlet gives; nothing if nobody is to go on.
 pub(super) fn run(
     outlet: &mut Outlet,
@@ -85,17 +109,8 @@ pub(super) fn run(
 ) -> Result<Option<Written>> {
     let Half { options, layout, key, tagged } = *half;
     let tag_bytes = if tagged { TAG_BYTES as u64 } else { 0 };
-    let mut sorter = Sorter::new(options)?;
-    let mut bytes = 0;
-    loop {
-        let next = outlet.next();
-        if !go_on() {
-            return Ok(None);
-        }
-        let Some(batch) = next? else { break };
-        bytes += batch.records().len() as u64 - batch.head.records * tag_bytes;
-        sorter.put_bytes(batch.records())?;
-    }
+    let Some((sorter, bytes)) = fill(outlet, options, tag_bytes, go_on)? else { return Ok(None) };
+    starts.crossed();
     // Of records that may be dropped nobody knows yet how many bytes are left.
     if !options.unique {
         starts.say(bytes)?;

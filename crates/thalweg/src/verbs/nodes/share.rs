@@ -6,35 +6,36 @@
 //! Non-goals: who the others are, and how they are reached.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use thalweg_api::PartitionPick::{Hash, Range, Robin};
 use thalweg_api::{
-    Disk, Edge, IoReceipt, MemoryReceipt, NodeShare, PartReceipt, Proof, Receipt, ShareEnd, Work,
+    Disk, Edge, IoReceipt, JoinKind, MemoryReceipt, NodeShare, PartReceipt, Proof, Receipt, ShareEnd, Sides,
+    Work,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 use thalweg_block::Pool;
 use thalweg_io::{Access, File, Io, process};
-use thalweg_pump::{Inputs, Meters, Output, WriteBehind};
+use thalweg_pump::{Meters, Output, WriteBehind};
 use thalweg_record::{
-    Cut, Cuts, Key, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, file_bytes, same_records, tagged,
+    Cut, Cuts, Key, KeyPart, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, file_bytes,
+    same_records, tagged,
 };
 use thalweg_river::{Bed, Inlet, Outlet, Pick, lanes_of};
 
 pub use super::half::Starts;
 use super::half::{self, Half, Written};
+use super::side::{LaidSide, Side};
 use super::stretch::{Stretch, write_edges};
 use super::{RIVER_SHARE, WRITE_BYTES, WRITES};
-use crate::lanes::Lanes;
 use crate::target::{self, Target};
-use crate::verbs::MEMORY_BYTES_MIN;
 use crate::verbs::partition::along::Along;
 use crate::verbs::partition::names;
 use crate::verbs::partition::parts::{self, Writer, drain};
-use crate::verbs::partition::sample::{self, Part as SamplePart};
-use crate::verbs::partition::shape::{self, Shape};
-use crate::verbs::partition::splits::{self, Pages, Splits};
+use crate::verbs::partition::splits::{self, Splits};
+use crate::verbs::partition::{sample, shape};
+use crate::verbs::{MEMORY_BYTES_MIN, join};
 use crate::{Endpoint, Error, Progress, Result, SortOptions, machine};
 
 /// Of the bytes that a node's range should have, what is reserved for its part: numerator and denominator.
@@ -68,19 +69,32 @@ pub struct ShareOptions {
     pub number: u64,
     /// What attempts before this one wrote to: nobody is to give these files a name any more.
     pub lost: Vec<PathBuf>,
+    /// What a join has beside its left side.
+    pub join: Option<RightSide>,
+}
+
+/// The right side of a join, and what is made of both.
+#[derive(Debug, Clone)]
+pub struct RightSide {
+    /// Its inputs, which are files as those of the left side.
+    pub inputs: Vec<Endpoint>,
+    /// How records lie in them.
+    pub layout: Layout,
+    /// The parts of the key.
+    pub keys: Vec<KeyPart>,
+    /// Which records to give.
+    pub kind: JoinKind,
+    /// What stands between the parts of a line.
+    pub between: Vec<u8>,
 }
 
 /// One node's share, with its inputs open.
 pub struct Share {
-    /// With records as they travel: with a tag in front, if they are shuffled.
     options: ShareOptions,
     io: Arc<dyn Io>,
     fallback: Option<String>,
-    /// The key of records as they travel.
-    key: Key,
-    /// How records lie in files, and their key there.
-    records: (Layout, Key),
-    inputs: Inputs,
+    /// Of a join, the left one and the right one.
+    sides: Vec<Side>,
     /// What it writes: the names of its parts, or one.
     paths: Vec<PathBuf>,
     meters: Meters,
@@ -90,24 +104,45 @@ pub struct Share {
 
 /// A share whose memory is laid out.
 pub struct Laid {
-    share: Share,
-    shape: Shape,
-    /// What is left beside the river: for the sorter, or for the blocks of parts.
-    rest_bytes: u64,
+    pub(super) options: ShareOptions,
+    pub(super) io: Arc<dyn Io>,
+    fallback: Option<String>,
+    pub(super) sides: Vec<LaidSide>,
+    pub(super) paths: Vec<PathBuf>,
+    pub(super) meters: Meters,
+    watch: Stopwatch,
+    cpu_seconds: f64,
+    /// What is left beside the river: for the sorters, or for the blocks of parts.
+    pub(super) rest_bytes: u64,
     sampled: (f64, u64),
-    along: Along,
     output: Option<Output>,
     parts: Vec<parts::Part>,
 }
 
+/// Makes the ends of the river of a side, when they are wanted. What it brought may be asked for its links' bytes then.
+pub type Rivers<'a> = dyn FnMut(&Laid, usize) -> Result<(Inlet, Outlet)> + 'a;
+
 impl Share {
     /// Opens the inputs, and looks whether the output can be made.
-    pub fn open(mut options: ShareOptions) -> Result<Share> {
+    pub fn open(options: ShareOptions) -> Result<Share> {
         let watch = Stopwatch::start();
-        let sort = &mut options.sort;
+        let sort = &options.sort;
         let (io, fallback) = machine::io(sort.io)?;
-        let records = (sort.layout, Key::new(sort.layout, &sort.keys)?);
-        let inputs = super::files(&io, sort)?;
+        let side = |inputs: &[Endpoint], layout: Layout, keys: &[KeyPart]| -> Result<Side> {
+            Key::new(layout, keys)?;
+            let travel = match options.work {
+                Work::Shuffle(_) => (tagged(layout), vec![TAG_PART]),
+                _ => (layout, keys.to_vec()),
+            };
+            let inputs = super::files(&io, inputs, layout)?;
+            let (io, node, own) = (Arc::clone(&io), options.node, options.own_inputs);
+            Ok(Side { io, inputs, layout, travel, node, own })
+        };
+        let mut sides = vec![side(&sort.inputs, sort.layout, &sort.keys)?];
+        if let Some(right) = &options.join {
+            join::keys([sort.layout, right.layout], &[sort.keys.clone(), right.keys.clone()])?;
+            sides.push(side(&right.inputs, right.layout, &right.keys)?);
+        }
         let paths = match (options.work, &sort.output) {
             (Work::Partition { parts, .. }, Endpoint::Path(pattern)) => {
                 let (node, nodes) = options.node;
@@ -122,52 +157,66 @@ impl Share {
                 }
             },
         };
-        if let Work::Shuffle(_) = options.work {
-            (sort.layout, sort.keys) = (tagged(sort.layout), vec![TAG_PART]);
-        }
-        let key = Key::new(sort.layout, &sort.keys)?;
         let cpu_seconds = process::usage().cpu_seconds;
         let meters = Meters::default();
-        Ok(Share { options, io, fallback, key, records, inputs, paths, meters, watch, cpu_seconds })
+        Ok(Share { options, io, fallback, sides, paths, meters, watch, cpu_seconds })
     }
 
     /// Bytes of the inputs, and the memory that it would take if nobody says.
     pub fn found(&self) -> (u64, u64) {
         let memory = self.options.sort.memory;
-        (self.inputs.bytes(), memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes))
+        let bytes = self.sides.iter().map(|side| side.inputs.bytes()).sum();
+        (bytes, memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes))
     }
 
     /// Lays out its memory, which is as much on every node, and takes its part of a sample of all inputs. Before those of
     /// this node lie so many bytes of other nodes'.
     pub fn sample(
-        mut self,
+        self,
         memory_bytes: u64,
         (before_bytes, all_bytes): (u64, u64),
     ) -> Result<(Laid, Vec<Cut>)> {
-        let (node, nodes) = self.options.node;
-        let layout = self.options.sort.layout;
-        let (river_bytes, rest_bytes) = match self.options.work {
+        let Share { options, io, fallback, sides, paths, meters, watch, cpu_seconds } = self;
+        let nodes = options.node.1;
+        let (river_bytes, rest_bytes) = match options.work {
             Work::Partition { .. } => partition_bytes(memory_bytes)?,
+            Work::Join => join_bytes(memory_bytes)?,
             _ => sort_bytes(memory_bytes, all_bytes / nodes as u64)?,
         };
-        let lanes = lanes(self.options.work, nodes);
-        let shape = Shape::of_node(river_bytes, (nodes, lanes), layout)?;
-        self.inputs.set_page_bytes(shape.page_bytes);
-        let own = self.options.own_inputs;
-        let part = SamplePart { all_bytes, chunks: if own { (0, 1) } else { (node as u64, nodes as u64) } };
-        let limits = (shape.page_bytes as u64, shape.sample_bytes);
-        let (keys, read) = match self.options.work {
-            Work::Shuffle(_) | Work::Partition { pick: Hash | Robin, .. } => (Vec::new(), 0),
-            _ => sample::sample(&self.io, &self.inputs, (layout, &self.key), (lanes, part), limits)?,
+        let lay = |side: Side| -> Result<LaidSide> {
+            let along = match options.work {
+                Work::Shuffle(seed) => Along::Tagged(Tags::new(seed), before_bytes),
+                Work::Merge => Along::Ordered(Key::new(side.layout, &options.sort.keys)?),
+                Work::Sort | Work::Join | Work::Partition { .. } => Along::Nothing,
+            };
+            side.lay(river_bytes, lanes(options.work, nodes), along)
         };
-        let along = match self.options.work {
-            Work::Shuffle(seed) => Along::Tagged(Tags::new(seed), before_bytes),
-            Work::Merge => Along::Ordered(self.key.clone()),
-            Work::Sort | Work::Partition { .. } => Along::Nothing,
-        };
-        let sampled = (self.watch.seconds(), read);
+        let sides = sides.into_iter().map(lay).collect::<Result<Vec<LaidSide>>>()?;
+        let (mut keys, mut read) = (Vec::new(), 0);
+        if !matches!(options.work, Work::Shuffle(_) | Work::Partition { pick: Hash | Robin, .. }) {
+            for side in &sides {
+                let (its, bytes) = side.sample(all_bytes)?;
+                keys.extend(its);
+                read += bytes;
+            }
+        }
+        let sampled = (watch.seconds(), read);
         let (output, parts) = (None, Vec::new());
-        Ok((Laid { share: self, shape, rest_bytes, sampled, along, output, parts }, keys))
+        let laid = Laid {
+            options,
+            io,
+            fallback,
+            sides,
+            paths,
+            meters,
+            watch,
+            cpu_seconds,
+            rest_bytes,
+            sampled,
+            output,
+            parts,
+        };
+        Ok((laid, keys))
     }
 }
 
@@ -186,6 +235,20 @@ fn sort_bytes(memory_bytes: u64, range_bytes: u64) -> Result<(u64, u64)> {
     let spare = sorter_bytes.saturating_sub(RANGE_ROOM * range_bytes);
     let spare = spare.min(sorter_bytes - MEMORY_BYTES_MIN).min(memory_bytes / RIVER_SHARE_MAX);
     Ok((river_bytes(memory_bytes) + spare, sorter_bytes - spare))
+}
+
+/// Of a node's memory, what one river at a time, and two sorters and what joins them have.
+fn join_bytes(memory_bytes: u64) -> Result<(u64, u64)> {
+    let river_bytes = river_bytes(memory_bytes);
+    let beside = river_bytes + ((WRITES + 1) * WRITE_BYTES) as u64;
+    let left = memory_bytes.saturating_sub(beside);
+    // An eighth is for records that several others want.
+    let needed = 2 * MEMORY_BYTES_MIN / 7 * 8;
+    if left < needed {
+        let (memory, needed) = (Bytes(memory_bytes), Bytes(beside + needed));
+        return Err(Error::CouldNot(format!("--memory {memory} is too small: a node needs {needed}")));
+    }
+    Ok((river_bytes, left))
 }
 
 /// Of a node's memory, what the river and the blocks of parts have.
@@ -226,8 +289,8 @@ pub fn cuts(sort: &SortOptions, work: Work, mut sample: Vec<Cut>, weights: &[u64
         }
         Work::Partition { pick: Range, parts, split_keys } => (vec![1; parts], split_keys),
         Work::Partition { .. } => return Ok(Vec::new()),
-        // Records that may be dropped for one another have to meet.
-        Work::Sort | Work::Merge => (weights.to_vec(), !sort.unique),
+        // Records that may be dropped for one another, or match, have to meet.
+        Work::Sort | Work::Merge | Work::Join => (weights.to_vec(), !sort.unique && work != Work::Join),
     };
     Ok(sample::choose(&key, std::mem::take(&mut sample), &weights, split_keys).cuts().to_vec())
 }
@@ -244,185 +307,147 @@ pub fn origin(node: usize, pages: &[u64], page_bytes: u64, at: u64) -> u64 {
 }
 
 impl Laid {
-    /// Pages of its inputs, and bytes of each.
-    pub fn pages(&self) -> (u64, u64) {
-        (self.share.inputs.pages(), self.shape.page_bytes as u64)
+    /// Of each side, pages of its inputs, and bytes of each.
+    pub fn pages(&self) -> Vec<(u64, u64)> {
+        self.sides.iter().map(LaidSide::pages).collect()
     }
 
     /// Makes the file that all nodes write to, and tells under which name. What was lost goes first: a node that stood
     /// still meanwhile finds nothing to name.
     pub fn make_shared(&mut self) -> Result<PathBuf> {
-        for lost in &self.share.options.lost {
-            match self.share.io.remove(lost) {
+        for lost in &self.options.lost {
+            match self.io.remove(lost) {
                 Err(e) if e.source.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
                 _ => {}
             }
         }
-        let output = self.create(&self.share.paths[0], self.share.inputs.bytes())?;
+        // How much a join makes nobody knows.
+        let bytes = if self.options.work == Work::Join { 0 } else { self.sides[0].inputs().bytes() };
+        let output = self.create(&self.paths[0], bytes)?;
         let name = output.file().path().to_path_buf();
         self.output = Some(output);
         Ok(name)
     }
 
     fn create(&self, path: &Path, bytes: u64) -> Result<Output> {
-        target::create_as(&self.share.io, path, self.share.options.number, bytes)
+        target::create_as(&self.io, path, self.options.number, bytes)
     }
 
-    fn splits(&self, pages: &[u64]) -> Splits {
-        let node = self.share.options.node.0;
-        match self.share.options.own_inputs {
-            true => Splits::Own { inlet: node, pages: pages.to_vec() },
-            false => Splits::Dealt { inlet: node, pages: pages.to_vec() },
-        }
-    }
-
-    /// The river as this node has it. `pages` are those of each node's inputs.
-    pub fn bed(&self, river: u64, cuts: Vec<Cut>, pages: &[u64]) -> Result<Arc<Bed>> {
-        let (layout, key) = (self.share.options.sort.layout, &self.share.key);
-        let (nodes, work) = (self.share.options.node.1, self.share.options.work);
-        let lanes = lanes(work, nodes);
+    /// The river of a side as this node has it. `pages` are those of each node's inputs.
+    pub fn bed(&self, side: usize, river: u64, cuts: Vec<Cut>, pages: &[u64]) -> Result<Arc<Bed>> {
+        let work = self.options.work;
+        let lanes = lanes(work, self.options.node.1);
         if cuts.len() >= lanes || !cuts.is_sorted_by(|a, b| a < b) {
             return Err(Error::CouldNot(format!("{} cuts that are none, for {lanes} ranges", cuts.len())));
         }
-        let (ours, node) = (self.share.inputs.pages(), self.share.options.node.0);
-        let dealt = match self.share.options.own_inputs {
-            true => pages.get(node).copied().map_or(0, u128::from),
-            false => pages.iter().copied().map(u128::from).sum(),
-        };
-        if pages.len() != nodes || dealt != u128::from(ours) {
-            return Err(Error::CouldNot(format!("{ours} pages are dealt to {nodes} nodes as {pages:?}")));
-        }
-        let pick = match work {
+        let pick = |key: &Key| match work {
             Work::Partition { pick: Hash, .. } => Pick::Hash,
             Work::Partition { pick: Robin, .. } => Pick::RoundRobin,
             _ => Pick::Range(Cuts::new(key, cuts)),
         };
-        let splits = self.splits(pages).count(&self.share.inputs);
-        Ok(self.shape.river((layout, key), pick, lanes, splits).named(river).bed()?)
+        self.sides[side].bed(river, pick, pages)
     }
 
-    /// Runs it, with so many pages of each node, and so many bytes of a range: what is read goes into the inlet, and what
-    /// the outlet gives to the output. `shared` is the file that all write to, if they do. The first progress counts what is read, and can stop it; the second what is written.
+    /// Runs it, with so many pages of each side and each node, and so many bytes of a range: what is read goes into
+    /// inlets, and what outlets give to the output. `shared` is the file that all write to, if they do. The first progress
+    /// counts what is read, and can stop it; the second what is written.
     pub fn run(
         &mut self,
-        ends: (Inlet, Outlet),
-        (pages, range_bytes): (&[u64], u64),
+        rivers: &mut Rivers<'_>,
+        (pages, range_bytes): (&[Vec<u64>], u64),
         shared: Option<&Path>,
         starts: &dyn Starts,
-        (progress, written): (&Progress, &Progress),
+        progress: (&Progress, &Progress),
     ) -> Result<ShareEnd> {
-        let splits = self.splits(pages);
+        if pages.len() != self.sides.len() {
+            return Err(Error::CouldNot(format!("{} sides that are {}", pages.len(), self.sides.len())));
+        }
         let reserved = range_bytes / RESERVED.1 * RESERVED.0;
-        let end = match self.share.options.work {
-            Work::Partition { .. } => {
-                let count = self.share.paths.len().max(1) as u64;
-                let parts = self.share.paths.iter().map(|path| {
-                    let output = self.create(path, reserved / count)?;
-                    let (layout, key) = &self.share.records;
-                    Ok(parts::Part::of(output, path.clone(), *layout, key))
-                });
-                self.parts = parts.collect::<Result<_>>()?;
-                self.part(ends, &splits, starts, (progress, written))?
-            }
-            _ => {
+        let end = match self.options.work {
+            Work::Partition { .. } => self.part(rivers, (&pages[0], reserved), starts, progress)?,
+            work => {
+                let reserved = if work == Work::Join { 0 } else { reserved };
                 let other;
-                let file = match (shared, self.share.options.own_output) {
+                let file = match (shared, self.options.own_output) {
                     (None, false) => {
                         return Err(Error::CouldNot("no file was made that all write to".into()));
                     }
                     (Some(path), false) if self.output.is_none() => {
-                        other = File::open(&self.share.io, path, Access::UpdateDirect)?;
+                        other = File::open(&self.io, path, Access::UpdateDirect)?;
                         &other
                     }
                     (_, own) => {
                         if own {
-                            self.output = Some(self.create(&self.share.paths[0], reserved)?);
+                            self.output = Some(self.create(&self.paths[0], reserved)?);
                         }
                         self.output.as_ref().expect("it was made here").file()
                     }
                 };
-                let (input, written) = self.sort(ends, &splits, (file, starts), (progress, written))?;
-                self.end_of_sort(input, written)
+                match &self.options.join {
+                    Some(right) => self.join(right, rivers, pages, (file, starts), progress)?,
+                    None => {
+                        let ends = rivers(self, 0)?;
+                        let (input, written) = self.sort(ends, &pages[0], (file, starts), progress)?;
+                        self.end_of_sort(input, written)
+                    }
+                }
             }
         };
-        self.share.inputs.check_unchanged()?;
+        self.sides.iter().try_for_each(|side| side.inputs().check_unchanged())?;
         Ok(end)
-    }
-
-    /// Feeds the inlet, and beside it has `drain` take what the outlet gives, unless nobody is to go on.
-    fn pump<T: Send>(
-        &self,
-        (inlet, outlet): (Inlet, Outlet),
-        splits: &Splits,
-        progress: &Progress,
-        drain: impl FnOnce(&mut Outlet, &dyn Fn() -> bool) -> Result<Option<T>> + Send,
-    ) -> Result<(Proof, T)> {
-        let Share { io, inputs, meters, records: (layout, _), .. } = &self.share;
-        let pool = Pool::new(self.shape.page_bytes, shape::READS + 1)?;
-        let (layout, shape, along) = (*layout, &self.shape, &self.along);
-        let pages = Pages { io, inputs, layout, shape, pool: &pool, meters, along };
-        let ends = Mutex::new((Some(inlet), Some((outlet, drain))));
-        let made = Lanes::new(progress).run(2, |lanes, lane| {
-            let mut ends = ends.lock().expect("no holder panics");
-            if lane == 0 {
-                let mut inlet = ends.0.take().expect("this lane takes it");
-                drop(ends);
-                let fed = pages.put_all(&mut inlet, splits, lanes, progress);
-                // Said before the inlet goes, so that this is why the others stop.
-                return Ok((fed.map_err(|error| lanes.fail(error)).ok(), None));
-            }
-            let (mut outlet, drain) = ends.1.take().expect("this lane takes it");
-            drop(ends);
-            Ok((None, drain(&mut outlet, &|| lanes.go_on())?))
-        })?;
-        let mut made = made.into_iter();
-        let (fed, drained) = (made.next().and_then(|lane| lane.0), made.next().and_then(|lane| lane.1));
-        Ok((fed.expect("a lane that was stopped"), drained.expect("is none of a share that went well")))
     }
 
     fn sort(
         &self,
         ends: (Inlet, Outlet),
-        splits: &Splits,
+        pages: &[u64],
         (file, starts): (&File, &dyn Starts),
         (progress, written): (&Progress, &Progress),
     ) -> Result<(Proof, Written)> {
-        let Share { io, meters, options, records: (layout, key), paths, .. } = &self.share;
+        let Laid { io, meters, options, paths, .. } = self;
         let pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
         let threads = machine::lanes(options.sort.threads);
-        let sorter = half::sorter_options(&options.sort, self.rest_bytes, threads, &paths[0]);
         let tagged = matches!(options.work, Work::Shuffle(_));
-        self.pump(ends, splits, progress, |outlet, go_on| {
+        let mut sorter = half::sorter_options(&options.sort, self.rest_bytes, threads, &paths[0]);
+        let (layout, key) = (options.sort.layout, Key::new(options.sort.layout, &options.sort.keys)?);
+        (sorter.layout, sorter.keys) = self.sides[0].travel();
+        self.sides[0].pump(ends, pages, (meters, progress), |outlet, go_on| {
             let stretch = Stretch::new(file, io.queue(WRITES)?, &pool, meters);
-            let half = Half { options: &sorter, layout: *layout, key, tagged };
+            let half = Half { options: &sorter, layout, key: &key, tagged };
             half::run(outlet, stretch, &half, starts, (written, go_on))
         })
     }
 
-    /// Writes what the outlet gives to this node's parts.
+    /// Writes what the outlet gives to this node's parts, each of which has room reserved for its share of so many bytes.
     fn part(
         &mut self,
-        ends: (Inlet, Outlet),
-        splits: &Splits,
+        rivers: &mut Rivers<'_>,
+        (pages, reserved): (&[u64], u64),
         starts: &dyn Starts,
         (progress, written): (&Progress, &Progress),
     ) -> Result<ShareEnd> {
-        let (node, nodes) = self.share.options.node;
-        let first = lanes_of(node, nodes, lanes(self.share.options.work, nodes)).start;
-        let blocks = self.parts.len() + shape::WRITES;
-        let write_bytes = self.rest_bytes / blocks as u64;
-        let write_bytes = if write_bytes == 0 { 0 } else { 1 << write_bytes.ilog2() };
+        let (node, nodes) = self.options.node;
+        let (layout, key) =
+            (self.options.sort.layout, Key::new(self.options.sort.layout, &self.options.sort.keys)?);
+        let first = lanes_of(node, nodes, lanes(self.options.work, nodes)).start;
+        let count = self.paths.len();
+        let blocks = count + shape::WRITES;
+        let write_bytes = (self.rest_bytes / blocks as u64).checked_ilog2().map_or(0, |log| 1 << log);
         if write_bytes < WRITE_BYTES_MIN {
-            let parts = self.parts.len();
             return Err(Error::CouldNot(format!(
-                "a node's --memory is too small for {parts} parts; give more, or fewer parts"
+                "a node's --memory is too small for {count} parts; give more, or fewer parts"
             )));
         }
         let pool = Pool::new(write_bytes.min(WRITE_BYTES as u64) as usize, blocks)?;
-        let mut parts = std::mem::take(&mut self.parts);
-        let (input, parts) = self.pump(ends, splits, progress, |outlet, go_on| {
-            let (queue, meters) = (self.share.io.queue(shape::WRITES)?, &self.share.meters);
-            let writer = Writer::new(WriteBehind::new(queue, meters), &pool, meters);
+        let part = |path: &PathBuf| {
+            let output = self.create(path, reserved / count as u64)?;
+            Ok(parts::Part::of(output, path.clone(), layout, &key))
+        };
+        let mut parts = self.paths.iter().map(part).collect::<Result<Vec<_>>>()?;
+        let ends = rivers(self, 0)?;
+        let meters = &self.meters;
+        let (input, parts) = self.sides[0].pump(ends, pages, (meters, progress), |outlet, go_on| {
+            let writer = Writer::new(WriteBehind::new(self.io.queue(shape::WRITES)?, meters), &pool, meters);
             Ok(drain(outlet, (&mut parts, first), writer, go_on)?.then_some(parts))
         })?;
         let mut output = Proof::default();
@@ -430,6 +455,7 @@ impl Laid {
         let told: Vec<PartReceipt> = parts.iter().map(parts::Part::receipt).collect();
         let bytes = told.iter().map(|part| part.file_bytes).sum();
         written.advance(bytes);
+        starts.crossed();
         starts.say(bytes)?;
         self.parts = parts;
         let mut end = self.end(input, output, bytes);
@@ -448,8 +474,8 @@ impl Laid {
         end
     }
 
-    fn end(&self, input: Proof, output: Proof, written_bytes: u64) -> ShareEnd {
-        let Share { meters, inputs, watch, io, .. } = &self.share;
+    pub(super) fn end(&self, input: Proof, output: Proof, written_bytes: u64) -> ShareEnd {
+        let Laid { meters, sides, watch, io, .. } = self;
         let usage = process::usage();
         let (read_bytes, _) = meters.input.totals();
         ShareEnd {
@@ -460,16 +486,16 @@ impl Laid {
             edges: Vec::new(),
             node: NodeShare {
                 pid: std::process::id(),
-                input: (input.records, inputs.file_bytes()),
+                input: (input.records, sides.iter().map(|side| side.inputs().file_bytes()).sum()),
                 output: (output.records, written_bytes),
                 seconds: [self.sampled.0, self.sampled.0, watch.seconds()],
-                cpu_seconds: usage.cpu_seconds - self.share.cpu_seconds,
+                cpu_seconds: usage.cpu_seconds - self.cpu_seconds,
                 peak_bytes: usage.peak_bytes,
                 ..NodeShare::default()
             },
             io: IoReceipt {
                 backend: io.name().into(),
-                fallback: self.share.fallback.clone().or_else(|| io.fallback()),
+                fallback: self.fallback.clone().or_else(|| io.fallback()),
                 cached_input_bytes: meters.cached.totals().0,
                 direct_output: true,
                 input: Disk { read_bytes: read_bytes + self.sampled.1, written_bytes: 0 },
@@ -484,7 +510,7 @@ impl Laid {
         self.parts.into_iter().try_for_each(parts::Part::publish)?;
         let Some(output) = self.output else { return Ok(()) };
         write_edges(output.file(), edges)?;
-        target::publish(output, &self.share.paths[0], bytes)
+        target::publish(output, &self.paths[0], bytes)
     }
 }
 
@@ -501,11 +527,15 @@ pub fn receipt(
     let (mut input, mut dropped) = (Proof::default(), Proof::default());
     let mut output = half::prover(sort.layout, &key);
     let mut io = IoReceipt::default();
+    let mut sides: Option<Sides> = None;
     for end in ends {
         add_proof(&mut input, &end.input);
         add_proof(&mut dropped, &end.dropped);
         output.join(&half::prover(sort.layout, &key).of_piece(end.output, end.ends.clone()));
         add_io(&mut io, &end.io);
+        if let Some(its) = &end.node.sides {
+            add_sides(sides.get_or_insert_default(), its);
+        }
     }
     let mut output = *output.proof();
     // Parts, and what is in random order, are in no order to be looked at.
@@ -513,23 +543,25 @@ pub fn receipt(
     if !is_ordered {
         (output.unordered, output.duplicates) = (0, 0);
     }
-    let mut out = output;
-    add_proof(&mut out, &dropped);
+    let mut came = output;
+    add_proof(&mut came, &dropped);
+    // What each node made of the sides of a join it has looked at itself.
+    let came = sides.map_or(came, |sides| sides.whole());
     let sum = |of: fn(&NodeShare) -> u64| ends.iter().map(|end| of(&end.node)).sum();
     let until = |stage: usize| ends.iter().map(|end| end.node.seconds[stage]).fold(0.0, f64::max);
     Ok(Receipt {
         verb: work.verb().into(),
-        sides: None,
+        sides,
         input,
         output,
         dropped,
         input_file_bytes,
         output_file_bytes: sum(|node| node.output.1),
         proved: true,
-        holds: same_records(&input, &out)
+        holds: same_records(&input, &came)
             && output.unordered == 0
             && (!sort.unique || output.duplicates == 0)
-            && sum(|node| node.output.1) == file_bytes(sort.layout, &output),
+            && (sides.is_some() || sum(|node| node.output.1) == file_bytes(sort.layout, &output)),
         seconds,
         cpu_seconds: cpu_seconds + ends.iter().map(|end| end.node.cpu_seconds).sum::<f64>(),
         stages: vec![
@@ -550,6 +582,13 @@ pub fn receipt(
         nodes: ends.iter().map(|end| end.node.clone()).collect(),
         failed: Vec::new(),
     })
+}
+
+fn add_sides(all: &mut Sides, one: &Sides) {
+    add_proof(&mut all.left, &one.left);
+    add_proof(&mut all.right, &one.right);
+    all.pairs += one.pairs;
+    all.unmatched += one.unmatched;
 }
 
 fn add_io(all: &mut IoReceipt, one: &IoReceipt) {

@@ -1,0 +1,123 @@
+//! A node's range of a join: both sides cross rivers with the same cuts, one after the other, and what comes is sorted and
+//! joined as on one machine.
+//!
+//! Law: as of a join on one machine, for the keys of the range; and what came out of the rivers is told as proofs of both
+//! sides, for whoever adds them up.
+
+use thalweg_api::{Proof, ShareEnd};
+use thalweg_base::units::Size;
+use thalweg_block::Pool;
+use thalweg_io::{File, directory_of};
+use thalweg_record::{Key, Layout, Prover, add_proof};
+
+use super::half::{self, Starts};
+use super::share::{Laid, RightSide, Rivers};
+use super::stretch::Stretch;
+use super::{WRITE_BYTES, WRITES};
+use crate::verbs::join::{self, Form, Joining};
+use crate::{Error, Progress, Result, Sorted, machine};
+
+/// Of what is left beside the river, what joins has.
+const OWN_SHARE: u64 = 8;
+/// So many bytes of records are written at once.
+const PIECE_BYTES: usize = 256 << 10;
+/// Bytes of the first and the last record that are kept.
+const KEEP_BYTES: usize = 64 << 10;
+
+impl Laid {
+    /// Has both sides cross, joins them, and writes what comes.
+    pub(super) fn join(
+        &self,
+        right: &RightSide,
+        rivers: &mut Rivers<'_>,
+        pages: &[Vec<u64>],
+        (file, starts): (&File, &dyn Starts),
+        (progress, written): (&Progress, &Progress),
+    ) -> Result<ShareEnd> {
+        let sort = &self.options.sort;
+        let layouts = [sort.layout, right.layout];
+        let own = self.rest_bytes / OWN_SHARE;
+        let (right_proof, mut right_sorted) = self.crossed(1, rivers, pages, progress)?;
+        let (left_proof, mut left_sorted) = self.crossed(0, rivers, pages, progress)?;
+        starts.crossed();
+        let form = Form { layout: join::layout_out(layouts, right.kind), between: &right.between };
+        let layout = form.layout;
+        let joining = Joining {
+            io: &self.io,
+            layouts,
+            keys: join::keys(layouts, &[sort.keys.clone(), right.keys.clone()])?,
+            kind: right.kind,
+            form,
+            group_bytes: (own / 4) as usize,
+            line_max: own / 10,
+            scratch: sort.scratch.first().map_or(directory_of(&self.paths[0]), |first| first),
+            meters: &self.meters,
+        };
+        let pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
+        let mut stretch = Stretch::new(file, self.io.queue(WRITES)?, &pool, &self.meters);
+        let go_on = || progress.cancelled().is_none();
+        // How long a range of a join is shows when it is written: each waits for the one before it.
+        let stopped = || Error::Interrupted(progress.cancelled().unwrap_or(0));
+        stretch.begin(starts.wait(&go_on)?.ok_or_else(stopped)?);
+        let mut prover = Prover::new(layout, whole(layout), true).keeping(KEEP_BYTES);
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        let mut write = |piece: &mut Vec<u8>| -> Result<()> {
+            prover.push(piece);
+            stretch.put(piece)?;
+            written.advance(piece.len() as u64);
+            piece.clear();
+            if go_on() { Ok(()) } else { Err(stopped()) }
+        };
+        let made = joining.run((&mut left_sorted, &mut right_sorted), |record, _| {
+            piece.extend_from_slice(record);
+            if piece.len() < PIECE_BYTES { Ok(()) } else { write(&mut piece) }
+        })?;
+        write(&mut piece)?;
+        let bytes = stretch.bytes();
+        let output = Proof { unordered: 0, duplicates: 0, ..*prover.proof() };
+        made.look_at(&output, (layout, bytes))?;
+        starts.say(bytes)?;
+        let [left, right] = [left_sorted.receipt()?, right_sorted.receipt()?];
+        let mut input = left_proof;
+        add_proof(&mut input, &right_proof);
+        let mut end = self.end(input, output, bytes);
+        end.edges = stretch.finish()?;
+        end.node.sides = Some(made.sides(left.input, right.input, &output));
+        end.node.scratch_peak_bytes = left.scratch_peak_bytes + right.scratch_peak_bytes;
+        end.node.huge_page_bytes = left.memory.huge_page_bytes.max(right.memory.huge_page_bytes);
+        for side in [left, right] {
+            end.io.scratch.read_bytes += side.io.scratch.read_bytes;
+            end.io.scratch.written_bytes += side.io.scratch.written_bytes;
+        }
+        Ok(end)
+    }
+
+    /// A side, across its river and in order; with the proof of what was put in here.
+    fn crossed(
+        &self,
+        side: usize,
+        rivers: &mut Rivers<'_>,
+        pages: &[Vec<u64>],
+        progress: &Progress,
+    ) -> Result<(Proof, Sorted)> {
+        let ends = rivers(self, side)?;
+        let sort = &self.options.sort;
+        let threads = machine::lanes(sort.threads);
+        let memory = self.rest_bytes / OWN_SHARE * (OWN_SHARE - 1) / 2;
+        let mut options = half::sorter_options(sort, memory, threads, &self.paths[0]);
+        (options.layout, options.keys) = self.sides[side].travel();
+        options.proof = true;
+        if let Some(Size::Bytes(limit)) = options.scratch_limit {
+            options.scratch_limit = Some(Size::Bytes(limit / 2));
+        }
+        let (proof, sorter) =
+            self.sides[side].pump(ends, &pages[side], (&self.meters, progress), |outlet, go_on| {
+                Ok(half::fill(outlet, &options, 0, go_on)?.map(|(sorter, _)| sorter))
+            })?;
+        Ok((proof, sorter.sorted()?))
+    }
+}
+
+fn whole(layout: Layout) -> Key {
+    Key::new(layout, &[]).expect("whole records are always a key")
+}

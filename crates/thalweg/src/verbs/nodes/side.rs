@@ -1,0 +1,136 @@
+//! What a node puts into a river: its inputs, and how they are sampled, dealt and fed.
+//!
+//! Law: pages are as large on every node, so that all mean the same splits.
+
+use std::sync::{Arc, Mutex};
+
+use thalweg_api::Proof;
+use thalweg_block::Pool;
+use thalweg_io::Io;
+use thalweg_pump::{Inputs, Meters};
+use thalweg_record::{Cut, Key, KeyPart, Layout};
+use thalweg_river::{Bed, Inlet, Outlet, Pick};
+
+use crate::lanes::Lanes;
+use crate::verbs::partition::along::Along;
+use crate::verbs::partition::sample::{self, Part};
+use crate::verbs::partition::shape::{self, Shape};
+use crate::verbs::partition::splits::{Pages, Splits};
+use crate::{Error, Progress, Result};
+
+/// A node's inputs.
+pub(super) struct Side {
+    pub(super) io: Arc<dyn Io>,
+    pub(super) inputs: Inputs,
+    /// How records lie in them.
+    pub(super) layout: Layout,
+    /// How records travel, and their key then: with a tag in front, if they are shuffled.
+    pub(super) travel: (Layout, Vec<KeyPart>),
+    /// Which of how many nodes, and whether the inputs are its own.
+    pub(super) node: (usize, usize),
+    pub(super) own: bool,
+}
+
+/// The same, laid out.
+pub(super) struct LaidSide {
+    side: Side,
+    shape: Shape,
+    lanes: usize,
+    along: Along,
+}
+
+impl Side {
+    /// Lays it out in so much memory, for so many lanes.
+    pub(super) fn lay(mut self, river_bytes: u64, lanes: usize, along: Along) -> Result<LaidSide> {
+        let shape = Shape::of_node(river_bytes, (self.node.1, lanes), self.travel.0)?;
+        self.inputs.set_page_bytes(shape.page_bytes);
+        Ok(LaidSide { side: self, shape, lanes, along })
+    }
+
+    fn key(&self) -> Result<Key> {
+        Ok(Key::new(self.travel.0, &self.travel.1)?)
+    }
+}
+
+impl LaidSide {
+    pub(super) fn inputs(&self) -> &Inputs {
+        &self.side.inputs
+    }
+
+    /// How records travel, and their key then.
+    pub(super) fn travel(&self) -> (Layout, Vec<KeyPart>) {
+        self.side.travel.clone()
+    }
+
+    /// Pages of its inputs, and bytes of each.
+    pub(super) fn pages(&self) -> (u64, u64) {
+        (self.side.inputs.pages(), self.shape.page_bytes as u64)
+    }
+
+    /// Its part of a sample of inputs of so many bytes, and how many bytes were read for it.
+    pub(super) fn sample(&self, all_bytes: u64) -> Result<(Vec<Cut>, u64)> {
+        let Side { io, inputs, travel, node: (node, nodes), own, .. } = &self.side;
+        let chunks = if *own { (0, 1) } else { (*node as u64, *nodes as u64) };
+        let limits = (self.shape.page_bytes as u64, self.shape.sample_bytes);
+        let part = Part { all_bytes, chunks };
+        sample::sample(io, inputs, (travel.0, &self.side.key()?), (self.lanes, part), limits)
+    }
+
+    fn splits(&self, pages: &[u64]) -> Splits {
+        let inlet = self.side.node.0;
+        match self.side.own {
+            true => Splits::Own { inlet, pages: pages.to_vec() },
+            false => Splits::Dealt { inlet, pages: pages.to_vec() },
+        }
+    }
+
+    /// Its river as this node has it. `pages` are those of each node's inputs.
+    pub(super) fn bed(&self, river: u64, pick: impl FnOnce(&Key) -> Pick, pages: &[u64]) -> Result<Arc<Bed>> {
+        let (node, nodes) = self.side.node;
+        let ours = self.side.inputs.pages();
+        let dealt = match self.side.own {
+            true => pages.get(node).copied().map_or(0, u128::from),
+            false => pages.iter().copied().map(u128::from).sum(),
+        };
+        if pages.len() != nodes || dealt != u128::from(ours) {
+            return Err(Error::CouldNot(format!("{ours} pages are dealt to {nodes} nodes as {pages:?}")));
+        }
+        let key = self.side.key()?;
+        let splits = self.splits(pages).count(&self.side.inputs);
+        let river = self.shape.river((self.side.travel.0, &key), pick(&key), self.lanes, splits).named(river);
+        Ok(river.bed()?)
+    }
+
+    /// Feeds its inlet with as many pages as each node has, and beside that has `drain` take what the outlet gives, unless
+    /// nobody is to go on.
+    pub(super) fn pump<T: Send>(
+        &self,
+        (inlet, outlet): (Inlet, Outlet),
+        pages: &[u64],
+        (meters, progress): (&Meters, &Progress),
+        drain: impl FnOnce(&mut Outlet, &dyn Fn() -> bool) -> Result<Option<T>> + Send,
+    ) -> Result<(Proof, T)> {
+        let Side { io, inputs, layout, .. } = &self.side;
+        let pool = Pool::new(self.shape.page_bytes, shape::READS + 1)?;
+        let (layout, shape, along) = (*layout, &self.shape, &self.along);
+        let splits = self.splits(pages);
+        let pages = Pages { io, inputs, layout, shape, pool: &pool, meters, along };
+        let ends = Mutex::new((Some(inlet), Some((outlet, drain))));
+        let made = Lanes::new(progress).run(2, |lanes, lane| {
+            let mut ends = ends.lock().expect("no holder panics");
+            if lane == 0 {
+                let mut inlet = ends.0.take().expect("this lane takes it");
+                drop(ends);
+                let fed = pages.put_all(&mut inlet, &splits, lanes, progress);
+                // Said before the inlet goes, so that this is why the others stop.
+                return Ok((fed.map_err(|error| lanes.fail(error)).ok(), None));
+            }
+            let (mut outlet, drain) = ends.1.take().expect("this lane takes it");
+            drop(ends);
+            Ok((None, drain(&mut outlet, &|| lanes.go_on())?))
+        })?;
+        let mut made = made.into_iter();
+        let (fed, drained) = (made.next().and_then(|lane| lane.0), made.next().and_then(|lane| lane.1));
+        Ok((fed.expect("a lane that was stopped"), drained.expect("is none of a share that went well")))
+    }
+}
