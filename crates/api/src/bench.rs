@@ -71,6 +71,13 @@ pub struct BenchOther {
     pub note: String,
 }
 
+impl BenchOther {
+    /// One that ran, of which nothing else is said.
+    pub fn measured(name: &str, measure: BenchMeasure) -> BenchOther {
+        BenchOther { name: name.into(), measure: Some(measure), ..BenchOther::default() }
+    }
+}
+
 /// What a row is to reach.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchTarget {
@@ -200,6 +207,9 @@ pub struct Iperf {
 pub struct IperfEnd {
     /// What its receiver got.
     pub sum_received: IperfSum,
+    /// What came the other way at the same time, if anything did.
+    #[serde(default)]
+    pub sum_received_bidir_reverse: Option<IperfSum>,
 }
 
 /// What one end of iperf3 counted.

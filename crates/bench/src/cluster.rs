@@ -1,9 +1,9 @@
 //! `bench cluster`: sorts on the nodes of a lab, from the start of the client's process to its end.
 //!
 //! Model: a lab for each row, with links and disks as slow as the row says; every node has its share of the Sort
-//! Benchmark's records in a file of its own and leaves its range of them in another. Beside it, in turn, iperf3 between
-//! two of the hosts: what each link has to carry at the rate that it reached, and what each disk has to read and write
-//! at its rate, one after the other, is the ideal.
+//! Benchmark's records in a file of its own and leaves its range of them in another, sorted, or as they come (the paper's river). Beside it, in turn, iperf3 between
+//! two of the hosts, in both directions at once as in the work: what each link has to carry at the rate that it reached, and what
+//! each disk has to read and write at its rate, one after the other, is the ideal.
 //! Law: a run counts only if its receipt holds, and says within [`AGREE`] what the kernel counted of all links. After the
 //! first, what lies in the parts is validated.
 //! Non-goals: rivals.
@@ -16,7 +16,7 @@ use thalweg_io::process::Usage;
 use thalweg_record::RECORD_BYTES;
 
 use crate::far::{Served, iperf_between};
-use crate::lab::{Lab, on_lab};
+use crate::lab::{Lab, Wanted, on_lab};
 use crate::measure::{Series, median, whole_process};
 use crate::targets::{Target, Than};
 use crate::{Asked, TINY_BYTES, digest, minutesort};
@@ -32,16 +32,29 @@ const DISK: (&str, f64) = ("20MB/s", 20e6);
 /// One kind of work.
 struct Row {
     name: &'static str,
+    /// `sort`, or `partition` into one part for each node.
+    verb: &'static str,
     nodes: u32,
     /// Records of all nodes, for a `--size` of 1 GB.
     records: u64,
     /// Words for the lab: its links.
     links: &'static [&'static str],
-    slow_disks: bool,
+    disks: Disks,
     /// Whether inputs lie in memory when a sort begins.
     warm: bool,
     memory: &'static str,
     targets: &'static [Target],
+}
+
+/// What files lie on.
+#[derive(Clone, Copy, PartialEq)]
+enum Disks {
+    /// The disk as it is.
+    Shared,
+    /// One for each host, so slow that it counts.
+    Slow,
+    /// None: memory.
+    None,
 }
 
 pub(crate) const NARROW: &[&str] = &["--clear", "--rate", "100mbit"];
@@ -53,18 +66,23 @@ pub(crate) const fn of_ideal(part: f64) -> Target {
 
 const SCALES: &[Target] = &[of_ideal(0.9)];
 
+/// The paper's two nodes.
+const TWO: Row = Row {
+    name: "sort2",
+    verb: "sort",
+    nodes: 2,
+    records: 2_000_000,
+    links: NARROW,
+    disks: Disks::Shared,
+    warm: false,
+    memory: "256MiB",
+    targets: &[of_ideal(0.95)],
+};
+
 /// Half a million records of 100 bytes on each node, over slow links and slow disks.
 const fn scale(name: &'static str, nodes: u32) -> Row {
-    Row {
-        name,
-        nodes,
-        records: nodes as u64 * 500_000,
-        links: NARROW,
-        slow_disks: true,
-        warm: false,
-        memory: "160MiB",
-        targets: SCALES,
-    }
+    let (records, disks) = (nodes as u64 * 500_000, Disks::Slow);
+    Row { name, nodes, records, disks, memory: "160MiB", targets: SCALES, ..TWO }
 }
 
 /// A million records among so many nodes, over links of 1 Gbit/s.
@@ -74,39 +92,19 @@ const fn datamation(
     links: &'static [&'static str],
     targets: &'static [Target],
 ) -> Row {
-    Row { name, nodes, records: 1_000_000, links, slow_disks: false, warm: true, memory: "256MiB", targets }
+    Row { name, nodes, records: 1_000_000, links, warm: true, targets, ..TWO }
 }
 
 const ROWS: &[Row] = &[
-    Row {
-        name: "sort2",
-        nodes: 2,
-        records: 2_000_000,
-        links: NARROW,
-        slow_disks: false,
-        warm: false,
-        memory: "256MiB",
-        targets: &[of_ideal(0.95)],
-    },
-    Row {
-        name: "sort2-two-pass",
-        nodes: 2,
-        records: 2_000_000,
-        links: NARROW,
-        slow_disks: false,
-        warm: false,
-        memory: "48MiB",
-        targets: &[of_ideal(0.95)],
-    },
+    Row { name: "river2", verb: "partition", targets: &[of_ideal(0.98)], ..TWO },
+    Row { name: "river2-memory", verb: "partition", disks: Disks::None, targets: &[of_ideal(0.98)], ..TWO },
+    TWO,
+    Row { name: "sort2-two-pass", memory: "48MiB", ..TWO },
     Row {
         name: "sort2-delayed",
-        nodes: 2,
-        records: 2_000_000,
         links: &["--clear", "--rate", "100mbit", "--delay", "10ms"],
-        slow_disks: false,
-        warm: false,
-        memory: "256MiB",
         targets: &[of_ideal(0.9)],
+        ..TWO
     },
     datamation("datamation-1", 1, WIDE, &[Target::Wall(0.15)]),
     datamation("datamation-4", 4, WIDE, &[Target::Wall(0.30)]),
@@ -133,10 +131,11 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
     for (i, row) in rows.iter().enumerate() {
         asked.progress.begin(row.name, i as u64 + 1, rows.len() as u64, 0);
         let mut words = row.links.to_vec();
-        if row.slow_disks {
+        if row.disks == Disks::Slow {
             words.extend(["--disk", DISK.0]);
         }
-        on_lab(asked, report, row.name, (row.nodes, &words), |lab| {
+        let wanted = Wanted { hosts: row.nodes, words: &words, in_memory: row.disks == Disks::None };
+        on_lab(asked, report, row.name, wanted, |lab| {
             Bench { asked, row, lab, iperf: Served::iperf(lab).ok() }.measured()
         })?;
     }
@@ -163,7 +162,11 @@ impl Bench<'_> {
         self.make(of_node)?;
         let mut row = BenchRow {
             name: name.into(),
-            work: format!("{} records on {nodes} nodes of {memory}", of_node * u64::from(nodes)),
+            work: format!(
+                "{} records {}on {nodes} nodes of {memory}",
+                of_node * u64::from(nodes),
+                if self.row.verb == "sort" { "" } else { "parted " }
+            ),
             bytes,
             ..BenchRow::default()
         };
@@ -173,7 +176,7 @@ impl Bench<'_> {
             let (seconds, usage, receipt) = self.sort()?;
             ours.add(seconds, usage);
             stages.push(receipt.stages.iter().map(|stage| stage.seconds).collect::<Vec<f64>>());
-            if round == 0 {
+            if round == 0 && self.row.verb == "sort" {
                 self.validate()?;
             }
             if let Some(seconds) = self.ideal(bytes)? {
@@ -183,7 +186,7 @@ impl Bench<'_> {
         row.ours = ours.measure();
         let of_stage = |i: usize| median(&stages.iter().map(|run| run[i]).collect::<Vec<f64>>());
         row.notes.push(format!(
-            "sample {:.3} s, read+river {:.3} s, sort+write {:.3} s; {:.2} CPU-s a GB",
+            "sample {:.3} s, read+river {:.3} s, then {:.3} s; {:.2} CPU-s a GB",
             of_stage(0),
             of_stage(1),
             of_stage(2),
@@ -192,11 +195,7 @@ impl Bench<'_> {
         if !ideal.is_empty() {
             let measure =
                 BenchMeasure { seconds: median(&ideal), all_seconds: ideal, ..BenchMeasure::default() };
-            row.others.push(BenchOther {
-                name: IDEAL.into(),
-                measure: Some(measure),
-                ..BenchOther::default()
-            });
+            row.others.push(BenchOther::measured(IDEAL, measure));
         }
         row.targets = self.row.targets.iter().map(|target| target.of(&row)).collect();
         if self.asked.bytes <= TINY_BYTES {
@@ -234,9 +233,14 @@ impl Bench<'_> {
         // To free what lay there before is no part of it.
         self.parts().iter().for_each(|part| drop(std::fs::remove_file(part)));
         let before = self.carried();
-        let words =
-            ["sort", "nodes:in", "-o", "nodes:part-{}", "--datamation", "--json", "--progress", "never"];
-        let ended = whole_process(&mut self.ours(&[&words[..], &["--memory", self.row.memory]].concat()))?;
+        let Row { verb, memory, nodes, .. } = *self.row;
+        let (words, parts) = (["--datamation", "--json", "--progress", "never"], nodes.to_string());
+        let mut ours = self.ours(&[verb, "nodes:in", "-o", "nodes:part-{}", "--memory", memory]);
+        ours.args(words);
+        if verb == "partition" {
+            ours.args(["--parts", &parts]);
+        }
+        let ended = whole_process(&mut ours)?;
         let receipt: Receipt = from_json(ended.out.trim()).map_err(Error::CouldNot)?;
         let kernel = self.carried() - before;
         let said: u64 = receipt.nodes.iter().map(|node| node.link_bytes.1).sum();
@@ -269,8 +273,8 @@ impl Bench<'_> {
 
     /// What the links and disks have to do, each at its rate.
     fn ideal(&self, bytes: u64) -> Result<Option<f64>> {
-        let Row { nodes, slow_disks, .. } = *self.row;
-        let of_node = bytes as f64 / f64::from(nodes);
+        let Row { nodes, disks, .. } = *self.row;
+        let (of_node, slow_disks) = (bytes as f64 / f64::from(nodes), disks == Disks::Slow);
         let disks = if slow_disks { 2.0 * of_node / DISK.1 } else { 0.0 };
         if nodes == 1 {
             return Ok(slow_disks.then_some(disks));

@@ -15,7 +15,7 @@ use thalweg_io::process::Usage;
 use crate::Asked;
 use crate::cluster::{IDEAL, NARROW, of_ideal};
 use crate::far::{Served, iperf_between};
-use crate::lab::{Lab, on_lab};
+use crate::lab::{Lab, Wanted, on_lab};
 use crate::measure::{Series, median, whole_process};
 use crate::targets::Target;
 
@@ -50,7 +50,13 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
     let rows: Vec<&Row> = ROWS.iter().filter(|row| asked.wants(row.name)).collect();
     for (i, row) in rows.iter().enumerate() {
         asked.progress.begin(row.name, i as u64 + 1, rows.len() as u64, 0);
-        on_lab(asked, report, row.name, (row.nodes, NARROW), |lab| row.measured(asked, lab))?;
+        on_lab(
+            asked,
+            report,
+            row.name,
+            Wanted { hosts: row.nodes, words: NARROW, ..Wanted::default() },
+            |lab| row.measured(asked, lab),
+        )?;
     }
     Ok(())
 }
@@ -88,18 +94,10 @@ impl Row {
         let best = fixed.iter().map(|(_, measure)| measure.seconds).fold(f64::INFINITY, f64::min);
         let of_best = row.ours.seconds / best.max(1e-9);
         for (name, measure) in fixed {
-            row.others.push(BenchOther {
-                name: (*name).into(),
-                measure: Some(measure),
-                ..BenchOther::default()
-            });
+            row.others.push(BenchOther::measured(name, measure));
         }
         if iperf.is_some() {
-            row.others.push(BenchOther {
-                name: IDEAL.into(),
-                measure: Some(ideal.measure()),
-                ..BenchOther::default()
-            });
+            row.others.push(BenchOther::measured(IDEAL, ideal.measure()));
         }
         row.targets = self.targets.iter().map(|target| target.of(&row)).collect();
         row.targets.push(BenchTarget {

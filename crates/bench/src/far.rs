@@ -17,7 +17,7 @@ use thalweg_io::process::Usage;
 
 use crate::data::Data;
 use crate::floor::{Fio, Replays};
-use crate::lab::{Lab, cpu_seconds, since};
+use crate::lab::{Lab, Wanted, cpu_seconds, since};
 use crate::launchers::{Launchers, is_here};
 use crate::measure::{Series, whole_process};
 use crate::place::Place;
@@ -295,7 +295,7 @@ impl Route {
             Net::Narrow => &["--clear", "--rate", NARROW_RATE],
             Net::Delayed => &["--clear", "--rate", NARROW_RATE, "--delay", DELAY],
         };
-        let lab = Lab::up(&asked.options.program, TO, words)?;
+        let lab = Lab::up(&asked.options.program, Wanted { hosts: TO, words, ..Wanted::default() })?;
         let serves = |beside| {
             let row = |row: &&Row| asked.wants(row.name) && row.net == net && row.beside.contains(&beside);
             ROWS.iter().any(|one| row(&one))
@@ -562,22 +562,25 @@ fn iperf_seconds(out: &str, bytes: u64) -> Result<f64> {
     Ok(bytes as f64 / iperf_rate(out)?)
 }
 
-/// Bytes a second from the first host of a lab to the second, where iperf3 is served.
+/// Bytes a second from the first host of a lab to the second, where iperf3 is served, while as much goes the other way:
+/// what is received costs room for its acknowledgements.
 pub(crate) fn iperf_between(lab: &Lab) -> Result<f64> {
     let mut command = lab.inside(1, IPERF);
-    command.args(["-c", &lab.address(2), "-p", &IPERF_PORT.to_string(), "-t", IPERF_SECONDS, "-J"]);
+    let port = IPERF_PORT.to_string();
+    command.args(["-c", &lab.address(2), "-p", &port, "-t", IPERF_SECONDS, "--bidir", "-J"]);
     iperf_rate(&whole_process(&mut command)?.out)
 }
 
-/// Bytes that iperf3's receiver got in a second.
+/// Bytes that iperf3's receiver got in a second, or its receivers on average.
 fn iperf_rate(out: &str) -> Result<f64> {
     let told: Iperf = from_json(out.trim())
         .map_err(|e| Error::CouldNot(format!("what iperf3 says cannot be read: {e}")))?;
-    let received = told.end.sum_received;
-    if received.bytes == 0 || received.seconds <= 0.0 {
+    let ways: Vec<_> =
+        [Some(told.end.sum_received), told.end.sum_received_bidir_reverse].into_iter().flatten().collect();
+    if ways.iter().any(|way| way.bytes == 0 || way.seconds <= 0.0) {
         return Err(Error::CouldNot("iperf3's receiver got nothing".to_string()));
     }
-    Ok(received.bytes as f64 / received.seconds)
+    Ok(ways.iter().map(|way| way.bytes as f64 / way.seconds).sum::<f64>() / ways.len() as f64)
 }
 
 /// What a receipt and the kernel say of the link; an error if they do not agree, or the receipt's law does not hold.

@@ -87,7 +87,7 @@ fn measure_row(asked: &Asked<'_>, copy: &mut Copy, lanes: usize) -> Result<Bench
     let copies = copies.measure();
     row.targets = vec![target(row.ours.seconds / copies.seconds, COPIES_MAX[lanes - 1], asked.tiny)];
     for (name, measure) in [("copy", copies), ("without proofs", unproved.measure())] {
-        row.others.push(BenchOther { name: name.into(), measure: Some(measure), ..BenchOther::default() });
+        row.others.push(BenchOther::measured(name, measure));
     }
     Ok(row)
 }

@@ -13,6 +13,8 @@ use crate::Asked;
 
 /// Bytes of a packet's heads: Ethernet 14, IP 20, TCP with a time stamp 32.
 const HEAD_BYTES: u64 = 66;
+/// Where the system keeps files in memory.
+const MEMORY: &str = "/dev/shm/thalweg-labs";
 /// Ticks in a second, in what the kernel tells of a process.
 const TICKS: f64 = 100.0;
 
@@ -24,12 +26,26 @@ pub(crate) struct Lab {
     hosts: u32,
 }
 
+/// What a lab is to be.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) hosts: u32,
+    /// More words for `lab/up`.
+    pub(crate) words: &'a [&'a str],
+    /// Whether what its hosts have lies in memory.
+    pub(crate) in_memory: bool,
+}
+
 impl Lab {
-    /// Starts one of so many hosts, whose nodes are `program`, with more words for `lab/up`; else why there is none.
-    pub(crate) fn up(program: &Path, hosts: u32, words: &[&str]) -> Result<Lab, String> {
+    /// Starts one whose nodes are `program`; else why there is none.
+    pub(crate) fn up(program: &Path, wanted: Wanted<'_>) -> Result<Lab, String> {
+        let Wanted { hosts, words, in_memory } = wanted;
         let scripts = std::path::absolute("lab").map_err(|e| e.to_string())?;
         let mut up = Command::new(scripts.join("up"));
         up.arg(hosts.to_string()).args(words).env("THALWEG", program).stdin(Stdio::null());
+        if in_memory {
+            up.env("THALWEG_LABS", MEMORY);
+        }
         let told = up.output().map_err(|e| {
             format!("no lab/up here ({e}); run this from the repository's root, where lab/ is")
         })?;
@@ -128,7 +144,9 @@ pub(crate) fn cpu_seconds(pid: u32) -> f64 {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        let _ = Command::new(self.scripts.join("down")).env("LAB", &self.id).stdin(Stdio::null()).status();
+        let labs = self.place.parent().unwrap_or(Path::new("/"));
+        let mut down = Command::new(self.scripts.join("down"));
+        let _ = down.env("LAB", &self.id).env("THALWEG_LABS", labs).stdin(Stdio::null()).status();
     }
 }
 
@@ -138,10 +156,10 @@ pub(crate) fn on_lab(
     asked: &Asked<'_>,
     report: &mut BenchReport,
     name: &str,
-    (hosts, words): (u32, &[&str]),
+    wanted: Wanted<'_>,
     measured: impl FnOnce(&Lab) -> thalweg::Result<BenchRow>,
 ) -> thalweg::Result<()> {
-    let lab = match Lab::up(&asked.options.program, hosts, words) {
+    let lab = match Lab::up(&asked.options.program, wanted) {
         Ok(lab) => lab,
         Err(why) => {
             report.notes.push(format!("left out: {name}: {why}"));

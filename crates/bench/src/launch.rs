@@ -13,7 +13,7 @@ use thalweg_api::{BenchHost, BenchOther, BenchReport, BenchRow, BenchTarget, Clu
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::Usage;
 
-use crate::lab::{Lab, since};
+use crate::lab::{Lab, Wanted, since};
 use crate::launchers::Launchers;
 use crate::measure::{Series, whole_process};
 use crate::targets::{Target, Than};
@@ -47,7 +47,7 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
     let nodes = if asked.options.nodes.is_empty() { NODES.to_vec() } else { asked.options.nodes.clone() };
     let most = nodes.iter().copied().max().unwrap_or(1);
     asked.progress.begin("lab", 0, nodes.len() as u64 + 1, 0);
-    let lab = match Lab::up(&asked.options.program, most, &[]) {
+    let lab = match Lab::up(&asked.options.program, Wanted { hosts: most, ..Wanted::default() }) {
         Ok(lab) => lab,
         Err(why) => {
             report.notes.push(format!("left out: {why}"));

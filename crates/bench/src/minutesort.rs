@@ -14,7 +14,7 @@ use thalweg_api::{BenchMeasure, BenchOther, BenchReport, BenchRow, Receipt, from
 use thalweg_io::process::Usage;
 use thalweg_record::RECORD_BYTES;
 
-use crate::lab::{Lab, on_lab};
+use crate::lab::{Lab, Wanted, on_lab};
 use crate::measure::{Series, median, whole_process};
 use crate::targets::{Target, Than};
 use crate::{Asked, TINY_BYTES};
@@ -36,7 +36,9 @@ const TARGETS: &[Target] = &[
 
 /// Measures the row, or says why there is none.
 pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()> {
-    on_lab(asked, report, NAME, (NODES, WORDS), |lab| Bench { asked, lab }.measured())
+    on_lab(asked, report, NAME, Wanted { hosts: NODES, words: WORDS, ..Wanted::default() }, |lab| {
+        Bench { asked, lab }.measured()
+    })
 }
 
 struct Bench<'a> {
@@ -81,11 +83,7 @@ impl Bench<'_> {
         row.notes.push((0..stages[0].len()).map(told).collect::<Vec<_>>().join(", "));
         let ideal = BenchMeasure { seconds: median(&ideal), all_seconds: ideal, ..BenchMeasure::default() };
         row.others = [(EQUAL, equal.measure()), (IDEAL, ideal)]
-            .map(|(name, measure)| BenchOther {
-                name: name.into(),
-                measure: Some(measure),
-                ..BenchOther::default()
-            })
+            .map(|(name, measure)| BenchOther::measured(name, measure))
             .to_vec();
         row.targets = TARGETS.iter().map(|target| target.of(&row)).collect();
         if self.asked.bytes <= TINY_BYTES {

@@ -168,7 +168,7 @@ fn in_memory(asked: &Asked<'_>, name: &str, blocks: &mut Blocks) -> Result<Bench
         measured: format!("{ratio:.2}"),
         met: (!asked.tiny).then_some(ratio >= RATE_MIN),
     }];
-    row.others.push(BenchOther { name: "copy".into(), measure: Some(copies), ..BenchOther::default() });
+    row.others.push(BenchOther::measured("copy", copies));
     Ok(row)
 }
 

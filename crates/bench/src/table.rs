@@ -204,11 +204,7 @@ mod tests {
             work: "1.00 GB binary".into(),
             ours: measure(1.5),
             floor: Some(BenchFloor { seconds: 1.25, ..BenchFloor::default() }),
-            others: vec![BenchOther {
-                name: "GNU sort".into(),
-                measure: Some(measure(8.0)),
-                ..BenchOther::default()
-            }],
+            others: vec![BenchOther::measured("GNU sort", measure(8.0))],
             targets: vec![
                 target("wall <= 1.25 x floor", "1.20", Some(true)),
                 target("CPU <= 0.5 s/GB", "0.75", Some(false)),

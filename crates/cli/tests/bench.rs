@@ -189,7 +189,8 @@ fn launches_are_measured_on_nodes_of_their_own() {
 
 #[test]
 fn sorts_on_nodes_are_right_by_the_kernels_count() {
-    let rows = ["sort2-two-pass", "sort2-delayed", "datamation-1", "datamation-4", "scale-2"];
+    let rows =
+        ["river2-memory", "sort2-two-pass", "sort2-delayed", "datamation-1", "datamation-4", "scale-2"];
     let report = Place::new().report(&["cluster", "--size", "2MB", "--runs", "1", "--rows", &rows.join(",")]);
     println!("left out: {:?}", report.notes);
     for row in &report.rows {
