@@ -249,13 +249,21 @@ fn what_cannot_be_is_told_in_one_line() {
     let Some(lab) = Lab::up(&["2"]) else { return };
     let place = Place::new();
     place.shell("$T gen 1000 in -q").is_done();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["shuffle", "in", "-o", "out"], "--seed N"),
         (&["partition", "in", "-o", "part-{}"], "--parts N"),
         (&["partition", "in", "-o", "part", "--parts", "3"], "must have {} once"),
         (&["partition", "in", "-o", "part-{}", "--parts", "3", "--io", "threads"], "leave them out"),
         (&["partition", "in", "-o", "no/part-{}", "--parts", "3"], "there is no directory"),
         (&["partition", "in", "-o", "part-{}", "--parts", "4000"], "fewer parts"),
+        (&["partition", "in", "-o", "part-{}", "--parts", "0"], "a partition has 1 to 4096 parts"),
+        (&["partition", "in", "-o", "part-{}", "--parts", "99999"], "a partition has 1 to 4096 parts"),
+        (
+            &["shuffle", "in", "-o", "out", "--seed", "1", "--record", "4294967290"],
+            "have at most 4294967287 bytes",
+        ),
+        (&["join", "in", "in", "-o", "out", "--memory", "16MiB"], "a node needs"),
+        (&["join", "in", "-", "-o", "out"], "a stream of this process"),
     ];
     for (args, why) in cases {
         let told = run(&lab, &place, args);

@@ -416,6 +416,9 @@ impl<'a> Coordinator<'a> {
                 true => Cut { origin: origin(node, &pages[0], its[0].1, cut.origin), ..cut },
                 false => cut,
             };
+            if own_inputs && pages.iter().all(|side| side[node] == 0) && !keys.is_empty() {
+                return Err(could_not("a sample of no pages").into());
+            }
             sample.extend(keys.into_iter().map(moved));
         }
         let [reads, ranges] = plan::shares(plan.as_ref(), count);
@@ -649,8 +652,9 @@ impl<'a> Coordinator<'a> {
 /// For each side the pages of each node, from those of each node for each side.
 fn pages_of(nodes: &[&[(u64, u64)]]) -> Result<Vec<Vec<u64>>> {
     let sides = nodes[0].len();
-    if sides == 0 || nodes.iter().any(|node| node.len() != sides) {
-        return Err(could_not("nodes that have not the same sides"));
+    let is_wrong = |node: &&[(u64, u64)]| node.len() != sides || node.iter().any(|(_, bytes)| *bytes == 0);
+    if sides == 0 || nodes.iter().any(is_wrong) {
+        return Err(could_not("nodes that have not the same sides, or pages of nothing"));
     }
     Ok((0..sides).map(|side| nodes.iter().map(|node| node[side].0).collect()).collect())
 }

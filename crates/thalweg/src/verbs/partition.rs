@@ -110,9 +110,6 @@ impl<'a> Job<'a> {
     fn new(options: &'a PartitionOptions, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
         let PartitionOptions { layout, parts, .. } = *options;
         let key = Key::new(layout, &options.keys)?;
-        if parts == 0 || parts > PARTS_MAX {
-            return Err(Error::CouldNot(format!("--parts {parts}: a partition has 1 to {PARTS_MAX} parts")));
-        }
         let mut input = open(io, options)?;
         let names = names(io, &options.output, parts)?;
         let needed = process::open_files() + (options.inputs.len() + parts) as u64 + FILES_BESIDE;
@@ -390,6 +387,9 @@ pub(super) fn names(io: &Arc<dyn Io>, pattern: &Path, parts: usize) -> Result<Ve
             pattern.display()
         )));
     };
+    if parts == 0 || parts > PARTS_MAX {
+        return Err(Error::CouldNot(format!("--parts {parts}: a partition has 1 to {PARTS_MAX} parts")));
+    }
     let width = (parts - 1).to_string().len();
     let name = |part: usize| {
         let number = format!("{part:0width$}");

@@ -14,12 +14,7 @@ use crate::{Error, Progress, Result, ShuffleOptions, SortOptions, machine};
 
 /// Puts the records of the inputs into the output in random order. The receipt's law: out = in.
 pub fn shuffle(options: &ShuffleOptions, progress: &Progress) -> Result<Receipt> {
-    let most = u32::MAX - TAG_BYTES as u32;
-    if matches!(options.layout, Layout::Fixed(n) if n > most) {
-        return Err(Error::CouldNot(format!(
-            "records to shuffle have at most {most} bytes; give a smaller --record"
-        )));
-    }
+    has_room(options.layout)?;
     let sort = SortOptions {
         nodes: 1,
         inputs: options.inputs.clone(),
@@ -38,4 +33,15 @@ pub fn shuffle(options: &ShuffleOptions, progress: &Progress) -> Result<Receipt>
     let (io, fallback) = machine::io_of_sort(&sort)?;
     let definite = Sort { shuffle: Some(options.seed), ..resolve(&sort, &io)? };
     run(&definite, &io, fallback, progress)
+}
+
+/// Fails if records that lie so have no room for a tag.
+pub(super) fn has_room(layout: Layout) -> Result<()> {
+    let most = u32::MAX - TAG_BYTES as u32;
+    if matches!(layout, Layout::Fixed(n) if n > most) {
+        return Err(Error::CouldNot(format!(
+            "records to shuffle have at most {most} bytes; give a smaller --record"
+        )));
+    }
+    Ok(())
 }

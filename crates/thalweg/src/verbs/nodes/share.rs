@@ -35,7 +35,7 @@ use crate::verbs::partition::names;
 use crate::verbs::partition::parts::{self, Writer, drain};
 use crate::verbs::partition::splits::{self, Splits};
 use crate::verbs::partition::{sample, shape};
-use crate::verbs::{MEMORY_BYTES_MIN, join};
+use crate::verbs::{MEMORY_BYTES_MIN, join, shuffle};
 use crate::{Endpoint, Error, Progress, Result, SortOptions, machine};
 
 /// Of the bytes that a node's range should have, what is reserved for its part: numerator and denominator.
@@ -131,7 +131,10 @@ impl Share {
         let side = |inputs: &[Endpoint], layout: Layout, keys: &[KeyPart]| -> Result<Side> {
             Key::new(layout, keys)?;
             let travel = match options.work {
-                Work::Shuffle(_) => (tagged(layout), vec![TAG_PART]),
+                Work::Shuffle(_) => {
+                    shuffle::has_room(layout)?;
+                    (tagged(layout), vec![TAG_PART])
+                }
                 _ => (layout, keys.to_vec()),
             };
             let inputs = super::files(&io, inputs, layout)?;
