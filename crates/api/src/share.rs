@@ -72,6 +72,17 @@ pub enum JoinKind {
     Anti,
 }
 
+impl JoinKind {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            JoinKind::Inner => "inner",
+            JoinKind::Left => "left",
+            JoinKind::Anti => "anti",
+        }
+    }
+}
+
 /// What is said of a join beside what is said of its left side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -211,6 +222,8 @@ pub enum ShareTold {
     Stop,
     /// The job has ended.
     End(Box<SortEnd>),
+    /// It was none, but a question: nobody need remember it.
+    Forget,
 }
 
 /// How a sort on several nodes ended.

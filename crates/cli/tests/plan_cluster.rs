@@ -6,7 +6,7 @@ mod support;
 
 use support::lab::Lab;
 use support::{Place, run};
-use thalweg_api::{ClusterPlan, ExchangeReport, ProbeReport, RatesFrom, Receipt, from_json};
+use thalweg_api::{ClusterPlan, ExchangeReport, JobList, ProbeReport, RatesFrom, Receipt, from_json};
 
 /// A plan, and a sort, of these words.
 fn plan(lab: &Lab, args: &[&str]) -> ClusterPlan {
@@ -62,6 +62,8 @@ fn a_sort_takes_what_its_plan_said_of_the_rates_that_a_probe_found() {
     assert!(said.stages[1].bottleneck.contains("link"), "{said:?}");
     assert!(said.stages[2].bottleneck.contains("disk"), "{said:?}");
     assert_eq!(names(&lab, 4), ["in.dat"; 4], "a plan runs nothing");
+    let listed: JobList = from_json(lab.run(&["job", "list", "--json"]).is_done()).unwrap();
+    assert!(listed.jobs.is_empty() && listed.errors.is_empty(), "a plan is no job: {listed:?}");
     let told = lab.run(&[&["sort"], &SORT[..], &["--json"]].concat());
     let done: Receipt = from_json(told.is_done()).unwrap();
     let predicted: f64 = done.stages.iter().map(|stage| stage.predicted_seconds.unwrap()).sum();

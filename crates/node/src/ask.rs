@@ -192,12 +192,18 @@ pub(crate) fn typed(ask: &SortAsk) -> Vec<String> {
     words.extend(ask.inputs.iter().map(|word| own(ask.own_inputs, word)));
     words.extend(ask.join.iter().flat_map(|right| &right.inputs).map(|word| own(ask.own_inputs, word)));
     words.extend(["-o".to_string(), own(ask.own_output, &ask.output)]);
-    if let Some(bytes) = ask.record {
-        words.extend(["--record".to_string(), bytes.to_string()]);
-    }
-    for (offset, length, descending) in &ask.keys {
-        let down = if *descending { ":desc" } else { "" };
-        words.extend(["--by".to_string(), format!("{offset}:{length}{down}")]);
+    let records = |flags: [&str; 2], record: Option<u32>, keys: &[(u32, u32, bool)]| {
+        let record = record.map(|bytes| [flags[0].to_string(), bytes.to_string()]);
+        let keys = keys.iter().map(|(offset, length, descending)| {
+            let down = if *descending { ":desc" } else { "" };
+            [flags[1].to_string(), format!("{offset}:{length}{down}")]
+        });
+        record.into_iter().chain(keys).flatten().collect::<Vec<String>>()
+    };
+    words.extend(records(["--record", "--by"], ask.record, &ask.keys));
+    if let Some(right) = &ask.join {
+        words.extend(records(["--right-record", "--right-by"], right.record, &right.keys));
+        words.extend(["--type", right.kind.name()].map(String::from));
     }
     if ask.unique {
         words.push("--unique".to_string());

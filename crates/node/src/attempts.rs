@@ -358,7 +358,11 @@ impl<'a> Coordinator<'a> {
 
     /// Tells all nodes how the job ended, and waits a moment until they know.
     fn tell_end(&mut self, end: &SortEnd) {
-        let told = to_json(&ShareTold::End(Box::new(end.clone())));
+        self.tell_last(&ShareTold::End(Box::new(end.clone())));
+    }
+
+    fn tell_last(&mut self, told: &ShareTold) {
+        let told = to_json(told);
         let mut waiting: Vec<usize> = Vec::new();
         for peer in &mut self.peers {
             if say(&mut peer.out, &told, &[]).and_then(|()| peer.out.end(&[])).is_ok() {
@@ -468,8 +472,7 @@ impl<'a> Coordinator<'a> {
             })
         });
         self.stop();
-        let why = Some("only planned".to_string());
-        self.tell_end(&SortEnd { state: JobState::Cancelled, why, receipt: None });
+        self.tell_last(&ShareTold::Forget);
         self.peers.iter().for_each(|peer| peer.link.close());
         Ok((found?, self.names()))
     }

@@ -254,6 +254,13 @@ impl Jobs {
         self.emptied.notify_all();
     }
 
+    /// A job that was none goes without a trace.
+    pub(crate) fn forget(&self, job: &Arc<Job>) {
+        let mut table = self.table.lock().expect("no holder panics");
+        table.running.retain(|other| !Arc::ptr_eq(other, job));
+        self.emptied.notify_all();
+    }
+
     /// The job of this id, the one that runs before those that ran.
     pub(crate) fn find(&self, id: &str) -> Option<Arc<Job>> {
         let table = self.table.lock().expect("no holder panics");

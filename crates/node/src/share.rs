@@ -161,7 +161,10 @@ pub(crate) fn serve(node: &Arc<Node>, link: &Link, request: SortJob, (out, inc):
         // Ends the stream, and with it the thread that hears.
         match ended {
             Ok(end) => {
-                node.jobs.end_sort(&part.job, end);
+                match end {
+                    Some(end) => node.jobs.end_sort(&part.job, end),
+                    None => node.jobs.forget(&part.job),
+                }
                 part.saying.end();
                 Ok(())
             }
@@ -219,13 +222,14 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Does what is told; how the job ended, or why that is not known.
-    fn serve(&mut self) -> std::result::Result<SortEnd, String> {
+    /// Does what is told; how the job ended if it was one, or why that is not known.
+    fn serve(&mut self) -> std::result::Result<Option<SortEnd>, String> {
         loop {
             let said = match self.inbox.next(&self.job, self.cancel_is_known) {
                 Heard::Told(ShareTold::Attempt(attempt)) => self.attempt(&attempt),
                 Heard::Told(ShareTold::Stop) => Some(ShareSaid::Stopped),
-                Heard::Told(ShareTold::End(end)) => return Ok(*end),
+                Heard::Told(ShareTold::End(end)) => return Ok(Some(*end)),
+                Heard::Told(ShareTold::Forget) => return Ok(None),
                 // Said to a share that had failed by then.
                 Heard::Told(_) => None,
                 Heard::Cancelled(why) => Some(self.failed(&could_not(why))),
