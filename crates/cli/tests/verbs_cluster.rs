@@ -7,8 +7,8 @@ mod support;
 use std::path::PathBuf;
 
 use support::lab::{Lab, deal, hosts};
-use support::{Outcome, Place};
-use thalweg_api::{PartitionReceipt, Receipt, from_json};
+use support::{Outcome, Place, Running, until};
+use thalweg_api::{JobList, PartitionReceipt, Receipt, from_json};
 
 const RECORD: usize = 72;
 
@@ -242,6 +242,59 @@ fn a_partition_goes_on_by_itself() {
         "{:?}",
         (0..4).map(sizes).collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn what_a_lost_node_had_to_do_the_others_do_again() {
+    // Disks so slow that a node is lost in the middle.
+    let Some(lab) = Lab::up(&["3", "--disk", "6MB/s"]) else { return };
+    let place = Place::new();
+    // What is in nobody's cache, because it was written past it.
+    place.shell("$T gen 300k in -q && $T gen 40k few -q && mkdir parts").is_done();
+    place.run(&["join", "few", "in", "-o", "joined", "--datamation", "-q"]).is_done();
+    place.run(&["shuffle", "in", "-o", "mixed", "--record", "100", "--seed", "5", "-q"]).is_done();
+    place
+        .run(&["partition", "in", "-o", "whole-{}", "--parts", "3", "--pick", "hash", "--datamation", "-q"])
+        .is_done();
+    let cases: [(&[&str], &[(&str, &str)], &str); 3] = [
+        (&["join", "few", "in", "-o", "out", "--datamation"], &[("joined", "out")], "n3"),
+        (&["shuffle", "in", "-o", "out", "--record", "100", "--seed", "5"], &[("mixed", "out")], "n1"),
+        (
+            &["partition", "in", "-o", "parts/{}", "--parts", "3", "--pick", "hash", "--datamation"],
+            &[("whole-0", "parts/0"), ("whole-1", "parts/1"), ("whole-2", "parts/2")],
+            "n2",
+        ),
+    ];
+    for (args, files, lost) in cases {
+        let cluster = format!("lab-{}", lab.id);
+        let asked = [args, &["--memory", "64MiB", "--json", "--cluster", &cluster]].concat();
+        let running = Running::start(lab.command(&asked).current_dir(&place.0));
+        until("the river", || {
+            let list: JobList = from_json(&lab.run(&["job", "list", "--json"]).out).unwrap();
+            list.jobs
+                .iter()
+                .filter_map(|job| job.share.as_ref())
+                .any(|share| share.stage == "read+river" && share.read_bytes > 0)
+        });
+        lab.call("kill", &[lost]);
+        let told = running.ends();
+        assert!(told.status == Some(0) && told.err.contains("attempt 2 of at most 5 begins on"), "{told:?}");
+        let done: Receipt = from_json(&told.out).unwrap();
+        let hosts: Vec<&str> = done.nodes.iter().map(|node| &node.host[..]).collect();
+        assert!(done.holds && done.failed.len() == 1 && !hosts.contains(&lost), "{done:?}");
+        for (expected, made) in files {
+            assert!(place.read(expected) == place.read(made), "{args:?}");
+        }
+        let hidden = |directory: &str| {
+            let entries = std::fs::read_dir(place.0.join(directory)).unwrap();
+            entries
+                .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with('.'))
+                .count()
+        };
+        // What a killed node leaves goes with the next attempt.
+        assert!(hidden(".") + hidden("parts") == 0, "{args:?}: {:?}", place.names());
+        lab.call("revive", &[lost]);
+    }
 }
 
 #[test]
