@@ -1,13 +1,13 @@
 //! Ways over links: the same messages, between processes and machines.
 //!
 //! Model: a stream of a link for each inlet and outlet. A batch is one block, its head before its records; marks go on
-//! a channel of their own, those that end a split in one block. A thread reads each stream into the mailbox of the end that it is for.
+//! a channel of their own. A thread reads each stream into the mailbox of the end that it is for.
 //! Law: a stream's own buffers are beside the river's, so its reader always goes on, and no outlet's pace holds up a
 //! link that carries other streams.
 
 use std::sync::Arc;
 
-use thalweg_block::Pool;
+use thalweg_block::{Block, Pool};
 use thalweg_wire::{Incoming, Outgoing};
 
 use crate::Batch;
@@ -18,8 +18,6 @@ use crate::way::{Letter, Mailbox, Message, Way};
 /// Channels of a stream.
 const BATCHES: u8 = 0;
 const MARKS: u8 = 1;
-/// Bytes of marks in a block: no block of a river has fewer.
-const MARKS_BYTES_MAX: usize = 4 << 10;
 /// Blocks that the streams of an end have reserved at once, and those of one. What promises blocks goes behind the data
 /// of the other direction, so few streams need many to keep a link busy.
 const WINDOWS: usize = 16;
@@ -59,7 +57,7 @@ pub(crate) fn ends(
             ways.push(here());
             continue;
         };
-        ways.push(Box::new(LinkWay { out, marks: Vec::new() }));
+        ways.push(Box::new(LinkWay(out)));
         let reader = Reader { incoming: incoming.takes(&pool, window), mail: Arc::clone(mail), from: i };
         let thread = std::thread::Builder::new().name(format!("river {i}"));
         thread
@@ -69,45 +67,23 @@ pub(crate) fn ends(
     Ok(ways)
 }
 
-struct LinkWay {
-    out: Outgoing,
-    /// Marks that others follow at once.
-    marks: Vec<u8>,
-}
-
-impl LinkWay {
-    fn say_marks(&mut self) -> Result<()> {
-        if !self.marks.is_empty() {
-            self.out.send(MARKS, &mut self.marks)?;
-            self.marks.clear();
-        }
-        Ok(())
-    }
-}
+struct LinkWay(Outgoing);
 
 impl Way for LinkWay {
     fn send(&mut self, message: Message) -> Result<()> {
         match message {
             Message::Batch(Batch { head, mut block, .. }) => {
-                self.say_marks()?;
                 block[..HEAD_BYTES].copy_from_slice(&head.encode());
                 block.set_offset(head.sequence);
-                self.out.put_on(BATCHES, block)?;
+                self.0.put_on(BATCHES, block)?;
             }
-            Message::Mark(head) => {
-                self.marks.extend_from_slice(&head.encode());
-                // Behind the ends of lanes comes what closes them all.
-                if head.kind != Kind::End || self.marks.len() + HEAD_BYTES > MARKS_BYTES_MAX {
-                    self.say_marks()?;
-                }
-            }
+            Message::Mark(head) => self.0.send(MARKS, &mut head.encode())?,
         }
         Ok(())
     }
 
     fn end(&mut self) -> Result<()> {
-        self.say_marks()?;
-        Ok(self.out.end(&[])?)
+        Ok(self.0.end(&[])?)
     }
 }
 
@@ -124,22 +100,16 @@ impl Reader {
         loop {
             match self.incoming.next_on() {
                 Ok(None) => return,
-                Ok(Some((BATCHES, block))) => {
-                    let Some(head) = Head::decode(&block).filter(|head| head.kind == Kind::Batch) else {
-                        break;
-                    };
-                    self.mail
-                        .put(Letter::Came(self.from, Message::Batch(Batch { head, block, ticket: None })));
-                }
-                Ok(Some((MARKS, block))) => {
-                    let marks: Option<Vec<Head>> = block.chunks(HEAD_BYTES).map(mark).collect();
-                    let Some(marks) = marks else { break };
-                    for head in marks {
-                        epoch = head.epoch;
-                        self.mail.put(Letter::Came(self.from, Message::Mark(head)));
+                Ok(Some((channel, block))) => match message(channel, block) {
+                    Some(message) => {
+                        if let Message::Mark(head) = &message {
+                            epoch = head.epoch;
+                        }
+                        self.mail.put(Letter::Came(self.from, message));
                     }
-                }
-                _ => break,
+                    None => break,
+                },
+                Err(_) => break,
             }
         }
         // Each end knows the one that it may hear from.
@@ -150,6 +120,11 @@ impl Reader {
     }
 }
 
-fn mark(bytes: &[u8]) -> Option<Head> {
-    Head::decode(bytes).filter(|head| head.kind != Kind::Batch)
+fn message(channel: u8, block: Block) -> Option<Message> {
+    let head = Head::decode(&block)?;
+    match (channel, head.kind) {
+        (BATCHES, Kind::Batch) => Some(Message::Batch(Batch { head, block, ticket: None })),
+        (MARKS, kind) if kind != Kind::Batch => Some(Message::Mark(head)),
+        _ => None,
+    }
 }
