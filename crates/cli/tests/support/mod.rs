@@ -10,7 +10,8 @@ pub(crate) mod sshd;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process;
@@ -52,13 +53,27 @@ impl Place {
         let mut bash = Command::new("bash");
         bash.arg("-c").arg(line).env("T", env!("CARGO_BIN_EXE_thalweg")).current_dir(&self.0);
         bash.stdin(Stdio::null()).stdout(file(&out)).stderr(file(&err));
-        let (status, usage) = process::wait(bash.spawn().expect("bash starts")).expect("it ends");
+        let bash = bash.spawn().expect("bash starts");
+        // What the kernel tells of an ended process may be the peak of the one that it came from, which is this one.
+        let (pid, peak_bytes, ended) = (bash.id(), AtomicU64::new(0), AtomicBool::new(false));
+        let status = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    peak_bytes.fetch_max(peak_of(pid), Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+            let waited = process::wait(bash).expect("it ends");
+            ended.store(true, Ordering::Relaxed);
+            waited.0
+        });
         let text = |path: &Path| {
             let bytes = std::fs::read(path).expect("it was written");
             std::fs::remove_file(path).expect("it is ours");
             String::from_utf8_lossy(&bytes).into_owned()
         };
-        Outcome { status: status.code(), out: text(&out), err: text(&err), peak_bytes: usage.peak_bytes }
+        let peak_bytes = peak_bytes.into_inner();
+        Outcome { status: status.code(), out: text(&out), err: text(&err), peak_bytes }
     }
 
     /// A file with these bytes.
@@ -216,4 +231,11 @@ impl Outcome {
 /// Runs the command in a place of its own.
 pub(crate) fn run(args: &[&str]) -> Outcome {
     Place::new().run(args)
+}
+
+/// The most memory that a process has had so far, as the kernel counts it; 0 if it has ended.
+fn peak_of(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse::<u64>().ok()).map_or(0, |kib| kib << 10)
 }

@@ -34,7 +34,7 @@ impl Laid {
         (file, starts): (&File, &dyn Starts),
         (progress, written): (&Progress, &Progress),
     ) -> Result<ShareEnd> {
-        let sort = &self.options.sort;
+        let sort = &self.base.options.sort;
         let layouts = [sort.layout, right.layout];
         let own = self.rest_bytes / OWN_SHARE;
         let (right_proof, mut right_sorted) = self.crossed(1, rivers, pages, progress)?;
@@ -43,18 +43,18 @@ impl Laid {
         let form = Form { layout: join::layout_out(layouts, right.kind), between: &right.between };
         let layout = form.layout;
         let joining = Joining {
-            io: &self.io,
+            io: &self.base.io,
             layouts,
             keys: join::keys(layouts, &[sort.keys.clone(), right.keys.clone()])?,
             kind: right.kind,
             form,
             group_bytes: (own / 4) as usize,
             line_max: own / 10,
-            scratch: sort.scratch.first().map_or(directory_of(&self.paths[0]), |first| first),
-            meters: &self.meters,
+            scratch: sort.scratch.first().map_or(directory_of(&self.base.paths[0]), |first| first),
+            meters: &self.base.meters,
         };
         let pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
-        let mut stretch = Stretch::new(file, self.io.queue(WRITES)?, &pool, &self.meters);
+        let mut stretch = Stretch::new(file, self.base.io.queue(WRITES)?, &pool, &self.base.meters);
         let go_on = || progress.cancelled().is_none();
         // How long a range of a join is shows when it is written: each waits for the one before it.
         let stopped = || Error::Interrupted(progress.cancelled().unwrap_or(0));
@@ -101,17 +101,17 @@ impl Laid {
         progress: &Progress,
     ) -> Result<(Proof, Sorted)> {
         let ends = rivers(self, side)?;
-        let sort = &self.options.sort;
+        let sort = &self.base.options.sort;
         let threads = machine::lanes(sort.threads);
         let memory = self.rest_bytes / OWN_SHARE * (OWN_SHARE - 1) / 2;
-        let mut options = half::sorter_options(sort, memory, threads, &self.paths[0]);
+        let mut options = half::sorter_options(sort, memory, threads, &self.base.paths[0]);
         (options.layout, options.keys) = self.sides[side].travel();
         options.proof = true;
         if let Some(Size::Bytes(limit)) = options.scratch_limit {
             options.scratch_limit = Some(Size::Bytes(limit / 2));
         }
         let (proof, sorter) =
-            self.sides[side].pump(ends, &pages[side], (&self.meters, progress), |outlet, go_on| {
+            self.sides[side].pump(ends, &pages[side], (&self.base.meters, progress), |outlet, go_on| {
                 Ok(half::fill(outlet, &options, 0, go_on)?.map(|(sorter, _)| sorter))
             })?;
         Ok((proof, sorter.sorted()?))

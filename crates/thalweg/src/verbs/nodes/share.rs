@@ -90,28 +90,15 @@ pub struct RightSide {
 
 /// One node's share, with its inputs open.
 pub struct Share {
-    options: ShareOptions,
-    io: Arc<dyn Io>,
-    fallback: Option<String>,
+    base: Base,
     /// Of a join, the left one and the right one.
     sides: Vec<Side>,
-    /// What it writes: the names of its parts, or one.
-    paths: Vec<PathBuf>,
-    meters: Meters,
-    watch: Stopwatch,
-    cpu_seconds: f64,
 }
 
 /// A share whose memory is laid out.
 pub struct Laid {
-    pub(super) options: ShareOptions,
-    pub(super) io: Arc<dyn Io>,
-    fallback: Option<String>,
+    pub(super) base: Base,
     pub(super) sides: Vec<LaidSide>,
-    pub(super) paths: Vec<PathBuf>,
-    pub(super) meters: Meters,
-    watch: Stopwatch,
-    cpu_seconds: f64,
     /// What is left beside the river: for the sorters, or for the blocks of parts.
     pub(super) rest_bytes: u64,
     sampled: (f64, u64),
@@ -119,7 +106,19 @@ pub struct Laid {
     parts: Vec<parts::Part>,
 }
 
-/// Makes the ends of the river of a side, when they are wanted. What it brought may be asked for its links' bytes then.
+/// What there is of a share from its beginning to its end.
+pub(super) struct Base {
+    pub(super) options: ShareOptions,
+    pub(super) io: Arc<dyn Io>,
+    fallback: Option<String>,
+    /// What it writes: the names of its parts, or one.
+    pub(super) paths: Vec<PathBuf>,
+    pub(super) meters: Meters,
+    watch: Stopwatch,
+    cpu_seconds: f64,
+}
+
+/// Makes the ends of the river of a side, when they are wanted: those of a join one after the other.
 pub type Rivers<'a> = dyn FnMut(&Laid, usize) -> Result<(Inlet, Outlet)> + 'a;
 
 impl Share {
@@ -162,12 +161,13 @@ impl Share {
         };
         let cpu_seconds = process::usage().cpu_seconds;
         let meters = Meters::default();
-        Ok(Share { options, io, fallback, sides, paths, meters, watch, cpu_seconds })
+        let base = Base { options, io, fallback, paths, meters, watch, cpu_seconds };
+        Ok(Share { base, sides })
     }
 
     /// Bytes of the inputs, and the memory that it would take if nobody says.
     pub fn found(&self) -> (u64, u64) {
-        let memory = self.options.sort.memory;
+        let memory = self.base.options.sort.memory;
         let bytes = self.sides.iter().map(|side| side.inputs.bytes()).sum();
         (bytes, memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes))
     }
@@ -179,7 +179,8 @@ impl Share {
         memory_bytes: u64,
         (before_bytes, all_bytes): (u64, u64),
     ) -> Result<(Laid, Vec<Cut>)> {
-        let Share { options, io, fallback, sides, paths, meters, watch, cpu_seconds } = self;
+        let Share { base, sides } = self;
+        let options = &base.options;
         let nodes = options.node.1;
         let (river_bytes, rest_bytes) = match options.work {
             Work::Partition { .. } => partition_bytes(memory_bytes)?,
@@ -203,22 +204,9 @@ impl Share {
                 read += bytes;
             }
         }
-        let sampled = (watch.seconds(), read);
+        let sampled = (base.watch.seconds(), read);
         let (output, parts) = (None, Vec::new());
-        let laid = Laid {
-            options,
-            io,
-            fallback,
-            sides,
-            paths,
-            meters,
-            watch,
-            cpu_seconds,
-            rest_bytes,
-            sampled,
-            output,
-            parts,
-        };
+        let laid = Laid { base, sides, rest_bytes, sampled, output, parts };
         Ok((laid, keys))
     }
 }
@@ -318,28 +306,28 @@ impl Laid {
     /// Makes the file that all nodes write to, and tells under which name. What was lost goes first: a node that stood
     /// still meanwhile finds nothing to name.
     pub fn make_shared(&mut self) -> Result<PathBuf> {
-        for lost in &self.options.lost {
-            match self.io.remove(lost) {
+        for lost in &self.base.options.lost {
+            match self.base.io.remove(lost) {
                 Err(e) if e.source.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
                 _ => {}
             }
         }
         // How much a join makes nobody knows.
-        let bytes = if self.options.work == Work::Join { 0 } else { self.sides[0].inputs().bytes() };
-        let output = self.create(&self.paths[0], bytes)?;
+        let bytes = if self.base.options.work == Work::Join { 0 } else { self.sides[0].inputs().bytes() };
+        let output = self.create(&self.base.paths[0], bytes)?;
         let name = output.file().path().to_path_buf();
         self.output = Some(output);
         Ok(name)
     }
 
     fn create(&self, path: &Path, bytes: u64) -> Result<Output> {
-        target::create_as(&self.io, path, self.options.number, bytes)
+        target::create_as(&self.base.io, path, self.base.options.number, bytes)
     }
 
     /// The river of a side as this node has it. `pages` are those of each node's inputs.
     pub fn bed(&self, side: usize, river: u64, cuts: Vec<Cut>, pages: &[u64]) -> Result<Arc<Bed>> {
-        let work = self.options.work;
-        let lanes = lanes(work, self.options.node.1);
+        let work = self.base.options.work;
+        let lanes = lanes(work, self.base.options.node.1);
         if cuts.len() >= lanes || !cuts.is_sorted_by(|a, b| a < b) {
             return Err(Error::CouldNot(format!("{} cuts that are none, for {lanes} ranges", cuts.len())));
         }
@@ -366,27 +354,27 @@ impl Laid {
             return Err(Error::CouldNot(format!("{} sides that are {}", pages.len(), self.sides.len())));
         }
         let reserved = range_bytes / RESERVED.1 * RESERVED.0;
-        let end = match self.options.work {
+        let end = match self.base.options.work {
             Work::Partition { .. } => self.part(rivers, (&pages[0], reserved), starts, progress)?,
             work => {
                 let reserved = if work == Work::Join { 0 } else { reserved };
                 let other;
-                let file = match (shared, self.options.own_output) {
+                let file = match (shared, self.base.options.own_output) {
                     (None, false) => {
                         return Err(Error::CouldNot("no file was made that all write to".into()));
                     }
                     (Some(path), false) if self.output.is_none() => {
-                        other = File::open(&self.io, path, Access::UpdateDirect)?;
+                        other = File::open(&self.base.io, path, Access::UpdateDirect)?;
                         &other
                     }
                     (_, own) => {
                         if own {
-                            self.output = Some(self.create(&self.paths[0], reserved)?);
+                            self.output = Some(self.create(&self.base.paths[0], reserved)?);
                         }
                         self.output.as_ref().expect("it was made here").file()
                     }
                 };
-                match &self.options.join {
+                match &self.base.options.join {
                     Some(right) => self.join(right, rivers, pages, (file, starts), progress)?,
                     None => {
                         let ends = rivers(self, 0)?;
@@ -407,7 +395,7 @@ impl Laid {
         (file, starts): (&File, &dyn Starts),
         (progress, written): (&Progress, &Progress),
     ) -> Result<(Proof, Written)> {
-        let Laid { io, meters, options, paths, .. } = self;
+        let Base { io, meters, options, paths, .. } = &self.base;
         let pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
         let threads = machine::lanes(options.sort.threads);
         let tagged = matches!(options.work, Work::Shuffle(_));
@@ -429,11 +417,13 @@ impl Laid {
         starts: &dyn Starts,
         (progress, written): (&Progress, &Progress),
     ) -> Result<ShareEnd> {
-        let (node, nodes) = self.options.node;
-        let (layout, key) =
-            (self.options.sort.layout, Key::new(self.options.sort.layout, &self.options.sort.keys)?);
-        let first = lanes_of(node, nodes, lanes(self.options.work, nodes)).start;
-        let count = self.paths.len();
+        let (node, nodes) = self.base.options.node;
+        let (layout, key) = (
+            self.base.options.sort.layout,
+            Key::new(self.base.options.sort.layout, &self.base.options.sort.keys)?,
+        );
+        let first = lanes_of(node, nodes, lanes(self.base.options.work, nodes)).start;
+        let count = self.base.paths.len();
         let blocks = count + shape::WRITES;
         let write_bytes = (self.rest_bytes / blocks as u64).checked_ilog2().map_or(0, |log| 1 << log);
         if write_bytes < WRITE_BYTES_MIN {
@@ -446,11 +436,12 @@ impl Laid {
             let output = self.create(path, reserved / count as u64)?;
             Ok(parts::Part::of(output, path.clone(), layout, &key))
         };
-        let mut parts = self.paths.iter().map(part).collect::<Result<Vec<_>>>()?;
+        let mut parts = self.base.paths.iter().map(part).collect::<Result<Vec<_>>>()?;
         let ends = rivers(self, 0)?;
-        let meters = &self.meters;
+        let meters = &self.base.meters;
         let (input, parts) = self.sides[0].pump(ends, pages, (meters, progress), |outlet, go_on| {
-            let writer = Writer::new(WriteBehind::new(self.io.queue(shape::WRITES)?, meters), &pool, meters);
+            let writer =
+                Writer::new(WriteBehind::new(self.base.io.queue(shape::WRITES)?, meters), &pool, meters);
             Ok(drain(outlet, (&mut parts, first), writer, go_on)?.then_some(parts))
         })?;
         let mut output = Proof::default();
@@ -478,7 +469,7 @@ impl Laid {
     }
 
     pub(super) fn end(&self, input: Proof, output: Proof, written_bytes: u64) -> ShareEnd {
-        let Laid { meters, sides, watch, io, .. } = self;
+        let (sides, Base { meters, watch, io, .. }) = (&self.sides, &self.base);
         let usage = process::usage();
         let (read_bytes, _) = meters.input.totals();
         ShareEnd {
@@ -492,13 +483,13 @@ impl Laid {
                 input: (input.records, sides.iter().map(|side| side.inputs().file_bytes()).sum()),
                 output: (output.records, written_bytes),
                 seconds: [self.sampled.0, self.sampled.0, watch.seconds()],
-                cpu_seconds: usage.cpu_seconds - self.cpu_seconds,
+                cpu_seconds: usage.cpu_seconds - self.base.cpu_seconds,
                 peak_bytes: usage.peak_bytes,
                 ..NodeShare::default()
             },
             io: IoReceipt {
                 backend: io.name().into(),
-                fallback: self.fallback.clone().or_else(|| io.fallback()),
+                fallback: self.base.fallback.clone().or_else(|| io.fallback()),
                 cached_input_bytes: meters.cached.totals().0,
                 direct_output: true,
                 input: Disk { read_bytes: read_bytes + self.sampled.1, written_bytes: 0 },
@@ -513,7 +504,7 @@ impl Laid {
         self.parts.into_iter().try_for_each(parts::Part::publish)?;
         let Some(output) = self.output else { return Ok(()) };
         write_edges(output.file(), edges)?;
-        target::publish(output, &self.paths[0], bytes)
+        target::publish(output, &self.base.paths[0], bytes)
     }
 }
 
