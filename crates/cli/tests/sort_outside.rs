@@ -87,6 +87,11 @@ fn memory_is_what_was_promised_for_a_long_line_among_short_ones() {
         assert_eq!(place.shell("cmp sorted expected").status, Some(0), "in {memory} MiB");
         assert_eq!(place.names(), ["expected", "lines", "sorted"]);
     }
+    // Of a program that was just written more is mapped at once than of one that was read.
+    let told = place
+        .shell("cp $T copy && T=./copy && ulimit -n 64 && exec $T sort lines -o sorted --memory 16MiB -q");
+    assert_eq!((told.status, told.err.as_str()), (Some(0), ""), "a copy");
+    assert!(told.peak_bytes <= 18 * MIB, "a copy: {}", told.peak_bytes);
 }
 
 #[test]

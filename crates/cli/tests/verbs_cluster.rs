@@ -256,7 +256,8 @@ fn what_a_lost_node_had_to_do_the_others_do_again() {
     place
         .run(&["partition", "in", "-o", "whole-{}", "--parts", "3", "--pick", "hash", "--datamation", "-q"])
         .is_done();
-    let cases: [(&[&str], &[(&str, &str)], &str); 3] = [
+    type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
+    let cases: [Case<'_>; 3] = [
         (&["join", "few", "in", "-o", "out", "--datamation"], &[("joined", "out")], "n3"),
         (&["shuffle", "in", "-o", "out", "--record", "100", "--seed", "5"], &[("mixed", "out")], "n1"),
         (

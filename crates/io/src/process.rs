@@ -152,9 +152,17 @@ pub fn allow_open_files(files: u64) -> io::Result<u64> {
     Ok(now.max(files.min(most)))
 }
 
-/// Memory resident now, in bytes.
+/// Of what is mapped of files, so much counts as memory of the process.
+const MAPPED_BYTES_MAX: u64 = 4 << 20;
+
+/// Memory resident now, in bytes. Of mapped files, which are the program itself, at most so much as its usual part: how
+/// much of them is mapped beside that depends on how they lie in the page cache, and the kernel takes it back at will.
 pub fn resident_bytes() -> u64 {
-    status_field("VmRSS:").unwrap_or(0)
+    let [anonymous, shared, mapped] = ["RssAnon:", "RssShmem:", "RssFile:"].map(status_field);
+    match (anonymous, mapped) {
+        (Some(anonymous), Some(mapped)) => anonymous + shared.unwrap_or(0) + mapped.min(MAPPED_BYTES_MAX),
+        _ => status_field("VmRSS:").unwrap_or(0),
+    }
 }
 
 /// Anonymous memory that lies in huge pages now, in bytes.
