@@ -91,19 +91,6 @@ pub struct Sides {
     pub unmatched: u64,
 }
 
-impl Sides {
-    /// Proof of both inputs.
-    pub fn whole(&self) -> Proof {
-        let (left, right) = (&self.left, &self.right);
-        Proof {
-            records: left.records + right.records,
-            bytes: left.bytes + right.bytes,
-            checksum: left.checksum.wrapping_add(right.checksum),
-            ..Proof::default()
-        }
-    }
-}
-
 /// What a run did. A verb succeeds only if its law holds between `input` and `output`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Receipt {

@@ -404,6 +404,9 @@ pub struct NodeShare {
     pub huge_page_bytes: u64,
     /// The most scratch space in use at once.
     pub scratch_peak_bytes: u64,
+    /// Bytes of its inputs that were read for a sample.
+    #[serde(default)]
+    pub sampled_bytes: u64,
     /// What went into its join, and what it found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sides: Option<Sides>,

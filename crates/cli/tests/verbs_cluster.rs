@@ -176,7 +176,10 @@ fn parts_lie_on_the_nodes_or_where_all_see_them() {
         let args = ["a", "b", "--by", "0:6", "--pick", "hash", "--parts", parts];
         let done = part(&[&args[..], &["-o", "all/{}"]].concat());
         assert!(
-            done.receipt.holds && done.pick == "hash" && done.parts.len().to_string() == parts,
+            done.receipt.holds
+                && done.sampled_bytes == 0
+                && done.pick == "hash"
+                && done.parts.len().to_string() == parts,
             "{done:?}"
         );
         place.run(&[&["partition"], &args[..], &["-o", "one/{}", "-q"]].concat()).is_done();

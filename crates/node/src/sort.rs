@@ -64,7 +64,7 @@ pub fn partition(asked: &ClusterSort, progress: &Progress) -> Result<PartitionRe
     };
     let parts =
         receipt.nodes.iter().flat_map(|node| node.parts.iter().map(move |part| named(node, part))).collect();
-    let sampled_bytes = receipt.io.input.read_bytes.saturating_sub(receipt.input_file_bytes);
+    let sampled_bytes = receipt.nodes.iter().map(|node| node.sampled_bytes).sum();
     Ok(PartitionReceipt::new(receipt, pick, parts, sampled_bytes))
 }
 

@@ -8,7 +8,7 @@ use thalweg_api::{Proof, ShareEnd};
 use thalweg_base::units::Size;
 use thalweg_block::Pool;
 use thalweg_io::{File, directory_of};
-use thalweg_record::{Key, Layout, Prover, add_proof};
+use thalweg_record::{Key, add_proof};
 
 use super::half::{self, Starts};
 use super::share::{Laid, RightSide, Rivers};
@@ -21,8 +21,6 @@ use crate::{Error, Progress, Result, Sorted, machine};
 const OWN_SHARE: u64 = 8;
 /// So many bytes of records are written at once.
 const PIECE_BYTES: usize = 256 << 10;
-/// Bytes of the first and the last record that are kept.
-const KEEP_BYTES: usize = 64 << 10;
 
 impl Laid {
     /// Has both sides cross, joins them, and writes what comes.
@@ -59,7 +57,7 @@ impl Laid {
         // How long a range of a join is shows when it is written: each waits for the one before it.
         let stopped = || Error::Interrupted(progress.cancelled().unwrap_or(0));
         stretch.begin(starts.wait(&go_on)?.ok_or_else(stopped)?);
-        let mut prover = Prover::new(layout, whole(layout), true).keeping(KEEP_BYTES);
+        let mut prover = half::prover(layout, &Key::new(layout, &[])?);
         let mut piece = Vec::with_capacity(PIECE_BYTES);
         let mut write = |piece: &mut Vec<u8>| -> Result<()> {
             prover.push(piece);
@@ -116,8 +114,4 @@ impl Laid {
             })?;
         Ok((proof, sorter.sorted()?))
     }
-}
-
-fn whole(layout: Layout) -> Key {
-    Key::new(layout, &[]).expect("whole records are always a key")
 }

@@ -118,6 +118,14 @@ pub(super) struct Base {
     cpu_seconds: f64,
 }
 
+impl Base {
+    /// How records lie in files, and their key there.
+    fn records(&self) -> Result<(Layout, Key)> {
+        let SortOptions { layout, keys, .. } = &self.options.sort;
+        Ok((*layout, Key::new(*layout, keys)?))
+    }
+}
+
 /// Makes the ends of the river of a side, when they are wanted: those of a join one after the other.
 pub type Rivers<'a> = dyn FnMut(&Laid, usize) -> Result<(Inlet, Outlet)> + 'a;
 
@@ -140,6 +148,9 @@ impl Share {
             let (io, node, own) = (Arc::clone(&io), options.node, options.own_inputs);
             Ok(Side { io, inputs, layout, travel, node, own })
         };
+        if (options.work == Work::Join) != options.join.is_some() {
+            return Err(Error::CouldNot("a join has a right side, and nothing else has one".into()));
+        }
         let mut sides = vec![side(&sort.inputs, sort.layout, &sort.keys)?];
         if let Some(right) = &options.join {
             join::keys([sort.layout, right.layout], &[sort.keys.clone(), right.keys.clone()])?;
@@ -271,7 +282,7 @@ pub(crate) fn sorter_bytes(memory_bytes: u64) -> Result<u64> {
 
 /// The cuts for ranges whose sizes are to each other as these weights, one for each node, or for equal parts, from samples
 /// of all of them with origins as [`origin`] makes them.
-pub fn cuts(sort: &SortOptions, work: Work, mut sample: Vec<Cut>, weights: &[u64]) -> Result<Vec<Cut>> {
+pub fn cuts(sort: &SortOptions, work: Work, sample: Vec<Cut>, weights: &[u64]) -> Result<Vec<Cut>> {
     let key = Key::new(sort.layout, &sort.keys)?;
     let (weights, split_keys) = match work {
         Work::Shuffle(_) => {
@@ -283,7 +294,7 @@ pub fn cuts(sort: &SortOptions, work: Work, mut sample: Vec<Cut>, weights: &[u64
         // Records that may be dropped for one another, or match, have to meet.
         Work::Sort | Work::Merge | Work::Join => (weights.to_vec(), !sort.unique && work != Work::Join),
     };
-    Ok(sample::choose(&key, std::mem::take(&mut sample), &weights, split_keys).cuts().to_vec())
+    Ok(sample::choose(&key, sample, &weights, split_keys).cuts().to_vec())
 }
 
 /// So many pages for nodes whose shares of what all see are to each other as these weights.
@@ -400,7 +411,7 @@ impl Laid {
         let threads = machine::lanes(options.sort.threads);
         let tagged = matches!(options.work, Work::Shuffle(_));
         let mut sorter = half::sorter_options(&options.sort, self.rest_bytes, threads, &paths[0]);
-        let (layout, key) = (options.sort.layout, Key::new(options.sort.layout, &options.sort.keys)?);
+        let (layout, key) = self.base.records()?;
         (sorter.layout, sorter.keys) = self.sides[0].travel();
         self.sides[0].pump(ends, pages, (meters, progress), |outlet, go_on| {
             let stretch = Stretch::new(file, io.queue(WRITES)?, &pool, meters);
@@ -418,10 +429,7 @@ impl Laid {
         (progress, written): (&Progress, &Progress),
     ) -> Result<ShareEnd> {
         let (node, nodes) = self.base.options.node;
-        let (layout, key) = (
-            self.base.options.sort.layout,
-            Key::new(self.base.options.sort.layout, &self.base.options.sort.keys)?,
-        );
+        let (layout, key) = self.base.records()?;
         let first = lanes_of(node, nodes, lanes(self.base.options.work, nodes)).start;
         let count = self.base.paths.len();
         let blocks = count + shape::WRITES;
@@ -485,6 +493,7 @@ impl Laid {
                 seconds: [self.sampled.0, self.sampled.0, watch.seconds()],
                 cpu_seconds: usage.cpu_seconds - self.base.cpu_seconds,
                 peak_bytes: usage.peak_bytes,
+                sampled_bytes: self.sampled.1,
                 ..NodeShare::default()
             },
             io: IoReceipt {
@@ -537,10 +546,10 @@ pub fn receipt(
     if !is_ordered {
         (output.unordered, output.duplicates) = (0, 0);
     }
-    let mut came = output;
-    add_proof(&mut came, &dropped);
     // What each node made of the sides of a join it has looked at itself.
-    let came = sides.map_or(came, |sides| sides.whole());
+    let mut came = Proof::default();
+    let parts = sides.map_or([output, dropped], |sides| [sides.left, sides.right]);
+    parts.iter().for_each(|part| add_proof(&mut came, part));
     let sum = |of: fn(&NodeShare) -> u64| ends.iter().map(|end| of(&end.node)).sum();
     let until = |stage: usize| ends.iter().map(|end| end.node.seconds[stage]).fold(0.0, f64::max);
     Ok(Receipt {
