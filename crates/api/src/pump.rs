@@ -118,13 +118,27 @@ pub struct PumpLink {
     pub bytes_per_completion: f64,
 }
 
-/// What the sink of a transfer says in the end.
+/// What an end of a transfer says of it in the end.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PumpVerdict {
     /// Why it could not be done, if so.
     pub error: Option<String>,
+    /// Whether that is something that was found wrong, and not something that could not be done.
+    pub wrong: bool,
     /// What it did, by its own end.
     pub receipt: Option<PumpReceipt>,
+}
+
+impl PumpVerdict {
+    /// That it came to nothing, and why.
+    pub fn failed(why: impl ToString, wrong: bool) -> PumpVerdict {
+        PumpVerdict { error: Some(why.to_string()), wrong, receipt: None }
+    }
+
+    /// That it was done.
+    pub fn done(receipt: PumpReceipt) -> PumpVerdict {
+        PumpVerdict { receipt: Some(receipt), ..PumpVerdict::default() }
+    }
 }
 
 /// What a node is asked to do for a transfer. Ends are words: `path:` and a path whose odd bytes are `%` and two
@@ -141,6 +155,8 @@ pub struct PumpRequest {
     pub dest: Option<String>,
     /// The host that it sends to, and what is meant there, if it does.
     pub to: Option<(String, String)>,
+    /// How that host is met, if ssh started both ends.
+    pub meeting: Option<SshMeeting>,
     /// Lanes.
     pub streams: u32,
     /// The most bytes in a second.
@@ -161,6 +177,8 @@ pub enum PumpSaid {
     Progress(u64, u64),
     /// What somebody should know at once and is no error.
     Note(String),
+    /// First of all, if it is to meet another that ssh started: the certificate by which it can be known, as PEM.
+    Authority(String),
 }
 
 /// What the end of a transfer that ssh started says first.
@@ -181,4 +199,16 @@ pub struct SshAnswer {
     pub name: String,
     /// The certificate by which the one who asked can be known on a direct link, as PEM.
     pub authority: String,
+}
+
+/// How the source of a transfer, which ssh started, meets the sink, which ssh started elsewhere: streams that the source
+/// opens in its channel are passed on to the sink by whoever has both channels.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SshMeeting {
+    /// What the sink said; without an address if no direct link is to be tried.
+    pub greeting: SshGreeting,
+    /// What the sink is called on direct links.
+    pub name: String,
+    /// The sink's host as it was typed, which may be another address of it.
+    pub host: String,
 }

@@ -8,10 +8,12 @@ use std::net::TcpStream;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use thalweg_base::clock::Stopwatch;
 
 use crate::lab::Lab;
+use crate::slurm::Slurm;
 
 /// As they are called in reports.
 pub(crate) const SSH: &str = "ssh";
@@ -26,6 +28,8 @@ pub(crate) const MPIRUN: &str = "mpirun";
 /// In an allocation that is made for it.
 pub(crate) const SRUN: &str = "srun";
 
+/// With more hosts than this its daemons wait for each other's names, 5 s and more, which says nothing of what it can do.
+const MPIRUN_MAX: u32 = 4;
 /// How long a server may take to listen, in seconds.
 const LISTENS_SECONDS: f64 = 10.0;
 
@@ -39,15 +43,14 @@ pub(crate) struct Launchers {
     directory: PathBuf,
     found: Vec<&'static str>,
     hosts: u32,
+    slurm: Option<Arc<Slurm>>,
 }
 
 impl Launchers {
     /// Looks for them, and starts what they need; says what is left out. What has to be installed first is measured
     /// only if rivals are asked for.
     pub(crate) fn start(lab: &Lab, rivals: bool, notes: &mut Vec<String>) -> Launchers {
-        let directory = std::env::temp_dir().join(format!("thalweg-ssh-{}", lab.id()));
-        let mut launchers =
-            Launchers { servers: Vec::new(), directory, found: Vec::new(), hosts: lab.hosts() };
+        let mut launchers = Launchers::none(lab);
         if let Err(why) = launchers.serve(lab) {
             notes.push(format!("no launchers beside ours: {why}"));
             return launchers;
@@ -64,19 +67,25 @@ impl Launchers {
                 }
             }
         }
-        if !is_here("srun") {
-            notes.push("srun is not installed; it needs a configured Slurm on all hosts".into());
-        } else {
-            notes.push("srun is here and not measured: it needs a configured Slurm on all hosts".into());
+        match rivals.then(|| Slurm::start(lab)) {
+            Some(Ok(slurm)) => {
+                launchers.found.push(SRUN);
+                launchers.slurm = Some(Arc::new(slurm));
+            }
+            Some(Err(why)) => notes.push(format!("srun is left out: {why}")),
+            None => notes.push("srun is measured with --rivals only".into()),
         }
         launchers
     }
 
+    fn none(lab: &Lab) -> Launchers {
+        let directory = std::env::temp_dir().join(format!("thalweg-ssh-{}", lab.id()));
+        Launchers { servers: Vec::new(), directory, found: Vec::new(), hosts: lab.hosts(), slurm: None }
+    }
+
     /// The servers alone; else why there are none.
     pub(crate) fn servers(lab: &Lab) -> Result<Launchers, String> {
-        let directory = std::env::temp_dir().join(format!("thalweg-ssh-{}", lab.id()));
-        let mut launchers =
-            Launchers { servers: Vec::new(), directory, found: Vec::new(), hosts: lab.hosts() };
+        let mut launchers = Launchers::none(lab);
         launchers.serve(lab).map(|()| launchers)
     }
 
@@ -87,11 +96,19 @@ impl Launchers {
 
     /// Those that can start something on so many hosts.
     pub(crate) fn of(&self, lab: &Lab, count: u32) -> Vec<Launcher> {
-        let found = self.found.iter().filter(|name| count == 1 || ![SSH, SSH_KEPT].contains(name));
-        found.map(|name| (*name, self.launcher(lab, name, count))).collect()
+        let can = |name: &&&str| match **name {
+            SSH | SSH_KEPT => count == 1,
+            MPIRUN => count <= MPIRUN_MAX,
+            _ => true,
+        };
+        self.found.iter().filter(can).map(|name| (*name, self.launcher(lab, name, count))).collect()
     }
 
     fn launcher(&self, lab: &Lab, name: &str, count: u32) -> Box<dyn Fn() -> Command> {
+        if let Some(slurm) = self.slurm.as_ref().filter(|_| name == SRUN) {
+            let slurm = slurm.clone();
+            return Box::new(move || slurm.srun(count));
+        }
         let kept = self.setting(if name == SSH { "cold" } else { "kept" });
         let (names, program) = (lab.names(count), name.split(',').next().unwrap_or(name).to_string());
         let net = lab.address(0) + "/24";
@@ -121,7 +138,8 @@ impl Launchers {
         })
     }
 
-    /// The path of a client's settings: `cold`, or `kept` for connections that are; or of its key, `user`.
+    /// The path of a client's settings: `cold`, `kept` for connections that are, or `keeps` to have them kept; or of its
+    /// key, `user`.
     pub(crate) fn setting(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }
@@ -150,8 +168,10 @@ impl Launchers {
             " IdentityFile {dir}/user\n IdentitiesOnly yes\n StrictHostKeyChecking no\n \
              UserKnownHostsFile /dev/null\n LogLevel ERROR\n BatchMode yes\n"
         );
-        let kept = format!("{common} ControlMaster auto\n ControlPath {dir}/%n\n ControlPersist 600\n");
-        for (name, settings) in [("cold", &common), ("kept", &kept)] {
+        // Who is measured makes none to be kept: that would hold his output open, and be waited for.
+        let kept = format!("{common} ControlMaster no\n ControlPath {dir}/%n\n");
+        let keeps = format!("{common} ControlMaster auto\n ControlPath {dir}/%n\n ControlPersist 3600\n");
+        for (name, settings) in [("cold", &common), ("kept", &kept), ("keeps", &keeps)] {
             let hosts: String = (1..=lab.hosts())
                 .map(|i| format!("Host n{i}\n HostName {}\n{settings}", lab.address(i)))
                 .collect();
@@ -177,7 +197,7 @@ impl Launchers {
                 }
             }
             let mut first = Command::new("ssh");
-            first.args(["-F", &self.setting("kept"), &format!("n{host}"), "true"]);
+            first.args(["-F", &self.setting("keeps"), &format!("n{host}"), "true"]);
             let ended = first.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
             if !ended.map_err(|e| e.to_string())?.success() {
                 return Err(format!("ssh cannot reach n{host}"));

@@ -8,6 +8,7 @@
 //! Non-goals: profiles, comparing with results of another day.
 #![allow(clippy::disallowed_methods)] // Data, job files and results are not records on their way.
 
+mod alone;
 mod cluster;
 mod data;
 mod digest;
@@ -28,6 +29,7 @@ mod rates;
 mod rivals;
 mod river;
 mod rows;
+mod slurm;
 mod sort;
 mod table;
 mod targets;

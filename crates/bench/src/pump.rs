@@ -15,11 +15,12 @@ use thalweg_io::process::Usage;
 
 use crate::data::Data;
 use crate::floor::{Fio, Replays};
+use crate::incore::measured;
 use crate::measure::{Series, whole_process};
 use crate::place::Place;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
-use crate::{Asked, digest, failed, far};
+use crate::{Asked, alone, digest, failed, far};
 
 /// Bytes of a small file.
 pub(crate) const SMALL_BYTES: u64 = 4096;
@@ -51,11 +52,23 @@ pub(crate) enum What {
     Memory,
 }
 
+impl What {
+    /// What of it the disk and the kernel do alone.
+    fn alone(self) -> &'static str {
+        match self {
+            What::Files => "the system's calls alone",
+            What::File | What::Memory => "fio reading alone",
+        }
+    }
+}
+
 /// What is measured beside ours.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     /// fio, reading one file while it writes another.
     Floor,
+    /// What the disk and the kernel take whoever asks them, told in a line below the row.
+    Alone,
     /// A program, by a line of shell in which `$1` is the source and `$2` the output.
     Shell(&'static str, &'static str),
     /// Ours with other words.
@@ -73,7 +86,7 @@ pub(crate) const ROWS: &[Row] = &[
         name: "disk",
         what: What::File,
         words: &[],
-        beside: &[Beside::Floor, CP, RSYNCED],
+        beside: &[Beside::Floor, Beside::Alone, CP, RSYNCED],
         targets: &[
             Target::WallOfFloor(1.053),
             Target::Faster { than: Than::BestRival, times: 1.5, or_floor: None },
@@ -105,7 +118,7 @@ pub(crate) const ROWS: &[Row] = &[
         name: "small",
         what: What::Files,
         words: &[],
-        beside: &[RSYNCED, CP],
+        beside: &[Beside::Alone, RSYNCED, CP],
         targets: &[Target::Faster { than: Than::Named(RSYNC), times: 3.0, or_floor: None }],
     },
 ];
@@ -187,12 +200,13 @@ impl Bench<'_> {
         let mut contenders = vec![Contender::new("thalweg", Who::Ours(row.words))];
         for beside in row.beside {
             contenders.extend(match *beside {
-                Beside::Floor => None,
+                Beside::Floor | Beside::Alone => None,
                 Beside::Shell(name, line) => Some(Contender::new(name, Who::Shell(line))),
                 Beside::Otherwise(name, words) => Some(Contender::new(name, Who::Ours(words))),
             });
         }
         let mut replays = self.replays(row, bytes)?;
+        let mut alone = Series::default();
         for round in 0..self.asked.runs {
             for contender in &mut contenders {
                 self.asked.go_on()?;
@@ -202,6 +216,14 @@ impl Bench<'_> {
                 self.place.cool()?;
                 replays.once(&Data::Binary.name())?;
             }
+            if row.beside.contains(&Beside::Alone) {
+                self.alone(row.what, &source, round, &mut alone)?;
+            }
+        }
+        if !alone.is_empty() {
+            let (what, measure) = (row.what.alone(), alone.measure());
+            let (seconds, cpu) = (measure.seconds, measure.cpu_seconds);
+            measured.notes.push(format!("{what}: {seconds:.2} s, {cpu:.2} CPU-s"));
         }
         clear(row.what, self.place)?;
         measured.floor = replays.map(Replays::floor);
@@ -213,6 +235,22 @@ impl Bench<'_> {
             measured.targets.iter_mut().for_each(|target| target.met = None);
         }
         Ok(measured)
+    }
+
+    /// What the disk and the kernel take, whoever asks them.
+    fn alone(&self, what: What, source: &Path, round: usize, series: &mut Series) -> Result<()> {
+        self.place.cool()?;
+        if what == What::File {
+            let ended =
+                self.fio.as_ref().map(|_| whole_process(&mut alone::reading(source, self.asked.bytes)));
+            if let Some(ended) = ended.transpose()? {
+                series.add(ended.seconds, ended.usage);
+            }
+            return Ok(());
+        }
+        let output = self.place.path().join(format!("moved-alone-{round}"));
+        let made = measured(series, || alone::making(source, &output));
+        made.map_err(|e| failed("make files in", &output, &e))
     }
 
     fn unmeasured(&self, row: &Row) -> BenchRow {
@@ -391,6 +429,7 @@ mod tests {
             let has = |name: &str| {
                 row.beside.iter().any(|beside| match beside {
                     Beside::Floor => name == "floor",
+                    Beside::Alone => false,
                     Beside::Shell(other, _) | Beside::Otherwise(other, _) => name == *other,
                 })
             };

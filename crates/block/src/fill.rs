@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::prefetch::prefetch_at;
 use crate::{Block, copy};
 
 /// A block under construction.
@@ -125,6 +126,14 @@ impl Place {
         }
         self.left -= n as u32;
         n
+    }
+
+    /// Asks for the two cache lines behind what is written, so that they are there when the next record comes.
+    #[inline(always)]
+    pub fn expect(&self) {
+        let next = self.at.as_ptr().cast_const();
+        prefetch_at(next.wrapping_add(63));
+        prefetch_at(next.wrapping_add(127));
     }
 
     /// The bytes written so far.

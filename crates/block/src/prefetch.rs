@@ -4,11 +4,17 @@
 #[inline(always)]
 pub fn prefetch(bytes: &[u8], at: usize) {
     if at < bytes.len() {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the address is inside `bytes`; a prefetch reads nothing into the program.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().add(at).cast());
-        }
+        prefetch_at(bytes[at..].as_ptr());
+    }
+}
+
+/// Asks for the cache line at `at`, which need not be there.
+#[inline(always)]
+pub(crate) fn prefetch_at(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing into the program, and one of an address that is not there does nothing.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
     }
 }

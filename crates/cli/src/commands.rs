@@ -247,7 +247,7 @@ HOST:/PATH is a path on a host of the cluster, as the user that its node runs as
 hosts the data takes the direct way. HOST:null: and HOST:zero:SIZE are such ends too, and --no-disk SIZE HOST:null: \
 measures a link. A file whose name has a colon before its first slash is written ./a:b.
 
-ssh://[USER@]HOST[:PORT]/PATH is a path on a host that ssh reaches, where ssh starts thalweg; the other end is here. The \
+ssh://[USER@]HOST[:PORT]/PATH is a path on a host that ssh reaches, where ssh starts thalweg; the other end is here, or at another such host. The \
 user's own ssh and its settings are used, and it asks what it has to ask. The data takes a direct link if a port of the host \
 can be reached within two seconds, sealed with keys that are made for this once, else it goes through ssh; the receipt says \
 which. PATH begins at the root and is taken as it is typed; ssh://HOST/~/PATH begins at the user's directory there.
@@ -290,7 +290,7 @@ neighbour tables and free space, and says what to do about each thing that is we
     CommandInfo {
         command: Command::Bench,
         name: "bench",
-        synopsis: "sort|io|incore|pump|launch|river|cluster",
+        synopsis: "sort|io|incore|pump|launch|river|cluster|all-to-all",
         about: "measure this machine: ratios to a floor and to rivals",
         doc: "\
 sort: whole sorts, each beside its floor, the plan's own reads and writes replayed by fio on the same disk, and beside \
@@ -309,6 +309,9 @@ river: records parted in memory beside a plain copy of them on as many threads, 
 
 cluster: sorts on lab nodes, each with files of its own, over slow links and disks, beside what links and disks alone \
 would take; as root, from the directory that holds lab/.
+
+all-to-all: every node sends as much to every other, by each schedule, beside what the links alone would take; as root, \
+from the directory that holds lab/.
 
 Prints ratios measured in one run, with what is to be reached, and keeps the raw results as JSON in bench/results below \
 the current directory. Caches are dropped before each run if the user may do that. Ends with status 1 if an output was \

@@ -74,14 +74,10 @@ fn over_ssh(low: &LowArgs, sources: &[PumpEnd], dest: &PumpEnd) -> Result<Option
             "--ssh, --there and --through-ssh are for an end that is ssh://HOST/PATH, and there is none"
         }
         (false, None) => return Ok(None),
-        (true, Some(_)) => {
-            "one end of a transfer is over ssh, the other here; run it on one of the two hosts, or make them nodes of a \
-             cluster"
-        }
         _ if sources.iter().chain([dest]).any(|end| matches!(end, PumpEnd::Node(..))) => {
-            "one end is over ssh and one on a node; the other end of ssh:// is here"
+            "one end is over ssh and one on a node; the other end of ssh:// is here, or over ssh too"
         }
-        (true, None) if from.iter().any(|host| *host != from[0]) => {
+        (true, _) if from.iter().any(|host| *host != from[0]) => {
             "all sources of a transfer are on one host; make one for each host"
         }
         _ => {

@@ -1,6 +1,7 @@
 //! Signals that stop a verb.
 //!
-//! Law: the first SIGINT, SIGTERM or SIGHUP asks the verb to stop and clean up; a second kills at once, but no node. A
+//! Law: the first SIGINT, SIGTERM or SIGHUP asks the verb to stop and clean up; a second kills at once, but no node, and
+//! not one that comes within [`TOGETHER_SECONDS`]: `timeout` sends its signal to the process and then to its group. A
 //! SIGHUP that is ignored already (`nohup`) stays ignored. SIGXFSZ, which tells of a file larger than `ulimit -f`, stops
 //! nothing: the write that met the limit fails, and says so.
 
@@ -10,29 +11,36 @@ use std::sync::atomic::AtomicBool;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use thalweg::Progress;
+use thalweg_base::clock::Stopwatch;
 
 const STACK_BYTES: usize = 128 << 10;
+/// Signals that come so soon after the first are the same one: nobody asks twice so fast.
+const TOGETHER_SECONDS: f64 = 0.2;
 
 /// Lets signals cancel from now on, until the process ends.
 pub(crate) fn cancel_on_signals(progress: Arc<Progress>) -> std::io::Result<()> {
     on_signals(move |signal| progress.cancel(signal))
 }
 
-/// Calls `stop` with each signal that asks for an end; a second one kills at once.
+/// Calls `stop` with the first signal that asks for an end; a later one kills at once.
 pub(crate) fn on_signals(stop: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
-    let seen = Arc::new(AtomicBool::new(false));
-    for signal in stopping() {
-        // In this order: what looks whether one was seen runs before what says so.
-        flag::register_conditional_default(signal, seen.clone())?;
-        flag::register(signal, seen.clone())?;
-    }
-    on_every_signal(stop)
+    let mut first: Option<Stopwatch> = None;
+    on_every_signal(move |signal| match &first {
+        None => {
+            first = Some(Stopwatch::start());
+            stop(signal);
+        }
+        Some(since) if since.seconds() < TOGETHER_SECONDS => {}
+        // Where even that cannot be had, the verb goes on to its end.
+        Some(_) => drop(emulate_default_handler(signal)),
+    })
 }
 
 /// Calls `stop` with each signal that asks for an end, however many come. For a process that the kernel tells of its
 /// parent's death: it says so once for each thread of the parent's.
-pub(crate) fn on_every_signal(stop: impl Fn(i32) + Send + 'static) -> std::io::Result<()> {
+pub(crate) fn on_every_signal(mut stop: impl FnMut(i32) + Send + 'static) -> std::io::Result<()> {
     let mut signals = Signals::new(stopping())?;
     let builder = std::thread::Builder::new().name("signals".into()).stack_size(STACK_BYTES);
     builder.spawn(move || {

@@ -201,6 +201,76 @@ fn an_end_or_an_ssh_that_is_killed_is_told_in_one_line() {
     until("the other end to go", || there.serving().is_empty());
 }
 
+#[test]
+fn trees_go_from_one_host_to_another_and_within_one() {
+    let Some(there) = There::start() else { return };
+    there.place.shell(OF_EVERYTHING).is_done();
+    for (flags, route) in ROUTES {
+        let (from, to) = (there.at("n1", "tree"), there.at("n2", "out"));
+        let args = [&[&from[..], &to, "--streams", "3"], flags].concat();
+        let told = there.receipt(&args);
+        are_same(&there.place.0.join("tree"), &there.place.0.join("out"));
+        assert_eq!((&told.source.host[..], &told.dest.host[..]), ("n1", "n2"));
+        let link = told.link.as_ref().unwrap();
+        assert!(
+            link.route == route && link.sealed && told.holds && told.source.pid != told.dest.pid,
+            "{told:?}"
+        );
+        // What is there is left alone.
+        there.place.shell("echo new > tree/new").is_done();
+        let again =
+            there.receipt(&[&[&there.at("n1", "tree/"), &there.at("n2", "out"), "--resume"], flags].concat());
+        assert_eq!(again.files, 1, "{again:?}");
+        there.place.shell("cmp tree/new out/new && rm -r out tree/new").is_done();
+    }
+    let within = there.receipt(&[&there.at("n1", "tree"), &there.at("n1", "out")]);
+    are_same(&there.place.0.join("tree"), &there.place.0.join("out"));
+    assert_eq!((&within.source.host[..], &within.dest.host[..], &within.link), ("n1", "n1", &None));
+    there.pump(&[&there.at("n1", "none"), &there.at("n2", "x")]).is_refused(&["n1: cannot inspect", "none"]);
+    there
+        .pump(&[&there.at("n1", "in"), "ssh://n2/none/at/all"])
+        .is_refused(&["n2: cannot write /none/at/all"]);
+    there.pump(&[&there.at("n1", "in"), &there.at("n3", "x")]).is_refused(&["ssh cannot reach n3"]);
+    until("all to have ended", || there.serving().is_empty());
+}
+
+#[test]
+fn whoever_is_killed_of_a_transfer_between_two_hosts_it_ends_in_one_line_and_is_gone_on_from() {
+    let Some(there) = There::start() else { return };
+    for (flags, route) in ROUTES {
+        for victim in ["the client", "a first end", "a second end", "a first ssh", "a second ssh"] {
+            let (from, to) = (there.at("n1", "in"), there.at("n2", "out"));
+            let args = [&[&from[..], &to], flags].concat();
+            let running = there.begun(&args);
+            let serving = there.serving();
+            assert_eq!(serving.len(), 2, "{victim}");
+            let pid = running.0.id();
+            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+            let sshs: Vec<u32> = children.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+            let since = Instant::now();
+            match victim {
+                "the client" => running.signal("-KILL"),
+                "a first end" => kill(serving[0]),
+                "a second end" => kill(serving[1]),
+                "a first ssh" => kill(sshs[0]),
+                _ => kill(sshs[1]),
+            }
+            let told = running.ends();
+            match victim {
+                "the client" => {}
+                "a first ssh" => told.is_refused(&["ssh to n1 was ended by signal 9", "--resume"]),
+                "a second ssh" => told.is_refused(&["ssh to n2 was ended by signal 9", "--resume"]),
+                _ => told.is_refused(&["--resume"]),
+            }
+            there.is_gone_on_from(since, &args, route);
+        }
+    }
+    let running = there.begun(&[&there.at("n1", "in"), &there.at("n2", "out")]);
+    running.signal("-INT");
+    assert_eq!(running.ends().status, Some(130));
+    until("the other ends to go", || there.serving().is_empty());
+}
+
 /// That nobody is answered at an address of this machine, while it is held.
 struct Unanswered<'a>(&'a Place);
 
@@ -274,8 +344,7 @@ fn whatever_keeps_the_other_end_from_speaking_is_told_in_one_line() {
     there.pump(&[&there.at("n1", "none"), "x"]).is_refused(&["n1: cannot inspect", "none"]);
     // What a person may not ask for.
     for (args, holds) in [
-        (&[&n1[..], "ssh://n2/b"][..], "one end of a transfer is over ssh"),
-        (&["n1:/a", "ssh://n2/b"], "one end is over ssh and one on a node"),
+        (&["n1:/a", "ssh://n2/b"][..], "one end is over ssh and one on a node"),
         (&["ssh://n1/a", "ssh://n2/b", "."], "all sources of a transfer are on one host"),
         (&["ssh://-oProxyCommand=x/a", "b"], "is not where ssh could go"),
         (&["in", "b"], "for an end that is ssh://HOST/PATH"),

@@ -35,6 +35,7 @@ mod serving;
 mod share;
 mod sort;
 mod ssh;
+mod ssh_between;
 mod ssh_said;
 mod successor;
 mod talk;

@@ -30,6 +30,7 @@ use thalweg_wire::{Hands, Incoming, Link, LinkError, Outgoing, Patience, Terms, 
 use crate::cluster;
 use crate::daemon::Node;
 use crate::exec::Client;
+use crate::ssh_between::introduced;
 use crate::talk::{Hearing, say};
 
 /// The most transfers of a node at once.
@@ -128,7 +129,18 @@ fn between(
         (false, word) => request.to = Some((to.to_string(), word)),
     }
     let (_out, inc) = way.open(&NodeRequest::Pump(request)).map_err(could_not)?;
-    let mut hearing = Hearing::new(inc, host, FRAME_BYTES).map_err(could_not)?;
+    let hearing = Hearing::new(inc, host, FRAME_BYTES).map_err(could_not)?;
+    follow(hearing, &way, to, progress)
+}
+
+/// Shows how a transfer goes that another host does for this client, and what comes of it.
+pub(crate) fn follow(
+    mut hearing: Hearing,
+    way: &dyn Way,
+    to: &str,
+    progress: &Progress,
+) -> Result<PumpReceipt> {
+    let host = hearing.peer().to_string();
     let done = AtomicBool::new(false);
     let heard = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
@@ -147,16 +159,19 @@ fn between(
     if let Some(signal) = progress.cancelled() {
         return Err(thalweg::Error::Interrupted(signal));
     }
-    heard.map_err(could_not)?;
+    heard.map_err(|e| ends::error(e.into(), progress))?;
     let said = hearing.result().map(String::from_utf8_lossy).unwrap_or_default();
     let verdict: PumpVerdict = from_json(&said).map_err(|why| could_not(format!("{host}: {why}")))?;
     match (verdict.receipt, verdict.error) {
         (Some(mut receipt), None) => {
-            receipt.source.host = host.to_string();
+            receipt.source.host = host;
             receipt.dest.host = to.to_string();
             Ok(receipt)
         }
-        (_, why) => Err(could_not(format!("{host}: {}", why.unwrap_or_default()))),
+        (_, why) => {
+            let why = format!("{host}: {}", why.unwrap_or_default());
+            Err(if verdict.wrong { thalweg::Error::Wrong(why) } else { could_not(why) })
+        }
     }
 }
 
@@ -174,18 +189,20 @@ fn show_all(hearing: &mut Hearing, shown: &impl Watch) -> std::result::Result<()
                 shown_bytes = shown_bytes.max(done);
             }
             Ok(PumpSaid::Note(line)) => shown.note(&line),
+            Ok(PumpSaid::Authority(_)) => {}
             Err(why) => return Err(LinkError::new(hearing.peer(), What::Cut(why))),
         }
     }
     Ok(())
 }
 
-fn request(way: &dyn Asks, options: &PumpOptions, sources: Vec<String>) -> PumpRequest {
+pub(crate) fn request(way: &dyn Asks, options: &PumpOptions, sources: Vec<String>) -> PumpRequest {
     PumpRequest {
         id: way.id(),
         sources,
         dest: None,
         to: None,
+        meeting: None,
         streams: options.streams.map_or(0, |streams| streams as u32),
         limit: options.limit,
         resume: options.resume,
@@ -194,7 +211,7 @@ fn request(way: &dyn Asks, options: &PumpOptions, sources: Vec<String>) -> PumpR
     }
 }
 
-fn words_of(options: &PumpOptions) -> Result<Vec<String>> {
+pub(crate) fn words_of(options: &PumpOptions) -> Result<Vec<String>> {
     let of = |end: &PumpEnd| match end {
         PumpEnd::Node(_, end) => word_of(end),
         PumpEnd::Ssh(_, end) => word_over_ssh(end),
@@ -476,9 +493,9 @@ fn take_part(
         Err(why) => return refuse(out, why.to_string()),
     };
     if request.to.is_some() || (request.dest.is_some() && !request.sources.is_empty()) {
-        let verdict = match both_ends(node, request, &options, (&mut out, &inc)) {
-            Ok(receipt) => PumpVerdict { error: None, receipt: Some(receipt) },
-            Err(why) => PumpVerdict { error: Some(why.to_string()), receipt: None },
+        let verdict = match both_ends((node, link), request, &options, (&mut out, &inc)) {
+            Ok(receipt) => PumpVerdict::done(receipt),
+            Err(why) => PumpVerdict::failed(&why, matches!(why, thalweg::Error::Wrong(_))),
         };
         let _ = out.end(to_json(&verdict).as_bytes());
         return;
@@ -552,12 +569,16 @@ fn tell_on(
 /// Sends to another node for the client, or moves between directories of this host, while the client is there. It is told
 /// how far it is, and what it should know.
 fn both_ends(
-    node: Option<&Node>,
+    (node, link): (Option<&Node>, &Arc<Link>),
     request: &PumpRequest,
     options: &PumpOptions,
     (out, inc): (&mut Outgoing, &Incoming),
 ) -> Result<PumpReceipt> {
     const SIGTERM: i32 = 15;
+    let met = match (&request.to, &request.meeting, node) {
+        (Some((host, _)), Some(meeting), None) => Some(introduced(host, meeting, link, out)?),
+        _ => None,
+    };
     let progress = Progress::default();
     let (note, notes) = std::sync::mpsc::channel();
     progress.notes_to(move |line| drop(note.send(line.to_string())));
@@ -573,9 +594,10 @@ fn both_ends(
             let (node, hands) = node.and_then(|node| Some((node, node.hands()?)))?;
             Some((hands, node.cluster.lock().expect("no holder panics").clone()?))
         };
-        let moved = match &request.to {
-            None => thalweg::pump(options, &progress),
-            Some((host, dest)) => match cluster() {
+        let moved = match (&request.to, &met) {
+            (None, _) => thalweg::pump(options, &progress),
+            (Some((_, dest)), Some(way)) => push(way, dest.clone(), options, &progress),
+            (Some((host, dest)), None) => match cluster() {
                 Some((hands, file)) => ToNode::new(&hands, &file, host)
                     .and_then(|way| push(&way, dest.clone(), options, &progress)),
                 None => Err(could_not("this node is of no cluster")),

@@ -9,7 +9,7 @@
 //! known, so lanes take direct links; where none can be had within [`DIRECT`], they are streams of the channel's link.
 //! Law: what is above a lane is what it is between nodes. ssh is the user's own, with his settings, and asks what it has
 //! to ask. Whatever keeps the other end from speaking is told in one line: what ssh or the host's shell said of it.
-//! Non-goals: both ends over ssh, hosts of a cluster; installing the program there.
+//! Non-goals: hosts of a cluster; installing the program there.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -19,15 +19,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg::{Progress, PumpEnd, PumpOptions, SshHost};
-use thalweg_api::{NodeRequest, PumpReceipt, SshAnswer, SshGreeting, from_json, to_json};
+use thalweg_api::{NodeRequest, PumpReceipt, SshAnswer, SshGreeting, SshMeeting, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_transfer::{Route, Streams, Way};
 use thalweg_wire::{
-    Fleeting, Hands, Heard, Id, Link, LinkError, Pipes, Role, VERSION, What, is_host_name, new_id,
+    Fleeting, Hands, Heard, Id, Link, LinkError, Pipes, Quit, Role, VERSION, What, is_host_name, new_id,
 };
 
 use crate::pump::{Asks, Result, could_not, pull, push, route_of, word_over_ssh};
 use crate::serving::{SAYING, SERVE, Stranger, greeted, greeting, terms};
+use crate::ssh_between::between;
 use crate::ssh_said::{Said, noise, why_not};
 
 /// What ssh is told besides: nothing that is not for this, and not to wait for ever.
@@ -72,6 +73,9 @@ pub struct SshOptions {
 /// Moves files between this machine and one that ssh reaches.
 pub fn pump_over_ssh(how: &SshOptions, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
     let (host, dest) = match (options.sources.first(), &options.dest) {
+        (Some(PumpEnd::Ssh(from, _)), PumpEnd::Ssh(to, end)) => {
+            return between(how, (from, to), word_over_ssh(end)?, options, progress);
+        }
         (_, PumpEnd::Ssh(host, end)) => (host, Some(word_over_ssh(end)?)),
         (Some(PumpEnd::Ssh(host, _)), _) => (host, None),
         _ => return Err(could_not("neither end is over ssh")),
@@ -82,14 +86,25 @@ pub fn pump_over_ssh(how: &SshOptions, options: &PumpOptions, progress: &Progres
         Some(dest) => push(&way, dest, options, progress),
         None => pull(&way, options, progress),
     });
+    outcome(moved, &mut [there], progress)
+}
+
+/// What came of it, with what is known of how the other ends ended.
+pub(crate) fn outcome(
+    moved: Result<PumpReceipt>,
+    theres: &mut [There<'_>],
+    progress: &Progress,
+) -> Result<PumpReceipt> {
     match (moved, progress.cancelled()) {
         (Ok(receipt), _) => {
-            there.ended_within(END_SECONDS);
+            for there in theres {
+                there.ended_within(END_SECONDS);
+            }
             Ok(receipt)
         }
         // A terminal's signal reaches ssh too, and its end may be heard first.
         (Err(_), Some(signal)) => Err(thalweg::Error::Interrupted(signal)),
-        (Err(thalweg::Error::CouldNot(why)), None) => match there.died() {
+        (Err(thalweg::Error::CouldNot(why)), None) => match theres.iter_mut().find_map(There::died) {
             Some(how) => Err(could_not(format!("{how}: {why}"))),
             None => Err(could_not(why)),
         },
@@ -98,7 +113,7 @@ pub fn pump_over_ssh(how: &SshOptions, options: &PumpOptions, progress: &Progres
 }
 
 /// ssh, and what it started.
-struct There<'a> {
+pub(crate) struct There<'a> {
     child: Child,
     said: Said,
     how: &'a SshOptions,
@@ -106,7 +121,7 @@ struct There<'a> {
 }
 
 impl<'a> There<'a> {
-    fn start(how: &'a SshOptions, host: &'a SshHost) -> Result<There<'a>> {
+    pub(crate) fn start(how: &'a SshOptions, host: &'a SshHost) -> Result<There<'a>> {
         let Some((program, first)) = how.ssh.split_first() else {
             return Err(could_not("--ssh names no program"));
         };
@@ -128,7 +143,7 @@ impl<'a> There<'a> {
     }
 
     /// Hears who is there.
-    fn hear(&mut self, progress: &Progress) -> Result<(Pipes, SshGreeting)> {
+    pub(crate) fn hear(&mut self, progress: &Progress) -> Result<(Pipes, SshGreeting)> {
         let from: OwnedFd = self.child.stdout.take().expect("a pipe was asked for").into();
         let to: OwnedFd = self.child.stdin.take().expect("a pipe was asked for").into();
         let mut channel = Pipes::new(from, to).map_err(could_not)?;
@@ -142,25 +157,38 @@ impl<'a> There<'a> {
     }
 
     /// Says who is here, and makes the channel a link.
-    fn meet(&self, mut channel: Pipes, there: &SshGreeting) -> Result<OverSsh> {
+    pub(crate) fn meet(&self, channel: Pipes, there: &SshGreeting) -> Result<OverSsh> {
         let peer = self.host.to_string();
-        let nonsense = |why| could_not(format!("{peer}: a greeting that says nothing: {why}"));
-        let meeting: Id = there.meeting.parse().map_err(nonsense)?;
-        let fleeting = Fleeting::new(meeting, Role::Client).map_err(could_not)?;
-        let name = match &self.host.host {
-            host if is_host_name(host) && !host.contains(':') => host.clone(),
-            _ => THERE.to_string(),
-        };
-        let answer = SshAnswer { name: name.clone(), authority: fleeting.authority() };
+        let fleeting = Fleeting::new(meeting_of(&peer, there)?, Role::Client).map_err(could_not)?;
+        let link = self.link(channel, there, fleeting.authority())?;
+        OverSsh::new(peer, fleeting, &self.meeting(there), Arc::new(link), true)
+    }
+
+    /// Says who will come by direct links, and makes the channel a link.
+    pub(crate) fn link(&self, mut channel: Pipes, there: &SshGreeting, authority: String) -> Result<Link> {
+        let peer = self.host.to_string();
+        let answer = SshAnswer { name: self.name(), authority };
         let said = channel.say(&greeting(&to_json(&answer)), SAYING);
         said.map_err(|what| could_not(LinkError::new(&peer, what)))?;
-        let link = channel.link(&peer, (meeting, Role::Client), terms()).map_err(could_not)?;
+        let meets = (meeting_of(&peer, there)?, Role::Client);
+        let link = channel.link(&peer, meets, terms()).map_err(could_not)?;
         link.keep().map_err(could_not)?;
-        let hands = fleeting.meets(CLIENT, &there.authority).map_err(could_not)?;
-        let told = there.address.filter(|_| !self.how.through);
-        let door = told.map(|told| Door { hands, name, told, host: self.host.host.clone() });
-        let links = Mutex::new(vec![Arc::new(link)]);
-        Ok(OverSsh { peer, door, id: new_id().to_string(), links })
+        Ok(link)
+    }
+
+    /// How it can be met by who was told of it.
+    pub(crate) fn meeting(&self, there: &SshGreeting) -> SshMeeting {
+        let address = there.address.filter(|_| !self.how.through);
+        let greeting = SshGreeting { address, ..there.clone() };
+        SshMeeting { greeting, name: self.name(), host: self.host.host.clone() }
+    }
+
+    /// What it is called on direct links.
+    fn name(&self) -> String {
+        match &self.host.host {
+            host if is_host_name(host) && !host.contains(':') => host.clone(),
+            _ => THERE.to_string(),
+        }
     }
 
     /// The greeting, or why there was none.
@@ -270,15 +298,38 @@ impl Door {
 }
 
 /// The way to the other end; its first link is the channel's.
-struct OverSsh {
+pub(crate) struct OverSsh {
     peer: String,
     /// None if the other end has none, or none is to be tried.
     door: Option<Door>,
     id: String,
     links: Mutex<Vec<Arc<Link>>>,
+    /// How to give up what goes through the channel, where that is also whoever introduced the two ends'.
+    quits: Option<Mutex<Vec<Quit>>>,
+}
+
+/// The meeting that a greeting tells of.
+pub(crate) fn meeting_of(peer: &str, there: &SshGreeting) -> Result<Id> {
+    let nonsense = |why| could_not(format!("{peer}: a greeting that says nothing: {why}"));
+    there.meeting.parse().map_err(nonsense)
 }
 
 impl OverSsh {
+    /// To who is met there, as whoever this key makes known, with the link of the channel, which may be only for this.
+    pub(crate) fn new(
+        peer: String,
+        fleeting: Fleeting,
+        meeting: &SshMeeting,
+        link: Arc<Link>,
+        is_own: bool,
+    ) -> Result<OverSsh> {
+        let SshMeeting { greeting, name, host } = meeting;
+        let hands = fleeting.meets(CLIENT, &greeting.authority).map_err(could_not)?;
+        let door = greeting.address.map(|told| Door { hands, name: name.clone(), told, host: host.clone() });
+        let (id, links) = (new_id().to_string(), Mutex::new(vec![link]));
+        Ok(OverSsh { peer, door, id, links, quits: (!is_own).then(Mutex::default) })
+    }
+
     fn direct_lane(&self, link: Link) -> thalweg_wire::Result<Streams> {
         let link = Arc::new(link);
         let cannot = |e: std::io::Error| LinkError::new(&self.peer, What::Unreachable(e.to_string()));
@@ -292,7 +343,15 @@ impl OverSsh {
         to_json(&NodeRequest::PumpLane { id: self.id.clone() })
     }
 
-    fn channel(&self) -> Arc<Link> {
+    fn through_channel(&self, request: &str) -> thalweg_wire::Result<Streams> {
+        let (out, inc) = self.channel().open(request.as_bytes())?;
+        if let Some(quits) = &self.quits {
+            quits.lock().expect("no holder panics").push(inc.quit());
+        }
+        Ok((out, inc))
+    }
+
+    pub(crate) fn channel(&self) -> Arc<Link> {
         self.links.lock().expect("no holder panics")[0].clone()
     }
 }
@@ -303,7 +362,7 @@ impl Asks for OverSsh {
     }
 
     fn begin(&self, request: &NodeRequest) -> thalweg_wire::Result<Streams> {
-        self.channel().open(to_json(request).as_bytes())
+        self.through_channel(&to_json(request))
     }
 }
 
@@ -315,8 +374,7 @@ impl Way for OverSsh {
     fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>> {
         let Some((door, (first, at))) = self.door.as_ref().and_then(|door| Some((door, door.first()?)))
         else {
-            let (channel, lane) = (self.channel(), self.lane());
-            return (0..count).map(|_| channel.open(lane.as_bytes())).collect();
+            return (0..count).map(|_| self.through_channel(&self.lane())).collect();
         };
         let others = (1..count).map(|_| door.another(at));
         std::iter::once(Ok(first)).chain(others).map(|link| self.direct_lane(link?)).collect()
@@ -324,6 +382,13 @@ impl Way for OverSsh {
 
     fn links(&self) -> Vec<Arc<Link>> {
         self.links.lock().expect("no holder panics").clone()
+    }
+
+    fn give_up(&self, why: &str) {
+        let links = self.links();
+        let Some(quits) = &self.quits else { return links.iter().for_each(|link| link.close()) };
+        links[1..].iter().for_each(|link| link.close());
+        quits.lock().expect("no holder panics").drain(..).for_each(|quit| quit.quit(why));
     }
 
     fn route(&self) -> Route {

@@ -679,6 +679,7 @@ fn push_all(places: &mut Vec<Place>, mut bytes: &[u8], done: &mut Vec<Block>) {
     loop {
         let place = places.last_mut().expect("room was reserved for every record");
         bytes = &bytes[place.push(bytes)..];
+        place.expect();
         if place.left() == 0 {
             done.extend(places.pop().expect("it is there").commit());
         }

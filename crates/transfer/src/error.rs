@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use thalweg_api::PumpVerdict;
 use thalweg_block::PoolError;
 use thalweg_wire::LinkError;
 
@@ -42,9 +43,23 @@ pub enum Error {
         peer: String,
         /// What it says.
         why: String,
+        /// Whether it found something wrong.
+        wrong: bool,
     },
     /// Somebody asked to stop.
     Stopped,
+}
+
+impl Error {
+    /// Whether something was found wrong that was looked at, and not something could not be done.
+    pub fn is_wrong(&self) -> bool {
+        matches!(self, Error::Mismatch { .. } | Error::Changed(_) | Error::Far { wrong: true, .. })
+    }
+
+    /// What the other end is told of it.
+    pub(crate) fn verdict(&self) -> PumpVerdict {
+        PumpVerdict::failed(self, self.is_wrong())
+    }
 }
 
 impl fmt::Display for Error {
@@ -71,7 +86,7 @@ impl fmt::Display for Error {
             Error::Link(e) => {
                 write!(f, "{e}; what came is kept, and the same command with --resume goes on from it")
             }
-            Error::Far { peer, why } => write!(f, "{peer}: {why}"),
+            Error::Far { peer, why, .. } => write!(f, "{peer}: {why}"),
             Error::Stopped => f.write_str("stopped"),
         }
     }

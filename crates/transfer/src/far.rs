@@ -46,6 +46,10 @@ pub trait Way: Sync {
     fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>>;
     /// All links of this transfer, each once.
     fn links(&self) -> Vec<Arc<Link>>;
+    /// Ends all streams of this transfer; what the other end is told of it was said before.
+    fn give_up(&self, _why: &str) {
+        self.links().iter().for_each(|link| link.close());
+    }
     /// What the lanes go through, once they are there.
     fn route(&self) -> Route {
         Route::Direct
@@ -200,7 +204,7 @@ impl<'w> Far<'w> {
         let said = control.result().map(String::from_utf8_lossy).unwrap_or_default();
         if let Ok(verdict) = from_json::<PumpVerdict>(&said) {
             if let Some(why) = &verdict.error {
-                shared.fail(Error::Far { peer: self.way.peer(), why: why.clone() });
+                shared.fail(Error::Far { peer: self.way.peer(), why: why.clone(), wrong: verdict.wrong });
             }
             let _ = self.verdict.set(verdict);
         }
@@ -208,7 +212,7 @@ impl<'w> Far<'w> {
             shared.fail(e);
             // Before the stream is let go of, which the other end would hear first.
             if shared.has_cause() {
-                self.give_up(&shared.why());
+                self.give_up(&shared.verdict());
             }
         }
         let _ = self.deaf.set(());
@@ -229,24 +233,23 @@ impl<'w> Far<'w> {
             }
             let waited = echo.get_or_insert_with(Stopwatch::start).seconds();
             if shared.has_cause() || self.deaf.get().is_some() || waited >= ECHO_SECONDS {
-                return self.give_up(&shared.why());
+                return self.give_up(&shared.verdict());
             }
         }
     }
 
     /// Ends all streams, and says why.
-    pub(crate) fn give_up(&self, why: &str) {
+    pub(crate) fn give_up(&self, verdict: &PumpVerdict) {
         let stream = self.out.lock().expect("no lane panics").stream.take();
         if let Some(mut stream) = stream {
             // Who cannot be told finds out.
             let _ = if self.is_source {
-                stream.abort(why)
+                stream.abort(&to_json(verdict))
             } else {
-                let verdict = PumpVerdict { error: Some(why.to_string()), receipt: None };
-                stream.end(to_json(&verdict).as_bytes())
+                stream.end(to_json(verdict).as_bytes())
             };
         }
-        self.way.links().iter().for_each(|link| link.close());
+        self.way.give_up(verdict.error.as_deref().unwrap_or_default());
     }
 
     /// Bytes sent and received by all links, and the receives that it took.
@@ -294,7 +297,7 @@ impl Control {
                 Ok(None) if self.bytes.is_empty() => return Ok(None),
                 Ok(None) => return Err(self.nonsense()),
                 Err(LinkError { what: What::Aborted(why), .. }) => {
-                    return Err(Error::Far { peer: self.peer.clone(), why });
+                    return Err(self.told(&why));
                 }
                 Err(e) => return Err(e.into()),
             }
@@ -321,10 +324,17 @@ impl Control {
     /// Why nothing more came, or what did has no meaning.
     pub(crate) fn refusal(&self) -> Error {
         let said = self.result().map(String::from_utf8_lossy).unwrap_or_default();
-        match from_json::<PumpVerdict>(&said).ok().and_then(|verdict| verdict.error) {
-            Some(why) => Error::Far { peer: self.peer.clone(), why },
-            None => self.nonsense(),
-        }
+        if said.is_empty() { self.nonsense() } else { self.told(&said) }
+    }
+
+    /// Why the other end gave up: its verdict, or words of whoever is in between.
+    fn told(&self, said: &str) -> Error {
+        let (why, wrong) = match from_json::<PumpVerdict>(said) {
+            Ok(PumpVerdict { error: Some(why), wrong, .. }) => (why, wrong),
+            Ok(_) => return self.nonsense(),
+            Err(_) => (said.to_string(), false),
+        };
+        Error::Far { peer: self.peer.clone(), why, wrong }
     }
 
     fn result(&self) -> Option<&[u8]> {
@@ -335,5 +345,5 @@ impl Control {
 /// What cannot be understood.
 pub(crate) fn nonsense(peer: &str) -> Error {
     let why = "it said what has no meaning here; bring both sides to one version of thalweg";
-    Error::Far { peer: peer.to_string(), why: why.into() }
+    Error::Far { peer: peer.to_string(), why: why.into(), wrong: false }
 }

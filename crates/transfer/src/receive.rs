@@ -51,7 +51,7 @@ pub fn receive(
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
     thalweg_io::tree::open_as_many_as_allowed();
     let (far, mut inc) = (Arc::new(Far::new(way, control.0, false)), Control::new(way, control.1)?);
-    let refused = |e: &Error| far.give_up(&e.to_string());
+    let refused = |e: &Error| far.give_up(&e.verdict());
     let offer = match inc.next().inspect_err(refused)? {
         Some(Message::Offer(offer)) => offer,
         _ => return Err(inc.refusal()),
@@ -78,7 +78,7 @@ pub fn receive(
     let sync_seconds = match first.map_or(taken, Err) {
         Ok(seconds) => seconds,
         Err(e) => {
-            far.give_up(&e.to_string());
+            far.give_up(&e.verdict());
             job.leave(&shared, &e);
             return Err(e);
         }
@@ -86,7 +86,7 @@ pub fn receive(
     let cpu_seconds = process::usage().cpu_seconds - cpu_before;
     let mut ours = receipt(&job, &shared, &Took { seconds: clock.seconds(), sync_seconds, cpu_seconds });
     ours.link = Some(link(&far));
-    far.end(&PumpVerdict { error: None, receipt: Some(ours.clone()) })?;
+    far.end(&PumpVerdict::done(ours.clone()))?;
     let Some(theirs) = far.verdict().and_then(|verdict| verdict.receipt.clone()) else {
         return Err(nonsense(&way.peer()));
     };

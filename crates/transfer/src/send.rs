@@ -39,7 +39,7 @@ pub fn send(
     let (far, mut inc) = (Arc::new(Far::new(way, control.0, true)), Control::new(way, control.1)?);
     let roots = Roots::default();
     let job = Job { transfer, io, watch, roots, lanes: transfer.streams, part: Part::Source };
-    let job = agreed(job, &far, &mut inc).inspect_err(|e| far.give_up(&e.to_string()))?;
+    let job = agreed(job, &far, &mut inc).inspect_err(|e| far.give_up(&e.verdict()))?;
     let shared = job.shared(Pool::new(FRAME_BYTES, job.lanes * LANE_BLOCKS)?, Some(Arc::clone(&far)))?;
     let told = || {
         let cpu_seconds = process::usage().cpu_seconds - cpu_before;
@@ -48,7 +48,7 @@ pub fn send(
     };
     let done = perform(&job, &shared, &far, inc, &told);
     let first = shared.error.lock().expect("no lane panics").take();
-    let ours = first.map_or(done, Err).inspect_err(|e| far.give_up(&e.to_string()))?;
+    let ours = first.map_or(done, Err).inspect_err(|e| far.give_up(&e.verdict()))?;
     let Some(theirs) = far.verdict().and_then(|verdict| verdict.receipt.clone()) else {
         return Err(nonsense(&way.peer()));
     };
@@ -163,7 +163,7 @@ fn finish(shared: &Shared<'_>, far: &Far<'_>, told: &dyn Fn() -> PumpReceipt) ->
     let sum = shared.sums.lock().expect("no lane panics").0;
     far.tell(&Message::End(sum))?;
     let ours = told();
-    far.end(&PumpVerdict { error: None, receipt: Some(ours.clone()) })?;
+    far.end(&PumpVerdict::done(ours.clone()))?;
     Ok(ours)
 }
 

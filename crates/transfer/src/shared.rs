@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use thalweg_api::PumpVerdict;
 use thalweg_block::Pool;
 use thalweg_io::Io;
 use thalweg_io::tree::Facts;
@@ -132,9 +133,9 @@ impl Shared<'_> {
     }
 
     /// Why this transfer ends.
-    pub(crate) fn why(&self) -> String {
+    pub(crate) fn verdict(&self) -> PumpVerdict {
         let error = self.error.lock().expect("no lane panics");
-        error.as_ref().map_or_else(|| Error::Stopped.to_string(), Error::to_string)
+        error.as_ref().unwrap_or(&Error::Stopped).verdict()
     }
 
     /// Waits until so many bytes may pass.

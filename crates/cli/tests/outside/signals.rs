@@ -45,6 +45,35 @@ fn a_sort_that_is_stopped_leaves_its_input_and_the_older_output() {
     assert_eq!(place.read("sorted"), b"older\n");
 }
 
+/// As `timeout` does: to the process, and then to the group that it is in.
+#[test]
+fn a_signal_that_is_sent_twice_at_once_is_one_and_a_later_one_kills() {
+    let place = Place::new();
+    let begun = |place: &Place| {
+        let mut running =
+            Running::start(&mut place.command(&["gen", "100M", "records", "--progress", "always"]));
+        running.0.stderr.as_mut().expect("a pipe was asked for").read_exact(&mut [0; 3]).unwrap();
+        running
+    };
+    for _ in 0..5 {
+        let running = begun(&place);
+        running.signal("-TERM");
+        running.signal("-TERM");
+        assert_eq!(running.ends().status, Some(143));
+        assert!(place.names().is_empty(), "{:?}", place.names());
+    }
+    // The output goes to a pipe that nobody reads from: the first signal is heard, and the write still waits.
+    let mut command = place.command(&["gen", "100M", "-", "-q"]);
+    let running = Running::start(command.stdout(Stdio::piped()));
+    running.handles_signals();
+    running.waits();
+    running.signal("-TERM");
+    // No signal of the same asking comes so late.
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    running.signal("-TERM");
+    assert_eq!(running.ends().status, None);
+}
+
 #[test]
 fn waiting_for_standard_input_can_be_interrupted() {
     let place = Place::new();

@@ -78,7 +78,7 @@ fn error_of(error: thalweg_transfer::Error, progress: &Progress) -> Error {
     use thalweg_transfer::Error::*;
     match error {
         Stopped => Error::Interrupted(progress.cancelled().unwrap_or(0)),
-        wrong @ (Mismatch { .. } | Changed(_)) => Error::Wrong(wrong.to_string()),
+        wrong if wrong.is_wrong() => Error::Wrong(wrong.to_string()),
         Io(e) => e.into(),
         other => Error::CouldNot(other.to_string()),
     }

@@ -1,0 +1,154 @@
+//! Slurm over the hosts of a lab: a controller here, a daemon in each host, and an allocation of all of them for `srun`.
+//!
+//! Law: all of it is started here and ends when this is dropped; nothing of the machine's own Slurm is used or changed.
+
+use std::net::TcpListener;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use thalweg_base::clock::Stopwatch;
+
+use crate::lab::Lab;
+use crate::launchers::is_here;
+
+/// What has to be here.
+const PROGRAMS: [&str; 5] = ["munged", "slurmctld", "slurmd", "salloc", "srun"];
+/// How long all of it may take to be ready, in seconds.
+const READY_SECONDS: f64 = 60.0;
+/// The daemons', each in a host of its own.
+const DAEMON_PORT: u16 = 6818;
+const KEY_BYTES: usize = 1024;
+/// The last number of this machine's address in a lab.
+const HERE: u32 = 254;
+
+/// See the head of this file.
+pub(crate) struct Slurm {
+    processes: Vec<Child>,
+    directory: PathBuf,
+    job: String,
+}
+
+impl Slurm {
+    /// Starts it and allocates all hosts; else says why it cannot.
+    pub(crate) fn start(lab: &Lab) -> Result<Slurm, String> {
+        if let Some(program) = PROGRAMS.into_iter().find(|program| !is_here(program)) {
+            return Err(format!("{program} is not installed (bench/rivals/setup launchers)"));
+        }
+        let directory = std::env::temp_dir().join(format!("thalweg-slurm-{}", lab.id()));
+        let mut slurm = Slurm { processes: Vec::new(), directory, job: String::new() };
+        slurm.write(lab).map_err(|e| format!("cannot be set up: {e}"))?;
+        let file = |name: &str| slurm.directory.join(name).display().to_string();
+        let mut munged = Command::new("munged");
+        munged.args(["-F", "--force"]).arg(format!("--key-file={}", file("key")));
+        for (flag, name) in
+            [("socket", "socket"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed")]
+        {
+            munged.arg(format!("--{flag}={}", file(&format!("munge.{name}"))));
+        }
+        let socket = slurm.directory.join("munge.socket");
+        slurm.begin(munged)?;
+        ready("munged", || socket.exists())?;
+        let mut controller = Command::new("slurmctld");
+        controller.args(["-D", "-f"]).arg(slurm.settings());
+        slurm.begin(controller)?;
+        for host in 1..=lab.hosts() {
+            // Not by `ip netns exec`, which hides the control groups that the daemon wants.
+            let mut daemon = Command::new("nsenter");
+            daemon.arg(format!("--net=/run/netns/{}", lab.space(host)));
+            daemon.args(["slurmd", "-D", "-N", &format!("n{host}"), "-f"]).arg(slurm.settings());
+            slurm.begin(daemon)?;
+        }
+        slurm.allocate(lab.hosts())?;
+        Ok(slurm)
+    }
+
+    /// How a null command is run on so many hosts of the allocation.
+    pub(crate) fn srun(&self, count: u32) -> Command {
+        let mut command = Command::new("srun");
+        command.env("SLURM_CONF", self.settings());
+        command.args(["--overlap", "--mpi=none", "--jobid", &self.job, "-N", &count.to_string(), "true"]);
+        command
+    }
+
+    fn settings(&self) -> PathBuf {
+        self.directory.join("slurm.conf")
+    }
+
+    fn write(&self, lab: &Lab) -> std::io::Result<()> {
+        std::fs::DirBuilder::new().mode(0o755).create(&self.directory)?;
+        let mut key = std::fs::OpenOptions::new();
+        let mut key = key.write(true).create_new(true).mode(0o400).open(self.directory.join("key"))?;
+        let mut noise = std::io::Read::take(std::fs::File::open("/dev/urandom")?, KEY_BYTES as u64);
+        std::io::copy(&mut noise, &mut key)?;
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+        let port = TcpListener::bind((lab.address(HERE), 0))?.local_addr()?.port();
+        let (dir, here, name) = (self.directory.display(), lab.address(HERE), name.trim());
+        let hosts: String = (1..=lab.hosts())
+            .map(|i| {
+                format!("NodeName=n{i} NodeAddr={} NodeHostname=n{i} CPUs=1 State=UNKNOWN\n", lab.address(i))
+            })
+            .collect();
+        let settings = format!(
+            "ClusterName=lab\nSlurmctldHost={name}({here})\nSlurmctldPort={port}\nSlurmdPort={DAEMON_PORT}\n\
+             SlurmUser=root\nSlurmdUser=root\nAuthType=auth/munge\nCredType=cred/munge\n\
+             AuthInfo=socket={dir}/munge.socket\nStateSaveLocation={dir}\nSlurmdSpoolDir={dir}/%n\n\
+             SlurmctldPidFile={dir}/controller.pid\nSlurmdPidFile={dir}/%n.pid\nProctrackType=proctrack/linuxproc\n\
+             TaskPlugin=task/none\nMpiDefault=none\nSwitchType=switch/none\nReturnToService=2\n\
+             SelectType=select/cons_tres\nSchedulerType=sched/builtin\nJobAcctGatherType=jobacct_gather/none\n\
+             AccountingStorageType=accounting_storage/none\n{hosts}\
+             PartitionName=lab Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
+        );
+        std::fs::write(self.settings(), settings)?;
+        std::fs::write(self.directory.join("cgroup.conf"), "CgroupPlugin=cgroup/v1\n")
+    }
+
+    fn begin(&mut self, mut command: Command) -> Result<(), String> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.processes.push(command.spawn().map_err(|e| format!("cannot start {program}: {e}"))?);
+        Ok(())
+    }
+
+    fn allocate(&mut self, hosts: u32) -> Result<(), String> {
+        let told = |program: &str, args: &[&str]| {
+            let ran = Command::new(program).args(args).env("SLURM_CONF", self.settings()).output();
+            ran.map_or_else(
+                |e| e.to_string(),
+                |ran| String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned(),
+            )
+        };
+        let idle =
+            || told("sinfo", &["-h", "-N", "-o", "%t"]).lines().filter(|state| *state == "idle").count();
+        ready("slurmd", || idle() == hosts as usize)?;
+        let granted = told("salloc", &["--no-shell", "-N", &hosts.to_string()]);
+        let job = granted.split("allocation ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        self.job = job.ok_or_else(|| format!("allocates no hosts: {}", granted.trim()))?.to_string();
+        Ok(())
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        if !self.job.is_empty() {
+            let _ = Command::new("scancel").arg(&self.job).env("SLURM_CONF", self.settings()).status();
+        }
+        // The daemons before those that they talk to.
+        for process in self.processes.iter_mut().rev() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn ready(what: &str, is_ready: impl Fn() -> bool) -> Result<(), String> {
+    let watch = Stopwatch::start();
+    while !is_ready() {
+        if watch.seconds() > READY_SECONDS {
+            return Err(format!("{what} is not ready after {READY_SECONDS} s"));
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(50));
+    }
+    Ok(())
+}
