@@ -111,6 +111,9 @@ pub struct SortAsk {
     pub inputs: Vec<String>,
     /// Whether each node has inputs of its own; else all have the same.
     pub own_inputs: bool,
+    /// Whether the inputs are the client's, who lends them to all nodes.
+    #[serde(default)]
+    pub lent_inputs: bool,
     /// The output, as a word with escapes.
     pub output: String,
     /// Whether each node has an output of its own, the part of its range; else all write to the same.
@@ -324,6 +327,37 @@ pub struct ShareView {
     pub all_bytes: u64,
     /// What all of it did, when it is done.
     pub receipt: Option<Receipt>,
+}
+
+/// What a node asks a client that lends its files, on a stream that it opens to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum LentAsk {
+    /// What is known of the file of this place among the inputs: a [`LentFile`].
+    Look(usize),
+    /// Bytes of it.
+    Read {
+        /// Its place.
+        file: usize,
+        /// The first byte.
+        at: u64,
+        /// How many; fewer come where it ends.
+        bytes: u64,
+    },
+}
+
+/// What is known of a file that is lent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LentFile {
+    /// Bytes.
+    pub bytes: u64,
+    /// The device that holds it.
+    pub device: u64,
+    /// Its number on that device.
+    pub inode: u64,
+    /// When its contents last changed, in nanoseconds of the client's clock.
+    pub modified_ns: i64,
 }
 
 /// Bytes that are no whole sector, and where they belong.

@@ -511,12 +511,13 @@ With bench launch: the numbers of nodes to launch on, a row for each. Without th
 Sort, shuffle, merge, join or partition on the nodes of this cluster: its name, or a directory as for --identity. Each node reads a \
 share of the input, sends every other the records of its range of the keys, and sorts those of its own. Memory, scratch and \
 threads are of each node; without --memory all take as much as the smallest would. Files are named as all nodes see them, or \
-with nodes: before a name or pattern as each of them has its own, below its directory for data. Of an output with nodes: each \
-node writes its part, or its share of the parts of a partition; {} in the name is the part's number.
+with nodes: before a name or pattern as each of them has its own, below its directory for data. An input with client: \
+before its name is a file of this host, which the nodes read from here. Of an output with nodes: each node writes its part, or its \
+share of the parts of a partition; {} in the name is the part's number.
 
 With check: the files are those with nodes: before their names.
 
-Without this flag, a name with nodes: means the cluster of --identity.",
+Without this flag, a name with nodes: or client: means the cluster of --identity.",
         set: |args, value| {
             args.cluster = Some(value.to_os_string());
             Ok(())

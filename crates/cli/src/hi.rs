@@ -399,17 +399,25 @@ fn on_nodes(mut low: LowArgs, work: Work) -> Result<ClusterSort, Usage> {
             "a {verb} on the nodes of a cluster has no --resume, --no-proof, --nodes or --io; leave them out"
         )));
     }
-    let own_inputs = low.words.iter().all(|word| hi_nodes::own(word).is_some());
-    if !own_inputs && low.words.iter().any(|word| hi_nodes::own(word).is_some()) {
-        return Err(Usage(
-            "either all inputs are the nodes' own, with nodes: before their names, or none".into(),
-        ));
+    let all_or_none = |named: fn(&OsStr) -> Option<&OsStr>, whose: &str, prefix: &str| {
+        let count = low.words.iter().filter(|word| named(word).is_some()).count();
+        let mixed = || format!("either all inputs are {whose}, with {prefix} before their names, or none");
+        if count % low.words.len().max(1) == 0 { Ok(count > 0) } else { Err(Usage(mixed())) }
+    };
+    let own_inputs = all_or_none(hi_nodes::own, "the nodes' own", "nodes:")?;
+    let lent_inputs = all_or_none(hi_nodes::lent, "this client's", "client:")?;
+    if lent_inputs && low.detach {
+        return Err(Usage("a client that lends its files has to stay; leave out --detach".into()));
     }
     if low.words.is_empty() {
         return Err(Usage(format!("say what the nodes are to {verb}: files, or nodes:FILES")));
     }
     let own_output = low.output.as_ref().is_some_and(|word| hi_nodes::own(word).is_some());
-    let plain = |word: OsString| hi_nodes::own(&word).map(OsStr::to_os_string).unwrap_or(word);
+    if low.output.as_ref().is_some_and(|word| hi_nodes::lent(word).is_some()) {
+        return Err(Usage("nodes read what a client has, and do not write there; name the output as they see it, or with nodes:".into()));
+    }
+    let bare = |word: &OsStr| hi_nodes::own(word).or(hi_nodes::lent(word)).map(OsStr::to_os_string);
+    let plain = |word: OsString| bare(&word).unwrap_or(word);
     low.words = low.words.into_iter().map(plain).collect();
     low.output = low.output.map(plain);
     let (identity, name) = hi_nodes::cluster_meant(&low)?;
@@ -423,7 +431,7 @@ fn on_nodes(mut low: LowArgs, work: Work) -> Result<ClusterSort, Usage> {
         _ => None,
     };
     let sort = sorted(low)?;
-    Ok(ClusterSort { work, identity, name, on, sort, own_inputs, own_output, equal, join })
+    Ok(ClusterSort { work, identity, name, on, sort, own_inputs, lent_inputs, own_output, equal, join })
 }
 
 fn planned(low: LowArgs) -> Result<Job, Usage> {

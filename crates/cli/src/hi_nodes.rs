@@ -223,9 +223,15 @@ pub(crate) fn own(word: &OsStr) -> Option<&OsStr> {
     word.as_bytes().strip_prefix(b"nodes:").map(OsStr::from_bytes)
 }
 
+/// What stands behind `client:` in a word: a file that the nodes read here.
+pub(crate) fn lent(word: &OsStr) -> Option<&OsStr> {
+    word.as_bytes().strip_prefix(b"client:").map(OsStr::from_bytes)
+}
+
 /// Whether a sort or a check is meant to run on the nodes of a cluster.
 pub(crate) fn is_on_nodes(low: &LowArgs) -> bool {
-    low.cluster.is_some() || low.words.iter().chain(&low.output).any(|word| own(word).is_some())
+    let is_theirs = |word: &OsString| own(word).is_some() || lent(word).is_some();
+    low.cluster.is_some() || low.words.iter().chain(&low.output).any(is_theirs)
 }
 
 /// The directory of the identity for the cluster that is meant, and the name that it should have, if one was said.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use support::lab::{Lab, deal, hosts};
 use support::{Outcome, Place, Running, until};
-use thalweg_api::{NodeReady, Receipt, from_json};
+use thalweg_api::{JobList, JobState, NodeReady, Receipt, from_json};
 
 /// Longer than this nobody waits for a node that says nothing: 5 s, a second for the cause, and what it takes here.
 const TOLD_WITHIN: Duration = Duration::from_secs(9);
@@ -97,6 +97,93 @@ fn what_all_nodes_see_is_sorted_as_on_one() {
     assert_eq!(place.names(), ["expected", "lines", "out", "records"]);
 }
 
+/// A shell line in a lab, with a directory `own` that no node sees, since it is of another mount namespace.
+fn hidden(lab: &Lab, place: &Place, line: &str) -> Running {
+    let mut shell = std::process::Command::new("unshare");
+    shell.args(["-m", "sh", "-c", &format!("mkdir -p own && mount -t tmpfs own own && {line}")]);
+    shell.envs(lab.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Running::start(shell.env("T", env!("CARGO_BIN_EXE_thalweg")).current_dir(&place.0))
+}
+
+#[test]
+fn what_only_the_client_has_is_sorted_as_on_one_machine() {
+    let Some(lab) = Lab::up(&["3"]) else { return };
+    let place = Place::new();
+    let make = "seq 400000 | awk '{ print $1 * 7919 % 1000, $1 }' > own/lines && \
+        head -c 90000017 /dev/urandom | head -c 90000000 > own/records";
+    // Lines that end behind the pages that they begin in; records that spill; two files; a right side; a seed.
+    let cases = [
+        ("sort", "lines", "--by 0:2"),
+        ("sort", "records", "--record 72 --by 3:2,60:4"),
+        ("sort", "lines records", "--unique"),
+        ("join", "lines lines", "--by 0:5"),
+        ("shuffle", "lines", "--seed 7"),
+    ];
+    for (verb, files, flags) in cases {
+        let named = |prefix: &str| {
+            files.split(' ').map(|name| format!("{prefix}own/{name}")).collect::<Vec<_>>().join(" ")
+        };
+        let (lent, here) = (named("client:"), named(""));
+        let line = format!(
+            "{make} && $T {verb} {here} -o expected {flags} -q && \
+             $T {verb} {lent} -o out {flags} --memory 64MiB --json"
+        );
+        let done = receipt(&hidden(&lab, &place, &line).ends());
+        assert!(done.holds && done.nodes.len() == 3, "{done:?}");
+        assert!(done.nodes.iter().all(|node| node.input.0 > 0), "each node reads some: {done:?}");
+        assert!(place.read("out") == place.read("expected"), "{verb} {files} {flags}");
+    }
+    // They lie where no node sees them, and only these can be read.
+    let cluster = format!("lab-{}", lab.id);
+    let told =
+        hidden(&lab, &place, &format!("{make} && $T sort own/lines -o out --cluster {cluster}")).ends();
+    told.is_refused(&[": cannot inspect", "own/lines"]);
+    assert!(files(&lab, 3).is_empty(), "nothing is left");
+}
+
+#[test]
+fn a_client_lends_its_files_for_as_many_attempts_as_it_takes_and_says_if_they_change() {
+    let Some(lab) = Lab::up(&["3", "--rate", "40mbit"]) else { return };
+    let place = Place::new();
+    place.shell("$T gen 400k in -q && $T sort in -o expected --record 100 -q").is_done();
+    let crosses = || {
+        until("the river", || {
+            let list: JobList = from_json(&lab.run(&["job", "list", "--json"]).out).unwrap();
+            let going = list.jobs.iter().filter(|job| job.state == JobState::Running);
+            going.filter_map(|job| job.share.as_ref()).any(|share| share.read_bytes > 0)
+        });
+    };
+    let asked = ["sort", "client:in", "-o", "out", "--record", "100", "--memory", "64MiB", "--json"];
+    let start = || Running::start(lab.command(&asked).current_dir(&place.0));
+    let running = start();
+    crosses();
+    lab.call("kill", &["n2"]);
+    let told = running.ends();
+    assert!(told.err.contains("attempt 2 of at most 5 begins on n1, n3"), "{told:?}");
+    let done: Receipt = from_json(&told.out).unwrap();
+    assert!(done.holds && done.failed.len() == 1 && done.nodes.len() == 2, "{done:?}");
+    assert!(place.read("out") == place.read("expected"));
+    lab.call("revive", &["n2"]);
+    // One that becomes shorter; one that is written to, of which all is there.
+    for (line, holds) in [("truncate -s 20000000 in", "client:"), ("touch in", "changed while")] {
+        place.shell("rm -f out && $T gen 400k in -q").is_done();
+        let running = start();
+        crosses();
+        place.shell(line).is_done();
+        let told = running.ends();
+        told.is_refused(&[holds, "/in"]);
+        assert_eq!(place.names(), ["expected", "in"], "after {line}");
+    }
+    // A client that is killed: nothing is left, and nobody waits for it.
+    place.shell("$T gen 400k in -q").is_done();
+    let running = start();
+    crosses();
+    running.signal("KILL");
+    let gone = Instant::now();
+    until("all nodes to leave nothing", || place.names() == ["expected", "in"]);
+    assert!(gone.elapsed() < TOLD_WITHIN, "{:?}", gone.elapsed());
+}
+
 #[test]
 fn what_cannot_be_is_told_in_one_line_with_the_host() {
     let Some(lab) = Lab::up(&["2"]) else { return };
@@ -105,7 +192,7 @@ fn what_cannot_be_is_told_in_one_line_with_the_host() {
     deal(&lab, &place, 2, Some(100));
     std::fs::remove_file(lab.directory("n2").join("in.dat")).unwrap();
     let own = lab.directory("own");
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["nodes:in.dat", "-o", "nodes:part-{}"], "n2: cannot inspect"),
         (&["nodes:*.dat", "-o", "nodes:part-{}"], "n2: nothing matches"),
         (&["nodes:in.dat", "in", "-o", "nodes:part-{}"], "either all inputs are the nodes' own"),
@@ -118,6 +205,11 @@ fn what_cannot_be_is_told_in_one_line_with_the_host() {
             "n1: ",
         ),
         (&["in", "-o", "out", "--resume", "--cluster", "x"], "leave them out"),
+        (&["client:in", "nodes:in", "-o", "out"], "either all inputs"),
+        (&["client:none", "-o", "out"], "cannot open none"),
+        (&["client:/dev/null", "-o", "out"], "read twice"),
+        (&["client:in", "-o", "client:out"], "do not write there"),
+        (&["client:in", "-o", "out", "--detach"], "has to stay"),
     ];
     for (args, holds) in cases {
         let told = Running::start(lab.command(&[&["sort"], args].concat()).current_dir(&place.0)).ends();

@@ -10,6 +10,7 @@ use thalweg_api::{JoinAsk, SortAsk, SortAttempt, SortJob, Work};
 use thalweg_transfer::{escaped, unescaped};
 
 use crate::daemon::Node;
+use crate::lent::CLIENT;
 use crate::pump::could_not;
 use crate::sort::ClusterSort;
 
@@ -25,7 +26,7 @@ pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
 
 /// What was typed, in words that mean the same on every host.
 pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
-    let ClusterSort { sort, work, own_inputs, own_output, equal, join, .. } = asked;
+    let ClusterSort { sort, work, own_inputs, lent_inputs, own_output, equal, join, .. } = asked;
     let (own_inputs, own_output) = (*own_inputs, *own_output);
     let path = |endpoint: &Endpoint, own: bool| match endpoint {
         Endpoint::Path(path) if own => Ok(word_of(path)),
@@ -35,6 +36,10 @@ pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
             Err(could_not("nodes read and write files, and '-' is a stream of this process"))
         }
     };
+    let input = |endpoint: &Endpoint| {
+        let word = path(endpoint, own_inputs)?;
+        Ok(if *lent_inputs { format!("{CLIENT}{word}") } else { word })
+    };
     let in_bytes = |size: Option<Size>, flag: &str| match size {
         Some(Size::Percent(_)) => Err(could_not(format!("{flag} of a cluster's nodes is in bytes"))),
         Some(Size::Bytes(bytes)) => Ok(Some(bytes)),
@@ -42,8 +47,9 @@ pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
     };
     Ok(SortAsk {
         work: *work,
-        inputs: sort.inputs.iter().map(|input| path(input, own_inputs)).collect::<Result<_>>()?,
+        inputs: sort.inputs.iter().map(input).collect::<Result<_>>()?,
         own_inputs,
+        lent_inputs: *lent_inputs,
         output: path(&sort.output, own_output)?,
         own_output,
         record: bytes_of(sort.layout),
@@ -54,7 +60,7 @@ pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
         scratch_limit: in_bytes(sort.scratch_limit, "--scratch-limit")?,
         threads: sort.threads,
         equal: *equal,
-        join: join.as_ref().map(|right| join_ask(right, |input| path(input, own_inputs))).transpose()?,
+        join: join.as_ref().map(|right| join_ask(right, input)).transpose()?,
     })
 }
 
@@ -156,6 +162,12 @@ pub(crate) fn number_of(job: &str, attempt: u32) -> u64 {
 /// A part of a key as it is said: offset, length, and whether it sorts downwards.
 pub(crate) fn part_of(&(offset, length, descending): &(u32, u32, bool)) -> KeyPart {
     KeyPart { offset, length, descending }
+}
+
+/// The inputs of all sides, as they are named on every host; of those that are the nodes' own, patterns.
+pub(crate) fn inputs_of(ask: &SortAsk) -> Result<Vec<PathBuf>> {
+    let right = ask.join.iter().flat_map(|right| &right.inputs);
+    ask.inputs.iter().chain(right).map(|word| path_of(word)).collect()
 }
 
 /// The node's own files that patterns mean, those of each in the order of their names.

@@ -445,9 +445,10 @@ impl<'a> Coordinator<'a> {
         let input_file_bytes = if own_inputs { files.sum() } else { files.max().unwrap_or(0) };
         let seconds = (self.watch.seconds(), 0.0);
         let mut receipt = receipt(&self.sort, work, &ends, (input_file_bytes, memory_bytes), seconds)?;
-        // The model is one of sorts.
+        // The model is one of sorts, of what nodes have.
         for (stage, said) in receipt.stages.iter_mut().zip(plan.iter().flat_map(|plan| &plan.stages)) {
-            stage.predicted_seconds = Some(said.seconds).filter(|_| work == Work::Sort);
+            let is_planned = work == Work::Sort && !self.job.ask.lent_inputs;
+            stage.predicted_seconds = Some(said.seconds).filter(|_| is_planned);
         }
         if receipt.holds {
             self.publish(&ends)?;
@@ -489,7 +490,7 @@ impl<'a> Coordinator<'a> {
         if let Some(other) = nodes.iter().position(|other| !own && other.input_bytes != first_bytes) {
             let (first, other) = (&self.peers[0].name, &self.peers[other].name);
             return Err(Failure::Job(could_not(format!(
-                "{first} and {other} do not see the same files; give what each has as nodes:FILES"
+                "{first} and {other} do not see the same files; give what each has as nodes:FILES, what only you have as client:FILES"
             ))));
         }
         let all_bytes = if own { nodes.iter().map(|node| node.input_bytes).sum() } else { first_bytes };

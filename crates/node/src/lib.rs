@@ -26,6 +26,7 @@ mod http;
 mod inbox;
 mod job;
 mod kept;
+mod lent;
 mod plan;
 mod probe;
 mod pump;

@@ -39,6 +39,11 @@ impl Found {
 
 /// Says what a sort on the nodes of a cluster would do. Runs nothing.
 pub fn plan(asked: &ClusterSort) -> Result<ClusterPlan> {
+    if asked.lent_inputs {
+        return Err(could_not(
+            "nobody has measured how fast a client's files come to the nodes; plan for files that nodes have",
+        ));
+    }
     let meant = Meant::of(asked)?;
     let ask = ask_of(asked)?;
     let (found, names) = found(&meant, asked)?;

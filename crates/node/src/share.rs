@@ -18,15 +18,17 @@ use thalweg_api::{
     JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble, to_json,
 };
 use thalweg_base::clock::Stopwatch;
+use thalweg_io::Io;
 use thalweg_record::{pack_cuts, unpack_cuts};
 use thalweg_river::{Inlet, Outlet, Reach};
 use thalweg_transfer::Streams;
 use thalweg_wire::{Incoming, Link, Outgoing};
 
-use crate::ask::{number_of, path_of, share_of, word_of};
+use crate::ask::{inputs_of, number_of, path_of, share_of, word_of};
 use crate::daemon::{BLOCK_BYTES, Node};
 use crate::inbox::{Heard, Inbox, LOOK, SIGTERM};
 use crate::job::{GOES_DOWN, Job};
+use crate::lent::Lent;
 use crate::pump::could_not;
 use crate::successor;
 use crate::talk::{Hearing, say};
@@ -142,7 +144,7 @@ impl Place<'_> {
 }
 
 /// Serves a stream on which a job is talked about, to its end, or to that of whoever coordinates it.
-pub(crate) fn serve(node: &Arc<Node>, link: &Link, request: SortJob, (out, inc): (Outgoing, Incoming)) {
+pub(crate) fn serve(node: &Arc<Node>, link: &Arc<Link>, request: SortJob, (out, inc): (Outgoing, Incoming)) {
     let saying = Saying(Mutex::new(Some(out)));
     let hearing = Hearing::new(inc, link.peer(), BLOCK_BYTES).map_err(|why| why.to_string());
     let entered = hearing.and_then(|hearing| {
@@ -154,7 +156,7 @@ pub(crate) fn serve(node: &Arc<Node>, link: &Link, request: SortJob, (out, inc):
         Err(why) => return saying.give_up(&why),
     };
     let inbox = Inbox::default();
-    let mut part = Part { node, job, request, place, saying, inbox: &inbox, cancel_is_known: false };
+    let mut part = Part { node, link, job, request, place, saying, inbox: &inbox, cancel_is_known: false };
     let ended = std::thread::scope(|scope| {
         scope.spawn(|| inbox.hear_all(&mut hearing));
         let ended = part.serve();
@@ -212,6 +214,8 @@ impl Saying {
 /// What a node has to do with a job.
 struct Part<'a> {
     node: &'a Arc<Node>,
+    /// The link with whoever coordinates it.
+    link: &'a Arc<Link>,
     job: Arc<Job>,
     /// As it was asked, and what has changed of it since.
     request: SortJob,
@@ -308,7 +312,8 @@ impl Part<'_> {
         noted: &mut Option<String>,
     ) -> Result<()> {
         let go_on: &dyn Fn() -> bool = &|| progress.cancelled().is_none();
-        let share = Share::open(share_of(self.node, &self.request, attempt)?)?;
+        let asked = self.link.bytes();
+        let share = Share::open(share_of(self.node, &self.request, attempt)?, self.lent()?)?;
         let (input_bytes, memory_bytes) = share.found();
         self.saying
             .say(&ShareSaid::Found { input_bytes, memory_bytes, rates: self.node.kept_rates() }, &[])?;
@@ -348,13 +353,26 @@ impl Part<'_> {
         let shared = shared.as_deref().map(path_of).transpose()?;
         let end =
             laid.run(&mut rivers, (&pages, range_bytes), shared.as_deref(), talk, (progress, written))?;
-        talk.done(end, &links.expect("there is a side"))?;
+        let mut links = links.expect("there is a side");
+        if self.request.ask.lent_inputs {
+            links.0.push((Arc::clone(self.link), asked));
+        }
+        talk.done(end, &links)?;
         let (bytes, edges) = self.told(go_on, |told, _| match told {
             ShareTold::Publish { bytes, edges } => Some((bytes, edges)),
             _ => None,
         })?;
         laid.publish(bytes, edges)?;
         self.saying.say(&ShareSaid::Published, &[])
+    }
+
+    /// The disk that the inputs lie on, if they are the client's.
+    fn lent(&self) -> Result<Option<Arc<dyn Io>>> {
+        let ask = &self.request.ask;
+        if !ask.lent_inputs {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(Lent::new(self.link, self.request.job.clone(), inputs_of(ask)?))))
     }
 
     /// What a share is told next.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg::share::RightSide;
-use thalweg::{Progress, Receipt, Result, SortOptions};
+use thalweg::{Endpoint, Progress, Receipt, Result, SortOptions};
 use thalweg_api::{
     ClusterHost, Detached, ExecEnd, JobState, NodeRequest, NodeShare, PartReceipt, PartitionReceipt, SortJob,
     Work, from_json,
@@ -14,6 +14,7 @@ use thalweg_wire::{Link, LinkError, What, new_id};
 use crate::ask::ask_of;
 use crate::attempts::{Coordinator, Reach};
 use crate::exec::Client;
+use crate::lent::{Lender, lend};
 use crate::plan::Found;
 use crate::pump::could_not;
 use crate::talk::answer;
@@ -36,6 +37,8 @@ pub struct ClusterSort {
     pub sort: SortOptions,
     /// Whether each node has inputs of its own, by patterns; else all have the same files.
     pub own_inputs: bool,
+    /// Whether the inputs are this client's, which lends them to the nodes.
+    pub lent_inputs: bool,
     /// Whether each node writes its range to a file of its own; else all write to the same.
     pub own_output: bool,
     /// Whether all nodes have equal shares, however fast they are.
@@ -48,8 +51,28 @@ pub struct ClusterSort {
 /// range to the next's.
 pub fn sort(asked: &ClusterSort, progress: &Progress) -> Result<Receipt> {
     let meant = Meant::of(asked)?;
-    let to = |name: &str| meant.linked(name);
+    let lender = lender_of(asked)?;
+    let to = |name: &str| {
+        let link = meant.linked(name)?;
+        let no_thread =
+            |e| LinkError::new(name, What::Cut(format!("no thread to lend it files is left: {e}")));
+        lender.iter().try_for_each(|lender| lend(lender, &link)).map_err(no_thread)?;
+        Ok(link)
+    };
     Coordinator::new(meant.job(asked)?, meant.reach(&to), progress)?.run().0
+}
+
+/// The files that this client lends, if it does.
+fn lender_of(asked: &ClusterSort) -> Result<Option<Arc<Lender>>> {
+    if !asked.lent_inputs {
+        return Ok(None);
+    }
+    let inputs = asked.sort.inputs.iter().chain(asked.join.iter().flat_map(|right| &right.inputs));
+    let paths = inputs.map(|input| match input {
+        Endpoint::Path(path) => Ok(path.as_path()),
+        Endpoint::Standard => Err(could_not("a client lends files, and '-' is a stream")),
+    });
+    Ok(Some(Arc::new(Lender::of(&paths.collect::<Result<Vec<&Path>>>()?)?)))
 }
 
 /// Parts the records of files among so many files, each node's parts on the node.
@@ -76,6 +99,11 @@ pub(crate) fn found(meant: &Meant, asked: &ClusterSort) -> Result<(Found, Vec<St
 
 /// Has a node coordinate it, the first of the hosts that can be reached, and does not wait for its end.
 pub fn detach(asked: &ClusterSort) -> Result<Detached> {
+    if asked.lent_inputs {
+        return Err(could_not(
+            "a client that lends its files has to stay; leave out --detach, or pump them to the nodes",
+        ));
+    }
     let meant = Meant::of(asked)?;
     let mut job = meant.job(asked)?;
     let mut unreached = Vec::new();

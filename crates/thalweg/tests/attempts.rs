@@ -26,7 +26,7 @@ fn share(place: &Place, number: u64, lost: &[PathBuf]) -> Share {
         proof: true,
     };
     let (node, lost) = ((0, 1), lost.to_vec());
-    Share::open(ShareOptions {
+    let options = ShareOptions {
         work: Work::Sort,
         join: None,
         sort,
@@ -35,8 +35,8 @@ fn share(place: &Place, number: u64, lost: &[PathBuf]) -> Share {
         own_output: false,
         number,
         lost,
-    })
-    .unwrap()
+    };
+    Share::open(options, None).unwrap()
 }
 
 /// A node that stood still while the others began again goes on where it was: about to give the output its name.

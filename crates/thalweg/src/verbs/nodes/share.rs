@@ -110,6 +110,8 @@ pub struct Laid {
 pub(super) struct Base {
     pub(super) options: ShareOptions,
     pub(super) io: Arc<dyn Io>,
+    /// Whether somebody lends the inputs.
+    lent: bool,
     fallback: Option<String>,
     /// What it writes: the names of its parts, or one.
     pub(super) paths: Vec<PathBuf>,
@@ -130,8 +132,8 @@ impl Base {
 pub type Rivers<'a> = dyn FnMut(&Laid, usize) -> Result<(Inlet, Outlet)> + 'a;
 
 impl Share {
-    /// Opens the inputs, and looks whether the output can be made.
-    pub fn open(options: ShareOptions) -> Result<Share> {
+    /// Opens the inputs, which are files of `lent` if somebody lends them, and looks whether the output can be made.
+    pub fn open(options: ShareOptions, lent: Option<Arc<dyn Io>>) -> Result<Share> {
         let watch = Stopwatch::start();
         let sort = &options.sort;
         let (io, fallback) = machine::io(sort.io)?;
@@ -144,8 +146,9 @@ impl Share {
                 }
                 _ => (layout, keys.to_vec()),
             };
-            let inputs = super::files(&io, inputs, layout)?;
-            let (io, node, own) = (Arc::clone(&io), options.node, options.own_inputs);
+            let io = lent.as_ref().unwrap_or(&io);
+            let inputs = super::files(io, inputs, layout)?;
+            let (io, node, own) = (Arc::clone(io), options.node, options.own_inputs);
             Ok(Side { io, inputs, layout, travel, node, own })
         };
         if (options.work == Work::Join) != options.join.is_some() {
@@ -172,7 +175,8 @@ impl Share {
         };
         let cpu_seconds = process::usage().cpu_seconds;
         let meters = Meters::default();
-        let base = Base { options, io, fallback, paths, meters, watch, cpu_seconds };
+        let lent = lent.is_some();
+        let base = Base { options, io, lent, fallback, paths, meters, watch, cpu_seconds };
         Ok(Share { base, sides })
     }
 
@@ -499,7 +503,8 @@ impl Laid {
             io: IoReceipt {
                 backend: io.name().into(),
                 fallback: self.base.fallback.clone().or_else(|| io.fallback()),
-                cached_input_bytes: meters.cached.totals().0,
+                // What is lent nobody here has in a cache.
+                cached_input_bytes: if self.base.lent { 0 } else { meters.cached.totals().0 },
                 direct_output: true,
                 input: Disk { read_bytes: read_bytes + self.sampled.1, written_bytes: 0 },
                 scratch: Disk::default(),

@@ -1,0 +1,472 @@
+//! Files of the client's that nodes sort: lent by the client, and at each node a disk that reads them there.
+//!
+//! ```text
+//! node:    LentAsk, LentAsk               LentAsk            on a stream for each queue; two questions at most wait
+//! client:                   [head][bytes]         [head]...  answers in the order of the questions
+//! head:    [errno: u32][bytes that follow: u64]              in a frame of its own; little-endian
+//! ```
+//!
+//! Model: [`lend`] answers whatever a peer opens on a link, as long as the link stands; [`Lent`] is an [`Io`] whose files
+//! are these. So all nodes see the same files, and nothing that reads inputs knows that they lie elsewhere.
+//! Law: a node names files by their place among the inputs, and reads no others. What is answered is what the file has
+//! at that moment; who asks notices that it has changed by looking again, as with a file of its own.
+//! Non-goals: writing; streams, which cannot be read twice.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use thalweg::Result;
+use thalweg_api::{LentAsk, LentFile, from_json, to_json};
+use thalweg_block::Pool;
+use thalweg_io::threads::Threads;
+use thalweg_io::{Access, Action, Done, Error, File, FileId, Io, Metadata, Op, Queue, Space};
+use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What};
+
+use crate::pump::could_not;
+use crate::talk::{Hearing, say};
+
+/// What is in front of names of the client's files.
+pub(crate) const CLIENT: &str = "client:";
+/// Questions of a queue that wait for an answer: no more than the client has room for, so nobody waits to ask.
+const ASKED: usize = 2;
+/// The most streams of a link at once: for each side of a join one that blocks and one for pages.
+const STREAMS_MAX: usize = 8;
+/// Bytes that are asked for behind a page, and kept: the line that begins in it may end there.
+const TAIL_BYTES: usize = 4 << 10;
+/// A shorter read is no page.
+const PAGE_BYTES_MIN: usize = 64 << 10;
+/// The most tails that are kept.
+const TAILS: usize = 16;
+/// Blocks that are reserved for answers.
+const WINDOW: usize = 3;
+const HEAD_BYTES: usize = 12;
+const STACK_BYTES: usize = 256 << 10;
+
+/// The files that a client lends.
+pub(crate) struct Lender(Vec<File>);
+
+impl Lender {
+    /// Opens them.
+    pub(crate) fn of(paths: &[&Path]) -> Result<Lender> {
+        let io: Arc<dyn Io> = Arc::new(Threads::new(1));
+        let open = |path: &&Path| -> Result<File> {
+            let file = File::open(&io, path, Access::Read)?;
+            match file.metadata()? {
+                found if found.is_directory => {
+                    Err(could_not(format!("{} is a directory; name the files in it", path.display())))
+                }
+                found if !found.is_regular => {
+                    Err(could_not(format!("{} is no file that nodes could read twice", path.display())))
+                }
+                _ => Ok(file),
+            }
+        };
+        Ok(Lender(paths.iter().map(open).collect::<Result<_>>()?))
+    }
+}
+
+/// Answers what the peer asks on this link about the files, until the link ends.
+pub(crate) fn lend(lender: &Arc<Lender>, link: &Arc<Link>) -> std::io::Result<()> {
+    let (lender, link) = (Arc::clone(lender), Arc::clone(link));
+    let thread = |name: &str| std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES);
+    let accept = move || {
+        let streams = Arc::new(AtomicUsize::new(0));
+        while let Ok(Some((_, out, inc))) = link.accept() {
+            if streams.fetch_add(1, Ordering::Relaxed) >= STREAMS_MAX {
+                streams.fetch_sub(1, Ordering::Relaxed);
+                let _ = out.abort(&format!("{STREAMS_MAX} streams read from this client already"));
+                continue;
+            }
+            let (lender, link, streams) = (Arc::clone(&lender), Arc::clone(&link), Arc::clone(&streams));
+            // What went wrong is told to whoever asks, by the stream's end.
+            let answer = move || {
+                let _ = lender.answer(&link, out, inc);
+                streams.fetch_sub(1, Ordering::Relaxed);
+            };
+            if thread("lends").spawn(answer).is_err() {
+                return;
+            }
+        }
+    };
+    thread("lender").spawn(accept).map(drop)
+}
+
+impl Lender {
+    fn answer(&self, link: &Link, mut out: Outgoing, inc: Incoming) -> std::result::Result<(), LinkError> {
+        let mut hearing = Hearing::new(inc, link.peer(), link.block_bytes())?;
+        let mut piece = vec![0; link.block_bytes()];
+        while let Some((text, _)) = hearing.next()? {
+            let answered = match from_json(&text) {
+                Ok(LentAsk::Look(place)) => self.look(&mut out, place),
+                Ok(LentAsk::Read { file, at, bytes }) => self.read(&mut out, &mut piece, file, (at, bytes)),
+                Err(why) => Err(Failed::Not(why)),
+            };
+            match answered {
+                Ok(()) => {}
+                Err(Failed::Link(why)) => return Err(why),
+                Err(Failed::Not(why)) => return out.abort(&why),
+            }
+        }
+        out.end(&[])
+    }
+
+    fn file(&self, place: usize) -> std::result::Result<&File, Failed> {
+        self.0.get(place).ok_or_else(|| Failed::Not(format!("{} files are lent, not {place}", self.0.len())))
+    }
+
+    fn look(&self, out: &mut Outgoing, place: usize) -> std::result::Result<(), Failed> {
+        match self.file(place)?.metadata() {
+            Ok(found) => {
+                let mut told = to_json(&told(&found)).into_bytes();
+                head(out, 0, told.len() as u64)?;
+                Ok(out.send(0, &mut told)?)
+            }
+            Err(why) => refuse(out, &why),
+        }
+    }
+
+    /// Sends so many bytes from here on, or as many as there are.
+    fn read(
+        &self,
+        out: &mut Outgoing,
+        piece: &mut [u8],
+        place: usize,
+        (at, bytes): (u64, u64),
+    ) -> std::result::Result<(), Failed> {
+        let file = self.file(place)?;
+        let found = match file.metadata() {
+            Ok(found) => found,
+            Err(why) => return refuse(out, &why),
+        };
+        let bytes = bytes.min(found.len.saturating_sub(at));
+        head(out, 0, bytes)?;
+        let mut sent = 0;
+        while sent < bytes {
+            let want = (bytes - sent).min(piece.len() as u64) as usize;
+            match file.read_at(at + sent, &mut piece[..want]) {
+                Ok(got) if got == want => out.send(0, &mut piece[..want])?,
+                Ok(_) => return Err(Failed::Not(format!("{} became shorter", file.path().display()))),
+                Err(why) => return Err(Failed::Not(why.to_string())),
+            }
+            sent += want as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Why an answer came to nothing.
+enum Failed {
+    Link(LinkError),
+    Not(String),
+}
+
+impl From<LinkError> for Failed {
+    fn from(why: LinkError) -> Failed {
+        Failed::Link(why)
+    }
+}
+
+fn head(out: &mut Outgoing, errno: i32, bytes: u64) -> std::result::Result<(), LinkError> {
+    let mut head = [0; HEAD_BYTES];
+    head[..4].copy_from_slice(&errno.to_le_bytes());
+    head[4..].copy_from_slice(&bytes.to_le_bytes());
+    out.send(0, &mut head)
+}
+
+/// Says what the system said; only where that is no number the stream ends.
+fn refuse(out: &mut Outgoing, why: &Error) -> std::result::Result<(), Failed> {
+    match why.errno() {
+        Some(errno) => Ok(head(out, errno, 0)?),
+        None => Err(Failed::Not(why.to_string())),
+    }
+}
+
+fn told(found: &Metadata) -> LentFile {
+    LentFile {
+        bytes: found.len,
+        device: found.device,
+        inode: found.inode,
+        modified_ns: i64::try_from(found.modified_ns).unwrap_or(i64::MAX),
+    }
+}
+
+/// The client's files as a disk of this node's.
+pub(crate) struct Lent(Arc<Reader>);
+
+struct Reader {
+    link: Arc<Link>,
+    request: String,
+    /// As they are named here, in the order of the inputs.
+    names: Vec<PathBuf>,
+    /// For what is asked one by one.
+    way: Mutex<Option<Way>>,
+    /// What came behind pages: of which file, from where.
+    tails: Mutex<VecDeque<(FileId, u64, Vec<u8>)>>,
+}
+
+impl Lent {
+    /// Files of these names, which the client at the other end of the link lends; `request` says to it what for.
+    pub(crate) fn new(link: &Arc<Link>, request: String, names: Vec<PathBuf>) -> Lent {
+        let (way, tails) = (Mutex::default(), Mutex::default());
+        Lent(Arc::new(Reader { link: Arc::clone(link), request, names, way, tails }))
+    }
+}
+
+impl Reader {
+    fn id(&self, path: &Path) -> thalweg_io::Result<FileId> {
+        let none = || Error::new(Action::Open, path, std::io::ErrorKind::NotFound.into());
+        let place = self.names.iter().position(|name| name == path).ok_or_else(none)?;
+        i32::try_from(place).map(FileId).map_err(|_| none())
+    }
+
+    fn name(&self, id: FileId) -> &Path {
+        &self.names[id.0 as usize]
+    }
+
+    fn way(&self) -> std::result::Result<Way, LinkError> {
+        let (out, inc) = self.link.open(self.request.as_bytes())?;
+        let peer = self.link.peer().to_string();
+        let no_room = |why: thalweg_block::PoolError| LinkError::new(&peer, What::Cut(why.to_string()));
+        let pool = Pool::new(self.link.block_bytes(), WINDOW + 1).map_err(no_room)?;
+        Ok(Way { out, inc: inc.takes(&pool, WINDOW), peer })
+    }
+
+    /// Asks, and waits for the answer.
+    fn answer(&self, ask: &LentAsk, take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
+        let mut way = self.way.lock().expect("no holder panics");
+        if way.is_none() {
+            *way = Some(self.way().map_err(std::io::Error::other)?);
+        }
+        let way = way.as_mut().expect("it was made");
+        way.ask(ask).map_err(std::io::Error::other)?;
+        way.answer(take)
+    }
+
+    fn look(&self, id: FileId) -> thalweg_io::Result<Metadata> {
+        let wrong = |why| Error::new(Action::Stat, self.name(id), why);
+        let mut text = Vec::new();
+        self.answer(&LentAsk::Look(id.0 as usize), &mut |bytes| text.extend_from_slice(bytes))
+            .map_err(wrong)?;
+        let found: LentFile =
+            from_json(&String::from_utf8_lossy(&text)).map_err(|why| wrong(std::io::Error::other(why)))?;
+        Ok(Metadata {
+            len: found.bytes,
+            is_regular: true,
+            is_directory: false,
+            device: found.device,
+            inode: found.inode,
+            modified_ns: i128::from(found.modified_ns),
+            mode: 0,
+            is_ours: false,
+        })
+    }
+
+    /// Takes what was kept of the bytes from here on, if as many are.
+    fn kept(&self, id: FileId, at: u64, into: &mut [u8]) -> bool {
+        let tails = self.tails.lock().expect("no holder panics");
+        let tail =
+            tails.iter().find(|(file, from, tail)| (*file, *from) == (id, at) && tail.len() >= into.len());
+        tail.map(|(.., tail)| into.copy_from_slice(&tail[..into.len()])).is_some()
+    }
+
+    fn keep(&self, id: FileId, at: u64, tail: Vec<u8>) {
+        let mut tails = self.tails.lock().expect("no holder panics");
+        if tails.len() >= TAILS {
+            tails.pop_front();
+        }
+        tails.push_back((id, at, tail));
+    }
+
+    fn refused<T>(&self, action: Action, path: &Path) -> thalweg_io::Result<T> {
+        Err(Error::new(action, path, std::io::ErrorKind::Unsupported.into()))
+    }
+}
+
+/// A stream of questions and answers.
+struct Way {
+    out: Outgoing,
+    inc: Incoming,
+    peer: String,
+}
+
+impl Way {
+    fn ask(&mut self, ask: &LentAsk) -> std::result::Result<(), LinkError> {
+        say(&mut self.out, &to_json(ask), &[])
+    }
+
+    /// Gives the bytes of the answer to the oldest question, piece by piece, to `take`.
+    fn answer(&mut self, take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
+        let head = self.next()?;
+        let Some((errno, bytes)) = head.split_first_chunk::<4>() else { return Err(self.wrong()) };
+        let bytes: [u8; 8] = bytes.try_into().map_err(|_| self.wrong())?;
+        match i32::from_le_bytes(*errno) {
+            0 => {}
+            errno => return Err(std::io::Error::from_raw_os_error(errno)),
+        }
+        let mut left = u64::from_le_bytes(bytes);
+        while left > 0 {
+            let block = self.next()?;
+            left = left.checked_sub(block.len() as u64).ok_or_else(|| self.wrong())?;
+            take(&block);
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> std::io::Result<thalweg_block::Block> {
+        let came = self.inc.next_on().map_err(std::io::Error::other)?;
+        came.map(|(_, block)| block).ok_or_else(|| self.wrong())
+    }
+
+    fn wrong(&self) -> std::io::Error {
+        std::io::Error::other(format!("{} answered what was not asked", self.peer))
+    }
+}
+
+impl Io for Lent {
+    fn name(&self) -> &'static str {
+        "lent"
+    }
+
+    fn queue(&self, depth: usize) -> thalweg_io::Result<Box<dyn Queue>> {
+        let wrong = |why| Error::new(Action::Setup, CLIENT, std::io::Error::other(why));
+        let (asked, waiting) = (VecDeque::new(), VecDeque::new());
+        let way = self.0.way().map_err(wrong)?;
+        Ok(Box::new(LentQueue { reader: Arc::clone(&self.0), way, depth, asked, waiting }))
+    }
+
+    fn open(&self, path: &Path, access: Access) -> thalweg_io::Result<(FileId, bool)> {
+        match access {
+            Access::Read | Access::ReadDirect => Ok((self.0.id(path)?, false)),
+            _ => self.0.refused(Action::Create, path),
+        }
+    }
+
+    fn close(&self, _id: FileId) {}
+
+    fn metadata(&self, id: FileId, _path: &Path) -> thalweg_io::Result<Metadata> {
+        self.0.look(id)
+    }
+
+    fn stat(&self, path: &Path) -> thalweg_io::Result<Metadata> {
+        self.0.look(self.0.id(path)?)
+    }
+
+    fn set_len(&self, _id: FileId, path: &Path, _len: u64) -> thalweg_io::Result<()> {
+        self.0.refused(Action::Allocate, path)
+    }
+
+    fn allocate(&self, _id: FileId, path: &Path, _len: u64) -> thalweg_io::Result<()> {
+        self.0.refused(Action::Allocate, path)
+    }
+
+    fn sync(&self, _id: FileId, path: &Path) -> thalweg_io::Result<()> {
+        self.0.refused(Action::Sync, path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> thalweg_io::Result<()> {
+        self.0.refused(Action::Sync, path)
+    }
+
+    fn rename(&self, from: &Path, _to: &Path) -> thalweg_io::Result<()> {
+        self.0.refused(Action::Rename, from)
+    }
+
+    fn remove(&self, path: &Path) -> thalweg_io::Result<()> {
+        self.0.refused(Action::Remove, path)
+    }
+
+    fn list(&self, path: &Path) -> thalweg_io::Result<Vec<PathBuf>> {
+        self.0.refused(Action::Open, path)
+    }
+
+    fn space(&self, path: &Path) -> thalweg_io::Result<Space> {
+        self.0.refused(Action::Stat, path)
+    }
+
+    fn cached_share(&self, _id: FileId, _len: u64) -> f64 {
+        0.0
+    }
+
+    fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> thalweg_io::Result<usize> {
+        if self.0.kept(id, at, into) {
+            return Ok(into.len());
+        }
+        let ask = LentAsk::Read { file: id.0 as usize, at, bytes: into.len() as u64 };
+        let mut got = 0;
+        let mut take = |bytes: &[u8]| {
+            let fits = bytes.len().min(into.len() - got);
+            into[got..got + fits].copy_from_slice(&bytes[..fits]);
+            got += fits;
+        };
+        let answered = self.0.answer(&ask, &mut take);
+        answered.map_err(|why| Error::at(Action::Read, path, at, why)).map(|()| got)
+    }
+
+    fn write_at(&self, _id: FileId, path: &Path, _at: u64, _from: &[u8]) -> thalweg_io::Result<()> {
+        self.0.refused(Action::Write, path)
+    }
+}
+
+/// Reads, answered in their order. Nothing is ready before it is waited for.
+struct LentQueue {
+    reader: Arc<Reader>,
+    way: Way,
+    depth: usize,
+    /// Those that were asked for, or could not be.
+    asked: VecDeque<(Op, std::io::Result<()>)>,
+    waiting: VecDeque<Op>,
+}
+
+impl LentQueue {
+    fn ask(&mut self) {
+        while self.asked.len() < ASKED
+            && let Some(op) = self.waiting.pop_front()
+        {
+            let tail = if op.block.len() < PAGE_BYTES_MIN { 0 } else { TAIL_BYTES };
+            let (file, bytes) = (op.file.id().0 as usize, (op.block.len() + tail) as u64);
+            let asked =
+                self.way.ask(&LentAsk::Read { file, at: op.at, bytes }).map_err(std::io::Error::other);
+            self.asked.push_back((op, asked));
+        }
+    }
+}
+
+impl Queue for LentQueue {
+    fn submit(&mut self, op: Op) {
+        assert!(self.in_flight() < self.depth, "one more than the queue is deep");
+        self.waiting.push_back(op);
+        self.ask();
+    }
+
+    fn reap(&mut self, wait: bool) -> Option<Done> {
+        if !wait {
+            return None;
+        }
+        let (Op { kind, file, at, mut block, tag }, asked) = self.asked.pop_front()?;
+        let (want, mut got, mut tail) = (block.len(), 0, Vec::new());
+        let mut take = |bytes: &[u8]| {
+            let fits = bytes.len().min(want - got);
+            block[got..got + fits].copy_from_slice(&bytes[..fits]);
+            got += fits;
+            tail.extend_from_slice(&bytes[fits..]);
+        };
+        let answered = asked.and_then(|()| self.way.answer(&mut take));
+        block.set_len(got);
+        if !tail.is_empty() {
+            self.reader.keep(file.id(), at + want as u64, tail);
+        }
+        self.ask();
+        let result = answered.map_err(|why| Error::at(Action::Read, file.path(), at, why));
+        Some(Done { kind, file, at, block, tag, result })
+    }
+
+    fn in_flight(&self) -> usize {
+        self.asked.len() + self.waiting.len()
+    }
+
+    fn depth(&self) -> usize {
+        self.depth
+    }
+}
