@@ -46,6 +46,9 @@ pub struct ClusterHost {
     pub roles: Vec<String>,
     /// Directories for data.
     pub data: Vec<String>,
+    /// The most memory that a share of a job has there, if there is less than the host's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
 }
 
 /// A host that is of the cluster no longer.

@@ -156,8 +156,6 @@ pub struct ClusterPlan {
     pub input_bytes: u64,
     /// Bytes of a record; of lines, what they are taken for.
     pub record_bytes: u32,
-    /// Memory of each node.
-    pub memory_bytes: u64,
     /// How often every byte that does not fit is read: 1 if all fits.
     pub passes: u32,
     /// Bytes per second between the halves of the hosts, if that is less than what their links carry.
@@ -181,6 +179,8 @@ pub struct NodePlan {
     pub read_bytes: u64,
     /// Bytes of its range.
     pub range_bytes: u64,
+    /// Memory of its share.
+    pub memory_bytes: u64,
     /// Bytes of its range that do not fit in memory.
     pub spilled_bytes: u64,
 }

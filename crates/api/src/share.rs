@@ -126,6 +126,9 @@ pub struct SortAsk {
     pub unique: bool,
     /// Memory of each node, if it was said.
     pub memory_bytes: Option<u64>,
+    /// The same as percent of what each node has available.
+    #[serde(default)]
+    pub memory_percent: Option<f64>,
     /// Directories for what does not fit, as words with escapes.
     pub scratch: Vec<String>,
     /// The most scratch space of each node, in bytes.
@@ -194,12 +197,12 @@ impl SortAttempt {
 pub enum ShareTold {
     /// Begin an attempt.
     Attempt(SortAttempt),
-    /// Sample, in so much memory, the node's part of inputs that have so many bytes in all.
+    /// Sample the node's part of inputs that have so many bytes in all.
     Sample {
         /// Bytes of the inputs of the nodes before it, if each has its own.
         before_bytes: u64,
-        /// Memory of the node.
-        memory_bytes: u64,
+        /// Memory of the node that has least: rivers are laid out for that.
+        least_bytes: u64,
         /// Bytes of all inputs.
         all_bytes: u64,
     },
@@ -249,7 +252,7 @@ pub enum ShareSaid {
     Found {
         /// Bytes of its inputs.
         input_bytes: u64,
-        /// What it would take for memory.
+        /// What it takes for memory.
         memory_bytes: u64,
         /// How fast it is, if it keeps that.
         #[serde(default)]
@@ -431,6 +434,9 @@ pub struct NodeShare {
     pub seconds: [f64; 3],
     /// CPU seconds of its process meanwhile.
     pub cpu_seconds: f64,
+    /// Memory that its share had.
+    #[serde(default)]
+    pub memory_bytes: u64,
     /// The most memory that its process ever had.
     pub peak_bytes: u64,
     /// Anonymous memory of its process in huge pages when all was written.

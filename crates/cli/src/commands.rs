@@ -385,8 +385,8 @@ answers with its status and nothing else.",
         about: "make a cluster, look at it, change it",
         doc: "\
 init NAME HOST...: makes an authority, certificates and the cluster file in the identity's directory, with hosts/HOST below \
-it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT, and behind that perhaps @ROLE,... for --on. status: asks every node. doctor: \
-every node looks at its host, and says what is weak or missing there. probe: measures every node's disk, cores, memory and \
+it for each host. A HOST is NAME, NAME=ADDRESS or NAME=ADDRESS:PORT, and behind that perhaps @WORD,...: roles for --on, data=DIR where \
+its files with nodes: are, memory=SIZE that a share of a sort has there at most. status: asks every node. doctor: every node looks at its host, and says what is weak or missing there. probe: measures every node's disk, cores, memory and \
 link, all at the same time, in less than ten seconds; each node keeps what was found beside its certificate, for plans and \
 for what receipts say of sorts on the cluster. Nothing else should go on there meanwhile. exchange SIZE: every \
 host sends as much to every other, --runs times, and it says how long that takes. add HOST...: takes hosts in. \

@@ -209,6 +209,35 @@ fn unequal_nodes_have_unequal_shares_and_what_comes_out_is_the_same() {
     assert!((1..=4).map(part).collect::<Vec<_>>().concat() == place.read("once"));
 }
 
+#[test]
+fn each_node_has_the_memory_that_its_host_declares() {
+    let memories = ["--memory", "io:48MiB,sort:160MiB", "--roles", "io:1,sort:2"];
+    let Some(lab) = Lab::up(&[&["3", "--clear"][..], &memories].concat()) else { return };
+    let place = Place::new();
+    place.shell("$T gen 1200k in -q && $T sort in -o expected --datamation -q").is_done();
+    let cluster = format!("lab-{}", lab.id);
+    // Nothing said, a part of what is there, and more than n1 gives.
+    for more in [&[][..], &["--memory", "50%"], &["--memory", "128MiB"]] {
+        let args = ["sort", "in", "-o", "out", "--datamation", "--json", "--cluster", &cluster];
+        let told = lab.command(&[&args[..], more].concat()).current_dir(&place.0).output().unwrap();
+        let done: Receipt = from_json(support::Outcome::of(told).is_done()).unwrap();
+        assert!(place.read("out") == place.read("expected"));
+        let others = if more.last() == Some(&"128MiB") { 128 } else { 160 };
+        let memory: Vec<u64> = done.nodes.iter().map(|node| node.memory_bytes >> 20).collect();
+        assert_eq!(memory, [48, others, others], "{more:?}");
+        assert_eq!(done.memory.limit_bytes >> 20, others);
+        // 40 MB of each: what n1 cannot hold it spills, and it alone.
+        let spills = done.nodes.iter().map(|node| node.scratch_peak_bytes > 0);
+        assert!(spills.eq([true, false, false]), "{done:?}");
+        let promised = |memory: u64| (memory / 100 * 105).max(memory + (2 << 20));
+        assert!(done.nodes.iter().all(|node| node.peak_bytes <= promised(node.memory_bytes)), "{done:?}");
+    }
+    probe(&lab);
+    let plan = lab.command(&["plan", "sort", "in", "-o", "out", "--datamation", "--cluster", &cluster]);
+    let told = support::Outcome::of({ plan }.current_dir(&place.0).output().unwrap());
+    assert!(told.is_done().contains("48 MiB to 160 MiB for the shares of the nodes"), "{told:?}");
+}
+
 fn read(node: &thalweg_api::NodeShare) -> u64 {
     node.input.0
 }

@@ -178,7 +178,8 @@ fn a_client_lends_its_files_for_as_many_attempts_as_it_takes_and_says_if_they_ch
     place.shell("$T gen 400k in -q").is_done();
     let running = start();
     crosses();
-    running.signal("KILL");
+    assert!(place.names().len() > 2, "the output has a name meanwhile: {:?}", place.names());
+    running.signal("-KILL");
     let gone = Instant::now();
     until("all nodes to leave nothing", || place.names() == ["expected", "in"]);
     assert!(gone.elapsed() < TOLD_WITHIN, "{:?}", gone.elapsed());

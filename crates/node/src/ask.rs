@@ -40,10 +40,17 @@ pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
         let word = path(endpoint, own_inputs)?;
         Ok(if *lent_inputs { format!("{CLIENT}{word}") } else { word })
     };
-    let in_bytes = |size: Option<Size>, flag: &str| match size {
-        Some(Size::Percent(_)) => Err(could_not(format!("{flag} of a cluster's nodes is in bytes"))),
-        Some(Size::Bytes(bytes)) => Ok(Some(bytes)),
-        None => Ok(None),
+    let (memory_bytes, memory_percent) = match sort.memory {
+        Some(Size::Percent(percent)) => (None, Some(percent)),
+        Some(Size::Bytes(bytes)) => (Some(bytes), None),
+        None => (None, None),
+    };
+    let scratch_limit = match sort.scratch_limit {
+        Some(Size::Percent(_)) => {
+            return Err(could_not("--scratch-limit of a cluster's nodes is in bytes"));
+        }
+        Some(Size::Bytes(bytes)) => Some(bytes),
+        None => None,
     };
     Ok(SortAsk {
         work: *work,
@@ -55,9 +62,10 @@ pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
         record: bytes_of(sort.layout),
         keys: words_of(&sort.keys),
         unique: sort.unique,
-        memory_bytes: in_bytes(sort.memory, "--memory")?,
+        memory_bytes,
+        memory_percent,
         scratch: sort.scratch.iter().map(|path| word_of(path)).collect(),
-        scratch_limit: in_bytes(sort.scratch_limit, "--scratch-limit")?,
+        scratch_limit,
         threads: sort.threads,
         equal: *equal,
         join: join.as_ref().map(|right| join_ask(right, input)).transpose()?,
@@ -98,7 +106,7 @@ pub(crate) fn options_of(ask: &SortAsk) -> Result<SortOptions> {
         output: Endpoint::Path(path_of(&ask.output)?),
         layout: layout_of(ask.record),
         keys: ask.keys.iter().map(part_of).collect(),
-        memory: None,
+        memory: ask.memory_percent.map(Size::Percent).or(ask.memory_bytes.map(Size::Bytes)),
         scratch: paths(&ask.scratch)?,
         scratch_limit: ask.scratch_limit.map(Size::Bytes),
         threads: ask.threads,
@@ -148,6 +156,7 @@ pub(crate) fn share_of(node: &Node, job: &SortJob, attempt: &SortAttempt) -> Res
         node: (attempt.index, attempt.hosts.len()),
         own_inputs: ask.own_inputs,
         own_output: ask.writes_own(),
+        memory_most: node.memory_most(),
         number: number_of(&job.job, attempt.number()),
         lost: attempt.lost.iter().map(|word| path_of(word)).collect::<Result<_>>()?,
     })

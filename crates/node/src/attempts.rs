@@ -396,12 +396,13 @@ impl<'a> Coordinator<'a> {
         self.begin()?;
         let found = self.find()?;
         let plan = plan::kept(&self.job.ask, (self.reach.all, &self.names()), &found);
-        let Found { nodes, all_bytes, memory_bytes } = found;
+        let least_bytes = found.least_bytes();
+        let Found { nodes, all_bytes } = found;
         self.all_bytes = all_bytes;
         self.stage("sample", 1, 0);
         let mut before_bytes = 0;
         for (place, node) in nodes.iter().enumerate() {
-            self.tell(place, &ShareTold::Sample { memory_bytes, before_bytes, all_bytes }, &[])?;
+            self.tell(place, &ShareTold::Sample { least_bytes, before_bytes, all_bytes }, &[])?;
             before_bytes += if own_inputs { node.input_bytes } else { 0 };
         }
         let sampled = self.each(|said, sample| match said {
@@ -443,12 +444,11 @@ impl<'a> Coordinator<'a> {
         })?;
         let files = ends.iter().map(|end| end.node.input.1);
         let input_file_bytes = if own_inputs { files.sum() } else { files.max().unwrap_or(0) };
-        let seconds = (self.watch.seconds(), 0.0);
-        let mut receipt = receipt(&self.sort, work, &ends, (input_file_bytes, memory_bytes), seconds)?;
+        let mut receipt = receipt(&self.sort, work, &ends, input_file_bytes, self.watch.seconds())?;
         // The model is one of sorts, of what nodes have.
-        for (stage, said) in receipt.stages.iter_mut().zip(plan.iter().flat_map(|plan| &plan.stages)) {
-            let is_planned = work == Work::Sort && !self.job.ask.lent_inputs;
-            stage.predicted_seconds = Some(said.seconds).filter(|_| is_planned);
+        let plan = plan.iter().filter(|_| work == Work::Sort && !self.job.ask.lent_inputs);
+        for (stage, said) in receipt.stages.iter_mut().zip(plan.flat_map(|plan| &plan.stages)) {
+            stage.predicted_seconds = Some(said.seconds);
         }
         if receipt.holds {
             self.publish(&ends)?;
@@ -494,9 +494,7 @@ impl<'a> Coordinator<'a> {
             ))));
         }
         let all_bytes = if own { nodes.iter().map(|node| node.input_bytes).sum() } else { first_bytes };
-        let least = || nodes.iter().map(|node| node.memory_bytes).min().unwrap_or(0);
-        let memory_bytes = self.job.ask.memory_bytes.unwrap_or_else(least);
-        Ok(Found { nodes, all_bytes, memory_bytes })
+        Ok(Found { nodes, all_bytes })
     }
 
     fn stage(&self, stage: &str, index: u64, bytes: u64) {

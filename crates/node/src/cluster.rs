@@ -10,6 +10,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use thalweg_api::{ClusterFile, ClusterHost, DroppedHost, Links, from_json, to_json};
+use thalweg_base::units::Size;
 use thalweg_io::small;
 use thalweg_wire::{
     AUTHORITY_FILE, Authority, CERTIFICATE_DAYS, CERTIFICATE_FILE, CLUSTER_FILE, Id, Issued, KEY_FILE, Named,
@@ -32,12 +33,28 @@ pub fn host_directory(owner: &Path, host: &str) -> PathBuf {
     owner.join(HOSTS).join(host)
 }
 
-/// A host as typed: `NAME` or `NAME=ADDRESS` or `NAME=ADDRESS:PORT`, and behind that perhaps `@ROLE,ROLE`.
+/// A host as typed: `NAME` or `NAME=ADDRESS` or `NAME=ADDRESS:PORT`, and behind that perhaps `@WORD,WORD`: a role, or
+/// `data=DIR`, or `memory=SIZE`.
 fn host_of(typed: &str) -> Result<ClusterHost> {
-    let (typed, roles) = typed.split_once('@').unwrap_or((typed, ""));
-    let roles: Vec<String> = roles.split(',').filter(|role| !role.is_empty()).map(String::from).collect();
-    if let Some(role) = roles.iter().find(|role| !is_host_name(role)) {
-        return Err(Error::Asked(format!("'{role}' is not a role: write letters, digits and '-'")));
+    let (typed, words) = typed.split_once('@').unwrap_or((typed, ""));
+    let (mut roles, mut data, mut memory_bytes) = (Vec::new(), Vec::new(), None);
+    for word in words.split(',').filter(|word| !word.is_empty()) {
+        match word.split_once('=') {
+            Some(("data", directory)) if directory.starts_with('/') => data.push(directory.to_string()),
+            Some(("data", _)) => {
+                return Err(Error::Asked(format!("'{word}' is no directory for data: write data=/DIR")));
+            }
+            Some(("memory", size)) => match size.parse() {
+                Ok(Size::Bytes(bytes)) => memory_bytes = Some(bytes),
+                _ => return Err(Error::Asked(format!("'{word}' is no memory: write memory=2GiB"))),
+            },
+            None if is_host_name(word) => roles.push(word.to_string()),
+            _ => {
+                return Err(Error::Asked(format!(
+                    "'{word}' is not a role: write letters, digits and '-', or data=/DIR, or memory=SIZE"
+                )));
+            }
+        }
     }
     let (name, address) = typed.split_once('=').unwrap_or((typed, typed));
     if !is_host_name(name) {
@@ -53,7 +70,7 @@ fn host_of(typed: &str) -> Result<ClusterHost> {
         Err(_) => format!("{address}:{PORT}"),
     };
     let id = new_id().to_string();
-    Ok(ClusterHost { name: name.into(), address, id, roles, data: Vec::new() })
+    Ok(ClusterHost { name: name.into(), address, id, roles, data, memory_bytes })
 }
 
 /// The name of a host as typed.
@@ -237,7 +254,10 @@ mod tests {
             Some(vec!["io".into(), "sort".into()])
         );
         assert_eq!(["n1", "n1=10.0.0.1@io", "n1@io"].map(name_of), ["n1"; 3]);
-        for typed in ["", "a b", "../up", "-n", "n_1", "=1.2.3.4", "n1@a b"] {
+        let declared = host_of("n1@io,memory=2GiB,data=/a,data=/b").unwrap();
+        assert_eq!((declared.memory_bytes, declared.data.len(), declared.roles.len()), (Some(2 << 30), 2, 1));
+        let wrong = ["n1@memory=lots", "n1@memory=10%", "n1@data=here", "n1@speed=9"];
+        for typed in ["", "a b", "../up", "-n", "n_1", "=1.2.3.4", "n1@a b"].into_iter().chain(wrong) {
             assert!(address(typed).is_err(), "{typed}");
         }
     }

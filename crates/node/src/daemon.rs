@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use thalweg_api::{ClusterFile, Links, NodeReady, NodeRequest, NodeStatus, from_json, to_json};
+use thalweg_api::{ClusterFile, ClusterHost, Links, NodeReady, NodeRequest, NodeStatus, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_io::{process, small};
@@ -172,10 +172,19 @@ impl Node {
     /// Where paths begin that do not begin at the root: the first of the host's directories for data, or where this
     /// process was started.
     pub(crate) fn data(&self) -> PathBuf {
-        let file = self.cluster.lock().expect("no holder panics");
-        let host = file.as_ref().and_then(|file| file.hosts.iter().find(|host| host.name == self.name));
-        let first = host.and_then(|host| host.data.first()).map(PathBuf::from);
+        let first = self.declared().and_then(|host| host.data.into_iter().next()).map(PathBuf::from);
         first.or_else(|| std::env::current_dir().ok()).unwrap_or_default()
+    }
+
+    /// The most memory that a share of a job has here, if its host says so.
+    pub(crate) fn memory_most(&self) -> Option<u64> {
+        self.declared().and_then(|host| host.memory_bytes)
+    }
+
+    /// What the cluster file says of its host.
+    fn declared(&self) -> Option<ClusterHost> {
+        let file = self.cluster.lock().expect("no holder panics");
+        file.as_ref().and_then(|file| file.hosts.iter().find(|host| host.name == self.name).cloned())
     }
 
     /// The names of all hosts of its cluster, in the order of its file.

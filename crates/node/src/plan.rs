@@ -19,8 +19,6 @@ pub(crate) struct Found {
     pub(crate) nodes: Vec<FoundOf>,
     /// Bytes of all inputs.
     pub(crate) all_bytes: u64,
-    /// Memory of each.
-    pub(crate) memory_bytes: u64,
 }
 
 /// What one of them has.
@@ -31,6 +29,11 @@ pub(crate) struct FoundOf {
 }
 
 impl Found {
+    /// Memory of the node that has least.
+    pub(crate) fn least_bytes(&self) -> u64 {
+        self.nodes.iter().map(|node| node.memory_bytes).min().unwrap_or(0)
+    }
+
     /// The rates that they keep, if all do.
     pub(crate) fn rates(&self) -> Option<Vec<NodeRates>> {
         self.nodes.iter().map(|node| node.rates).collect()
@@ -85,11 +88,11 @@ fn facts(
         far: !near.contains(name),
         read_bytes: if ask.own_inputs { of_node.input_bytes } else { share },
         range_bytes: share,
+        memory_bytes: of_node.memory_bytes,
     });
     Facts {
         nodes: nodes.collect(),
         record_bytes: ask.record.unwrap_or(LINE_BYTES),
-        memory_bytes: found.memory_bytes,
         trunk_bytes_per_second: rates.iter().find_map(|rates| rates.trunk_bytes_per_second),
         rates_from,
     }

@@ -317,14 +317,14 @@ impl Part<'_> {
         let (input_bytes, memory_bytes) = share.found();
         self.saying
             .say(&ShareSaid::Found { input_bytes, memory_bytes, rates: self.node.kept_rates() }, &[])?;
-        let (memory_bytes, bytes) = self.told(go_on, |told, _| match told {
-            ShareTold::Sample { memory_bytes, before_bytes, all_bytes } => {
-                Some((memory_bytes, (before_bytes, all_bytes)))
+        let (least_bytes, bytes) = self.told(go_on, |told, _| match told {
+            ShareTold::Sample { least_bytes, before_bytes, all_bytes } => {
+                Some((least_bytes, (before_bytes, all_bytes)))
             }
             _ => None,
         })?;
         self.job.show(|view| view.all_bytes = bytes.1);
-        let (mut laid, mut sample) = share.sample(memory_bytes, bytes)?;
+        let (mut laid, mut sample) = share.sample(least_bytes, bytes)?;
         let makes = attempt.index == 0 && !self.request.ask.writes_own();
         let made = if makes { Some(word_of(&laid.make_shared()?)) } else { None };
         let packed = pack_cuts(&mut sample);

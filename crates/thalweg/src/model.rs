@@ -55,6 +55,8 @@ pub struct NodeFacts {
     pub read_bytes: u64,
     /// Bytes of its range.
     pub range_bytes: u64,
+    /// Memory of its share.
+    pub memory_bytes: u64,
 }
 
 /// A sort on several nodes: all that the model needs to know of it.
@@ -64,8 +66,6 @@ pub struct Facts {
     pub nodes: Vec<NodeFacts>,
     /// Bytes of a record.
     pub record_bytes: u32,
-    /// Memory of each.
-    pub memory_bytes: u64,
     /// Bytes per second between the halves, each way, if that is less than what the links carry.
     pub trunk_bytes_per_second: Option<f64>,
     /// Where the rates come from.
@@ -119,17 +119,17 @@ impl Loads {
 struct All {
     /// Of all inputs.
     bytes: f64,
-    /// What of a range fits in memory.
-    room_bytes: f64,
+    /// Of the memory that a node has, what its sorter has not.
+    beside_bytes: u64,
     record_bytes: f64,
 }
 
 impl Facts {
     fn all(&self) -> All {
-        let room = room(sorter_bytes(self.memory_bytes).unwrap_or(MEMORY_BYTES_MIN));
+        let least = self.nodes.iter().map(|node| node.memory_bytes).min().unwrap_or(0);
         All {
             bytes: self.nodes.iter().map(|node| node.read_bytes).sum::<u64>() as f64,
-            room_bytes: room,
+            beside_bytes: least.saturating_sub(sorter_bytes(least).unwrap_or(MEMORY_BYTES_MIN)),
             record_bytes: f64::from(self.record_bytes.max(1)),
         }
     }
@@ -146,8 +146,13 @@ impl Facts {
 }
 
 impl All {
-    fn spilled(&self, range: f64) -> f64 {
-        (range - self.room_bytes).max(0.0)
+    /// What of a range fits in the node's memory.
+    fn room(&self, node: &NodeFacts) -> f64 {
+        room(node.memory_bytes.saturating_sub(self.beside_bytes))
+    }
+
+    fn spilled(&self, node: &NodeFacts, range: f64) -> f64 {
+        (range - self.room(node)).max(0.0)
     }
 
     /// Bytes that a node with such shares sends, and receives.
@@ -160,9 +165,10 @@ impl All {
         (bytes / self.record_bytes) as u64
     }
 
-    fn read_river(&self, rates: &NodeRates, read: f64, range: f64) -> Loads {
+    fn read_river(&self, node: &NodeFacts, read: f64, range: f64) -> Loads {
+        let rates = &node.rates;
         let hardware = &rates.hardware;
-        let spilled = self.spilled(range);
+        let spilled = self.spilled(node, range);
         let [sent, received] = self.crossing(read, range);
         let over = |bytes: f64, rate: f64| if bytes >= 1.0 && rate > 0.0 { bytes / rate } else { 0.0 };
         let finding = distribute_seconds(self.records(read), read as u64, hardware);
@@ -176,10 +182,10 @@ impl All {
         }
     }
 
-    fn sort_write(&self, rates: &NodeRates, range: f64) -> Loads {
-        let hardware = &rates.hardware;
+    fn sort_write(&self, node: &NodeFacts, range: f64) -> Loads {
+        let hardware = &node.rates.hardware;
         let (records, cores) = (self.records(range), f64::from(hardware.cores.max(1)));
-        let spilled = self.spilled(range);
+        let spilled = self.spilled(node, range);
         let distributed = distribute_seconds(records, range as u64, hardware) / cores;
         Loads {
             disk: disk_seconds(spilled as u64, range as u64, hardware),
@@ -206,8 +212,8 @@ pub fn predict(facts: &Facts) -> ClusterPlan {
         disk: disk_seconds(part(node) as u64, 0, &node.rates.hardware),
         ..Loads::default()
     });
-    let reading = each(&|n| all.read_river(&n.rates, n.read_bytes as f64, n.range_bytes as f64));
-    let writing = each(&|n| all.sort_write(&n.rates, n.range_bytes as f64));
+    let reading = each(&|n| all.read_river(n, n.read_bytes as f64, n.range_bytes as f64));
+    let writing = each(&|n| all.sort_write(n, n.range_bytes as f64));
     let trunk = facts
         .trunk_bytes_per_second
         .map_or(0.0, |rate| facts.across(all).into_iter().fold(0.0, f64::max) / rate.max(1.0));
@@ -229,7 +235,6 @@ pub fn predict(facts: &Facts) -> ClusterPlan {
         rates_from: facts.rates_from,
         input_bytes: read,
         record_bytes: facts.record_bytes,
-        memory_bytes: facts.memory_bytes,
         passes: 1 + u32::from(spilled > 0),
         trunk_bytes_per_second: facts.trunk_bytes_per_second,
         seconds: stages.iter().map(|stage| stage.seconds).sum(),
@@ -245,7 +250,8 @@ fn planned(node: &NodeFacts, all: All) -> NodePlan {
         rates: node.rates,
         read_bytes: node.read_bytes,
         range_bytes: node.range_bytes,
-        spilled_bytes: all.spilled(node.range_bytes as f64) as u64,
+        memory_bytes: node.memory_bytes,
+        spilled_bytes: all.spilled(node, node.range_bytes as f64) as u64,
     }
 }
 

@@ -33,6 +33,7 @@ fn share(place: &Place, number: u64, lost: &[PathBuf]) -> Share {
         node,
         own_inputs: false,
         own_output: false,
+        memory_most: None,
         number,
         lost,
     };

@@ -17,7 +17,7 @@ pub(crate) fn cluster_plan(plan: &ClusterPlan) -> String {
         rate(plan.input_bytes, plan.seconds)
     );
     text += &labelled("method", &format!("each its range of the keys, {} {pass}", plan.passes));
-    text += &labelled("memory", &format!("{} for the share of each node", Bytes(plan.memory_bytes)));
+    text += &labelled("memory", &memory(&plan.nodes));
     text += &labelled("records", &format!("of {} bytes", Count(plan.record_bytes.into())));
     let heads = ["stages", "should take", "read", "cross", "written", "limited by"];
     let mut rows = vec![heads.map(String::from).to_vec()];
@@ -43,6 +43,15 @@ pub(crate) fn cluster_plan(plan: &ClusterPlan) -> String {
         );
     }
     text + &labelled("rates", &origin(plan))
+}
+
+fn memory(nodes: &[NodePlan]) -> String {
+    let all = || nodes.iter().map(|node| node.memory_bytes);
+    let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
+    match least == most {
+        true => format!("{} for the share of each node", Bytes(least)),
+        false => format!("{} to {} for the shares of the nodes", Bytes(least), Bytes(most)),
+    }
 }
 
 fn counted(nodes: usize) -> String {

@@ -122,8 +122,8 @@ impl<'a> Search<'a> {
     }
 
     fn power(&self, i: usize, read: f64, range: f64) -> [f64; 2] {
-        let rates = &self.facts.nodes[i].rates;
-        let loads = [self.all.read_river(rates, read, range), self.all.sort_write(rates, range)];
+        let node = &self.facts.nodes[i];
+        let loads = [self.all.read_river(node, read, range), self.all.sort_write(node, range)];
         loads.map(|load| load.slowest().powi(POWER))
     }
 

@@ -74,6 +74,7 @@ pub fn simulate(asked: &Simulated, layout: Layout, memory_bytes: Option<u64>) ->
         far: i > asked.nodes.div_ceil(2),
         read_bytes: 0,
         range_bytes: 0,
+        memory_bytes,
     });
     let facts = Facts {
         nodes: nodes.collect(),
@@ -81,7 +82,6 @@ pub fn simulate(asked: &Simulated, layout: Layout, memory_bytes: Option<u64>) ->
             Layout::Fixed(bytes) => bytes,
             Layout::Lines => LINE_BYTES,
         },
-        memory_bytes,
         trunk_bytes_per_second: asked.trunk_bytes_per_second,
         rates_from: RatesFrom::Simulated,
     };

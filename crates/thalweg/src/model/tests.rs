@@ -35,11 +35,11 @@ fn facts(nodes: &[(f64, f64)], share: f64) -> Facts {
         far: i >= nodes.len() / 2,
         read_bytes: share as u64,
         range_bytes: share as u64,
+        memory_bytes: 4 << 30,
     };
     Facts {
         nodes: nodes.iter().enumerate().map(node).collect(),
         record_bytes: 100,
-        memory_bytes: 4 << 30,
         trunk_bytes_per_second: None,
         rates_from: RatesFrom::Simulated,
     }
@@ -90,7 +90,7 @@ fn one_node_has_no_links_and_a_trunk_is_named_where_it_limits() {
 #[test]
 fn what_does_not_fit_is_written_and_read_once_more() {
     let mut small = facts(&[(20.0 * MB, 1e9); 2], 400.0 * MB);
-    small.memory_bytes = 256 << 20;
+    small.nodes.iter_mut().for_each(|node| node.memory_bytes = 256 << 20);
     let plan = predict(&small);
     assert_eq!(plan.passes, 2);
     let spilled = plan.nodes[0].spilled_bytes as f64;
@@ -105,12 +105,34 @@ fn more_to_do_never_takes_less_time_and_nothing_takes_none() {
     let mut before = -1.0;
     for tenth in 0..100 {
         let mut some = facts(&[(20.0 * MB, 12.5 * MB), (6.0 * MB, 12.5 * MB)], f64::from(tenth) * 10.0 * MB);
-        some.memory_bytes = 256 << 20;
+        some.nodes.iter_mut().for_each(|node| node.memory_bytes = 256 << 20);
         let seconds = predict(&some).seconds;
         assert!(seconds.is_finite() && seconds >= before, "{tenth}: {seconds} after {before}");
         before = seconds;
     }
     assert_eq!(predict(&facts(&[(1.0, 1.0); 3], 0.0)).seconds, 0.0);
+}
+
+#[test]
+fn who_has_more_memory_gets_a_larger_range() {
+    let mut unlike = facts(&[(20.0 * MB, 1e9); 4], 200.0 * MB);
+    unlike.nodes[2..].iter_mut().for_each(|node| node.memory_bytes = 160 << 20);
+    let found = best(unlike.clone(), false);
+    let (before, after) = (predict(&unlike), predict(&found));
+    assert!(before.passes == 2 && before.nodes[0].spilled_bytes == 0 && before.nodes[3].spilled_bytes > 0);
+    assert!(after.seconds * 1.1 <= before.seconds, "{} of {}", after.seconds, before.seconds);
+    assert!(
+        found.nodes[0].range_bytes > 210_000_000 && found.nodes[3].range_bytes < 190_000_000,
+        "{found:?}"
+    );
+    // All that is alike has what the least of them has for its river.
+    let spilled = |memory: u64| {
+        let mut all = facts(&[(20.0 * MB, 1e9); 2], 400.0 * MB);
+        all.nodes[0].memory_bytes = 256 << 20;
+        all.nodes[1].memory_bytes = memory;
+        predict(&all).nodes[1].spilled_bytes
+    };
+    assert_eq!(spilled(256 << 20) - spilled(356 << 20), (100 << 20) * 65 / 100);
 }
 
 /// The minute sort's disks: half of the nodes read and write 55 where the others do 17.
@@ -154,8 +176,8 @@ fn nearly_equal_nodes_keep_equal_shares() {
 fn spilling_is_weighed_against_slower_disks() {
     let mut little = minutesort();
     // Room for 115 MB: the fast nodes' ranges would be of 153.
-    little.memory_bytes = 221 << 20;
-    let room = little.all().room_bytes;
+    little.nodes.iter_mut().for_each(|node| node.memory_bytes = 221 << 20);
+    let room = little.all().room(&little.nodes[0]);
     assert!((100.0 * MB..140.0 * MB).contains(&room), "{room}");
     let found = best(little.clone(), false);
     let at = |fast: u64, slow: u64| {

@@ -65,6 +65,8 @@ pub struct ShareOptions {
     pub own_inputs: bool,
     /// Whether the output is.
     pub own_output: bool,
+    /// The most memory that it may have, if that was said.
+    pub memory_most: Option<u64>,
     /// Which attempt of which job it is: what it writes has a name that no other attempt's has, on any host.
     pub number: u64,
     /// What attempts before this one wrote to: nobody is to give these files a name any more.
@@ -112,6 +114,7 @@ pub(super) struct Base {
     pub(super) io: Arc<dyn Io>,
     /// Whether somebody lends the inputs.
     lent: bool,
+    memory_bytes: u64,
     fallback: Option<String>,
     /// What it writes: the names of its parts, or one.
     pub(super) paths: Vec<PathBuf>,
@@ -176,32 +179,31 @@ impl Share {
         let cpu_seconds = process::usage().cpu_seconds;
         let meters = Meters::default();
         let lent = lent.is_some();
-        let base = Base { options, io, lent, fallback, paths, meters, watch, cpu_seconds };
+        let memory_bytes =
+            options.sort.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
+        let memory_bytes = memory_bytes.min(options.memory_most.unwrap_or(u64::MAX));
+        let base = Base { options, io, lent, memory_bytes, fallback, paths, meters, watch, cpu_seconds };
         Ok(Share { base, sides })
     }
 
-    /// Bytes of the inputs, and the memory that it would take if nobody says.
+    /// Bytes of the inputs, and its memory.
     pub fn found(&self) -> (u64, u64) {
-        let memory = self.base.options.sort.memory;
-        let bytes = self.sides.iter().map(|side| side.inputs.bytes()).sum();
-        (bytes, memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes))
+        (self.sides.iter().map(|side| side.inputs.bytes()).sum(), self.base.memory_bytes)
     }
 
-    /// Lays out its memory, which is as much on every node, and takes its part of a sample of all inputs. Before those of
-    /// this node lie so many bytes of other nodes'.
-    pub fn sample(
-        self,
-        memory_bytes: u64,
-        (before_bytes, all_bytes): (u64, u64),
-    ) -> Result<(Laid, Vec<Cut>)> {
+    /// Lays out its memory, and takes its part of a sample of all inputs. Rivers have as much on every node, as is right
+    /// for the one that has `least_bytes`; what this one has more is for what comes of them. Before the inputs of this node
+    /// lie so many bytes of other nodes'.
+    pub fn sample(self, least_bytes: u64, (before_bytes, all_bytes): (u64, u64)) -> Result<(Laid, Vec<Cut>)> {
         let Share { base, sides } = self;
         let options = &base.options;
         let nodes = options.node.1;
         let (river_bytes, rest_bytes) = match options.work {
-            Work::Partition { .. } => partition_bytes(memory_bytes)?,
-            Work::Join => join_bytes(memory_bytes)?,
-            _ => sort_bytes(memory_bytes, all_bytes / nodes as u64)?,
+            Work::Partition { .. } => partition_bytes(least_bytes)?,
+            Work::Join => join_bytes(least_bytes)?,
+            _ => sort_bytes(least_bytes, all_bytes / nodes as u64)?,
         };
+        let rest_bytes = rest_bytes + base.memory_bytes.saturating_sub(least_bytes);
         let lay = |side: Side| -> Result<LaidSide> {
             let along = match options.work {
                 Work::Shuffle(seed) => Along::Tagged(Tags::new(seed), before_bytes),
@@ -496,6 +498,7 @@ impl Laid {
                 output: (output.records, written_bytes),
                 seconds: [self.sampled.0, self.sampled.0, watch.seconds()],
                 cpu_seconds: usage.cpu_seconds - self.base.cpu_seconds,
+                memory_bytes: self.base.memory_bytes,
                 peak_bytes: usage.peak_bytes,
                 sampled_bytes: self.sampled.1,
                 ..NodeShare::default()
@@ -522,14 +525,14 @@ impl Laid {
     }
 }
 
-/// The receipt of all shares, in the order of their ranges. `cpu_seconds` are those of whoever asked for them; the
-/// inputs have so many bytes.
+/// The receipt of all shares, in the order of their ranges, without the CPU seconds of whoever asked for them. The inputs
+/// have so many bytes.
 pub fn receipt(
     sort: &SortOptions,
     work: Work,
     ends: &[ShareEnd],
-    (input_file_bytes, memory_bytes): (u64, u64),
-    (seconds, cpu_seconds): (f64, f64),
+    input_file_bytes: u64,
+    seconds: f64,
 ) -> Result<Receipt> {
     let key = Key::new(sort.layout, &sort.keys)?;
     let (mut input, mut dropped) = (Proof::default(), Proof::default());
@@ -556,6 +559,7 @@ pub fn receipt(
     let parts = sides.map_or([output, dropped], |sides| [sides.left, sides.right]);
     parts.iter().for_each(|part| add_proof(&mut came, part));
     let sum = |of: fn(&NodeShare) -> u64| ends.iter().map(|end| of(&end.node)).sum();
+    let most = |of: fn(&NodeShare) -> u64| ends.iter().map(|end| of(&end.node)).max().unwrap_or(0);
     let until = |stage: usize| ends.iter().map(|end| end.node.seconds[stage]).fold(0.0, f64::max);
     Ok(Receipt {
         verb: work.verb().into(),
@@ -571,7 +575,7 @@ pub fn receipt(
             && (!sort.unique || output.duplicates == 0)
             && (sides.is_some() || sum(|node| node.output.1) == file_bytes(sort.layout, &output)),
         seconds,
-        cpu_seconds: cpu_seconds + ends.iter().map(|end| end.node.cpu_seconds).sum::<f64>(),
+        cpu_seconds: ends.iter().map(|end| end.node.cpu_seconds).sum::<f64>(),
         stages: vec![
             super::stage("sample", until(0)),
             super::stage("read+river", until(1) - until(0)),
@@ -579,9 +583,9 @@ pub fn receipt(
         ],
         io,
         memory: MemoryReceipt {
-            limit_bytes: memory_bytes,
-            peak_bytes: ends.iter().map(|end| end.node.peak_bytes).max().unwrap_or(0),
-            huge_page_bytes: ends.iter().map(|end| end.node.huge_page_bytes).max().unwrap_or(0),
+            limit_bytes: most(|node| node.memory_bytes),
+            peak_bytes: most(|node| node.peak_bytes),
+            huge_page_bytes: most(|node| node.huge_page_bytes),
         },
         scratch_peak_bytes: sum(|node| node.scratch_peak_bytes),
         resumed_bytes: 0,
