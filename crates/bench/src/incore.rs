@@ -11,10 +11,9 @@
 
 use thalweg::{Error, KeyPart, Layout, Result, Sink, Size, Sorter, SorterOptions, Source};
 use thalweg_api::{BenchOther, BenchReport, BenchRow, BenchTarget};
-use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
-use thalweg_io::process::{self, Usage};
+use thalweg_io::process;
 use thalweg_record::{Generator, Kind, RECORD_BYTES};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -79,7 +78,7 @@ fn measure_row(asked: &Asked<'_>, copy: &mut Copy, lanes: usize) -> Result<Bench
     let (mut sorts, mut unproved, mut copies) = (Series::default(), Series::default(), Series::default());
     for _ in 0..asked.runs {
         asked.go_on()?;
-        measured(&mut copies, || copy.run());
+        copies.run(|| copy.run());
         sort_in_memory(copy, lanes, true, &mut sorts, |_| ())?;
         sort_in_memory(copy, lanes, false, &mut unproved, |_| ())?;
     }
@@ -99,18 +98,6 @@ fn target(measured: f64, most: f64, tiny: bool) -> BenchTarget {
         measured: format!("{measured:.2}"),
         met,
     }
-}
-
-/// Runs something in this process and adds what it took.
-pub(crate) fn measured<T>(series: &mut Series, what: impl FnOnce() -> T) -> T {
-    let before = process::usage();
-    let watch = Stopwatch::start();
-    let value = what();
-    let seconds = watch.seconds();
-    let cpu_seconds = process::usage().cpu_seconds - before.cpu_seconds;
-    // What was resident before and since cannot be told apart.
-    series.add(seconds, Usage { cpu_seconds, peak_bytes: 0 });
-    value
 }
 
 /// Memory for a sort that is to spill nothing.
@@ -148,7 +135,7 @@ fn sort_in_memory(
     }
     // Outlives the clock: when its threads have ended and its memory is given back is not measured.
     let mut sorted = None;
-    measured(series, || -> Result<()> {
+    series.run(|| -> Result<()> {
         let sorted = sorted.insert(sorter.sorted()?);
         while let Some(block) = sorted.next()? {
             on_block(&block);

@@ -96,6 +96,18 @@ impl Series {
         self.peak_bytes = self.peak_bytes.max(usage.peak_bytes);
     }
 
+    /// Runs something in this process and adds what it took.
+    pub(crate) fn run<T>(&mut self, what: impl FnOnce() -> T) -> T {
+        let before = process::usage();
+        let watch = Stopwatch::start();
+        let value = what();
+        let seconds = watch.seconds();
+        let cpu_seconds = process::usage().cpu_seconds - before.cpu_seconds;
+        // What was resident before and since cannot be told apart.
+        self.add(seconds, Usage { cpu_seconds, peak_bytes: 0 });
+        value
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.seconds.is_empty()
     }

@@ -15,7 +15,6 @@ use thalweg_io::process::Usage;
 
 use crate::data::Data;
 use crate::floor::{Fio, Replays};
-use crate::incore::measured;
 use crate::measure::{Series, whole_process};
 use crate::place::Place;
 use crate::table::traffic;
@@ -249,7 +248,7 @@ impl Bench<'_> {
             return Ok(());
         }
         let output = self.place.path().join(format!("moved-alone-{round}"));
-        let made = measured(series, || alone::making(source, &output));
+        let made = series.run(|| alone::making(source, &output));
         made.map_err(|e| failed("make files in", &output, &e))
     }
 

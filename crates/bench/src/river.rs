@@ -14,7 +14,6 @@ use thalweg_record::{Cut, Cuts, Generator, Key, KeyPart, Kind, RECORD_BYTES};
 
 use crate::data::Data;
 use crate::floor::{Fio, Replays};
-use crate::incore::measured;
 use crate::measure::{Series, whole_process};
 use crate::place::Place;
 use crate::table::traffic;
@@ -150,7 +149,7 @@ fn in_memory(asked: &Asked<'_>, name: &str, blocks: &mut Blocks) -> Result<Bench
     let (mut ours, mut copies) = (Series::default(), Series::default());
     for _ in 0..asked.runs {
         asked.go_on()?;
-        measured(&mut copies, || blocks.copy());
+        copies.run(|| blocks.copy());
         let builder = River::builder()
             .inlets(threads)
             .outlets(threads)
@@ -158,7 +157,7 @@ fn in_memory(asked: &Asked<'_>, name: &str, blocks: &mut Blocks) -> Result<Bench
             .records(layout, key.clone())
             .pick(pick(name, &key))
             .batch_bytes(64 << 10);
-        measured(&mut ours, || blocks.flow(builder))?;
+        ours.run(|| blocks.flow(builder))?;
     }
     row.ours = ours.measure();
     let copies = copies.measure();
