@@ -150,6 +150,9 @@ pub struct JobList {
 pub struct NodeReady {
     /// The host's name; empty without an identity.
     pub name: String,
+    /// The node's id; empty without an identity.
+    #[serde(default)]
+    pub id: String,
     /// Where it listens.
     pub address: String,
     /// The cluster; empty without an identity.
@@ -227,7 +230,7 @@ pub struct ExecReport {
 }
 
 /// How a command ended on a host.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostEnd {
     /// The host.
     pub host: String,
@@ -237,6 +240,12 @@ pub struct HostEnd {
     pub error: Option<String>,
     /// Wall-clock seconds.
     pub seconds: f64,
+    /// What its command wrote to standard output, where that was gathered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out: Option<String>,
+    /// The same of standard error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub err: Option<String>,
 }
 
 /// What every host offers and lacks.

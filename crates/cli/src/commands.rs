@@ -329,8 +329,8 @@ wrong or a sort failed; a target that is missed changes nothing.",
         about: "run a command on the hosts of a cluster",
         doc: "\
 Runs COMMAND on every host, or on those of --on, at the same time: as the user of the node there, in a process group of \
-its own, without a shell. Its output comes line by line, each behind the name of its host, or with --gather for each host \
-together. Standard input, unless it is a terminal, goes to all of them.
+its own, without a shell. Its output comes line by line, each behind the name of its host (one of over 1 MiB in pieces), or with --gather for each \
+host together. Standard input, unless it is a terminal, goes to all of them.
 
 When COMMAND ends, what it left in its process group is killed: children in the background too, unless they made a \
 session of their own (setsid), and those too when the node ends. When this command is stopped, or vanishes, so is what \

@@ -646,7 +646,7 @@ host. Without this flag, what the variable THALWEG_VIA names; without that, ever
         about: "how to reach hosts over ssh",
         doc: "\
 The program and its first arguments by which cluster install, up, down, remove and mend, and transfers with ssh://HOST, \
-reach a host; its name comes behind them. Without this flag, ssh, with the user's own settings.",
+reach a host; its name comes behind them. Without this flag, what the environment has as THALWEG_SSH, or ssh, with the user's own settings.",
         set: |args, value| values::text(value).map(|text| args.ssh = Some(text.to_string())),
     },
     Flag {
@@ -690,8 +690,8 @@ Add a variable to the command's environment, which is otherwise that of the node
         at: EXECUTES,
         about: "print each host's output together when it has ended",
         doc: "\
-Print each host's output together, in the order of the hosts, when all have ended. At most 16 MiB of each are kept; what \
-is more is cut at its beginning.",
+Print each host's output together, in the order of the hosts, when all have ended. At most the last 16 MiB of each are \
+kept; if there was more, that is said, and the status is 2. With --json, they are in the object.",
         set: |args, _| {
             args.gather = true;
             Ok(())

@@ -61,6 +61,16 @@ pub(crate) enum ClusterAsk {
     Step(OverSsh),
 }
 
+/// How ssh is started, where no flag says so.
+const SSH: &str = "THALWEG_SSH";
+
+/// The program that is ssh here and its first arguments: what was said, what the environment says, or `ssh`.
+pub(crate) fn ssh(said: Option<&str>) -> Vec<String> {
+    let told =
+        said.map(String::from).or_else(|| std::env::var(SSH).ok().filter(|told| !told.trim().is_empty()));
+    told.as_deref().unwrap_or("ssh").split_whitespace().map(String::from).collect()
+}
+
 /// What is done to hosts over ssh.
 #[derive(Debug)]
 pub(crate) struct OverSsh {
@@ -74,6 +84,11 @@ pub(crate) struct OverSsh {
 /// `exec`.
 pub(crate) fn executed(low: LowArgs) -> Result<Exec, Usage> {
     let command = words(&low.words)?;
+    if low.detach && low.gather {
+        return Err(Usage(
+            "a command that is detached has nothing to --gather; see thalweg job watch".into(),
+        ));
+    }
     if command.is_empty() {
         return Err(Usage("exec what? Write the command behind '--', as in thalweg exec -- uname -r".into()));
     }
@@ -163,7 +178,7 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
                 "remove" => Some(Step::Remove),
                 _ => None,
             };
-            let ssh = low.ssh.as_deref().unwrap_or("ssh").split_whitespace().map(String::from).collect();
+            let ssh = ssh(low.ssh.as_deref());
             ClusterAsk::Step(OverSsh { step, program: this_program()?, on: low.on, ssh })
         }
         "doctor" => {

@@ -25,6 +25,11 @@ pub(crate) fn pumped(low: LowArgs) -> Result<Job, Usage> {
     let far = is_node(&dest) || sources.iter().any(is_node);
     let identity = if far { Some(hi_nodes::identity(&low)?) } else { None };
     let ssh = over_ssh(&low, &sources, &dest)?;
+    if low.verify && low.no_checksum {
+        return Err(Usage(
+            "--verify compares checksums, and --no-checksum takes none; leave one of them out".into(),
+        ));
+    }
     let options = PumpOptions {
         sources,
         dest,
@@ -81,7 +86,7 @@ fn over_ssh(low: &LowArgs, sources: &[PumpEnd], dest: &PumpEnd) -> Result<Option
             "all sources of a transfer are on one host; make one for each host"
         }
         _ => {
-            let ssh = low.ssh.as_deref().unwrap_or("ssh").split_whitespace().map(String::from).collect();
+            let ssh = hi_nodes::ssh(low.ssh.as_deref());
             let there = low.there.clone().unwrap_or_else(|| THERE.into());
             return Ok(Some(SshOptions { ssh, there, through: low.through_ssh }));
         }

@@ -1,12 +1,12 @@
 //! The commands about nodes: done, shown, and what their exit status is.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use thalweg::Error;
-use thalweg_api::{ExecReport, JobState, to_json};
+use thalweg_api::{ExecReport, JobReport, JobState, to_json};
+use thalweg_base::units::Bytes;
 use thalweg_node::{Cancel, Channel, ExecOptions, Forward, NodeOptions, Stop, control};
 
 use crate::hi::Show;
@@ -17,7 +17,7 @@ use crate::{show, signals};
 
 /// The most output of a host that is kept to be shown together, and the longest line that is kept whole.
 const GATHERED_BYTES: usize = 16 << 20;
-const LINE_BYTES: usize = 64 << 10;
+const LINE_BYTES: usize = 1 << 20;
 
 fn could_not(error: thalweg_node::Error) -> Error {
     Error::CouldNot(error.to_string())
@@ -76,17 +76,21 @@ pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Error> {
     let stop = cancel.clone();
     on_signals(move |signal| stop.cancel(signal))?;
     let mut output = Output { gather: asked.gather, ..Output::default() };
-    // The object has standard output for itself.
-    let quiet = how.json;
-    let gone = Arc::new(AtomicBool::new(false));
-    let said = thalweg_node::exec(&asked.options, &cancel, |host, channel, bytes| {
-        let shown = quiet || output.take(host, channel, bytes);
-        if !shown && !gone.swap(true, Ordering::SeqCst) {
+    // The object has standard output for itself, and what is gathered.
+    let quiet = how.json && !asked.gather;
+    let mut unwritten = None;
+    let mut said = thalweg_node::exec(&asked.options, &cancel, |host, channel, bytes| {
+        let shown = if quiet { Ok(()) } else { output.take(host, channel, bytes) };
+        if let (Err(why), None) = (shown, &unwritten) {
+            unwritten = Some(why);
             cancel.cancel(SIGPIPE);
         }
     })
     .map_err(could_not)?;
-    output.rest(&said);
+    if let Some(why) = unwritten.filter(|why| why.kind() != ErrorKind::BrokenPipe) {
+        return Err(Error::CouldNot(format!("what the hosts say cannot be written: {why}")));
+    }
+    output.rest(&mut said, how.json);
     if let Some(signal) = cancel.signal() {
         if signal != SIGPIPE {
             complain(&interrupted(signal, asked.options.detach, &said.job));
@@ -98,7 +102,7 @@ pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Error> {
     } else if asked.options.detach && said.hosts.iter().any(|host| host.end.is_some()) {
         tell(how, format!("{}\n", said.job))?;
     }
-    Ok(exit_status(&said, asked.options.detach))
+    Ok(exit_status(&said, asked.options.detach).max(output.complain()))
 }
 
 /// What goes on after a signal, and what does not.
@@ -106,7 +110,7 @@ fn interrupted(signal: i32, detached: bool, job: &str) -> String {
     let rest = if detached {
         format!("where it was started it goes on; thalweg job cancel {} ends it", &job[..8])
     } else {
-        "what ran on the hosts is ended".into()
+        "what runs on the hosts is being ended".into()
     };
     format!("interrupted by signal {signal}; {rest}")
 }
@@ -158,35 +162,57 @@ struct Output {
     gather: bool,
     /// By host and channel: the line that has not ended, or all there is.
     kept: BTreeMap<(String, bool), Vec<u8>>,
+    /// Bytes that were not kept, of each host.
+    dropped: BTreeMap<String, u64>,
 }
 
 impl Output {
-    /// Takes what a host said; false if nobody reads it any more.
-    fn take(&mut self, host: &str, channel: Channel, bytes: &[u8]) -> bool {
+    /// Takes what a host said; an error if that cannot be written.
+    fn take(&mut self, host: &str, channel: Channel, bytes: &[u8]) -> std::io::Result<()> {
         let to_err = channel == Channel::Err;
         let kept = self.kept.entry((host.to_string(), to_err)).or_default();
         kept.extend_from_slice(bytes);
         if self.gather {
             let beyond = kept.len().saturating_sub(GATHERED_BYTES);
             kept.drain(..beyond);
-            return true;
+            if beyond > 0 {
+                *self.dropped.entry(host.to_string()).or_default() += beyond as u64;
+            }
+            return Ok(());
         }
         let whole = match kept.iter().rposition(|&b| b == b'\n') {
             Some(last) => last + 1,
             None if kept.len() >= LINE_BYTES => kept.len(),
-            None => return true,
+            None => return Ok(()),
         };
         let lines: Vec<u8> = kept.drain(..whole).collect();
         pass_on(&labelled(host, &lines), to_err)
     }
 
-    /// Shows what is left when all have ended.
-    fn rest(&mut self, report: &ExecReport) {
-        for host in &report.hosts {
+    /// Complains of what was not kept; the status of that.
+    fn complain(&self) -> u8 {
+        for (host, bytes) in &self.dropped {
+            complain(&format!(
+                "{host}: the first {} of its output were not kept; --gather keeps the last {}, leave it out to have all",
+                Bytes(*bytes),
+                Bytes(GATHERED_BYTES as u64)
+            ));
+        }
+        if self.dropped.is_empty() { DONE } else { COULD_NOT }
+    }
+
+    /// Shows what is left when all have ended, or puts it into the report.
+    fn rest(&mut self, report: &mut ExecReport, into_report: bool) {
+        for host in &mut report.hosts {
             for to_err in [false, true] {
-                let left = self.kept.remove(&(host.host.clone(), to_err)).unwrap_or_default();
-                if !left.is_empty() {
-                    pass_on(&labelled(&host.host, &left), to_err);
+                let left = self.kept.remove(&(host.host.clone(), to_err));
+                match left {
+                    Some(left) if into_report => {
+                        let text = Some(String::from_utf8_lossy(&left).into_owned());
+                        *(if to_err { &mut host.err } else { &mut host.out }) = text;
+                    }
+                    Some(left) if !left.is_empty() => drop(pass_on(&labelled(&host.host, &left), to_err)),
+                    _ => {}
                 }
             }
         }
@@ -215,7 +241,7 @@ pub(crate) fn jobs(identity: &Path, asked: &JobsAsk, how: Show) -> Result<u8, Er
         JobsAsk::Show(id) => control::job(identity, id, false),
         JobsAsk::Cancel(id) => control::job(identity, id, true),
         JobsAsk::Watch(id) => control::watch(identity, id, |job| {
-            let text = if job.share.is_some() { watched.sort(job) } else { show::job(job) };
+            let text = if job.share.is_some() { watched.sort(job) } else { watched.command(job) };
             if !how.json && !how.quiet && !text.is_empty() {
                 drop(say(&text, false));
             }
@@ -225,9 +251,10 @@ pub(crate) fn jobs(identity: &Path, asked: &JobsAsk, how: Show) -> Result<u8, Er
     let text = || match asked {
         JobsAsk::List(_) | JobsAsk::Cancel(_) => show::jobs(&list),
         JobsAsk::Show(_) => show::whole(&list.jobs),
-        JobsAsk::Watch(_) => {
-            show::end_of_sort(&list.jobs).and_then(Result::ok).map_or(String::new(), show::receipt)
-        }
+        JobsAsk::Watch(_) => match show::end_of_sort(&list.jobs) {
+            Some(end) => end.map_or(String::new(), show::receipt),
+            None => show::jobs(&list),
+        },
     };
     report(how, || to_json(&list), text)?;
     list.errors.iter().for_each(|why| complain(why));
@@ -236,7 +263,21 @@ pub(crate) fn jobs(identity: &Path, asked: &JobsAsk, how: Show) -> Result<u8, Er
         Some(end) if matches!(asked, JobsAsk::Watch(_)) => {
             end.map(|_| DONE).map_err(|why| Error::CouldNot(why.to_string()))
         }
+        None if matches!(asked, JobsAsk::Watch(_)) => {
+            let worst = list.jobs.iter().map(status_of).max().unwrap_or(DONE);
+            Ok(if list.errors.is_empty() { worst } else { worst.max(COULD_NOT) })
+        }
         _ => Ok(if list.errors.is_empty() { DONE } else { COULD_NOT }),
+    }
+}
+
+/// The status that `exec` would have ended with.
+fn status_of(job: &JobReport) -> u8 {
+    match (job.state, job.status, job.signal) {
+        (JobState::Done, ..) => DONE,
+        (_, _, Some(signal)) => 128 + (signal & 0x7f) as u8,
+        (_, Some(status), None) => status as u8,
+        (_, None, None) => COULD_NOT,
     }
 }
 
@@ -328,7 +369,7 @@ mod tests {
     fn lines_are_labelled_however_they_are_cut() {
         assert_eq!(labelled("n1", b"a\nb"), b"n1: a\nn1: b\n");
         let mut output = Output::default();
-        assert!(output.take("n1", Channel::Out, b"no end yet"));
+        output.take("n1", Channel::Out, b"no end yet").unwrap();
         assert_eq!(output.kept[&("n1".to_string(), false)], b"no end yet");
     }
 }

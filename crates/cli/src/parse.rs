@@ -98,17 +98,26 @@ fn find(name: &Name, command: Option<Command>) -> Result<&'static Flag, Usage> {
     let found = FLAGS.iter().find(is_it);
     match found {
         Some(flag) if may_stand(&flag) => Ok(flag),
-        _ => Err(reserved(name).or_else(|| found.map(|flag| misplaced(flag, name, command))).unwrap_or_else(
-            || {
+        _ => Err(reserved(name, command)
+            .or_else(|| found.map(|flag| misplaced(flag, name, command)))
+            .unwrap_or_else(|| {
                 let names = FLAGS.iter().filter(may_stand).map(|flag| flag.long);
                 unknown(name, command, names)
-            },
-        )),
+            })),
     }
 }
 
-/// GNU sort's flags are known, and not ours yet.
-fn reserved(name: &Name) -> Option<Usage> {
+/// GNU sort's flags are known, and not ours yet. Where a command is typed, its flags are none of ours.
+fn reserved(name: &Name, command: Option<Command>) -> Option<Usage> {
+    match command {
+        Some(Command::Exec) if matches!(name, Name::Short(_)) => {
+            return Some(Usage(format!(
+                "{name} is no flag of exec; write the command behind '--', as in thalweg exec -- uname -r"
+            )));
+        }
+        Some(Command::Exec | Command::Pump | Command::Cluster | Command::Job | Command::Node) => return None,
+        _ => {}
+    }
     let is_it = |row: &&Reserved| match name {
         Name::Short(letter) => row.short == Some(*letter),
         Name::Long(long) => row.long == long,

@@ -18,15 +18,13 @@ pub(crate) fn say(text: &str, out_is_data: bool) -> Result<(), String> {
     }
 }
 
-/// Writes what another program has said, as it is.
-pub(crate) fn pass_on(bytes: &[u8], to_err: bool) -> bool {
-    let written = if to_err {
-        std::io::stderr().lock().write_all(bytes)
-    } else {
-        let mut out = std::io::stdout().lock();
-        out.write_all(bytes).and_then(|()| out.flush())
-    };
-    written.is_ok()
+/// Writes what another program has said, as it is. An error of `BrokenPipe` means that nobody reads it any more.
+pub(crate) fn pass_on(bytes: &[u8], to_err: bool) -> std::io::Result<()> {
+    if to_err {
+        return std::io::stderr().lock().write_all(bytes);
+    }
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush())
 }
 
 /// The one line of an error, or of what is none and should be known at once, on standard error. There is nowhere to report that it could not be written.

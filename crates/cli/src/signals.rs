@@ -3,10 +3,12 @@
 //! Law: the first SIGINT, SIGTERM or SIGHUP asks the verb to stop and clean up; a second kills at once, but no node, and
 //! not one that comes within [`TOGETHER_SECONDS`]: `timeout` sends its signal to the process and then to its group. A
 //! SIGHUP that is ignored already (`nohup`) stays ignored. SIGXFSZ, which tells of a file larger than `ulimit -f`, stops
-//! nothing: the write that met the limit fails, and says so.
+//! nothing: the write that met the limit fails, and says so. If nobody reads what this process writes, a verb that waits
+//! for that cannot clean up, and after [`BLOCKED_SECONDS`] the first signal kills, too.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
@@ -14,10 +16,14 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use thalweg::Progress;
 use thalweg_base::clock::Stopwatch;
+use thalweg_io::pipe::is_writable;
 
 const STACK_BYTES: usize = 128 << 10;
 /// Signals that come so soon after the first are the same one: nobody asks twice so fast.
 const TOGETHER_SECONDS: f64 = 0.2;
+
+/// How long a verb that was asked to stop may wait for whoever reads its output.
+const BLOCKED_SECONDS: u32 = 2;
 
 /// Lets signals cancel from now on, until the process ends.
 pub(crate) fn cancel_on_signals(progress: Arc<Progress>) -> std::io::Result<()> {
@@ -30,12 +36,26 @@ pub(crate) fn on_signals(stop: impl Fn(i32) + Send + 'static) -> std::io::Result
     on_every_signal(move |signal| match &first {
         None => {
             first = Some(Stopwatch::start());
+            let builder = std::thread::Builder::new().name("blocked".into()).stack_size(STACK_BYTES);
+            // Without it the second signal kills.
+            drop(builder.spawn(move || end_if_blocked(signal)));
             stop(signal);
         }
         Some(since) if since.seconds() < TOGETHER_SECONDS => {}
         // Where even that cannot be had, the verb goes on to its end.
         Some(_) => drop(emulate_default_handler(signal)),
     })
+}
+
+/// Kills this process with the signal when its standard output has taken nothing for so long.
+fn end_if_blocked(signal: i32) {
+    const LOOK: Duration = Duration::from_millis(100);
+    let mut blocked = 0;
+    while blocked < 10 * BLOCKED_SECONDS {
+        std::thread::park_timeout(LOOK);
+        blocked = if is_writable(&std::io::stdout()) { 0 } else { blocked + 1 };
+    }
+    drop(emulate_default_handler(signal));
 }
 
 /// Calls `stop` with each signal that asks for an end, however many come. For a process that the kernel tells of its

@@ -66,6 +66,12 @@ fn a_cluster_comes_over_ssh_and_goes_without_a_trace() {
     assert_eq!(place.shell("find home").is_done(), "home\n", "nothing is left");
     assert_eq!(done("remove"), ["nothing is installed"; 2]);
 
+    is_taken_in_again(&place, &hosts[1], &done);
+    let removed = step("remove", "n2,n1").0.hosts;
+    assert!(removed.iter().all(|host| host.done.as_ref().unwrap().starts_with("removed")), "{removed:?}");
+    assert_eq!(place.shell("find home").is_done(), "home\n", "nothing is left");
+    is_changed(&place, &["add", &hosts[1]]);
+
     // One that cannot be reached has a line of its own, and holds up nobody.
     let (steps, told) = step("install", "n1,n3");
     assert_eq!(told.status, Some(2), "{told:?}");
@@ -74,6 +80,25 @@ fn a_cluster_comes_over_ssh_and_goes_without_a_trace() {
             && steps.hosts[1].error.as_ref().unwrap().contains("Connection refused")
     );
     done("remove");
+}
+
+/// A change of the cluster that n3, which there is not, cannot be told.
+fn is_changed(place: &Place, args: &[&str]) {
+    let told = place.run(&[&["cluster"], args, &["--identity", "own"]].concat());
+    assert_eq!(told.status, Some(0), "{told:?}");
+}
+
+/// One that was dropped and taken in again is another node; dropped once more, it is for who takes away what is left.
+fn is_taken_in_again(place: &Place, n2: &str, done: &dyn Fn(&str) -> Vec<String>) {
+    done("install");
+    done("up");
+    is_changed(place, &["drop", "n2"]);
+    is_changed(place, &["add", n2]);
+    assert_eq!(done("install"), ["is installed already", "brought its identity"]);
+    let up = done("up");
+    assert!(up[0].starts_with("runs already") && up[1].starts_with("started, as process"), "{up:?}");
+    place.run(&["exec", "--on", "n1,n2", "--identity", "own", "--", "true"]).is_done();
+    is_changed(place, &["drop", "n2"]);
 }
 
 /// One that is killed is replaced, one that answers is left alone; and each looks after itself.

@@ -199,7 +199,8 @@ fn disks_are_slowed_down_and_hosts_have_roles() {
     let told = lab.run(&["exec", "--gather", "--on", "@sort,@io", "--", "true"]);
     told.is_done();
     assert!(lab.run(&["exec", "--on", "@sort", "--", "echo", "on"]).is_done() == "n3: on\n");
-    lab.run(&["exec", "--on", "@none", "--", "true"]).is_refused(&["'@none' is not a host of cluster lab-"]);
+    lab.run(&["exec", "--on", "@none", "--", "true"])
+        .is_refused(&["'none' is not a role of cluster lab-", "which has io, sort"]);
     // What both write together is more than what either may.
     let begun = Instant::now();
     let args = [
@@ -258,8 +259,16 @@ fn a_cut_is_told_in_time_heals_and_takes_nobody_else_along() {
 #[test]
 fn frozen_and_killed_nodes_are_told_apart() {
     let Some(lab) = Lab::up(&["3"]) else { return };
+    let id = lab.run(&["exec", "--detach", "--", "sleep", "1000"]).is_done().trim().to_string();
     lab.call("kill", &["n2"]);
     lab.call("freeze", &["n1"]);
+    // What cannot be asked is named, and nobody is told that all of it is done.
+    let cancelled = lab.run(&["job", "cancel", &id]);
+    assert!(
+        cancelled.status == Some(2) && cancelled.out.contains("cancelled (it was cancelled)"),
+        "{cancelled:?}"
+    );
+    assert!(cancelled.err.contains("n1: no answer") && cancelled.err.contains("n2: "), "{cancelled:?}");
     let begun = Instant::now();
     let told = lab.run(&["exec", "--", "true"]);
     assert!((4.0..7.0).contains(&seconds(begun)), "{} s", seconds(begun));

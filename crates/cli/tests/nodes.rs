@@ -11,6 +11,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use support::Place;
+use support::Running;
 use support::nodes::{Nodes, soon, terminate};
 use thalweg_api::{ExecReport, JobList, JobState, NodeReady, NodeStatus, from_json};
 use thalweg_io::process;
@@ -57,6 +58,32 @@ fn a_command_runs_on_all_hosts_and_tells_how_it_ended_on_each() {
     // Long output, more than all buffers on the way hold.
     let long = nodes.run(&["exec", "--", "head", "-c", "3000000", "/dev/zero"]);
     assert_eq!((long.status, long.out.bytes().filter(|b| *b == 0).count()), (Some(0), 9_000_000));
+}
+
+#[test]
+fn output_that_cannot_be_shown_whole_is_told() {
+    let nodes = Nodes::start(1);
+    let gather = ["exec", "--gather", "--", "sh", "-c", "seq 3000000"];
+    let told = nodes.run(&gather);
+    assert!(told.status == Some(2) && told.out.ends_with("n1: 3000000\n"), "{:?}", told.status);
+    assert!(told.err.starts_with("thalweg: n1: the first ") && told.err.lines().count() == 1, "{}", told.err);
+    let told = nodes.run(&["exec", "--gather", "--json", "--", "sh", "-c", "echo out; echo err >&2"]);
+    let report: ExecReport = from_json(told.is_done()).unwrap();
+    assert_eq!(report.hosts[0].out.as_deref(), Some("out\n"));
+    assert_eq!(report.hosts[0].err.as_deref(), Some("err\n"));
+    nodes
+        .place
+        .shell("THALWEG_IDENTITY=own $T exec -- echo out > /dev/full")
+        .is_refused(&["cannot be written: No space left"]);
+    // Nobody reads what it says: one signal is enough, and what it started ends with it.
+    let mut flood = nodes.place.command(&["exec", "--", "yes"]);
+    let running = Running::start(flood.env("THALWEG_IDENTITY", "own"));
+    running.handles_signals();
+    running.waits();
+    running.signal("-TERM");
+    let told = running.ends();
+    assert_eq!(told.status, None, "{}", told.err);
+    soon("nobody says yes", || nodes.jobs().jobs.iter().all(|job| job.state != JobState::Running));
 }
 
 #[test]
@@ -116,12 +143,20 @@ fn a_detached_job_goes_on_and_can_be_looked_at_watched_and_cancelled() {
             (JobState::Done, Some(0), "line 1\nline 2\nline 3\n")
         );
     }
+    nodes.run(&["job", "cancel", &id]).is_refused(&["has ended; thalweg job show"]);
+    // As it comes, each line once, and the status of the command.
+    let script = "echo begins; sleep 0.3; echo ends; exit 7";
+    let id = nodes.run(&["exec", "--detach", "--on", "n1", "--", "sh", "-c", script]).out.trim().to_string();
+    let watched = nodes.run(&["job", "watch", &id]);
+    assert!(watched.status == Some(7) && watched.out.starts_with("n1: begins\nn1: ends\n"), "{watched:?}");
+    assert_eq!(watched.out.matches("begins\n").count(), 1, "{watched:?}");
     let told = nodes.run(&["exec", "--detach", "--on", "n2", "--", "sleep", "1000"]);
     let id = told.is_done().trim().to_string();
     let shown: JobList = from_json(nodes.run(&["job", "show", &id, "--json"]).is_done()).unwrap();
     let pid = shown.jobs[0].pid.unwrap();
     assert!(shown.jobs[0].host == "n2" && shown.jobs[0].state == JobState::Running && process::is_alive(pid));
-    nodes.run(&["job", "cancel", &id]).is_done();
+    let cancelled: JobList = from_json(nodes.run(&["job", "cancel", &id, "--json"]).is_done()).unwrap();
+    assert_eq!(cancelled.jobs[0].state, JobState::Cancelled);
     soon("a cancelled job is gone", || !process::is_alive(pid));
     // Words that would break the table do not.
     nodes.run(&["exec", "--on", "n1", "--", "echo", "a\nb", "\u{1b}[2J"]).is_done();
@@ -325,9 +360,13 @@ fn a_node_without_certificate_stays_at_home_and_runs_nothing() {
 #[test]
 fn what_cannot_be_is_refused_in_one_line() {
     let place = Place::new();
-    place.run(&["exec", "--identity", "none", "--", "true"]).is_refused(&["cannot open none/cluster.json"]);
+    place
+        .run(&["exec", "--identity", "none", "--", "true"])
+        .is_refused(&["no cluster in none: thalweg cluster init"]);
     place.run(&["exec", "--identity", "none"]).is_refused(&["exec what?"]);
-    place.run(&["node", "run", "--identity", "none"]).is_refused(&["cannot open none/cluster.json"]);
+    place
+        .run(&["node", "run", "--identity", "none"])
+        .is_refused(&["no cluster in none: thalweg cluster init"]);
     place
         .run(&["cluster", "init", "x", "a b", "--identity", "d"])
         .is_refused(&["'a b' is not a name for a host"]);
@@ -335,6 +374,28 @@ fn what_cannot_be_is_refused_in_one_line() {
         .run(&["cluster", "init", "x", "a", "a", "--identity", "d"])
         .is_refused(&["host 'a' is there twice"]);
     place.run(&["cluster", "init", "x", "--identity", "d"]).is_refused(&["at least one HOST"]);
+    for (hosts, holds) in [
+        ("a=10.0.0.1 b=10.0.0.1", "two hosts are at 10.0.0.1:7171"),
+        ("a=10.0.0.1:x", "'10.0.0.1:x' is no address"),
+        ("a=root@10.0.0.1", "'10.0.0.1' is not a role"),
+        ("a@memory=some", "is no memory"),
+    ] {
+        let typed = hosts.split(' ').collect::<Vec<_>>();
+        let args = [&["cluster", "init", "x", "--identity", "d"], &typed[..]].concat();
+        place.run(&args).is_refused(&[holds]);
+    }
+    // One that was edited by hand.
+    place.run(&["cluster", "init", "x", "a=127.0.0.1:1", "--identity", "e"]).is_done();
+    place.shell("sed -i 's/\\(\"hosts\":\\[\\)\\({[^}]*}\\)/\\1\\2,\\2/' e/cluster.json").is_done();
+    let twice = ["e/cluster.json cannot be used: host 'a' is there twice"];
+    place.run(&["exec", "--identity", "e", "--", "true"]).is_refused(&twice);
+    place.run(&["cluster", "init", "y", "b=127.0.0.1:1", "--identity", "f"]).is_done();
+    place.shell("cp f/hosts/b/key.pem f/key.pem").is_done();
+    place
+        .run(&["exec", "--identity", "f", "--", "true"])
+        .is_refused(&["f cannot be used", "key is not that of"]);
+    place.run(&["exec", "-r"]).is_refused(&["-r is no flag of exec; write the command behind '--'"]);
+    place.run(&["exec", "--detach", "--gather", "--", "true"]).is_refused(&["nothing to --gather"]);
     place.run(&["cluster", "fly"]).is_refused(&["cluster takes one of: init"]);
     place
         .run(&["cluster", "status", "--clear", "--identity", "d"])

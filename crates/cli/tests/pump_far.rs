@@ -207,6 +207,32 @@ fn a_source_that_is_killed_is_gone_on_from_at_the_client_and_at_a_node() {
 }
 
 #[test]
+fn a_signal_says_so_whatever_waits_for_the_other_end() {
+    let Some((lab, place)) = prepared("1") else { return };
+    for (args, kept) in [
+        (
+            [&place.0.join("in").display().to_string(), &at("n1", &place, "out")],
+            "what came to n1 is kept there",
+        ),
+        ([&at("n1", &place, "in"), &place.0.join("out").display().to_string()], "is kept beside it"),
+    ] {
+        for (signal, status) in [("-INT", 130), ("-TERM", 143)] {
+            let args = [&["pump"], &args.map(String::as_str)[..], &SLOWLY[..2]].concat();
+            let running = Running::start(&mut lab.command(&args));
+            until("a part of it", || listed(&place) > FILE_BYTES / 4);
+            running.signal(signal);
+            let told = running.ends();
+            assert_eq!(told.status, Some(status), "{told:?}");
+            assert!(told.err.contains(kept) && told.err.contains("interrupted by signal"), "{told:?}");
+            let _ = std::fs::remove_file(place.0.join(JOURNAL));
+        }
+    }
+    let refused = pump(&lab, &place, &["in", "n1:zero:5"]);
+    refused.is_refused(&["zero: takes nothing"]);
+    assert!(!refused.err.contains("--resume"), "nothing is kept: {refused:?}");
+}
+
+#[test]
 fn a_cut_link_and_a_frozen_node_are_told_in_time() {
     let Some((lab, place)) = prepared("2") else { return };
     let (from, to) = (at("n1", &place, "in"), at("n2", &place, "out"));

@@ -217,6 +217,14 @@ fn what_cannot_be_is_told_in_one_line_with_the_host() {
         assert!(told.status == Some(2) && told.err.contains(holds), "{args:?}: {told:?}");
         assert_eq!(told.err.lines().filter(|line| line.starts_with("thalweg:")).count(), 1, "{told:?}");
     }
+    // Why it failed, not what became of that.
+    place.shell("rm in && $T gen 400k in -q").is_done();
+    deal(&lab, &place, 2, Some(100));
+    for _ in 0..5 {
+        let args = ["nodes:in.dat", "-o", "nodes:part", "--datamation", "--scratch-limit", "1MB"];
+        let told = sort(&lab, &place, &args);
+        assert!(told.status == Some(2) && told.err.contains("scratch"), "{told:?}");
+    }
     let little = ["nodes:in.dat", "-o", "nodes:part", "--on", "n1", "--memory", "20MiB"];
     let told = Running::start(lab.command(&[&["sort"][..], &little].concat()).current_dir(&place.0)).ends();
     assert!(told.err.contains("n1: --memory 20 MiB is too small"), "{told:?}");

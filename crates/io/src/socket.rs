@@ -5,11 +5,14 @@
 //! quarters of the time went into completions of 2 KB).
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv, sockopt};
+
+use thalweg_base::clock::Stopwatch;
 
 use crate::os::set_socket_option;
 
@@ -35,6 +38,34 @@ pub fn wait_for_either(socket: &TcpStream, patience: Duration) {
 /// The most that waits in the kernel before it is sent. A credit goes behind it, and less stays in the caches: 8 % more
 /// a second over an unshaped link, 8 % less time for two nodes that sort over 10 ms.
 const UNSENT_BYTES: libc::c_int = 256 << 10;
+
+/// A socket option of Linux 6.16, which libc does not name yet: the least time after which what was not acknowledged is
+/// sent again, 200 ms otherwise.
+const TCP_RTO_MIN_US: libc::c_int = 45;
+/// Longer than an acknowledgement is held back, and than a queue on the way is long.
+const RESEND_US: libc::c_int = 60_000;
+/// How long the first attempt to connect may take.
+const FIRST_ATTEMPT: Duration = Duration::from_millis(60);
+
+/// Connects. What nobody answers is asked again soon, and then after twice as long each time: the kernel waits a second
+/// before it takes the first packet for lost.
+#[allow(clippy::disallowed_methods)] // This room is the address of sockets, too.
+pub fn connect(address: &SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+    let (watch, mut attempt) = (Stopwatch::start(), FIRST_ATTEMPT);
+    loop {
+        let left = patience.saturating_sub(Duration::from_secs_f64(watch.seconds()));
+        match TcpStream::connect_timeout(address, attempt.min(left).max(Duration::from_millis(1))) {
+            Err(why) if why.kind() == io::ErrorKind::TimedOut && attempt < left => attempt *= 2,
+            connected => return connected,
+        }
+    }
+}
+
+/// Has what is lost on the way sent again after tens of milliseconds, where the kernel can; for both ends of a connection.
+pub fn resend_soon(socket: &impl AsFd) {
+    // An older kernel takes longer, and does the same.
+    let _ = set_socket_option(socket, (libc::IPPROTO_TCP, TCP_RTO_MIN_US), RESEND_US);
+}
 
 /// Small frames leave at once, behind few that wait; what is sent and not acknowledged for `patience` ends the
 /// connection, and so does a peer whose machine no longer answers.

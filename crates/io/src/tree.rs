@@ -138,7 +138,8 @@ impl Dir {
     pub fn open_dir(&self, name: &OsStr) -> Result<Dir> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = self.on(Action::Open, name, |n| rustix::fs::openat(&self.fd, n, flags, Mode::empty()))?;
-        Ok(Dir { fd, path: self.path.join(name) })
+        let path = if name == "." { self.path.clone() } else { self.path.join(name) };
+        Ok(Dir { fd, path })
     }
 
     /// Its path, as it was when it was opened.

@@ -48,7 +48,7 @@ fn host_of(typed: &str) -> Result<ClusterHost> {
                 Ok(Size::Bytes(bytes)) => memory_bytes = Some(bytes),
                 _ => return Err(Error::Asked(format!("'{word}' is no memory: write memory=2GiB"))),
             },
-            None if is_host_name(word) => roles.push(word.to_string()),
+            None if is_host_name(word) && !word.contains('.') => roles.push(word.to_string()),
             _ => {
                 return Err(Error::Asked(format!(
                     "'{word}' is not a role: write letters, digits and '-', or data=/DIR, or memory=SIZE"
@@ -62,15 +62,27 @@ fn host_of(typed: &str) -> Result<ClusterHost> {
             "'{name}' is not a name for a host: write NAME or NAME=ADDRESS:PORT, perhaps with @ROLE behind it, with letters, digits, '-' and '.'"
         )));
     }
-    let address = match address.parse::<std::net::IpAddr>() {
-        Ok(ip) => SocketAddr::new(ip, PORT).to_string(),
-        Err(_) if address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
-            address.into()
-        }
-        Err(_) => format!("{address}:{PORT}"),
-    };
+    let address = address_as(address).ok_or_else(|| {
+        Error::Asked(format!(
+            "'{address}' is no address: write a name or an address, perhaps with :PORT behind it"
+        ))
+    })?;
     let id = new_id().to_string();
     Ok(ClusterHost { name: name.into(), address, id, roles, data, memory_bytes })
+}
+
+/// Where a node listens, as typed: a name or an address, with a port or without.
+fn address_as(typed: &str) -> Option<String> {
+    if let Ok(ip) = typed.parse::<std::net::IpAddr>() {
+        return Some(SocketAddr::new(ip, PORT).to_string());
+    }
+    if typed.parse::<SocketAddr>().is_ok_and(|address| address.port() > 0) {
+        return Some(typed.into());
+    }
+    let (host, port) =
+        typed.rsplit_once(':').map_or((typed, Some(PORT)), |(host, port)| (host, port.parse().ok()));
+    let port = port.filter(|port| *port > 0)?;
+    is_host_name(host).then(|| format!("{host}:{port}"))
 }
 
 /// The name of a host as typed.
@@ -171,8 +183,15 @@ pub fn renew(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
     Ok(file)
 }
 
-/// That there is no such host.
+/// That there is no such host, or none with such a role.
 pub(crate) fn unknown(file: &ClusterFile, host: &str) -> Error {
+    if let Some(role) = host.strip_prefix('@') {
+        let mut roles: Vec<&str> = file.hosts.iter().flat_map(|h| &h.roles).map(String::as_str).collect();
+        roles.sort_unstable();
+        roles.dedup();
+        let roles = if roles.is_empty() { "none".into() } else { roles.join(", ") };
+        return Error::Asked(format!("'{role}' is not a role of cluster {}, which has {roles}", file.name));
+    }
     let names: Vec<&str> = file.hosts.iter().map(|h| h.name.as_str()).collect();
     Error::Asked(format!("'{host}' is not a host of cluster {}, which has {}", file.name, names.join(", ")))
 }
@@ -192,11 +211,25 @@ pub(crate) fn newer(directory: &Path, text: &str) -> Result<ClusterFile> {
     Ok(theirs)
 }
 
+/// An error if the cluster file of this identity, which somebody may have edited, is none.
+pub(crate) fn is_usable(directory: &Path, file: &ClusterFile) -> Result<()> {
+    is_sound(file).map_err(|why| cannot_be_used(&directory.join(CLUSTER_FILE), &why))
+}
+
+pub(crate) fn cannot_be_used(path: &Path, why: &dyn std::fmt::Display) -> Error {
+    Error::Asked(format!("{} cannot be used: {why}", path.display()))
+}
+
 fn is_sound(file: &ClusterFile) -> Result<()> {
     let mut names: Vec<&str> = file.hosts.iter().map(|h| h.name.as_str()).collect();
     names.sort_unstable();
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(Error::Asked(format!("host '{}' is there twice; names of hosts differ", twice[0])));
+    }
+    let mut addresses: Vec<&str> = file.hosts.iter().map(|h| h.address.as_str()).collect();
+    addresses.sort_unstable();
+    if let Some(twice) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Error::Asked(format!("two hosts are at {}; give each a port of its own", twice[0])));
     }
     if names.is_empty() || names.len() > HOSTS_MAX {
         return Err(Error::Asked(format!("{} hosts, and a cluster has 1 to {HOSTS_MAX}", names.len())));
@@ -256,7 +289,17 @@ mod tests {
         assert_eq!(["n1", "n1=10.0.0.1@io", "n1@io"].map(name_of), ["n1"; 3]);
         let declared = host_of("n1@io,memory=2GiB,data=/a,data=/b").unwrap();
         assert_eq!((declared.memory_bytes, declared.data.len(), declared.roles.len()), (Some(2 << 30), 2, 1));
-        let wrong = ["n1@memory=lots", "n1@memory=10%", "n1@data=here", "n1@speed=9"];
+        let wrong = [
+            "n1=127.0.0.1:abc",
+            "n1=a:99999",
+            "n1=a:0",
+            "n1=fe80::1%eth0",
+            "n1=root@10.0.0.1",
+            "n1@memory=lots",
+            "n1@memory=10%",
+            "n1@data=here",
+            "n1@speed=9",
+        ];
         for typed in ["", "a b", "../up", "-n", "n_1", "=1.2.3.4", "n1@a b"].into_iter().chain(wrong) {
             assert!(address(typed).is_err(), "{typed}");
         }

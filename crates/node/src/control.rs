@@ -100,6 +100,9 @@ pub fn job(identity: &Path, id: &str, cancel: bool) -> Result<JobList> {
         let jobs = list.jobs.into_iter().filter(|job| job.id == id).collect();
         return Ok(JobList { jobs, errors: list.errors });
     }
+    if list.jobs.iter().filter(|job| job.id == id).all(|job| job.state != JobState::Running) {
+        return Err(Error::Asked(format!("job {} has ended; thalweg job show tells how", &id[..8])));
+    }
     let client = Client::load(identity)?;
     let there = |host: &&ClusterHost| list.jobs.iter().any(|job| job.id == id && job.host == host.name);
     let hosts: Vec<ClusterHost> = client.file.hosts.iter().filter(there).cloned().collect();
@@ -111,7 +114,10 @@ pub fn job(identity: &Path, id: &str, cancel: bool) -> Result<JobList> {
             from_json::<JobReport>(&text).map(|job| vec![job])
         }
     })?;
-    Ok(gathered(&hosts, answers))
+    let mut cancelled = gathered(&hosts, answers);
+    // Of a host that does not answer nobody knows whether the job goes on there.
+    cancelled.errors.extend(list.errors);
+    Ok(cancelled)
 }
 
 /// Follows a job on all hosts that know it until it has ended on each, or is not heard of any more from there; `seen` is

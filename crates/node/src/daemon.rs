@@ -17,6 +17,7 @@ use std::time::Duration;
 use thalweg_api::{ClusterFile, ClusterHost, Links, NodeReady, NodeRequest, NodeStatus, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
+use thalweg_io::socket::resend_soon;
 use thalweg_io::{process, small};
 use thalweg_wire::{
     ALPN_LINK, Agreed, CERTIFICATE_FILE, CLUSTER_FILE, HANDSHAKE_SECONDS, Hands, Id, Identity, Link, Named,
@@ -114,7 +115,14 @@ impl Node {
             ));
         }
         let (hands, cluster) = match loaded {
-            Some((identity, cluster)) => (Some(Hands::of(identity)?), Some(cluster)),
+            Some((identity, cluster)) => {
+                let directory = options.identity.as_deref().expect("it was loaded from there");
+                cluster::is_usable(directory, &cluster)?;
+                (
+                    Some(Hands::of(identity).map_err(|why| cluster::cannot_be_used(directory, &why))?),
+                    Some(cluster),
+                )
+            }
             None => (None, None),
         };
         let clear = cluster.as_ref().is_some_and(|file| file.links == Links::Clear);
@@ -332,6 +340,7 @@ pub fn run(options: &NodeOptions, stop: &Stop, ready: impl FnOnce(&NodeReady)) -
         let at = listener.local_addr().map_or(address, |at| at);
         ready(&NodeReady {
             name: node.name().to_string(),
+            id: node.hands().map_or(String::new(), |hands| hands.identity().node.to_string()),
             address: at.to_string(),
             cluster: node.status().cluster,
             pid: std::process::id(),
@@ -380,6 +389,7 @@ async fn accept(node: &Arc<Node>, listener: &TcpListener) {
             tokio::time::sleep(BREATH).await;
             continue;
         };
+        resend_soon(&socket);
         handshakes.retain(|handshake| !handshake.is_finished());
         if handshakes.len() >= HANDSHAKES_MAX {
             node.refused.fetch_add(1, Ordering::Relaxed);

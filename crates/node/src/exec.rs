@@ -101,8 +101,9 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn load(identity: &Path) -> Result<Client> {
-        let (identity, file) = Identity::load(identity)?;
-        Ok(Client { hands: Hands::of(identity)?, file })
+        let (found, file) = Identity::load(identity)?;
+        cluster::is_usable(identity, &file)?;
+        Ok(Client { hands: Hands::of(found).map_err(|why| cluster::cannot_be_used(identity, &why))?, file })
     }
 
     /// The hosts of these names, or with these roles (`@ROLE`), or all; each once.
@@ -178,10 +179,8 @@ fn ask_all(
     let watch = Stopwatch::start();
     let client = Arc::new(Client::load(&options.identity)?);
     let hosts = client.hosts(&options.on)?;
-    let mut ends: Vec<HostEnd> = hosts
-        .iter()
-        .map(|host| HostEnd { host: host.name.clone(), end: None, error: None, seconds: 0.0 })
-        .collect();
+    let mut ends: Vec<HostEnd> =
+        hosts.iter().map(|host| HostEnd { host: host.name.clone(), ..HostEnd::default() }).collect();
     if let Some(via) = &options.via {
         let via = client.hosts(std::slice::from_ref(via))?.remove(0);
         relayed(&client, &via, cancel, request, &mut ends, said)?;

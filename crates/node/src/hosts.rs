@@ -117,7 +117,19 @@ impl Hosts {
 
     /// Takes a step on these hosts, or on all.
     pub fn take(&self, step: &Step, on: &[String]) -> Result<HostSteps> {
-        let names: Vec<String> = self.client.hosts(on)?.into_iter().map(|host| host.name).collect();
+        let file = &self.client.file;
+        // What a host that was dropped still has can be taken away.
+        let takes_away = matches!(step, Step::Down | Step::Remove);
+        let is_dropped = |name: &&String| {
+            takes_away
+                && file.dropped.iter().any(|host| host.name == **name)
+                && file.hosts.iter().all(|host| host.name != **name)
+        };
+        let (dropped, on): (Vec<&String>, Vec<&String>) = on.iter().partition(is_dropped);
+        let on: Vec<String> = on.into_iter().cloned().collect();
+        let there = if on.is_empty() && !dropped.is_empty() { Vec::new() } else { self.client.hosts(&on)? };
+        let names = there.into_iter().map(|host| host.name).chain(dropped.into_iter().cloned());
+        let names: Vec<String> = names.collect();
         Ok(on_each(&names, |host| self.there(host).take(step, &self.brought)))
     }
 
@@ -186,8 +198,11 @@ impl There<'_> {
         let enter = format!("set -u\ncd \"$HOME/{directory}\" 2>/dev/null");
         match step {
             Step::Install => self.install(&directory, program),
+            // One that was dropped and taken in again is another node: the one that runs is nobody's any more.
             Step::Up => self.run(&format!(
-                "{enter} || {{ echo 'nothing is installed here; thalweg cluster install comes first' >&2; exit 1; }}{SYSTEMD}{IS_UP}{UP}"
+                "{enter} || {{ echo 'nothing is installed here; thalweg cluster install comes first' >&2; exit 1; }}{SYSTEMD}{IS_UP}\
+                 if [ -n \"$pid\" ] && ! grep -q '\"id\":\"{}\"' ready; then{DOWN}pid=; fi\n{UP}",
+                self.id()
             )),
             Step::Down => {
                 self.run(&format!("{enter} || {{ echo 'nothing is installed'; exit 0; }}{SYSTEMD}{IS_UP}{DOWN}echo \"$done\"\n"))
@@ -198,6 +213,12 @@ impl There<'_> {
                  rmdir -p \"$(dirname \"{directory}\")\" 2>/dev/null\necho \"removed; the node $done\"\n"
             )),
         }
+    }
+
+    /// The node's id, now or before it was dropped.
+    fn id(&self) -> &str {
+        let now = self.file.hosts.iter().find(|host| host.name == self.host).map(|host| &host.id);
+        now.map_or("", |id| id)
     }
 
     /// Below the user's directory there. Of ids and names of hosts, which hold nothing that a shell would look at.

@@ -18,6 +18,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use thalweg_api::{JobList, JobState, to_json};
+use thalweg_base::clock::Stopwatch;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::daemon::Node;
@@ -29,6 +30,9 @@ pub(crate) const HEADERS_SECONDS: u64 = 5;
 const HEADERS_BYTES_MAX: usize = 16 << 10;
 /// The most bytes of a body.
 const BODY_BYTES_MAX: usize = 1 << 20;
+/// How long a job that was cancelled may take to end before it is told as it is, and how often to look.
+const CANCEL_SECONDS: f64 = 3.0;
+const LOOK: Duration = Duration::from_millis(10);
 /// How often an event is sent at least, and how long a change may wait.
 const EVENT: Duration = Duration::from_millis(500);
 /// The description of all this.
@@ -116,6 +120,10 @@ async fn job(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Response 
 async fn cancel(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Response {
     let Some(job) = node.jobs.find(&id) else { return not_found(&id) };
     job.cancel("it was cancelled");
+    let watch = Stopwatch::start();
+    while job.report().state == JobState::Running && watch.seconds() < CANCEL_SECONDS {
+        tokio::time::sleep(LOOK).await;
+    }
     json(to_json(&job.report()))
 }
 

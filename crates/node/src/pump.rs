@@ -95,6 +95,12 @@ pub(crate) fn push(
     let request = PumpRequest { dest: Some(dest), ..request(way, options, Vec::new()) };
     let control = way.begin(&NodeRequest::Pump(request)).map_err(could_not)?;
     let sent = send(&transfer, way, control, &io, &ends::watch(progress));
+    if sent.is_err() && progress.cancelled().is_some() {
+        let peer = way.peer();
+        progress.note(&format!(
+            "what came to {peer} is kept there; the same command with --resume goes on from it"
+        ));
+    }
     let mut receipt = sent.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)

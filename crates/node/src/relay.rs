@@ -230,7 +230,9 @@ impl Asking {
             Ok(end) => (Some(end), None),
             Err(why) => (None, Some(why)),
         };
-        let _ =
-            self.ended.send((self.place, HostEnd { host: self.host, end, error, seconds: watch.seconds() }));
+        let _ = self.ended.send((
+            self.place,
+            HostEnd { host: self.host, end, error, seconds: watch.seconds(), ..HostEnd::default() },
+        ));
     }
 }

@@ -18,7 +18,7 @@ use thalweg_api::{
     JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble, to_json,
 };
 use thalweg_base::clock::Stopwatch;
-use thalweg_io::Io;
+use thalweg_io::{Io, process};
 use thalweg_record::{pack_cuts, unpack_cuts};
 use thalweg_river::{Inlet, Outlet, Reach};
 use thalweg_transfer::Streams;
@@ -89,6 +89,10 @@ impl Sorts {
         }
         if table.len() >= SORTS_MAX {
             return Err(format!("{SORTS_MAX} sorts go on here, as many as may; wait for one to end"));
+        }
+        // What others do meanwhile is told with it.
+        if table.is_empty() {
+            process::forget_peak();
         }
         table.insert(job.to_string(), Attempt::default());
         Ok(Place { sorts: self, job: job.to_string() })

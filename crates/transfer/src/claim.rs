@@ -4,6 +4,7 @@
 //! was another's, and is whole.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +49,18 @@ pub(crate) fn claim_empty(
     let file = claim(io, dir, name, mode, direct)?;
     file.set_len(0)?;
     Ok(file)
+}
+
+/// Gives what is whole its name. Where a directory has that, nothing is left of the other.
+pub(crate) fn give_name(dir: &Dir, partial: &OsStr, name: &OsStr) -> Result<()> {
+    dir.rename(partial, name).map_err(|why| match why.source.kind() {
+        ErrorKind::IsADirectory => {
+            let _ = dir.remove(partial);
+            let shown = dir.path().join(name);
+            Error::Refused(format!("{} is a directory; a file cannot replace it", shown.display()))
+        }
+        _ => why.into(),
+    })
 }
 
 /// Marks an open directory; an error if another process has it.

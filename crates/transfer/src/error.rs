@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thalweg_api::PumpVerdict;
 use thalweg_block::PoolError;
-use thalweg_wire::LinkError;
+use thalweg_wire::{LinkError, What};
 
 /// Results of this room.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -83,6 +83,8 @@ impl fmt::Display for Error {
                     path.display()
                 )
             }
+            // It did not get as far as anything that could be kept.
+            Error::Link(e @ LinkError { what: What::Aborted(_), .. }) => write!(f, "{e}"),
             Error::Link(e) => {
                 write!(f, "{e}; what came is kept, and the same command with --resume goes on from it")
             }

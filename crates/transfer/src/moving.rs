@@ -18,7 +18,7 @@ use thalweg_io::tree::{self, Dir, Facts};
 use thalweg_pump::ReadAhead;
 use thalweg_record::{CELL_BYTES, sum_at};
 
-use crate::claim::{claim, claim_empty};
+use crate::claim::{claim, claim_empty, give_name};
 use crate::far::Far;
 use crate::job::{BLOCK_BYTES, DEPTH};
 use crate::journal::{Noted, Ranges};
@@ -344,7 +344,7 @@ impl<'a> Moving<'a> {
             if self.shared.sync_each {
                 file.sync()?;
             }
-            dir.rename(partial, name)?;
+            give_name(dir, partial, name)?;
             if self.shared.sync_each {
                 dir.sync()?;
             }

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -210,7 +211,17 @@ impl<'a> Place<'a> {
         let parent = self.parent.as_ref().expect("only roots' directories have no parent");
         let Some(above) = parent.there()? else { return Ok(None) };
         above.make_dir(&self.name)?;
-        let dir = Arc::new(above.open_dir(&self.name)?);
+        let opened = above.open_dir(&self.name).map_err(|why| match why.source.kind() {
+            ErrorKind::NotADirectory => {
+                let shown = above.path().join(&self.name);
+                Error::Refused(format!(
+                    "{} is there and is no directory; a directory cannot replace it",
+                    shown.display()
+                ))
+            }
+            _ => why.into(),
+        });
+        let dir = Arc::new(opened?);
         if self.staged && parent.parent.is_none() {
             claim_directory(&dir)?;
         }

@@ -11,7 +11,7 @@ use thalweg_io::{File, Queue};
 use thalweg_pump::{Sink, WriteBehind};
 use thalweg_record::sum_at;
 
-use crate::claim::claim_empty;
+use crate::claim::{claim_empty, give_name};
 use crate::moving::{Goal, Moving};
 use crate::shared::{Shared, count};
 use crate::source::{Content, Of, Packed, Parcel};
@@ -137,7 +137,7 @@ impl Small<'_> {
         }
         written?;
         if for_now != name {
-            dir.rename(&for_now, name)?;
+            give_name(dir, &for_now, name)?;
         }
         Ok(())
     }

@@ -34,6 +34,8 @@ pub const KEY_FILE: &str = "key.pem";
 pub enum IdentityError {
     /// A file cannot be read or written.
     Io(thalweg_io::Error),
+    /// There is no cluster file here.
+    None(PathBuf),
     /// A file is not what it should be.
     File(PathBuf, String),
     /// Others may read a key.
@@ -48,6 +50,11 @@ impl fmt::Display for IdentityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             IdentityError::Io(why) => write!(f, "{why}"),
+            IdentityError::None(directory) => write!(
+                f,
+                "no cluster in {}: thalweg cluster init makes one, --identity names another; a host without one is ssh://HOST/PATH",
+                directory.display()
+            ),
             IdentityError::File(path, why) => write!(f, "{} cannot be used: {why}", path.display()),
             IdentityError::Open(path) => write!(
                 f,
@@ -149,7 +156,11 @@ impl Identity {
 /// The cluster file in a directory, and the cluster that it is of.
 pub fn read_cluster(directory: &Path) -> Result<(ClusterFile, Id), IdentityError> {
     let path = directory.join(CLUSTER_FILE);
-    let text = String::from_utf8(small::read(&path)?)
+    let bytes = small::read(&path).map_err(|why| match why.source.kind() {
+        std::io::ErrorKind::NotFound => IdentityError::None(directory.to_path_buf()),
+        _ => why.into(),
+    })?;
+    let text = String::from_utf8(bytes)
         .map_err(|_| IdentityError::File(path.clone(), "it is not readable text".into()))?;
     let file: ClusterFile = from_json(&text).map_err(|why| IdentityError::File(path.clone(), why))?;
     let cluster = file.id.parse().map_err(|why| IdentityError::File(path, why))?;

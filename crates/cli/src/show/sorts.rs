@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use thalweg_api::{JobReport, JobState, Receipt, ShareView};
 use thalweg_base::clock::Stopwatch;
+use thalweg_base::units::Bytes;
 
 use super::nodes::{harmless, left, state, typed};
 use super::{receipt, seconds, traffic};
@@ -79,12 +80,26 @@ pub(crate) fn end_of_sort(jobs: &[JobReport]) -> Option<Result<&Receipt, String>
 /// What is seen of a sort that is watched.
 #[derive(Default)]
 pub(crate) struct Watched {
+    /// Bytes of each host's output that were shown.
+    shown: BTreeMap<String, u64>,
     nodes: BTreeMap<String, ShareView>,
     /// The stage and the attempt of the last line, and when that was.
     last: Option<(String, usize, Stopwatch)>,
 }
 
 impl Watched {
+    /// What a command has said since the last report, each line behind its host.
+    pub(crate) fn command(&mut self, job: &JobReport) -> String {
+        let before = self.shown.insert(job.host.clone(), job.output_bytes).unwrap_or(0);
+        let new = job.output_bytes.saturating_sub(before) as usize;
+        let from = job.tail.len().saturating_sub(new);
+        let from = (from..=job.tail.len()).find(|from| job.tail.is_char_boundary(*from)).unwrap_or(0);
+        let line = |line: &str| format!("{}: {}\n", job.host, harmless(line));
+        let missed = new.saturating_sub(job.tail.len());
+        let told = (missed > 0).then(|| format!("{}: ({} left out)\n", job.host, Bytes(missed as u64)));
+        told.into_iter().chain(job.tail[from..].lines().map(line)).collect()
+    }
+
     /// Takes a report in; a line if it is time for one.
     pub(crate) fn sort(&mut self, job: &JobReport) -> String {
         let Some(share) = &job.share else { return String::new() };

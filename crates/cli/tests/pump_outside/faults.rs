@@ -38,7 +38,7 @@ fn ends_that_do_not_go_together_are_refused_before_anything_is_touched() {
         ("zero: out", &["size"]),
         ("null: out", &["DEST"]),
         ("file zero:5", &["SOURCE"]),
-        ("host:/etc/x out --identity nobody", &["nobody/cluster.json"]),
+        ("host:/etc/x out --identity nobody", &["no cluster in nobody"]),
         ("host:etc/x out", &["host:/PATH", "./host:etc/x"]),
         ("file ssh://user@host", &["ssh://[USER@]HOST[:PORT]/PATH"]),
         ("file", &["two words"]),

@@ -86,6 +86,23 @@ fn a_tree_goes_where_the_words_say() {
 
 /// What is in a directory has a way that begins with no name of its own.
 #[test]
+fn what_cannot_replace_the_other_is_named_and_nothing_is_left() {
+    let place = Place::new();
+    place.shell("mkdir -p one/a two/b && echo 1 > one/b && echo 2 > two/a && seq 100000 > two/big").is_done();
+    place.shell("mkdir one/big").is_done();
+    let of_file = ["/one/a is a directory; a file cannot replace it"];
+    place.shell("rm -r two/b two/big && $T pump two/ one").is_refused(&of_file);
+    place
+        .shell("rm two/a && mkdir two/b && $T pump two/ one")
+        .is_refused(&["/one/b is there and is no directory"]);
+    place
+        .shell("rmdir two/b && seq 100000 > two/big && $T pump two/ one")
+        .is_refused(&["/one/big is a directory"]);
+    assert_eq!(place.shell("ls -A one").is_done(), "a\nb\nbig\n");
+    place.shell("$T pump two/big x --verify --no-checksum").is_refused(&["leave one of them out"]);
+}
+
+#[test]
 fn further_names_of_what_is_in_a_directory_come_along() {
     let place = Place::new();
     place

@@ -78,6 +78,8 @@ fn error_of(error: thalweg_transfer::Error, progress: &Progress) -> Error {
     use thalweg_transfer::Error::*;
     match error {
         Stopped => Error::Interrupted(progress.cancelled().unwrap_or(0)),
+        // Whoever stops closes the links, and who waits for one of them hears of that.
+        Link(_) if progress.cancelled().is_some() => Error::Interrupted(progress.cancelled().unwrap_or(0)),
         wrong if wrong.is_wrong() => Error::Wrong(wrong.to_string()),
         Io(e) => e.into(),
         other => Error::CouldNot(other.to_string()),

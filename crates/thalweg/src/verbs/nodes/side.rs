@@ -127,7 +127,9 @@ impl LaidSide {
             }
             let (mut outlet, drain) = ends.1.take().expect("this lane takes it");
             drop(ends);
-            Ok((None, drain(&mut outlet, &|| lanes.go_on())?))
+            // The same: an outlet that goes makes its own node's inlet fail, too.
+            let drained = drain(&mut outlet, &|| lanes.go_on()).map_err(|error| lanes.fail(error));
+            Ok((None, drained.ok().flatten()))
         })?;
         let mut made = made.into_iter();
         let (fed, drained) = (made.next().and_then(|lane| lane.0), made.next().and_then(|lane| lane.1));
