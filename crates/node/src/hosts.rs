@@ -215,10 +215,9 @@ impl There<'_> {
         }
     }
 
-    /// The node's id, now or before it was dropped.
+    /// The node's id; none of one that was dropped.
     fn id(&self) -> &str {
-        let now = self.file.hosts.iter().find(|host| host.name == self.host).map(|host| &host.id);
-        now.map_or("", |id| id)
+        self.file.hosts.iter().find(|host| host.name == self.host).map_or("", |host| &host.id)
     }
 
     /// Below the user's directory there. Of ids and names of hosts, which hold nothing that a shell would look at.
