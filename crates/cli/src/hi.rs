@@ -406,9 +406,6 @@ fn on_nodes(mut low: LowArgs, work: Work) -> Result<ClusterSort, Usage> {
     };
     let own_inputs = all_or_none(hi_nodes::own, "the nodes' own", "nodes:")?;
     let lent_inputs = all_or_none(hi_nodes::lent, "this client's", "client:")?;
-    if lent_inputs && low.detach {
-        return Err(Usage("a client that lends its files has to stay; leave out --detach".into()));
-    }
     if low.words.is_empty() {
         return Err(Usage(format!("say what the nodes are to {verb}: files, or nodes:FILES")));
     }

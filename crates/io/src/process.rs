@@ -32,7 +32,6 @@ pub fn usage() -> Usage {
 
 /// Has the peak of memory begin anew, where the kernel allows it: a process that does one thing after another can then say
 /// what each took.
-#[allow(clippy::disallowed_methods)] // This room is the address of the kernel's own files.
 pub fn forget_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -49,7 +49,6 @@ const FIRST_ATTEMPT: Duration = Duration::from_millis(60);
 
 /// Connects. What nobody answers is asked again soon, and then after twice as long each time: the kernel waits a second
 /// before it takes the first packet for lost.
-#[allow(clippy::disallowed_methods)] // This room is the address of sockets, too.
 pub fn connect(address: &SocketAddr, patience: Duration) -> io::Result<TcpStream> {
     let (watch, mut attempt) = (Stopwatch::start(), FIRST_ATTEMPT);
     loop {

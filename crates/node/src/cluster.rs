@@ -13,8 +13,8 @@ use thalweg_api::{ClusterFile, ClusterHost, DroppedHost, Links, from_json, to_js
 use thalweg_base::units::Size;
 use thalweg_io::small;
 use thalweg_wire::{
-    AUTHORITY_FILE, Authority, CERTIFICATE_DAYS, CERTIFICATE_FILE, CLUSTER_FILE, Id, Issued, KEY_FILE, Named,
-    Role, is_host_name, new_id, read_cluster,
+    AUTHORITY_FILE, Authority, CERTIFICATE_DAYS, CERTIFICATE_FILE, CLUSTER_FILE, Hands, Id, Identity, Issued,
+    KEY_FILE, Named, Role, is_host_name, new_id, read_cluster,
 };
 
 use crate::error::{Error, Result};
@@ -175,7 +175,7 @@ pub fn renew(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
         issue_to(owner, &authority, cluster, host)?;
     }
     if hosts.is_empty() {
-        let (identity, _) = thalweg_wire::Identity::load(owner)?;
+        let (identity, _) = Identity::load(owner)?;
         let named = Named { host: identity.name, node: identity.node, cluster, role: identity.role };
         write_issued(owner, &authority.issue(&named, CERTIFICATE_DAYS)?)?;
     }
@@ -211,13 +211,13 @@ pub(crate) fn newer(directory: &Path, text: &str) -> Result<ClusterFile> {
     Ok(theirs)
 }
 
-/// An error if the cluster file of this identity, which somebody may have edited, is none.
-pub(crate) fn is_usable(directory: &Path, file: &ClusterFile) -> Result<()> {
-    is_sound(file).map_err(|why| cannot_be_used(&directory.join(CLUSTER_FILE), &why))
-}
-
-pub(crate) fn cannot_be_used(path: &Path, why: &dyn std::fmt::Display) -> Error {
-    Error::Asked(format!("{} cannot be used: {why}", path.display()))
+/// The hands of the identity in this directory, whose files somebody may have edited.
+pub(crate) fn hands_of(directory: &Path, identity: Identity, file: &ClusterFile) -> Result<Hands> {
+    let cannot = |path: &Path, why: &dyn std::fmt::Display| {
+        Error::Asked(format!("{} cannot be used: {why}", path.display()))
+    };
+    is_sound(file).map_err(|why| cannot(&directory.join(CLUSTER_FILE), &why))?;
+    Hands::of(identity).map_err(|why| cannot(directory, &why))
 }
 
 fn is_sound(file: &ClusterFile) -> Result<()> {

@@ -117,11 +117,7 @@ impl Node {
         let (hands, cluster) = match loaded {
             Some((identity, cluster)) => {
                 let directory = options.identity.as_deref().expect("it was loaded from there");
-                cluster::is_usable(directory, &cluster)?;
-                (
-                    Some(Hands::of(identity).map_err(|why| cluster::cannot_be_used(directory, &why))?),
-                    Some(cluster),
-                )
+                (Some(cluster::hands_of(directory, identity, &cluster)?), Some(cluster))
             }
             None => (None, None),
         };

@@ -102,8 +102,7 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn load(identity: &Path) -> Result<Client> {
         let (found, file) = Identity::load(identity)?;
-        cluster::is_usable(identity, &file)?;
-        Ok(Client { hands: Hands::of(found).map_err(|why| cluster::cannot_be_used(identity, &why))?, file })
+        Ok(Client { hands: cluster::hands_of(identity, found, &file)?, file })
     }
 
     /// The hosts of these names, or with these roles (`@ROLE`), or all; each once.

@@ -30,9 +30,8 @@ pub(crate) const HEADERS_SECONDS: u64 = 5;
 const HEADERS_BYTES_MAX: usize = 16 << 10;
 /// The most bytes of a body.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// How long a job that was cancelled may take to end before it is told as it is, and how often to look.
+/// How long a job that was cancelled may take to end before it is told as it is.
 const CANCEL_SECONDS: f64 = 3.0;
-const LOOK: Duration = Duration::from_millis(10);
 /// How often an event is sent at least, and how long a change may wait.
 const EVENT: Duration = Duration::from_millis(500);
 /// The description of all this.
@@ -120,11 +119,15 @@ async fn job(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Response 
 async fn cancel(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Response {
     let Some(job) = node.jobs.find(&id) else { return not_found(&id) };
     job.cancel("it was cancelled");
-    let watch = Stopwatch::start();
-    while job.report().state == JobState::Running && watch.seconds() < CANCEL_SECONDS {
-        tokio::time::sleep(LOOK).await;
-    }
-    json(to_json(&job.report()))
+    // Waited for by a thread, as a watcher's changes are.
+    let ended = tokio::task::spawn_blocking(move || {
+        let (watch, mut report) = (Stopwatch::start(), job.report());
+        while report.state == JobState::Running && watch.seconds() < CANCEL_SECONDS {
+            report = job.wait(&report, EVENT);
+        }
+        report
+    });
+    ended.await.map_or_else(|_| not_found(&id), |report| json(to_json(&report)))
 }
 
 async fn take_cluster(State(node): State<Arc<Node>>, text: String) -> Response {

@@ -53,14 +53,9 @@ impl Lender {
         let io: Arc<dyn Io> = Arc::new(Threads::new(1));
         let open = |path: &&Path| -> Result<File> {
             let file = File::open(&io, path, Access::Read)?;
-            match file.metadata()? {
-                found if found.is_directory => {
-                    Err(could_not(format!("{} is a directory; name the files in it", path.display())))
-                }
-                found if !found.is_regular => {
-                    Err(could_not(format!("{} is no file that nodes could read twice", path.display())))
-                }
-                _ => Ok(file),
+            match file.metadata()?.is_regular {
+                true => Ok(file),
+                false => Err(could_not(format!("{} is no file that nodes could read twice", path.display()))),
             }
         };
         Ok(Lender(paths.iter().map(open).collect::<Result<_>>()?))
@@ -278,10 +273,11 @@ impl Reader {
         }
         tails.push_back((id, at, tail));
     }
+}
 
-    fn refused<T>(&self, action: Action, path: &Path) -> thalweg_io::Result<T> {
-        Err(Error::new(action, path, std::io::ErrorKind::Unsupported.into()))
-    }
+/// What is lent can only be read.
+fn refused<T>(action: Action, path: &Path) -> thalweg_io::Result<T> {
+    Err(Error::new(action, path, std::io::ErrorKind::Unsupported.into()))
 }
 
 /// A stream of questions and answers.
@@ -339,7 +335,7 @@ impl Io for Lent {
     fn open(&self, path: &Path, access: Access) -> thalweg_io::Result<(FileId, bool)> {
         match access {
             Access::Read | Access::ReadDirect => Ok((self.0.id(path)?, false)),
-            _ => self.0.refused(Action::Create, path),
+            _ => refused(Action::Create, path),
         }
     }
 
@@ -354,35 +350,35 @@ impl Io for Lent {
     }
 
     fn set_len(&self, _id: FileId, path: &Path, _len: u64) -> thalweg_io::Result<()> {
-        self.0.refused(Action::Allocate, path)
+        refused(Action::Allocate, path)
     }
 
     fn allocate(&self, _id: FileId, path: &Path, _len: u64) -> thalweg_io::Result<()> {
-        self.0.refused(Action::Allocate, path)
+        refused(Action::Allocate, path)
     }
 
     fn sync(&self, _id: FileId, path: &Path) -> thalweg_io::Result<()> {
-        self.0.refused(Action::Sync, path)
+        refused(Action::Sync, path)
     }
 
     fn sync_directory(&self, path: &Path) -> thalweg_io::Result<()> {
-        self.0.refused(Action::Sync, path)
+        refused(Action::Sync, path)
     }
 
     fn rename(&self, from: &Path, _to: &Path) -> thalweg_io::Result<()> {
-        self.0.refused(Action::Rename, from)
+        refused(Action::Rename, from)
     }
 
     fn remove(&self, path: &Path) -> thalweg_io::Result<()> {
-        self.0.refused(Action::Remove, path)
+        refused(Action::Remove, path)
     }
 
     fn list(&self, path: &Path) -> thalweg_io::Result<Vec<PathBuf>> {
-        self.0.refused(Action::Open, path)
+        refused(Action::Open, path)
     }
 
     fn space(&self, path: &Path) -> thalweg_io::Result<Space> {
-        self.0.refused(Action::Stat, path)
+        refused(Action::Stat, path)
     }
 
     fn cached_share(&self, _id: FileId, _len: u64) -> f64 {
@@ -405,7 +401,7 @@ impl Io for Lent {
     }
 
     fn write_at(&self, _id: FileId, path: &Path, _at: u64, _from: &[u8]) -> thalweg_io::Result<()> {
-        self.0.refused(Action::Write, path)
+        refused(Action::Write, path)
     }
 }
 

@@ -56,8 +56,7 @@ pub(crate) fn give_name(dir: &Dir, partial: &OsStr, name: &OsStr) -> Result<()> 
     dir.rename(partial, name).map_err(|why| match why.source.kind() {
         ErrorKind::IsADirectory => {
             let _ = dir.remove(partial);
-            let shown = dir.path().join(name);
-            Error::Refused(format!("{} is a directory; a file cannot replace it", shown.display()))
+            Error::directory_there(&dir.path().join(name))
         }
         _ => why.into(),
     })

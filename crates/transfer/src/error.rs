@@ -1,7 +1,7 @@
 //! What can go wrong with a transfer. Each message is one line: what, where, how much, the remedy.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thalweg_api::PumpVerdict;
 use thalweg_block::PoolError;
@@ -54,6 +54,19 @@ impl Error {
     /// Whether something was found wrong that was looked at, and not something could not be done.
     pub fn is_wrong(&self) -> bool {
         matches!(self, Error::Mismatch { .. } | Error::Changed(_) | Error::Far { wrong: true, .. })
+    }
+
+    /// A file has no place where there is a directory.
+    pub(crate) fn directory_there(path: &Path) -> Error {
+        Error::Refused(format!("{} is a directory; a file cannot replace it", path.display()))
+    }
+
+    /// A directory has none where there is something else.
+    pub(crate) fn no_directory_there(path: &Path) -> Error {
+        Error::Refused(format!(
+            "{} is there and is no directory; a directory cannot replace it",
+            path.display()
+        ))
     }
 
     /// What the other end is told of it.

@@ -212,13 +212,7 @@ impl<'a> Place<'a> {
         let Some(above) = parent.there()? else { return Ok(None) };
         above.make_dir(&self.name)?;
         let opened = above.open_dir(&self.name).map_err(|why| match why.source.kind() {
-            ErrorKind::NotADirectory => {
-                let shown = above.path().join(&self.name);
-                Error::Refused(format!(
-                    "{} is there and is no directory; a directory cannot replace it",
-                    shown.display()
-                ))
-            }
+            ErrorKind::NotADirectory => Error::no_directory_there(&above.path().join(&self.name)),
             _ => why.into(),
         });
         let dir = Arc::new(opened?);

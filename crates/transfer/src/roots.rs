@@ -262,7 +262,7 @@ fn destination(path: &Path, is_tree: bool, count: usize) -> Result<Destination> 
     let dir = Dir::open(directory)?;
     let there = dir.facts_if_any(&name)?;
     if is_tree && there.is_some() {
-        return refused(format!("{shown} is there and is no directory; a directory cannot replace it"));
+        return Err(Error::no_directory_there(path));
     }
     let path = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_path_buf());
     Ok(Destination { dir, path, name: Some(name), there })
@@ -315,10 +315,8 @@ fn check_apart(
     }
     let Some(target) = target else { return Ok(()) };
     match (is_tree, target.what) {
-        (false, What::Directory) => refused(format!("{goal_shown} is a directory; a file cannot replace it")),
-        (true, What::File | What::Link | What::Special) => {
-            refused(format!("{goal_shown} is there and is no directory; a directory cannot replace it"))
-        }
+        (false, What::Directory) => Err(Error::directory_there(&goal)),
+        (true, What::File | What::Link | What::Special) => Err(Error::no_directory_there(&goal)),
         _ if !is_here => Ok(()),
         _ => {
             let source = Dir::open(directory_of(real))?.facts(real.file_name().unwrap_or(OsStr::new(".")))?;

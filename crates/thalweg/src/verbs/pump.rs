@@ -76,13 +76,13 @@ impl Watch for Watched<'_> {
 /// Sorts an error of the engine by what the caller should do.
 fn error_of(error: thalweg_transfer::Error, progress: &Progress) -> Error {
     use thalweg_transfer::Error::*;
-    match error {
-        Stopped => Error::Interrupted(progress.cancelled().unwrap_or(0)),
+    match (error, progress.cancelled()) {
+        (Stopped, signal) => Error::Interrupted(signal.unwrap_or(0)),
         // Whoever stops closes the links, and who waits for one of them hears of that.
-        Link(_) if progress.cancelled().is_some() => Error::Interrupted(progress.cancelled().unwrap_or(0)),
-        wrong if wrong.is_wrong() => Error::Wrong(wrong.to_string()),
-        Io(e) => e.into(),
-        other => Error::CouldNot(other.to_string()),
+        (Link(_), Some(signal)) => Error::Interrupted(signal),
+        (wrong, _) if wrong.is_wrong() => Error::Wrong(wrong.to_string()),
+        (Io(e), _) => e.into(),
+        (other, _) => Error::CouldNot(other.to_string()),
     }
 }
 
