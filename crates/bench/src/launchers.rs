@@ -113,7 +113,15 @@ impl Launchers {
         let (names, program) = (lab.names(count), name.split(',').next().unwrap_or(name).to_string());
         let net = lab.address(0) + "/24";
         Box::new(move || {
-            let mut command = Command::new(&program);
+            let mut command = match program.as_str() {
+                // Open MPI 4.1 hung here once in some hundred launches, and would wait for ever.
+                MPIRUN => {
+                    let mut bounded = Command::new("timeout");
+                    bounded.args(["20", MPIRUN]);
+                    bounded
+                }
+                _ => Command::new(&program),
+            };
             match program.as_str() {
                 "ssh" => command.args(["-F", &kept, "n1"]),
                 "pdsh" => command
