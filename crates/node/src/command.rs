@@ -4,13 +4,14 @@
 //! within [`LOOK`], one that reads slowly slows the command down.
 //! Non-goals: shells, terminals, other users than the node's own.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use thalweg_api::{ExecEnd, ExecRequest, JobState};
@@ -29,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long output is waited for that something outside the group may still write.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// What is read from a pipe at once.
-const READ_BYTES: usize = 64 << 10;
+pub(crate) const READ_BYTES: usize = 64 << 10;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Runs it to its end, and tells the client.
@@ -92,8 +93,11 @@ fn carry_out(
     }
     let stdin = if request.stdin { Stdio::piped() } else { Stdio::null() };
     let mut command = Command::new(program);
-    command.args(args).env_remove(GUARD).envs(request.env.iter().map(|(k, v)| (k, v)));
-    command.process_group(0);
+    command.args(args).envs(request.env.iter().map(|(k, v)| (k, v))).process_group(0);
+    // To take nothing out of an environment copies all of it.
+    if std::env::var_os(GUARD).is_some() {
+        command.env_remove(GUARD);
+    }
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
@@ -137,7 +141,8 @@ fn attend(job: &Job, child: &mut Child, pidfd: OwnedFd, mut out: Option<&mut Out
         child.stdout.take().map(|pipe| (STDOUT, std::fs::File::from(OwnedFd::from(pipe)))),
         child.stderr.take().map(|pipe| (STDERR, std::fs::File::from(OwnedFd::from(pipe)))),
     ];
-    let mut buffer = vec![0; READ_BYTES];
+    // Its memory is not touched before something is said.
+    let mut buffer = Vec::with_capacity(READ_BYTES);
     let mut last_words: Option<f64> = None;
     loop {
         if let Some(why) = should_end(job, out.as_deref()) {
@@ -171,11 +176,12 @@ fn attend(job: &Job, child: &mut Child, pidfd: OwnedFd, mut out: Option<&mut Out
                 continue;
             };
             let (channel, pipe) = pipes[i].as_mut().expect("it was asked");
-            match pipe.read(&mut buffer) {
-                Ok(n @ 1..) => {
-                    job.said(&buffer[..n]);
+            buffer.clear();
+            match rustix::io::read(&*pipe, spare_capacity(&mut buffer)) {
+                Ok(1..) => {
+                    job.said(&buffer);
                     if let Some(out) = out.as_mut()
-                        && out.send(*channel, &mut buffer[..n]).is_err()
+                        && out.send(*channel, &mut buffer).is_err()
                     {
                         return Some("its client has gone".into());
                     }

@@ -36,6 +36,7 @@ use crate::job::Jobs;
 use crate::kept::{self, Bell, Kept};
 use crate::pump::{self, Pumps};
 use crate::share::{self, Sorts};
+use crate::threads::spawn;
 use crate::{command, http, probe, relay, successor};
 
 /// The most handshakes at once.
@@ -49,7 +50,6 @@ const BLOCKS: usize = 64;
 pub(crate) const BLOCK_BYTES: usize = thalweg_transfer::FRAME_BYTES;
 /// How long jobs and links may take to end when the node goes down.
 const GOING_DOWN: Duration = Duration::from_secs(3);
-const STACK_BYTES: usize = 512 << 10;
 
 /// How a node is to run.
 #[derive(Debug, Clone, Default)]
@@ -314,11 +314,6 @@ impl Node {
 fn files_in(directory: &Path) -> Vec<Vec<u8>> {
     let read = |name| small::read(&directory.join(name)).unwrap_or_default();
     [CERTIFICATE_FILE, CLUSTER_FILE].map(read).to_vec()
-}
-
-/// Starts a thread; false if the system has none left.
-pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
-    std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(body).is_ok()
 }
 
 /// Runs a node until it is asked to stop. `ready` is called once it listens.

@@ -18,11 +18,12 @@ use thalweg_api::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
-use thalweg_wire::{Hands, Identity, Link, Outgoing, Patience, Terms, new_id};
+use thalweg_wire::{Hands, Identity, Incoming, Link, Outgoing, Patience, Terms, new_id};
 
 use crate::cluster;
-use crate::command::no_nul;
+use crate::command::{STDERR, no_nul};
 use crate::error::{Error, Result};
+use crate::relay::END;
 
 /// A block of output or input.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -130,17 +131,40 @@ impl Client {
 
     /// A link with a host, for blocks of so many bytes.
     pub(crate) fn link(&self, host: &ClusterHost, block_bytes: usize) -> Result<Link> {
+        Ok(self.hands.connect(&host.name, cluster::address_of(host)?, self.terms(block_bytes))?)
+    }
+
+    fn terms(&self, block_bytes: usize) -> Terms {
         let clear = self.file.links == Links::Clear;
-        let terms = Terms { clear, block_bytes: block_bytes as u32, patience: Patience::default() };
-        Ok(self.hands.connect(&host.name, cluster::address_of(host)?, terms)?)
+        Terms { clear, block_bytes: block_bytes as u32, patience: Patience::default() }
+    }
+
+    /// Asks a host over a link of its own, and sends what input there is from a thread of its own.
+    fn ask(
+        &self,
+        host: &ClusterHost,
+        request: &str,
+        (pool, window): (&Pool, usize),
+        input: Option<Receiver<Arc<Vec<u8>>>>,
+    ) -> Result<(Arc<Link>, Incoming)> {
+        fits(request)?;
+        let request = request.as_bytes();
+        let Some(pieces) = input else {
+            let at = (&*host.name, cluster::address_of(host)?);
+            let terms = self.terms(BLOCK_BYTES);
+            let (link, inc) = self.hands.connect_and_ask(at, terms, request, Some((pool, window)))?;
+            return Ok((Arc::new(link), inc));
+        };
+        let link = self.link(host, BLOCK_BYTES)?;
+        let (out, inc) = link.open(request)?;
+        let inc = inc.takes(pool, window);
+        pass_on(out, pieces)?;
+        Ok((Arc::new(link), inc))
     }
 }
 
-/// What comes from a host.
-enum Came {
-    Bytes(usize, Channel, Vec<u8>),
-    Ended(usize, Result<ExecEnd>, f64),
-}
+/// What a host's command says: the host's index, and where it says it.
+type Said = (usize, Channel, Vec<u8>);
 
 /// Runs it and returns when it has ended everywhere. `said` is called with what each host's command says, as it comes.
 pub fn exec(
@@ -187,7 +211,7 @@ fn ask_all(
     }
     let pool = Pool::new(BLOCK_BYTES, hosts.len() * WINDOW).map_err(|e| Error::Asked(e.to_string()))?;
     let (send, receive) = sync_channel(WAITING);
-    let mut inputs = Vec::new();
+    let (mut inputs, mut asking) = (Vec::new(), Vec::new());
     for (i, host) in hosts.iter().enumerate() {
         let (input, chunks) = sync_channel(WINDOW);
         inputs.push(input);
@@ -202,24 +226,22 @@ fn ask_all(
         };
         let input = options.stdin.then_some(chunks);
         let builder = std::thread::Builder::new().name(host.host.name.clone()).stack_size(STACK_BYTES);
-        builder
-            .spawn(move || host.ask(input))
-            .map_err(|e| Error::Asked(format!("no thread for a host: {e}")))?;
+        let thread = builder.spawn(move || host.ask(input));
+        asking.push(thread.map_err(|e| Error::Asked(format!("no thread for a host: {e}")))?);
     }
     drop(send);
     if options.stdin {
         forward(inputs);
     }
-    for came in receive {
-        match came {
-            Came::Bytes(i, channel, bytes) => said(&ends[i].host, channel, &bytes),
-            Came::Ended(i, outcome, seconds) => {
-                ends[i].seconds = seconds;
-                match outcome {
-                    Ok(end) => ends[i].end = Some(end),
-                    Err(why) => ends[i].error = Some(why.to_string()),
-                }
-            }
+    for (i, channel, bytes) in receive {
+        said(&ends[i].host, channel, &bytes);
+    }
+    for (end, thread) in ends.iter_mut().zip(asking) {
+        let (outcome, seconds) = thread.join().expect("who asks does not panic");
+        end.seconds = seconds;
+        match outcome {
+            Ok(outcome) => end.end = Some(outcome),
+            Err(why) => end.error = Some(why.to_string()),
         }
     }
     Ok(ExecReport { job, hosts: ends, seconds: watch.seconds() })
@@ -237,21 +259,17 @@ fn relayed(
     let stdin = matches!(&request, NodeRequest::Exec(exec) if exec.stdin);
     let on = ends.iter().map(|end| end.host.clone()).collect();
     let request = to_json(&NodeRequest::Relay(RelayRequest { on, ask: Box::new(request) }));
-    fits(&request)?;
     let pool = Pool::new(BLOCK_BYTES, WAITING).map_err(|e| Error::Asked(e.to_string()))?;
-    let link = Arc::new(client.link(via, BLOCK_BYTES)?);
+    let input = stdin.then(|| {
+        let (input, pieces) = sync_channel(WINDOW);
+        forward(vec![input]);
+        pieces
+    });
+    let (link, mut inc) = client.ask(via, &request, (&pool, WAITING), input)?;
     if !cancel.watch(&link) {
         link.close();
     }
-    let (mut out, inc) = link.open(request.as_bytes())?;
-    let mut inc = inc.takes(&pool, WAITING);
-    if stdin {
-        let (input, pieces) = sync_channel(WINDOW);
-        forward(vec![input]);
-        pass_on(out, pieces)?;
-    } else {
-        out.end(&[])?;
-    }
+    let mut lines = Vec::new();
     loop {
         let (channel, block) = match inc.next_on() {
             Ok(Some(came)) => came,
@@ -262,16 +280,19 @@ fn relayed(
                 return Ok(());
             }
         };
-        let end = ends.get_mut(block.offset() as usize);
-        let end = end.ok_or_else(|| Error::Asked(format!("{}: an answer for no host", via.name)))?;
-        match channel {
-            1 => said(&end.host, Channel::Out, &block),
-            2 => said(&end.host, Channel::Err, &block),
-            _ => {
-                let told = from_json::<HostEnd>(&String::from_utf8_lossy(&block));
-                *end =
-                    told.map_err(|why| Error::Asked(format!("{}: an answer that is none: {why}", via.name)))?;
-            }
+        let strange = |why: &str| Error::Asked(format!("{}: an answer {why}", via.name));
+        if channel != END {
+            let from = ends.get(block.offset() as usize).ok_or_else(|| strange("for no host"))?;
+            said(&from.host, if channel == STDERR { Channel::Err } else { Channel::Out }, &block);
+            continue;
+        }
+        lines.extend_from_slice(&block);
+        while let Some(len) = lines.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = lines.drain(..=len).collect();
+            let told: HostEnd = from_json(&String::from_utf8_lossy(&line))
+                .map_err(|why| strange(&format!("that is none: {why}")))?;
+            let end = ends.iter_mut().find(|end| end.host == told.host);
+            *end.ok_or_else(|| strange("for no host"))? = told;
         }
     }
 }
@@ -329,33 +350,26 @@ struct Ask {
     request: NodeRequest,
     pool: Pool,
     cancel: Cancel,
-    said: SyncSender<Came>,
+    said: SyncSender<Said>,
 }
 
 impl Ask {
-    fn ask(self, input: Option<Receiver<Arc<Vec<u8>>>>) {
+    /// How it ended, and after how many seconds.
+    fn ask(self, input: Option<Receiver<Arc<Vec<u8>>>>) -> (Result<ExecEnd>, f64) {
         let watch = Stopwatch::start();
-        let outcome = self.converse(input);
-        let _ = self.said.send(Came::Ended(self.index, outcome, watch.seconds()));
+        (self.converse(input), watch.seconds())
     }
 
     fn converse(&self, input: Option<Receiver<Arc<Vec<u8>>>>) -> Result<ExecEnd> {
-        let request = to_json(&self.request);
-        fits(&request)?;
-        let link = Arc::new(self.client.link(&self.host, BLOCK_BYTES)?);
+        let (link, mut inc) =
+            self.client.ask(&self.host, &to_json(&self.request), (&self.pool, WINDOW), input)?;
         if !self.cancel.watch(&link) {
             link.close();
         }
-        let (mut out, inc) = link.open(request.as_bytes())?;
-        let mut inc = inc.takes(&self.pool, WINDOW);
-        match input {
-            None => out.end(&[])?,
-            Some(pieces) => pass_on(out, pieces)?,
-        }
         while let Some((channel, block)) = inc.next_on()? {
-            let channel = if channel == 2 { Channel::Err } else { Channel::Out };
+            let channel = if channel == STDERR { Channel::Err } else { Channel::Out };
             // Who prints has gone only when the process goes.
-            let _ = self.said.send(Came::Bytes(self.index, channel, block.to_vec()));
+            let _ = self.said.send((self.index, channel, block.to_vec()));
         }
         let end = inc.result().map(String::from_utf8_lossy).unwrap_or_default();
         from_json(&end)

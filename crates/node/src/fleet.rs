@@ -13,9 +13,10 @@ use thalweg_api::{HostStep, HostSteps, NodeRequest, NodeStatus, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_wire::{Link, Terms};
 
-use crate::daemon::{Node, spawn};
+use crate::daemon::Node;
 use crate::error::{Error, Result};
 use crate::talk::answer;
+use crate::threads::spawn;
 
 /// The most hosts that something is done to at once.
 const AT_ONCE: usize = 32;

@@ -16,9 +16,10 @@ use thalweg_base::clock::now_ns;
 use thalweg_wire::{Id, Link};
 
 use crate::cluster;
-use crate::daemon::{Node, spawn};
+use crate::daemon::Node;
 use crate::error::{Error, Result};
 use crate::talk::answer;
+use crate::threads::spawn;
 
 /// How often missing links are looked for, and what lies in the identity's directory.
 pub(crate) const ROUND: Duration = Duration::from_secs(1);
@@ -188,7 +189,11 @@ impl Node {
         let node = self.clone();
         spawn("link", move || node.serve(far));
         let near = Arc::new(near);
-        near.keep().map_err(|e| Error::Asked(format!("no thread for a link is left: {e}")))?;
+        let read = near.clone();
+        // Nobody asks anything there; but what comes has to be read.
+        if !spawn("link", move || while let Ok(Some(_)) = read.accept() {}) {
+            return Err(Error::Asked("no thread for a link is left".into()));
+        }
         self.kept.keep(id, near.clone());
         Ok(near)
     }

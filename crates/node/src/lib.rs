@@ -40,6 +40,7 @@ mod ssh_between;
 mod ssh_said;
 mod successor;
 mod talk;
+mod threads;
 
 pub use check::{ClusterCheck, check};
 pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Stop, run};

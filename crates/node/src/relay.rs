@@ -1,28 +1,37 @@
 //! Asks other hosts on a client's behalf, over kept links.
 //!
-//! Model: a stream is opened on the link with each host, one after the other; then a thread for each listens, and what
-//! it hears goes into the client's one stream, with the host's place in the list as its offset.
+//! Model: a stream is opened on the link with each host, one after the other; whoever reads a link tells that something
+//! has come on it, and one thread passes it on into the client's one stream: a block with the host's place in the list
+//! as its offset, ends as lines on a channel of their own, as many as have come together.
 //! Law: every host that was asked has an end or an error. A client that has gone, or gives up, takes all of it along
 //! within [`LOOK`]. A host without a link holds up no other, unless all wait for the client's input. Blocks for what
-//! comes are one for each host.
+//! comes are [`WINDOW`] for each host.
 //! Non-goals: what is asked.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use thalweg_api::{ExecEnd, HostEnd, NodeRequest, RelayRequest, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
-use thalweg_wire::{Incoming, Outgoing, Quit};
+use thalweg_wire::{Incoming, Link, LinkError, News, Outgoing};
 
 use crate::cluster::HOSTS_MAX;
-use crate::daemon::{BLOCK_BYTES, Node, spawn};
+use crate::command::READ_BYTES;
+use crate::daemon::Node;
+use crate::threads::spawn;
 
-/// The channel of ends.
+/// The channel of ends, a line of JSON for each.
 pub(crate) const END: u8 = 3;
 /// How often somebody looks whether the client is still there.
 const LOOK: Duration = Duration::from_millis(100);
+/// Blocks for a host: one that comes, and one that goes on to the client.
+const WINDOW: usize = 2;
+/// How long the first end waits for others, unless there are none.
+const TOGETHER: Duration = Duration::from_millis(2);
 
 /// Relays a request; the client's stream is ended when all hosts have.
 pub(crate) fn run(node: &Arc<Node>, request: RelayRequest, out: Outgoing, inc: Incoming) {
@@ -46,97 +55,39 @@ pub(crate) fn run(node: &Arc<Node>, request: RelayRequest, out: Outgoing, inc: I
     if count == 0 || count > HOSTS_MAX {
         return drop(out.abort(&format!("{count} hosts, where 1 to {HOSTS_MAX} can be asked")));
     }
-    let pool = match Pool::new(BLOCK_BYTES, count) {
+    let pool = match Pool::new(READ_BYTES, count * WINDOW) {
         Ok(pool) => pool,
         Err(why) => return drop(out.abort(&why.to_string())),
     };
-    let (ended, ends) = channel();
-    let relay = Arc::new(Relay {
+    let (tell, words) = channel();
+    let asking = Asking {
         node: node.clone(),
-        ask: to_json(&*request.ask),
+        ask: to_json(&*request.ask).into(),
         pool,
-        client: Mutex::new(out),
-        quits: Mutex::new(Some(Vec::with_capacity(count))),
-    });
+        tell,
+        gatherer: thread::current(),
+        unended: Arc::new(AtomicUsize::new(count)),
+        watch: Stopwatch::start(),
+    };
     if stdin {
-        relay.dial_all(&request.on);
+        asking.dial_all(&request.on);
     }
-    let hosts = request.on.into_iter().enumerate();
-    let mut outs: Vec<Outgoing> = hosts
-        .filter_map(|(place, host)| {
-            Asking { relay: relay.clone(), place: place as u64, host, ended: ended.clone() }.ask(stdin)
-        })
-        .collect();
-    drop(ended);
-    let fed = relay.clone();
+    let hosts = request.on.iter().enumerate();
+    let mut outs: Vec<Outgoing> = hosts.filter_map(|(place, host)| asking.ask(place, host, stdin)).collect();
+    let pool = node.pool.clone();
     let unfed = if stdin {
-        spawn("stdin", move || feed(inc, &mut outs, &fed.node.pool));
+        spawn("stdin", move || feed(inc, &mut outs, &pool));
         None
     } else {
         Some(inc)
     };
-    relay.gather(&ends, count);
-    let _ = relay.client.lock().expect("no holder panics").end(&[]);
+    let from = request.on.iter().map(|_| None).collect();
+    let mut answers = Answers { asking, left: count, hosts: request.on, from, out, ends: Vec::new() };
+    if answers.gather(&words).is_ok() {
+        let _ = answers.out.end(&[]);
+    }
     // Only now: to want no more of the client's before would give the whole stream up.
     drop(unfed);
-}
-
-/// What all that serve one request share.
-struct Relay {
-    node: Arc<Node>,
-    ask: String,
-    pool: Pool,
-    client: Mutex<Outgoing>,
-    /// How to give up what was asked; nothing once it was.
-    quits: Mutex<Option<Vec<Quit>>>,
-}
-
-impl Relay {
-    /// Opens the links that are missing, side by side.
-    fn dial_all(&self, hosts: &[String]) {
-        std::thread::scope(|scope| {
-            for host in hosts.iter().filter(|host| self.node.kept_with(host).is_none()) {
-                // Why it cannot be is told when it is asked.
-                scope.spawn(move || drop(self.node.link_with(host)));
-            }
-        });
-    }
-
-    /// Passes the ends on until all have come, or the client has gone; then gives up what is left.
-    fn gather(&self, ends: &Receiver<(u64, HostEnd)>, count: usize) {
-        let mut left = count;
-        while left > 0 {
-            match ends.recv_timeout(LOOK) {
-                Ok((place, end)) => {
-                    left -= 1;
-                    let mut bytes = to_json(&end).into_bytes();
-                    let mut client = self.client.lock().expect("no holder panics");
-                    if client.send_from(END, place, &mut bytes).is_err() {
-                        return self.give_up();
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    if self.client.lock().expect("no holder panics").is_given_up() {
-                        return self.give_up();
-                    }
-                }
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-        }
-    }
-
-    fn give_up(&self) {
-        let quits = self.quits.lock().expect("no holder panics").take();
-        quits.into_iter().flatten().for_each(|quit| quit.quit("its client has gone"));
-    }
-
-    /// Remembers how to give a stream up, or does so if all has been given up meanwhile.
-    fn remember(&self, quit: Quit) {
-        match self.quits.lock().expect("no holder panics").as_mut() {
-            Some(quits) => quits.push(quit),
-            None => quit.quit("its client has gone"),
-        }
-    }
 }
 
 /// Gives what the client says to every host that still wants it.
@@ -154,85 +105,156 @@ fn feed(inc: Incoming, outs: &mut Vec<Outgoing>, pool: &Pool) {
     }
 }
 
-/// One host's part.
+/// What there is to know of the host in some place.
+enum Word {
+    /// It has been asked, and answers here.
+    Asked(usize, Incoming),
+    /// Something has come from it.
+    Heard(usize),
+    /// It cannot be asked, and why.
+    Unasked(usize, String),
+}
+
+/// How hosts are asked.
+#[derive(Clone)]
 struct Asking {
-    relay: Arc<Relay>,
-    place: u64,
-    host: String,
-    ended: Sender<(u64, HostEnd)>,
+    node: Arc<Node>,
+    ask: Arc<str>,
+    pool: Pool,
+    tell: Sender<Word>,
+    gatherer: Thread,
+    /// Hosts from which no end has come.
+    unended: Arc<AtomicUsize>,
+    watch: Stopwatch,
 }
 
 impl Asking {
+    /// Opens the links that are missing, side by side.
+    fn dial_all(&self, hosts: &[String]) {
+        thread::scope(|scope| {
+            for host in hosts.iter().filter(|host| self.node.kept_with(host).is_none()) {
+                // Why it cannot be is told when it is asked.
+                scope.spawn(move || drop(self.node.link_with(host)));
+            }
+        });
+    }
+
     /// Asks over the link that is kept, at once; else opens one first, aside. If the client has input for it, returns
     /// where that goes.
-    fn ask(self, stdin: bool) -> Option<Outgoing> {
-        let watch = Stopwatch::start();
-        if let Some(link) = self.relay.node.kept_with(&self.host) {
-            return self.ask_over(&link, stdin, watch);
+    fn ask(&self, place: usize, host: &str, stdin: bool) -> Option<Outgoing> {
+        if let Some(link) = self.node.kept_with(host) {
+            return self.ask_over(place, &link, stdin);
         }
-        let unasked = self.aside();
-        let dial = move || match self.relay.node.link_with(&self.host) {
-            Ok(link) => drop(self.ask_over(&link, false, watch)),
-            Err(why) => self.end(Err(why.to_string()), watch),
+        let (aside, name) = (self.clone(), host.to_string());
+        let dial = move || match aside.node.link_with(&name) {
+            Ok(link) => drop(aside.ask_over(place, &link, false)),
+            Err(why) => aside.tell(Word::Unasked(place, why.to_string()), News::End),
         };
         if !spawn("dial", dial) {
-            unasked.end(Err("its node has no thread to reach it with".into()), watch);
+            self.tell(Word::Unasked(place, "its node has no thread to reach it with".into()), News::End);
         }
         None
     }
 
-    fn ask_over(self, link: &thalweg_wire::Link, stdin: bool, watch: Stopwatch) -> Option<Outgoing> {
-        let (mut out, inc) = match link.open(self.relay.ask.as_bytes()) {
-            Ok(ends) => ends,
+    fn ask_over(&self, place: usize, link: &Link, stdin: bool) -> Option<Outgoing> {
+        let request = self.ask.as_bytes();
+        let takes = (&self.pool, WINDOW);
+        let asked = match stdin {
+            true => link.open(request).map(|(out, inc)| (Some(out), inc.takes(takes.0, takes.1))),
+            false => link.ask(request, Some(takes)).map(|inc| (None, inc)),
+        };
+        match asked {
+            Ok((out, inc)) => {
+                self.tell(Word::Asked(place, inc), News::Block);
+                out
+            }
             Err(why) => {
-                self.end(Err(why.to_string()), watch);
-                return None;
+                self.tell(Word::Unasked(place, why.to_string()), News::End);
+                None
             }
-        };
-        if !stdin {
-            let _ = out.end(&[]);
         }
-        self.relay.remember(inc.quit());
-        let inc = inc.takes(&self.relay.pool, 1);
-        let unheard = self.aside();
-        if !spawn("listen", move || self.listen(inc, watch)) {
-            unheard.end(Err("its node has no thread to hear it with".into()), watch);
-        }
-        stdin.then_some(out)
     }
 
-    fn aside(&self) -> Asking {
-        let Asking { relay, place, host, ended } = self;
-        Asking { relay: relay.clone(), place: *place, host: host.clone(), ended: ended.clone() }
+    /// Who gathers need not be woken for an end before the last.
+    fn tell(&self, word: Word, what: News) {
+        // Nobody listens any more when the client has gone; what was asked is given up by being dropped.
+        let _ = self.tell.send(word);
+        let one_less = |left: usize| left.checked_sub(1);
+        if what == News::Block
+            || self.unended.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less) == Ok(1)
+        {
+            self.gatherer.unpark();
+        }
     }
+}
 
-    fn listen(self, mut inc: Incoming, watch: Stopwatch) {
-        let outcome = loop {
-            match inc.next_on() {
-                Ok(Some((channel, mut block))) => {
-                    let mut client = self.relay.client.lock().expect("no holder panics");
-                    if client.send_from(channel, self.place, &mut block).is_err() {
-                        break Err("its client has gone".into());
+/// What comes back, on its way to the client.
+struct Answers {
+    asking: Asking,
+    hosts: Vec<String>,
+    from: Vec<Option<Incoming>>,
+    /// Hosts without an end.
+    left: usize,
+    out: Outgoing,
+    /// Lines of ends that the client has not been told.
+    ends: Vec<u8>,
+}
+
+impl Answers {
+    /// Passes on what comes until all have ended; an error if the client has gone, and with it what was asked.
+    fn gather(&mut self, words: &Receiver<Word>) -> Result<(), Option<LinkError>> {
+        while self.left > 0 {
+            match words.recv_timeout(LOOK) {
+                Ok(first) => {
+                    self.take(first)?;
+                    if self.left > 0 {
+                        thread::park_timeout(TOGETHER);
                     }
+                    words.try_iter().try_for_each(|more| self.take(more))?;
+                    self.out.send(END, &mut std::mem::take(&mut self.ends))?;
                 }
-                Ok(None) => {
-                    let end = inc.result().map(String::from_utf8_lossy).unwrap_or_default();
-                    break from_json::<ExecEnd>(&end).map_err(|why| format!("an answer that is none: {why}"));
-                }
-                Err(why) => break Err(why.to_string()),
+                Err(RecvTimeoutError::Timeout) if !self.out.is_given_up() => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Err(None),
             }
-        };
-        self.end(outcome, watch);
+        }
+        Ok(())
     }
 
-    fn end(self, outcome: Result<ExecEnd, String>, watch: Stopwatch) {
-        let (end, error) = match outcome {
-            Ok(end) => (Some(end), None),
-            Err(why) => (None, Some(why)),
+    fn take(&mut self, word: Word) -> Result<(), LinkError> {
+        match word {
+            Word::Asked(place, inc) => {
+                let asking = self.asking.clone();
+                inc.on_news(move |what| asking.tell(Word::Heard(place), what));
+                self.from[place] = Some(inc);
+            }
+            Word::Unasked(place, why) => self.end(place, Err(why)),
+            Word::Heard(place) => {
+                let Some(inc) = &mut self.from[place] else { return Ok(()) };
+                match inc.next_on() {
+                    Ok(Some((channel, mut block))) => {
+                        return self.out.send_from(channel, place as u64, &mut block);
+                    }
+                    Ok(None) => {
+                        let end = inc.result().map(String::from_utf8_lossy).unwrap_or_default();
+                        let end = from_json::<ExecEnd>(&end);
+                        self.end(place, end.map_err(|why| format!("an answer that is none: {why}")));
+                    }
+                    Err(why) => self.end(place, Err(why.to_string())),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, place: usize, outcome: Result<ExecEnd, String>) {
+        self.from[place] = None;
+        self.left -= 1;
+        let host = self.hosts[place].clone();
+        let seconds = self.asking.watch.seconds();
+        let end = match outcome {
+            Ok(end) => HostEnd { host, end: Some(end), seconds, ..HostEnd::default() },
+            Err(why) => HostEnd { host, error: Some(why), seconds, ..HostEnd::default() },
         };
-        let _ = self.ended.send((
-            self.place,
-            HostEnd { host: self.host, end, error, seconds: watch.seconds(), ..HostEnd::default() },
-        ));
+        self.ends.extend((to_json(&end) + "\n").into_bytes());
     }
 }

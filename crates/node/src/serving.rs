@@ -19,8 +19,8 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_transfer::FRAME_BYTES;
 use thalweg_wire::{Fleeting, Hands, Heard, Link, Patience, Pipes, Role, Terms, VERSION, listen, new_id};
 
-use crate::daemon::spawn;
 use crate::pump::{Pumps, serve_alone};
+use crate::threads::spawn;
 
 /// The words that start it, which are of no table: they are no command for people.
 pub const SERVE: [&str; 2] = ["pump", "--serve"];

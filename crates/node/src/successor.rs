@@ -16,9 +16,10 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_wire::{LinkError, What};
 
 use crate::attempts::{Coordinator, Reach};
-use crate::daemon::{Node, spawn};
+use crate::daemon::Node;
 use crate::job::Job;
 use crate::talk::answer;
+use crate::threads::spawn;
 
 /// How long a node waits for another to take a job up.
 const FOLLOW_SECONDS: f64 = 30.0;

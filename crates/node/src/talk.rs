@@ -20,8 +20,7 @@ const HEAD_BYTES: usize = 8;
 
 /// Asks for what is answered with nothing but the result that its stream ends with, and waits for that.
 pub(crate) fn answer(link: &Link, request: &NodeRequest) -> Result<String, LinkError> {
-    let (mut out, mut inc) = link.open(to_json(request).as_bytes())?;
-    out.end(&[])?;
+    let mut inc = link.ask(to_json(request).as_bytes(), None)?;
     while inc.next_on()?.is_some() {}
     Ok(String::from_utf8_lossy(inc.result().unwrap_or_default()).into_owned())
 }

@@ -12,12 +12,13 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use thalweg_base::clock::Stopwatch;
 use thalweg_io::{pipe, socket};
 
 use crate::error::What;
 use crate::seal::{Opening, RECORD_BYTES, RECORD_EXTRA_BYTES, RECORD_HEAD_BYTES, Sealing};
 
-/// How often a receiver that hears nothing looks up.
+/// How often a receiver that hears nothing looks up, where nobody can wake it.
 pub(crate) const MOMENT: Duration = Duration::from_millis(250);
 /// The most sealed bytes that are received at a time.
 const OPENING_BYTES: usize = 256 << 10;
@@ -26,8 +27,9 @@ const PIPE_BYTES: usize = 1 << 20;
 
 /// The way out.
 pub(crate) trait Transmit: Send {
-    /// Sends both, whole. The payload may be changed: it is sealed where it lies.
-    fn send(&mut self, head: &[u8], payload: &mut [u8]) -> Result<(), What>;
+    /// Sends both, whole; if `more` follows at once, they may wait for it. The payload may be changed: it is sealed
+    /// where it lies.
+    fn send(&mut self, head: &[u8], payload: &mut [u8], more: bool) -> Result<(), What>;
 
     /// Whether a head can be sent without waiting.
     fn is_ready(&self) -> bool;
@@ -59,19 +61,30 @@ pub(crate) trait Receive: Send {
 pub(crate) struct TcpTransmit {
     pub(crate) socket: Arc<TcpStream>,
     pub(crate) sealing: Option<Sealing>,
+    /// What goes out before the rest of what is being sent.
     pub(crate) staged: Vec<u8>,
 }
 
 impl Transmit for TcpTransmit {
-    fn send(&mut self, head: &[u8], payload: &mut [u8]) -> Result<(), What> {
+    fn send(&mut self, head: &[u8], payload: &mut [u8], more: bool) -> Result<(), What> {
         let Some(sealing) = &mut self.sealing else {
-            return write_all(&self.socket, &mut [IoSlice::new(head), IoSlice::new(payload)]);
+            if more {
+                self.staged.extend([head, payload].concat());
+                return Ok(());
+            }
+            let mut slices = [IoSlice::new(&self.staged), IoSlice::new(head), IoSlice::new(payload)];
+            write_all(&self.socket, &mut slices)?;
+            self.staged.clear();
+            return Ok(());
         };
-        self.staged.clear();
         sealing.renew_if_due(&mut self.staged)?;
         if head.len() + payload.len() <= RECORD_BYTES {
             sealing.copy(&[head, payload], &mut self.staged)?;
-            return write_all(&self.socket, &mut [IoSlice::new(&self.staged)]);
+            if !more {
+                write_all(&self.socket, &mut [IoSlice::new(&self.staged)])?;
+                self.staged.clear();
+            }
+            return Ok(());
         }
         sealing.copy(&[head], &mut self.staged)?;
         let whole = (payload.len() - 1) / RECORD_BYTES;
@@ -86,7 +99,9 @@ impl Transmit for TcpTransmit {
             slices.extend([IoSlice::new(head), IoSlice::new(record), IoSlice::new(tail)]);
         }
         slices.push(IoSlice::new(&self.staged[first..]));
-        write_all(&self.socket, &mut slices)
+        write_all(&self.socket, &mut slices)?;
+        self.staged.clear();
+        Ok(())
     }
 
     fn is_ready(&self) -> bool {
@@ -132,14 +147,21 @@ pub(crate) struct TcpReceive {
     /// Where in the buffer payload lies that nobody has asked for yet; before `start`.
     plain: std::ops::Range<usize>,
     receives: u64,
+    /// How long silence lasts before it is told of.
+    moment: Duration,
 }
 
 impl TcpReceive {
     /// Begins with what the handshake has opened already.
-    pub(crate) fn new(socket: Arc<TcpStream>, opening: Opening, early: Vec<u8>) -> io::Result<TcpReceive> {
-        socket.set_read_timeout(Some(MOMENT))?;
+    pub(crate) fn new(
+        socket: Arc<TcpStream>,
+        opening: Opening,
+        early: Vec<u8>,
+        moment: Duration,
+    ) -> io::Result<TcpReceive> {
+        socket.set_read_timeout(Some(moment))?;
         let (start, plain) = (early.len(), 0..early.len());
-        Ok(TcpReceive { socket, opening: Some(opening), buffer: early, start, plain, receives: 0 })
+        Ok(TcpReceive { socket, opening: Some(opening), buffer: early, start, plain, receives: 0, moment })
     }
 
     /// Has at least `need` sealed bytes from `start` on, and asks for `want` in one go; false if nothing came.
@@ -196,7 +218,7 @@ impl TcpReceive {
 
 impl Receive for TcpReceive {
     fn receive(&mut self, into: &mut [u8], dead: Duration) -> Result<bool, What> {
-        let mut clock = Silence { dead, silent: Duration::ZERO, begun: false };
+        let mut clock = Silence::new(dead);
         if self.opening.is_some() {
             return self.receive_sealed(into, &mut clock);
         }
@@ -219,7 +241,7 @@ impl Receive for TcpReceive {
 
     fn wait_for_either(&self) {
         if self.plain.is_empty() && self.start == self.buffer.len() {
-            socket::wait_for_either(&self.socket, MOMENT);
+            socket::wait_for_either(&self.socket, self.moment);
         }
     }
 
@@ -228,30 +250,33 @@ impl Receive for TcpReceive {
     }
 }
 
-/// Counts the moments in which a peer that has begun to say something says nothing.
+/// Measures for how long a peer that has begun to say something says nothing.
 pub(crate) struct Silence {
-    pub(crate) dead: Duration,
-    pub(crate) silent: Duration,
-    pub(crate) begun: bool,
+    dead: Duration,
+    heard: Stopwatch,
+    begun: bool,
 }
 
 impl Silence {
+    pub(crate) fn new(dead: Duration) -> Silence {
+        Silence { dead, heard: Stopwatch::start(), begun: false }
+    }
+
     /// Takes what a receive returned; false if nothing came and nothing was begun.
     pub(crate) fn heard(&mut self, came: io::Result<usize>, partial: bool) -> Result<bool, What> {
         match came {
             Ok(0) if partial || self.begun => Err(What::Cut("it ended in the middle of a frame".into())),
             Ok(0) => Err(What::Cut("it ended without a goodbye".into())),
             Ok(_) => {
-                self.silent = Duration::ZERO;
+                self.heard = Stopwatch::start();
                 Ok(true)
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock && !(partial || self.begun) => Ok(false),
+            Err(e) if e.kind() == ErrorKind::WouldBlock && self.heard.seconds() < self.dead.as_secs_f64() => {
+                Ok(true)
+            }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                self.silent += MOMENT;
-                match self.silent >= self.dead {
-                    true => Err(What::Cut(format!("half a frame came, and nothing for {:?}", self.dead))),
-                    false => Ok(true),
-                }
+                Err(What::Cut(format!("half a frame came, and nothing for {:?}", self.dead)))
             }
             Err(e) => Err(What::Cut(e.to_string())),
         }
@@ -308,7 +333,7 @@ impl MemoryTransmit {
 }
 
 impl Transmit for MemoryTransmit {
-    fn send(&mut self, head: &[u8], payload: &mut [u8]) -> Result<(), What> {
+    fn send(&mut self, head: &[u8], payload: &mut [u8], _more: bool) -> Result<(), What> {
         self.write(head).and_then(|()| self.write(payload))
     }
 
@@ -329,7 +354,7 @@ impl Transmit for MemoryTransmit {
 
 impl Receive for MemoryReceive {
     fn receive(&mut self, into: &mut [u8], dead: Duration) -> Result<bool, What> {
-        let mut clock = Silence { dead, silent: Duration::ZERO, begun: false };
+        let mut clock = Silence::new(dead);
         let mut filled = 0;
         while filled < into.len() {
             let state = self.0.state.lock().expect("no side panics");

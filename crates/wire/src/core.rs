@@ -366,12 +366,15 @@ impl Core {
         Ok(())
     }
 
-    /// Begins a stream; without an effect, the link has as many as it may.
+    /// Begins a stream; without an effect, the link has as many as it may, or the peer's hello has to come first: it says
+    /// whether what follows is sealed.
     fn open(&mut self, request: Vec<u8>) -> Vec<Effect> {
         let stream = self.next_stream;
         // Half of them, so that both sides together stay below what each allows.
         let ours = self.streams.keys().filter(|id| *id % 2 == stream % 2).count();
-        let Some(next) = stream.checked_add(2).filter(|_| self.met && ours < STREAMS_MAX / 2) else {
+        let Some(next) =
+            stream.checked_add(2).filter(|_| (self.met || !self.ours.clear) && ours < STREAMS_MAX / 2)
+        else {
             return Vec::new();
         };
         self.next_stream = next;

@@ -14,19 +14,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use thalweg_base::clock::now_ns;
-use thalweg_block::Block;
+use thalweg_base::clock::{Stopwatch, now_ns};
+use thalweg_block::{Block, Pool};
 
-use crate::carrier::{MOMENT, Receive, Transmit};
+use crate::carrier::{Receive, Transmit};
 use crate::core::{Core, Effect, Event, Fault, Patience};
 use crate::error::{LinkError, Result, What};
 use crate::frame::{HEAD_BYTES, Head, Kind};
 use crate::hello::{Hello, Id};
-use crate::stream::{Incoming, Outgoing};
+use crate::stream::{Incoming, News, Outgoing};
 
 /// How long nobody may have read before a keeper does.
 const KEEPER_MS: u64 = 500;
 const KEEPER_STACK_BYTES: usize = 128 << 10;
+/// What leaves together of frames that are no blocks.
+const TOGETHER_BYTES: usize = 16 << 10;
 
 /// A link with a peer that has said hello. Dropping it says goodbye; streams keep it open until they are dropped.
 pub struct Link(Arc<Owner>);
@@ -69,6 +71,16 @@ pub(crate) struct Inbox {
     pub(crate) reserved: Vec<Block>,
     /// How the peer's direction ended.
     pub(crate) end: Option<std::result::Result<Vec<u8>, What>>,
+    /// Whom to tell of either.
+    pub(crate) news: Option<Box<dyn Fn(News) + Send>>,
+}
+
+impl Inbox {
+    fn tell(&self, what: News) {
+        if let Some(news) = &self.news {
+            news(what);
+        }
+    }
 }
 
 struct Out {
@@ -97,6 +109,19 @@ impl Link {
         carrier: (Box<dyn Transmit>, Box<dyn Receive>),
         patience: Patience,
     ) -> Result<Link> {
+        let link = Link::unmet(ours, far, began, carrier, patience);
+        link.meet()?;
+        Ok(link)
+    }
+
+    /// A link over a carrier on which nothing has been said.
+    pub(crate) fn unmet(
+        ours: Hello,
+        far: Far,
+        began: bool,
+        carrier: (Box<dyn Transmit>, Box<dyn Receive>),
+        patience: Patience,
+    ) -> Link {
         let (core, hello) = Core::new(ours, far.proved, began, patience, now_ms());
         let Effect::Send(head, payload) = hello else { unreachable!("a link begins with a hello") };
         let state = State {
@@ -109,7 +134,7 @@ impl Link {
             outbox: VecDeque::from([(head, payload)]),
             closed: None,
         };
-        let link = Link(Arc::new(Owner(Arc::new(Shared {
+        Link(Arc::new(Owner(Arc::new(Shared {
             peer: far.name,
             hello: Mutex::new(None),
             dead: Duration::from_millis(patience.dead_ms),
@@ -119,14 +144,18 @@ impl Link {
             sent_bytes: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             receives: AtomicU64::new(0),
-        }))));
-        let shared = &link.0.0;
+        }))))
+    }
+
+    /// Says hello, if that has not been said yet, and waits for the peer's.
+    pub(crate) fn meet(&self) -> Result<()> {
+        let shared = &self.0.0;
         shared.flush()?;
         let theirs = shared.wait(|_| *shared.hello.lock().expect("no holder panics"))?;
-        if ours.clear && theirs.clear {
+        if theirs.clear && shared.lock().core.is_clear() {
             shared.out.lock().expect("no holder panics").carrier.unseal();
         }
-        Ok(link)
+        Ok(())
     }
 
     /// The peer, for messages: its name.
@@ -163,13 +192,25 @@ impl Link {
     /// Begins a stream; the request says to the peer what for. At most 64 KiB.
     pub fn open(&self, request: &[u8]) -> Result<(Outgoing, Incoming)> {
         let shared = &self.0.0;
-        let mut state = shared.lock();
-        shared.alive(&state)?;
-        shared.apply(&mut state, Event::Open(request.to_vec()));
-        let Some(stream) = state.opened.take() else { return Err(shared.error(What::Full)) };
-        drop(state);
+        let stream = shared.begin(&mut shared.lock(), request)?;
         shared.flush()?;
         Ok(self.ends(stream))
+    }
+
+    /// Begins a stream on which nothing more is said from here: request, end, and credits for the blocks that the answer
+    /// may take of a pool, leave together.
+    pub fn ask(&self, request: &[u8], takes: Option<(&Pool, usize)>) -> Result<Incoming> {
+        let shared = &self.0.0;
+        let mut state = shared.lock();
+        let stream = shared.begin(&mut state, request)?;
+        shared.apply(&mut state, Event::End(stream, Vec::new()));
+        drop(state);
+        let mut inc = Incoming::new(shared.clone(), stream);
+        if let Some((pool, window)) = takes {
+            inc = inc.takes(pool, window);
+        }
+        shared.flush()?;
+        Ok(inc)
     }
 
     /// The next stream that the peer begins, with its request; `None` when the peer has said goodbye.
@@ -261,6 +302,13 @@ impl Shared {
             Some(what) => Err(self.error(what.clone())),
             None => Ok(()),
         }
+    }
+
+    /// Opens a stream, of which nothing has left yet.
+    fn begin(&self, state: &mut State, request: &[u8]) -> Result<u32> {
+        self.alive(state)?;
+        self.apply(state, Event::Open(request.to_vec()));
+        state.opened.take().ok_or_else(|| self.error(What::Full))
     }
 
     /// Waits until `ready` returns something, reading frames while nobody else does.
@@ -359,6 +407,7 @@ impl Shared {
                     head.verify(&block)?;
                     if let Some(inbox) = self.lock().streams.get_mut(&stream) {
                         inbox.ready.push_back((head.channel(), block));
+                        inbox.tell(News::Block);
                     }
                     return Ok(());
                 }
@@ -381,10 +430,9 @@ impl Shared {
 
     /// Receives what must follow a head.
     fn rest(&self, input: &mut dyn Receive, into: &mut [u8]) -> std::result::Result<(), What> {
-        let mut silent = Duration::ZERO;
+        let began = Stopwatch::start();
         while !into.is_empty() && !input.receive(into, self.dead)? {
-            silent += MOMENT;
-            if silent >= self.dead {
+            if began.seconds() >= self.dead.as_secs_f64() {
                 return Err(What::Cut(format!("half a frame came, and nothing for {:?}", self.dead)));
             }
         }
@@ -419,6 +467,7 @@ impl Shared {
 
     fn shut(&self, state: &mut State, what: Option<What>) {
         state.closed.get_or_insert(what.unwrap_or(What::Closed));
+        state.streams.values().for_each(|inbox| inbox.tell(News::End));
         self.changed.notify_all();
     }
 
@@ -448,12 +497,20 @@ impl Shared {
     }
 
     fn drain(&self, out: &mut Out, only_what_fits: bool) -> Result<()> {
+        let mut held = 0;
         loop {
-            if only_what_fits && !out.carrier.is_ready() {
+            if held == 0 && only_what_fits && !out.carrier.is_ready() {
                 return Ok(());
             }
-            let Some((head, mut payload)) = self.lock().outbox.pop_front() else { return Ok(()) };
-            self.send(out, head, &mut payload)?;
+            let mut state = self.lock();
+            let Some((head, mut payload)) = state.outbox.pop_front() else { return Ok(()) };
+            held += HEAD_BYTES + payload.len();
+            let more = !state.outbox.is_empty() && held < TOGETHER_BYTES;
+            drop(state);
+            self.send(out, head, &mut payload, more)?;
+            if !more {
+                held = 0;
+            }
         }
     }
 
@@ -461,16 +518,16 @@ impl Shared {
     pub(crate) fn send_block(&self, head: Head, payload: &mut [u8]) -> Result<()> {
         let mut out = self.out.lock().expect("no holder panics");
         self.drain(&mut out, false)?;
-        self.send(&mut out, head, payload)?;
+        self.send(&mut out, head, payload, false)?;
         drop(out);
         self.flush()
     }
 
-    fn send(&self, out: &mut Out, mut head: Head, payload: &mut [u8]) -> Result<()> {
+    fn send(&self, out: &mut Out, mut head: Head, payload: &mut [u8], more: bool) -> Result<()> {
         head.sequence = out.sequence;
         out.sequence = out.sequence.wrapping_add(1);
         self.sent_bytes.fetch_add((payload.len() + HEAD_BYTES) as u64, Ordering::Relaxed);
-        out.carrier.send(&head.encode(), payload).map_err(|what| {
+        out.carrier.send(&head.encode(), payload, more).map_err(|what| {
             // What the peer said before it went says more than that it has gone.
             let mut state = self.lock();
             self.shut(&mut state, Some(what));
@@ -483,5 +540,6 @@ pub(crate) fn ended(state: &mut State, stream: u32, how: std::result::Result<Vec
     if let Some(inbox) = state.streams.get_mut(&stream) {
         // What came whole stays whole, even if the peer then wants no more of ours.
         inbox.end.get_or_insert(how);
+        inbox.tell(News::End);
     }
 }

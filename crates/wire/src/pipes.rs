@@ -55,7 +55,7 @@ impl Pipes {
     /// Says a line, which the pipe has room for.
     pub fn say(&mut self, line: &str, patience: Duration) -> std::result::Result<(), What> {
         self.transmit.dead = patience;
-        self.transmit.send(line.as_bytes(), &mut b"\n".to_owned())
+        self.transmit.send(line.as_bytes(), &mut b"\n".to_owned(), false)
     }
 
     /// The line that the other side says, waited for while `goes_on`.
@@ -103,7 +103,7 @@ struct PipeTransmit {
 }
 
 impl Transmit for PipeTransmit {
-    fn send(&mut self, head: &[u8], payload: &mut [u8]) -> std::result::Result<(), What> {
+    fn send(&mut self, head: &[u8], payload: &mut [u8], _more: bool) -> std::result::Result<(), What> {
         let (mut slices, mut silent) = ([IoSlice::new(head), IoSlice::new(payload)], Duration::ZERO);
         let mut slices = &mut slices[..];
         IoSlice::advance_slices(&mut slices, 0);
@@ -148,7 +148,7 @@ struct PipeReceive {
 
 impl Receive for PipeReceive {
     fn receive(&mut self, into: &mut [u8], dead: Duration) -> std::result::Result<bool, What> {
-        let mut clock = Silence { dead, silent: Duration::ZERO, begun: false };
+        let mut clock = Silence::new(dead);
         let mut filled = self.early.len().min(into.len());
         into[..filled].copy_from_slice(&self.early[..filled]);
         self.early.drain(..filled);

@@ -134,6 +134,15 @@ impl Sink for Outgoing {
     }
 }
 
+/// What has come of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// A block.
+    Block,
+    /// Its end, well or not.
+    End,
+}
+
 /// The direction from the peer. Gives nothing until it [`takes`](Incoming::takes) blocks of a pool.
 pub struct Incoming {
     shared: Arc<Shared>,
@@ -189,6 +198,19 @@ impl Incoming {
                 Came::Starved => {}
             }
         }
+    }
+
+    /// Has `news` called for each block that comes, and when no more can: as often as [`Incoming::next_on`] then has
+    /// something to say at once, or oftener. It is called by whoever reads the link, who cannot wait, and may not use it.
+    pub fn on_news(&self, news: impl Fn(News) + Send + 'static) {
+        let mut state = self.shared.lock();
+        let is_closed = state.closed.is_some();
+        let inbox = state.streams.get_mut(&self.stream).expect("it goes with this");
+        inbox.ready.iter().for_each(|_| news(News::Block));
+        if inbox.end.is_some() || is_closed {
+            news(News::End);
+        }
+        inbox.news = Some(Box::new(news));
     }
 
     /// Whether nothing more can come, and no end has: the peer or the link has gone. Looks, and reads nothing.
@@ -278,7 +300,9 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let inbox = state.streams.remove(&self.stream).expect("it goes with this");
-        if inbox.end.is_none() && state.closed.is_none() {
+        // Who was heard to the end of what he may say, and answered, has only his own end left to say.
+        let is_answered = self.pool.is_none() && state.core.may_put(self.stream).is_none();
+        if inbox.end.is_none() && state.closed.is_none() && !is_answered {
             let why = "the other side wants no more of it".to_string();
             self.shared.apply(&mut state, Event::Abort(self.stream, why));
             drop(state);

@@ -22,6 +22,7 @@ use rustls::{
     ExtractedSecrets, ServerConfig, SignatureScheme,
 };
 use thalweg_base::clock::Stopwatch;
+use thalweg_block::Pool;
 use thalweg_io::socket;
 
 use crate::carrier::{TcpReceive, TcpTransmit};
@@ -32,6 +33,7 @@ use crate::identity::{Dropped, Identity, IdentityError, Named};
 use crate::link::{Far, Link};
 use crate::renew::Agreed;
 use crate::seal::{Opening, RECORDS_PER_KEY, Sealing};
+use crate::stream::Incoming;
 
 /// What links call themselves in ALPN.
 pub const ALPN_LINK: &[u8] = b"thalweg/1";
@@ -157,8 +159,36 @@ impl Hands {
 
     /// A link with the node of this name at this address.
     pub fn connect(&self, name: &str, address: SocketAddr, terms: Terms) -> Result<Link> {
+        let link = self.reach(name, address, terms)?;
+        link.meet().map_err(|error| LinkError { peer: at(name, address), ..error })?;
+        Ok(link)
+    }
+
+    /// The same, and asks ([`Link::ask`]) in the same breath as it says hello: a journey less, but for links in the
+    /// clear, on which both hellos have to come first.
+    pub fn connect_and_ask(
+        &self,
+        (name, address): (&str, SocketAddr),
+        terms: Terms,
+        request: &[u8],
+        takes: Option<(&Pool, usize)>,
+    ) -> Result<(Link, Incoming)> {
+        let link = self.reach(name, address, terms)?;
+        let named = |error| LinkError { peer: at(name, address), ..error };
+        if terms.clear {
+            link.meet().map_err(named)?;
+            let inc = link.ask(request, takes)?;
+            return Ok((link, inc));
+        }
+        let inc = link.ask(request, takes).map_err(named)?;
+        link.meet().map_err(named)?;
+        Ok((link, inc))
+    }
+
+    /// A link that has not met its peer.
+    fn reach(&self, name: &str, address: SocketAddr, terms: Terms) -> Result<Link> {
         let watch = Stopwatch::start();
-        let failed = |what| LinkError::new(format!("{name} at {address}"), what);
+        let failed = |what| LinkError::new(at(name, address), what);
         let unreachable = |e: std::io::Error| failed(What::Unreachable(unreachable(&e)));
         let patience = Duration::from_secs(HANDSHAKE_SECONDS);
         let socket = socket::connect(&address, patience).map_err(unreachable)?;
@@ -170,8 +200,8 @@ impl Hands {
         let connection =
             ClientConnection::new(config, server).map_err(|e| failed(What::Refused(e.to_string())))?;
         let connection = shake(&socket, connection.into(), watch).map_err(failed)?;
-        self.adopt(socket, (connection, agreed), terms)
-            .map_err(|error| LinkError { peer: failed(What::Closed).peer, ..error })
+        self.unmet(socket, (connection, agreed), terms)
+            .map_err(|error| LinkError { peer: at(name, address), ..error })
     }
 
     /// The other side of [`Hands::connect`], for whoever accepts sockets himself.
@@ -188,7 +218,13 @@ impl Hands {
 
     /// A link over a connection whose handshake is done, and agreed on that. Records behind it may have been read, if
     /// they were read whole.
-    pub fn adopt(
+    pub fn adopt(&self, socket: TcpStream, shook: (Connection, Agreed), terms: Terms) -> Result<Link> {
+        let link = self.unmet(socket, shook, terms)?;
+        link.meet()?;
+        Ok(link)
+    }
+
+    fn unmet(
         &self,
         socket: TcpStream,
         (mut connection, agreed): (Connection, Agreed),
@@ -220,21 +256,23 @@ impl Hands {
         let opening = Opening::new(rx, &agreed.secret(!began), sealing.asked());
         let opening = opening.map_err(|e| failed(e.into()))?;
         let transmit = TcpTransmit { socket: socket.clone(), sealing: Some(sealing), staged: Vec::new() };
-        let receive = TcpReceive::new(socket, opening, early).map_err(cut)?;
+        // Whoever reads looks up when it is time for a word of ours, and is woken before by each word of the peer's.
+        let moment = Duration::from_millis(terms.patience.ping_ms);
+        let receive = TcpReceive::new(socket, opening, early, moment).map_err(cut)?;
         let far = Far { name: named.host, proved: Some(named.node) };
-        Link::establish(
-            self.hello(terms),
-            far,
-            began,
-            (Box::new(transmit), Box::new(receive)),
-            terms.patience,
-        )
+        let carrier = (Box::new(transmit) as _, Box::new(receive) as _);
+        Ok(Link::unmet(self.hello(terms), far, began, carrier, terms.patience))
     }
 
     fn hello(&self, terms: Terms) -> Hello {
         let Identity { cluster, node, role, .. } = self.identity;
         Hello { cluster, node, role, clear: terms.clear, block_bytes: terms.block_bytes }
     }
+}
+
+/// A peer, for messages.
+fn at(name: &str, address: SocketAddr) -> String {
+    format!("{name} at {address}")
 }
 
 fn peer_of(socket: &TcpStream) -> String {

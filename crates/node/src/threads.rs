@@ -1,0 +1,95 @@
+//! Threads of a node. One whose work is done waits a while for more of the same kind.
+//!
+//! Model: what it costs to start and end a thread, mostly first touches of its stack, is more than a small job takes.
+//! Law: at most [`IDLE_MAX`] wait at once, none longer than [`IDLE`].
+//! Non-goals: an order, a bound on threads at work.
+
+use std::sync::Mutex;
+use std::sync::mpsc::{SendError, Sender, channel};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+const STACK_BYTES: usize = 512 << 10;
+/// The most that wait for work.
+const IDLE_MAX: usize = 8;
+/// How long one waits.
+const IDLE: Duration = Duration::from_secs(10);
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// A thread that waits, and how it is given work.
+struct Idle {
+    name: &'static str,
+    thread: ThreadId,
+    give: Sender<Work>,
+}
+
+static WAITING: Mutex<Vec<Idle>> = Mutex::new(Vec::new());
+
+/// Does it on a thread of its own; false if the system has none left.
+pub(crate) fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> bool {
+    let mut work: Work = Box::new(work);
+    if let Some(idle) = take(|idle| idle.name == name) {
+        match idle.give.send(work) {
+            Ok(()) => return true,
+            Err(SendError(again)) => work = again,
+        }
+    }
+    let builder = thread::Builder::new().name(name.into()).stack_size(STACK_BYTES);
+    builder.spawn(move || stay(name, work)).is_ok()
+}
+
+/// Works, and then waits for more, as long as one may.
+fn stay(name: &'static str, mut work: Work) {
+    let thread = thread::current().id();
+    loop {
+        work();
+        let (give, given) = channel();
+        {
+            let mut waiting = WAITING.lock().expect("no holder panics");
+            if waiting.len() >= IDLE_MAX {
+                return;
+            }
+            waiting.push(Idle { name, thread, give });
+        }
+        work = match given.recv_timeout(IDLE) {
+            Ok(more) => more,
+            Err(_) if take(|idle| idle.thread == thread).is_some() => return,
+            // Somebody has just taken it, and is about to give it work.
+            Err(_) => match given.recv() {
+                Ok(more) => more,
+                Err(_) => return,
+            },
+        };
+    }
+}
+
+/// The last that began to wait, whose stack is warmest.
+fn take(is_it: impl Fn(&Idle) -> bool) -> Option<Idle> {
+    let mut waiting = WAITING.lock().expect("no holder panics");
+    let at = waiting.iter().rposition(is_it)?;
+    Some(waiting.remove(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_works_again_for_the_same_name_only() {
+        let (tell, told) = channel();
+        let ran = |name| {
+            let tell = tell.clone();
+            assert!(spawn(name, move || tell.send(thread::current().id()).unwrap()));
+            let id = told.recv().unwrap();
+            let waits = || WAITING.lock().unwrap().iter().any(|idle| idle.thread == id);
+            while !waits() {
+                thread::yield_now();
+            }
+            id
+        };
+        let first = ran("one");
+        assert_ne!(ran("other"), first);
+        assert_eq!(ran("one"), first);
+    }
+}
