@@ -21,7 +21,7 @@ use crate::lab::{Lab, Wanted, cpu_seconds, since};
 use crate::launchers::{Launchers, is_here};
 use crate::measure::{Series, whole_process};
 use crate::place::Place;
-use crate::pump::{DEPTH, SMALL_BYTES, UNSUMMED, What, clear, files, is_same, lost, remove, source};
+use crate::pump::{DEPTH, SMALL_BYTES, UNSUMMED, What, files, is_same, lost, remove, source};
 use crate::table::traffic;
 use crate::targets::{Target, Than};
 use crate::{Asked, failed};
@@ -433,7 +433,6 @@ impl Bench<'_> {
                 replays.once(&Data::Binary.name())?;
             }
         }
-        clear(row.what, self.place)?;
         measured.floor = replays.map(Replays::floor);
         let mut contenders = contenders.into_iter();
         measured.ours = contenders.next().expect("ours comes first").series.measure();
@@ -457,7 +456,7 @@ impl Bench<'_> {
             return Ok(());
         }
         let name = match row.what {
-            What::Files => format!("moved-{}-{round}", who.who.name().replace(' ', "")),
+            What::Files => format!("moved-{}-{}-{round}", row.name, who.who.name().replace(' ', "")),
             What::File | What::Memory => "moved".to_string(),
         };
         let output = self.place.path().join(name);
