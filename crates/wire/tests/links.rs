@@ -1,18 +1,21 @@
 //! Links over real sockets and over memory: what is put comes, whole and in order; streams do not hold each other up;
-//! what goes wrong ends in one line within the stated time, and leaves no block behind.
+//! what goes wrong ends in one line within the stated time, and leaves no block behind. What answers a request is told as
+//! it comes.
 #![allow(clippy::disallowed_methods)] // Tests open the sockets that strangers open.
 
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use support::{City, patience};
 use thalweg_base::rng::Rng;
 use thalweg_block::{Block, Pool};
 use thalweg_pump::{Sink, Source};
-use thalweg_wire::{Fleeting, Heard, Link, LinkError, Pipes, Role, Terms, What, listen, new_id, pair};
+use thalweg_wire::{Fleeting, Heard, Link, LinkError, News, Pipes, Role, Terms, What, listen, new_id, pair};
 
 const BLOCK: usize = 1 << 20;
 
@@ -393,4 +396,104 @@ fn those_who_meet_once_know_each_other_and_no_third() {
         assert!(matches!(first, Ok(false)), "{first:?}");
         assert!(matches!(second.unwrap_err().what, What::Refused(_)) && met.is_err());
     });
+}
+
+/// Answers one request with two blocks and an end; returns the request.
+fn answer(link: &Link) -> Vec<u8> {
+    let (request, mut out, inc) = link.accept().unwrap().expect("a request");
+    out.send(1, &mut b"one".to_owned()).unwrap();
+    out.send(2, &mut b"two".to_owned()).unwrap();
+    out.end(b"that was all").unwrap();
+    drop(inc);
+    request
+}
+
+#[test]
+fn a_request_with_the_hello_is_answered_sealed_and_in_the_clear() {
+    let city = City::new();
+    for clear in [false, true] {
+        let terms = Terms { clear, ..Terms::default() };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let hands = city.second.clone();
+        let far = thread::spawn(move || {
+            let link = hands.accept(listener.accept().unwrap().0, terms).unwrap();
+            (answer(&link), link.is_clear(), link)
+        });
+        let pool = Pool::new(BLOCK, 4).unwrap();
+        let (link, mut inc) = city
+            .hands("n1")
+            .connect_and_ask(("n2", address), terms, b"what is there?", Some((&pool, 2)))
+            .unwrap();
+        let mut came = Vec::new();
+        while let Some((channel, block)) = inc.next_on().unwrap() {
+            came.push((channel, block.to_vec()));
+        }
+        assert_eq!(came, [(1, b"one".to_vec()), (2, b"two".to_vec())]);
+        assert_eq!(inc.result(), Some(&b"that was all"[..]));
+        let (request, is_clear, _far) = far.join().unwrap();
+        assert_eq!((&request[..], is_clear, link.is_clear()), (&b"what is there?"[..], clear, clear));
+        drop(inc);
+        assert_eq!(pool.free(), 4);
+    }
+}
+
+#[test]
+fn a_request_with_the_hello_to_a_stranger_says_why_not() {
+    let (city, other) = (City::new(), City::new());
+    let (address, _accepted) = other.accept_one();
+    let asked = city.hands("n1").connect_and_ask(("n2", address), Terms::default(), b"?", None);
+    let why = asked.map(|_| ()).unwrap_err().to_string();
+    assert!(
+        why.contains("n2 at 127.0.0.1") && why.contains("its certificate is of another cluster"),
+        "{why}"
+    );
+}
+
+#[test]
+fn news_are_as_many_as_there_is_to_hear_before_and_after_somebody_listens() {
+    for late in [false, true] {
+        let (near, far) = pair(Terms::default()).unwrap();
+        let pool = Pool::new(BLOCK, 4).unwrap();
+        let inc = near.ask(b"?", Some((&pool, 2))).unwrap();
+        let (tell, told) = channel();
+        let listen = || inc.on_news(move |what| tell.send(what).unwrap());
+        thread::scope(|scope| {
+            let reads = || while let Ok(Some(_)) = near.accept() {};
+            if late {
+                answer(&far);
+                // All of it has been read when the link's end has.
+                far.close();
+                reads();
+                listen();
+            } else {
+                listen();
+                scope.spawn(reads);
+                answer(&far);
+                far.close();
+            }
+        });
+        let heard: Vec<News> = told.try_iter().collect();
+        assert_eq!(heard[..3], [News::Block, News::Block, News::End], "late: {late}");
+        assert!(heard[3..].iter().all(|what| *what == News::End), "the link's own: {heard:?}");
+    }
+}
+
+#[test]
+fn who_was_answered_and_could_say_nothing_is_not_told_to_stop() {
+    let (near, far) = pair(Terms::default()).unwrap();
+    let told = thread::spawn(move || {
+        let (_, mut out, inc) = far.accept().unwrap().unwrap();
+        out.end(b"so it is").unwrap();
+        drop(inc);
+        // Nothing but its goodbye comes behind the answer.
+        far.accept().unwrap().is_none()
+    });
+    let (mut out, mut inc) = near.open(b"is it?").unwrap();
+    assert!(inc.next_on().unwrap().is_none());
+    assert_eq!(inc.result(), Some(&b"so it is"[..]));
+    assert!(!out.is_given_up(), "its own direction is still its own to end");
+    out.end(&[]).unwrap();
+    drop((out, inc, near));
+    assert!(told.join().unwrap());
 }

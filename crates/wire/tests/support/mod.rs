@@ -21,7 +21,7 @@ pub(crate) struct City {
     place: PathBuf,
     made: AtomicUsize,
     /// The host that accepts.
-    second: Hands,
+    pub(crate) second: Hands,
 }
 
 /// Waits so long for a peer.
