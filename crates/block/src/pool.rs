@@ -10,8 +10,8 @@ use thalweg_base::units::{Bytes, MIB};
 
 /// Alignment of every block: what O_DIRECT asks for on any disk we know.
 pub(crate) const ALIGN: usize = 4096;
-/// Below this budget a huge page would be a large share of it, and ordinary pages are used.
-const HUGE_FROM_BYTES: usize = 64 * MIB as usize;
+/// Below this a pool has few whole huge pages, and ordinary ones are used.
+const HUGE_FROM_BYTES: usize = 4 * MIB as usize;
 
 /// Why a pool could not be made.
 #[derive(Debug)]
