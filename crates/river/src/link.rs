@@ -1,17 +1,18 @@
 //! Ways over links: the same messages, between processes and machines.
 //!
 //! Model: a stream of a link for each inlet and outlet. A batch is one block, its head before its records; marks go on
-//! a channel of their own. A thread reads each stream into the mailbox of the end that it is for.
-//! Law: a stream's own buffers are beside the river's, so its reader always goes on, and no outlet's pace holds up a
+//! a channel of their own. Whoever reads the link puts what comes into the mailbox of the end that it is for, so somebody
+//! has to read it, as a node reads those that it keeps.
+//! Law: a stream's own buffers are beside the river's, so what comes always finds one, and no outlet's pace holds up a
 //! link that carries other streams.
 
 use std::sync::Arc;
 
 use thalweg_block::{Block, Pool};
-use thalweg_wire::{Incoming, Outgoing};
+use thalweg_wire::{Gift, Incoming, Outgoing};
 
 use crate::Batch;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::head::{HEAD_BYTES, Head, Kind};
 use crate::way::{Letter, Mailbox, Message, Way};
 
@@ -41,8 +42,7 @@ pub enum Reach {
     Here,
 }
 
-/// The ways out over these streams, and a thread for each that brings what comes to `mail`. Who is here is reached
-/// through `here`. Blocks have `block_bytes`, of which `buffers` may be held by whoever reads the mail.
+/// The ways out over these streams, of which what comes goes to `mail`. Who is here is reached through `here`. Blocks have `block_bytes`, of which `buffers` may be held by whoever reads the mail.
 pub(crate) fn ends(
     reaches: Vec<Reach>,
     mail: &Arc<Mailbox>,
@@ -58,11 +58,9 @@ pub(crate) fn ends(
             continue;
         };
         ways.push(Box::new(LinkWay(out)));
-        let reader = Reader { incoming: incoming.takes(&pool, window), mail: Arc::clone(mail), from: i };
-        let thread = std::thread::Builder::new().name(format!("river {i}"));
-        thread
-            .spawn(move || reader.run(river))
-            .map_err(|_| Error::Shape("no thread is to be had for a stream"))?;
+        let mut postman =
+            Postman { mail: Arc::clone(mail), from: i, head: Head::new(Kind::Lost, river, 0), gone: false };
+        incoming.give(&pool, window, move |came| postman.bring(came));
     }
     Ok(ways)
 }
@@ -87,35 +85,39 @@ impl Way for LinkWay {
     }
 }
 
-struct Reader {
-    incoming: Incoming,
+/// Brings what comes of a stream to a mailbox.
+struct Postman {
     mail: Arc<Mailbox>,
     from: usize,
+    /// What is said of a peer that has gone, in the epoch of its last mark.
+    head: Head,
+    gone: bool,
 }
 
-impl Reader {
-    /// Reads to the end. A stream that ends otherwise, or carries what is no message, is a peer that has gone.
-    fn run(mut self, river: u64) {
-        let mut epoch = 0;
-        loop {
-            match self.incoming.next_on() {
-                Ok(None) => return,
-                Ok(Some((channel, block))) => match message(channel, block) {
-                    Some(message) => {
-                        if let Message::Mark(head) = &message {
-                            epoch = head.epoch;
-                        }
-                        self.mail.put(Letter::Came(self.from, message));
+impl Postman {
+    /// A stream that ends otherwise than well, or carries what is no message, is a peer that has gone.
+    fn bring(&mut self, came: Gift) {
+        match came {
+            _ if self.gone => {}
+            Ok(None) => {}
+            Ok(Some((channel, block))) => match message(channel, block) {
+                Some(message) => {
+                    if let Message::Mark(head) = &message {
+                        self.head.epoch = head.epoch;
                     }
-                    None => break,
-                },
-                Err(_) => break,
-            }
+                    self.mail.put(Letter::Came(self.from, message));
+                }
+                None => self.is_gone(),
+            },
+            Err(_) => self.is_gone(),
         }
+    }
+
+    fn is_gone(&mut self) {
+        self.gone = true;
         // Each end knows the one that it may hear from.
         for kind in [Kind::Lost, Kind::Gone] {
-            let gone = Message::Mark(Head::new(kind, river, epoch));
-            self.mail.put(Letter::Came(self.from, gone));
+            self.mail.put(Letter::Came(self.from, Message::Mark(Head { kind, ..self.head })));
         }
     }
 }

@@ -138,6 +138,11 @@ fn a_lane_moves_with_the_next_split_and_a_lost_split_is_run_again_by_another() {
     assert_eq!(got[1], [expected(0, &[1, 2]), expected(1, &[0, 1, 2])].concat());
 }
 
+/// Has somebody read what comes on a link, as a node does.
+fn read(link: Link) {
+    std::thread::spawn(move || while let Ok(Some(_)) = link.accept() {});
+}
+
 /// A stream of a link as both sides have it.
 fn stream(near: &Link, far: &Link) -> [Reach; 2] {
     std::thread::scope(|scope| {
@@ -168,6 +173,7 @@ fn the_same_goes_over_links_with_sockets() {
             outlet.push(theirs);
         }
     }
+    [near, far].into_iter().for_each(read);
     let outlets: Vec<Outlet> =
         at_outlets.into_iter().map(|streams| there.outlet_over(streams).unwrap()).collect();
     let taking: Vec<_> =
@@ -203,6 +209,7 @@ fn a_node_reaches_itself_without_a_link() {
         builder.splits(4).ordered().proved().bed().unwrap()
     };
     let ([there, at_there], [here, at_here]) = (stream(&near, &far), stream(&far, &near));
+    [near, far].into_iter().for_each(read);
     let nodes = [
         (vec![Reach::Here, there], vec![Reach::Here, at_here]),
         (vec![here, Reach::Here], vec![at_there, Reach::Here]),
@@ -242,6 +249,7 @@ fn a_link_that_is_cut_ends_both_sides_in_one_line() {
     let (tap, (far, near)) = city.cuttable_link(terms);
     let bed = || river().lanes(4).batch_bytes(10_000).checked().bed().unwrap();
     let [ours, theirs] = stream(&near, &far);
+    [near, far].into_iter().for_each(read);
     let mut outlet = bed().outlet_over(vec![theirs]).unwrap();
     let taking = std::thread::spawn(move || all(&mut outlet).unwrap_err().to_string());
     let mut inlet = bed().inlet_over(0, vec![ours]).unwrap();

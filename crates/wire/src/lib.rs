@@ -41,5 +41,5 @@ pub use link::Link;
 pub use local::pair;
 pub use pipes::{Heard, Pipes};
 pub use renew::Agreed;
-pub use stream::{Incoming, News, Outgoing, Quit};
+pub use stream::{Gift, Incoming, News, Outgoing, Quit};
 pub use tls::{ALPN_HTTP, ALPN_LINK, HANDSHAKE_SECONDS, Hands, Terms, node_of, refusal, unreachable};

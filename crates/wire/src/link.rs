@@ -22,7 +22,7 @@ use crate::core::{Core, Effect, Event, Fault, Patience};
 use crate::error::{LinkError, Result, What};
 use crate::frame::{HEAD_BYTES, Head, Kind};
 use crate::hello::{Hello, Id};
-use crate::stream::{Incoming, News, Outgoing};
+use crate::stream::{Given, Incoming, News, Outgoing};
 
 /// How long nobody may have read before a keeper does.
 const KEEPER_MS: u64 = 500;
@@ -73,6 +73,8 @@ pub(crate) struct Inbox {
     pub(crate) end: Option<std::result::Result<Vec<u8>, What>>,
     /// Whom to tell of either.
     pub(crate) news: Option<Box<dyn Fn(News) + Send>>,
+    /// Who is given both at once; then they do not wait here.
+    pub(crate) given: Option<Given>,
 }
 
 impl Inbox {
@@ -405,10 +407,7 @@ impl Shared {
                     block.set_offset(head.value);
                     self.rest(input, &mut block)?;
                     head.verify(&block)?;
-                    if let Some(inbox) = self.lock().streams.get_mut(&stream) {
-                        inbox.ready.push_back((head.channel(), block));
-                        inbox.tell(News::Block);
-                    }
+                    self.block_came(&mut self.lock(), stream, (head.channel(), block));
                     return Ok(());
                 }
                 Effect::Skip => {
@@ -426,6 +425,26 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    fn block_came(&self, state: &mut State, stream: u32, came: (u8, Block)) {
+        let Some(inbox) = state.streams.get_mut(&stream) else { return };
+        let Some(given) = &mut inbox.given else {
+            inbox.ready.push_back(came);
+            return inbox.tell(News::Block);
+        };
+        let blocks = given.take(came, inbox.reserved.len());
+        let count = blocks.len() as u64;
+        inbox.reserved.extend(blocks);
+        if !inbox.reserved.is_empty() {
+            if count > 0 {
+                self.apply(state, Event::Reserve(stream, count));
+            }
+            return;
+        }
+        let why = "no block is left for what comes of it";
+        self.apply(state, Event::Abort(stream, why.into()));
+        ended(state, stream, Err(What::Cut(why.into())));
     }
 
     /// Receives what must follow a head.
@@ -466,8 +485,17 @@ impl Shared {
     }
 
     fn shut(&self, state: &mut State, what: Option<What>) {
-        state.closed.get_or_insert(what.unwrap_or(What::Closed));
-        state.streams.values().for_each(|inbox| inbox.tell(News::End));
+        let why = state.closed.get_or_insert(what.unwrap_or(What::Closed)).clone();
+        state.streams.retain(|_, inbox| {
+            inbox.tell(News::End);
+            match inbox.given.as_mut().filter(|_| inbox.end.is_none()) {
+                Some(given) => {
+                    (given.hear)(Err(why.clone()));
+                    false
+                }
+                None => true,
+            }
+        });
         self.changed.notify_all();
     }
 
@@ -537,9 +565,13 @@ impl Shared {
 }
 
 pub(crate) fn ended(state: &mut State, stream: u32, how: std::result::Result<Vec<u8>, What>) {
-    if let Some(inbox) = state.streams.get_mut(&stream) {
-        // What came whole stays whole, even if the peer then wants no more of ours.
-        inbox.end.get_or_insert(how);
-        inbox.tell(News::End);
+    let Some(inbox) = state.streams.get_mut(&stream) else { return };
+    if let Some(given) = &mut inbox.given {
+        (given.hear)(how.map(|_| None));
+        state.streams.remove(&stream);
+        return;
     }
+    // What came whole stays whole, even if the peer then wants no more of ours.
+    inbox.end.get_or_insert(how);
+    inbox.tell(News::End);
 }

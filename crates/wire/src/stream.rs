@@ -143,6 +143,27 @@ pub enum News {
     End,
 }
 
+/// What is given to whoever takes a stream as it comes: a block and its channel, nothing at its end, or why there is no
+/// more.
+pub type Gift = std::result::Result<Option<(u8, Block)>, What>;
+
+/// Who takes a stream as it comes, and where the blocks for it are.
+pub(crate) struct Given {
+    pool: Pool,
+    window: usize,
+    pub(crate) hear: Box<dyn FnMut(Gift) + Send>,
+}
+
+impl Given {
+    /// Gives a block away, and takes others for what is still to come, where so many are reserved.
+    pub(crate) fn take(&mut self, came: (u8, Block), reserved: usize) -> Vec<Block> {
+        (self.hear)(Ok(Some(came)));
+        // One credit frame for several blocks, unless the peer may be waiting.
+        let most = if reserved * 2 > self.window { reserved } else { self.window };
+        (reserved..most).map_while(|_| self.pool.try_take()).collect()
+    }
+}
+
 /// The direction from the peer. Gives nothing until it [`takes`](Incoming::takes) blocks of a pool.
 pub struct Incoming {
     shared: Arc<Shared>,
@@ -150,11 +171,13 @@ pub struct Incoming {
     pool: Option<Pool>,
     window: usize,
     result: Option<Vec<u8>>,
+    /// It is another's now.
+    is_given: bool,
 }
 
 impl Incoming {
     pub(crate) fn new(shared: Arc<Shared>, stream: u32) -> Incoming {
-        Incoming { shared, stream, pool: None, window: 0, result: None }
+        Incoming { shared, stream, pool: None, window: 0, result: None, is_given: false }
     }
 
     /// Receives into blocks of this pool, of which at most `window` are reserved at once. A peer that sends a larger
@@ -211,6 +234,30 @@ impl Incoming {
             news(News::End);
         }
         inbox.news = Some(Box::new(news));
+    }
+
+    /// Gives all that comes to `hear`, until an end or an error has: without a thread that waits for it, as long as somebody
+    /// reads the link. That is who calls `hear`, which cannot wait, and may not use the link. For every block of the
+    /// window that is given away the pool has another, or the stream is given up.
+    pub fn give(mut self, pool: &Pool, window: usize, mut hear: impl FnMut(Gift) + Send + 'static) {
+        let mut state = self.shared.lock();
+        let inbox = state.streams.get_mut(&self.stream).expect("it goes with this");
+        assert!(self.pool.is_none() && inbox.ready.is_empty(), "it has been taken from");
+        let over = inbox.end.take().map(|end| end.map(|_| None));
+        let closed = || state.closed.clone().map(Err);
+        if let Some(over) = over.or_else(closed) {
+            hear(over);
+            return;
+        }
+        let blocks: Vec<Block> = (0..window).map_while(|_| pool.try_take()).collect();
+        let count = blocks.len() as u64;
+        let inbox = state.streams.get_mut(&self.stream).expect("it goes with this");
+        inbox.reserved.extend(blocks);
+        inbox.given = Some(Given { pool: pool.clone(), window, hear: Box::new(hear) });
+        self.is_given = true;
+        self.shared.apply(&mut state, Event::Reserve(self.stream, count));
+        drop(state);
+        self.shared.flush_what_fits();
     }
 
     /// Whether nothing more can come, and no end has: the peer or the link has gone. Looks, and reads nothing.
@@ -298,6 +345,9 @@ impl Source for Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
+        if self.is_given {
+            return;
+        }
         let mut state = self.shared.lock();
         let inbox = state.streams.remove(&self.stream).expect("it goes with this");
         // Who was heard to the end of what he may say, and answered, has only his own end left to say.
