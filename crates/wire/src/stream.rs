@@ -243,7 +243,7 @@ impl Incoming {
         let mut state = self.shared.lock();
         let inbox = state.streams.get_mut(&self.stream).expect("it goes with this");
         assert!(self.pool.is_none() && inbox.ready.is_empty(), "it has been taken from");
-        let over = inbox.end.take().map(|end| end.map(|_| None));
+        let over = inbox.end.clone().map(|end| end.map(|_| None));
         let closed = || state.closed.clone().map(Err);
         if let Some(over) = over.or_else(closed) {
             hear(over);

@@ -7,7 +7,7 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,9 @@ use support::{City, patience};
 use thalweg_base::rng::Rng;
 use thalweg_block::{Block, Pool};
 use thalweg_pump::{Sink, Source};
-use thalweg_wire::{Fleeting, Heard, Link, LinkError, News, Pipes, Role, Terms, What, listen, new_id, pair};
+use thalweg_wire::{
+    Fleeting, Heard, Incoming, Link, LinkError, News, Pipes, Role, Terms, What, listen, new_id, pair,
+};
 
 const BLOCK: usize = 1 << 20;
 
@@ -476,6 +478,80 @@ fn news_are_as_many_as_there_is_to_hear_before_and_after_somebody_listens() {
         let heard: Vec<News> = told.try_iter().collect();
         assert_eq!(heard[..3], [News::Block, News::Block, News::End], "late: {late}");
         assert!(heard[3..].iter().all(|what| *what == News::End), "the link's own: {heard:?}");
+    }
+}
+
+/// What comes of a stream that is given away, in words, up to and including its end.
+fn given(inc: Incoming, pool: &Pool, window: usize, keep: bool) -> Receiver<String> {
+    let ((tell, told), mut kept) = (channel(), Vec::new());
+    inc.give(pool, window, move |came| {
+        let word = match came {
+            Ok(Some((channel, block))) => {
+                let word = format!("{channel}: {}", String::from_utf8_lossy(&block));
+                kept.extend(Some(block).filter(|_| keep));
+                word
+            }
+            Ok(None) => "all".to_string(),
+            Err(what) => format!("{what:?}"),
+        };
+        tell.send(word).unwrap();
+    });
+    told
+}
+
+#[test]
+fn what_is_given_away_comes_without_being_asked_for() {
+    let pool = Pool::new(BLOCK, 3).unwrap();
+    for late in [false, true] {
+        let (near, far) = pair(Terms::default()).unwrap();
+        let inc = near.ask(b"?", None).unwrap();
+        let reads = thread::spawn(move || while let Ok(Some(_)) = near.accept() {});
+        let puts = thread::spawn(move || {
+            let (_, mut out, _inc) = far.accept().unwrap().unwrap();
+            let words = if late { 0 } else { 100 };
+            (0..words).for_each(|i| out.send(1, &mut i.to_string().into_bytes()).unwrap());
+            out.end(&[]).unwrap();
+            far
+        });
+        if late {
+            // Until its end has been read.
+            thread::sleep(Duration::from_millis(50));
+        }
+        let words = if late { 0..0 } else { 0..100 };
+        let words = words.map(|i| format!("1: {i}")).chain(["all".to_string()]);
+        assert!(given(inc, &pool, 2, false).iter().eq(words), "late: {late}");
+        puts.join().unwrap().close();
+        reads.join().unwrap();
+    }
+    assert_eq!(pool.free(), 3);
+}
+
+#[test]
+fn what_is_given_away_ends_with_its_link_or_without_a_block_for_it() {
+    for short in [false, true] {
+        let (near, far) = pair(Terms::default()).unwrap();
+        let pool = Pool::new(BLOCK, 2).unwrap();
+        let told = given(near.ask(b"?", None).unwrap(), &pool, 2, true);
+        let reads = thread::spawn(move || while let Ok(Some(_)) = near.accept() {});
+        let (_, mut out, inc) = far.accept().unwrap().unwrap();
+        out.send(1, &mut b"one".to_owned()).unwrap();
+        assert_eq!(told.recv().unwrap(), "1: one");
+        if short {
+            // Who was given it keeps it, and no block of the pool is left behind the second.
+            out.send(1, &mut b"two".to_owned()).unwrap();
+            assert_eq!(told.recv().unwrap(), "1: two");
+            assert!(told.recv().unwrap().contains("no block is left"), "it is given up");
+            let error = (0..).find_map(|_| out.send(1, &mut b"more".to_owned()).err()).unwrap();
+            assert!(matches!(error.what, What::GivenUp), "{error}");
+        } else {
+            far.close();
+            assert_eq!(told.recv().unwrap(), "Closed");
+        }
+        assert_eq!(told.recv().ok(), None, "once");
+        far.close();
+        drop((out, inc, far));
+        reads.join().unwrap();
+        assert_eq!(pool.free(), 2);
     }
 }
 
