@@ -1,7 +1,7 @@
 //! Threads of a node. One whose work is done waits a while for more of the same kind.
 //!
 //! Model: what it costs to start and end a thread, mostly first touches of its stack, is more than a small job takes.
-//! Law: at most [`IDLE_MAX`] wait at once, none longer than [`IDLE`].
+//! Law: at most [`IDLE_MAX`] of a kind wait at once, none longer than [`IDLE`].
 //! Non-goals: an order, a bound on threads at work.
 
 use std::sync::Mutex;
@@ -10,8 +10,8 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 const STACK_BYTES: usize = 512 << 10;
-/// The most that wait for work.
-const IDLE_MAX: usize = 8;
+/// The most of a kind that wait for work.
+const IDLE_MAX: usize = 4;
 /// How long one waits.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -47,7 +47,7 @@ fn stay(name: &'static str, mut work: Work) {
         let (give, given) = channel();
         {
             let mut waiting = WAITING.lock().expect("no holder panics");
-            if waiting.len() >= IDLE_MAX {
+            if waiting.iter().filter(|idle| idle.name == name).count() >= IDLE_MAX {
                 return;
             }
             waiting.push(Idle { name, thread, give });
