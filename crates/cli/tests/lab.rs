@@ -4,12 +4,12 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use support::lab::Lab;
-use support::{Place, until};
+use support::{Outcome, Place, until};
 use thalweg_api::{ClusterReport, from_json};
 use thalweg_io::process;
 
@@ -283,4 +283,24 @@ fn frozen_and_killed_nodes_are_told_apart() {
     assert_eq!((told.err.lines().count(), told.status), (2, Some(2)), "n3 did what it was asked: {told:?}");
     lab.call("heal", &[]);
     lab.run(&["exec", "--on", "n1,n3", "--", "true"]).is_done();
+}
+
+#[test]
+fn a_host_that_lacks_the_program_keeps_no_input_from_the_others() {
+    const BYTES: usize = 3_000_000;
+    let Some(lab) = Lab::up(&["3"]) else { return };
+    for host in ["n1", "n3"] {
+        std::fs::copy("/bin/cat", lab.directory(host).join("only")).unwrap();
+    }
+    for via in [&[][..], &["--via", "n1"], &["--via", "n2"]] {
+        let mut command = lab.command(&[&["exec", "--timeout", "20"], via, &["--", "./only"]].concat());
+        let mut client =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = client.stdin.take().unwrap();
+        let puts = std::thread::spawn(move || stdin.write_all(&vec![0; BYTES]).unwrap());
+        let told = Outcome::of(client.wait_with_output().unwrap());
+        puts.join().unwrap();
+        assert_eq!(told.out.bytes().filter(|byte| *byte == 0).count(), 2 * BYTES, "{via:?}");
+        assert!(told.err.contains("n2: cannot start ./only"), "{}", told.err);
+    }
 }

@@ -305,6 +305,8 @@ impl Node {
                 break;
             }
         }
+        // From here on nobody reads it.
+        link.close();
         self.links.lock().expect("no holder panics").retain(|(_, other)| !Arc::ptr_eq(other, link));
         self.kept.forget(link);
     }

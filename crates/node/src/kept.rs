@@ -78,6 +78,17 @@ impl Kept {
         self.links.lock().expect("no holder panics").insert(node, link);
     }
 
+    /// Keeps a link unless another stands already; the one that is kept.
+    fn keep_first(&self, node: Id, link: Arc<Link>) -> Arc<Link> {
+        let mut links = self.links.lock().expect("no holder panics");
+        if let Some(first) = links.get(&node).filter(|first| first.is_open()) {
+            link.close();
+            return first.clone();
+        }
+        links.insert(node, link.clone());
+        link
+    }
+
     /// Lets go of a link that has ended.
     pub(crate) fn forget(&self, link: &Arc<Link>) {
         self.links.lock().expect("no holder panics").retain(|_, kept| !Arc::ptr_eq(kept, link));
@@ -194,8 +205,7 @@ impl Node {
         if !spawn("link", move || while let Ok(Some(_)) = read.accept() {}) {
             return Err(Error::Asked("no thread for a link is left".into()));
         }
-        self.kept.keep(id, near.clone());
-        Ok(near)
+        Ok(self.kept.keep_first(id, near))
     }
 
     fn keep_and_serve(self: &Arc<Node>, id: Id, link: Link) -> Result<Arc<Link>> {

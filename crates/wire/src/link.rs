@@ -533,7 +533,8 @@ impl Shared {
             let mut state = self.lock();
             let Some((head, mut payload)) = state.outbox.pop_front() else { return Ok(()) };
             held += HEAD_BYTES + payload.len();
-            let more = !state.outbox.is_empty() && held < TOGETHER_BYTES;
+            let fits = |(_, next): &(Head, Vec<u8>)| held + HEAD_BYTES + next.len() <= TOGETHER_BYTES;
+            let more = state.outbox.front().is_some_and(fits);
             drop(state);
             self.send(out, head, &mut payload, more)?;
             if !more {

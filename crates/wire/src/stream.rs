@@ -282,7 +282,10 @@ impl Incoming {
         let Some(pool) = &self.pool else { return Ok(()) };
         let mut state = self.shared.lock();
         let inbox = state.streams.get(&self.stream).expect("it goes with this");
-        let (have, idle) = (inbox.reserved.len(), inbox.ready.is_empty());
+        let idle = inbox.ready.is_empty();
+        // Who hears by news takes a block for each, so what waits has its blocks still.
+        let waiting = if inbox.news.is_some() { inbox.ready.len() } else { 0 };
+        let have = inbox.reserved.len() + waiting;
         // One credit frame for several blocks, unless the peer may be waiting.
         if inbox.end.is_some() || (have > 0 && have * 2 > self.window) {
             return Ok(());
@@ -350,9 +353,7 @@ impl Drop for Incoming {
         }
         let mut state = self.shared.lock();
         let inbox = state.streams.remove(&self.stream).expect("it goes with this");
-        // Who was heard to the end of what he may say, and answered, has only his own end left to say.
-        let is_answered = self.pool.is_none() && state.core.may_put(self.stream).is_none();
-        if inbox.end.is_none() && state.closed.is_none() && !is_answered {
+        if inbox.end.is_none() && state.closed.is_none() {
             let why = "the other side wants no more of it".to_string();
             self.shared.apply(&mut state, Event::Abort(self.stream, why));
             drop(state);
