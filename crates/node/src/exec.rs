@@ -63,6 +63,13 @@ pub enum Channel {
     Err,
 }
 
+impl Channel {
+    /// That of a stream's channel.
+    fn of(channel: u8) -> Channel {
+        if channel == STDERR { Channel::Err } else { Channel::Out }
+    }
+}
+
 /// Stops a run of commands. All clones are one.
 #[derive(Clone, Default)]
 pub struct Cancel(Arc<Cancelling>);
@@ -283,7 +290,7 @@ fn relayed(
         let strange = |why: &str| Error::Asked(format!("{}: an answer {why}", via.name));
         if channel != END {
             let from = ends.get(block.offset() as usize).ok_or_else(|| strange("for no host"))?;
-            said(&from.host, if channel == STDERR { Channel::Err } else { Channel::Out }, &block);
+            said(&from.host, Channel::of(channel), &block);
             continue;
         }
         lines.extend_from_slice(&block);
@@ -367,9 +374,8 @@ impl Ask {
             link.close();
         }
         while let Some((channel, block)) = inc.next_on()? {
-            let channel = if channel == STDERR { Channel::Err } else { Channel::Out };
             // Who prints has gone only when the process goes.
-            let _ = self.said.send((self.index, channel, block.to_vec()));
+            let _ = self.said.send((self.index, Channel::of(channel), block.to_vec()));
         }
         let end = inc.result().map(String::from_utf8_lossy).unwrap_or_default();
         from_json(&end)

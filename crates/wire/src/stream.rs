@@ -158,10 +158,14 @@ impl Given {
     /// Gives a block away, and takes others for what is still to come, where so many are reserved.
     pub(crate) fn take(&mut self, came: (u8, Block), reserved: usize) -> Vec<Block> {
         (self.hear)(Ok(Some(came)));
-        // One credit frame for several blocks, unless the peer may be waiting.
-        let most = if reserved * 2 > self.window { reserved } else { self.window };
-        (reserved..most).map_while(|_| self.pool.try_take()).collect()
+        more_blocks(&self.pool, self.window, reserved)
     }
+}
+
+/// Blocks of a pool beside those that a window has: one credit frame for several, unless the peer may be waiting.
+fn more_blocks(pool: &Pool, window: usize, have: usize) -> Vec<Block> {
+    let most = if have > 0 && have * 2 > window { have } else { window };
+    (have..most).map_while(|_| pool.try_take()).collect()
 }
 
 /// The direction from the peer. Gives nothing until it [`takes`](Incoming::takes) blocks of a pool.
@@ -249,7 +253,7 @@ impl Incoming {
             hear(over);
             return;
         }
-        let blocks: Vec<Block> = (0..window).map_while(|_| pool.try_take()).collect();
+        let blocks = more_blocks(pool, window, 0);
         let count = blocks.len() as u64;
         let inbox = state.streams.get_mut(&self.stream).expect("it goes with this");
         inbox.reserved.extend(blocks);
@@ -286,12 +290,10 @@ impl Incoming {
         // Who hears by news takes a block for each, so what waits has its blocks still.
         let waiting = if inbox.news.is_some() { inbox.ready.len() } else { 0 };
         let have = inbox.reserved.len() + waiting;
-        // One credit frame for several blocks, unless the peer may be waiting.
-        if inbox.end.is_some() || (have > 0 && have * 2 > self.window) {
+        if inbox.end.is_some() {
             return Ok(());
         }
-        let mut blocks: Vec<Block> = Vec::with_capacity(self.window - have);
-        blocks.extend((have..self.window).map_while(|_| pool.try_take()));
+        let mut blocks = more_blocks(pool, self.window, have);
         if blocks.is_empty() && have == 0 && idle {
             drop(state);
             blocks.extend(pool.take_within(MOMENT));

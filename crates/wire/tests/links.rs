@@ -505,17 +505,23 @@ fn what_is_given_away_comes_without_being_asked_for() {
     for late in [false, true] {
         let (near, far) = pair(Terms::default()).unwrap();
         let inc = near.ask(b"?", None).unwrap();
-        let reads = thread::spawn(move || while let Ok(Some(_)) = near.accept() {});
+        let (seen, sees) = channel();
+        let reads = thread::spawn(move || {
+            while let Ok(Some((request, ..))) = near.accept() {
+                seen.send(request).unwrap()
+            }
+        });
         let puts = thread::spawn(move || {
             let (_, mut out, _inc) = far.accept().unwrap().unwrap();
             let words = if late { 0 } else { 100 };
             (0..words).for_each(|i| out.send(1, &mut i.to_string().into_bytes()).unwrap());
             out.end(&[]).unwrap();
+            drop(far.open(b"what comes behind it").unwrap());
             far
         });
         if late {
-            // Until its end has been read.
-            thread::sleep(Duration::from_millis(50));
+            // Then its end has been read.
+            assert_eq!(sees.recv().unwrap(), b"what comes behind it");
         }
         let words = if late { 0..0 } else { 0..100 };
         let words = words.map(|i| format!("1: {i}")).chain(["all".to_string()]);
