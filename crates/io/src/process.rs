@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
@@ -158,17 +160,54 @@ pub fn allow_open_files(files: u64) -> io::Result<u64> {
     Ok(now.max(files.min(most)))
 }
 
-/// Of what is mapped of files, so much counts as memory of the process.
-const MAPPED_BYTES_MAX: u64 = 4 << 20;
+/// What stays mapped of the program and its libraries while it sorts or moves data, in bytes.
+const CODE_BYTES: u64 = 5 << 20;
 
-/// Memory resident now, in bytes. Of mapped files, which are the program itself, at most so much as its usual part: how
-/// much of them is mapped beside that depends on how they lie in the page cache, and the kernel takes it back at will.
+/// Memory resident now, in bytes. Of mapped files, which are the program itself, [`CODE_BYTES`] are counted whatever
+/// is mapped: how much is depends on how they lie in the page cache, and [`shed_code`] gives the rest back.
 pub fn resident_bytes() -> u64 {
-    let [anonymous, shared, mapped] = ["RssAnon:", "RssShmem:", "RssFile:"].map(status_field);
-    match (anonymous, mapped) {
-        (Some(anonymous), Some(mapped)) => anonymous + shared.unwrap_or(0) + mapped.min(MAPPED_BYTES_MAX),
+    match ["RssAnon:", "RssShmem:"].map(status_field) {
+        [Some(anonymous), shared] => anonymous + shared.unwrap_or(0) + CODE_BYTES,
         _ => status_field("VmRSS:").unwrap_or(0),
     }
+}
+
+/// Unmaps the code that was mapped so far, which is mostly that of the start; what is needed again is mapped again,
+/// from the page cache. Code that somebody has put a breakpoint into stays, and all of it where the kernel does not
+/// show which that is.
+pub fn shed_code() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let Ok(pages) = std::fs::File::open("/proc/self/pagemap") else { return };
+    for code in maps.lines().filter_map(code_of) {
+        if is_all_of_a_file(&pages, &code) {
+            // SAFETY: nobody has written to these pages, so what is mapped again is what was there.
+            unsafe { libc::madvise(code.start as *mut libc::c_void, code.len(), libc::MADV_DONTNEED) };
+        }
+    }
+}
+
+/// The addresses of a line of the kernel's table of mappings, if a file's code lies there.
+fn code_of(line: &str) -> Option<Range<usize>> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let is_code = rest.starts_with("r-xp ") && rest.contains(" /");
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    is_code.then_some(address(start)?..address(end)?)
+}
+
+/// Whether no page there is a copy of the process's own.
+fn is_all_of_a_file(pages: &std::fs::File, addresses: &Range<usize>) -> bool {
+    const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+    const OF_A_FILE: u64 = 1 << 61;
+    // SAFETY: a constant of the system is asked for.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let mut entries = vec![0; addresses.len() / page_bytes * size_of::<u64>()];
+    let at = (addresses.start / page_bytes * size_of::<u64>()) as u64;
+    let is_of_a_file = |entry: &[u8]| {
+        let entry = u64::from_ne_bytes(entry.try_into().expect("a page has 8 bytes"));
+        entry & PRESENT_OR_SWAPPED == 0 || entry & OF_A_FILE != 0
+    };
+    pages.read_exact_at(&mut entries, at).is_ok() && entries.chunks_exact(size_of::<u64>()).all(is_of_a_file)
 }
 
 /// Anonymous memory that lies in huge pages now, in bytes.
@@ -273,6 +312,30 @@ mod tests {
         assert!(usage.cpu_seconds > 0.0);
         assert!(usage.peak_bytes >= resident_bytes() / 2 && resident_bytes() > 100_000);
         assert!(available_memory_bytes() > 1 << 20);
+    }
+
+    #[test]
+    fn code_is_given_back_unless_it_was_written_to() {
+        let maps = || std::fs::read_to_string("/proc/self/maps").unwrap();
+        let pages = || std::fs::File::open("/proc/self/pagemap").unwrap();
+        let here = code_is_given_back_unless_it_was_written_to as *const () as usize;
+        let code = maps().lines().filter_map(code_of).find(|code| code.contains(&here)).expect("it runs");
+        assert!(is_all_of_a_file(&pages(), &code));
+        let page = (here & !4095) as *mut libc::c_void;
+        let allow = |what| {
+            // SAFETY: the page stays readable and executable; the byte written is the one that is there.
+            assert_eq!(unsafe { libc::mprotect(page, 4096, what) }, 0);
+        };
+        let mapped = || status_field("RssFile:").unwrap();
+        let before = mapped();
+        shed_code();
+        assert!(mapped() < before, "{} of {before} are mapped", mapped());
+        allow(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC);
+        // SAFETY: as above.
+        unsafe { page.cast::<u8>().write_volatile(page.cast::<u8>().read_volatile()) };
+        allow(libc::PROT_READ | libc::PROT_EXEC);
+        let code = maps().lines().filter_map(code_of).find(|code| code.contains(&here)).expect("it runs");
+        assert!(!is_all_of_a_file(&pages(), &code));
     }
 
     #[test]

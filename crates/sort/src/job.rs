@@ -182,6 +182,7 @@ impl<'a> Run<'a> {
         let files = sort.inputs.iter().map(open).collect::<thalweg_io::Result<Vec<File>>>()?;
         let feed = Feed::new(files, sort.layout);
         let meters = Meters::default();
+        process::shed_code();
         let room = Room::of(sort, process::resident_bytes())?;
         let main = Pool::new(room.rough.page_bytes, room.rough.main_pages)?;
         watch.begin("fill memory", 1, 3, 0);

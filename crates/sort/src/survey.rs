@@ -58,6 +58,7 @@ pub(crate) struct Seen {
 impl Survey {
     /// Opens and samples the inputs. What an earlier attempt has `seen` counts more than the sample.
     pub(crate) fn take(sort: &Sort, io: &Arc<dyn Io>, seen: Seen) -> Result<Survey> {
+        process::shed_code();
         let key = sort.stored_key()?;
         let paths: Vec<&Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
         let mut inputs = Inputs::open(io, &paths, sort.layout)?;
