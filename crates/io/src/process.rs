@@ -91,6 +91,16 @@ fn parent_of(process: u32) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// Whether the process of this number, whoever's it is, is there but at its end: killed, or waiting to be looked at.
+pub fn is_ending(process: u32) -> bool {
+    const PF_EXITING: u32 = 4;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Behind the name: the state, five numbers, and the kernel's flags.
+    let flags =
+        stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse::<u32>().ok());
+    flags.is_some_and(|flags| flags & PF_EXITING != 0)
+}
+
 /// Whether there is a process of this number, whoever's it is.
 pub fn is_alive(process: u32) -> bool {
     let Ok(process) = libc::pid_t::try_from(process) else { return false };
@@ -375,8 +385,14 @@ Max locked memory         unlimited            unlimited            bytes
     fn processes_are_alive_until_they_have_been_waited_for() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         assert!(is_alive(child.id()) && is_alive(std::process::id()) && is_alive(1));
+        assert!(!is_ending(child.id()) && !is_ending(std::process::id()));
         child.kill().unwrap();
+        while !is_ending(child.id()) {
+            std::thread::yield_now();
+        }
+        assert!(is_alive(child.id()));
         child.wait().unwrap();
+        assert!(!is_ending(child.id()));
         assert!(!is_alive(child.id()) && !is_alive(0) && !is_alive(u32::MAX));
     }
 

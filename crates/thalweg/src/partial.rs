@@ -4,8 +4,8 @@
 //! DIR/.NAME.thalweg-PID-N.partial         NAME is the output's, or its beginning where it is very long
 //! ```
 //!
-//! Law: a partial output is removed only if its name is one for this output, no process here has its number, and
-//! nobody, on this machine or another, holds the mark that its maker put on it.
+//! Law: a partial output is removed only if its name is one for this output, no process here has its number,
+//! but one that is ending, and nobody, on this machine or another, holds the mark that its maker put on it.
 //! Non-goals: the names that a sort uses; those are the sort room's.
 
 use std::ffi::{OsStr, OsString};
@@ -13,6 +13,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use thalweg_io::{Access, File, Io, directory_of, process};
 
@@ -38,14 +39,24 @@ pub(crate) fn name_as(output: &Path, number: u64) -> OsString {
 pub(crate) fn clear(io: &Arc<dyn Io>, output: &Path) {
     let beginning = beginning(output);
     for path in io.list(directory_of(output)).unwrap_or_default() {
-        let maker = path.file_name().and_then(|name| maker(name, &beginning));
-        if maker.is_none_or(process::is_alive) || !io.stat(&path).is_ok_and(|there| there.is_regular) {
-            continue;
-        }
-        if File::open(io, &path, Access::Update).is_ok_and(|file| file.mark()) {
+        let Some(maker) = path.file_name().and_then(|name| maker(name, &beginning)) else { continue };
+        let is_regular = io.stat(&path).is_ok_and(|there| there.is_regular);
+        if is_regular && (!process::is_alive(maker) || process::is_ending(maker)) && is_let_go(io, &path) {
             let _ = io.remove(&path);
         }
     }
+}
+
+/// Whether nobody has this file. Who was killed a moment ago, and what it had asked of a ring, holds it for some
+/// milliseconds more, which is waited for.
+fn is_let_go(io: &Arc<dyn Io>, path: &Path) -> bool {
+    const LOOKS: usize = 100;
+    (0..LOOKS).any(|look| {
+        if look > 0 {
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+        File::open(io, path, Access::Update).is_ok_and(|file| file.mark())
+    })
 }
 
 fn beginning(output: &Path) -> Vec<u8> {
