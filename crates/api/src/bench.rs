@@ -26,6 +26,9 @@ pub struct BenchMeasure {
     pub seconds: f64,
     /// Median of the CPU seconds, user and system.
     pub cpu_seconds: f64,
+    /// Median of the system's part of them, where it is known.
+    #[serde(default)]
+    pub kernel_seconds: f64,
     /// The most memory that any of the runs had resident, in bytes.
     pub peak_bytes: u64,
     /// Wall-clock seconds of each run, in order.

@@ -250,7 +250,11 @@ impl Bench<'_> {
                 "the kernel counted {kernel} bytes on all links, and the receipt says {said}"
             )));
         }
-        let usage = Usage { cpu_seconds: receipt.cpu_seconds, peak_bytes: receipt.memory.peak_bytes };
+        let usage = Usage {
+            cpu_seconds: receipt.cpu_seconds,
+            peak_bytes: receipt.memory.peak_bytes,
+            ..Usage::default()
+        };
         Ok((ended.seconds, usage, receipt))
     }
 

@@ -86,6 +86,7 @@ impl OurSort<'_> {
 pub(crate) struct Series {
     seconds: Vec<f64>,
     cpu_seconds: Vec<f64>,
+    kernel_seconds: Vec<f64>,
     peak_bytes: u64,
 }
 
@@ -93,6 +94,7 @@ impl Series {
     pub(crate) fn add(&mut self, seconds: f64, usage: Usage) {
         self.seconds.push(seconds);
         self.cpu_seconds.push(usage.cpu_seconds);
+        self.kernel_seconds.push(usage.kernel_seconds);
         self.peak_bytes = self.peak_bytes.max(usage.peak_bytes);
     }
 
@@ -102,9 +104,12 @@ impl Series {
         let watch = Stopwatch::start();
         let value = what();
         let seconds = watch.seconds();
-        let cpu_seconds = process::usage().cpu_seconds - before.cpu_seconds;
+        let mut usage = process::usage();
+        usage.cpu_seconds -= before.cpu_seconds;
+        usage.kernel_seconds -= before.kernel_seconds;
         // What was resident before and since cannot be told apart.
-        self.add(seconds, Usage { cpu_seconds, peak_bytes: 0 });
+        usage.peak_bytes = 0;
+        self.add(seconds, usage);
         value
     }
 
@@ -116,6 +121,7 @@ impl Series {
         BenchMeasure {
             seconds: median(&self.seconds),
             cpu_seconds: median(&self.cpu_seconds),
+            kernel_seconds: median(&self.kernel_seconds),
             peak_bytes: self.peak_bytes,
             all_seconds: self.seconds,
         }

@@ -112,7 +112,11 @@ impl Bench<'_> {
         if !receipt.holds {
             return Err(Error::Wrong("what came out is not what went in".into()));
         }
-        let usage = Usage { cpu_seconds: receipt.cpu_seconds, peak_bytes: receipt.memory.peak_bytes };
+        let usage = Usage {
+            cpu_seconds: receipt.cpu_seconds,
+            peak_bytes: receipt.memory.peak_bytes,
+            ..Usage::default()
+        };
         Ok((ended.seconds, usage, receipt))
     }
 

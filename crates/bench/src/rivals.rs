@@ -105,5 +105,5 @@ impl Engines {
 
 /// What a rival used, as our own processes are counted.
 pub(crate) fn usage_of(run: &RivalRun) -> Usage {
-    Usage { cpu_seconds: run.cpu_seconds, peak_bytes: run.peak_rss_bytes }
+    Usage { cpu_seconds: run.cpu_seconds, peak_bytes: run.peak_rss_bytes, ..Usage::default() }
 }

@@ -89,7 +89,11 @@ fn beside(other: &BenchOther) -> String {
 fn took(measure: &BenchMeasure) -> String {
     let all = &measure.all_seconds;
     let p99 = if all.len() < P99_RUNS_MIN { String::new() } else { format!(", p99 {}", seconds(p99(all))) };
-    format!("{}{p99}, {:.2} CPU", seconds(measure.seconds), measure.cpu_seconds)
+    let kernel = match measure.kernel_seconds {
+        0.0 => String::new(),
+        kernel => format!(" ({kernel:.2} kernel)"),
+    };
+    format!("{}{p99}, {:.2} CPU{kernel}", seconds(measure.seconds), measure.cpu_seconds)
 }
 
 /// What else there is to say of a row.
@@ -189,7 +193,8 @@ mod tests {
     use super::*;
 
     fn measure(seconds: f64) -> BenchMeasure {
-        BenchMeasure { seconds, cpu_seconds: seconds / 2.0, peak_bytes: 1 << 30, all_seconds: vec![seconds] }
+        let (cpu_seconds, kernel_seconds) = (seconds / 2.0, seconds / 4.0);
+        BenchMeasure { seconds, cpu_seconds, kernel_seconds, peak_bytes: 1 << 30, all_seconds: vec![seconds] }
     }
 
     #[test]
@@ -214,7 +219,7 @@ mod tests {
         };
         let expected = "\
 row     work            floor   ours                       beside it                           ratio  target                met
-memory  1.00 GB binary  1.25 s  1.50 s, 0.75 CPU  GNU sort 8.00 s, 4.00 CPU  1.20   wall <= 1.25 x floor  yes
+memory  1.00 GB binary  1.25 s  1.50 s, 0.75 CPU (0.38 kernel)  GNU sort 8.00 s, 4.00 CPU (2.00 kernel)  1.20   wall <= 1.25 x floor  yes
                                                                                              0.75   CPU <= 0.5 s/GB       NO
 ";
         let squeezed = |text: &str| {

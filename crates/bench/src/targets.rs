@@ -168,7 +168,13 @@ mod tests {
     use super::*;
 
     fn measure(seconds: f64, cpu_seconds: f64, peak_bytes: u64) -> BenchMeasure {
-        BenchMeasure { seconds, cpu_seconds, peak_bytes, all_seconds: vec![seconds] }
+        BenchMeasure {
+            seconds,
+            cpu_seconds,
+            peak_bytes,
+            all_seconds: vec![seconds],
+            ..BenchMeasure::default()
+        }
     }
 
     fn other(name: &str, measure: Option<BenchMeasure>) -> BenchOther {

@@ -14,6 +14,8 @@ use std::process::{Child, ExitStatus};
 pub struct Usage {
     /// User and system CPU seconds of all threads.
     pub cpu_seconds: f64,
+    /// Those of the system alone.
+    pub kernel_seconds: f64,
     /// The most memory that was resident at once, in bytes.
     pub peak_bytes: u64,
 }
@@ -29,7 +31,7 @@ pub fn usage() -> Usage {
     }
     // getrusage remembers the parent's peak from before exec; the status file does not.
     let peak_bytes = status_field("VmHWM:").unwrap_or(usage.ru_maxrss as u64 * 1024);
-    Usage { cpu_seconds: cpu_seconds(&usage), peak_bytes }
+    counted(&usage, peak_bytes)
 }
 
 /// Has the peak of memory begin anew, where the kernel allows it: a process that does one thing after another can then say
@@ -74,7 +76,7 @@ pub fn wait(child: Child) -> io::Result<(ExitStatus, Usage)> {
         }
     }
     let peak_bytes = usage.ru_maxrss as u64 * 1024;
-    Ok((ExitStatus::from_raw(status), Usage { cpu_seconds: cpu_seconds(&usage), peak_bytes }))
+    Ok((ExitStatus::from_raw(status), counted(&usage, peak_bytes)))
 }
 
 /// The processes whose parent is this one.
@@ -109,9 +111,10 @@ pub fn is_alive(process: u32) -> bool {
     found || (process > 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EPERM))
 }
 
-fn cpu_seconds(usage: &libc::rusage) -> f64 {
+fn counted(usage: &libc::rusage, peak_bytes: u64) -> Usage {
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
-    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+    let kernel_seconds = seconds(usage.ru_stime);
+    Usage { cpu_seconds: seconds(usage.ru_utime) + kernel_seconds, kernel_seconds, peak_bytes }
 }
 
 /// Keeps this thread, and those that it starts from now on, on one of the cores that it may run on.
