@@ -19,10 +19,12 @@ use crate::way::{Letter, Mailbox, Message, Way};
 /// Channels of a stream.
 const BATCHES: u8 = 0;
 const MARKS: u8 = 1;
-/// Blocks that the streams of an end have reserved at once, and those of one. What promises blocks goes behind the data
-/// of the other direction, so few streams need many to keep a link busy.
-const WINDOWS: usize = 16;
-const WINDOW: (usize, usize) = (2, 8);
+/// Blocks that one stream of an end has reserved at once: the least and, where there are two, the most. What promises
+/// blocks goes behind the data of the other direction, so few streams need many to keep a link busy; of many each has a
+/// small part of what is under way.
+const WINDOW: (usize, usize) = (2, 16);
+/// Marks that go together take so many bytes at most: no block is smaller.
+const TOGETHER_BYTES: usize = 4096 / HEAD_BYTES * HEAD_BYTES;
 
 /// Blocks that an end of a river with so many streams has for each, beside its own: those that are reserved, and the one
 /// that is changing hands.
@@ -31,7 +33,7 @@ pub fn stream_blocks(streams: usize) -> usize {
 }
 
 fn window(streams: usize) -> usize {
-    (WINDOWS / streams.max(1)).clamp(WINDOW.0, WINDOW.1)
+    (4 * WINDOW.1 / streams.max(1).pow(2)).clamp(WINDOW.0, WINDOW.1)
 }
 
 /// How an end of a river reaches one of the ends on the other side.
@@ -57,7 +59,7 @@ pub(crate) fn ends(
             ways.push(here());
             continue;
         };
-        ways.push(Box::new(LinkWay(out)));
+        ways.push(Box::new(LinkWay { out, marks: Vec::new() }));
         let mut postman =
             Postman { mail: Arc::clone(mail), from: i, head: Head::new(Kind::Lost, river, 0), gone: false };
         incoming.give(&pool, window, move |came| postman.bring(came));
@@ -65,7 +67,11 @@ pub(crate) fn ends(
     Ok(ways)
 }
 
-struct LinkWay(Outgoing);
+struct LinkWay {
+    out: Outgoing,
+    /// What goes with the next mark: what is said takes a block as a batch does, and a link has few of them.
+    marks: Vec<u8>,
+}
 
 impl Way for LinkWay {
     fn send(&mut self, message: Message) -> Result<()> {
@@ -73,15 +79,22 @@ impl Way for LinkWay {
             Message::Batch(Batch { head, mut block, .. }) => {
                 block[..HEAD_BYTES].copy_from_slice(&head.encode());
                 block.set_offset(head.sequence);
-                self.0.put_on(BATCHES, block)?;
+                self.out.put_on(BATCHES, block)?;
             }
-            Message::Mark(head) => self.0.send(MARKS, &mut head.encode())?,
+            Message::Mark(head) => {
+                self.marks.extend_from_slice(&head.encode());
+                // Behind the ends of lanes comes the end of the attempt.
+                if head.kind != Kind::End || self.marks.len() == TOGETHER_BYTES {
+                    self.out.send(MARKS, &mut self.marks)?;
+                    self.marks.clear();
+                }
+            }
         }
         Ok(())
     }
 
     fn end(&mut self) -> Result<()> {
-        Ok(self.0.end(&[])?)
+        Ok(self.out.end(&[])?)
     }
 }
 
@@ -100,15 +113,18 @@ impl Postman {
         match came {
             _ if self.gone => {}
             Ok(None) => {}
-            Ok(Some((channel, block))) => match message(channel, block) {
-                Some(message) => {
-                    if let Message::Mark(head) = &message {
-                        self.head.epoch = head.epoch;
-                    }
-                    self.mail.put(Letter::Came(self.from, message));
-                }
+            Ok(Some((BATCHES, block))) => match batch(block) {
+                Some(batch) => self.mail.put(Letter::Came(self.from, Message::Batch(batch))),
                 None => self.is_gone(),
             },
+            Ok(Some((MARKS, block))) => match marks(&block) {
+                Some(marks) => marks.into_iter().for_each(|head| {
+                    self.head.epoch = head.epoch;
+                    self.mail.put(Letter::Came(self.from, Message::Mark(head)));
+                }),
+                None => self.is_gone(),
+            },
+            Ok(Some(_)) => self.is_gone(),
             Err(_) => self.is_gone(),
         }
     }
@@ -122,11 +138,12 @@ impl Postman {
     }
 }
 
-fn message(channel: u8, block: Block) -> Option<Message> {
-    let head = Head::decode(&block)?;
-    match (channel, head.kind) {
-        (BATCHES, Kind::Batch) => Some(Message::Batch(Batch { head, block, ticket: None })),
-        (MARKS, kind) if kind != Kind::Batch => Some(Message::Mark(head)),
-        _ => None,
-    }
+fn batch(block: Block) -> Option<Batch> {
+    let head = Head::decode(&block).filter(|head| head.kind == Kind::Batch)?;
+    Some(Batch { head, block, ticket: None })
+}
+
+fn marks(block: &[u8]) -> Option<Vec<Head>> {
+    let mark = |bytes| Head::decode(bytes).filter(|head| head.kind != Kind::Batch);
+    block.chunks(HEAD_BYTES).map(mark).collect()
 }
