@@ -12,6 +12,7 @@
 mod chunk;
 mod copy;
 mod fill;
+mod kept;
 mod mask;
 mod pool;
 mod prefetch;
@@ -19,6 +20,7 @@ mod prefetch;
 pub use chunk::{Chunk, carve};
 pub use copy::copy;
 pub use fill::{Fill, Place};
+pub use kept::begin_work;
 pub use mask::mask_of;
 pub use pool::{Block, Held, Pool, PoolError};
 pub use prefetch::prefetch;

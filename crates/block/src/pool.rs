@@ -8,6 +8,8 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use thalweg_base::units::{Bytes, MIB};
 
+use crate::kept;
+
 /// Alignment of every block: what O_DIRECT asks for on any disk we know.
 pub(crate) const ALIGN: usize = 4096;
 /// Below this a pool has few whole huge pages, and ordinary ones are used.
@@ -58,10 +60,41 @@ unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: `base` and `mapped_bytes` are what mmap returned, and every block holds an `Arc`
-        // of this, so none is left.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
+        // Every block holds an `Arc` of this, so none is left.
+        if self.mapped_bytes < HUGE_FROM_BYTES || !kept::put(self.base, self.mapped_bytes) {
+            // SAFETY: `base` and `mapped_bytes` are what mmap returned.
+            unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
+        }
     }
+}
+
+/// So much memory, of what is kept if there is such.
+fn map(bytes: usize) -> Result<NonNull<u8>, PoolError> {
+    let failed = |source| PoolError { bytes, source };
+    if bytes >= HUGE_FROM_BYTES
+        && let Some(kept) = kept::take(bytes)
+    {
+        return Ok(kept);
+    }
+    // SAFETY: an anonymous private mapping of fresh addresses; the result is checked.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(failed(std::io::Error::last_os_error()));
+    }
+    if bytes >= HUGE_FROM_BYTES {
+        // SAFETY: the range is the mapping just made; the call is advice and may fail freely.
+        unsafe { libc::madvise(address, bytes, libc::MADV_HUGEPAGE) };
+    }
+    NonNull::new(address.cast::<u8>()).ok_or_else(|| failed(std::io::Error::other("mapped at 0")))
 }
 
 impl Pool {
@@ -74,29 +107,8 @@ impl Pool {
         );
         assert!(capacity > 0 && capacity <= u32::MAX as usize, "a pool of {capacity} blocks");
         let bytes = block_size * capacity;
-        let failed = |source| PoolError { bytes, source };
-        // SAFETY: an anonymous private mapping of fresh addresses; the result is checked.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(failed(std::io::Error::last_os_error()));
-        }
-        if bytes >= HUGE_FROM_BYTES {
-            // SAFETY: the range is the mapping just made; the call is advice and may fail freely.
-            unsafe { libc::madvise(address, bytes, libc::MADV_HUGEPAGE) };
-        }
-        let base =
-            NonNull::new(address.cast::<u8>()).ok_or_else(|| failed(std::io::Error::other("mapped at 0")))?;
         Ok(Pool(Arc::new(Inner {
-            base,
+            base: map(bytes)?,
             mapped_bytes: bytes,
             block_size,
             capacity,

@@ -15,9 +15,11 @@ use std::time::Duration;
 use thalweg::share::{Laid, Share, Starts};
 use thalweg::{Error, Progress, Result};
 use thalweg_api::{
-    JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble, to_json,
+    JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAsk, SortAttempt, SortEnd, SortJob, Trouble,
+    to_json,
 };
 use thalweg_base::clock::Stopwatch;
+use thalweg_block::begin_work;
 use thalweg_io::{Io, process};
 use thalweg_record::{pack_cuts, unpack_cuts};
 use thalweg_river::{Inlet, Outlet, Reach};
@@ -33,6 +35,10 @@ use crate::pump::could_not;
 use crate::successor;
 use crate::talk::{Hearing, say};
 
+/// Memory of a sort's pools, touched or not, that a node has at hand for the next one unless the kernel wants it; and the
+/// memory of sorts from which on: with less, what is kept while one goes on is in the way of its promise.
+const KEPT_BYTES: usize = 256 << 20;
+const KEEPS_FROM_BYTES: u64 = 128 << 20;
 /// The most sorts that a node takes part in at once.
 const SORTS_MAX: usize = 16;
 /// How long a job's new coordinator waits for what the one before left here to end.
@@ -79,7 +85,7 @@ impl Sorts {
         self.table.lock().expect("no holder panics").contains_key(job)
     }
 
-    fn enter(&self, job: &str) -> std::result::Result<Place<'_>, String> {
+    fn enter(&self, SortJob { job, ask, .. }: &SortJob) -> std::result::Result<Place<'_>, String> {
         let table = self.table.lock().expect("no holder panics");
         let is_here = |table: &mut HashMap<String, Attempt>| table.contains_key(job);
         let (mut table, late) =
@@ -92,6 +98,10 @@ impl Sorts {
         }
         // What others do meanwhile is told with it.
         if table.is_empty() {
+            let SortAsk { work, memory_bytes, memory_percent, .. } = ask;
+            let kept_bytes =
+                if memory_bytes.is_some_and(|bytes| bytes < KEEPS_FROM_BYTES) { 0 } else { KEPT_BYTES };
+            begin_work(&format!("{work:?} in {memory_bytes:?} {memory_percent:?}"), kept_bytes);
             process::forget_peak();
         }
         table.insert(job.to_string(), Attempt::default());
@@ -152,7 +162,7 @@ pub(crate) fn serve(node: &Arc<Node>, link: &Arc<Link>, request: SortJob, (out, 
     let saying = Saying(Mutex::new(Some(out)));
     let hearing = Hearing::new(inc, link.peer(), BLOCK_BYTES).map_err(|why| why.to_string());
     let entered = hearing.and_then(|hearing| {
-        let place = node.sorts.enter(&request.job)?;
+        let place = node.sorts.enter(&request)?;
         Ok((hearing, place, node.jobs.begin_sort(&request, node.name())?))
     });
     let (mut hearing, place, job) = match entered {

@@ -36,7 +36,7 @@ pub use batch::Batch;
 pub use error::{Error, Result};
 pub use head::{HEAD_BYTES, Head, Kind};
 pub use inlet::Inlet;
-pub use link::{Reach, stream_blocks};
+pub use link::{Reach, window};
 pub use outlet::Outlet;
 pub use pick::Pick;
 pub use river::{Bed, Builder, River, lanes_of};

@@ -19,21 +19,17 @@ use crate::way::{Letter, Mailbox, Message, Way};
 /// Channels of a stream.
 const BATCHES: u8 = 0;
 const MARKS: u8 = 1;
-/// Blocks that one stream of an end has reserved at once: the least and, where there are two, the most. What promises
-/// blocks goes behind the data of the other direction, so few streams need many to keep a link busy; of many each has a
-/// small part of what is under way.
-const WINDOW: (usize, usize) = (2, 16);
+/// Blocks that the streams of an end have reserved at once if nobody says how many, and those of one. What promises
+/// blocks goes behind the data of the other direction, so few streams need many to keep a link busy.
+const WINDOWS: usize = 16;
+const WINDOW: (usize, usize) = (2, 8);
 /// Marks that go together take so many bytes at most: no block is smaller.
 const TOGETHER_BYTES: usize = 4096 / HEAD_BYTES * HEAD_BYTES;
 
-/// Blocks that an end of a river with so many streams has for each, beside its own: those that are reserved, and the one
+/// Blocks that an end of a river with so many streams has reserved for each, if nobody says how many. It has one more,
 /// that is changing hands.
-pub fn stream_blocks(streams: usize) -> usize {
-    window(streams) + 1
-}
-
-fn window(streams: usize) -> usize {
-    (4 * WINDOW.1 / streams.max(1).pow(2)).clamp(WINDOW.0, WINDOW.1)
+pub fn window(streams: usize) -> usize {
+    (WINDOWS / streams.max(1)).clamp(WINDOW.0, WINDOW.1)
 }
 
 /// How an end of a river reaches one of the ends on the other side.
@@ -49,10 +45,10 @@ pub(crate) fn ends(
     reaches: Vec<Reach>,
     mail: &Arc<Mailbox>,
     here: impl Fn() -> Box<dyn Way>,
-    (river, block_bytes, buffers): (u64, usize, usize),
+    (river, window): (u64, usize),
+    (block_bytes, buffers): (usize, usize),
 ) -> Result<Vec<Box<dyn Way>>> {
-    let window = window(reaches.len());
-    let pool = Pool::new(block_bytes, reaches.len() * stream_blocks(reaches.len()) + buffers)?;
+    let pool = Pool::new(block_bytes, reaches.len() * (window + 1) + buffers)?;
     let mut ways: Vec<Box<dyn Way>> = Vec::with_capacity(reaches.len());
     for (i, reach) in reaches.into_iter().enumerate() {
         let Reach::Stream(out, incoming) = reach else {

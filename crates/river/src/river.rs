@@ -48,6 +48,7 @@ impl River {
             keeps: false,
             checked: false,
             proved: false,
+            window: None,
             splits: 0,
             record_max: RECORD_BYTES_MAX,
         }
@@ -73,6 +74,7 @@ pub struct Builder {
     keeps: bool,
     checked: bool,
     proved: bool,
+    window: Option<usize>,
     splits: u64,
     record_max: u64,
 }
@@ -145,6 +147,12 @@ impl Builder {
         Builder { proved: true, ..self }
     }
 
+    /// Blocks that an end has reserved for each stream of a link at once: more, and more is under way. Without this
+    /// [`window`](crate::window) of the streams that it has.
+    pub fn window(self, blocks: usize) -> Builder {
+        Builder { window: Some(blocks), ..self }
+    }
+
     /// How many splits there are, if that is known; else as many as the inlets put.
     pub fn splits(self, splits: u64) -> Builder {
         Builder { splits, ..self }
@@ -203,6 +211,7 @@ impl Builder {
             parked: self.parked,
             checked: self.checked,
             proved: self.proved,
+            window: self.window,
             splits: self.splits,
             record_max: self.record_max,
             route: RwLock::new(Route::default()),
@@ -255,6 +264,7 @@ pub struct Bed {
     pub(crate) parked: usize,
     pub(crate) checked: bool,
     pub(crate) proved: bool,
+    pub(crate) window: Option<usize>,
     pub(crate) splits: u64,
     pub(crate) record_max: u64,
     route: RwLock<Route>,
@@ -353,7 +363,7 @@ impl Bed {
         let lent = here.map_or(0, |_| self.rules.exclusive + self.rules.float) as usize;
         let pool = Pool::new(self.block_bytes(), self.blocks_of_inlet() + lent)?;
         // What comes to an inlet is marks alone.
-        let ways = link::ends(reaches, &mail, || way(here, index), (self.rules.river, PAGE_BYTES, 0))?;
+        let ways = self.ends(reaches, &mail, (here, index), (PAGE_BYTES, 0))?;
         Inlet::new(Arc::clone(self), index, pool, ways, mail)
     }
 
@@ -365,9 +375,19 @@ impl Bed {
         here: Option<&Arc<Mailbox>>,
     ) -> Result<Outlet> {
         assert_eq!(reaches.len(), self.rules.sources, "a way to each inlet");
-        let blocks = (self.rules.river, self.block_bytes(), self.blocks_of_outlet());
-        let ways = link::ends(reaches, &mail, || way(here, index), blocks)?;
+        let ways = self.ends(reaches, &mail, (here, index), (self.block_bytes(), self.blocks_of_outlet()))?;
         Ok(Outlet::new(Arc::clone(self), ways, mail))
+    }
+
+    fn ends(
+        &self,
+        reaches: Vec<Reach>,
+        mail: &Arc<Mailbox>,
+        (here, index): (Option<&Arc<Mailbox>>, usize),
+        blocks: (usize, usize),
+    ) -> Result<Vec<Box<dyn Way>>> {
+        let window = self.window.unwrap_or_else(|| link::window(reaches.len()));
+        link::ends(reaches, mail, || way(here, index), (self.rules.river, window), blocks)
     }
 }
 

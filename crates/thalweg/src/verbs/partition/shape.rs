@@ -5,7 +5,7 @@
 
 use thalweg_base::units::{Bytes, KIB, MIB};
 use thalweg_record::{Key, Layout};
-use thalweg_river::{Builder as RiverBuilder, HEAD_BYTES, Pick, River, stream_blocks};
+use thalweg_river::{Builder as RiverBuilder, HEAD_BYTES, Pick, River, window};
 
 use crate::{Error, Result};
 
@@ -29,6 +29,8 @@ const PARKED: (usize, usize) = (4, 8);
 const EXCLUSIVE: u64 = 2;
 /// The most of those of a node at another: what a link holds in either direction, twice over.
 const EXCLUSIVE_OF_NODE: u64 = 24;
+/// So many of them are not scarce.
+const EXCLUSIVE_OF_WIDE: u64 = 8;
 
 /// Sizes of everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub(in crate::verbs) struct Shape {
     pub(in crate::verbs) write_bytes: usize,
     pub(in crate::verbs) exclusive: u64,
     pub(in crate::verbs) float: u64,
+    /// Blocks that each stream of a link has reserved at once.
+    pub(in crate::verbs) window: usize,
     /// The longest record that may be held, and the room for a sample.
     pub(in crate::verbs) record_max: u64,
     pub(in crate::verbs) sample_bytes: u64,
@@ -75,6 +79,7 @@ impl Shape {
                 write_bytes: floor_of_two(left).min(WRITE_BYTES.0) as usize,
                 exclusive: EXCLUSIVE,
                 float,
+                window: window(1),
                 record_max: room / 16 / threads as u64,
                 sample_bytes: room / 4,
             });
@@ -96,12 +101,16 @@ impl Shape {
         let (page_bytes, block) = page_and_block(room, (PAGE_BYTES_FOR_NODE, lanes), layout);
         // While one node's page is given out, those of the others wait.
         let float = (nodes as u64 - 1) * lanes.div_ceil(nodes) as u64 * 3 / 2;
-        let fixed = |exclusive: u64| {
+        let fixed = |exclusive: u64, window: usize| {
             // Twice what an outlet holds: of what comes from its own node, the blocks are the inlet's.
-            let outlet = 2 * (nodes as u64 * exclusive + float) + (nodes * stream_blocks(nodes)) as u64;
+            let outlet = 2 * (nodes as u64 * exclusive + float) + (nodes * (window + 1)) as u64;
             ((lanes + PARKED.1 + 1) as u64 + outlet) * block + (READS as u64 + 1) * page_bytes
         };
-        // Links take their time: as many credits as fit, so that a source need not wait for the way there and back.
+        // Links take their time: as many credits as fit, so that a source need not wait for the way there and back, and
+        // where they are not scarce twice the window.
+        let wide = 2 * window(nodes);
+        let window = if fixed(EXCLUSIVE_OF_WIDE, wide) <= room { wide } else { window(nodes) };
+        let fixed = |exclusive| fixed(exclusive, window);
         let exclusive = (EXCLUSIVE..=EXCLUSIVE_OF_NODE).rev().find(|&exclusive| fixed(exclusive) <= room);
         let Some(exclusive) = exclusive else {
             let (memory, needed) = (Bytes(memory_bytes), Bytes(fixed(EXCLUSIVE) + BASE_BYTES));
@@ -118,6 +127,7 @@ impl Shape {
             write_bytes: WRITE_BYTES.0 as usize,
             exclusive,
             float,
+            window,
             record_max: room / 16,
             sample_bytes: room / 4,
         })
@@ -140,6 +150,7 @@ impl Shape {
             .batch_bytes(self.batch_bytes)
             .credits(self.exclusive, self.float)
             .parked(PARKED.0, PARKED.1)
+            .window(self.window)
             .splits(splits)
             .record_max(self.record_max)
             .ordered()

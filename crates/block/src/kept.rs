@@ -1,0 +1,127 @@
+//! Memory of pools that are gone, at hand for the next ones of a process that does one job after another.
+//!
+//! Model: what is kept is the kernel's to take when it needs memory ([`libc::MADV_FREE`]), and until then need not be
+//! touched for the first time again, which takes a third of the time of a small sort on a machine whose memory is lent
+//! to it page by page.
+//! Law: nothing is kept unless somebody asked for it, and never more than that. What a pool takes is as large as it asked
+//! for; where nothing is right, and where other work begins, all is given back. So work that is like the one before it
+//! has no more memory than that one had, and keeps its promise.
+
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+static KEPT: Mutex<Kept> = Mutex::new(Kept { most_bytes: 0, work: String::new(), mappings: Vec::new() });
+
+struct Kept {
+    most_bytes: usize,
+    work: String,
+    mappings: Vec<Mapping>,
+}
+
+struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping that no pool has any more is plain memory, and whoever takes it has it alone.
+unsafe impl Send for Mapping {}
+
+/// Says what is done from now on, and in how much memory, and has this process keep up to so many bytes of pools that
+/// are gone: for more of the same only.
+pub fn begin_work(work: &str, most_bytes: usize) {
+    let mut kept = KEPT.lock().expect("no holder panics");
+    if kept.work != work {
+        *kept = Kept { most_bytes, work: work.to_string(), mappings: std::mem::take(&mut kept.mappings) };
+        kept.give_back();
+    }
+}
+
+/// Keeps a mapping of a pool, if it may.
+pub(crate) fn put(base: NonNull<u8>, bytes: usize) -> bool {
+    let mut kept = KEPT.lock().expect("no holder panics");
+    let fits = kept.mappings.iter().map(|mapping| mapping.bytes).sum::<usize>() + bytes <= kept.most_bytes;
+    if fits {
+        // SAFETY: the mapping is the caller's to give, and nobody reads what is in it.
+        unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_FREE) };
+        kept.mappings.push(Mapping { base, bytes });
+    }
+    fits
+}
+
+/// One of so many bytes, a multiple of the system's page; what was larger by up to a quarter has lost its end.
+pub(crate) fn take(bytes: usize) -> Option<NonNull<u8>> {
+    let mut kept = KEPT.lock().expect("no holder panics");
+    let sizes = kept.mappings.iter().map(|mapping| mapping.bytes).enumerate();
+    let right = sizes.filter(|(_, size)| (bytes..=bytes + bytes / 4).contains(size));
+    let Some((place, _)) = right.min_by_key(|(_, size)| *size) else {
+        kept.give_back();
+        return None;
+    };
+    let mapping = kept.mappings.swap_remove(place);
+    let rest = mapping.bytes - bytes;
+    if rest > 0 {
+        // SAFETY: these are the last bytes of a mapping that nobody has.
+        unsafe { libc::munmap(mapping.base.as_ptr().add(bytes).cast(), rest) };
+    }
+    Some(mapping.base)
+}
+
+impl Kept {
+    fn give_back(&mut self) {
+        for mapping in self.mappings.drain(..) {
+            // SAFETY: it is what mmap returned to a pool that is gone, and it is in no list any more.
+            unsafe { libc::munmap(mapping.base.as_ptr().cast(), mapping.bytes) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pool;
+
+    const MIB: usize = 1 << 20;
+
+    fn kept_bytes() -> usize {
+        KEPT.lock().unwrap().mappings.iter().map(|mapping| mapping.bytes).sum()
+    }
+
+    /// One test, since what is kept is the process's.
+    #[test]
+    fn memory_is_kept_for_pools_like_the_last_and_given_back_for_others() {
+        let pool = |mib: usize| Pool::new(MIB, mib).unwrap();
+        let touched = |pool: &Pool| {
+            let mut block = pool.take();
+            block.whole_mut().fill(7);
+            block.as_ptr()
+        };
+        drop(pool(8));
+        assert_eq!(kept_bytes(), 0, "nobody asked");
+        begin_work("it", 20 * MIB);
+        let (first, second) = (pool(8), pool(12));
+        let at = touched(&first);
+        drop((first, second));
+        assert_eq!(kept_bytes(), 20 * MIB);
+        let like = pool(7);
+        assert!(touched(&like) == at && like.capacity() == 7 && kept_bytes() == 12 * MIB);
+        begin_work("it", 20 * MIB);
+        assert_eq!(kept_bytes(), 12 * MIB, "it is more of the same");
+        begin_work("other work", 20 * MIB);
+        assert_eq!(kept_bytes(), 0);
+        drop(pool(12));
+        assert_eq!(kept_bytes(), 12 * MIB);
+        drop(pool(1));
+        assert_eq!(kept_bytes(), 12 * MIB, "small ones are not kept, and change nothing");
+        let other = pool(30);
+        assert_eq!(kept_bytes(), 0);
+        drop(other);
+        assert_eq!(kept_bytes(), 0, "it is more than may be kept");
+        drop(like);
+        assert_eq!(kept_bytes(), 7 * MIB, "its end is gone");
+        begin_work("it", 0);
+        drop(pool(8));
+        assert_eq!(kept_bytes(), 0);
+    }
+}
