@@ -7,8 +7,6 @@
 //! for; where nothing is right, and where other work begins, all is given back. So work that is like the one before it
 //! has no more memory than that one had, and keeps its promise.
 
-#![allow(unsafe_code)]
-
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
@@ -33,8 +31,8 @@ unsafe impl Send for Mapping {}
 pub fn begin_work(work: &str, most_bytes: usize) {
     let mut kept = KEPT.lock().expect("no holder panics");
     if kept.work != work {
-        *kept = Kept { most_bytes, work: work.to_string(), mappings: std::mem::take(&mut kept.mappings) };
         kept.give_back();
+        (kept.work, kept.most_bytes) = (work.to_string(), most_bytes);
     }
 }
 

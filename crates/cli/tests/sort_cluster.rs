@@ -12,6 +12,7 @@ use support::lab::{Lab, deal, hosts};
 use support::{Outcome, Place, Running, until};
 use thalweg_api::{JobList, JobState, NodeReady, Receipt, from_json};
 
+const MIB: u64 = 1 << 20;
 /// Longer than this nobody waits for a node that says nothing: 5 s, a second for the cause, and what it takes here.
 const TOLD_WITHIN: Duration = Duration::from_secs(9);
 
@@ -95,6 +96,27 @@ fn what_all_nodes_see_is_sorted_as_on_one() {
         assert!(args[0] != "records" || done.scratch_peak_bytes > 0, "it did not spill: {done:?}");
     }
     assert_eq!(place.names(), ["expected", "lines", "out", "records"]);
+}
+
+#[test]
+fn what_a_node_keeps_of_one_sort_breaks_no_promise_of_the_next() {
+    let Some(lab) = Lab::up(&["2"]) else { return };
+    let place = Place::new();
+    place.shell("$T gen 800k in -q").is_done();
+    let cluster = format!("lab-{}", lab.id);
+    for (memory, keeps) in [(256, true), (256, true), (48, false), (256, true), (64, false)] {
+        let asked = format!("sort in -o out --datamation --json --memory {memory}MiB --cluster {cluster}");
+        let asked: Vec<&str> = asked.split(' ').collect();
+        let done = receipt(&Running::start(lab.command(&asked).current_dir(&place.0)).ends());
+        let limit = (memory * MIB / 100 * 105).max((memory + 2) * MIB);
+        for node in &done.nodes {
+            assert!(node.peak_bytes <= limit, "{memory} MiB: {node:?}");
+            let status = std::fs::read_to_string(format!("/proc/{}/status", node.pid)).unwrap();
+            let resident = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+            let resident: u64 = resident.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+            assert_eq!(resident > 20 << 10, keeps, "{resident} KiB after a sort in {memory} MiB");
+        }
+    }
 }
 
 /// A shell line in a lab, with a directory `own` that no node sees, since it is of another mount namespace.

@@ -141,5 +141,5 @@ fn batch(block: Block) -> Option<Batch> {
 
 fn marks(block: &[u8]) -> Option<Vec<Head>> {
     let mark = |bytes| Head::decode(bytes).filter(|head| head.kind != Kind::Batch);
-    block.chunks(HEAD_BYTES).map(mark).collect()
+    block.chunks(HEAD_BYTES).map(mark).collect::<Option<Vec<_>>>().filter(|marks| !marks.is_empty())
 }
