@@ -40,7 +40,8 @@ pub enum Reach {
     Here,
 }
 
-/// The ways out over these streams, of which what comes goes to `mail`. Who is here is reached through `here`. Blocks have `block_bytes`, of which `buffers` may be held by whoever reads the mail.
+/// The ways out over these streams, of which what comes goes to `mail`. Who is here is reached through `here`. Blocks
+/// have `block_bytes`: `window` are reserved for each stream, and `buffers` may be held by whoever reads the mail.
 pub(crate) fn ends(
     reaches: Vec<Reach>,
     mail: &Arc<Mailbox>,

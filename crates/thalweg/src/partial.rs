@@ -4,8 +4,8 @@
 //! DIR/.NAME.thalweg-PID-N.partial         NAME is the output's, or its beginning where it is very long
 //! ```
 //!
-//! Law: a partial output is removed only if its name is one for this output, no process here has its number,
-//! but one that is ending, and nobody, on this machine or another, holds the mark that its maker put on it.
+//! Law: a partial output is removed only if its name is one for this output, no process here that goes on
+//! has its number, and nobody, on this machine or another, holds the mark that its maker put on it.
 //! Non-goals: the names that a sort uses; those are the sort room's.
 
 use std::ffi::{OsStr, OsString};
