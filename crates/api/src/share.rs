@@ -392,7 +392,7 @@ pub struct LongEnd {
     /// The first bytes of its key's normal form.
     #[serde(with = "hex::bytes")]
     pub normal: Vec<u8>,
-    /// The hash of the record.
+    /// The hash of all of that form.
     #[serde(with = "hex")]
     pub hash: u128,
 }

@@ -47,7 +47,9 @@ struct Inner {
     base: NonNull<u8>,
     mapped_bytes: usize,
     block_size: usize,
+    /// Blocks that there were at the start, and those of them that were retired.
     capacity: usize,
+    retired: AtomicUsize,
     free: Mutex<Vec<u32>>,
     returned: Condvar,
 }
@@ -61,7 +63,8 @@ unsafe impl Sync for Inner {}
 impl Drop for Inner {
     fn drop(&mut self) {
         // Every block holds an `Arc` of this, so none is left.
-        if self.mapped_bytes < HUGE_FROM_BYTES || !kept::put(self.base, self.mapped_bytes) {
+        let is_like_new = self.mapped_bytes >= HUGE_FROM_BYTES && *self.retired.get_mut() == 0;
+        if !is_like_new || !kept::put(self.base, self.mapped_bytes) {
             // SAFETY: `base` and `mapped_bytes` are what mmap returned.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
         }
@@ -112,6 +115,7 @@ impl Pool {
             mapped_bytes: bytes,
             block_size,
             capacity,
+            retired: AtomicUsize::new(0),
             free: Mutex::new((0..capacity as u32).rev().collect()),
             returned: Condvar::new(),
         })))
@@ -122,9 +126,9 @@ impl Pool {
         self.0.block_size
     }
 
-    /// How many blocks there are in all.
+    /// How many blocks there are in all, without those that were retired.
     pub fn capacity(&self) -> usize {
-        self.0.capacity
+        self.0.capacity - self.0.retired.load(Ordering::Relaxed)
     }
 
     /// How many blocks are at home now.
@@ -179,6 +183,7 @@ impl Pool {
             index,
             offset: 0,
             home: Arc::clone(&self.0),
+            is_retired: false,
             held: None,
         }
     }
@@ -219,6 +224,7 @@ pub struct Block {
     index: u32,
     offset: u64,
     home: Arc<Inner>,
+    is_retired: bool,
     /// Dropped after the block has gone home.
     held: Option<Hold>,
 }
@@ -268,6 +274,18 @@ impl Block {
         self
     }
 
+    /// Gives its memory back to the kernel: its pool has one block less from now on. No huge page is put together there
+    /// again, which would fill it with zeros.
+    pub fn retire(mut self) {
+        for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTNEED] {
+            // SAFETY: the block owns these bytes, which are plain memory of its pool's mapping, and it is lent to
+            // nobody again.
+            unsafe { libc::madvise(self.bytes.as_ptr().cast(), self.capacity as usize, advice) };
+        }
+        self.home.retired.fetch_add(1, Ordering::Relaxed);
+        self.is_retired = true;
+    }
+
     /// All its bytes, beyond the length too: zero when never used, else whatever was there.
     pub fn whole(&self) -> &[u8] {
         // SAFETY: the block owns `capacity` bytes at `bytes`, initialised by the kernel.
@@ -301,8 +319,10 @@ impl DerefMut for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.home.free.lock().expect("no holder of the pool panics").push(self.index);
-        self.home.returned.notify_one();
+        if !self.is_retired {
+            self.home.free.lock().expect("no holder of the pool panics").push(self.index);
+            self.home.returned.notify_one();
+        }
     }
 }
 
@@ -315,6 +335,21 @@ impl fmt::Debug for Block {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_retired_block_is_lent_to_nobody_and_its_memory_is_the_kernels() {
+        let pool = Pool::new(8192, 2).unwrap();
+        let mut blocks = [pool.take(), pool.take()];
+        blocks.iter_mut().for_each(|block| block.whole_mut().fill(7));
+        let [kept, retired] = blocks;
+        let at = retired.address();
+        retired.retire();
+        assert!(pool.capacity() == 1 && pool.try_take().is_none());
+        // SAFETY: the pool lives, so its mapping does, and nobody else has these bytes.
+        assert_eq!(unsafe { *at.as_ptr() }, 0, "zeros come again");
+        drop(kept);
+        assert!(pool.free() == 1 && pool.take().whole()[0] == 7);
+    }
 
     #[test]
     fn blocks_are_aligned_apart_and_come_home() {

@@ -160,7 +160,7 @@ where
             return by_window;
         }
         let normal = left.key.normal(left.record(), usize::MAX);
-        right.key.compare_with_normal(right.record(), &normal).reverse()
+        right.key.compare_with_normal(right.record(), 0, &normal).reverse()
     }
 
     /// All pairs of the key that both sides are at.

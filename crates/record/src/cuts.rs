@@ -11,12 +11,13 @@
 //! Non-goals: how the sample was taken; moving records.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
-use crate::key::HEAD_BYTES;
+use crate::key::{HEAD_BYTES, common_prefix};
 use crate::{InPlace, Key};
 
 /// The most bytes of a key that a cut keeps. Keys that agree that far are parted by origin alone
-/// where they equal the kept bytes, and not parted where they go on.
+/// where they equal the kept bytes, and not parted where they go on: cuts behind what they agree in do that.
 pub const CUT_KEY_BYTES_MAX: usize = 64 << 10;
 
 /// Tables have at most 2^12 steps, 16 KiB: there is one for each range that is in memory.
@@ -37,8 +38,12 @@ pub struct Cut {
 #[derive(Debug, Clone)]
 pub struct Cuts {
     cuts: Vec<Cut>,
-    /// Bytes that every cut's key begins with.
+    /// Bytes of every cut's key before those that the cut keeps.
+    base: Arc<[u8]>,
+    /// Bytes that all keep first.
     shared: Vec<u8>,
+    /// Bytes of both.
+    skip: usize,
     /// The head of each cut's key behind the shared bytes.
     heads: Vec<u64>,
     /// Entry i is the first cut whose head is at least the first cut's plus i steps of 2^shift.
@@ -67,15 +72,37 @@ pub fn choose_weighted_cuts(sample: &mut [Cut], weights: &[u64]) -> Vec<Cut> {
     cuts_at(sample, places)
 }
 
+/// Chooses the `count` cuts that part a sample, of which each key stands for so many bytes, into `count + 1` stretches
+/// of equally many. Sorts the sample. Fewer come back where it is small; none repeats.
+pub fn choose_cuts_by_bytes(sample: &mut [(Cut, u64)], count: usize) -> Vec<Cut> {
+    sample.sort_unstable();
+    let ends: Vec<u128> = sample
+        .iter()
+        .scan(0, |end, (_, bytes)| {
+            *end += u128::from(*bytes);
+            Some(*end)
+        })
+        .collect();
+    let all = ends.last().copied().unwrap_or(0);
+    let place = |i: usize| ends.partition_point(|end| *end <= i as u128 * all / (count as u128 + 1));
+    cuts_of_sorted(|at| sample.get(at).map(|(cut, _)| cut), (1..=count).map(place))
+}
+
 /// The cuts at these places of a sample, which is sorted first.
 fn cuts_at(sample: &mut [Cut], places: impl Iterator<Item = usize>) -> Vec<Cut> {
     sample.sort_unstable();
+    cuts_of_sorted(|at| sample.get(at), places)
+}
+
+/// The cuts at these places of a sorted sample, up to the first that it has not.
+fn cuts_of_sorted<'s>(
+    sample: impl Fn(usize) -> Option<&'s Cut>,
+    places: impl Iterator<Item = usize>,
+) -> Vec<Cut> {
     let mut chosen: Vec<Cut> = Vec::with_capacity(places.size_hint().0);
     for at in places {
-        if at >= sample.len() {
-            break;
-        }
-        let cut = shortened(at.checked_sub(1).map(|b| &sample[b]), &sample[at]);
+        let Some(own) = sample(at) else { break };
+        let cut = shortened(at.checked_sub(1).and_then(&sample), own);
         if chosen.last().is_none_or(|last| *last < cut) {
             chosen.push(cut);
         }
@@ -91,28 +118,28 @@ fn shortened(before: Option<&Cut>, at: &Cut) -> Cut {
     Cut { normal: at.normal[..keep].to_vec(), origin: at.origin }
 }
 
-/// How many bytes two strings share from the start.
-pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
-}
-
 impl Cuts {
     /// Prepares `cuts`, which must be strictly increasing, for keys of `key`.
     pub fn new(key: &Key, cuts: Vec<Cut>) -> Cuts {
+        Cuts::behind(key, Arc::default(), cuts)
+    }
+
+    /// Prepares `cuts` whose keys all begin with `base` and keep only what follows it.
+    pub fn behind(key: &Key, base: Arc<[u8]>, cuts: Vec<Cut>) -> Cuts {
         assert!(cuts.windows(2).all(|p| p[0] < p[1]), "cuts must increase");
         let shared = match (cuts.first(), cuts.last()) {
             (Some(a), Some(b)) => a.normal[..common_prefix(&a.normal, &b.normal)].to_vec(),
             _ => Vec::new(),
         };
-        let skip = shared.len();
-        let heads: Vec<u64> = cuts.iter().map(|c| InPlace::from(&c.normal[skip..]).head()).collect();
+        let skip = base.len() + shared.len();
+        let heads: Vec<u64> = cuts.iter().map(|c| InPlace::from(&c.normal[shared.len()..]).head()).collect();
         let first = heads.first().copied().unwrap_or(0);
         let span = heads.last().map_or(0, |last| last - first);
         let table_shift = shift_for(&heads, span);
         let before = |step: u64| heads.partition_point(|head| ((head - first) >> table_shift) < step);
         let table = (0..=(span >> table_shift) + 1).map(|step| before(step) as u32).collect();
         let exact = key.fixed_bytes().is_some_and(|n| n <= skip + HEAD_BYTES);
-        Cuts { exact, cuts, shared, heads, table, table_shift }
+        Cuts { exact, cuts, base, shared, skip, heads, table, table_shift }
     }
 
     /// How many ranges the cuts part the stream into.
@@ -130,18 +157,18 @@ impl Cuts {
         if index == 0 || index >= self.cuts.len() {
             return 0;
         }
-        common_prefix(&self.cuts[index - 1].normal, &self.cuts[index].normal)
+        self.base.len() + common_prefix(&self.cuts[index - 1].normal, &self.cuts[index].normal)
     }
 
     /// The index of the range of a record that began at `origin`.
     #[inline(always)]
     pub fn locate(&self, key: &Key, record: InPlace<'_>, origin: u64) -> usize {
-        if !self.shared.is_empty()
+        if self.skip > 0
             && let Some(outside) = self.outside_shared(key, record.alone())
         {
             return outside;
         }
-        let head = key.head(record, self.shared.len());
+        let head = key.head(record, self.skip);
         let (Some(&first), Some(&last)) = (self.heads.first(), self.heads.last()) else { return 0 };
         if head < first {
             return 0;
@@ -157,7 +184,7 @@ impl Cuts {
     /// Among the cuts from `low` to `high`.
     #[inline(never)]
     fn locate_between(&self, key: &Key, record: InPlace<'_>, origin: u64, low: usize, high: usize) -> usize {
-        let head = key.head(record, self.shared.len());
+        let head = key.head(record, self.skip);
         let low = low + self.heads[low..high].partition_point(|h| *h < head);
         if low < high && self.heads[low] == head {
             return self.locate_among_equals(key, record, origin, low, head);
@@ -165,10 +192,12 @@ impl Cuts {
         low
     }
 
-    /// Where a record belongs that does not begin with the shared bytes.
+    /// Where a record belongs that does not begin with the bytes that all cuts begin with.
     #[inline(always)]
     fn outside_shared(&self, key: &Key, record: &[u8]) -> Option<usize> {
-        match key.compare_start(record, &self.shared) {
+        let based =
+            if self.base.is_empty() { Ordering::Equal } else { key.compare_start(record, 0, &self.base) };
+        match based.then_with(|| key.compare_start(record, self.base.len(), &self.shared)) {
             Ordering::Less => Some(0),
             Ordering::Equal => None,
             Ordering::Greater => Some(self.cuts.len()),
@@ -189,9 +218,9 @@ impl Cuts {
         let is_less = |cut: &Cut| {
             let order = if self.exact {
                 // A shortened cut looks like a key that goes on with zeros, and is less.
-                cut.normal.len().cmp(&key.fixed_bytes().unwrap_or(0))
+                (self.base.len() + cut.normal.len()).cmp(&key.fixed_bytes().unwrap_or(0))
             } else {
-                key.compare_with_normal(record.alone(), &cut.normal).reverse()
+                key.compare_with_normal(record.alone(), self.base.len(), &cut.normal).reverse()
             };
             order == Ordering::Less || (order == Ordering::Equal && cut.origin < origin)
         };
@@ -230,6 +259,7 @@ mod tests {
         #[test]
         fn a_record_is_located_where_counting_cuts_says(
             lines in any::<bool>(),
+            based in any::<bool>(),
             prefix in "[ab]{0,14}",
             samples in prop::collection::vec(("[ab]{0,16}", 0u64..50), 1..60),
             probes in prop::collection::vec(("[abc]{0,30}", 0u64..50, any::<bool>()), 1..30),
@@ -248,16 +278,20 @@ mod tests {
             let mut sample: Vec<Cut> = samples.into_iter().map(|(t, origin)| Cut {
                 normal: key.normal(&shape(format!("{prefix}{t}")), usize::MAX), origin,
             }).collect();
-            let cuts = Cuts::new(&key, choose_cuts(&mut sample, count));
+            let chosen = choose_cuts(&mut sample, count);
+            let shared = chosen.iter().map(|c| common_prefix(&c.normal, &chosen[0].normal)).min().unwrap_or(0);
+            let base = chosen.first().map_or(&[][..], |c| &c.normal[..shared * usize::from(based)]);
+            let short = |c: &Cut| Cut { normal: c.normal[base.len()..].to_vec(), origin: c.origin };
+            let cuts = Cuts::behind(&key, base.into(), chosen.iter().map(short).collect());
             for (t, origin, shares) in probes {
                 let record = shape(if shares { format!("{prefix}{t}") } else { t });
                 let at = cuts.locate(&key, record[..].into(), origin);
-                prop_assert_eq!(at, truth(&key, cuts.cuts(), &record, origin));
+                prop_assert_eq!(at, truth(&key, &chosen, &record, origin));
                 let shared = cuts.shared_in(at);
                 if at > 0 {
                     let normal = key.normal(&record, usize::MAX);
                     prop_assert!(normal.len() >= shared);
-                    prop_assert_eq!(&normal[..shared], &cuts.cuts()[at - 1].normal[..shared]);
+                    prop_assert_eq!(&normal[..shared], &chosen[at - 1].normal[..shared]);
                 }
             }
         }
@@ -298,6 +332,25 @@ mod tests {
         let (mut even, mut weighted): (Vec<Cut>, Vec<Cut>) = (sample().collect(), sample().collect());
         assert_eq!(choose_cuts(&mut even, 6), choose_weighted_cuts(&mut weighted, &[3; 7]));
         assert!(choose_weighted_cuts(&mut [], &[1, 2]).is_empty());
+    }
+
+    /// A few records of 1,000 bytes among many of one: cuts fall where the bytes are.
+    #[test]
+    fn long_records_count_as_many_bytes() {
+        let cut = |i: u32| Cut { normal: i.to_be_bytes().to_vec(), origin: 0 };
+        let mut sample: Vec<(Cut, u64)> = (0..2000).map(|i| (cut(i * 7919 % 2000), 0)).collect();
+        sample
+            .iter_mut()
+            .for_each(|(cut, bytes)| *bytes = if cut.normal[2..] < [7, 128][..] { 1 } else { 1000 });
+        let cuts = choose_cuts_by_bytes(&mut sample, 9);
+        let bytes_before =
+            |cut: &Cut| sample.iter().filter(|(own, _)| own < cut).map(|(_, b)| b).sum::<u64>() as f64;
+        let all: f64 = sample.iter().map(|(_, bytes)| *bytes as f64).sum();
+        assert_eq!(cuts.len(), 9);
+        for (i, cut) in cuts.iter().enumerate() {
+            assert!((bytes_before(cut) - all * (i + 1) as f64 / 10.0).abs() <= 1000.0, "{cuts:?}");
+        }
+        assert!(choose_cuts_by_bytes(&mut [], 3).is_empty());
     }
 
     #[test]

@@ -160,11 +160,13 @@ fn agree(key: &Key, parts: &[KeyPart], a: &[u8], b: &[u8]) {
     assert_eq!((key.compare(a, b), key.compare(b, a)), (truth, truth.reverse()));
     let (na, nb) = (key.normal(a, usize::MAX), key.normal(b, usize::MAX));
     assert_eq!(na.cmp(&nb), truth, "normal forms");
-    assert_eq!(key.compare_with_normal(a, &nb), truth);
+    assert_eq!(key.compare_with_normal(a, 0, &nb), truth);
     assert_eq!((na.len(), nb.len()), (key.normal_len(a), key.normal_len(b)));
     let shared = crate::common_prefix(&na, &nb);
     for skip in 0..=shared {
         assert_eq!(key.normal(a, skip), na[..skip]);
+        assert_eq!(key.compare_with_normal(a, skip, &nb[skip..]), truth);
+        assert_eq!(key.agreement(a, skip, &nb[skip..]), shared - skip);
         let (wa, wb) = (key.window(a.into(), skip), key.window(b.into(), skip));
         if wa != wb {
             assert_eq!(wa.cmp(&wb), truth, "windows from {skip}");

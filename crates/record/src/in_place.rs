@@ -66,7 +66,7 @@ impl<'b> InPlace<'b> {
 
     /// The first 10 bytes as an 80-bit big-endian number, zeros after the end.
     #[inline(always)]
-    pub(crate) fn window(self) -> u128 {
+    pub fn window(self) -> u128 {
         let low = match *self.alone().get(8..).unwrap_or(&[]) {
             [first, second, ..] => u16::from_be_bytes([first, second]),
             [first] => u16::from(first) << 8,

@@ -14,12 +14,16 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+
 use crate::{InPlace, KeyPart, Layout};
 
 /// Bytes of a normal form that a window shows.
 pub const WINDOW_BYTES: usize = 10;
 /// Bytes of a normal form that a head shows.
 pub(crate) const HEAD_BYTES: usize = 8;
+/// Bytes of a normal form of parts that are hashed at once.
+const HASH_PIECE_BYTES: usize = 1 << 10;
 
 /// Why a key does not fit its layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,24 +175,36 @@ impl Key {
         }
     }
 
-    /// Orders a record against a normal form.
+    /// Orders a record's normal form from byte `skip` on against that of another from there on.
     #[inline]
-    pub fn compare_with_normal(&self, record: &[u8], normal: &[u8]) -> Ordering {
+    pub fn compare_with_normal(&self, record: &[u8], skip: usize, normal: &[u8]) -> Ordering {
         match &self.form {
-            Form::Slice { offset, length } => slice_of(record, *offset, *length).cmp(normal),
-            Form::Parts(parts) => normal_bytes(parts, record).cmp(normal.iter().copied()),
+            Form::Slice { offset, length } => tail(slice_of(record, *offset, *length), skip).cmp(normal),
+            Form::Parts(parts) => normal_bytes(parts, record).skip(skip).cmp(normal.iter().copied()),
         }
     }
 
-    /// Orders the start of a record's normal form against a string of that length.
+    /// Orders as many bytes of a record's normal form from byte `skip` on as `start` has, against it.
     #[inline(always)]
-    pub(crate) fn compare_start(&self, record: &[u8], start: &[u8]) -> Ordering {
+    pub fn compare_start(&self, record: &[u8], skip: usize, start: &[u8]) -> Ordering {
         match &self.form {
             Form::Slice { offset, length } => {
-                let key = slice_of(record, *offset, *length);
+                let key = tail(slice_of(record, *offset, *length), skip);
                 key[..key.len().min(start.len())].cmp(start)
             }
-            Form::Parts(parts) => compare_start_of_parts(parts, record, start),
+            Form::Parts(parts) => compare_start_of_parts(parts, record, skip, start),
+        }
+    }
+
+    /// How many bytes a record's normal form from byte `skip` on shares with `normal` from its start.
+    pub fn agreement(&self, record: &[u8], skip: usize, normal: &[u8]) -> usize {
+        match &self.form {
+            Form::Slice { offset, length } => {
+                common_prefix(tail(slice_of(record, *offset, *length), skip), normal)
+            }
+            Form::Parts(parts) => {
+                normal_bytes(parts, record).skip(skip).zip(normal).take_while(|(a, b)| a == *b).count()
+            }
         }
     }
 
@@ -201,16 +217,55 @@ impl Key {
         }
     }
 
-    /// The first `limit` bytes of the record's normal form.
-    pub fn normal(&self, record: &[u8], limit: usize) -> Vec<u8> {
+    /// The hash of the record's normal form.
+    pub(crate) fn normal_hash(&self, record: &[u8]) -> u128 {
         match &self.form {
-            Form::Slice { offset, length } => {
-                let key = slice_of(record, *offset, *length);
-                key[..key.len().min(limit)].to_vec()
+            Form::Slice { offset, length } => xxh3_128(slice_of(record, *offset, *length)),
+            Form::Parts(parts) => {
+                let (mut hash, mut piece) = (Xxh3::new(), Vec::with_capacity(HASH_PIECE_BYTES));
+                let mut bytes = normal_bytes(parts, record);
+                loop {
+                    piece.extend(bytes.by_ref().take(HASH_PIECE_BYTES));
+                    hash.update(&piece);
+                    if piece.len() < HASH_PIECE_BYTES {
+                        return hash.digest128();
+                    }
+                    piece.clear();
+                }
             }
-            Form::Parts(parts) => normal_bytes(parts, record).take(limit).collect(),
         }
     }
+
+    /// The first `limit` bytes of the record's normal form.
+    pub fn normal(&self, record: &[u8], limit: usize) -> Vec<u8> {
+        self.normal_from(record, 0, limit)
+    }
+
+    /// At most `limit` bytes of the record's normal form from byte `skip` on.
+    pub fn normal_from(&self, record: &[u8], skip: usize, limit: usize) -> Vec<u8> {
+        match &self.form {
+            Form::Slice { offset, length } => {
+                let key = tail(slice_of(record, *offset, *length), skip);
+                key[..key.len().min(limit)].to_vec()
+            }
+            Form::Parts(parts) => normal_bytes(parts, record).skip(skip).take(limit).collect(),
+        }
+    }
+}
+
+/// How many bytes two strings share from the start.
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    const STEP: usize = size_of::<u64>();
+    let mut at = 0;
+    for (x, y) in a.chunks_exact(STEP).zip(b.chunks_exact(STEP)) {
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        let unlike = number(x) ^ number(y);
+        if unlike != 0 {
+            return at + (unlike.trailing_zeros() / u8::BITS) as usize;
+        }
+        at += STEP;
+    }
+    at + a[at..].iter().zip(&b[at..]).take_while(|(x, y)| x == y).count()
 }
 
 #[inline(always)]
@@ -238,8 +293,8 @@ fn window_of_parts(parts: &[Part], record: &[u8], skip: usize) -> u128 {
 }
 
 #[inline(never)]
-fn compare_start_of_parts(parts: &[Part], record: &[u8], start: &[u8]) -> Ordering {
-    normal_bytes(parts, record).take(start.len()).cmp(start.iter().copied())
+fn compare_start_of_parts(parts: &[Part], record: &[u8], skip: usize, start: &[u8]) -> Ordering {
+    normal_bytes(parts, record).skip(skip).take(start.len()).cmp(start.iter().copied())
 }
 
 /// The bytes of the normal form, made as they are asked for.
@@ -326,10 +381,14 @@ mod tests {
             prop_assert_eq!(key.compare(a, b), truth);
             let (na, nb) = (key.normal(a, usize::MAX), key.normal(b, usize::MAX));
             prop_assert_eq!(na.cmp(&nb), truth);
-            prop_assert_eq!(key.compare_with_normal(a, &nb), truth);
             prop_assert_eq!(na.len(), key.normal_len(a));
+            prop_assert_eq!(key.normal_hash(a), xxh3_128(&na));
             let agree = na.iter().zip(&nb).take_while(|(x, y)| x == y).count();
+            prop_assert_eq!(common_prefix(&na, &nb), agree);
             for skip in 0..=agree {
+                prop_assert_eq!(key.compare_with_normal(a, skip, tail(&nb, skip)), truth);
+                prop_assert_eq!(key.agreement(a, skip, tail(&nb, skip)), agree - skip);
+                prop_assert_eq!(&key.normal_from(a, skip, 3)[..], &na[skip..na.len().min(skip + 3)]);
                 let (wa, wb) = (key.window(a.into(), skip), key.window(b.into(), skip));
                 prop_assert_eq!(wa, InPlace::from(tail(&na, skip)).window());
                 if wa != wb { prop_assert_eq!(wa.cmp(&wb), truth); }

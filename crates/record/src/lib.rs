@@ -21,11 +21,11 @@ mod tags;
 mod valsort;
 
 pub use bytes::{CELL_BYTES, sum_at, sum_of_file};
-pub use cuts::{CUT_KEY_BYTES_MAX, Cut, Cuts, choose_cuts, choose_weighted_cuts, common_prefix};
+pub use cuts::{CUT_KEY_BYTES_MAX, Cut, Cuts, choose_cuts, choose_cuts_by_bytes, choose_weighted_cuts};
 pub use examine::{Stretch, is_benchmark};
 pub use gensort::{Generator, KEY_BYTES, Kind, RECORD_BYTES};
 pub use in_place::InPlace;
-pub use key::{Key, KeyError, WINDOW_BYTES};
+pub use key::{Key, KeyError, WINDOW_BYTES, common_prefix};
 pub use layout::{KeyPart, KeyPartError, Layout, records_in};
 pub use newlines::{Newlines, newlines};
 pub use packed::{pack_cuts, unpack_cuts};

@@ -58,7 +58,7 @@ pub fn same_records(a: &Proof, b: &Proof) -> bool {
 #[derive(Debug, Clone, Default)]
 struct Kept {
     record: Vec<u8>,
-    /// Of a long record: the first bytes of its key's normal form, and its hash.
+    /// Of a long record: the first bytes of its key's normal form, and the hash of all of it.
     long: Option<(Vec<u8>, u128)>,
 }
 
@@ -82,12 +82,12 @@ impl Kept {
         if record.len() <= keep_bytes {
             self.record.extend_from_slice(record);
         } else {
-            self.long = Some((key.normal(record, keep_bytes), record_hash(record)));
+            self.long = Some((key.normal(record, keep_bytes), key.normal_hash(record)));
         }
     }
 
     /// Orders this record before `next`. Keys that go on behind what is kept and agree so far are equal
-    /// if the records' hashes are, and otherwise taken to be in order.
+    /// if their hashes are, and otherwise taken to be in order.
     fn compare(&self, key: &Key, next: &Kept, keep_bytes: usize) -> Ordering {
         if self.long.is_none() && next.long.is_none() {
             return key.compare(&self.record, &next.record);

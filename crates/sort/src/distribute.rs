@@ -80,8 +80,7 @@ pub(crate) struct Distribution<'a> {
     stop: &'a AtomicBool,
     hashing: bool,
     is_first: bool,
-    /// The longest record allowed, in bytes.
-    record_max: u64,
+    line_room: &'a LineRoom,
     page_bytes: usize,
     /// The first page of the file that a page belongs to.
     file_start: &'a (dyn Fn(u64) -> u64 + Sync),
@@ -179,6 +178,24 @@ impl Tagging<'_> {
     }
 }
 
+/// How long lines may be, which are held whole where pages cut them.
+pub(crate) struct LineRoom {
+    /// The longest, in bytes, that there is memory for beside the pages.
+    bytes: AtomicU64,
+    /// Up to here pages make room as it is needed.
+    max: u64,
+    /// How many times a line is held at the same time.
+    copies: u64,
+    /// Pages that are to be given back for it.
+    pages_owed: AtomicU64,
+}
+
+impl LineRoom {
+    pub(crate) fn new(bytes: u64, max: u64, copies: u64) -> LineRoom {
+        LineRoom { bytes: AtomicU64::new(bytes.min(max)), max, copies, pages_owed: AtomicU64::new(0) }
+    }
+}
+
 /// What a distribution is made of.
 pub(crate) struct Recipe<'a> {
     pub(crate) key: &'a Key,
@@ -191,7 +208,7 @@ pub(crate) struct Recipe<'a> {
     pub(crate) hashing: bool,
     /// Whether its ranges are those of the first pass.
     pub(crate) is_first: bool,
-    pub(crate) record_max: u64,
+    pub(crate) line_room: &'a LineRoom,
     pub(crate) excess: u64,
     pub(crate) keep_free: usize,
     pub(crate) file_start: &'a (dyn Fn(u64) -> u64 + Sync),
@@ -217,7 +234,7 @@ impl<'a> Distribution<'a> {
             stop: recipe.stop,
             hashing: recipe.hashing,
             is_first: recipe.is_first,
-            record_max: recipe.record_max,
+            line_room: recipe.line_room,
             page_bytes: recipe.pool.block_size(),
             file_start: recipe.file_start,
             tagging: recipe.tagging,
@@ -390,12 +407,12 @@ impl DistributeLane<'_, '_> {
             }
             turn.carry.reserve_exact(first);
             turn.carry.extend_from_slice(&block[..first]);
-            let terminator = u64::from(first > 0 && shared.layout == Layout::Lines);
-            if turn.carry.len() as u64 > shared.record_max.saturating_add(terminator) {
-                return Err(Error::LineTooLong { at: turn.carry_place, limit: shared.record_max });
+            if shared.layout == Layout::Lines {
+                let terminator = usize::from(first > 0);
+                self.want_line_room((turn.carry.len() - terminator) as u64, turn.carry_place)?;
             }
             if self.carry_is_whole(&turn.carry, block, first) {
-                self.place_carry(&mut turn, &mut done)?;
+                self.place_carry(&mut turn)?;
             }
         }
         let touched = std::mem::take(&mut self.touched);
@@ -492,8 +509,9 @@ impl DistributeLane<'_, '_> {
         }
     }
 
-    /// Gives the carried record to its range.
-    fn place_carry(&mut self, turn: &mut Turn, done: &mut Vec<Block>) -> Result<()> {
+    /// Gives the carried record to its range, no more at once than a page has room for: it may be longer than memory
+    /// has free pages.
+    fn place_carry(&mut self, turn: &mut Turn) -> Result<()> {
         let shared = self.shared;
         let mut carry = std::mem::take(&mut turn.carry);
         let record = match shared.layout {
@@ -508,14 +526,20 @@ impl DistributeLane<'_, '_> {
             return Ok(());
         }
         carry.splice(..0, self.tag(turn.carry_place).into_iter().flatten());
-        self.reserve(turn, id, carry.len() as u64, 1, done)?;
-        let mut rest = &carry[..];
-        for mut place in self.places[id].drain(..) {
-            let n = place.push(rest);
-            rest = &rest[n..];
-            done.extend(place.commit());
+        let mut records = 1;
+        for piece in carry.chunks(shared.page_bytes) {
+            let mut done = Vec::new();
+            self.reserve(turn, id, piece.len() as u64, records, &mut done)?;
+            records = 0;
+            let mut rest = piece;
+            for mut place in self.places[id].drain(..) {
+                let n = place.push(rest);
+                rest = &rest[n..];
+                done.extend(place.commit());
+            }
+            assert!(rest.is_empty());
+            done.into_iter().try_for_each(|block| self.page_done(block))?;
         }
-        assert!(rest.is_empty());
         turn.carry = carry;
         turn.carry.clear();
         Ok(())
@@ -584,8 +608,39 @@ impl DistributeLane<'_, '_> {
         }
     }
 
-    /// Sends the last page that was to stay in memory to scratch, if there is one.
-    fn make_room(&mut self) -> Result<()> {
+    /// Sees to it that there is room for the copies of a line of `len` bytes, which begins at `at`.
+    fn want_line_room(&mut self, len: u64, at: u64) -> Result<()> {
+        let LineRoom { bytes, max, copies, pages_owed } = self.shared.line_room;
+        let room = bytes.load(Ordering::Relaxed);
+        if len > *max {
+            return Err(Error::LineTooLong { at, limit: *max });
+        }
+        if len > room {
+            let more = (2 * room).clamp(len, *max);
+            bytes.store(more, Ordering::Relaxed);
+            pages_owed.fetch_add((more - room) * copies / self.shared.page_bytes as u64, Ordering::Relaxed);
+        }
+        self.make_line_room()
+    }
+
+    /// Gives pages back to the kernel for the copies of long lines, as far as they are owed and ranges and queues can
+    /// spare them now.
+    fn make_line_room(&mut self) -> Result<()> {
+        let (pool, owed) = (&self.shared.pool, &self.shared.line_room.pages_owed);
+        let needed = 2 * self.shared.cuts.ranges() + 4 * self.queue.depth();
+        while owed.load(Ordering::Relaxed) > 0 && pool.capacity() > needed {
+            if pool.free() <= needed / 2 && !self.make_room()? {
+                break;
+            }
+            let Some(block) = pool.try_take() else { break };
+            block.retire();
+            owed.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Sends the last page that was to stay in memory to scratch. Returns whether there was one.
+    fn make_room(&mut self) -> Result<bool> {
         for store in self.shared.stores.iter().rev() {
             let mut store = store.lock().expect("no lane panics");
             let Some(page) = store.pages.iter_mut().rfind(|p| matches!(p, Stored::Resident(_))) else {
@@ -593,9 +648,10 @@ impl DistributeLane<'_, '_> {
             };
             let Stored::Resident(block) = std::mem::replace(page, Stored::Coming) else { unreachable!() };
             drop(store);
-            return self.spill(*block);
+            self.spill(*block)?;
+            return Ok(true);
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Copies the block's records to their places, and looks after pages that became whole by it.

@@ -10,7 +10,7 @@ use thalweg_io::sim::Sim;
 use thalweg_pump::{Meters, Sink};
 use thalweg_record::{Cut, Cuts, Key, Layout};
 
-use crate::distribute::{Distribution, Recipe, Resumed, Stored};
+use crate::distribute::{Distribution, LineRoom, Recipe, Resumed, Stored};
 use crate::scratch::Scratch;
 
 const PAGE_BYTES: usize = 16 << 10;
@@ -29,6 +29,7 @@ fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
     let (main, transfer) = (Pool::new(PAGE_BYTES, PAGES).unwrap(), Pool::new(PAGE_BYTES, 1).unwrap());
     let scratch = Scratch::new(&io, &[PathBuf::from("/")], "scratch", 0, u64::MAX);
     let (meters, stop) = (Meters::default(), AtomicBool::new(false));
+    let line_room = LineRoom::new(8, 8, 1);
     let distribution = Distribution::new(
         Recipe {
             is_first: true,
@@ -40,7 +41,7 @@ fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
             meters: &meters,
             stop: &stop,
             hashing: true,
-            record_max: 8,
+            line_room: &line_room,
             excess: 0,
             keep_free: 0,
             file_start: &|_| 0,

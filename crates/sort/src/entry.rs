@@ -11,7 +11,9 @@
 //! Places grow in the order of the input, so entries that tie in the window are in input order: sorting is
 //! stable although the sort of the numbers is not.
 
-use thalweg_record::{Key, Layout};
+use std::cmp::Ordering;
+
+use thalweg_record::{InPlace, Key, Layout, WINDOW_BYTES, common_prefix};
 
 use crate::pages::Pages;
 
@@ -19,6 +21,8 @@ const PLACE_BITS: u32 = 48;
 const LENGTH_BITS: u32 = 12;
 /// An entry can be a record of so many bytes.
 const VALUE_BYTES_MAX: usize = 16;
+/// Keys are compared in pieces of so many bytes where records cross pages.
+const PIECE_BYTES: usize = 16 << 10;
 /// Shorter lengths are kept as they are. In the notes of others this bit is set, with five bits of exponent and six
 /// of mantissa below it.
 const LENGTH_LONG: usize = 1 << (LENGTH_BITS - 1);
@@ -141,9 +145,74 @@ impl Entries {
         }
     }
 
+    /// Calls `f` with at most `limit` bytes of the normal form of the record's key from byte `skip` on. Of a record
+    /// that crosses pages only those are copied, where its key is its own normal form.
+    fn with_key<T>(
+        self,
+        entry: u128,
+        pages: &Pages,
+        key: &Key,
+        (skip, limit): (usize, usize),
+        f: impl FnOnce(&[u8]) -> T,
+    ) -> T {
+        let Some((offset, length)) = key.as_slice().filter(|_| self.value_bytes.is_none()) else {
+            return self.with_record(entry, pages, |record| f(&key.normal_from(record, skip, limit)));
+        };
+        let to = offset.saturating_add(length).min(self.len(entry, pages));
+        let from = offset.saturating_add(skip).min(to);
+        let (place, len) = (self.place(entry) + from as u64, limit.min(to - from));
+        match pages.whole(place, len) {
+            Some(piece) => f(piece),
+            None => {
+                let mut copy = Vec::with_capacity(len);
+                pages.copy(place, len, &mut copy);
+                f(&copy)
+            }
+        }
+    }
+
     /// The record's window from `skip` on.
     pub(crate) fn window_from(self, entry: u128, pages: &Pages, key: &Key, skip: usize) -> u128 {
-        self.with_record(entry, pages, |record| key.window(record.into(), skip))
+        let piece = (skip, WINDOW_BYTES);
+        self.with_key(entry, pages, key, piece, |bytes| InPlace::from(bytes).window())
+    }
+
+    /// Orders two records whose keys agree in the first `skip` bytes.
+    pub(crate) fn compare_from(self, a: u128, b: u128, pages: &Pages, key: &Key, skip: usize) -> Ordering {
+        if key.as_slice().is_none() {
+            return self
+                .with_record(a, pages, |a| self.with_record(b, pages, |b| key.compare_from(a, b, skip)));
+        }
+        let mut piece = (skip, PIECE_BYTES);
+        loop {
+            let (order, len) = self.with_key(a, pages, key, piece, |a| {
+                self.with_key(b, pages, key, piece, |b| (a.cmp(b), a.len()))
+            });
+            if order.is_ne() || len < PIECE_BYTES {
+                return order;
+            }
+            piece.0 += PIECE_BYTES;
+        }
+    }
+
+    /// How many bytes of their keys these all share; the first `skip` they are known to.
+    pub(crate) fn shared(self, group: &[u128], pages: &Pages, key: &Key, mut skip: usize) -> usize {
+        let (first, others) = group.split_first().expect("a group of some");
+        loop {
+            let first = self.with_key(*first, pages, key, (skip, PIECE_BYTES), <[u8]>::to_vec);
+            let mut shared = first.len();
+            for other in others {
+                let piece = (skip, shared);
+                shared = self.with_key(*other, pages, key, piece, |own| common_prefix(&first, own));
+                if shared == 0 {
+                    break;
+                }
+            }
+            skip += shared;
+            if shared < PIECE_BYTES {
+                return skip;
+            }
+        }
     }
 }
 

@@ -11,10 +11,10 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, StreamLane, pump};
-use thalweg_record::{Cut, Cuts, Key, Layout, choose_cuts, counted, file_bytes, same_records};
+use thalweg_record::{Cut, Cuts, Key, Layout, choose_cuts_by_bytes, counted, file_bytes, same_records};
 
 use crate::asked::{Sort, Watch};
-use crate::distribute::{self, Checkpoints, Distribution, RangeStore, Resumed, Stored, Tagging};
+use crate::distribute::{self, Checkpoints, Distribution, LineRoom, RangeStore, Resumed, Stored, Tagging};
 use crate::durable::{Notes, OutputLane, Start};
 use crate::entry::LINES_BYTES_MAX;
 use crate::forecast::forecast;
@@ -24,12 +24,13 @@ use crate::leftover::{self, Leftover, Names};
 use crate::manifest::{self, Manifest};
 use crate::pages::segment_starts;
 use crate::preflight::{self, Takes};
-use crate::replay::{self, Replay, ReplayLane, sample_range};
+use crate::replay::{self, Replay, ReplayLane};
+use crate::resample::{self, Resample};
 use crate::scratch::Scratch;
 use crate::sorted::{self, Range, Sorted, entry_pages, ranges_of};
 use crate::sound::Judge;
-use crate::stream::{Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room, open_output};
-use crate::survey::{Seen, Survey, cuts_of, guess_records};
+use crate::stream::{self, Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room, open_output};
+use crate::survey::{Seen, Survey, cuts_of, guess_records, long_copies};
 use crate::within::Within;
 use crate::{Error, Result};
 
@@ -87,8 +88,7 @@ struct Run<'a> {
     keep_free: usize,
     geometry: Geometry,
     planned_records: u64,
-    /// The longest line that there is room for.
-    line_room: u64,
+    line_room: LineRoom,
     /// What was said before the start; nothing of a stream.
     plan: Option<Plan>,
     names: Names,
@@ -142,6 +142,8 @@ impl<'a> Run<'a> {
             survey.adopt(left.geometry, left.cuts.clone())?;
         }
         let Survey { key, inputs, geometry, records: planned_records, line_room, cuts, transfer } = survey;
+        let line_max = if sort.output_is_stream { sort.line_max() } else { line_room };
+        let line_room = LineRoom::new(line_room, line_max, long_copies(&key, geometry.lanes));
         let main = Pool::new(geometry.page_bytes, geometry.main_pages.max(1))?;
         let run = Run {
             sort,
@@ -153,7 +155,7 @@ impl<'a> Run<'a> {
             keep_free: 2 * geometry.lanes,
             geometry,
             planned_records,
-            line_room: if sort.output_is_stream { sort.line_max() } else { line_room },
+            line_room,
             plan,
             names,
             identity,
@@ -182,7 +184,7 @@ impl<'a> Run<'a> {
         let files = sort.inputs.iter().map(open).collect::<thalweg_io::Result<Vec<File>>>()?;
         let feed = Feed::new(files, sort.layout);
         let meters = Meters::default();
-        process::shed_code();
+        process::settle();
         let room = Room::of(sort, process::resident_bytes())?;
         let main = Pool::new(room.rough.page_bytes, room.rough.main_pages)?;
         watch.begin("fill memory", 1, 3, 0);
@@ -214,6 +216,7 @@ impl<'a> Run<'a> {
         let geometry = rough.with_ranges_for(&given, ranges_max);
         let keep_free = geometry.main_pages.saturating_sub(geometry.resident_pages(given.input_bytes));
         let inputs = Inputs::open(io, &[], sort.layout)?;
+        let copies = long_copies(&key, geometry.lanes);
         Ok(Run {
             sort,
             io,
@@ -224,7 +227,7 @@ impl<'a> Run<'a> {
             keep_free: if ended { KEEP_FREE_PAGES } else { keep_free },
             geometry: Geometry { excess_bytes: 0, ..geometry },
             planned_records: given.records,
-            line_room: sort.line_max(),
+            line_room: LineRoom::new(stream::LINE_BYTES, sort.line_max(), copies),
             plan: None,
             names,
             identity: 0,
@@ -370,7 +373,7 @@ impl<'a> Run<'a> {
             let (records, bytes) = (sum(|s| s.records), sum(|s| s.bytes));
             input = counted(self.sort.layout, records, bytes - records * self.sort.tag_bytes() as u64);
         }
-        let mut ranges = ranges_of(stores, &self.cuts, per_range);
+        let mut ranges = ranges_of(stores, &Arc::default(), &self.cuts, per_range);
         drop(ranges.drain(..start.ranges()));
         let mut ranges = self.refine(ranges, scratch, manifest)?;
         self.make_way(&mut ranges, scratch, start.note.bytes)?;
@@ -430,11 +433,14 @@ impl<'a> Run<'a> {
             let entries = entry_pages(records, buckets, geometry.lanes, geometry.chunk_entries, page_bytes);
             range.store.pages.len() + entries as usize
         };
-        let capacity = geometry.main_pages;
+        // Without the pages that made room for long lines.
+        let capacity = self.main.capacity();
         let is_too_large = |range: &Range| {
             let addressed = range.store.pages.len() as u64 * page_bytes as u64;
             needed(range) > capacity || (self.sort.layout == Layout::Lines && addressed > LINES_BYTES_MAX)
         };
+        // Whether the last sample told too little to part its range.
+        let mut is_stuck = false;
         while let Some(at) = ranges.iter().position(is_too_large) {
             // Extents are given back from here on: what the manifest says of them will not hold.
             manifest.map_or(Ok(()), Manifest::void)?;
@@ -442,9 +448,11 @@ impl<'a> Run<'a> {
             sorted::evict(stores, usize::MAX, scratch, &self.meters, &mut *self.io.queue(geometry.depth)?)?;
             let range = ranges.remove(at);
             let before = needed(&range);
-            let parts =
-                self.distribute_again(range, before.div_ceil(capacity / 4).clamp(2, capacity / 3), scratch)?;
-            if parts.iter().any(|p| needed(p) > before * 9 / 10) {
+            let count = before.div_ceil(capacity / 4).clamp(2, capacity / 3);
+            let parts = self.distribute_again(range, count, is_stuck, scratch)?;
+            let was_stuck = is_stuck;
+            is_stuck = parts.iter().any(|p| needed(p) > before * 9 / 10);
+            if is_stuck && was_stuck {
                 return Err(Error::MemoryTooSmall {
                     given: self.sort.memory_bytes,
                     needed: (before * page_bytes) as u64 + self.sort.memory_bytes,
@@ -472,19 +480,29 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Parts one range into about `count`.
-    fn distribute_again(&self, range: Range, count: usize, scratch: &Scratch) -> Result<Vec<Range>> {
+    /// Parts one range into about `count`, by a sample of all of it if that is asked for.
+    fn distribute_again(
+        &self,
+        range: Range,
+        count: usize,
+        sample_whole: bool,
+        scratch: &Scratch,
+    ) -> Result<Vec<Range>> {
         let geometry = &self.geometry;
         let replay = Replay { store: &range.store, scratch, pool: &self.transfer, meters: &self.meters };
         let per_range = (range.cuts.len() + 1).div_ceil(count).max(1);
-        let queue = || Ok(self.io.queue(geometry.depth)?);
-        let wanted = (256, 8 * count);
-        let mut keys =
-            sample_range(replay, queue, self.sort.stored(), &self.key, wanted, geometry.sample_bytes)?;
-        let all_cuts = choose_cuts(&mut keys, count * per_range - 1);
+        let asked = resample::Asked {
+            replay,
+            queue: &|| Ok(self.io.queue(geometry.depth)?),
+            layout: self.sort.stored(),
+            key: &self.key,
+            keys_bytes_max: geometry.sample_bytes,
+        };
+        let Resample { base, mut keys } = asked.sample(8 * count, sample_whole)?;
+        let all_cuts = choose_cuts_by_bytes(&mut keys, count * per_range - 1);
         drop(keys);
-        let range_cuts: Vec<Cut> = all_cuts.iter().skip(per_range - 1).step_by(per_range).cloned().collect();
-        let cuts = Cuts::new(&self.key, range_cuts.clone());
+        let range_cuts = all_cuts.iter().skip(per_range - 1).step_by(per_range).cloned().collect();
+        let cuts = Cuts::behind(&self.key, Arc::clone(&base), range_cuts);
         let starts = segment_starts(geometry.page_bytes, range.store.pages.iter().map(Stored::len));
         let file_start = |page: u64| u64::from(starts[page as usize]);
         let distribution = self.distribution(&cuts, scratch, &file_start, u64::MAX, None);
@@ -500,12 +518,10 @@ impl<'a> Run<'a> {
                 scratch.release(extent);
             }
         }
-        let mut parts = ranges_of(stores, &all_cuts, per_range);
-        if let Some(first) = parts.first_mut() {
-            first.low = range.low;
-        }
-        if let Some(last) = parts.last_mut() {
-            last.high = range.high;
+        let mut parts = ranges_of(stores, &base, &all_cuts, per_range);
+        if base == range.base {
+            parts.first_mut().into_iter().for_each(|first| first.low = range.low.clone());
+            parts.last_mut().into_iter().for_each(|last| last.high = range.high.clone());
         }
         Ok(parts)
     }
@@ -531,7 +547,7 @@ impl<'a> Run<'a> {
             stop: &self.stop,
             hashing: self.sort.hashing && is_first,
             is_first,
-            record_max: if self.sort.layout == Layout::Lines { self.line_room } else { u64::MAX },
+            line_room: &self.line_room,
             excess,
             keep_free: self.keep_free,
             file_start,

@@ -21,6 +21,7 @@ mod pages;
 mod part;
 mod preflight;
 mod replay;
+mod resample;
 mod sabotage;
 mod sample;
 mod scratch;

@@ -11,7 +11,7 @@
 
 use std::cmp::Ordering;
 
-use thalweg_record::{WINDOW_BYTES, common_prefix};
+use thalweg_record::WINDOW_BYTES;
 
 use crate::entry::Entries;
 use crate::part::{Bucket, Part};
@@ -76,7 +76,7 @@ impl Ordered {
 /// Whether two records of a part have equal keys.
 fn same_key(part: &Part<'_>, a: u128, b: u128) -> bool {
     let (entries, pages, key) = (part.entries(), &part.pages, part.key());
-    entries.with_record(a, pages, |x| entries.with_record(b, pages, |y| key.compare(x, y).is_eq()))
+    entries.compare_from(a, b, pages, key, 0).is_eq()
 }
 
 struct Ties<'a, 'p> {
@@ -161,7 +161,7 @@ impl Ties<'_, '_> {
             return self.small_group(group, base, end);
         }
         let (pages, entries, key) = (&self.part.pages, self.part.entries(), self.part.key());
-        let shared = self.shared(group, end);
+        let shared = entries.shared(group, pages, key, end);
         for entry in group.iter_mut() {
             *entry = Entries::with_window(*entry, entries.window_from(*entry, pages, key, shared));
         }
@@ -181,32 +181,9 @@ impl Ties<'_, '_> {
         entries.with_record(entry, pages, |record| key.normal_len(record))
     }
 
-    /// How many bytes of their keys all entries share; at least `at_least`, which they are known to.
-    fn shared(&self, group: &[u128], at_least: usize) -> usize {
-        let (pages, entries, key) = (&self.part.pages, self.part.entries(), self.part.key());
-        let first = entries.with_record(group[0], pages, |record| key.normal(record, usize::MAX));
-        let mut shared = first.len();
-        for &entry in &group[1..] {
-            shared = entries.with_record(entry, pages, |record| match key.as_slice() {
-                Some((offset, length)) => {
-                    let from = offset.min(record.len());
-                    let own = &record[from..offset.saturating_add(length).min(record.len())];
-                    common_prefix_wide(&first[..shared], own)
-                }
-                None => common_prefix(&first[..shared], &key.normal(record, shared)),
-            });
-            if shared <= at_least {
-                break;
-            }
-        }
-        shared
-    }
-
     fn small_group(&mut self, group: &mut [u128], base: usize, skip: usize) {
         let (pages, entries, key) = (&self.part.pages, self.part.entries(), self.part.key());
-        let compare = |a: u128, b: u128| {
-            entries.with_record(a, pages, |x| entries.with_record(b, pages, |y| key.compare_from(x, y, skip)))
-        };
+        let compare = |a: u128, b: u128| entries.compare_from(a, b, pages, key, skip);
         group.sort_unstable_by(|&a, &b| compare(a, b).then(Entries::origin(a).cmp(&Entries::origin(b))));
         for i in 1..group.len() {
             if self.noting && compare(group[i - 1], group[i]) == Ordering::Equal {
@@ -214,18 +191,4 @@ impl Ties<'_, '_> {
             }
         }
     }
-}
-
-/// Like `common_prefix`, eight bytes a step.
-fn common_prefix_wide(a: &[u8], b: &[u8]) -> usize {
-    let mut at = 0;
-    for (x, y) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
-        let x = u64::from_le_bytes(x.try_into().expect("eight bytes"));
-        let y = u64::from_le_bytes(y.try_into().expect("eight bytes"));
-        if x != y {
-            return at + ((x ^ y).trailing_zeros() / 8) as usize;
-        }
-        at += 8;
-    }
-    at + common_prefix(&a[at..], &b[at..])
 }

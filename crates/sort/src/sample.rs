@@ -80,7 +80,7 @@ pub(crate) fn take_sample(
 }
 
 /// How much of one key a sample of so many bytes may hold.
-pub(crate) fn key_limit(keys_bytes_max: u64) -> usize {
+fn key_limit(keys_bytes_max: u64) -> usize {
     CUT_KEY_BYTES_MAX.min(keys_bytes_max as usize / 16)
 }
 

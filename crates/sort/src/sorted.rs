@@ -73,16 +73,24 @@ pub(crate) struct Recipe<'a> {
 /// A range that waits for its turn.
 pub(crate) struct Range {
     pub(crate) store: RangeStore,
+    /// Bytes of the keys of all its cuts before those that the cuts keep.
+    pub(crate) base: Arc<[u8]>,
     /// Cuts between its buckets, with origins that are places in the range.
     pub(crate) cuts: Vec<Cut>,
-    /// The cuts that bound it.
+    /// The cuts that bound it, behind the same bytes.
     pub(crate) low: Option<Cut>,
     pub(crate) high: Option<Cut>,
 }
 
 /// Puts each range together with the cuts inside it: of all `cuts`, every `per_range`-th bounds a range.
-/// Origins of inner cuts, places in the stream, become places in the range.
-pub(crate) fn ranges_of(stores: Vec<RangeStore>, cuts: &[Cut], per_range: usize) -> Vec<Range> {
+/// Origins of inner cuts, places in the stream, become places in the range. What the cuts keep of their keys follows
+/// `base`.
+pub(crate) fn ranges_of(
+    stores: Vec<RangeStore>,
+    base: &Arc<[u8]>,
+    cuts: &[Cut],
+    per_range: usize,
+) -> Vec<Range> {
     let bound = |i: usize| cuts.get((i + 1) * per_range - 1).cloned();
     stores
         .into_iter()
@@ -99,7 +107,8 @@ pub(crate) fn ranges_of(stores: Vec<RangeStore>, cuts: &[Cut], per_range: usize)
                 }
             }
             inner.dedup();
-            Range { store, cuts: inner, low: i.checked_sub(1).and_then(bound), high: bound(i) }
+            let low = i.checked_sub(1).and_then(bound);
+            Range { store, base: Arc::clone(base), cuts: inner, low, high: bound(i) }
         })
         .collect()
 }
@@ -269,8 +278,8 @@ impl<'a> Sorted<'a> {
             part::Recipe {
                 key: recipe.key,
                 layout: recipe.layout,
-                skips: skips(&range.cuts, range.low.as_ref(), range.high.as_ref()),
-                cuts: Cuts::new(recipe.key, range.cuts),
+                skips: skips(&range),
+                cuts: Cuts::behind(recipe.key, range.base, range.cuts),
                 chunk_entries: recipe.chunk_entries,
                 bucket_entries_max: recipe.job_entries.max(BUCKET_ENTRIES) * 2,
                 sample_bytes: recipe.sample_bytes,
@@ -396,12 +405,13 @@ enum Claim<'a> {
     },
 }
 
-/// The bytes that windows may skip in each bucket between `cuts`.
-pub(crate) fn skips(cuts: &[Cut], low: Option<&Cut>, high: Option<&Cut>) -> Vec<usize> {
-    let bound = |i: usize| if i < cuts.len() { Some(&cuts[i]) } else { high };
+/// The bytes that windows may skip in each bucket of a range.
+fn skips(range: &Range) -> Vec<usize> {
+    let Range { base, cuts, low, high, .. } = range;
+    let bound = |i: usize| if i < cuts.len() { Some(&cuts[i]) } else { high.as_ref() };
     (0..=cuts.len())
-        .map(|i| match (if i == 0 { low } else { cuts.get(i - 1) }, bound(i)) {
-            (Some(a), Some(b)) => common_prefix(&a.normal, &b.normal),
+        .map(|i| match (if i == 0 { low.as_ref() } else { cuts.get(i - 1) }, bound(i)) {
+            (Some(a), Some(b)) => base.len() + common_prefix(&a.normal, &b.normal),
             _ => 0,
         })
         .collect()

@@ -21,7 +21,7 @@ use thalweg_record::{Cut, Key, Layout, records_in};
 use crate::geometry::{Geometry, Given};
 use crate::handover::Handover;
 use crate::sample::keep_keys;
-use crate::survey::guess_records;
+use crate::survey::{guess_records, hidden_copies};
 use crate::{Error, Result, Sort};
 
 /// How long to wait for a pipe before looking whether to stop.
@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A stream that does not fit in memory is laid out as if it were so many times as long.
 const STREAM_MEMORIES: u64 = 10;
+/// Longer lines of a stream make room for themselves: how long they are nobody knows before they come.
+pub(crate) const LINE_BYTES: u64 = 256 << 10;
 /// Pages that are kept free of a stream that memory holds, so that none waits for another.
 pub(crate) const KEEP_FREE_PAGES: usize = 16;
 
@@ -42,7 +44,7 @@ impl Room {
     /// All of the memory that a sort was promised, less what is resident.
     pub(crate) fn of(sort: &Sort, resident_bytes: u64) -> Result<Room> {
         let input_bytes = sort.memory_bytes.saturating_mul(STREAM_MEMORIES);
-        let given = Given {
+        let mut given = Given {
             memory_bytes: sort.memory_bytes,
             resident_bytes,
             lanes: sort.lanes,
@@ -51,6 +53,8 @@ impl Room {
             records: guess_records(sort.layout, input_bytes, 64.0),
             input_files: 1,
         };
+        let lanes = Geometry::of_stream(&given)?.lanes;
+        given.resident_bytes += hidden_copies(&sort.stored_key()?, sort.layout, lanes);
         Ok(Room { given, rough: Geometry::of_stream(&given)? })
     }
 

@@ -58,7 +58,7 @@ pub(crate) struct Seen {
 impl Survey {
     /// Opens and samples the inputs. What an earlier attempt has `seen` counts more than the sample.
     pub(crate) fn take(sort: &Sort, io: &Arc<dyn Io>, seen: Seen) -> Result<Survey> {
-        process::shed_code();
+        process::settle();
         let key = sort.stored_key()?;
         let paths: Vec<&Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
         let mut inputs = Inputs::open(io, &paths, sort.layout)?;
@@ -87,8 +87,6 @@ impl Survey {
             given.records = seen.records.max(guess_records(sort.layout, inputs.bytes(), sample.line_bytes()));
         }
         given.input_bytes += given.records * sort.tag_bytes() as u64;
-        // Long records are held whole where pages cut them: in a turn, and in each lane's proof and copy.
-        let lanes = rough.lanes as u64;
         let long = match sort.layout {
             Layout::Fixed(n) => u64::from(n),
             Layout::Lines => {
@@ -96,11 +94,10 @@ impl Survey {
                 sample.longest_seen.max(usual).max(seen.line_bytes).min(sort.line_max())
             }
         };
-        let seen_copies = if long > rough.page_bytes as u64 / 4 { (1 + 2 * lanes) * long } else { 0 };
-        // The margin of the promise absorbs those that one lane holds.
-        let hidden_copies = if given.lines { 2 * (lanes - 1) * HIDDEN_LINE_BYTES } else { 0 };
-        given.resident_bytes += seen_copies.max(hidden_copies);
-        let absorbed = given.memory_bytes / 20 / (2 * lanes);
+        let copies = long_copies(&key, rough.lanes);
+        let seen_copies = if long > rough.page_bytes as u64 / 4 { copies * long } else { 0 };
+        given.resident_bytes += seen_copies.max(hidden_copies(&key, sort.layout, rough.lanes));
+        let absorbed = given.memory_bytes / 20 / copies;
         let line_room = long.max(HIDDEN_LINE_BYTES).max(absorbed).min(sort.line_max());
         let geometry = Geometry::of(&given)?;
         let cuts = cuts_of(sort, sample.keys, &geometry);
@@ -185,6 +182,21 @@ pub fn lay_out(sort: &Sort, io: &Arc<dyn Io>) -> Result<Facts> {
         };
     preflight_of_plan(sort, io, &Takes { output_bytes, spilled_bytes, ..Takes::default() })?;
     Ok(survey.facts(sort, io))
+}
+
+/// How many times a record that pages cut is held whole at the same time: in a turn, where ranges are parted that agree
+/// in as much, and in each lane, which proves what leaves; a key of several parts is compared in a copy besides.
+pub(crate) fn long_copies(key: &Key, lanes: usize) -> u64 {
+    2 + lanes as u64 * copies_per_lane(key)
+}
+
+fn copies_per_lane(key: &Key) -> u64 {
+    if key.as_slice().is_some() { 1 } else { 2 }
+}
+
+/// What copies take of a line that no sample saw. The margin of the promise absorbs those that one lane holds.
+pub(crate) fn hidden_copies(key: &Key, layout: Layout, lanes: usize) -> u64 {
+    if layout == Layout::Lines { copies_per_lane(key) * (lanes as u64 - 1) * HIDDEN_LINE_BYTES } else { 0 }
 }
 
 /// Records of an input, or an estimate of them with a margin.

@@ -32,6 +32,27 @@ fn prefixes_longer_than_any_cut() {
     Stage::real().sorts_alone(&Case::lines(input));
 }
 
+/// Keys that agree for longer than a cut keeps, twice over: groups of them agree for longer still. Of records, and of
+/// lines with keys of one part and of two.
+#[test]
+fn prefixes_of_prefixes_longer_than_any_cut() {
+    const AGREE: usize = 300_000;
+    const LINE: usize = 2 * AGREE + 9;
+    let mut rng = Rng::new(9);
+    let mut input = Vec::new();
+    for _ in 0..60 {
+        input.extend([b'p'; AGREE]);
+        let group = b'q' + rng.below(3) as u8;
+        input.extend([group; AGREE]);
+        input.extend(format!("{:08x}\n", rng.below(40)).into_bytes());
+    }
+    let all = LINE as u32;
+    Stage::real().sorts_alone(&Case::fixed(all, input.clone()).lanes(1));
+    Stage::real().sorts_alone(&Case::lines(input.clone()));
+    Stage::real().sorts_alone(&Case::lines(input.clone()).by(&[down(0, all)]));
+    Stage::real().sorts_alone(&Case::lines(input).by(&[up(1, 2 * AGREE as u32), down(all - 4, 2)]));
+}
+
 #[test]
 fn long_records_whose_keys_lie_far_behind() {
     for record_bytes in [65_537, 1 << 20] {

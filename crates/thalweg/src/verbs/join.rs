@@ -161,7 +161,7 @@ impl Room {
         let block = (memory_bytes / BLOCK_SHARE).clamp(BLOCK_BYTES.0, BLOCK_BYTES.1) as usize / ALIGN * ALIGN;
         let own = memory_bytes / OWN_SHARE;
         let blocks = ((OUT_BLOCKS + DEPTH + 1) * block) as u64;
-        process::shed_code();
+        process::settle();
         let beside = process::resident_bytes() + PROCESS_GROWS_BYTES + own + blocks;
         let sorter_bytes = memory_bytes.saturating_sub(beside) / 2;
         if sorter_bytes < MEMORY_BYTES_MIN {

@@ -137,7 +137,7 @@ struct Room {
 impl Room {
     fn of(options: &MergeOptions, inputs: usize, lanes: usize) -> Result<Room> {
         let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
-        process::shed_code();
+        process::settle();
         let resident = process::resident_bytes() + PROCESS_GROWS_BYTES;
         // Where records cross blocks, each flow copies two.
         let copies = 2 * (inputs * lanes) as u64;
