@@ -52,7 +52,7 @@ pub struct Plan {
     pub input_bytes: u64,
     /// Records, exact for fixed layouts, estimated from a sample for lines.
     pub records: u64,
-    /// Bytes of a block, the unit of disk traffic.
+    /// Bytes of a block, the unit of traffic with inputs and output.
     pub block_bytes: u64,
     /// How many ranges the keys are cut into.
     pub ranges: u32,

@@ -15,6 +15,22 @@ pub fn directory_of(path: &Path) -> &Path {
     }
 }
 
+/// Looks for something now and again until it is there, for about so long: a file that nobody has any more, say. What a
+/// killed process had asked of a ring holds its files a moment longer, and nobody tells when a mark goes.
+pub fn look_until<T>(at_most: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
+    let (mut pause, mut waited) = (PAUSES[0], Duration::ZERO);
+    loop {
+        let found = look();
+        if found.is_some() || waited >= at_most {
+            return found;
+        }
+        std::thread::park_timeout(pause);
+        waited += pause;
+        pause = (2 * pause).min(PAUSES[1]);
+    }
+}
+
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {

@@ -27,6 +27,6 @@ pub mod tree;
 pub mod uring;
 
 pub use error::{Action, Error, Result};
-pub use file::{Access, File, FileId, Io, Metadata, Space, directory_of};
+pub use file::{Access, File, FileId, Io, Metadata, Space, directory_of, look_until};
 pub use queue::{Done, Kind, Op, Queue};
 pub use transfer::ALIGN;

@@ -162,16 +162,13 @@ pub fn open_files() -> u64 {
 }
 
 /// Raises the soft limit on open files to so many, or to the hard limit if that is less; returns what holds now.
-pub fn allow_open_files(files: u64) -> io::Result<u64> {
+pub fn allow_open_files(files: u64) -> u64 {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
-    let most = limit.maximum.unwrap_or(u64::MAX);
+    let most = limit.maximum.unwrap_or(u64::MAX).min(files);
     let now = limit.current.unwrap_or(u64::MAX);
-    if now < files.min(most) {
-        limit.current = Some(files.min(most));
-        setrlimit(Resource::Nofile, limit)?;
-    }
-    Ok(now.max(files.min(most)))
+    limit.current = Some(most);
+    if now < most && setrlimit(Resource::Nofile, limit).is_ok() { most } else { now }
 }
 
 /// What stays mapped of the program and its libraries while it sorts or moves data, in bytes.

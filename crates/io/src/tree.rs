@@ -414,11 +414,3 @@ pub fn next_data(file: &File, at: u64, len: u64) -> Result<Option<(u64, u64)>> {
         }
     }
 }
-
-/// Lets this process open as many files as it may.
-pub fn open_as_many_as_allowed() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit);
-}

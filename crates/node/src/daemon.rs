@@ -320,7 +320,7 @@ fn files_in(directory: &Path) -> Vec<Vec<u8>> {
 
 /// Runs a node until it is asked to stop. `ready` is called once it listens.
 pub fn run(options: &NodeOptions, stop: &Stop, ready: impl FnOnce(&NodeReady)) -> Result<()> {
-    let _ = process::allow_open_files(FILES);
+    process::allow_open_files(FILES);
     let node = Arc::new(Node::new(options)?);
     let address = listen_at(options, &node)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

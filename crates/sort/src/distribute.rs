@@ -81,6 +81,8 @@ pub(crate) struct Distribution<'a> {
     hashing: bool,
     is_first: bool,
     line_room: &'a LineRoom,
+    /// Bytes of a page of what is distributed, and of one of a range.
+    input_page_bytes: u64,
     page_bytes: usize,
     /// The first page of the file that a page belongs to.
     file_start: &'a (dyn Fn(u64) -> u64 + Sync),
@@ -209,6 +211,8 @@ pub(crate) struct Recipe<'a> {
     /// Whether its ranges are those of the first pass.
     pub(crate) is_first: bool,
     pub(crate) line_room: &'a LineRoom,
+    /// Bytes of a whole page of what is distributed.
+    pub(crate) input_page_bytes: u64,
     pub(crate) excess: u64,
     pub(crate) keep_free: usize,
     pub(crate) file_start: &'a (dyn Fn(u64) -> u64 + Sync),
@@ -235,6 +239,7 @@ impl<'a> Distribution<'a> {
             hashing: recipe.hashing,
             is_first: recipe.is_first,
             line_room: recipe.line_room,
+            input_page_bytes: recipe.input_page_bytes,
             page_bytes: recipe.pool.block_size(),
             file_start: recipe.file_start,
             tagging: recipe.tagging,
@@ -339,7 +344,7 @@ impl DistributeLane<'_, '_> {
 
     /// How many bytes of a record lie before the page at `offset`, in the file it belongs to.
     fn phase(&self, offset: u64, n: usize) -> usize {
-        let page_bytes = self.shared.page_bytes as u64;
+        let page_bytes = self.shared.input_page_bytes;
         let start = (self.shared.file_start)(offset / page_bytes);
         ((offset - start * page_bytes) % n as u64) as usize
     }
@@ -397,7 +402,7 @@ impl DistributeLane<'_, '_> {
     /// In its turn: completes the record cut by the page's start and reserves room for all others.
     fn take_turn(&mut self, block: &Block, fresh: bool, (first, last): (usize, usize)) -> Result<()> {
         let shared = self.shared;
-        let page = block.offset() / shared.page_bytes as u64;
+        let page = block.offset() / shared.input_page_bytes;
         self.wait_turn(page)?;
         let mut turn = shared.turn.lock().expect("no lane panics");
         let mut done = Vec::new();
@@ -749,7 +754,7 @@ impl Sink for DistributeLane<'_, '_> {
     type Error = Error;
 
     fn put(&mut self, block: Block) -> Result<()> {
-        let page = block.offset() / self.shared.page_bytes as u64;
+        let page = block.offset() / self.shared.input_page_bytes;
         let fresh = (self.shared.file_start)(page) == page;
         self.padding = self.shared.tagging.as_ref().map_or(0, |tagging| tagging.padding(page));
         let bounds = self.classify(&block, fresh);

@@ -42,6 +42,7 @@ fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
             stop: &stop,
             hashing: true,
             line_room: &line_room,
+            input_page_bytes: PAGE_BYTES as u64,
             excess: 0,
             keep_free: 0,
             file_start: &|_| 0,

@@ -57,16 +57,16 @@ impl Start {
         io: &Arc<dyn Io>,
         partial: &Path,
         note: OutputNote,
-        page_bytes: usize,
+        block_bytes: usize,
     ) -> Option<Start> {
         let there = io.stat(partial).ok().filter(|m| m.is_regular && m.len >= note.bytes);
         there?;
         let file = File::open(io, partial, Access::Read).ok()?;
-        let tail = tail_of(&file, note.bytes, page_bytes).ok()?;
+        let tail = tail_of(&file, note.bytes, block_bytes).ok()?;
         if xxh3_64(&tail) != note.tail_hash && !sabotage::breaks(TrustPartial) {
             return None;
         }
-        let head = tail[tail.len() - (note.bytes % page_bytes as u64) as usize..].to_vec();
+        let head = tail[tail.len() - (note.bytes % block_bytes as u64) as usize..].to_vec();
         Some(Start { note, head })
     }
 
@@ -85,9 +85,9 @@ impl Start {
     }
 }
 
-/// The last page of the first `bytes` bytes, or all of them.
-fn tail_of(file: &File, bytes: u64, page_bytes: usize) -> thalweg_io::Result<Vec<u8>> {
-    let mut tail = vec![0; bytes.min(page_bytes as u64) as usize];
+/// The last block's bytes of the first `bytes` bytes, or all of them.
+fn tail_of(file: &File, bytes: u64, block_bytes: usize) -> thalweg_io::Result<Vec<u8>> {
+    let mut tail = vec![0; bytes.min(block_bytes as u64) as usize];
     let n = file.read_at(bytes - tail.len() as u64, &mut tail)?;
     tail.truncate(n);
     Ok(tail)
@@ -147,7 +147,7 @@ pub(crate) struct Notes<'a> {
     manifest: &'a Manifest,
     meters: &'a Meters,
     file: File,
-    page_bytes: usize,
+    block_bytes: usize,
     unique: bool,
     /// What was written, block by block.
     pub(crate) prefix: Prefix,
@@ -176,7 +176,7 @@ impl<'a> Notes<'a> {
             manifest,
             meters,
             file: file.clone(),
-            page_bytes: geometry.page_bytes,
+            block_bytes: geometry.transfer_bytes,
             unique,
             prefix: Prefix::of(start.note.bytes),
             every,
@@ -214,7 +214,7 @@ impl<'a> Notes<'a> {
         let Ok(_making) = self.making.try_lock() else { return Ok(()) };
         let Some(mut note) = self.take_due() else { return Ok(()) };
         self.meters.stage.for_write(|| self.file.sync())?;
-        let tail = tail_of(&self.file, note.bytes, self.page_bytes)?;
+        let tail = tail_of(&self.file, note.bytes, self.block_bytes)?;
         note.tail_hash = xxh3_64(&tail);
         self.manifest.output_note(&note)?;
         self.due.store(note.bytes + self.every, Ordering::Relaxed);

@@ -37,8 +37,10 @@ pub struct Facts {
     pub excess_bytes: u64,
     /// Bytes that are distributed again, because memory is too small for as many ranges as it takes.
     pub again_bytes: u64,
-    /// Bytes of a page, the unit of disk traffic.
+    /// Bytes of a page, the unit of traffic with scratch.
     pub page_bytes: u64,
+    /// Bytes of a block, the unit of traffic with inputs and output.
+    pub transfer_bytes: u64,
     /// Ranges of the first pass.
     pub ranges: u64,
     /// Lanes.
@@ -70,7 +72,7 @@ pub fn forecast(facts: &Facts, hardware: &Hardware) -> Plan {
         passes,
         input_bytes: facts.input_bytes,
         records: facts.records,
-        block_bytes: facts.page_bytes,
+        block_bytes: facts.transfer_bytes,
         ranges: facts.ranges as u32,
         lanes: facts.lanes as u32,
         memory_bytes: facts.memory_bytes,
@@ -94,7 +96,7 @@ fn distribute(facts: &Facts, hardware: &Hardware) -> PlanStage {
         disk_written_bytes: written,
         core_seconds: distribute_seconds(facts.records, read, hardware),
         lanes: facts.lanes,
-        pieces: read.div_ceil(facts.page_bytes.max(1)),
+        pieces: read.div_ceil(facts.transfer_bytes.max(1)),
     }
     .stage(hardware)
 }
@@ -229,6 +231,7 @@ mod tests {
             records: input_bytes / 100,
             excess_bytes,
             page_bytes: 1 << 20,
+            transfer_bytes: 1 << 20,
             ranges: (input_bytes / 12_000_000).max(1),
             lanes: 2,
             scratch_bytes: excess_bytes,

@@ -44,7 +44,8 @@ pub(crate) fn tiny(given: &Given) -> Option<Geometry> {
         page_bytes: PAGE_BYTES,
         lanes: 1,
         depth: DEPTH,
-        transfer_pages: Assembler::blocks_needed(1, DEPTH),
+        transfer_blocks: Assembler::blocks_needed(1, DEPTH),
+        transfer_bytes: PAGE_BYTES,
         main_pages: 40,
         ranges: RANGES,
         buckets_per_range: 2,
@@ -362,7 +363,7 @@ pub fn manifest(data: &[u8]) {
     };
     let pages = left.resumed.stores.iter().flat_map(|store| &store.pages);
     assert!(pages.map(|page| page.len()).sum::<usize>() <= 50_000);
-    assert!(left.resumed.next_page <= 50_000u64.div_ceil(left.geometry.page_bytes as u64));
+    assert!(left.resumed.next_page <= 50_000u64.div_ceil(left.geometry.transfer_bytes as u64));
     assert!(left.files.iter().all(|path| path == Path::new(SCRATCH)));
     left.manifest.keep();
 }

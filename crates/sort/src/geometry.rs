@@ -28,6 +28,9 @@ const PAGE_BYTES_MIN: u64 = 16 * KIB;
 const RANGE_MARGIN: f64 = 1.35;
 /// Gathering from ranges of this size hits the cache.
 const RANGE_BYTES_WANTED: u64 = 6 * MIB;
+/// Of the memory, what blocks larger than pages may take for reads and output, and from which memory on.
+const TRANSFER_SHARE: u64 = 48;
+const TRANSFER_MEMORY_MIN: u64 = 128 * MIB;
 /// More ranges than this have pages too small to be worth it.
 const RANGES_MAX: usize = 4096;
 /// Ranges have numbers of 16 bits while they are distributed, and some are left for those that are parted.
@@ -54,6 +57,8 @@ pub(crate) struct Given {
     pub(crate) lines: bool,
     /// Pages that the input takes, which may be more than its bytes if it is many files.
     pub(crate) input_files: u64,
+    /// Whether it is a stream, whose first pages stay where they were read.
+    pub(crate) is_stream: bool,
 }
 
 impl Given {
@@ -72,8 +77,9 @@ pub(crate) struct Geometry {
     pub(crate) page_bytes: usize,
     pub(crate) lanes: usize,
     pub(crate) depth: usize,
-    /// Blocks for reads in the first pass, for output in the last.
-    pub(crate) transfer_pages: usize,
+    /// Blocks for reads in the first pass, for output in the last, and bytes of each: a page or more.
+    pub(crate) transfer_blocks: usize,
+    pub(crate) transfer_bytes: usize,
     pub(crate) main_pages: usize,
     pub(crate) ranges: usize,
     pub(crate) buckets_per_range: usize,
@@ -88,7 +94,7 @@ pub(crate) struct Geometry {
 
 impl Geometry {
     /// How many numbers a geometry is.
-    pub(crate) const NUMBERS: usize = 12;
+    pub(crate) const NUMBERS: usize = 13;
 
     /// The geometry as numbers, in the order of its fields.
     pub(crate) fn to_numbers(self) -> [u64; Self::NUMBERS] {
@@ -96,7 +102,8 @@ impl Geometry {
             self.page_bytes as u64,
             self.lanes as u64,
             self.depth as u64,
-            self.transfer_pages as u64,
+            self.transfer_blocks as u64,
+            self.transfer_bytes as u64,
             self.main_pages as u64,
             self.ranges as u64,
             self.buckets_per_range as u64,
@@ -110,21 +117,22 @@ impl Geometry {
 
     /// Reads `to_numbers`; `None` if they cannot be a geometry.
     pub(crate) fn from_numbers(n: &[u64; Self::NUMBERS]) -> Option<Geometry> {
-        let small = n[..10].iter().all(|&v| (1..1 << 40).contains(&v));
-        let page = (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&n[0]) && n[0].is_power_of_two();
-        (small && page).then(|| Geometry {
+        let small = n[..11].iter().all(|&v| (1..1 << 40).contains(&v));
+        let is_page = |n: u64| (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&n) && n.is_power_of_two();
+        (small && is_page(n[0]) && is_page(n[4]) && n[0] <= n[4]).then(|| Geometry {
             page_bytes: n[0] as usize,
             lanes: n[1] as usize,
             depth: n[2] as usize,
-            transfer_pages: n[3] as usize,
-            main_pages: n[4] as usize,
-            ranges: n[5] as usize,
-            buckets_per_range: n[6] as usize,
-            chunk_entries: n[7] as usize,
-            job_bytes: n[8],
-            job_entries: n[9],
-            excess_bytes: n[10],
-            sample_bytes: n[11],
+            transfer_blocks: n[3] as usize,
+            transfer_bytes: n[4] as usize,
+            main_pages: n[5] as usize,
+            ranges: n[6] as usize,
+            buckets_per_range: n[7] as usize,
+            chunk_entries: n[8] as usize,
+            job_bytes: n[9],
+            job_entries: n[10],
+            excess_bytes: n[11],
+            sample_bytes: n[12],
         })
     }
 
@@ -173,7 +181,8 @@ impl Geometry {
         let base = bases.max_by_key(|b| b.main_pages.min(200)).expect("there is a page size");
         let ranges = (base.main_pages / 3).min(RANGES_LIMIT as u64) as usize;
         if ranges < 8 {
-            let needed = base.process_bytes + (base.transfer_pages as u64 + 32) * base.page_bytes;
+            let transfer_bytes = base.transfer_blocks as u64 * base.transfer_block;
+            let needed = base.process_bytes + transfer_bytes + 32 * base.page_bytes;
             let needed = needed.max(given.memory_bytes + MIB);
             return Err(Error::MemoryTooSmall { given: given.memory_bytes, needed });
         }
@@ -192,7 +201,8 @@ fn page_sizes(given: &Given) -> impl Iterator<Item = u64> {
 struct Base {
     page_bytes: u64,
     lanes: usize,
-    transfer_pages: usize,
+    transfer_blocks: usize,
+    transfer_block: u64,
     main_pages: u64,
     process_bytes: u64,
     job_entries: u64,
@@ -203,28 +213,34 @@ impl Base {
     fn of(given: &Given, lanes: usize, page_bytes: u64) -> Base {
         // The promise has a margin of 5 % or 2 MiB, which absorbs what nobody counted.
         let margin = (given.memory_bytes / 20).max(2 * MIB) - 256 * KIB;
+        let transfer_blocks = Assembler::blocks_needed(lanes, DEPTH).max(lanes * (DEPTH + 1));
+        // Each request costs some 20 us of a core, whatever it moves.
+        let affordable = given.memory_bytes / TRANSFER_SHARE / transfer_blocks as u64;
+        let transfer_block = match given.is_stream || given.memory_bytes < TRANSFER_MEMORY_MIN {
+            true => page_bytes,
+            false => (1u64 << affordable.max(1).ilog2()).clamp(page_bytes, PAGE_BYTES_MAX),
+        };
         let job_entries = (given.memory_bytes / (1 << 14)).clamp(2048, 48 << 10);
         let sample_bytes = (given.memory_bytes / 128).clamp(96 * KIB, 8 * MIB);
-        // A lane sorts one bucket more than a job should have, and notes the records of a page.
-        let page_records =
-            u128::from(page_bytes) * u128::from(given.records) / u128::from(given.input_bytes.max(1));
-        let page_records = page_records as u64;
+        // A lane sorts one bucket more than a job should have, and notes the records of a block.
+        let block_records =
+            u128::from(transfer_block) * u128::from(given.records) / u128::from(given.input_bytes.max(1));
+        let block_records = block_records as u64;
         let lane_bytes =
-            128 * KIB + (job_entries + 2 * job_entries.max(BUCKET_ENTRIES)) * 16 + page_records * 12;
+            128 * KIB + (job_entries + 2 * job_entries.max(BUCKET_ENTRIES)) * 16 + block_records * 12;
         let page_notes = given.input_bytes.div_ceil(page_bytes) * PAGE_NOTE_BYTES;
         let process_bytes = given.resident_bytes
             + PROCESS_GROWS_BYTES
             + sample_bytes * 2
             + page_notes
             + lanes as u64 * lane_bytes;
-        let transfer_pages = Assembler::blocks_needed(lanes, DEPTH).max(lanes * (DEPTH + 1));
-        let transfer_bytes = transfer_pages as u64 * page_bytes;
-        let main_bytes = (given.memory_bytes + margin).saturating_sub(process_bytes + transfer_bytes);
+        let taken = process_bytes + transfer_blocks as u64 * transfer_block;
         Base {
             page_bytes,
             lanes,
-            transfer_pages,
-            main_pages: main_bytes / page_bytes,
+            transfer_blocks,
+            transfer_block,
+            main_pages: (given.memory_bytes + margin).saturating_sub(taken) / page_bytes,
             process_bytes,
             job_entries,
             sample_bytes,
@@ -288,8 +304,9 @@ impl Base {
                 return None;
             }
         }
-        // Each range has an open page, and one block of the input may fill that and open another.
-        if (2 * ranges + 2 * self.lanes * DEPTH) as u64 > self.main_pages {
+        // Each range has an open page, and one block of the input may fill that and open another, or as many as it holds.
+        let filled = self.lanes as u64 * (self.transfer_block / self.page_bytes - 1);
+        if (2 * ranges + 2 * self.lanes * DEPTH) as u64 + filled > self.main_pages {
             return None;
         }
         let excess_bytes = ((input_pages - resident).max(0.0) * self.page_bytes as f64) as u64;
@@ -303,12 +320,13 @@ impl Base {
             page_bytes: self.page_bytes as usize,
             lanes: self.lanes,
             depth: DEPTH,
-            transfer_pages: self.transfer_pages,
+            transfer_blocks: self.transfer_blocks,
+            transfer_bytes: self.transfer_block as usize,
             main_pages: main_pages as usize,
             ranges,
             buckets_per_range: buckets,
             chunk_entries: self.chunk_entries(),
-            job_bytes: 4 * self.page_bytes,
+            job_bytes: (4 * self.page_bytes).max(2 * self.transfer_block),
             job_entries: self.job_entries,
             excess_bytes: excess.min(given.input_bytes),
             sample_bytes: self.sample_bytes,
@@ -329,6 +347,7 @@ mod tests {
             records: input_bytes / 100,
             lines: false,
             input_files: 1,
+            is_stream: false,
         }
     }
 
@@ -369,10 +388,14 @@ mod tests {
 
     #[test]
     fn what_is_laid_out_is_within_the_promise() {
-        for memory in [16 * MIB, 17 * MIB, 100 * MIB, 1024 * MIB] {
+        for memory in [16 * MIB, 17 * MIB, 100 * MIB, 256 * MIB, 1024 * MIB] {
             for input in [0, 1, memory / 2, memory, 3 * memory, 50 * memory] {
                 let g = Geometry::of(&given(memory, input)).unwrap();
-                let bulk = (g.main_pages + g.transfer_pages) as u64 * g.page_bytes as u64;
+                let bulk = (g.main_pages * g.page_bytes + g.transfer_blocks * g.transfer_bytes) as u64;
+                let affordable = (memory / TRANSFER_SHARE) as usize / g.transfer_blocks;
+                let least = if memory < TRANSFER_MEMORY_MIN { g.page_bytes } else { affordable / 2 };
+                let is_within = (least..=affordable.max(g.page_bytes)).contains(&g.transfer_bytes);
+                assert!(is_within || g.transfer_bytes == PAGE_BYTES_MAX as usize, "{g:?}");
                 assert!(bulk + 3 * MIB <= memory + (memory / 20).max(2 * MIB), "{memory} {input} {g:?}");
             }
         }

@@ -142,8 +142,8 @@ impl<'a> Run<'a> {
             survey.adopt(left.geometry, left.cuts.clone())?;
         }
         let Survey { key, inputs, geometry, records: planned_records, line_room, cuts, transfer } = survey;
-        let line_max = if sort.output_is_stream { sort.line_max() } else { line_room };
-        let line_room = LineRoom::new(line_room, line_max, long_copies(&key, geometry.lanes));
+        let most = if sort.output_is_stream { sort.line_max() } else { line_room };
+        let line_room = LineRoom::new(line_room, most, long_copies(&key, geometry.lanes));
         let main = Pool::new(geometry.page_bytes, geometry.main_pages.max(1))?;
         let run = Run {
             sort,
@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
         let main = Pool::new(room.rough.page_bytes, room.rough.main_pages)?;
         watch.begin("fill memory", 1, 3, 0);
         let ended = feed.fill(&main, room.pages(), &meters, || watch.stopped())?;
-        let transfer = Pool::new(room.rough.page_bytes, room.rough.transfer_pages)?;
+        let transfer = Pool::new(room.rough.transfer_bytes, room.rough.transfer_blocks)?;
         let filled = Filled { feed, room, main, transfer, ended };
         Run::of_filled(sort, io, watch, names, filled, (meters, clock))
     }
@@ -388,7 +388,8 @@ impl<'a> Run<'a> {
 
     /// Often enough to lose little, seldom enough that closing all pages costs little.
     fn checkpoint_pages(&self) -> u64 {
-        (self.inputs.pages() / 32).max(2 * self.geometry.ranges as u64).max(1)
+        let Geometry { ranges, page_bytes, transfer_bytes, .. } = self.geometry;
+        (self.inputs.pages() / 32).max((2 * ranges * page_bytes / transfer_bytes) as u64).max(1)
     }
 
     /// Goes on from what an earlier run left, or starts a manifest if there will be something to note.
@@ -453,10 +454,8 @@ impl<'a> Run<'a> {
             let was_stuck = is_stuck;
             is_stuck = parts.iter().any(|p| needed(p) > before * 9 / 10);
             if is_stuck && was_stuck {
-                return Err(Error::MemoryTooSmall {
-                    given: self.sort.memory_bytes,
-                    needed: (before * page_bytes) as u64 + self.sort.memory_bytes,
-                });
+                let given = self.sort.memory_bytes;
+                return Err(Error::MemoryTooSmall { given, needed: (before * page_bytes) as u64 + given });
             }
             ranges.splice(at..at, parts);
         }
@@ -489,7 +488,9 @@ impl<'a> Run<'a> {
         scratch: &Scratch,
     ) -> Result<Vec<Range>> {
         let geometry = &self.geometry;
-        let replay = Replay { store: &range.store, scratch, pool: &self.transfer, meters: &self.meters };
+        let page_bytes = geometry.page_bytes;
+        let (store, pool, meters) = (&range.store, &self.transfer, &self.meters);
+        let replay = Replay { store, page_bytes, scratch, pool, meters };
         let per_range = (range.cuts.len() + 1).div_ceil(count).max(1);
         let asked = resample::Asked {
             replay,
@@ -503,7 +504,7 @@ impl<'a> Run<'a> {
         drop(keys);
         let range_cuts = all_cuts.iter().skip(per_range - 1).step_by(per_range).cloned().collect();
         let cuts = Cuts::behind(&self.key, Arc::clone(&base), range_cuts);
-        let starts = segment_starts(geometry.page_bytes, range.store.pages.iter().map(Stored::len));
+        let starts = segment_starts(page_bytes, range.store.pages.iter().map(Stored::len));
         let file_start = |page: u64| u64::from(starts[page as usize]);
         let distribution = self.distribution(&cuts, scratch, &file_start, u64::MAX, None);
         self.stage("distribute again", 2, 3, range.store.bytes, |lane| {
@@ -535,6 +536,7 @@ impl<'a> Run<'a> {
         first_pass: Option<(Option<Checkpoints<'d>>, Resumed)>,
     ) -> Distribution<'d> {
         let is_first = first_pass.is_some();
+        let Geometry { page_bytes, transfer_bytes, .. } = self.geometry;
         let (checkpoints, resumed) = first_pass.unwrap_or_default();
         let tags = self.sort.tags().filter(|_| is_first);
         let recipe = distribute::Recipe {
@@ -548,6 +550,7 @@ impl<'a> Run<'a> {
             hashing: self.sort.hashing && is_first,
             is_first,
             line_room: &self.line_room,
+            input_page_bytes: if is_first { transfer_bytes } else { page_bytes } as u64,
             excess,
             keep_free: self.keep_free,
             file_start,
@@ -698,10 +701,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The longest line: an eighth of the memory. Fixed records are what they are.
     fn input_lane(&self, lane: usize, first_page: u64) -> Result<InputLane<'_>> {
-        let pool = &self.transfer;
-        let queue = self.io.queue(self.geometry.depth)?;
+        let (pool, queue) = (&self.transfer, self.io.queue(self.geometry.depth)?);
         let lanes = (lane, self.geometry.lanes);
         Ok(InputLane::new(&self.inputs, queue, pool, &self.meters, lanes, (first_page, self.inputs.pages())))
     }

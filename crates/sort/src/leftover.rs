@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_io::{Access, File, Io, directory_of};
+use thalweg_io::{Access, File, Io, directory_of, look_until};
 use thalweg_pump::Inputs;
 use thalweg_record::record_hash;
 
@@ -22,9 +22,8 @@ use crate::scratch::{Extent, page_hash};
 use crate::sound::Judge;
 use crate::{Error, Result};
 
-/// How often, and how far apart, it is looked whether another sort makes the output: for two seconds.
-const LOOKS: u32 = 40;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+/// How long another sort of the same output is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Some pages of a killed sort may have been written over; of so many one has not.
 const PAGES_LOOKED_AT: usize = 8;
 
@@ -65,15 +64,11 @@ impl Names {
 /// An error if a process that lives is making this output. What a killed one had asked of a ring holds its
 /// files a moment longer, so that is waited for.
 pub(crate) fn check_alone(io: &Arc<dyn Io>, names: &Names) -> Result<()> {
-    for _ in 0..LOOKS {
+    let is_free = || {
         let partial = File::open(io, &names.partial, Access::Update);
-        if !partial.is_ok_and(|partial| partial.is_marked_by_another()) {
-            return Ok(());
-        }
-        // Nobody tells when a mark goes.
-        std::thread::park_timeout(BETWEEN_LOOKS);
-    }
-    Err(Error::Busy { partial: names.partial.clone() })
+        (!partial.is_ok_and(|partial| partial.is_marked_by_another())).then_some(())
+    };
+    look_until(PATIENCE, is_free).ok_or_else(|| Error::Busy { partial: names.partial.clone() })
 }
 
 /// A state to go on from.
@@ -123,7 +118,7 @@ fn gone_on_from(
     let Layout { geometry, cuts, .. } = &told.layout;
     let (files, mut resumed) = judge(io, by, &told.layout, &told.checkpoints, identity)?;
     let taken_up = told.note.clone().and_then(|note| {
-        let start = Start::take_up(io, &by.names.partial, note, geometry.page_bytes)?;
+        let start = Start::take_up(io, &by.names.partial, note, geometry.transfer_bytes)?;
         let is_ours = start.note.unique == by.sort.unique;
         let fits = start.unseen_bytes(by.sort.layout, &resumed.stores).is_some();
         (is_ours && fits && start.ranges() <= cuts.len() / geometry.buckets_per_range + 1).then_some(start)

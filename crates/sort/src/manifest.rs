@@ -1,7 +1,7 @@
 //! The manifest: what of a sort is durable, so that a later run can go on from it.
 //!
 //! ```text
-//! file    "thalweg manifest 1\n" frame frame frame ...           beside the output, under a hidden name
+//! file    "thalweg manifest 2\n" frame frame frame ...           beside the output, under a hidden name
 //! frame   [length u32][hash u64: XXH3-64 of kind and payload][kind u8][payload]   numbers are little-endian
 //! ```
 //!
@@ -27,7 +27,7 @@ use crate::Result;
 use crate::geometry::Geometry;
 use crate::scratch::Extent;
 
-pub(crate) const MAGIC: &[u8] = b"thalweg manifest 1\n";
+pub(crate) const MAGIC: &[u8] = b"thalweg manifest 2\n";
 const FRAME_HEAD_BYTES: usize = 13;
 const KIND_LAYOUT: u8 = 1;
 const KIND_CHECKPOINT: u8 = 2;
@@ -474,6 +474,7 @@ mod tests {
             records: 5 << 20,
             lines: false,
             input_files: 1,
+            is_stream: false,
         };
         let cut = |b: u8| Cut { normal: vec![b; 3], origin: u64::from(b) };
         let layout =

@@ -15,6 +15,8 @@ use crate::{Error, Result};
 #[derive(Clone, Copy)]
 pub(crate) struct Replay<'a> {
     pub(crate) store: &'a RangeStore,
+    /// What a whole page has.
+    pub(crate) page_bytes: usize,
     pub(crate) scratch: &'a Scratch,
     pub(crate) pool: &'a Pool,
     pub(crate) meters: &'a Meters,
@@ -40,7 +42,7 @@ impl<'a> ReplayLane<'a> {
     }
 
     fn read_ahead(&mut self) {
-        let Replay { store, scratch, pool, .. } = self.replay;
+        let Replay { store, page_bytes, scratch, pool, .. } = self.replay;
         while self.next < store.pages.len() && self.pending.len() < self.queue.depth() {
             let mut block = match pool.try_take() {
                 Some(block) => block,
@@ -49,7 +51,7 @@ impl<'a> ReplayLane<'a> {
             };
             let index = self.next;
             self.next += self.step;
-            block.set_offset((index * pool.block_size()) as u64);
+            block.set_offset((index * page_bytes) as u64);
             match &store.pages[index] {
                 Stored::Coming => unreachable!("a range is replayed when it is whole"),
                 Stored::Resident(page) => {

@@ -165,7 +165,7 @@ impl Asked<'_> {
     fn of_pages(&self) -> Result<Vec<(Cut, u64)>> {
         let Asked { replay, layout, .. } = *self;
         let step = replay.store.pages.len().div_ceil(PAGES).max(1);
-        let page_bytes = replay.pool.block_size();
+        let page_bytes = replay.page_bytes;
         let starts = segment_starts(page_bytes, replay.store.pages.iter().map(Stored::len));
         let budget = self.keys_bytes_max as usize / (replay.store.pages.len() / step).max(1);
         let mut lane = ReplayLane::new(replay, (self.queue)()?, 0, step);

@@ -113,7 +113,7 @@ impl Sorter {
         let main = Pool::new(rough.page_bytes, rough.main_pages + OUTSIDE_PAGES)?;
         let transfer = Pool::new(
             rough.page_bytes,
-            rough.transfer_pages + OUTSIDE_PAGES + rough.lanes * WINDOW_PAGES_EXTRA,
+            rough.transfer_blocks + OUTSIDE_PAGES + rough.lanes * WINDOW_PAGES_EXTRA,
         )?;
         let window_bytes = (rough.lanes * WINDOW_PAGES * rough.page_bytes) as u64;
         Ok(Sorter {

@@ -42,12 +42,12 @@ impl Judge<'_> {
     /// Whether lanes never wait for one another's pages for ever, and all is within what was promised.
     fn has_room(&self, g: &Geometry) -> bool {
         let memory = self.sort.memory_bytes;
-        let bulk = (g.main_pages as u64)
-            .checked_add(g.transfer_pages as u64)
-            .map(|pages| pages * g.page_bytes as u64);
+        let main_bytes = (g.main_pages as u64).checked_mul(g.page_bytes as u64);
+        let transfer_bytes = (g.transfer_blocks as u64).checked_mul(g.transfer_bytes as u64);
+        let bulk = main_bytes.zip(transfer_bytes).and_then(|(main, transfer)| main.checked_add(transfer));
         bulk.is_some_and(|bulk| bulk <= memory.saturating_add((memory / 20).max(1 << 21)))
             && g.main_pages >= g.ranges + 2 * g.lanes * g.depth
-            && g.transfer_pages >= Assembler::blocks_needed(g.lanes, g.depth)
+            && g.transfer_blocks >= Assembler::blocks_needed(g.lanes, g.depth)
             && g.sample_bytes <= memory
             && g.excess_bytes <= self.inputs.bytes()
     }
@@ -62,7 +62,7 @@ impl Judge<'_> {
             && stores.iter().all(|store| self.is_store(store, layout.geometry.page_bytes))
             && bytes <= self.inputs.bytes()
             && (!self.sort.hashing || self.is_proof_of(last, records, bytes))
-            && self.goes_on(last, layout.geometry.page_bytes as u64)
+            && self.goes_on(last, layout.geometry.transfer_bytes as u64)
             && last.files.iter().all(|path| self.is_ours(path))
     }
 

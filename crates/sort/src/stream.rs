@@ -52,6 +52,7 @@ impl Room {
             lines: sort.layout == Layout::Lines,
             records: guess_records(sort.layout, input_bytes, 64.0),
             input_files: 1,
+            is_stream: true,
         };
         let lanes = Geometry::of_stream(&given)?.lanes;
         given.resident_bytes += hidden_copies(&sort.stored_key()?, sort.layout, lanes);

@@ -70,12 +70,13 @@ impl Survey {
             lines: sort.layout == Layout::Lines,
             records: seen.records.max(guess_records(sort.layout, inputs.bytes(), 64.0)),
             input_files: inputs.files().len() as u64,
+            is_stream: false,
         };
         let rough = Geometry::of(&given)?;
-        let transfer = Pool::new(rough.page_bytes, rough.transfer_pages)?;
-        inputs.set_page_bytes(rough.page_bytes);
-        let mut queue = io.queue(SAMPLE_DEPTH.min(rough.transfer_pages))?;
-        let page_bytes = rough.page_bytes as u64;
+        let transfer = Pool::new(rough.transfer_bytes, rough.transfer_blocks)?;
+        inputs.set_page_bytes(rough.transfer_bytes);
+        let mut queue = io.queue(SAMPLE_DEPTH.min(rough.transfer_blocks))?;
+        let page_bytes = rough.transfer_bytes as u64;
         let mut sample =
             take_sample(&inputs, page_bytes, sort.layout, &key, &transfer, &mut *queue, rough.sample_bytes)?;
         drop(queue);
@@ -116,11 +117,11 @@ impl Survey {
 
     /// Takes this geometry, the one chosen here or that of the run to go on from.
     pub(crate) fn adopt(&mut self, geometry: Geometry, cuts: Vec<Cut>) -> Result<()> {
-        let Geometry { page_bytes, transfer_pages, .. } = geometry;
-        if self.transfer.block_size() != page_bytes || self.transfer.capacity() != transfer_pages {
-            self.inputs.set_page_bytes(page_bytes);
+        let Geometry { transfer_bytes, transfer_blocks, .. } = geometry;
+        if self.transfer.block_size() != transfer_bytes || self.transfer.capacity() != transfer_blocks {
+            self.inputs.set_page_bytes(transfer_bytes);
             // The old pool goes when this one is there; no page of this one is touched before.
-            self.transfer = Pool::new(page_bytes, transfer_pages)?;
+            self.transfer = Pool::new(transfer_bytes, transfer_blocks)?;
         }
         self.geometry = geometry;
         self.cuts = cuts;
@@ -151,6 +152,7 @@ impl Survey {
             excess_bytes,
             again_bytes,
             page_bytes,
+            transfer_bytes: geometry.transfer_bytes as u64,
             ranges: geometry.ranges as u64,
             lanes: geometry.lanes as u64,
             memory_bytes: sort.memory_bytes,
@@ -166,7 +168,7 @@ impl Survey {
             self.geometry;
         let records = self.records / ranges as u64;
         let entries = entry_pages(records, buckets_per_range, lanes, chunk_entries, page_bytes);
-        self.inputs.pages() / ranges as u64 + entries > main_pages as u64
+        self.inputs.bytes() / page_bytes as u64 / ranges as u64 + entries > main_pages as u64
     }
 }
 

@@ -100,6 +100,7 @@ mod tests {
             records,
             lines: false,
             input_files: 1,
+            is_stream: false,
         };
         let geometry = Geometry::of(&given).unwrap();
         Within::of(bytes, &geometry).map(|within| (within, geometry))

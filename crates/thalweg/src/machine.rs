@@ -40,13 +40,12 @@ pub(crate) fn io_of_sort(options: &SortOptions) -> Result<(Arc<dyn Io>, Option<S
     let rings = RINGS_OF_LANE * lanes(options.threads) as u64;
     let files = options.inputs.len().max(1) + options.scratch.len().max(1);
     let needed = process::open_files() + files as u64 + FILES_BESIDE + rings;
-    match process::limit("Max open files") {
-        Some(limit) if limit < needed && options.io == IoChoice::Auto => {
-            let why = format!("io_uring would take {needed} open files of {limit}; raise ulimit -n");
-            Ok((io(IoChoice::Threads)?.0, Some(why)))
-        }
-        _ => io(options.io),
+    let limit = process::allow_open_files(needed);
+    if limit < needed && options.io == IoChoice::Auto {
+        let why = format!("io_uring would take {needed} open files of {limit}; raise ulimit -n");
+        return Ok((io(IoChoice::Threads)?.0, Some(why)));
     }
+    io(options.io)
 }
 
 /// Lanes, if so many or nothing was asked for.

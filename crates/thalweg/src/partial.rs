@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use thalweg_io::{Access, File, Io, directory_of, process};
+use thalweg_io::{Access, File, Io, directory_of, look_until, process};
 
 /// Names have at most 255 bytes; the rest is for what stands around this one.
 const NAME_BYTES_MAX: usize = 180;
@@ -50,13 +50,9 @@ pub(crate) fn clear(io: &Arc<dyn Io>, output: &Path) {
 /// Whether nobody has this file. Who was killed a moment ago, and what it had asked of a ring, holds it for some
 /// milliseconds more, which is waited for.
 fn is_let_go(io: &Arc<dyn Io>, path: &Path) -> bool {
-    const LOOKS: usize = 100;
-    (0..LOOKS).any(|look| {
-        if look > 0 {
-            std::thread::park_timeout(Duration::from_millis(2));
-        }
-        File::open(io, path, Access::Update).is_ok_and(|file| file.mark())
-    })
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let is_free = || File::open(io, path, Access::Update).is_ok_and(|file| file.mark()).then_some(());
+    look_until(PATIENCE, is_free).is_some()
 }
 
 fn beginning(output: &Path) -> Vec<u8> {

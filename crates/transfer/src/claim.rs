@@ -9,33 +9,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_io::tree::{Dir, Facts};
-use thalweg_io::{File, Io};
+use thalweg_io::{File, Io, look_until};
 
 use crate::{Error, Result};
 
-/// How often it is looked whether another process has gone, and how long apart: what a killed one had asked of a ring
-/// holds its files a moment longer.
-const LOOKS: u32 = 40;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+/// How long a file is waited for that another process has.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The file of that name with this process's mark on it, made with these permissions if there is none. What is in it
 /// stays.
 pub(crate) fn claim(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr, mode: u32, direct: bool) -> Result<File> {
-    for _ in 0..LOOKS {
+    let free = || -> Result<Option<File>> {
         let file = dir.keep_file(io, name, mode, direct)?;
         // Where there are no marks, nobody can be told from nobody.
-        if file.mark() || !file.is_marked_by_another() {
-            // Whoever had it may have given it another name meanwhile, or removed it.
-            let now = dir.facts_if_any(name)?;
-            if now.is_some_and(|now| Facts::of(&file).is_ok_and(|f| f.inode == now.inode)) {
-                return Ok(file);
-            }
-        } else {
-            // Nobody tells when a mark goes.
-            std::thread::park_timeout(BETWEEN_LOOKS);
+        if !file.mark() && file.is_marked_by_another() {
+            return Ok(None);
         }
-    }
-    Err(Error::Busy(dir.path().join(name)))
+        // Whoever had it may have given it another name meanwhile, or removed it.
+        let now = dir.facts_if_any(name)?;
+        Ok(now.is_some_and(|now| Facts::of(&file).is_ok_and(|f| f.inode == now.inode)).then_some(file))
+    };
+    look_until(PATIENCE, || free().transpose()).unwrap_or_else(|| Err(Error::Busy(dir.path().join(name))))
 }
 
 /// As [`claim`], and empties it.
@@ -64,11 +58,5 @@ pub(crate) fn give_name(dir: &Dir, partial: &OsStr, name: &OsStr) -> Result<()> 
 
 /// Marks an open directory; an error if another process has it.
 pub(crate) fn claim_directory(dir: &Dir) -> Result<()> {
-    for _ in 0..LOOKS {
-        if dir.mark() {
-            return Ok(());
-        }
-        std::thread::park_timeout(BETWEEN_LOOKS);
-    }
-    Err(Error::Busy(dir.path().to_path_buf()))
+    look_until(PATIENCE, || dir.mark().then_some(())).ok_or_else(|| Error::Busy(dir.path().to_path_buf()))
 }

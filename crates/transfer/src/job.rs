@@ -15,7 +15,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::rng::Rng;
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
-use thalweg_io::tree::{self, Dir, What};
+use thalweg_io::tree::{Dir, What};
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{Meters, Sink, Source, pump};
 use xxhash_rust::xxh3::xxh3_128;
@@ -60,7 +60,7 @@ pub trait Watch: Sync {
 pub fn run(transfer: &Transfer, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<PumpReceipt> {
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
     assert!(!transfer.sources.is_empty() && transfer.streams > 0);
-    tree::open_as_many_as_allowed();
+    process::allow_open_files(u64::MAX);
     let roots = roots::look(transfer)?;
     let lanes = if is_in_order(transfer) { 1 } else { transfer.streams };
     let pool = Pool::new(BLOCK_BYTES, lanes * LANE_BLOCKS)?;

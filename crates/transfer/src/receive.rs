@@ -49,7 +49,7 @@ pub fn receive(
     watch: &dyn Watch,
 ) -> Result<PumpReceipt> {
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
-    thalweg_io::tree::open_as_many_as_allowed();
+    process::allow_open_files(u64::MAX);
     let (far, mut inc) = (Arc::new(Far::new(way, control.0, false)), Control::new(way, control.1)?);
     let refused = |e: &Error| far.give_up(&e.verdict());
     let offer = match inc.next().inspect_err(refused)? {

@@ -35,6 +35,23 @@ fn a_merge_is_what_sort_makes_of_sorted_files_and_pipes() {
     place.shell("$T merge 1 2 3 4 -o 1 -q && cmp 1 expected").is_done();
 }
 
+/// The limit on open files that holds for now is raised as far as the one behind it allows.
+#[test]
+fn as_many_files_are_opened_as_may_be() {
+    let place = Place::new();
+    place
+        .shell("for i in $(seq 300); do echo $i > in-$i; done; seq 300 | LC_ALL=C sort > expected")
+        .is_done();
+    for verb in ["merge", "sort"] {
+        place
+            .shell(&format!("ulimit -Sn 40 && $T {verb} in-* -o out -q && cmp out expected && rm out"))
+            .is_done();
+    }
+    place.shell("ulimit -Sn 40 && $T partition expected -o 'part-{}' --pick robin --parts 90 -q").is_done();
+    let told = place.shell("ulimit -n 40 && $T merge in-* -o out");
+    told.is_refused(&["300 inputs need", "40 are allowed; raise ulimit -n"]);
+}
+
 /// Large enough for several lanes, which find it out apart.
 #[test]
 fn an_input_out_of_order_is_named_with_its_record() {

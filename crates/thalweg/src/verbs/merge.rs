@@ -95,7 +95,8 @@ impl Sorted {
     fn open(io: &Arc<dyn Io>, options: &MergeOptions) -> Result<Sorted> {
         let paths = input_paths(&options.inputs)?;
         let needed = process::open_files() + paths.len() as u64 + FILES_BESIDE;
-        if let Some(limit) = process::limit("Max open files").filter(|limit| *limit < needed) {
+        let limit = process::allow_open_files(needed);
+        if limit < needed {
             return Err(Error::CouldNot(format!(
                 "{} inputs need {needed} open files and {limit} are allowed; raise ulimit -n, or merge some of them first",
                 paths.len()

@@ -113,7 +113,8 @@ impl<'a> Job<'a> {
         let mut input = open(io, options)?;
         let names = names(io, &options.output, parts)?;
         let needed = process::open_files() + (options.inputs.len() + parts) as u64 + FILES_BESIDE;
-        if let Some(limit) = process::limit("Max open files").filter(|limit| *limit < needed) {
+        let limit = process::allow_open_files(needed);
+        if limit < needed {
             return Err(Error::CouldNot(format!(
                 "{parts} parts take {needed} open files of {limit}; raise ulimit -n, or give fewer parts"
             )));
