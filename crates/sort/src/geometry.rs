@@ -28,9 +28,10 @@ const PAGE_BYTES_MIN: u64 = 16 * KIB;
 const RANGE_MARGIN: f64 = 1.35;
 /// Gathering from ranges of this size hits the cache.
 const RANGE_BYTES_WANTED: u64 = 6 * MIB;
-/// Of the memory, what blocks larger than pages may take for reads and output, and from which memory on.
+/// Of the memory that is the sort's own, what blocks larger than pages may take for reads and output, and from how much
+/// of it on.
 const TRANSFER_SHARE: u64 = 48;
-const TRANSFER_MEMORY_MIN: u64 = 128 * MIB;
+const TRANSFER_MEMORY_MIN: u64 = 96 * MIB;
 /// More ranges than this have pages too small to be worth it.
 const RANGES_MAX: usize = 4096;
 /// Ranges have numbers of 16 bits while they are distributed, and some are left for those that are parted.
@@ -215,8 +216,9 @@ impl Base {
         let margin = (given.memory_bytes / 20).max(2 * MIB) - 256 * KIB;
         let transfer_blocks = Assembler::blocks_needed(lanes, DEPTH).max(lanes * (DEPTH + 1));
         // Each request costs some 20 us of a core, whatever it moves.
-        let affordable = given.memory_bytes / TRANSFER_SHARE / transfer_blocks as u64;
-        let transfer_block = match given.is_stream || given.memory_bytes < TRANSFER_MEMORY_MIN {
+        let own_bytes = given.memory_bytes.saturating_sub(given.resident_bytes);
+        let affordable = own_bytes / TRANSFER_SHARE / transfer_blocks as u64;
+        let transfer_block = match given.is_stream || own_bytes < TRANSFER_MEMORY_MIN {
             true => page_bytes,
             false => (1u64 << affordable.max(1).ilog2()).clamp(page_bytes, PAGE_BYTES_MAX),
         };
@@ -392,8 +394,9 @@ mod tests {
             for input in [0, 1, memory / 2, memory, 3 * memory, 50 * memory] {
                 let g = Geometry::of(&given(memory, input)).unwrap();
                 let bulk = (g.main_pages * g.page_bytes + g.transfer_blocks * g.transfer_bytes) as u64;
-                let affordable = (memory / TRANSFER_SHARE) as usize / g.transfer_blocks;
-                let least = if memory < TRANSFER_MEMORY_MIN { g.page_bytes } else { affordable / 2 };
+                let own_bytes = memory - given(memory, input).resident_bytes;
+                let affordable = (own_bytes / TRANSFER_SHARE) as usize / g.transfer_blocks;
+                let least = if own_bytes < TRANSFER_MEMORY_MIN { g.page_bytes } else { affordable / 2 };
                 let is_within = (least..=affordable.max(g.page_bytes)).contains(&g.transfer_bytes);
                 assert!(is_within || g.transfer_bytes == PAGE_BYTES_MAX as usize, "{g:?}");
                 assert!(bulk + 3 * MIB <= memory + (memory / 20).max(2 * MIB), "{memory} {input} {g:?}");
