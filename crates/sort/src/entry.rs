@@ -134,15 +134,7 @@ impl Entries {
         if let Some(n) = self.value_bytes {
             return f(&entry.to_be_bytes()[..n]);
         }
-        let (place, len) = (self.place(entry), self.len(entry, pages));
-        match pages.whole(place, len) {
-            Some(record) => f(record),
-            None => {
-                let mut copy = Vec::with_capacity(len);
-                pages.copy(place, len, &mut copy);
-                f(&copy)
-            }
-        }
+        pages.with(self.place(entry), self.len(entry, pages), f)
     }
 
     /// Calls `f` with at most `limit` bytes of the normal form of the record's key from byte `skip` on. Of a record
@@ -160,15 +152,7 @@ impl Entries {
         };
         let to = offset.saturating_add(length).min(self.len(entry, pages));
         let from = offset.saturating_add(skip).min(to);
-        let (place, len) = (self.place(entry) + from as u64, limit.min(to - from));
-        match pages.whole(place, len) {
-            Some(piece) => f(piece),
-            None => {
-                let mut copy = Vec::with_capacity(len);
-                pages.copy(place, len, &mut copy);
-                f(&copy)
-            }
-        }
+        pages.with(self.place(entry) + from as u64, limit.min(to - from), f)
     }
 
     /// The record's window from `skip` on.

@@ -85,12 +85,12 @@ impl Pages {
 
     /// `len` bytes at `place`, if they lie in one page.
     #[inline(always)]
-    pub(crate) fn whole(&self, place: u64, len: usize) -> Option<&[u8]> {
+    fn whole(&self, place: u64, len: usize) -> Option<&[u8]> {
         self.from(place).get(..len)
     }
 
     /// Appends `len` bytes at `place` to `out`.
-    pub(crate) fn copy(&self, mut place: u64, mut len: usize, out: &mut Vec<u8>) {
+    fn copy(&self, mut place: u64, mut len: usize, out: &mut Vec<u8>) {
         while len > 0 {
             let piece = self.from(place);
             let n = piece.len().min(len);
@@ -98,6 +98,19 @@ impl Pages {
             out.extend_from_slice(&piece[..n]);
             place += n as u64;
             len -= n;
+        }
+    }
+
+    /// Calls `f` with `len` bytes at `place`; copies only those that cross pages.
+    #[inline(always)]
+    pub(crate) fn with<T>(&self, place: u64, len: usize, f: impl FnOnce(&[u8]) -> T) -> T {
+        match self.whole(place, len) {
+            Some(bytes) => f(bytes),
+            None => {
+                let mut copy = Vec::with_capacity(len);
+                self.copy(place, len, &mut copy);
+                f(&copy)
+            }
         }
     }
 

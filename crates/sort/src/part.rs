@@ -328,14 +328,7 @@ impl<'a> Part<'a> {
         len: usize,
         pool: &Pool,
     ) -> Result<(), NoRoom> {
-        match self.pages.whole(place, len) {
-            Some(record) => self.add(scatter, record.into(), place, pool),
-            None => {
-                let mut record = Vec::with_capacity(len);
-                self.pages.copy(place, len, &mut record);
-                self.add(scatter, record[..].into(), place, pool)
-            }
-        }
+        self.pages.with(place, len, |record| self.add(scatter, record.into(), place, pool))
     }
 
     fn sealed(&self) -> &[(Mutex<Option<Bucket>>, usize)] {
