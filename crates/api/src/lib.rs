@@ -25,6 +25,7 @@ pub use examined::{CheckSaid, CheckShare, Examined};
 pub use node::{
     ClusterDoctor, ClusterReport, ExecEnd, ExecReport, ExecRequest, HostDoctor, HostEnd, HostReport,
     HostStep, HostSteps, JobList, JobReport, JobState, NodeReady, NodeRequest, NodeStatus, RelayRequest,
+    SortStands,
 };
 pub use partition::{PartReceipt, PartitionPick, PartitionReceipt};
 pub use plan::{Hardware, Plan, PlanStage};

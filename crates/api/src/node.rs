@@ -41,8 +41,27 @@ pub enum NodeRequest {
         /// The number of the node that opens it.
         from: usize,
     },
+    /// Say how that sort on several nodes stands as far as you know, with a [`SortStands`], or null if you know of none.
+    Stands {
+        /// The sort's id.
+        job: String,
+    },
     /// Say how fast you are, or measure it.
     Probe(ProbeRequest),
+}
+
+/// How a sort on several nodes stands, as one of them knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SortStands {
+    /// Whether it runs there, or how it ended.
+    pub state: JobState,
+    /// Why it ended so, if it is not done.
+    pub why: Option<String>,
+    /// The hosts of its last attempt.
+    pub hosts: Vec<String>,
+    /// Why others were left out of it, each line with the host first.
+    pub failed: Vec<String>,
 }
 
 /// What is to be asked of other hosts.

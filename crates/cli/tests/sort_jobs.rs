@@ -18,6 +18,9 @@ const DONE_WITHIN: Duration = Duration::from_secs(30);
 /// Longer than this nobody takes to end what was cancelled.
 const CANCELLED_WITHIN: Duration = Duration::from_secs(2);
 
+/// Longer than this nobody takes who stood still to find that the others have gone on (2 s, and a link's time to be made).
+const KNOWS_WITHIN: Duration = Duration::from_secs(8);
+
 /// Nodes with disks so slow that each stage takes a second, and an input that all of them see.
 struct Bed {
     lab: Lab,
@@ -156,6 +159,8 @@ fn matrix(stage: &str) {
         ("kill", "coordinator"),
         ("freeze", "coordinator"),
         ("down", "coordinator"),
+        ("freeze", "follower"),
+        ("cut", "follower"),
     ];
     let mut rows = Vec::new();
     for some in faults.chunks(5) {
@@ -177,7 +182,11 @@ fn matrix(stage: &str) {
 fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
     let bed = Bed::new()?;
     let what = format!("{fault} {whom} at {stage}");
-    let (detached, host) = if whom == "coordinator" { (true, "n1") } else { (false, whom) };
+    let (detached, host) = match whom {
+        "coordinator" => (true, "n1"),
+        "follower" => (true, "n3"),
+        _ => (false, whom),
+    };
     let mut sort = bed.sort(if detached { &["--detach"] } else { &[] });
     let id = bed.at(stage);
     if detached {
@@ -224,9 +233,15 @@ fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
     }
     // What stood still goes on, and finds that it has been left out.
     bed.lab.call("heal", &[]);
+    let healed = Instant::now();
     until(&format!("an end everywhere after {what}"), || {
-        bed.jobs().iter().all(|job| job.state != JobState::Running)
+        let jobs = bed.jobs();
+        let is_told =
+            |job: &JobReport| job.why.as_ref().is_some_and(|why| why.contains("the others go on with"));
+        jobs.iter().all(|job| job.state != JobState::Running)
+            && (whom != "follower" || jobs.iter().any(|job| job.host == host && is_told(job)))
     });
+    assert!(whom != "follower" || healed.elapsed() < KNOWS_WITHIN, "{what}: {:?}", healed.elapsed());
     bed.is_tidy(&what, completes);
     let how = if completes { "completed on the others" } else { line.trim_start_matches("thalweg: ") };
     Some(format!("{stage:<10}  {fault:<6}  {whom:<11}  {:>9.2} s  {how}", took.as_secs_f64()))

@@ -293,6 +293,10 @@ impl Node {
                     self.sorts.river((&job, attempt), from, (out, inc), link);
                     true
                 }
+                Ok(NodeRequest::Stands { job }) => {
+                    let stands = self.jobs.find(&job).and_then(|job| successor::stands(&job.report()));
+                    out.end(to_json(&stands).as_bytes()).is_ok()
+                }
                 Ok(NodeRequest::Probe(request)) => {
                     spawn("probe", move || probe::serve(&node, request, (out, inc)))
                 }

@@ -47,6 +47,7 @@ pub(crate) fn run(node: &Arc<Node>, request: RelayRequest, out: Outgoing, inc: I
         | NodeRequest::Check(_)
         | NodeRequest::Coordinate(_)
         | NodeRequest::River { .. }
+        | NodeRequest::Stands { .. }
         | NodeRequest::Probe(_) => {
             return drop(out.abort("that is not for other hosts"));
         }

@@ -4,14 +4,14 @@
 //! attempt, as soon as it misses the coordinator; the others wait to be asked, and step in only when none before them
 //! answers.
 //! Law: whoever coordinates has more than half of the hosts, or half with the first of them ([`Coordinator`] sees to
-//! that), so two halves of a cluster that is cut do not both go on. Each node knows how the job ended, or says in one line
+//! that), so two halves of a cluster that is cut do not both go on. Who was left out learns it from those before it. Each node knows how the job ended, or says in one line
 //! why it does not, after [`FOLLOW_SECONDS`] at most.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg::Progress;
-use thalweg_api::{JobState, NodeRequest, SortEnd, SortJob};
+use thalweg_api::{JobReport, JobState, NodeRequest, ShareView, SortEnd, SortJob, SortStands, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_wire::{LinkError, What};
 
@@ -90,8 +90,13 @@ pub(crate) fn follow(node: &Arc<Node>, job: &Arc<Job>, mut request: SortJob, why
             break true;
         }
         if asked.seconds() > TURN_SECONDS {
-            if !rest.any(|host| lives(node, host)) {
+            let told: Vec<Option<SortStands>> =
+                rest.filter_map(|host| ask_how_it_stands(node, host, &request.job)).collect();
+            if told.is_empty() {
                 break true;
+            }
+            if let Some(end) = told.into_iter().flatten().find_map(|stands| without(stands, node.name())) {
+                return node.jobs.end_sort(job, end);
             }
             asked = Stopwatch::start();
         }
@@ -106,9 +111,31 @@ pub(crate) fn follow(node: &Arc<Node>, job: &Arc<Job>, mut request: SortJob, why
     coordinate(node, job, request, Some(&lost));
 }
 
-/// Whether the node of a host answers.
-fn lives(node: &Arc<Node>, host: &str) -> bool {
-    node.link_with(host).is_ok_and(|link| answer(&link, &NodeRequest::Ping).is_ok())
+/// How a job stands at the node of a host, if it knows of it; nothing if it does not answer.
+fn ask_how_it_stands(node: &Arc<Node>, host: &str, job: &str) -> Option<Option<SortStands>> {
+    let ask = NodeRequest::Stands { job: job.to_string() };
+    let told = node.link_with(host).ok().and_then(|link| answer(&link, &ask).ok())?;
+    from_json(&told).ok()
+}
+
+/// What there is to say of a job on several nodes to one that asks.
+pub(crate) fn stands(report: &JobReport) -> Option<SortStands> {
+    let ShareView { hosts, failed, .. } = report.share.clone()?;
+    Some(SortStands { state: report.state, why: report.why.clone(), hosts, failed })
+}
+
+/// How a job that stands so elsewhere ends for this host: as it ended there, or without it. Nothing if that is not known.
+fn without(stands: SortStands, host: &str) -> Option<SortEnd> {
+    let SortStands { state, why, hosts, failed } = stands;
+    if hosts.iter().any(|other| other == host) {
+        return (state != JobState::Running).then_some(SortEnd { state, why, receipt: None });
+    }
+    let of_host = |line: &&String| line.split_once(": ").is_some_and(|(first, _)| first == host);
+    let line = failed.iter().find(of_host).cloned().unwrap_or_else(|| host.to_string());
+    Some(self::failed(&format!(
+        "{line}; the others go on with the sort, or have ended it: {}",
+        hosts.join(", ")
+    )))
 }
 
 fn failed(why: &str) -> SortEnd {

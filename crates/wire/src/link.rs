@@ -543,13 +543,18 @@ impl Shared {
         }
     }
 
-    /// Sends a block, for which the core has given leave, behind what waits.
-    pub(crate) fn send_block(&self, head: Head, payload: &mut [u8]) -> Result<()> {
+    /// Sends a block, for which the core has given leave, behind what waits; false if the stream was given up before it
+    /// could leave: nothing of it may come behind that.
+    pub(crate) fn send_block(&self, head: Head, payload: &mut [u8]) -> Result<bool> {
         let mut out = self.out.lock().expect("no holder panics");
         self.drain(&mut out, false)?;
-        self.send(&mut out, head, payload, false)?;
+        let may = self.lock().core.may_put(head.stream).is_some();
+        if may {
+            self.send(&mut out, head, payload, false)?;
+        }
         drop(out);
-        self.flush()
+        self.flush()?;
+        Ok(may)
     }
 
     fn send(&self, out: &mut Out, mut head: Head, payload: &mut [u8], more: bool) -> Result<()> {

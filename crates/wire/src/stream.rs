@@ -72,7 +72,12 @@ impl Outgoing {
                 Some(Ok(()))
             }
         })??;
-        shared.send_block(head, payload)
+        if shared.send_block(head, payload)? {
+            return Ok(());
+        }
+        let state = shared.lock();
+        shared.alive(&state)?;
+        Err(self.given_up(&state))
     }
 
     fn given_up(&self, state: &State) -> LinkError {

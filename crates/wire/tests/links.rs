@@ -206,6 +206,31 @@ fn dropping_an_end_tells_the_other_and_brings_all_blocks_home() {
     near_out.abort("enough").unwrap();
 }
 
+/// Somebody else reads the link while one puts, and answers the peer that wants no more: nothing of the stream leaves
+/// behind that.
+#[test]
+fn a_stream_given_up_while_a_block_is_about_to_leave_breaks_no_rule() {
+    let city = City::new();
+    let (near, far) = city.link(Terms { clear: true, ..Terms::default() });
+    let pools = [Pool::new(4096, 8).unwrap(), Pool::new(4096, 8).unwrap()];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while let Some((_, _out, inc)) = far.accept().unwrap() {
+                let mut inc = inc.takes(&pools[1], 8);
+                inc.next_on().unwrap().expect("a block");
+            }
+        });
+        for _ in 0..3000 {
+            let (mut out, inc) = near.open(b"some").unwrap();
+            let reader = scope.spawn(|| inc.takes(&pools[0], 2).next_on().unwrap_err());
+            while out.send(0, &mut [7; 100]).is_ok() {}
+            reader.join().unwrap();
+        }
+        assert!(near.is_open() && far.is_open());
+        near.close();
+    });
+}
+
 trait LastError {
     fn last_error(self) -> Option<LinkError>;
 }
