@@ -206,7 +206,7 @@ pub enum ShareTold {
         /// Bytes of all inputs.
         all_bytes: u64,
     },
-    /// Sort, with the cuts that follow.
+    /// Sort, with the cuts that follow, and behind them a sample of the node's range, if that may be of use.
     Go {
         /// For each side, pages of each node's inputs; of what all have, those that each reads.
         pages: Vec<Vec<u64>>,
@@ -214,6 +214,8 @@ pub enum ShareTold {
         range_bytes: u64,
         /// The file that all write to, under the name that it has meanwhile.
         shared: Option<String>,
+        /// How much of what follows are the cuts.
+        cuts_bytes: u64,
     },
     /// The node's range begins here in the output that is shared.
     Start(u64),

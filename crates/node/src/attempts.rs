@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use thalweg::share::{cuts, deal, origin, receipt};
+use thalweg::share::{by_range, cuts, deal, origin, receipt};
 use thalweg::{Error, Progress, Receipt, Result, SortOptions};
 use thalweg_api::{
     Edge, JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble,
@@ -45,6 +45,8 @@ const STOP_SECONDS: f64 = 12.0;
 const END_SECONDS: f64 = 1.0;
 /// Bytes of the keys of one node's sample.
 const SAMPLE_BYTES: usize = 256 << 20;
+/// A node whose range takes at least one so-manieth of its memory is told what keys to expect.
+const KEYS_FOR_MEMORIES: u64 = 2;
 const STACK_BYTES: usize = 256 << 10;
 
 /// How a coordinator gets links with nodes.
@@ -430,13 +432,7 @@ impl<'a> Coordinator<'a> {
         if !own_inputs {
             pages.iter_mut().for_each(|side| *side = deal(side[0], &reads));
         }
-        let work = self.job.ask.work;
-        let packed = pack_cuts(&mut cuts(&self.sort, work, sample, &ranges)?);
-        self.stage("read+river", 2, all_bytes);
-        for (place, range_bytes) in deal(all_bytes, &ranges).into_iter().enumerate() {
-            let go = ShareTold::Go { pages: pages.clone(), range_bytes, shared: shared.clone() };
-            self.tell(place, &go, &packed)?;
-        }
+        self.send_off((&pages, &shared), sample, (&ranges, &nodes))?;
         self.tell_starts()?;
         let ends = self.each(|said, _| match said {
             ShareSaid::Done(end) => Some(*end),
@@ -444,6 +440,7 @@ impl<'a> Coordinator<'a> {
         })?;
         let files = ends.iter().map(|end| end.node.input.1);
         let input_file_bytes = if own_inputs { files.sum() } else { files.max().unwrap_or(0) };
+        let work = self.job.ask.work;
         let mut receipt = receipt(&self.sort, work, &ends, input_file_bytes, self.watch.seconds())?;
         // The model is one of sorts, of what nodes have.
         let plan = plan.iter().filter(|_| work == Work::Sort && !self.job.ask.lent_inputs);
@@ -459,6 +456,32 @@ impl<'a> Coordinator<'a> {
         receipt.failed.clone_from(&self.job.failed);
         receipt.cpu_seconds += process::usage().cpu_seconds;
         Ok(receipt)
+    }
+
+    /// Tells each of them to go, with cuts for ranges of these weights, and with a sample of its own range if that takes much
+    /// of its memory: who has more looks at what comes instead.
+    fn send_off(
+        &mut self,
+        (pages, shared): (&[Vec<u64>], &Option<String>),
+        mut sample: Vec<Cut>,
+        (ranges, nodes): (&[u64], &[FoundOf]),
+    ) -> Attempted<()> {
+        let work = self.job.ask.work;
+        let cuts = cuts(&self.sort, work, &mut sample, ranges)?;
+        let mut keys = by_range(sample, &cuts, nodes.len());
+        let packed = pack_cuts(&mut { cuts });
+        let cuts_bytes = packed.len() as u64;
+        self.stage("read+river", 2, self.all_bytes);
+        for (place, range_bytes) in deal(self.all_bytes, ranges).into_iter().enumerate() {
+            let go = ShareTold::Go { pages: pages.to_vec(), range_bytes, shared: shared.clone(), cuts_bytes };
+            let takes_much = range_bytes > nodes[place].memory_bytes / KEYS_FOR_MEMORIES;
+            let keys = match work {
+                Work::Sort | Work::Merge if takes_much => pack_cuts(&mut keys[place]),
+                _ => Vec::new(),
+            };
+            self.tell(place, &go, &[&packed[..], &keys].concat())?;
+        }
+        Ok(())
     }
 
     /// What the nodes would have to sort, and their names; nothing comes of it.

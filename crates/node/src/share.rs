@@ -344,13 +344,20 @@ impl Part<'_> {
         let packed = pack_cuts(&mut sample);
         drop(sample);
         self.saying.say(&ShareSaid::Sampled { pages: laid.pages(), shared: made }, &packed)?;
-        let ((pages, range_bytes), shared, cuts) = self.told(go_on, |told, cuts| match told {
-            ShareTold::Go { pages, range_bytes, shared } => Some(((pages, range_bytes), shared, cuts)),
-            _ => None,
-        })?;
+        let ((pages, range_bytes), shared, (cuts_bytes, packed)) =
+            self.told(go_on, |told, packed| match told {
+                ShareTold::Go { pages, range_bytes, shared, cuts_bytes } => {
+                    Some(((pages, range_bytes), shared, (cuts_bytes, packed)))
+                }
+                _ => None,
+            })?;
         noted.clone_from(&shared);
         self.job.show(|view| view.stage = "read+river".into());
-        let cuts = unpack_cuts(&cuts, CUTS_BYTES).ok_or_else(|| could_not("cuts that are none"))?;
+        let (cuts, keys) = packed
+            .split_at_checked(cuts_bytes as usize)
+            .and_then(|(cuts, keys)| Some((unpack_cuts(cuts, CUTS_BYTES)?, unpack_cuts(keys, CUTS_BYTES)?)))
+            .ok_or_else(|| could_not("cuts that are none"))?;
+        drop(packed);
         let river = number_of(&self.request.job, attempt.number());
         let mut links = None;
         let mut rivers = |laid: &Laid, side: usize| {
@@ -366,7 +373,7 @@ impl Part<'_> {
         };
         let shared = shared.as_deref().map(path_of).transpose()?;
         let end =
-            laid.run(&mut rivers, (&pages, range_bytes), shared.as_deref(), talk, (progress, written))?;
+            laid.run(&mut rivers, (&pages, range_bytes, keys), shared.as_deref(), talk, (progress, written))?;
         let mut links = links.expect("there is a side");
         if self.request.ask.lent_inputs {
             links.0.push((Arc::clone(self.link), asked));

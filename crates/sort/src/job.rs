@@ -30,7 +30,7 @@ use crate::scratch::Scratch;
 use crate::sorted::{self, Range, Sorted, entry_pages, ranges_of};
 use crate::sound::Judge;
 use crate::stream::{self, Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room, open_output};
-use crate::survey::{Seen, Survey, cuts_of, guess_records, long_copies};
+use crate::survey::{Seen, Survey, cuts_of, long_copies};
 use crate::within::Within;
 use crate::{Error, Result};
 
@@ -205,14 +205,8 @@ impl<'a> Run<'a> {
     ) -> Result<Run<'a>> {
         let Filled { feed, room, main, transfer, ended } = filled;
         let key = sort.stored_key()?;
-        let ranges_max = room.ranges_max();
-        let Room { mut given, rough } = room;
-        let (keys, record_bytes) = feed.sample(&key, rough.sample_bytes);
-        if ended {
-            given.input_bytes = feed.bytes();
-        }
-        given.records = guess_records(sort.layout, given.input_bytes, record_bytes);
-        given.input_bytes += given.records * sort.tag_bytes() as u64;
+        let (ranges_max, rough) = (room.ranges_max(), room.rough);
+        let (given, keys) = room.seen(&feed, ended, sort, &key);
         let geometry = rough.with_ranges_for(&given, ranges_max);
         let keep_free = geometry.main_pages.saturating_sub(geometry.resident_pages(given.input_bytes));
         let inputs = Inputs::open(io, &[], sort.layout)?;

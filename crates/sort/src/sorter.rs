@@ -29,7 +29,7 @@ use thalweg_record::Layout;
 
 use crate::handover::Handover;
 use crate::job::run_handed;
-use crate::stream::{Feed, Filled, Room};
+use crate::stream::{Expected, Feed, Filled, Room};
 use crate::{Error, Result, Sort, Watch};
 
 /// The most blocks of a sorter that a program may hold at once, those to be filled and those that came out.
@@ -135,6 +135,14 @@ impl Sorter {
             ended: false,
             engine: Engine { handover: Arc::new(Handover::new(window_bytes)), thread: None },
         })
+    }
+
+    /// Tells what is known of the input, before any of it comes: ranges are cut by that, should memory not hold it all.
+    pub fn expect(&mut self, expected: Expected) {
+        match &mut self.phase {
+            Phase::Filling(filling) => filling.room.expect(expected),
+            Phase::Running => unreachable!("an expectation behind the input's beginning"),
+        }
     }
 
     /// An empty block to be filled and put. Waits while the engine is busy with all others.
@@ -365,6 +373,7 @@ fn scratch_name() -> PathBuf {
 mod tests {
     use thalweg_base::rng::Rng;
     use thalweg_io::threads::Threads;
+    use thalweg_record::Cut;
 
     use super::*;
 
@@ -441,6 +450,32 @@ mod tests {
             assert!(matches!(sorter.sorted(), Err(Error::CutShort { record_bytes: 16, .. })));
             assert!(pools.are_full());
         }
+    }
+
+    /// A stream whose beginning says nothing of the rest, where memory holds an eighth of it: with a sample of the whole, in
+    /// which one key stands for a third, no byte goes to scratch twice.
+    #[test]
+    fn what_is_expected_is_cut_by_that_and_not_by_how_it_begins() {
+        let count = 8u64 << 20;
+        let key = |i: u64| if i % 3 == 1 { count / 2 } else { i };
+        let record = |i: u64| (u128::from(key(i)) << 64 | u128::from(i)).to_be_bytes();
+        let spilled = |expected: Option<Expected>| {
+            let mut sorter = sorter(16 << 20);
+            expected.into_iter().for_each(|expected| sorter.expect(expected));
+            for i in 0..count {
+                sorter.put_bytes(&record(i)).unwrap();
+            }
+            let mut output = sorter.sorted().unwrap();
+            while output.next_block().unwrap().is_some() {}
+            let receipt = output.receipt().unwrap();
+            assert!(receipt.holds && receipt.output.records == count);
+            receipt.io.scratch.written_bytes
+        };
+        let cut = |i: u64| Cut { normal: record(i).to_vec(), origin: 5 * i };
+        let sample = (0..count).step_by(997).map(cut).collect();
+        let bytes = 16 * count;
+        assert!(spilled(Some(Expected::new(sample, bytes))) <= bytes);
+        assert!(spilled(None) > bytes + bytes / 2, "this stream needs no expectation");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A stream as the input: standard input, a pipe, anything that can be read once, and pages that somebody
 //! hands over.
 //!
-//! Model: memory is filled first; what is in it is the sample from which the cuts are chosen. Then the
-//! pages in memory are distributed, and after them the rest of the stream as it comes. If the stream
+//! Model: memory is filled first; what is in it is the sample from which the cuts are chosen, unless whoever
+//! hands the stream over has a better one. Then the pages in memory are distributed, and after them the rest of the stream as it comes. If the stream
 //! drifts away from its beginning (it is sorted, say), some range grows too large and is distributed
 //! again.
 //! Law: pages come out in order, each once.
@@ -34,10 +34,43 @@ pub(crate) const LINE_BYTES: u64 = 256 << 10;
 /// Pages that are kept free of a stream that memory holds, so that none waits for another.
 pub(crate) const KEEP_FREE_PAGES: usize = 16;
 
-/// Memory laid out for a stream of which nothing is known yet.
+/// What is known of a stream before it comes.
+#[derive(Debug, Default)]
+pub struct Expected {
+    keys: Vec<Cut>,
+    bytes: u64,
+}
+
+impl Expected {
+    /// A stream of about so many bytes, with a fair sample of its keys, whose origins have the order of the stream.
+    pub fn new(mut keys: Vec<Cut>, bytes: u64) -> Expected {
+        keys.sort_unstable_by_key(|cut| cut.origin);
+        let count = keys.len() as u128;
+        for (i, cut) in keys.iter_mut().enumerate() {
+            cut.origin = (i as u128 * u128::from(bytes) / count) as u64;
+        }
+        Expected { keys, bytes }
+    }
+
+    /// No more keys than so many bytes hold.
+    fn within(mut self, keys_bytes_max: u64) -> Expected {
+        let bytes: usize = self.keys.iter().map(|cut| cut.normal.capacity() + size_of::<Cut>()).sum();
+        let step = (bytes as u64).div_ceil(keys_bytes_max).max(1);
+        let mut at = 0;
+        self.keys.retain(|_| {
+            at += 1;
+            (at - 1) % step == 0
+        });
+        self.keys.shrink_to_fit();
+        self
+    }
+}
+
+/// Memory laid out for a stream of which little is known yet.
 pub(crate) struct Room {
     pub(crate) given: Given,
     pub(crate) rough: Geometry,
+    expected: Expected,
 }
 
 impl Room {
@@ -56,7 +89,25 @@ impl Room {
         };
         let lanes = Geometry::of_stream(&given)?.lanes;
         given.resident_bytes += hidden_copies(&sort.stored_key()?, sort.layout, lanes);
-        Ok(Room { given, rough: Geometry::of_stream(&given)? })
+        Ok(Room { given, rough: Geometry::of_stream(&given)?, expected: Expected::default() })
+    }
+
+    pub(crate) fn expect(&mut self, expected: Expected) {
+        self.expected = expected.within(self.rough.sample_bytes);
+    }
+
+    /// Lays out what is known now that `feed` is in memory, as all of the stream or as its beginning: what to reckon with,
+    /// and keys from all over it.
+    pub(crate) fn seen(self, feed: &Feed, ended: bool, sort: &Sort, key: &Key) -> (Given, Vec<Cut>) {
+        let Room { mut given, rough, expected } = self;
+        let (seen, record_bytes) = feed.sample(key, rough.sample_bytes);
+        let known = !ended && !expected.keys.is_empty();
+        if ended || known {
+            given.input_bytes = feed.bytes().max(expected.bytes * u64::from(known));
+        }
+        given.records = guess_records(sort.layout, given.input_bytes, record_bytes);
+        given.input_bytes += given.records * sort.tag_bytes() as u64;
+        (given, if known { expected.keys } else { seen })
     }
 
     /// How many pages may be in memory before they are distributed.

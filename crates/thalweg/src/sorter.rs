@@ -11,7 +11,7 @@ use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::Block;
 use thalweg_io::Io;
 use thalweg_pump::{Sink, Source};
-use thalweg_sort::{Sort, SorterOutput};
+use thalweg_sort::{Expected, Sort, SorterOutput};
 
 use crate::verbs::{MEMORY_BYTES_MIN, engine_error};
 use crate::{Error, Result, SorterOptions, machine};
@@ -103,6 +103,11 @@ impl Sorter {
         let sort = resolve(options, &io)?;
         let inner = thalweg_sort::Sorter::new(sort, Arc::clone(&io)).map_err(engine_error)?;
         Ok(Sorter { inner, io, fallback })
+    }
+
+    /// Tells what is known of the records, before any are put.
+    pub(crate) fn expect(&mut self, expected: Expected) {
+        self.inner.expect(expected);
     }
 
     /// An empty block to write records into and to put. Waits for a free one if there is none; an error if

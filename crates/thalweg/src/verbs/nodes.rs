@@ -32,6 +32,7 @@ use thalweg_io::{Io, process};
 use thalweg_pump::{Inputs, Meters, Output};
 use thalweg_record::{Key, Layout, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, River};
+use thalweg_sort::Expected;
 
 use self::half::{Half, Written};
 use self::stretch::{Stretch, write_edges};
@@ -162,7 +163,8 @@ impl<'a> Job<'a> {
 
     fn run(&self, output: &Output, progress: &Progress) -> Result<Done> {
         let watch = Stopwatch::start();
-        let (river, sampled_bytes) = self.river()?;
+        let (river, expected, sampled_bytes) = self.river()?;
+        let expected: Vec<Mutex<Expected>> = expected.into_iter().map(Mutex::new).collect();
         let read_pool = Pool::new(self.shape.page_bytes, self.nodes * (shape::READS + 1))?;
         let write_pool = Pool::new(WRITE_BYTES, self.nodes * (WRITES + 1))?;
         let into = river.inlets.into_iter().map(|inlet| End::In(Box::new(inlet)));
@@ -188,8 +190,9 @@ impl<'a> Job<'a> {
                     let stretch =
                         Stretch::new(output.file(), self.io.queue(WRITES)?, &write_pool, &self.meters);
                     let start = Start { starts: &starts, node, begins: &begins, watch: &watch };
-                    let half = Half { options: &options, layout, key: &self.key, tagged: false };
-                    half::run(&mut outlet, stretch, &half, &start, (progress, &|| lanes.go_on()))
+                    let expected = std::mem::take(&mut *expected[node].lock().expect("no holder panics"));
+                    let half = Half { options: &options, layout, key: &self.key, tagged: false, expected };
+                    half::run(&mut outlet, stretch, half, &start, (progress, &|| lanes.go_on()))
                         .map(Made::Out)
                 }
             }
@@ -217,14 +220,18 @@ impl<'a> Job<'a> {
         Ok(done)
     }
 
-    fn river(&self) -> Result<(River, u64)> {
+    /// The river, what each node has to expect of it, and how many bytes were read to know.
+    fn river(&self) -> Result<(River, Vec<Expected>, u64)> {
         let SortOptions { layout, unique, .. } = *self.options;
         // Records that may be dropped for one another have to meet.
         let (parts, memory) =
             ((self.nodes, !unique), (self.shape.page_bytes as u64, self.shape.sample_bytes));
-        let (cuts, read) = sample::cuts(self.io, &self.inputs, (layout, &self.key), parts, memory)?;
+        let (cuts, sample, read) = sample::cuts(self.io, &self.inputs, (layout, &self.key), parts, memory)?;
+        let range_bytes = self.inputs.bytes() / self.nodes as u64;
+        let keys = share::by_range(sample, cuts.cuts(), self.nodes).into_iter();
+        let expected = keys.map(|keys| Expected::new(keys, range_bytes)).collect();
         let river = self.shape.river((layout, &self.key), Pick::Range(cuts), self.nodes, self.inputs.pages());
-        Ok((river.build()?, read))
+        Ok((river.build()?, expected, read))
     }
 
     fn receipt(&self, done: &Done, written: u64, watch: &Stopwatch) -> Receipt {

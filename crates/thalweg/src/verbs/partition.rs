@@ -168,7 +168,7 @@ impl<'a> Job<'a> {
             ))),
             (PartitionPick::Range, Input::Files(inputs)) => {
                 let memory = (self.shape.page_bytes as u64, self.shape.sample_bytes);
-                let (cuts, read) =
+                let (cuts, _, read) =
                     sample::cuts(self.io, inputs, (layout, &self.key), (parts, split_keys), memory)?;
                 self.sampled_bytes = read;
                 Ok(Pick::Range(cuts))

@@ -9,6 +9,7 @@ use thalweg_base::units::Size;
 use thalweg_io::directory_of;
 use thalweg_record::{Key, Layout, Prover, TAG_BYTES, Untagger};
 use thalweg_river::Outlet;
+use thalweg_sort::Expected;
 
 use super::stretch::Stretch;
 use crate::{Progress, Result, SortOptions, Sorter, SorterOptions, Source};
@@ -76,17 +77,20 @@ pub(super) struct Half<'a> {
     pub(super) key: &'a Key,
     /// Whether they come with a tag, which is not written.
     pub(super) tagged: bool,
+    /// What is known of them before they come.
+    pub(super) expected: Expected,
 }
 
-/// Takes all that the outlet gives into a sorter; with how many bytes that is beside so many of each record. Nothing if
-/// nobody is to go on.
+/// Takes all that the outlet gives, of which so much is known, into a sorter; with how many bytes that is beside so many
+/// of each record. Nothing if nobody is to go on.
 pub(super) fn fill(
     outlet: &mut Outlet,
-    options: &SorterOptions,
+    (options, expected): (&SorterOptions, Expected),
     tag_bytes: u64,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Option<(Sorter, u64)>> {
     let mut sorter = Sorter::new(options)?;
+    sorter.expect(expected);
     let mut bytes = 0;
     loop {
         let next = outlet.next();
@@ -103,13 +107,15 @@ pub(super) fn fill(
 pub(super) fn run(
     outlet: &mut Outlet,
     mut stretch: Stretch<'_>,
-    half: &Half<'_>,
+    half: Half<'_>,
     starts: &dyn Starts,
     (progress, go_on): (&Progress, &dyn Fn() -> bool),
 ) -> Result<Option<Written>> {
-    let Half { options, layout, key, tagged } = *half;
+    let Half { options, layout, key, tagged, expected } = half;
     let tag_bytes = if tagged { TAG_BYTES as u64 } else { 0 };
-    let Some((sorter, bytes)) = fill(outlet, options, tag_bytes, go_on)? else { return Ok(None) };
+    let Some((sorter, bytes)) = fill(outlet, (options, expected), tag_bytes, go_on)? else {
+        return Ok(None);
+    };
     starts.crossed();
     // Of records that may be dropped nobody knows yet how many bytes are left.
     if !options.unique {

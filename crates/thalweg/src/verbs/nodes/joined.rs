@@ -9,6 +9,7 @@ use thalweg_base::units::Size;
 use thalweg_block::Pool;
 use thalweg_io::{File, directory_of};
 use thalweg_record::{Key, add_proof};
+use thalweg_sort::Expected;
 
 use super::half::{self, Starts};
 use super::share::{Laid, RightSide, Rivers};
@@ -110,7 +111,7 @@ impl Laid {
         }
         let (proof, sorter) =
             self.sides[side].pump(ends, &pages[side], (&self.base.meters, progress), |outlet, go_on| {
-                Ok(half::fill(outlet, &options, 0, go_on)?.map(|(sorter, _)| sorter))
+                Ok(half::fill(outlet, (&options, Expected::default()), 0, go_on)?.map(|(sorter, _)| sorter))
             })?;
         Ok((proof, sorter.sorted()?))
     }

@@ -23,6 +23,7 @@ use thalweg_record::{
     same_records, tagged,
 };
 use thalweg_river::{Bed, Inlet, Outlet, Pick, lanes_of};
+use thalweg_sort::Expected;
 
 pub use super::half::Starts;
 use super::half::{self, Half, Written};
@@ -287,8 +288,8 @@ pub(crate) fn sorter_bytes(memory_bytes: u64) -> Result<u64> {
 }
 
 /// The cuts for ranges whose sizes are to each other as these weights, one for each node, or for equal parts, from samples
-/// of all of them with origins as [`origin`] makes them.
-pub fn cuts(sort: &SortOptions, work: Work, sample: Vec<Cut>, weights: &[u64]) -> Result<Vec<Cut>> {
+/// of all of them with origins as [`origin`] makes them. Sorts the sample.
+pub fn cuts(sort: &SortOptions, work: Work, sample: &mut [Cut], weights: &[u64]) -> Result<Vec<Cut>> {
     let key = Key::new(sort.layout, &sort.keys)?;
     let (weights, split_keys) = match work {
         Work::Shuffle(_) => {
@@ -301,6 +302,16 @@ pub fn cuts(sort: &SortOptions, work: Work, sample: Vec<Cut>, weights: &[u64]) -
         Work::Sort | Work::Merge | Work::Join => (weights.to_vec(), !sort.unique && work != Work::Join),
     };
     Ok(sample::choose(&key, sample, &weights, split_keys).cuts().to_vec())
+}
+
+/// What of a sorted sample lies in each of so many ranges with these cuts, the last of which may be empty.
+pub fn by_range(mut sample: Vec<Cut>, cuts: &[Cut], ranges: usize) -> Vec<Vec<Cut>> {
+    let mut of_ranges = vec![Vec::new(); ranges.max(cuts.len() + 1)];
+    for (cut, range) in cuts.iter().zip(&mut of_ranges[1..]).rev() {
+        *range = sample.split_off(sample.partition_point(|key| key < cut));
+    }
+    of_ranges[0] = sample;
+    of_ranges
 }
 
 /// So many pages for nodes whose shares of what all see are to each other as these weights.
@@ -356,13 +367,13 @@ impl Laid {
         self.sides[side].bed(river, pick, pages)
     }
 
-    /// Runs it, with so many pages of each side and each node, and so many bytes of a range: what is read goes into
-    /// inlets, and what outlets give to the output. `shared` is the file that all write to, if they do. The first progress
+    /// Runs it, with so many pages of each side and each node, and so many bytes of a range, some keys of which may be
+    /// known: what is read goes into inlets, and what outlets give to the output. `shared` is the file that all write to, if they do. The first progress
     /// counts what is read, and can stop it; the second what is written.
     pub fn run(
         &mut self,
         rivers: &mut Rivers<'_>,
-        (pages, range_bytes): (&[Vec<u64>], u64),
+        (pages, range_bytes, range_keys): (&[Vec<u64>], u64, Vec<Cut>),
         shared: Option<&Path>,
         starts: &dyn Starts,
         progress: (&Progress, &Progress),
@@ -395,7 +406,9 @@ impl Laid {
                     Some(right) => self.join(right, rivers, pages, (file, starts), progress)?,
                     None => {
                         let ends = rivers(self, 0)?;
-                        let (input, written) = self.sort(ends, &pages[0], (file, starts), progress)?;
+                        let expected = Expected::new(range_keys, range_bytes);
+                        let pages = (&pages[0][..], expected);
+                        let (input, written) = self.sort(ends, pages, (file, starts), progress)?;
                         self.end_of_sort(input, written)
                     }
                 }
@@ -408,7 +421,7 @@ impl Laid {
     fn sort(
         &self,
         ends: (Inlet, Outlet),
-        pages: &[u64],
+        (pages, expected): (&[u64], Expected),
         (file, starts): (&File, &dyn Starts),
         (progress, written): (&Progress, &Progress),
     ) -> Result<(Proof, Written)> {
@@ -421,8 +434,8 @@ impl Laid {
         (sorter.layout, sorter.keys) = self.sides[0].travel();
         self.sides[0].pump(ends, pages, (meters, progress), |outlet, go_on| {
             let stretch = Stretch::new(file, io.queue(WRITES)?, &pool, meters);
-            let half = Half { options: &sorter, layout, key: &key, tagged };
-            half::run(outlet, stretch, &half, starts, (written, go_on))
+            let half = Half { options: &sorter, layout, key: &key, tagged, expected };
+            half::run(outlet, stretch, half, starts, (written, go_on))
         })
     }
 

@@ -36,24 +36,24 @@ pub(in crate::verbs) struct Part {
     pub(in crate::verbs) chunks: (u64, u64),
 }
 
-/// The cuts, and how many bytes were read for them.
+/// The cuts, the sample that they are from, in order, and how many bytes were read for it.
 pub(in crate::verbs) fn cuts(
     io: &Arc<dyn Io>,
     inputs: &Inputs,
     (layout, key): (Layout, &Key),
     (parts, split_keys): (usize, bool),
     limits: (u64, u64),
-) -> Result<(Cuts, u64)> {
+) -> Result<(Cuts, Vec<Cut>, u64)> {
     let all = Part { all_bytes: inputs.bytes(), chunks: (0, 1) };
-    let (keys, read) = sample(io, inputs, (layout, key), (parts, all), limits)?;
-    Ok((choose(key, keys, &vec![1; parts], split_keys), read))
+    let (mut keys, read) = sample(io, inputs, (layout, key), (parts, all), limits)?;
+    Ok((choose(key, &mut keys, &vec![1; parts], split_keys), keys, read))
 }
 
-/// Cuts from a sample, for parts whose sizes are to each other as these weights.
-pub(in crate::verbs) fn choose(key: &Key, mut keys: Vec<Cut>, weights: &[u64], split_keys: bool) -> Cuts {
+/// Cuts from a sample, for parts whose sizes are to each other as these weights. Sorts it.
+pub(in crate::verbs) fn choose(key: &Key, keys: &mut [Cut], weights: &[u64], split_keys: bool) -> Cuts {
     let chosen = match split_keys {
-        true => choose_weighted_cuts(&mut keys, weights),
-        false => between_keys(&mut keys, weights),
+        true => choose_weighted_cuts(keys, weights),
+        false => between_keys(keys, weights),
     };
     Cuts::new(key, chosen)
 }

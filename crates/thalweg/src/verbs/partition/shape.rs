@@ -14,8 +14,7 @@ const BASE_BYTES: u64 = 6 * MIB;
 /// Of the memory for blocks, the share that one page may take.
 const PAGE_SHARE: u64 = 24;
 /// What each part should get of a page: the batches are about as large.
-const PAGE_BYTES_FOR_PART: u64 = 64 * KIB;
-const PAGE_BYTES_FOR_NODE: u64 = 256 * KIB;
+const PAGE_BYTES_FOR_PART: u64 = 256 * KIB;
 const PAGE_BYTES: (u64, u64) = (16 * KIB, 4 * MIB);
 /// The most that is written at once, and the least.
 const WRITE_BYTES: (u64, u64) = (MIB, 4 * KIB);
@@ -58,7 +57,7 @@ impl Shape {
         layout: Layout,
     ) -> Result<Shape> {
         let room = memory_bytes.saturating_sub(BASE_BYTES);
-        let (page_bytes, block) = page_and_block(room, (PAGE_BYTES_FOR_PART, parts), layout);
+        let (page_bytes, block) = page_and_block(room, parts, layout);
         for threads in (1..=threads).rev() {
             let (inlets, outlets) = (threads, threads.min(parts));
             // While one inlet's page is given out, those of the others wait.
@@ -98,7 +97,7 @@ impl Shape {
         layout: Layout,
     ) -> Result<Shape> {
         let room = memory_bytes.saturating_sub(BASE_BYTES);
-        let (page_bytes, block) = page_and_block(room, (PAGE_BYTES_FOR_NODE, lanes), layout);
+        let (page_bytes, block) = page_and_block(room, lanes, layout);
         // While one node's page is given out, those of the others wait.
         let float = (nodes as u64 - 1) * lanes.div_ceil(nodes) as u64 * 3 / 2;
         let fixed = |exclusive: u64, window: usize| {
@@ -158,10 +157,10 @@ impl Shape {
     }
 }
 
-/// Bytes of a page that has so many for each of so many parts, if there is room, and of a block that holds what one part
+/// Bytes of a page that has enough for each of so many parts, if there is room, and of a block that holds what one part
 /// gets of it, with a quarter to spare.
-fn page_and_block(room: u64, (bytes, parts): (u64, usize), layout: Layout) -> (u64, u64) {
-    let page = (parts as u64 * bytes).next_power_of_two();
+fn page_and_block(room: u64, parts: usize, layout: Layout) -> (u64, u64) {
+    let page = (parts as u64 * PAGE_BYTES_FOR_PART).next_power_of_two();
     let page = page.clamp(PAGE_BYTES.0, PAGE_BYTES.1).min(floor_of_two(room / PAGE_SHARE));
     let page_bytes = whole_records(page, layout).max(SECTOR);
     let of_part = page_bytes.div_ceil(parts as u64);
