@@ -21,7 +21,7 @@ use thalweg_api::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process;
-use thalweg_record::{Cut, pack_cuts, unpack_cuts};
+use thalweg_record::{Cut, pack_cuts, thin_cuts, unpack_cuts};
 use thalweg_wire::{Link, LinkError, Outgoing, What};
 
 use crate::ask::options_of;
@@ -47,6 +47,8 @@ const END_SECONDS: f64 = 1.0;
 const SAMPLE_BYTES: usize = 256 << 20;
 /// A node whose range takes at least one so-manieth of its memory is told what keys to expect.
 const KEYS_FOR_MEMORIES: u64 = 2;
+/// And so many bytes of them at most.
+const KEYS_BYTES_MAX: u64 = 8 << 20;
 const STACK_BYTES: usize = 256 << 10;
 
 /// How a coordinator gets links with nodes.
@@ -476,7 +478,10 @@ impl<'a> Coordinator<'a> {
             let go = ShareTold::Go { pages: pages.to_vec(), range_bytes, shared: shared.clone(), cuts_bytes };
             let takes_much = range_bytes > nodes[place].memory_bytes / KEYS_FOR_MEMORIES;
             let keys = match work {
-                Work::Sort | Work::Merge if takes_much => pack_cuts(&mut keys[place]),
+                Work::Sort | Work::Merge if takes_much => {
+                    thin_cuts(&mut keys[place], KEYS_BYTES_MAX);
+                    pack_cuts(&mut keys[place])
+                }
                 _ => Vec::new(),
             };
             self.tell(place, &go, &[&packed[..], &keys].concat())?;

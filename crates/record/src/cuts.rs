@@ -88,6 +88,18 @@ pub fn choose_cuts_by_bytes(sample: &mut [(Cut, u64)], count: usize) -> Vec<Cut>
     cuts_of_sorted(|at| sample.get(at).map(|(cut, _)| cut), (1..=count).map(place))
 }
 
+/// Keeps so few of a sample, at equal distances, that they take no more than about so many bytes.
+pub fn thin_cuts(sample: &mut Vec<Cut>, bytes_max: u64) {
+    let bytes: usize = sample.iter().map(|cut| cut.normal.capacity() + size_of::<Cut>()).sum();
+    let step = (bytes as u64).div_ceil(bytes_max).max(1);
+    let mut at = 0;
+    sample.retain(|_| {
+        at += 1;
+        (at - 1) % step == 0
+    });
+    sample.shrink_to_fit();
+}
+
 /// The cuts at these places of a sample, which is sorted first.
 fn cuts_at(sample: &mut [Cut], places: impl Iterator<Item = usize>) -> Vec<Cut> {
     sample.sort_unstable();
@@ -332,6 +344,21 @@ mod tests {
         let (mut even, mut weighted): (Vec<Cut>, Vec<Cut>) = (sample().collect(), sample().collect());
         assert_eq!(choose_cuts(&mut even, 6), choose_weighted_cuts(&mut weighted, &[3; 7]));
         assert!(choose_weighted_cuts(&mut [], &[1, 2]).is_empty());
+    }
+
+    #[test]
+    fn a_thinned_sample_is_still_from_all_over() {
+        let all = |n: u64| (0..n).map(|i| Cut { normal: vec![7; 68], origin: i }).collect::<Vec<Cut>>();
+        for (bytes_max, kept) in [(u64::MAX, 1000), (100_000, 1000), (99_999, 500), (10_001, 100), (1, 1)] {
+            let mut sample = all(1000);
+            thin_cuts(&mut sample, bytes_max);
+            let step = 1000 / kept as u64;
+            assert_eq!(sample.len(), kept, "{bytes_max}");
+            assert!(sample.iter().zip(0..).all(|(cut, i)| cut.origin == i * step));
+        }
+        let mut none = all(0);
+        thin_cuts(&mut none, 1);
+        assert!(none.is_empty());
     }
 
     /// A few records of 1,000 bytes among many of one: cuts fall where the bytes are.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{Access, File, Io};
 use thalweg_pump::{InputsError, Meters, Source};
-use thalweg_record::{Cut, Key, Layout, records_in};
+use thalweg_record::{Cut, Key, Layout, records_in, thin_cuts};
 
 use crate::geometry::{Geometry, Given};
 use crate::handover::Handover;
@@ -51,19 +51,6 @@ impl Expected {
         }
         Expected { keys, bytes }
     }
-
-    /// No more keys than so many bytes hold.
-    fn within(mut self, keys_bytes_max: u64) -> Expected {
-        let bytes: usize = self.keys.iter().map(|cut| cut.normal.capacity() + size_of::<Cut>()).sum();
-        let step = (bytes as u64).div_ceil(keys_bytes_max).max(1);
-        let mut at = 0;
-        self.keys.retain(|_| {
-            at += 1;
-            (at - 1) % step == 0
-        });
-        self.keys.shrink_to_fit();
-        self
-    }
 }
 
 /// Memory laid out for a stream of which little is known yet.
@@ -92,8 +79,9 @@ impl Room {
         Ok(Room { given, rough: Geometry::of_stream(&given)?, expected: Expected::default() })
     }
 
-    pub(crate) fn expect(&mut self, expected: Expected) {
-        self.expected = expected.within(self.rough.sample_bytes);
+    pub(crate) fn expect(&mut self, mut expected: Expected) {
+        thin_cuts(&mut expected.keys, self.rough.sample_bytes);
+        self.expected = expected;
     }
 
     /// Lays out what is known now that `feed` is in memory, as all of the stream or as its beginning: what to reckon with,
