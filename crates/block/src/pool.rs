@@ -52,6 +52,8 @@ struct Inner {
     retired: AtomicUsize,
     free: Mutex<Vec<u32>>,
     returned: Condvar,
+    /// How many wait for one. Changed under the lock of `free`; waking is a system call, and mostly nobody waits.
+    waiting: AtomicUsize,
 }
 
 // SAFETY: the mapping is plain memory owned by `Inner`; access to its bytes goes through `Block`s,
@@ -118,6 +120,7 @@ impl Pool {
             retired: AtomicUsize::new(0),
             free: Mutex::new((0..capacity as u32).rev().collect()),
             returned: Condvar::new(),
+            waiting: AtomicUsize::new(0),
         })))
     }
 
@@ -150,18 +153,22 @@ impl Pool {
                 drop(free);
                 return self.lend(index);
             }
+            self.0.waiting.fetch_add(1, Ordering::Relaxed);
             free = self.0.returned.wait(free).expect("no holder of the pool panics");
+            self.0.waiting.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// Waits at most `patience` for a block to be at home and takes it.
     pub fn take_within(&self, patience: std::time::Duration) -> Option<Block> {
         let free = self.0.free.lock().expect("no holder of the pool panics");
+        self.0.waiting.fetch_add(1, Ordering::Relaxed);
         let (mut free, _) = self
             .0
             .returned
             .wait_timeout_while(free, patience, |free| free.is_empty())
             .expect("no holder of the pool panics");
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
         let index = free.pop()?;
         drop(free);
         Some(self.lend(index))
@@ -320,8 +327,12 @@ impl DerefMut for Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if !self.is_retired {
-            self.home.free.lock().expect("no holder of the pool panics").push(self.index);
-            self.home.returned.notify_one();
+            let mut free = self.home.free.lock().expect("no holder of the pool panics");
+            free.push(self.index);
+            if self.home.waiting.load(Ordering::Relaxed) > 0 {
+                drop(free);
+                self.home.returned.notify_one();
+            }
         }
     }
 }

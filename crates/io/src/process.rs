@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
+use std::sync::OnceLock;
 
 /// What the kernel has counted so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -252,8 +253,11 @@ pub fn available_memory_bytes() -> u64 {
 
 /// Memory of the machine, in bytes.
 pub fn machine_memory_bytes() -> u64 {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    field(&info, "MemTotal:").unwrap_or(0)
+    static BYTES: OnceLock<u64> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        field(&info, "MemTotal:").unwrap_or(0)
+    })
 }
 
 /// The least that a control group allows this process, in bytes, if one is less than the machine has.

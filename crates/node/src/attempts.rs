@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use thalweg::share::{by_range, cuts, deal, origin, receipt};
+use thalweg::share::{by_range, cuts, deal, origins, receipt};
 use thalweg::{Error, Progress, Receipt, Result, SortOptions};
 use thalweg_api::{
     Edge, JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble,
@@ -420,15 +420,16 @@ impl<'a> Coordinator<'a> {
         self.job.lost.extend(shared.clone());
         let mut sample: Vec<Cut> = Vec::new();
         for (node, (its, _, keys)) in sampled.into_iter().enumerate() {
-            // Where records have no origin that counts, as those of a join, there is no harm in it.
-            let moved = |cut: Cut| match own_inputs && pages.len() == 1 {
-                true => Cut { origin: origin(node, &pages[0], its[0].1, cut.origin), ..cut },
-                false => cut,
-            };
             if own_inputs && pages.iter().all(|side| side[node] == 0) && !keys.is_empty() {
                 return Err(could_not("a sample of no pages").into());
             }
-            sample.extend(keys.into_iter().map(moved));
+            if own_inputs && pages.len() == 1 {
+                let mut origin = origins(node, &pages[0], its[0].1);
+                sample.extend(keys.into_iter().map(|cut| Cut { origin: origin(cut.origin), ..cut }));
+            } else {
+                // Records have no origin that counts, as those of a join, or one that all see.
+                sample.extend(keys);
+            }
         }
         let [reads, ranges] = plan::shares(plan.as_ref(), count);
         if !own_inputs {

@@ -205,6 +205,8 @@ pub struct InputLane<'a> {
     ahead: ReadAhead<'a, u64>,
     /// The pages that nobody has asked for yet.
     pages: Box<dyn Iterator<Item = u64> + 'a>,
+    /// There are none.
+    exhausted: bool,
 }
 
 impl<'a> InputLane<'a> {
@@ -230,13 +232,22 @@ impl<'a> InputLane<'a> {
         pages: impl Iterator<Item = u64> + 'a,
     ) -> InputLane<'a> {
         assert_eq!(pool.block_size() as u64, inputs.page_bytes, "pages fill blocks");
-        InputLane { inputs, ahead: ReadAhead::new(queue, pool, meters), pages: Box::new(pages) }
+        let ahead = ReadAhead::new(queue, pool, meters);
+        InputLane { inputs, ahead, pages: Box::new(pages), exhausted: false }
+    }
+
+    /// Whether nothing comes behind what came last. Known in time if there was a block to read more into.
+    pub fn is_over(&self) -> bool {
+        self.exhausted && self.ahead.pending() == 0
     }
 
     /// Starts as many reads as depth and free blocks allow.
     fn read_ahead(&mut self) {
         while let Some(block) = self.ahead.room() {
-            let Some(page) = self.pages.next() else { return };
+            let Some(page) = self.pages.next() else {
+                self.exhausted = true;
+                return;
+            };
             self.start(page, block);
         }
     }

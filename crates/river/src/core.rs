@@ -315,7 +315,9 @@ impl Core {
             "what is proved and waits for its turn could fill all buffers"
         );
         assert!(rules.exclusive > 0, "without a credit of its own a source may wait for ever");
-        let sources = vec![Source::default(); rules.sources];
+        // The first epoch begins by itself, with what every source has for itself.
+        let source = Source { begun: true, promised: rules.exclusive, ..Source::default() };
+        let sources = vec![source; rules.sources];
         Core { rules, sources, splits: BTreeMap::new(), proved: Numbers::default(), turn: 0, over: false }
     }
 
@@ -430,7 +432,7 @@ impl Core {
     fn mark(&mut self, source: usize, head: &Head, effects: &mut Vec<Effect>) -> Result<(), Fault> {
         let Some(attempt) = self.attempt(source, head)? else {
             // Whoever runs a split again that is proved here has only to hear so.
-            if head.kind == Kind::Close && self.proved.has(head.split) {
+            if self.rules.keeps && head.kind == Kind::Close && self.proved.has(head.split) {
                 effects.push(Effect::Say(source, self.reply(source, head, Kind::Proved)));
             }
             return Ok(());
@@ -463,7 +465,9 @@ impl Core {
                 let others: Vec<u32> =
                     split.attempts.keys().copied().filter(|&n| n != head.attempt).collect();
                 others.into_iter().for_each(|other| self.void(head.split, other, effects));
-                effects.push(Effect::Say(source, self.reply(source, head, Kind::Proved)));
+                if self.rules.keeps {
+                    effects.push(Effect::Say(source, self.reply(source, head, Kind::Proved)));
+                }
             }
         }
         self.give(head.split, effects);

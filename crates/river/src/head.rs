@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Bytes of a head.
 pub const HEAD_BYTES: usize = 96;
 /// The version of this format.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// Bytes of a head that its own checksum covers.
 const COVERED_BYTES: usize = 88;
 
@@ -28,15 +28,16 @@ pub enum Kind {
     Finish = 4,
     /// To an outlet: this source has gone, and what it had not closed counts for nothing.
     Lost = 5,
-    /// To an inlet: `sequence` batches may be sent in this epoch, those that were sent included.
+    /// To an inlet: `sequence` batches may be sent in this epoch, those that were sent included. The first epoch begins with
+    /// those that every source has for itself.
     Credit = 6,
-    /// To an inlet: the attempt is proved here.
+    /// To an inlet: the attempt is proved here. Said where splits are kept apart.
     Proved = 7,
     /// To an inlet: the attempt was not what its end said, and counts for nothing.
     Refused = 8,
     /// To an inlet: this outlet has gone.
     Gone = 9,
-    /// To an outlet: this source begins in this epoch; what it sent in earlier ones and is not proved counts for nothing.
+    /// To an outlet: this source begins in this epoch, which is not the first; what it sent in earlier ones and is not proved counts for nothing.
     Begin = 10,
 }
 

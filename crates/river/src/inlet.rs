@@ -65,7 +65,7 @@ impl Inlet {
         mail: Arc<Mailbox>,
     ) -> Result<Inlet> {
         let head = Head::new(Kind::End, bed.rules.river, 0);
-        let mut inlet = Inlet {
+        Ok(Inlet {
             index,
             pool,
             ways,
@@ -75,7 +75,7 @@ impl Inlet {
             open: (0..bed.lanes).map(|_| Open::default()).collect(),
             sums: vec![head; bed.lanes],
             owners: Vec::new(),
-            parking: Parking::new(bed.outlets, bed.lanes, bed.lane_parked, bed.parked),
+            parking: Parking::new((bed.outlets, bed.rules.exclusive), bed.lanes, bed.lane_parked, bed.parked),
             now: None,
             splits: 0,
             answers: vec![None; bed.outlets],
@@ -85,9 +85,7 @@ impl Inlet {
             proof: Proof::default(),
             finished: false,
             bed,
-        };
-        inlet.say_to_all(Kind::Begin)?;
-        Ok(inlet)
+        })
     }
 
     /// Begins an attempt of a split, whose first byte lies at `at` in the input.
@@ -325,6 +323,11 @@ impl Inlet {
     /// Ends the attempt: every lane is closed with what it got. If outlets keep splits apart, waits until all have
     /// proved it; [`Error::Refused`] says that it is to be run again.
     pub fn end(&mut self) -> Result<()> {
+        self.end_split(false)
+    }
+
+    /// The same. Each outlet hears with the end of the split, if `finishes`, that there is no other.
+    fn end_split(&mut self, finishes: bool) -> Result<()> {
         let Some((split, attempt)) = self.now else { return Ok(()) };
         if !self.carry.is_empty() {
             match self.bed.layout {
@@ -340,10 +343,12 @@ impl Inlet {
         while !outlets.is_empty() {
             let mut waiting = Vec::new();
             for outlet in outlets {
-                match self.parking.waits_for(outlet) {
-                    true => waiting.push(outlet),
-                    false => self.close(outlet)?,
+                if self.parking.waits_for(outlet) {
+                    waiting.push(outlet);
+                    continue;
                 }
+                self.close(outlet)?;
+                if finishes { self.finish_with(outlet)? } else { self.ways[outlet].flush()? }
             }
             outlets = waiting;
             self.read_mail(!outlets.is_empty())?;
@@ -380,10 +385,24 @@ impl Inlet {
         self.ways[outlet].send(Message::Mark(close))
     }
 
+    /// Says to an outlet that nothing more comes.
+    fn finish_with(&mut self, outlet: usize) -> Result<()> {
+        let head = self.of_all(Kind::Finish);
+        self.ways[outlet].send(Message::Mark(head))?;
+        self.ways[outlet].end()
+    }
+
     fn say_to_all(&mut self, kind: Kind) -> Result<()> {
-        let splits = self.bed.splits.max(self.splits);
-        let head = Head { split: splits, ..Head::new(kind, self.bed.rules.river, self.epoch) };
-        self.ways.iter_mut().try_for_each(|way| way.send(Message::Mark(head)))
+        let head = self.of_all(kind);
+        self.ways.iter_mut().try_for_each(|way| {
+            way.send(Message::Mark(head))?;
+            way.flush()
+        })
+    }
+
+    /// What is said of the source, and not of a split.
+    fn of_all(&self, kind: Kind) -> Head {
+        Head { split: self.bed.splits.max(self.splits), ..Head::new(kind, self.bed.rules.river, self.epoch) }
     }
 
     /// Reads what outlets said, and sends what may go by it. With `wait`, until there is something.
@@ -423,10 +442,14 @@ impl Sink for Inlet {
         if self.now.is_none() && self.splits == 0 && self.bed.splits == 0 {
             self.begin(self.index as u64, 0, 0)?;
         }
-        self.end()?;
-        self.say_to_all(Kind::Finish)?;
+        // Where outlets keep splits apart, what they say of the last one comes first.
+        let at_once = self.now.is_some() && !self.bed.rules.keeps;
+        self.end_split(at_once)?;
+        if !at_once {
+            (0..self.bed.outlets).try_for_each(|outlet| self.finish_with(outlet))?;
+        }
         self.finished = true;
-        self.ways.iter_mut().try_for_each(|way| way.end())
+        Ok(())
     }
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn ends(
 
 struct LinkWay {
     out: Outgoing,
-    /// What goes with the next mark: what is said takes a block as a batch does, and a link has few of them.
+    /// What goes together: what is said takes a block as a batch does, and a link has few of them.
     marks: Vec<u8>,
 }
 
@@ -74,24 +74,36 @@ impl Way for LinkWay {
     fn send(&mut self, message: Message) -> Result<()> {
         match message {
             Message::Batch(Batch { head, mut block, .. }) => {
+                self.flush()?;
                 block[..HEAD_BYTES].copy_from_slice(&head.encode());
                 block.set_offset(head.sequence);
                 self.out.put_on(BATCHES, block)?;
             }
             Message::Mark(head) => {
-                self.marks.extend_from_slice(&head.encode());
-                // Behind the ends of lanes comes the end of the attempt.
-                if head.kind != Kind::End || self.marks.len() == TOGETHER_BYTES {
-                    self.out.send(MARKS, &mut self.marks)?;
-                    self.marks.clear();
+                if self.marks.len() == TOGETHER_BYTES {
+                    self.flush()?;
                 }
+                self.marks.extend_from_slice(&head.encode());
             }
         }
         Ok(())
     }
 
+    fn flush(&mut self) -> Result<()> {
+        if !self.marks.is_empty() {
+            self.out.send(MARKS, &mut self.marks)?;
+            self.marks.clear();
+        }
+        Ok(())
+    }
+
     fn end(&mut self) -> Result<()> {
-        Ok(self.out.end(&[])?)
+        if self.marks.is_empty() {
+            return Ok(self.out.end(&[])?);
+        }
+        self.out.send_and_end(MARKS, &mut self.marks)?;
+        self.marks.clear();
+        Ok(())
     }
 }
 

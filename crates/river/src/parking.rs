@@ -25,8 +25,14 @@ struct Waiting<T> {
 }
 
 impl<T> Parking<T> {
-    pub(crate) fn new(outlets: usize, lanes: usize, of_lane: usize, in_all: usize) -> Parking<T> {
-        let waiting = || Waiting { promised: 0, sent: 0, queue: VecDeque::new() };
+    /// For so many outlets, each of which has promised so many credits.
+    pub(crate) fn new(
+        (outlets, promised): (usize, u64),
+        lanes: usize,
+        of_lane: usize,
+        in_all: usize,
+    ) -> Parking<T> {
+        let waiting = || Waiting { promised, sent: 0, queue: VecDeque::new() };
         Parking {
             outlets: (0..outlets).map(|_| waiting()).collect(),
             lanes: vec![0; lanes],
@@ -95,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_slow_outlet_parks_its_own_lanes_only() {
-        let mut parking = Parking::new(2, 4, 2, 5);
+        let mut parking = Parking::new((2, 0), 4, 2, 5);
         parking.credit(1, 10);
         for item in 0..2 {
             assert!(!parking.is_full(0));

@@ -23,10 +23,15 @@ pub enum Message {
 
 /// One direction between an inlet and an outlet.
 pub trait Way: Send {
-    /// Sends a message.
+    /// Sends a message; a mark may wait until there is a batch, a flush or the end.
     fn send(&mut self, message: Message) -> Result<()>;
 
-    /// Says that there are no more.
+    /// Sends what may have waited for more to go with it.
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Says that there are no more, behind what waited.
     fn end(&mut self) -> Result<()> {
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What the machine offers: the I/O back end, memory, cores.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use thalweg_base::units::Size;
 use thalweg_io::either::Either;
@@ -58,9 +58,10 @@ fn threads_for_io() -> usize {
     (cores() * 4).clamp(4, 16)
 }
 
-/// Cores that this process may run on.
+/// Cores that this process may run on. Asked once: the answer takes several files of the kernel's.
 pub(crate) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// Where the kernel does not say how much memory there is, no more than this is used.
@@ -72,7 +73,12 @@ pub(crate) fn memory_bytes(size: Size) -> u64 {
         0 => UNTOLD_MEMORY_BYTES_MAX,
         bytes => bytes,
     };
-    size.of(process::available_memory_bytes()).min(most)
+    // What is available costs more to learn than a small sort takes.
+    let bytes = match size {
+        Size::Bytes(bytes) => bytes,
+        percent => percent.of(process::available_memory_bytes()),
+    };
+    bytes.min(most)
 }
 
 /// Half of the memory that is available, for who did not say.

@@ -56,6 +56,8 @@ pub(crate) struct State {
     input: Option<Box<dyn Receive>>,
     /// When somebody last read.
     read_ms: u64,
+    /// How many wait for a change. Waking is a system call, and mostly nobody does.
+    waiting: usize,
     asked: VecDeque<(u32, Vec<u8>)>,
     opened: Option<u32>,
     outbox: VecDeque<(Head, Vec<u8>)>,
@@ -131,6 +133,7 @@ impl Link {
             streams: BTreeMap::new(),
             input: Some(carrier.1),
             read_ms: 0,
+            waiting: 0,
             asked: VecDeque::new(),
             opened: None,
             outbox: VecDeque::from([(head, payload)]),
@@ -233,7 +236,7 @@ impl Link {
         shared.apply(&mut shared.lock(), Event::Bye);
         let _ = shared.flush();
         shared.out.lock().expect("no holder panics").carrier.shut();
-        shared.changed.notify_all();
+        shared.wake(&shared.lock());
     }
 
     /// Whether it still stands, as far as anybody here has noticed.
@@ -323,7 +326,12 @@ impl Shared {
             self.alive(&state)?;
             state = match state.input.take() {
                 Some(input) => self.read(state, input),
-                None => self.changed.wait(state).expect("no holder panics"),
+                None => {
+                    state.waiting += 1;
+                    let mut state = self.changed.wait(state).expect("no holder panics");
+                    state.waiting -= 1;
+                    state
+                }
             };
         }
     }
@@ -351,7 +359,7 @@ impl Shared {
         state.read_ms = now_ms();
         state.input = Some(input);
         let answers = !state.outbox.is_empty();
-        self.changed.notify_all();
+        self.wake(&state);
         if answers {
             drop(state);
             self.flush_what_fits();
@@ -496,12 +504,14 @@ impl Shared {
                 None => true,
             }
         });
-        self.changed.notify_all();
+        self.wake(state);
     }
 
     /// Lets all that wait look again.
-    pub(crate) fn wake(&self) {
-        self.changed.notify_all();
+    pub(crate) fn wake(&self, state: &State) {
+        if state.waiting > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// Sends what waits to be sent. If somebody is sending already, he does that too, and nobody waits for him: who
@@ -518,20 +528,24 @@ impl Shared {
     pub(crate) fn flush_what_fits(&self) {
         while !self.lock().outbox.is_empty() {
             let Ok(mut out) = self.out.try_lock() else { break };
-            if !out.carrier.is_ready() || self.drain(&mut out, true).is_err() {
+            if !self.drain(&mut out, true).is_ok_and(|drained| drained) {
                 break;
             }
         }
     }
 
-    fn drain(&self, out: &mut Out, only_what_fits: bool) -> Result<()> {
+    /// Sends what waits; false if not all of it fitted, where only that is to be sent.
+    fn drain(&self, out: &mut Out, only_what_fits: bool) -> Result<bool> {
         let mut held = 0;
         loop {
-            if held == 0 && only_what_fits && !out.carrier.is_ready() {
-                return Ok(());
-            }
             let mut state = self.lock();
-            let Some((head, mut payload)) = state.outbox.pop_front() else { return Ok(()) };
+            if state.outbox.is_empty() {
+                return Ok(true);
+            }
+            if held == 0 && only_what_fits && !out.carrier.is_ready() {
+                return Ok(false);
+            }
+            let (head, mut payload) = state.outbox.pop_front().expect("it is not empty");
             held += HEAD_BYTES + payload.len();
             let fits = |(_, next): &(Head, Vec<u8>)| held + HEAD_BYTES + next.len() <= TOGETHER_BYTES;
             let more = state.outbox.front().is_some_and(fits);
@@ -543,14 +557,17 @@ impl Shared {
         }
     }
 
-    /// Sends a block, for which the core has given leave, behind what waits; false if the stream was given up before it
-    /// could leave: nothing of it may come behind that.
-    pub(crate) fn send_block(&self, head: Head, payload: &mut [u8]) -> Result<bool> {
+    /// Sends a block, for which the core has given leave, behind what waits, and with it the end of the stream's direction
+    /// if that follows; false if the stream was given up before it could leave: nothing of it may come behind that.
+    pub(crate) fn send_block(&self, head: Head, payload: &mut [u8], end: Option<&[u8]>) -> Result<bool> {
         let mut out = self.out.lock().expect("no holder panics");
         self.drain(&mut out, false)?;
         let may = self.lock().core.may_put(head.stream).is_some();
         if may {
-            self.send(&mut out, head, payload, false)?;
+            self.send(&mut out, head, payload, end.is_some())?;
+            // Should somebody give the stream up just now, that is what leaves behind it.
+            let end = end.map(|result| Event::End(head.stream, result.to_vec()));
+            end.into_iter().for_each(|end| drop(self.apply(&mut self.lock(), end)));
         }
         drop(out);
         self.flush()?;

@@ -41,14 +41,14 @@ impl Outgoing {
     /// may have been sealed where they lie, so the block comes back only to be let go.
     pub fn put_on(&mut self, channel: u8, mut block: Block) -> Result<()> {
         let offset = block.offset();
-        self.send_at(channel, offset, &mut block)
+        self.send_at((channel, offset), &mut block, None)
     }
 
     /// Sends bytes that are no block, behind those sent this way before, in as many frames as it takes.
     pub fn send(&mut self, channel: u8, bytes: &mut [u8]) -> Result<()> {
         let most = self.shared.lock().core.block_bytes() as usize;
         for some in bytes.chunks_mut(most) {
-            self.send_at(channel, self.at, some)?;
+            self.send_at((channel, self.at), some, None)?;
             self.at += some.len() as u64;
         }
         Ok(())
@@ -57,10 +57,18 @@ impl Outgoing {
     /// Sends bytes that are no block and stand at this offset, whatever that means to both sides.
     pub fn send_from(&mut self, channel: u8, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let most = self.shared.lock().core.block_bytes() as usize;
-        bytes.chunks_mut(most).try_for_each(|some| self.send_at(channel, offset, some))
+        bytes.chunks_mut(most).try_for_each(|some| self.send_at((channel, offset), some, None))
     }
 
-    fn send_at(&mut self, channel: u8, offset: u64, payload: &mut [u8]) -> Result<()> {
+    /// Sends bytes that one frame holds and that are no block, and says with them that this direction is whole.
+    pub fn send_and_end(&mut self, channel: u8, bytes: &mut [u8]) -> Result<()> {
+        assert!(!self.ended, "a direction ends once");
+        self.send_at((channel, self.at), bytes, Some(&[]))?;
+        self.ended = true;
+        Ok(())
+    }
+
+    fn send_at(&self, (channel, offset): (u8, u64), payload: &mut [u8], end: Option<&[u8]>) -> Result<()> {
         let head = Head::data(self.stream, channel, offset, payload, self.checked);
         let (shared, stream) = (self.shared.clone(), self.stream);
         shared.wait(|state| match (shared.alive(state), state.core.may_put(stream)) {
@@ -72,7 +80,7 @@ impl Outgoing {
                 Some(Ok(()))
             }
         })??;
-        if shared.send_block(head, payload)? {
+        if shared.send_block(head, payload, end)? {
             return Ok(());
         }
         let state = shared.lock();
@@ -330,8 +338,8 @@ impl Quit {
         if state.closed.is_none() {
             ended(&mut state, self.stream, Err(What::GivenUp));
             self.shared.apply(&mut state, Event::Abort(self.stream, why.to_string()));
+            self.shared.wake(&state);
             drop(state);
-            self.shared.wake();
             let _ = self.shared.flush();
         }
     }

@@ -206,6 +206,30 @@ fn dropping_an_end_tells_the_other_and_brings_all_blocks_home() {
     near_out.abort("enough").unwrap();
 }
 
+#[test]
+fn what_is_sent_with_the_end_comes_before_it() {
+    let city = City::new();
+    for clear in [true, false] {
+        let (near, far) = city.link(Terms { clear, ..Terms::default() });
+        let pool = Pool::new(BLOCK, 4).unwrap();
+        let (mut out, _inc) = near.open(b"some").unwrap();
+        let (_, _answer, inc) = far.accept().unwrap().unwrap();
+        let mut inc = inc.takes(&pool, 2);
+        for (channel, len) in [(0, 40_000), (1, 288)] {
+            let mut bytes = noise(channel, len);
+            match channel {
+                0 => out.send(0, &mut bytes).unwrap(),
+                _ => out.send_and_end(1, &mut bytes).unwrap(),
+            }
+        }
+        for (channel, len) in [(0, 40_000), (1, 288)] {
+            let (came_on, block) = inc.next_on().unwrap().expect("it came");
+            assert!(u64::from(came_on) == channel && *block == noise(channel, len));
+        }
+        assert!(inc.next_on().unwrap().is_none() && inc.result() == Some(&[]));
+    }
+}
+
 /// Somebody else reads the link while one puts, and answers the peer that wants no more: nothing of the stream leaves
 /// behind that.
 #[test]

@@ -5,6 +5,7 @@
 //! Law: nothing bears a name before [`Share::publish`], and a share that is dropped leaves nothing behind.
 //! Non-goals: who the others are, and how they are reached.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -319,10 +320,14 @@ pub fn deal(pages: u64, weights: &[u64]) -> Vec<u64> {
     splits::deal(pages, weights)
 }
 
-/// Where the river has the record that lies at `at` in the inputs of a node with pages of its own, of `page_bytes`.
-pub fn origin(node: usize, pages: &[u64], page_bytes: u64, at: u64) -> u64 {
+/// Where the river has a record, from where it lies in the inputs of a node with pages of its own, of `page_bytes`.
+pub fn origins(node: usize, pages: &[u64], page_bytes: u64) -> impl FnMut(u64) -> u64 {
     let splits = Splits::Own { inlet: node, pages: pages.to_vec() };
-    splits.of_page(at / page_bytes) * page_bytes + at % page_bytes
+    let mut splits_of: HashMap<u64, u64> = HashMap::new();
+    move |at| {
+        let page = at / page_bytes;
+        *splits_of.entry(page).or_insert_with(|| splits.of_page(page)) * page_bytes + at % page_bytes
+    }
 }
 
 impl Laid {

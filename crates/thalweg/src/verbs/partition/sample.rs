@@ -21,7 +21,7 @@ const CHUNK_BYTES: u64 = 16 << 10;
 const RECORDS_FOR_PART: u64 = 10_000;
 /// At most this share of the input is read for a sample, but so many bytes in any case.
 const SHARE: u64 = 12;
-const BYTES_MIN: u64 = 32 << 20;
+const BYTES_MIN: u64 = 16 << 20;
 /// Chunks from which the length of lines is taken.
 const FIRST_CHUNKS: u64 = 16;
 const DEPTH: usize = 16;

@@ -140,13 +140,17 @@ impl Pages<'_> {
             };
             let page = block.offset() / self.shape.page_bytes as u64;
             let beside = self.put((inlet, &mut escort), &block, page, splits.of_page(page))?;
+            // The last is told with the end of the inlet.
+            if !source.is_over() {
+                inlet.end()?;
+            }
             self.meters.input.read(beside);
             progress.advance(block.len() as u64);
         }
         Ok(escort.proof(inlet))
     }
 
-    /// Puts the records of a page into a river. Returns how many bytes were read beside it.
+    /// Begins a split, and puts the records of its page into a river. Returns how many bytes were read beside it.
     fn put(
         &self,
         (inlet, escort): (&mut Inlet, &mut Escort<'_>),
@@ -170,7 +174,6 @@ impl Pages<'_> {
             }
             escort.end(input, first)?;
         }
-        inlet.end()?;
         Ok(read)
     }
 }
