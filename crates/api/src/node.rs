@@ -45,6 +45,8 @@ pub enum NodeRequest {
     Stands {
         /// The sort's id.
         job: String,
+        /// The host that asks.
+        host: String,
     },
     /// Say how fast you are, or measure it.
     Probe(ProbeRequest),
@@ -56,12 +58,10 @@ pub enum NodeRequest {
 pub struct SortStands {
     /// Whether it runs there, or how it ended.
     pub state: JobState,
-    /// Why it ended so, if it is not done.
-    pub why: Option<String>,
-    /// The hosts of its last attempt.
-    pub hosts: Vec<String>,
-    /// Why others were left out of it, each line with the host first.
-    pub failed: Vec<String>,
+    /// Whether the last attempt goes without the host that asks.
+    pub left_out: bool,
+    /// Why it was left out, or why the sort is not done, in 1 KiB at most.
+    pub why: String,
 }
 
 /// What is to be asked of other hosts.

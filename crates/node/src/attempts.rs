@@ -471,11 +471,19 @@ impl<'a> Coordinator<'a> {
     ) -> Attempted<()> {
         let work = self.job.ask.work;
         let cuts = cuts(&self.sort, work, &mut sample, ranges)?;
+        let sampled = sample.len() as u128;
         let mut keys = by_range(sample, &cuts, nodes.len());
         let packed = pack_cuts(&mut { cuts });
         let cuts_bytes = packed.len() as u64;
         self.stage("read+river", 2, self.all_bytes);
-        for (place, range_bytes) in deal(self.all_bytes, ranges).into_iter().enumerate() {
+        for (place, dealt_bytes) in deal(self.all_bytes, ranges).into_iter().enumerate() {
+            // Where a hot key must not be parted, ranges are as large as they come.
+            let range_bytes = match work {
+                Work::Sort | Work::Merge if sampled > 0 => {
+                    (u128::from(self.all_bytes) * keys[place].len() as u128 / sampled) as u64
+                }
+                _ => dealt_bytes,
+            };
             let go = ShareTold::Go { pages: pages.to_vec(), range_bytes, shared: shared.clone(), cuts_bytes };
             let takes_much = range_bytes > nodes[place].memory_bytes / KEYS_FOR_MEMORIES;
             let keys = match work {

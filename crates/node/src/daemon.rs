@@ -293,8 +293,8 @@ impl Node {
                     self.sorts.river((&job, attempt), from, (out, inc), link);
                     true
                 }
-                Ok(NodeRequest::Stands { job }) => {
-                    let stands = self.jobs.find(&job).and_then(|job| successor::stands(&job.report()));
+                Ok(NodeRequest::Stands { job, host }) => {
+                    let stands = self.jobs.find(&job).and_then(|job| successor::stands(job.report(), &host));
                     out.end(to_json(&stands).as_bytes()).is_ok()
                 }
                 Ok(NodeRequest::Probe(request)) => {

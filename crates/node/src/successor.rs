@@ -23,8 +23,10 @@ use crate::threads::spawn;
 
 /// How long a node waits for another to take a job up.
 const FOLLOW_SECONDS: f64 = 30.0;
-/// How long those before it may take to ask, before it asks whether they live.
+/// How long those before it may take to ask, before it asks them how the job stands.
 const TURN_SECONDS: f64 = 2.0;
+/// The longest reason that it tells others.
+const WHY_BYTES_MAX: usize = 1 << 10;
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -71,7 +73,10 @@ pub(crate) fn follow(node: &Arc<Node>, job: &Arc<Job>, mut request: SortJob, why
         // Whoever coordinates here says how it ended.
         return;
     }
-    let before: Vec<String> = request.hosts.iter().take_while(|host| *host != node.name()).cloned().collect();
+    let before = request.hosts.iter().take_while(|host| *host != node.name());
+    let before: Vec<String> = before.filter(|host| **host != lost).cloned().collect();
+    // The host that is asked next, and whether one before it has answered.
+    let (mut next, mut anybody) = (0, false);
     let missed = Stopwatch::start();
     let mut asked = Stopwatch::start();
     let takes_up = loop {
@@ -85,22 +90,28 @@ pub(crate) fn follow(node: &Arc<Node>, job: &Arc<Job>, mut request: SortJob, why
         if missed.seconds() > FOLLOW_SECONDS {
             break false;
         }
-        let mut rest = before.iter().filter(|host| **host != lost).peekable();
-        if rest.peek().is_none() {
+        if before.is_empty() {
             break true;
         }
-        if asked.seconds() > TURN_SECONDS {
-            let told: Vec<Option<SortStands>> =
-                rest.filter_map(|host| ask_how_it_stands(node, host, &request.job)).collect();
-            if told.is_empty() {
+        if asked.seconds() <= TURN_SECONDS {
+            std::thread::park_timeout(LOOK);
+            continue;
+        }
+        // One after the other: who does not answer takes seconds.
+        let Some(host) = before.get(next) else {
+            if !anybody {
                 break true;
             }
-            if let Some(end) = told.into_iter().flatten().find_map(|stands| without(stands, node.name())) {
+            (next, anybody, asked) = (0, false, Stopwatch::start());
+            continue;
+        };
+        next += 1;
+        if let Some(stands) = ask_how_it_stands(node, host, &request.job) {
+            anybody = true;
+            if let Some(end) = stands.and_then(end_by) {
                 return node.jobs.end_sort(job, end);
             }
-            asked = Stopwatch::start();
         }
-        std::thread::park_timeout(LOOK);
     };
     if !takes_up {
         let line = format!("{lost}, which coordinated, is gone ({why}), and no other node took the sort up");
@@ -113,29 +124,31 @@ pub(crate) fn follow(node: &Arc<Node>, job: &Arc<Job>, mut request: SortJob, why
 
 /// How a job stands at the node of a host, if it knows of it; nothing if it does not answer.
 fn ask_how_it_stands(node: &Arc<Node>, host: &str, job: &str) -> Option<Option<SortStands>> {
-    let ask = NodeRequest::Stands { job: job.to_string() };
+    let ask = NodeRequest::Stands { job: job.to_string(), host: node.name().to_string() };
     let told = node.link_with(host).ok().and_then(|link| answer(&link, &ask).ok())?;
     from_json(&told).ok()
 }
 
-/// What there is to say of a job on several nodes to one that asks.
-pub(crate) fn stands(report: &JobReport) -> Option<SortStands> {
-    let ShareView { hosts, failed, .. } = report.share.clone()?;
-    Some(SortStands { state: report.state, why: report.why.clone(), hosts, failed })
+/// What there is to say of a job on several nodes to the host that asks.
+pub(crate) fn stands(report: JobReport, host: &str) -> Option<SortStands> {
+    let ShareView { hosts, failed, .. } = report.share?;
+    let left_out = !hosts.iter().any(|other| other == host);
+    let of_host = |line: &String| line.split_once(": ").is_some_and(|(first, _)| first == host);
+    let why = if left_out { failed.into_iter().find(of_host) } else { report.why };
+    let mut why = why.unwrap_or_else(|| host.to_string());
+    why.truncate(why.floor_char_boundary(WHY_BYTES_MAX));
+    Some(SortStands { state: report.state, left_out, why })
 }
 
-/// How a job that stands so elsewhere ends for this host: as it ended there, or without it. Nothing if that is not known.
-fn without(stands: SortStands, host: &str) -> Option<SortEnd> {
-    let SortStands { state, why, hosts, failed } = stands;
-    if hosts.iter().any(|other| other == host) {
-        return (state != JobState::Running).then_some(SortEnd { state, why, receipt: None });
+/// How a job that stands so elsewhere ends for a host. Nothing if that is not known: that it failed elsewhere may be
+/// because it went on without whoever says so.
+fn end_by(SortStands { state, left_out, why }: SortStands) -> Option<SortEnd> {
+    match state {
+        _ if left_out => Some(failed(&format!("{why}; the others go on with the sort, or have ended it"))),
+        JobState::Done => Some(SortEnd { state, why: None, receipt: None }),
+        JobState::Cancelled => Some(SortEnd { state, why: Some(why), receipt: None }),
+        JobState::Running | JobState::Failed => None,
     }
-    let of_host = |line: &&String| line.split_once(": ").is_some_and(|(first, _)| first == host);
-    let line = failed.iter().find(of_host).cloned().unwrap_or_else(|| host.to_string());
-    Some(self::failed(&format!(
-        "{line}; the others go on with the sort, or have ended it: {}",
-        hosts.join(", ")
-    )))
 }
 
 fn failed(why: &str) -> SortEnd {

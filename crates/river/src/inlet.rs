@@ -468,8 +468,11 @@ impl Sink<Batch> for Inlet {
 impl Drop for Inlet {
     fn drop(&mut self) {
         if !self.finished {
-            // Nobody is left to hear that nobody heard it.
-            let _ = self.say_to_all(Kind::Lost);
+            let head = self.of_all(Kind::Lost);
+            // Whoever has gone, or has been told the end, hears nothing; the others do.
+            for way in &mut self.ways {
+                drop(way.send(Message::Mark(head)).and_then(|()| way.flush()));
+            }
         }
     }
 }

@@ -345,7 +345,7 @@ impl Bed {
         inlets: Vec<Reach>,
     ) -> Result<(Inlet, Outlet)> {
         let (at_inlet, at_outlet): (Arc<Mailbox>, Arc<Mailbox>) = Default::default();
-        // First what takes: an inlet says at once that it is there, which waits until outlets do.
+        // First what takes.
         let outlet = self.outlet_with(index, inlets, Arc::clone(&at_outlet), Some(&at_inlet))?;
         let inlet = self.inlet_with(index, outlets, at_inlet, Some(&at_outlet))?;
         Ok((inlet, outlet))

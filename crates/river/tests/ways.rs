@@ -243,6 +243,41 @@ fn a_node_reaches_itself_without_a_link() {
     }
 }
 
+/// An inlet that has said its end to one outlet, and waits for credits of another, hears that the first has gone: the
+/// other is told, also where it comes behind one that hears nothing any more.
+#[test]
+fn whoever_goes_tells_all_that_have_not_been_told_the_end() {
+    let city = City::new();
+    let (far, near) = city.link(Terms { block_bytes: LINK as u32, ..Terms::default() });
+    let bed = || {
+        let builder = river().inlets(2).outlets(2).lanes(2).pick(by_first()).credits(2, 0);
+        builder.batch_bytes(10 * RECORD).splits(2).ordered().proved().bed().unwrap()
+    };
+    let ([there, at_there], [here, at_here]) = (stream(&near, &far), stream(&far, &near));
+    [near, far].into_iter().for_each(read);
+    let other = bed();
+    let second =
+        std::thread::spawn(move || other.node(1, vec![here, Reach::Here], vec![at_there, Reach::Here]));
+    let (mut first, outlet_0) = bed().node(0, vec![Reach::Here, there], vec![Reach::Here, at_here]).unwrap();
+    let (mut second, mut outlet_1) = second.join().unwrap().unwrap();
+    let waiting = std::thread::spawn(move || {
+        second.begin(1, 0, 0).unwrap();
+        second.put_record(&record(0, 1)).unwrap();
+        (0..50).try_for_each(|n| second.put_record(&record(1, n))).unwrap();
+        finish(&mut second).unwrap_err().to_string()
+    });
+    first.begin(0, 0, 0).unwrap();
+    finish(&mut first).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    drop(outlet_0);
+    let gone = waiting.join().unwrap();
+    assert!(gone.contains("outlet 0"), "{gone}");
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(all(&mut outlet_1).unwrap_err().to_string()));
+    let told = told.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits for nobody");
+    assert!(told.contains("source 1 has gone"), "{told}");
+}
+
 #[test]
 fn a_link_that_is_cut_ends_both_sides_in_one_line() {
     let city = City::new();

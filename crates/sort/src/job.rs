@@ -207,7 +207,12 @@ impl<'a> Run<'a> {
         let key = sort.stored_key()?;
         let (ranges_max, rough) = (room.ranges_max(), room.rough);
         let (given, keys) = room.seen(&feed, ended, sort, &key);
-        let geometry = rough.with_ranges_for(&given, ranges_max);
+        let mut geometry = rough.with_ranges_for(&given, ranges_max);
+        if !ended && sort.shuffle.is_none() {
+            // Ranges first: a bucket that gets too large is split where it lies, a range is not.
+            let keys_of_range = (keys.len() / geometry.ranges).max(1);
+            geometry.buckets_per_range = geometry.buckets_per_range.min(keys_of_range);
+        }
         let keep_free = geometry.main_pages.saturating_sub(geometry.resident_pages(given.input_bytes));
         let inputs = Inputs::open(io, &[], sort.layout)?;
         let copies = long_copies(&key, geometry.lanes);

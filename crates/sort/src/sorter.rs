@@ -474,7 +474,7 @@ mod tests {
         let cut = |i: u64| Cut { normal: record(i).to_vec(), origin: 5 * i };
         let sample = (0..count).step_by(997).map(cut).collect();
         let bytes = 16 * count;
-        assert!(spilled(Some(Expected::new(sample, bytes))) <= bytes);
+        assert!(spilled(Some(Expected::new(bytes, sample))) <= bytes);
         assert!(spilled(None) > bytes + bytes / 2, "this stream needs no expectation");
     }
 

@@ -43,7 +43,7 @@ pub struct Expected {
 
 impl Expected {
     /// A stream of about so many bytes, with a fair sample of its keys, whose origins have the order of the stream.
-    pub fn new(mut keys: Vec<Cut>, bytes: u64) -> Expected {
+    pub fn new(bytes: u64, mut keys: Vec<Cut>) -> Expected {
         keys.sort_unstable_by_key(|cut| cut.origin);
         let count = keys.len() as u128;
         for (i, cut) in keys.iter_mut().enumerate() {

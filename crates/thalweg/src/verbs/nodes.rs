@@ -30,7 +30,7 @@ use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::Pool;
 use thalweg_io::{Io, process};
 use thalweg_pump::{Inputs, Meters, Output};
-use thalweg_record::{Key, Layout, add_proof, file_bytes, same_records};
+use thalweg_record::{Cut, Key, Layout, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, River};
 use thalweg_sort::Expected;
 
@@ -227,9 +227,10 @@ impl<'a> Job<'a> {
         let (parts, memory) =
             ((self.nodes, !unique), (self.shape.page_bytes as u64, self.shape.sample_bytes));
         let (cuts, sample, read) = sample::cuts(self.io, &self.inputs, (layout, &self.key), parts, memory)?;
-        let range_bytes = self.inputs.bytes() / self.nodes as u64;
+        let (all_bytes, sampled) = (u128::from(self.inputs.bytes()), sample.len().max(1) as u128);
+        let bytes_of = |keys: &[Cut]| (all_bytes * keys.len() as u128 / sampled) as u64;
         let keys = share::by_range(sample, cuts.cuts(), self.nodes).into_iter();
-        let expected = keys.map(|keys| Expected::new(keys, range_bytes)).collect();
+        let expected = keys.map(|keys| Expected::new(bytes_of(&keys), keys)).collect();
         let river = self.shape.river((layout, &self.key), Pick::Range(cuts), self.nodes, self.inputs.pages());
         Ok((river.build()?, expected, read))
     }

@@ -289,7 +289,7 @@ pub(crate) fn sorter_bytes(memory_bytes: u64) -> Result<u64> {
 }
 
 /// The cuts for ranges whose sizes are to each other as these weights, one for each node, or for equal parts, from samples
-/// of all of them with origins as [`origin`] makes them. Sorts the sample.
+/// of all of them with origins as [`origins`] makes them. Sorts the sample.
 pub fn cuts(sort: &SortOptions, work: Work, sample: &mut [Cut], weights: &[u64]) -> Result<Vec<Cut>> {
     let key = Key::new(sort.layout, &sort.keys)?;
     let (weights, split_keys) = match work {
@@ -411,7 +411,7 @@ impl Laid {
                     Some(right) => self.join(right, rivers, pages, (file, starts), progress)?,
                     None => {
                         let ends = rivers(self, 0)?;
-                        let expected = Expected::new(range_keys, range_bytes);
+                        let expected = Expected::new(range_bytes, range_keys);
                         let pages = (&pages[0][..], expected);
                         let (input, written) = self.sort(ends, pages, (file, starts), progress)?;
                         self.end_of_sort(input, written)

@@ -106,9 +106,9 @@ impl Shape {
             ((lanes + PARKED.1 + 1) as u64 + outlet) * block + (READS as u64 + 1) * page_bytes
         };
         // Links take their time: as many credits as fit, so that a source need not wait for the way there and back, and
-        // where they are not scarce twice the window, or one more, which spares every other promise of blocks.
+        // where they are not scarce twice the window, or three at least, which spares every other promise of blocks.
         let least = window(nodes);
-        let wider = [(EXCLUSIVE_OF_WIDE, 2 * least), (2 * EXCLUSIVE, least + 1)];
+        let wider = [(EXCLUSIVE_OF_WIDE, 2 * least), (2 * EXCLUSIVE, least.max(3))];
         let fitting = wider.into_iter().find(|&(exclusive, window)| fixed(exclusive, window) <= room);
         let window = fitting.map_or(least, |(_, window)| window);
         let fixed = |exclusive| fixed(exclusive, window);
