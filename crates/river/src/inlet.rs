@@ -394,10 +394,7 @@ impl Inlet {
 
     fn say_to_all(&mut self, kind: Kind) -> Result<()> {
         let head = self.of_all(kind);
-        self.ways.iter_mut().try_for_each(|way| {
-            way.send(Message::Mark(head))?;
-            way.flush()
-        })
+        self.ways.iter_mut().try_for_each(|way| way.say(head))
     }
 
     /// What is said of the source, and not of a split.
@@ -471,7 +468,7 @@ impl Drop for Inlet {
             let head = self.of_all(Kind::Lost);
             // Whoever has gone, or has been told the end, hears nothing; the others do.
             for way in &mut self.ways {
-                drop(way.send(Message::Mark(head)).and_then(|()| way.flush()));
+                drop(way.say(head));
             }
         }
     }

@@ -141,10 +141,7 @@ impl Outlet {
                     self.kept.retain(|name, _| (name.0, name.1) != (split, attempt));
                 }
                 // A source that has gone hears nothing any more, and its attempts are void.
-                Effect::Say(source, head) => {
-                    let said = self.ways[source].send(Message::Mark(head));
-                    drop(said.and_then(|()| self.ways[source].flush()));
-                }
+                Effect::Say(source, head) => drop(self.ways[source].say(head)),
                 Effect::End => {
                     self.ended = true;
                     self.ways.iter_mut().for_each(|way| drop(way.end()));
@@ -180,9 +177,7 @@ impl Drop for Outlet {
     fn drop(&mut self) {
         if !self.ended {
             let gone = Head::new(Kind::Gone, self.bed.rules.river, 0);
-            self.ways
-                .iter_mut()
-                .for_each(|way| drop(way.send(Message::Mark(gone)).and_then(|()| way.flush())));
+            self.ways.iter_mut().for_each(|way| drop(way.say(gone)));
         }
     }
 }

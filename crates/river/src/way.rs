@@ -31,6 +31,12 @@ pub trait Way: Send {
         Ok(())
     }
 
+    /// Says something that waits for nothing.
+    fn say(&mut self, head: Head) -> Result<()> {
+        self.send(Message::Mark(head))?;
+        self.flush()
+    }
+
     /// Says that there are no more, behind what waited.
     fn end(&mut self) -> Result<()> {
         Ok(())

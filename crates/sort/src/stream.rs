@@ -2,9 +2,9 @@
 //! hands over.
 //!
 //! Model: memory is filled first; what is in it is the sample from which the cuts are chosen, unless whoever
-//! hands the stream over has a better one. Then the pages in memory are distributed, and after them the rest of the stream as it comes. If the stream
-//! drifts away from its beginning (it is sorted, say), some range grows too large and is distributed
-//! again.
+//! hands the stream over has a better one. Then the pages in memory are distributed, and after them the rest
+//! of the stream as it comes. If the stream drifts away from its sample (it is sorted, say), some range grows
+//! too large and is distributed again.
 //! Law: pages come out in order, each once.
 
 use std::collections::VecDeque;
