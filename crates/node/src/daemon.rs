@@ -103,7 +103,7 @@ impl Node {
         Ok(Node { name: name.to_string(), ..Node::new(&NodeOptions::default())? })
     }
 
-    fn new(options: &NodeOptions) -> Result<Node> {
+    pub(crate) fn new(options: &NodeOptions) -> Result<Node> {
         let loaded = options.identity.as_deref().map(Identity::load).transpose()?;
         if let Some((identity, _)) = &loaded
             && identity.role != Role::Node

@@ -56,18 +56,20 @@ impl Node {
 
 /// Serves a stream on which rates are asked for, to its end.
 pub(crate) fn serve(node: &Arc<Node>, request: ProbeRequest, (mut out, inc): (Outgoing, Incoming)) {
-    let request = match request {
+    // Where nothing is taken, `inc` stays until the answer has left: to want no more before would give the stream up.
+    let said = match request {
         ProbeRequest::Exchange(ask) => return exchange::serve(node, &ask, (out, inc)),
         ProbeRequest::TakeRounds { bytes, rounds } => return exchange::take((bytes, rounds), (out, inc)),
-        request => request,
+        ProbeRequest::Take => take(inc),
+        request => answer(node, request),
     };
-    let _ = match answer(node, request, inc) {
+    let _ = match said {
         Ok(said) => out.end(to_json(&said).as_bytes()),
         Err(why) => out.abort(&why),
     };
 }
 
-fn answer(node: &Arc<Node>, request: ProbeRequest, inc: Incoming) -> Answer<ProbeSaid> {
+fn answer(node: &Arc<Node>, request: ProbeRequest) -> Answer<ProbeSaid> {
     match request {
         ProbeRequest::Kept => Ok(ProbeSaid::Rates(node.kept_rates())),
         ProbeRequest::Keep(rates) => {
@@ -77,8 +79,9 @@ fn answer(node: &Arc<Node>, request: ProbeRequest, inc: Incoming) -> Answer<Prob
         ProbeRequest::Disk { thorough } => here(node, || thalweg::probe_disk(&node.data(), thorough)),
         ProbeRequest::Cores => here(node, thalweg::probe_cores),
         ProbeRequest::Send { to, milliseconds } => send(node, &to, milliseconds.min(SEND_MS_MAX)),
-        ProbeRequest::Take => take(inc),
-        ProbeRequest::Exchange(_) | ProbeRequest::TakeRounds { .. } => unreachable!("served elsewhere"),
+        ProbeRequest::Take | ProbeRequest::Exchange(_) | ProbeRequest::TakeRounds { .. } => {
+            unreachable!("served elsewhere")
+        }
     }
 }
 
@@ -130,4 +133,31 @@ fn take(inc: Incoming) -> Answer<ProbeSaid> {
         }
     }
     Ok(ProbeSaid::Sent { bytes, seconds: last - from.unwrap_or(last) })
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_wire::pair;
+
+    use super::*;
+    use crate::daemon::NodeOptions;
+
+    #[test]
+    fn an_answer_does_not_wait_for_whoever_asks_to_say_no_more() {
+        let node = Arc::new(Node::new(&NodeOptions::default()).unwrap());
+        let (near, far) = pair(node.terms).unwrap();
+        let serving = std::thread::spawn(move || node.serve(far));
+        let near = Arc::new(near);
+        let read = near.clone();
+        let reading = std::thread::spawn(move || while let Ok(Some(_)) = read.accept() {});
+        let ask = to_json(&NodeRequest::Probe(ProbeRequest::Kept));
+        let (mut out, mut inc) = near.open(ask.as_bytes()).unwrap();
+        assert!(inc.next_on().unwrap().is_none());
+        let said = from_json(std::str::from_utf8(inc.result().unwrap()).unwrap());
+        assert_eq!(said, Ok(ProbeSaid::Rates(None)));
+        assert!(out.end(&[]).is_ok(), "it is not told to stop, and the link stands");
+        near.close();
+        serving.join().unwrap();
+        reading.join().unwrap();
+    }
 }
