@@ -401,6 +401,9 @@ impl Shared {
 
     fn take_block(&self, input: &mut dyn Receive, head: &Head) -> std::result::Result<(), What> {
         let mut state = self.lock();
+        // Whoever sent may have found the link broken while this came: then its streams are gone, and the core knows nothing
+        // of it.
+        self.alive(&state).map_err(|closed| closed.what)?;
         let effects = self.apply(&mut state, Event::Block(*head));
         for effect in effects {
             match effect {

@@ -6,7 +6,8 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -406,6 +407,44 @@ fn a_link_goes_through_pipes_behind_a_line_from_each_side() {
         assert!(near.is_clear() && near.bytes().1 > 2 << 20);
         drop(near);
         assert!(far.accept().unwrap().is_none());
+    });
+}
+
+/// Somebody sends, and finds the way out broken, while another waits for what comes the other way, which still does.
+#[test]
+fn what_comes_of_a_link_that_a_sender_found_broken_is_nobodys() {
+    let (out, mut passes_on) = UnixStream::pair().unwrap();
+    let cut = passes_on.try_clone().unwrap();
+    let ((there_in, mut there), (inc, there_out)) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    thread::scope(|scope| {
+        let _passing = scope.spawn(move || {
+            let mut some = [0; 4096];
+            while let Ok(came @ 1..) = passes_on.read(&mut some) {
+                there.write_all(&some[..came]).unwrap();
+            }
+            // Returned, so that the far side's way in stays.
+            there
+        });
+        let far = Pipes::new(there_in.into(), there_out.into()).unwrap();
+        let meeting = new_id();
+        let far = scope.spawn(move || far.link("near", (meeting, Role::Node), Terms::default()).unwrap());
+        let near = Pipes::new(inc.into(), out.into()).unwrap();
+        let near = near.link("far", (meeting, Role::Client), Terms::default()).unwrap();
+        let far = far.join().unwrap();
+        let pool = Pool::new(BLOCK, 2).unwrap();
+        let told = given(near.ask(b"?", None).unwrap(), &pool, 2, false);
+        let (_, mut answer, _inc) = far.accept().unwrap().unwrap();
+        thread::scope(|scope| {
+            let reads = scope.spawn(|| near.accept().map(drop).unwrap_err());
+            answer.send(1, &mut b"one".to_owned()).unwrap();
+            assert_eq!(told.recv().unwrap(), "1: one");
+            cut.shutdown(Shutdown::Both).unwrap();
+            near.open(b"another").map(drop).unwrap_err();
+            assert!(told.recv().unwrap().contains("Cut"), "it has been given up");
+            answer.send(1, &mut b"two".to_owned()).unwrap();
+            assert!(matches!(reads.join().unwrap().what, What::Cut(_)));
+        });
+        assert_eq!(pool.free(), 2);
     });
 }
 
