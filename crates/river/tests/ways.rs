@@ -11,7 +11,7 @@ use support::City;
 use thalweg_block::Block;
 use thalweg_pump::Sink;
 use thalweg_record::{Key, Layout};
-use thalweg_river::{Builder, Error, Inlet, Outlet, Pick, Reach, River};
+use thalweg_river::{Bed, Builder, Error, Inlet, Outlet, Pick, Reach, River};
 use thalweg_wire::{Link, Terms};
 
 const RECORD: usize = 8;
@@ -201,26 +201,31 @@ fn the_same_goes_over_links_with_sockets() {
     assert!(all.into_iter().eq(expected), "each record once");
 }
 
-#[test]
-fn a_node_reaches_itself_without_a_link() {
-    let city = City::new();
+/// The ends of a river at two nodes with a link between them, each of which reaches itself without one.
+fn two_nodes(city: &City, bed: impl Fn() -> Arc<Bed>) -> [(Inlet, Outlet); 2] {
     let (far, near) = city.link(Terms { block_bytes: LINK as u32, ..Terms::default() });
-    let bed = || {
-        let builder = river().inlets(2).outlets(2).lanes(2).pick(by_first()).credits(2, 1);
-        builder.splits(4).ordered().proved().bed().unwrap()
-    };
     let ([there, at_there], [here, at_here]) = (stream(&near, &far), stream(&far, &near));
     [near, far].into_iter().for_each(read);
     let nodes = [
         (vec![Reach::Here, there], vec![Reach::Here, at_here]),
         (vec![here, Reach::Here], vec![at_there, Reach::Here]),
     ];
-    let building = nodes.into_iter().enumerate().map(|(node, (to, from))| {
-        let bed = bed();
+    let mut index = 0..;
+    let building = nodes.map(|(to, from)| {
+        let (bed, node) = (bed(), index.next().expect("it has no end"));
         std::thread::spawn(move || bed.node(node, to, from).unwrap())
     });
-    let nodes = building.collect::<Vec<_>>().into_iter().map(|node| node.join().unwrap());
-    let nodes = nodes.enumerate().map(|(node, (mut inlet, mut outlet))| {
+    building.map(|node| node.join().unwrap())
+}
+
+#[test]
+fn a_node_reaches_itself_without_a_link() {
+    let city = City::new();
+    let nodes = two_nodes(&city, || {
+        let builder = river().inlets(2).outlets(2).lanes(2).pick(by_first()).credits(2, 1);
+        builder.splits(4).ordered().proved().bed().unwrap()
+    });
+    let nodes = nodes.into_iter().enumerate().map(|(node, (mut inlet, mut outlet))| {
         let putting = std::thread::spawn(move || {
             for split in [node as u64, node as u64 + 2] {
                 inlet.begin(split, 0, 0).unwrap();
@@ -248,27 +253,18 @@ fn a_node_reaches_itself_without_a_link() {
 #[test]
 fn whoever_goes_tells_all_that_have_not_been_told_the_end() {
     let city = City::new();
-    let (far, near) = city.link(Terms { block_bytes: LINK as u32, ..Terms::default() });
-    let bed = || {
+    let [(first, mut outlet_0), (mut second, mut outlet_1)] = two_nodes(&city, || {
         let builder = river().inlets(2).outlets(2).lanes(2).pick(by_first()).credits(2, 0);
         builder.batch_bytes(10 * RECORD).splits(2).ordered().proved().bed().unwrap()
-    };
-    let ([there, at_there], [here, at_here]) = (stream(&near, &far), stream(&far, &near));
-    [near, far].into_iter().for_each(read);
-    let other = bed();
-    let second =
-        std::thread::spawn(move || other.node(1, vec![here, Reach::Here], vec![at_there, Reach::Here]));
-    let (mut first, outlet_0) = bed().node(0, vec![Reach::Here, there], vec![Reach::Here, at_here]).unwrap();
-    let (mut second, mut outlet_1) = second.join().unwrap().unwrap();
+    });
     let waiting = std::thread::spawn(move || {
-        second.begin(1, 0, 0).unwrap();
+        second.begin(0, 0, 0).unwrap();
         second.put_record(&record(0, 1)).unwrap();
         (0..50).try_for_each(|n| second.put_record(&record(1, n))).unwrap();
         finish(&mut second).unwrap_err().to_string()
     });
-    first.begin(0, 0, 0).unwrap();
-    finish(&mut first).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    // It leaves when all of it is there, and with that comes the end; not that of the other inlet.
+    assert_eq!(outlet_0.get_record().unwrap(), Some(&record(0, 1)[..]));
     drop(outlet_0);
     let gone = waiting.join().unwrap();
     assert!(gone.contains("outlet 0"), "{gone}");
@@ -276,6 +272,7 @@ fn whoever_goes_tells_all_that_have_not_been_told_the_end() {
     std::thread::spawn(move || tell.send(all(&mut outlet_1).unwrap_err().to_string()));
     let told = told.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits for nobody");
     assert!(told.contains("source 1 has gone"), "{told}");
+    drop(first);
 }
 
 #[test]
