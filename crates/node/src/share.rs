@@ -73,11 +73,16 @@ impl Sorts {
     pub(crate) fn river(&self, (job, attempt): (&str, u32), from: usize, streams: Streams, link: &Arc<Link>) {
         let mut table = self.table.lock().expect("no holder panics");
         let here = table.get_mut(job).filter(|here| here.number == attempt);
-        match here.and_then(|here| here.came.get_mut(from)).filter(|place| place.is_none()) {
-            Some(place) => *place = Some((streams, Arc::clone(link))),
-            None => drop(streams.0.abort("a stream of a sort that is not known here")),
+        let Some(here) = here.filter(|here| here.came.get(from).is_some_and(Option::is_none)) else {
+            return drop(streams.0.abort("a stream of a sort that is not known here"));
+        };
+        here.came[from] = Some((streams, Arc::clone(link)));
+        // Whoever waits needs all of a side but his own.
+        let nodes = here.came.len() / SIDES;
+        let side = &here.came[from / nodes * nodes..][..nodes];
+        if side.iter().filter(|came| came.is_none()).count() <= 1 {
+            self.changed.notify_all();
         }
-        self.changed.notify_all();
     }
 
     /// Whether somebody coordinates this job here.

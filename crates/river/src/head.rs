@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Bytes of a head.
 pub const HEAD_BYTES: usize = 96;
 /// The version of this format.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// Bytes of a head that its own checksum covers.
 const COVERED_BYTES: usize = 88;
 

@@ -1,7 +1,7 @@
 //! Ways over links: the same messages, between processes and machines.
 //!
 //! Model: a stream of a link for each inlet and outlet. A batch is one block, its head before its records; marks go on
-//! a channel of their own. Whoever reads the link puts what comes into the mailbox of the end that it is for, so somebody
+//! a channel of their own, or with the stream's end. Whoever reads the link puts what comes into the mailbox of the end that it is for, so somebody
 //! has to read it, as a node reads those that it keeps.
 //! Law: a stream's own buffers are beside the river's, so what comes always finds one, and no outlet's pace holds up a
 //! link that carries other streams.
@@ -98,12 +98,7 @@ impl Way for LinkWay {
     }
 
     fn end(&mut self) -> Result<()> {
-        if self.marks.is_empty() {
-            return Ok(self.out.end(&[])?);
-        }
-        self.out.send_and_end(MARKS, &mut self.marks)?;
-        self.marks.clear();
-        Ok(())
+        Ok(self.out.end(&std::mem::take(&mut self.marks))?)
     }
 }
 
@@ -121,29 +116,27 @@ impl Postman {
     fn bring(&mut self, came: Gift) {
         match came {
             _ if self.gone => {}
-            Ok(None) => {}
-            Ok(Some((BATCHES, block))) => match batch(block) {
-                Some(batch) => self.mail.put(Letter::Came(self.from, Message::Batch(batch))),
+            Gift::Block(BATCHES, block) => match batch(block) {
+                Some(batch) => self.mail.put([Letter::Came(self.from, Message::Batch(batch))]),
                 None => self.is_gone(),
             },
-            Ok(Some((MARKS, block))) => match marks(&block) {
-                Some(marks) => marks.into_iter().for_each(|head| {
-                    self.head.epoch = head.epoch;
-                    self.mail.put(Letter::Came(self.from, Message::Mark(head)));
-                }),
-                None => self.is_gone(),
-            },
-            Ok(Some(_)) => self.is_gone(),
-            Err(_) => self.is_gone(),
+            Gift::Block(MARKS, block) => self.marks(&block),
+            Gift::End(marks) => self.marks(&marks),
+            Gift::Block(..) | Gift::Not(_) => self.is_gone(),
         }
+    }
+
+    fn marks(&mut self, bytes: &[u8]) {
+        let Some(marks) = marks(bytes) else { return self.is_gone() };
+        self.head.epoch = marks.last().map_or(self.head.epoch, |last| last.epoch);
+        self.mail.put(marks.into_iter().map(|head| Letter::Came(self.from, Message::Mark(head))));
     }
 
     fn is_gone(&mut self) {
         self.gone = true;
         // Each end knows the one that it may hear from.
-        for kind in [Kind::Lost, Kind::Gone] {
-            self.mail.put(Letter::Came(self.from, Message::Mark(Head { kind, ..self.head })));
-        }
+        let heads = [Kind::Lost, Kind::Gone].map(|kind| Head { kind, ..self.head });
+        self.mail.put(heads.map(|head| Letter::Came(self.from, Message::Mark(head))));
     }
 }
 
@@ -152,7 +145,7 @@ fn batch(block: Block) -> Option<Batch> {
     Some(Batch { head, block, ticket: None })
 }
 
-fn marks(block: &[u8]) -> Option<Vec<Head>> {
+fn marks(bytes: &[u8]) -> Option<Vec<Head>> {
     let mark = |bytes| Head::decode(bytes).filter(|head| head.kind != Kind::Batch);
-    block.chunks(HEAD_BYTES).map(mark).collect::<Option<Vec<_>>>().filter(|marks| !marks.is_empty())
+    bytes.chunks(HEAD_BYTES).map(mark).collect()
 }

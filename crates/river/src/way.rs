@@ -66,10 +66,10 @@ struct State {
 }
 
 impl Mailbox {
-    pub(crate) fn put(&self, letter: Letter) {
+    pub(crate) fn put(&self, letters: impl IntoIterator<Item = Letter>) {
         let mut state = self.state.lock().expect("no holder panics");
-        state.letters.push_back(letter);
-        if std::mem::take(&mut state.waited_for) {
+        state.letters.extend(letters);
+        if !state.letters.is_empty() && std::mem::take(&mut state.waited_for) {
             drop(state);
             self.filled.notify_all();
         }
@@ -95,7 +95,7 @@ pub(crate) struct MemoryWay {
 
 impl Way for MemoryWay {
     fn send(&mut self, message: Message) -> Result<()> {
-        self.to.put(Letter::Came(self.from, message));
+        self.to.put([Letter::Came(self.from, message)]);
         Ok(())
     }
 }
@@ -108,6 +108,6 @@ pub(crate) struct Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.outlet.put(Letter::Freed(self.source));
+        self.outlet.put([Letter::Freed(self.source)]);
     }
 }

@@ -217,6 +217,11 @@ impl Core {
         self.ours.clear
     }
 
+    /// Whether a stream of this number is one that this side began.
+    pub fn began(&self, stream: u32) -> bool {
+        stream % 2 == self.next_stream % 2
+    }
+
     /// How many streams are open.
     pub fn streams(&self) -> usize {
         self.streams.len()
@@ -345,8 +350,7 @@ impl Core {
 
     /// The stream of a frame that may have crossed its end: `None` if it is forgotten.
     fn known(&mut self, head: &Head) -> Result<Option<&mut Stream>, Fault> {
-        let ours = head.stream % 2 == self.next_stream % 2;
-        let next = if ours { self.next_stream } else { self.next_theirs };
+        let next = if self.began(head.stream) { self.next_stream } else { self.next_theirs };
         if head.stream == 0 || head.stream >= next {
             return Err(Fault::Stream(head.kind, head.stream));
         }
@@ -371,7 +375,7 @@ impl Core {
     fn open(&mut self, request: Vec<u8>) -> Vec<Effect> {
         let stream = self.next_stream;
         // Half of them, so that both sides together stay below what each allows.
-        let ours = self.streams.keys().filter(|id| *id % 2 == stream % 2).count();
+        let ours = self.streams.keys().filter(|id| self.began(**id)).count();
         let Some(next) =
             stream.checked_add(2).filter(|_| (self.met || !self.ours.clear) && ours < STREAMS_MAX / 2)
         else {

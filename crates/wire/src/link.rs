@@ -22,7 +22,7 @@ use crate::core::{Core, Effect, Event, Fault, Patience};
 use crate::error::{LinkError, Result, What};
 use crate::frame::{HEAD_BYTES, Head, Kind};
 use crate::hello::{Hello, Id};
-use crate::stream::{Given, Incoming, News, Outgoing};
+use crate::stream::{Gift, Given, Incoming, News, Outgoing};
 
 /// How long nobody may have read before a keeper does.
 const KEEPER_MS: u64 = 500;
@@ -501,7 +501,7 @@ impl Shared {
             inbox.tell(News::End);
             match inbox.given.as_mut().filter(|_| inbox.end.is_none()) {
                 Some(given) => {
-                    (given.hear)(Err(why.clone()));
+                    (given.hear)(Gift::Not(why.clone()));
                     false
                 }
                 None => true,
@@ -522,7 +522,7 @@ impl Shared {
     pub(crate) fn flush(&self) -> Result<()> {
         while !self.lock().outbox.is_empty() {
             let Ok(mut out) = self.out.try_lock() else { break };
-            self.drain(&mut out, false)?;
+            self.drain(&mut out, false, None)?;
         }
         Ok(())
     }
@@ -531,14 +531,15 @@ impl Shared {
     pub(crate) fn flush_what_fits(&self) {
         while !self.lock().outbox.is_empty() {
             let Ok(mut out) = self.out.try_lock() else { break };
-            if !self.drain(&mut out, true).is_ok_and(|drained| drained) {
+            if !self.drain(&mut out, true, None).is_ok_and(|drained| drained) {
                 break;
             }
         }
     }
 
-    /// Sends what waits; false if not all of it fitted, where only that is to be sent.
-    fn drain(&self, out: &mut Out, only_what_fits: bool) -> Result<bool> {
+    /// Sends what waits; false if not all of it fitted, where only that is to be sent. A block of the stream that is
+    /// `followed`, as long as that may be, takes the last of it along.
+    fn drain(&self, out: &mut Out, only_what_fits: bool, followed: Option<u32>) -> Result<bool> {
         let mut held = 0;
         loop {
             let mut state = self.lock();
@@ -551,7 +552,9 @@ impl Shared {
             let (head, mut payload) = state.outbox.pop_front().expect("it is not empty");
             held += HEAD_BYTES + payload.len();
             let fits = |(_, next): &(Head, Vec<u8>)| held + HEAD_BYTES + next.len() <= TOGETHER_BYTES;
-            let more = state.outbox.front().is_some_and(fits);
+            // What takes the leave to put away says so here, behind what waited.
+            let follows = || followed.is_some_and(|stream| state.core.may_put(stream).is_some());
+            let more = state.outbox.front().map_or_else(follows, fits);
             drop(state);
             self.send(out, head, &mut payload, more)?;
             if !more {
@@ -560,17 +563,14 @@ impl Shared {
         }
     }
 
-    /// Sends a block, for which the core has given leave, behind what waits, and with it the end of the stream's direction
-    /// if that follows; false if the stream was given up before it could leave: nothing of it may come behind that.
-    pub(crate) fn send_block(&self, head: Head, payload: &mut [u8], end: Option<&[u8]>) -> Result<bool> {
+    /// Sends a block, for which the core has given leave, behind what waits and with it; false if the stream was given up
+    /// before it could leave: nothing of it may come behind that.
+    pub(crate) fn send_block(&self, head: Head, payload: &mut [u8]) -> Result<bool> {
         let mut out = self.out.lock().expect("no holder panics");
-        self.drain(&mut out, false)?;
+        self.drain(&mut out, false, Some(head.stream))?;
         let may = self.lock().core.may_put(head.stream).is_some();
         if may {
-            self.send(&mut out, head, payload, end.is_some())?;
-            // Should somebody give the stream up just now, that is what leaves behind it.
-            let end = end.map(|result| Event::End(head.stream, result.to_vec()));
-            end.into_iter().for_each(|end| drop(self.apply(&mut self.lock(), end)));
+            self.send(&mut out, head, payload, false)?;
         }
         drop(out);
         self.flush()?;
@@ -593,7 +593,7 @@ impl Shared {
 pub(crate) fn ended(state: &mut State, stream: u32, how: std::result::Result<Vec<u8>, What>) {
     let Some(inbox) = state.streams.get_mut(&stream) else { return };
     if let Some(given) = &mut inbox.given {
-        (given.hear)(how.map(|_| None));
+        (given.hear)(how.into());
         state.streams.remove(&stream);
         return;
     }

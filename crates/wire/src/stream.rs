@@ -41,14 +41,14 @@ impl Outgoing {
     /// may have been sealed where they lie, so the block comes back only to be let go.
     pub fn put_on(&mut self, channel: u8, mut block: Block) -> Result<()> {
         let offset = block.offset();
-        self.send_at((channel, offset), &mut block, None)
+        self.send_at((channel, offset), &mut block)
     }
 
     /// Sends bytes that are no block, behind those sent this way before, in as many frames as it takes.
     pub fn send(&mut self, channel: u8, bytes: &mut [u8]) -> Result<()> {
         let most = self.shared.lock().core.block_bytes() as usize;
         for some in bytes.chunks_mut(most) {
-            self.send_at((channel, self.at), some, None)?;
+            self.send_at((channel, self.at), some)?;
             self.at += some.len() as u64;
         }
         Ok(())
@@ -57,18 +57,10 @@ impl Outgoing {
     /// Sends bytes that are no block and stand at this offset, whatever that means to both sides.
     pub fn send_from(&mut self, channel: u8, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let most = self.shared.lock().core.block_bytes() as usize;
-        bytes.chunks_mut(most).try_for_each(|some| self.send_at((channel, offset), some, None))
+        bytes.chunks_mut(most).try_for_each(|some| self.send_at((channel, offset), some))
     }
 
-    /// Sends bytes that one frame holds and that are no block, and says with them that this direction is whole.
-    pub fn send_and_end(&mut self, channel: u8, bytes: &mut [u8]) -> Result<()> {
-        assert!(!self.ended, "a direction ends once");
-        self.send_at((channel, self.at), bytes, Some(&[]))?;
-        self.ended = true;
-        Ok(())
-    }
-
-    fn send_at(&self, (channel, offset): (u8, u64), payload: &mut [u8], end: Option<&[u8]>) -> Result<()> {
+    fn send_at(&self, (channel, offset): (u8, u64), payload: &mut [u8]) -> Result<()> {
         let head = Head::data(self.stream, channel, offset, payload, self.checked);
         let (shared, stream) = (self.shared.clone(), self.stream);
         shared.wait(|state| match (shared.alive(state), state.core.may_put(stream)) {
@@ -80,7 +72,7 @@ impl Outgoing {
                 Some(Ok(()))
             }
         })??;
-        if shared.send_block(head, payload, end)? {
+        if shared.send_block(head, payload)? {
             return Ok(());
         }
         let state = shared.lock();
@@ -156,9 +148,22 @@ pub enum News {
     End,
 }
 
-/// What is given to whoever takes a stream as it comes: a block and its channel, nothing at its end, or why there is no
-/// more.
-pub type Gift = std::result::Result<Option<(u8, Block)>, What>;
+/// What is given to whoever takes a stream as it comes.
+#[derive(Debug)]
+pub enum Gift {
+    /// A block, and its channel.
+    Block(u8, Block),
+    /// The end, and what the peer said with it.
+    End(Vec<u8>),
+    /// Why there is no more.
+    Not(What),
+}
+
+impl From<std::result::Result<Vec<u8>, What>> for Gift {
+    fn from(end: std::result::Result<Vec<u8>, What>) -> Gift {
+        end.map_or_else(Gift::Not, Gift::End)
+    }
+}
 
 /// Who takes a stream as it comes, and where the blocks for it are.
 pub(crate) struct Given {
@@ -169,8 +174,8 @@ pub(crate) struct Given {
 
 impl Given {
     /// Gives a block away, and takes others for what is still to come, where so many are reserved.
-    pub(crate) fn take(&mut self, came: (u8, Block), reserved: usize) -> Vec<Block> {
-        (self.hear)(Ok(Some(came)));
+    pub(crate) fn take(&mut self, (channel, block): (u8, Block), reserved: usize) -> Vec<Block> {
+        (self.hear)(Gift::Block(channel, block));
         more_blocks(&self.pool, self.window, reserved)
     }
 }
@@ -256,12 +261,15 @@ impl Incoming {
     /// Gives all that comes to `hear`, until an end or an error has: without a thread that waits for it, as long as somebody
     /// reads the link. That is who calls `hear`, which cannot wait, and may not use the link. For every block of the
     /// window that is given away the pool has another, or the stream is given up.
+    ///
+    /// Who began the stream promises the blocks with what leaves next, and sends something soon: a link that is silent
+    /// says so within [`Patience::ping_ms`](crate::Patience).
     pub fn give(mut self, pool: &Pool, window: usize, mut hear: impl FnMut(Gift) + Send + 'static) {
         let mut state = self.shared.lock();
         let inbox = state.streams.get_mut(&self.stream).expect("it goes with this");
         assert!(self.pool.is_none() && inbox.ready.is_empty(), "it has been taken from");
-        let over = inbox.end.clone().map(|end| end.map(|_| None));
-        let closed = || state.closed.clone().map(Err);
+        let over = inbox.end.clone().map(Gift::from);
+        let closed = || state.closed.clone().map(Gift::Not);
         if let Some(over) = over.or_else(closed) {
             hear(over);
             return;
@@ -273,8 +281,11 @@ impl Incoming {
         inbox.given = Some(Given { pool: pool.clone(), window, hear: Box::new(hear) });
         self.is_given = true;
         self.shared.apply(&mut state, Event::Reserve(self.stream, count));
+        let began = state.core.began(self.stream);
         drop(state);
-        self.shared.flush_what_fits();
+        if !began {
+            self.shared.flush_what_fits();
+        }
     }
 
     /// Whether nothing more can come, and no end has: the peer or the link has gone. Looks, and reads nothing.

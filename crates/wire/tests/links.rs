@@ -17,7 +17,7 @@ use thalweg_base::rng::Rng;
 use thalweg_block::{Block, Pool};
 use thalweg_pump::{Sink, Source};
 use thalweg_wire::{
-    Fleeting, Heard, Incoming, Link, LinkError, News, Pipes, Role, Terms, What, listen, new_id, pair,
+    Fleeting, Gift, Heard, Incoming, Link, LinkError, News, Pipes, Role, Terms, What, listen, new_id, pair,
 };
 
 const BLOCK: usize = 1 << 20;
@@ -207,27 +207,33 @@ fn dropping_an_end_tells_the_other_and_brings_all_blocks_home() {
     near_out.abort("enough").unwrap();
 }
 
+/// Whoever began a stream promises blocks with what he says next, or else soon.
 #[test]
-fn what_is_sent_with_the_end_comes_before_it() {
+fn what_is_promised_leaves_with_what_is_said_next_or_soon() {
     let city = City::new();
     for clear in [true, false] {
         let (near, far) = city.link(Terms { clear, ..Terms::default() });
-        let pool = Pool::new(BLOCK, 4).unwrap();
-        let (mut out, _inc) = near.open(b"some").unwrap();
-        let (_, _answer, inc) = far.accept().unwrap().unwrap();
-        let mut inc = inc.takes(&pool, 2);
-        for (channel, len) in [(0, 40_000), (1, 288)] {
-            let mut bytes = noise(channel, len);
-            match channel {
-                0 => out.send(0, &mut bytes).unwrap(),
-                _ => out.send_and_end(1, &mut bytes).unwrap(),
+        let pools = [Pool::new(BLOCK, 4).unwrap(), Pool::new(BLOCK, 4).unwrap()];
+        thread::scope(|scope| {
+            scope.spawn(|| while let Ok(Some(_)) = near.accept() {});
+            for speaks in [true, false] {
+                let (mut out, inc) = near.open(b"some").unwrap();
+                let (_, mut answer, inc_there) = far.accept().unwrap().unwrap();
+                let mut inc_there = inc_there.takes(&pools[1], 2);
+                let told = given(inc, &pools[0], 2, false);
+                if speaks {
+                    out.send(0, &mut noise(1, 40_000)).unwrap();
+                    assert!(*inc_there.next_on().unwrap().unwrap().1 == noise(1, 40_000));
+                }
+                answer.send(1, &mut b"what there was a promise for".to_owned()).unwrap();
+                assert_eq!(told.recv().unwrap(), "1: what there was a promise for");
+                answer.end(&[]).unwrap();
+                assert_eq!(told.recv().unwrap(), "all");
+                out.end(b"all").unwrap();
+                assert!(inc_there.next_on().unwrap().is_none() && inc_there.result() == Some(b"all"));
             }
-        }
-        for (channel, len) in [(0, 40_000), (1, 288)] {
-            let (came_on, block) = inc.next_on().unwrap().expect("it came");
-            assert!(u64::from(came_on) == channel && *block == noise(channel, len));
-        }
-        assert!(inc.next_on().unwrap().is_none() && inc.result() == Some(&[]));
+            near.close();
+        });
     }
 }
 
@@ -574,13 +580,13 @@ fn given(inc: Incoming, pool: &Pool, window: usize, keep: bool) -> Receiver<Stri
     let ((tell, told), mut kept) = (channel(), Vec::new());
     inc.give(pool, window, move |came| {
         let word = match came {
-            Ok(Some((channel, block))) => {
+            Gift::Block(channel, block) => {
                 let word = format!("{channel}: {}", String::from_utf8_lossy(&block));
                 kept.extend(Some(block).filter(|_| keep));
                 word
             }
-            Ok(None) => "all".to_string(),
-            Err(what) => format!("{what:?}"),
+            Gift::End(said) => format!("all{}", String::from_utf8_lossy(&said)),
+            Gift::Not(what) => format!("{what:?}"),
         };
         tell.send(word).unwrap();
     });
@@ -603,7 +609,7 @@ fn what_is_given_away_comes_without_being_asked_for() {
             let (_, mut out, _inc) = far.accept().unwrap().unwrap();
             let words = if late { 0 } else { 100 };
             (0..words).for_each(|i| out.send(1, &mut i.to_string().into_bytes()).unwrap());
-            out.end(&[]).unwrap();
+            out.end(b", so far").unwrap();
             drop(far.open(b"what comes behind it").unwrap());
             far
         });
@@ -612,7 +618,7 @@ fn what_is_given_away_comes_without_being_asked_for() {
             assert_eq!(sees.recv().unwrap(), b"what comes behind it");
         }
         let words = if late { 0..0 } else { 0..100 };
-        let words = words.map(|i| format!("1: {i}")).chain(["all".to_string()]);
+        let words = words.map(|i| format!("1: {i}")).chain(["all, so far".to_string()]);
         assert!(given(inc, &pool, 2, false).iter().eq(words), "late: {late}");
         puts.join().unwrap().close();
         reads.join().unwrap();
