@@ -91,13 +91,17 @@ pub fn choose_cuts_by_bytes(sample: &mut [(Cut, u64)], count: usize) -> Vec<Cut>
 /// Keeps so few of a sample, at equal distances, that they take no more than about so many bytes.
 pub fn thin_cuts(sample: &mut Vec<Cut>, bytes_max: u64) {
     let bytes: usize = sample.iter().map(|cut| cut.normal.capacity() + size_of::<Cut>()).sum();
-    let step = (bytes as u64).div_ceil(bytes_max).max(1);
-    let mut at = 0;
+    keep_cuts(sample, (bytes as u64).div_ceil(bytes_max), 0);
+    sample.shrink_to_fit();
+}
+
+/// Keeps one of so many keys of a sample, from the one at `first` on.
+pub fn keep_cuts(sample: &mut Vec<Cut>, of: u64, first: u64) {
+    let (of, mut at) = (of.max(1), 0);
     sample.retain(|_| {
         at += 1;
-        (at - 1) % step == 0
+        (at - 1) % of == first % of
     });
-    sample.shrink_to_fit();
 }
 
 /// The cuts at these places of a sample, which is sorted first: by a sort that is quick where it is some that are in order,

@@ -22,7 +22,8 @@ mod valsort;
 
 pub use bytes::{CELL_BYTES, sum_at, sum_of_file};
 pub use cuts::{
-    CUT_KEY_BYTES_MAX, Cut, Cuts, choose_cuts, choose_cuts_by_bytes, choose_weighted_cuts, thin_cuts,
+    CUT_KEY_BYTES_MAX, Cut, Cuts, choose_cuts, choose_cuts_by_bytes, choose_weighted_cuts, keep_cuts,
+    thin_cuts,
 };
 pub use examine::{Stretch, is_benchmark};
 pub use gensort::{Generator, KEY_BYTES, Kind, RECORD_BYTES};

@@ -20,7 +20,7 @@ use thalweg_block::Pool;
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{Meters, Output, WriteBehind};
 use thalweg_record::{
-    Cut, Cuts, Key, KeyPart, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, file_bytes,
+    Cut, Cuts, Key, KeyPart, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, file_bytes, keep_cuts,
     same_records, tagged,
 };
 use thalweg_river::{Bed, Inlet, Outlet, Pick, lanes_of};
@@ -53,6 +53,8 @@ const PARTS_SHARE: u64 = 4;
 const WRITE_BYTES_MIN: u64 = 4 << 10;
 /// Tags from which cuts are chosen.
 const TAGS_SAMPLED: usize = 1 << 14;
+/// Where so many ranges of a node fit in its memory, its sample is for cuts alone.
+const RANGES_FOR_MEMORY: u64 = 4;
 
 /// A node's share, as it is asked for.
 #[derive(Debug, Clone)]
@@ -199,7 +201,7 @@ impl Share {
     pub fn sample(self, least_bytes: u64, (before_bytes, all_bytes): (u64, u64)) -> Result<(Laid, Vec<Cut>)> {
         let Share { base, sides } = self;
         let options = &base.options;
-        let nodes = options.node.1;
+        let (node, nodes) = options.node;
         let (river_bytes, rest_bytes) = match options.work {
             Work::Partition { .. } => partition_bytes(least_bytes)?,
             Work::Join => join_bytes(least_bytes)?,
@@ -222,6 +224,13 @@ impl Share {
                 keys.extend(its);
                 read += bytes;
             }
+        }
+        // Whose range takes much of his memory wants its keys too.
+        if all_bytes / nodes as u64 <= least_bytes / RANGES_FOR_MEMORY {
+            let (layout, lanes) = (sides[0].travel().0, lanes(options.work, nodes));
+            let of = sample::keys_for_one(all_bytes, layout, lanes, nodes);
+            keys.sort_unstable();
+            keep_cuts(&mut keys, of, of * node as u64 / nodes as u64);
         }
         let sampled = (base.watch.seconds(), read);
         let (output, parts) = (None, Vec::new());

@@ -95,6 +95,15 @@ pub(crate) fn sampled_bytes(bytes: u64, parts: usize, record_bytes: f64) -> u64 
     chunks(bytes, 1.0, parts, CHUNK_BYTES as f64 / record_bytes) * CHUNK_BYTES
 }
 
+/// Of the keys of each node's sample, sorted, one in so many says enough about where parts end: it moves a cut by a
+/// deviation of that many keys by the root of 12, for each node, which together is a fifth of what the sample has itself,
+/// the root of a part's keys. Of lines nobody knows how many keys there will be.
+pub(in crate::verbs) fn keys_for_one(bytes: u64, layout: Layout, parts: usize, nodes: usize) -> u64 {
+    let Layout::Fixed(record_bytes) = layout else { return 1 };
+    let keys = sampled_bytes(bytes, parts, f64::from(record_bytes)) / u64::from(record_bytes);
+    (keys / (2 * parts * nodes) as u64).isqrt().max(1)
+}
+
 struct Sampler<'a> {
     io: &'a Arc<dyn Io>,
     inputs: &'a Inputs,
@@ -202,6 +211,8 @@ fn between_keys(sample: &mut [Cut], weights: &[u64]) -> Vec<Cut> {
 
 #[cfg(test)]
 mod tests {
+    use thalweg_record::keep_cuts;
+
     use super::*;
 
     fn parts_of(keys: &[(&str, usize)], parts: usize) -> Vec<usize> {
@@ -218,6 +229,37 @@ mod tests {
             sizes[cuts.iter().filter(|c| c.normal < cut.normal).count()] += 1;
         }
         sizes
+    }
+
+    #[test]
+    fn some_keys_of_each_node_part_all_as_evenly_as_all_do() {
+        const KEYS: u64 = 5_000;
+        for (nodes, alike) in [(2, false), (8, false), (32, false), (32, true)] {
+            let of_node = |node: u64| {
+                let mut rng = Rng::new(if alike { SEED } else { node });
+                let key = |_| Cut { normal: rng.next_u64().to_be_bytes().to_vec(), origin: node };
+                let mut keys: Vec<Cut> = (0..KEYS).map(key).collect();
+                keys.sort();
+                keys
+            };
+            // As many bytes as make a sample of so many keys.
+            let bytes = nodes * KEYS * 100;
+            let of = keys_for_one(bytes, Layout::Fixed(100), nodes as usize, nodes as usize);
+            assert!((8..60).contains(&of), "{of} on {nodes}");
+            let mut some: Vec<Cut> = (0..nodes)
+                .flat_map(|node| {
+                    let mut keys = of_node(node);
+                    keep_cuts(&mut keys, of, of * node / nodes);
+                    keys
+                })
+                .collect();
+            let cuts = choose_weighted_cuts(&mut some, &vec![1; nodes as usize]);
+            let mut sizes = vec![0; nodes as usize];
+            for key in (0..nodes).flat_map(of_node) {
+                sizes[cuts.partition_point(|cut| *cut <= key)] += 1;
+            }
+            assert!(sizes.iter().all(|size| KEYS.abs_diff(*size) < KEYS / 50), "{nodes}, {alike}: {sizes:?}");
+        }
     }
 
     #[test]
