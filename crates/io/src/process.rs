@@ -4,6 +4,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -236,10 +237,67 @@ fn is_all_of_a_file(pages: &std::fs::File, addresses: &Range<usize>) -> bool {
     pages.read_exact_at(&mut entries, at).is_ok() && entries.chunks_exact(size_of::<u64>()).all(is_of_a_file)
 }
 
-/// Anonymous memory that lies in huge pages now, in bytes.
+/// Memory that lies in huge pages now, in bytes: told by a scan of the page tables since Linux 6.7, and before that by a
+/// sum over all pages, which takes five times as long.
 pub fn huge_page_bytes() -> u64 {
-    field(&std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default(), "AnonHugePages:")
-        .unwrap_or(0)
+    let summed = || {
+        let sums = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+        field(&sums, "AnonHugePages:").unwrap_or(0)
+    };
+    scanned_huge_bytes().unwrap_or_else(summed)
+}
+
+/// What `PAGEMAP_SCAN` finds in huge pages, if the kernel has it.
+fn scanned_huge_bytes() -> Option<u64> {
+    const IS_HUGE: u64 = 1 << 6;
+    const REGIONS: usize = 64;
+    #[repr(C)]
+    #[derive(Clone, Copy, Default)]
+    struct Region {
+        start: u64,
+        end: u64,
+        categories: u64,
+    }
+    #[repr(C)]
+    #[derive(Default)]
+    struct Scan {
+        size: u64,
+        flags: u64,
+        start: u64,
+        end: u64,
+        walk_end: u64,
+        regions: u64,
+        regions_max: u64,
+        pages_max: u64,
+        category_inverted: u64,
+        category_mask: u64,
+        category_anyof_mask: u64,
+        return_mask: u64,
+    }
+    const PAGEMAP_SCAN: libc::Ioctl = libc::_IOWR::<Scan>(b'f' as u32, 16);
+    /// Where addresses of user space end.
+    const END: u64 = (1 << 47) - (1 << 12);
+    let pages = std::fs::File::open("/proc/self/pagemap").ok()?;
+    let mut regions = [Region::default(); REGIONS];
+    let (mut start, mut bytes) = (0, 0);
+    while start < END {
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            start,
+            end: END,
+            regions: regions.as_mut_ptr() as u64,
+            regions_max: REGIONS as u64,
+            category_mask: IS_HUGE,
+            return_mask: IS_HUGE,
+            ..Scan::default()
+        };
+        // SAFETY: the kernel writes to the scan and to no more regions than it is told of, and both are there.
+        let found = unsafe { libc::ioctl(pages.as_raw_fd(), PAGEMAP_SCAN, &mut scan) };
+        let found = regions.get(..usize::try_from(found).ok()?)?;
+        bytes += found.iter().map(|region| region.end - region.start).sum::<u64>();
+        start = scan.walk_end.max(start + 1);
+    }
+    Some(bytes)
 }
 
 /// Memory that a new job could use without pushing others out, in bytes: the kernel's estimate, or
@@ -330,6 +388,25 @@ fn field(text: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn huge_pages_are_found_by_a_scan_as_by_the_sum() {
+        const BYTES: usize = 64 << 20;
+        let mut memory = vec![0u8; BYTES];
+        let at = memory.as_mut_ptr().align_offset(2 << 20);
+        // SAFETY: an advice about memory that is this function's.
+        unsafe { libc::madvise(memory[at..].as_mut_ptr().cast(), 60 << 20, libc::MADV_HUGEPAGE) };
+        memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+        let sums = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+        let summed = field(&sums, "AnonHugePages:").unwrap();
+        let Some(scanned) = scanned_huge_bytes() else { return println!("skipped: this kernel scans nothing") };
+        // Other tests come and go meanwhile.
+        assert!(scanned.abs_diff(summed) <= 8 << 20, "{scanned} by a scan, {summed} by the sum");
+        if summed >= 32 << 20 {
+            assert!(scanned >= 24 << 20, "{scanned}");
+        }
+        drop(std::hint::black_box(memory));
+    }
 
     #[test]
     fn the_kernel_counts_this_process() {
