@@ -399,10 +399,8 @@ mod tests {
         memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
         let sums = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
         let summed = field(&sums, "AnonHugePages:").unwrap();
-        let Some(scanned) = scanned_huge_bytes() else {
-            return println!("skipped: this kernel scans nothing");
-        };
-        // Other tests come and go meanwhile.
+        let Some(scanned) = scanned_huge_bytes() else { return };
+        // Older kernels scan nothing. Other tests come and go meanwhile.
         assert!(scanned.abs_diff(summed) <= 8 << 20, "{scanned} by a scan, {summed} by the sum");
         if summed >= 32 << 20 {
             assert!(scanned >= 24 << 20, "{scanned}");
