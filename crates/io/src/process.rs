@@ -237,7 +237,7 @@ fn is_all_of_a_file(pages: &std::fs::File, addresses: &Range<usize>) -> bool {
     pages.read_exact_at(&mut entries, at).is_ok() && entries.chunks_exact(size_of::<u64>()).all(is_of_a_file)
 }
 
-/// Memory that lies in huge pages now, in bytes: told by a scan of the page tables since Linux 6.7, and before that by a
+/// Anonymous memory that lies in huge pages now, in bytes: told by a scan of the page tables since Linux 6.7, and before that by a
 /// sum over all pages, which takes five times as long.
 pub fn huge_page_bytes() -> u64 {
     let summed = || {
@@ -247,8 +247,10 @@ pub fn huge_page_bytes() -> u64 {
     scanned_huge_bytes().unwrap_or_else(summed)
 }
 
-/// What `PAGEMAP_SCAN` finds in huge pages, if the kernel has it.
+/// What `PAGEMAP_SCAN` finds in huge pages that are of no file, if the kernel has it; where addresses end is known of x86-64.
 fn scanned_huge_bytes() -> Option<u64> {
+    const IS_FILE: u64 = 1 << 2;
+    const IS_PRESENT: u64 = 1 << 3;
     const IS_HUGE: u64 = 1 << 6;
     const REGIONS: usize = 64;
     #[repr(C)]
@@ -277,6 +279,9 @@ fn scanned_huge_bytes() -> Option<u64> {
     const PAGEMAP_SCAN: libc::Ioctl = libc::_IOWR::<Scan>(b'f' as u32, 16);
     /// Where addresses of user space end.
     const END: u64 = (1 << 47) - (1 << 12);
+    if !cfg!(target_arch = "x86_64") {
+        return None;
+    }
     let pages = std::fs::File::open("/proc/self/pagemap").ok()?;
     let mut regions = [Region::default(); REGIONS];
     let (mut start, mut bytes) = (0, 0);
@@ -287,7 +292,8 @@ fn scanned_huge_bytes() -> Option<u64> {
             end: END,
             regions: regions.as_mut_ptr() as u64,
             regions_max: REGIONS as u64,
-            category_mask: IS_HUGE,
+            category_inverted: IS_FILE,
+            category_mask: IS_FILE | IS_PRESENT | IS_HUGE,
             return_mask: IS_HUGE,
             ..Scan::default()
         };

@@ -2,7 +2,6 @@
 //!
 //! Model: a submitted operation goes to the kernel at once; a completion is picked up by the thread
 //! that reaps, without a switch to any other. What the kernel leaves undone is submitted again here.
-//! A queue's ring is made for its first operation: many queues are there for what memory may not hold, and never have one.
 //! Law: the kernel has the address of a block's bytes only while the block lies in a slot, and a
 //! slot is emptied by a completion and by nothing else.
 //! Non-goals: registered buffers and files (RLIMIT_MEMLOCK is 8 MiB for ordinary users, and at 1 MiB
@@ -11,7 +10,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::OnceLock;
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
@@ -27,14 +25,10 @@ const OWN_POSITION: u64 = u64::MAX;
 pub struct Uring(());
 
 impl Uring {
-    /// Asks the kernel for a ring and does nothing on it, until that has worked once; an error if it refuses, as it does
+    /// Asks the kernel for a ring and does nothing on it once; an error if it refuses, as it does
     /// in many containers.
     pub fn new() -> Result<Uring> {
-        static WORKS: OnceLock<()> = OnceLock::new();
-        if WORKS.get().is_none() {
-            probe().map_err(|e| Error::new(Action::Setup, "io_uring", explain(e)))?;
-            let _ = WORKS.set(());
-        }
+        probe().map_err(|e| Error::new(Action::Setup, "io_uring", explain(e)))?;
         Ok(Uring(()))
     }
 }
@@ -45,8 +39,9 @@ impl Queues for Uring {
     }
 
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        let ring = build(depth).map_err(|e| Error::new(Action::Setup, "io_uring", explain(e)))?;
         Ok(Box::new(UringQueue {
-            ring: None,
+            ring,
             ledger: Ledger::new(depth),
             slots: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
@@ -101,7 +96,7 @@ fn explain(e: io::Error) -> io::Error {
 /// Operations on one ring.
 struct UringQueue {
     // The ring is the first field, so that it ends before the blocks that the kernel may know.
-    ring: Option<IoUring>,
+    ring: IoUring,
     ledger: Ledger,
     /// What the kernel has, by the number that it was submitted under.
     slots: Vec<Option<Flight>>,
@@ -117,12 +112,6 @@ impl Queue for UringQueue {
         if flight.is_complete() {
             self.ready.push_back(flight.finish(None));
             return;
-        }
-        if self.ring.is_none() {
-            match build(self.ledger.depth()) {
-                Ok(ring) => self.ring = Some(ring),
-                Err(e) => return self.ready.push_back(flight.finish(Some(explain(e)))),
-            }
         }
         let slot = self.free.pop().expect("there are as many slots as the ledger admits operations");
         self.slots[slot] = Some(flight);
@@ -172,22 +161,18 @@ impl UringQueue {
         self.enter(0);
     }
 
-    fn ring(&mut self) -> &mut IoUring {
-        self.ring.as_mut().expect("the first operation made it")
-    }
-
     fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: the entry's address and length are those of a block in a slot, whose bytes do not
         // move (they are in a pool's mapping, which the block keeps) and which stays there until
         // this entry's completion: `take_in` alone empties slots, and `drop` waits for all.
         // The file stays open because the slot holds it.
-        unsafe { self.ring().submission().push(entry) }
+        unsafe { self.ring.submission().push(entry) }
             .expect("each slot has one entry at most, and there are as many entries as slots");
     }
 
     /// Passes new entries to the kernel and waits for `want` completions.
     fn enter(&mut self, want: usize) {
-        if let Err(e) = self.ring().submit_and_wait(want) {
+        if let Err(e) = self.ring.submit_and_wait(want) {
             match e.raw_os_error() {
                 // Entries not taken stay in the ring and go with the next call, which the wait for
                 // their completions makes. Out of memory is for a moment here: completing frees it.
@@ -204,7 +189,7 @@ impl UringQueue {
 
     /// Takes in one completion of the kernel, if there is one.
     fn take_in_next(&mut self) -> bool {
-        let Some(entry) = self.ring.as_mut().and_then(|ring| ring.completion().next()) else { return false };
+        let Some(entry) = self.ring.completion().next() else { return false };
         self.take_in(entry.user_data() as usize, entry.result());
         true
     }

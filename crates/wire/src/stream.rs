@@ -262,8 +262,8 @@ impl Incoming {
     /// reads the link. That is who calls `hear`, which cannot wait, and may not use the link. For every block of the
     /// window that is given away the pool has another, or the stream is given up.
     ///
-    /// Who began the stream promises the blocks with what leaves next, and sends something soon: a link that is silent
-    /// says so within [`Patience::ping_ms`](crate::Patience).
+    /// Who began the stream, and may still say something there, promises the blocks with what leaves next, or as soon as
+    /// whoever reads the link looks up: within a second.
     pub fn give(mut self, pool: &Pool, window: usize, mut hear: impl FnMut(Gift) + Send + 'static) {
         let mut state = self.shared.lock();
         let inbox = state.streams.get_mut(&self.stream).expect("it goes with this");
@@ -281,9 +281,9 @@ impl Incoming {
         inbox.given = Some(Given { pool: pool.clone(), window, hear: Box::new(hear) });
         self.is_given = true;
         self.shared.apply(&mut state, Event::Reserve(self.stream, count));
-        let began = state.core.began(self.stream);
+        let speaks = state.core.began(self.stream) && state.core.may_put(self.stream).is_some();
         drop(state);
-        if !began {
+        if !speaks {
             self.shared.flush_what_fits();
         }
     }

@@ -215,7 +215,6 @@ fn what_is_promised_leaves_with_what_is_said_next_or_soon() {
         let (near, far) = city.link(Terms { clear, ..Terms::default() });
         let pools = [Pool::new(BLOCK, 4).unwrap(), Pool::new(BLOCK, 4).unwrap()];
         thread::scope(|scope| {
-            scope.spawn(|| while let Ok(Some(_)) = near.accept() {});
             for speaks in [true, false] {
                 let (mut out, inc) = near.open(b"some").unwrap();
                 let (_, mut answer, inc_there) = far.accept().unwrap().unwrap();
@@ -226,6 +225,10 @@ fn what_is_promised_leaves_with_what_is_said_next_or_soon() {
                     assert!(*inc_there.next_on().unwrap().unwrap().1 == noise(1, 40_000));
                 }
                 answer.send(1, &mut b"what there was a promise for".to_owned()).unwrap();
+                if speaks {
+                    // Nobody read there until now.
+                    scope.spawn(|| while let Ok(Some(_)) = near.accept() {});
+                }
                 assert_eq!(told.recv().unwrap(), "1: what there was a promise for");
                 answer.end(&[]).unwrap();
                 assert_eq!(told.recv().unwrap(), "all");

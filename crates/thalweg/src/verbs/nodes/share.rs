@@ -227,8 +227,9 @@ impl Share {
         }
         // Whose range takes much of his memory wants its keys too.
         if all_bytes / nodes as u64 <= least_bytes / RANGES_FOR_MEMORY {
-            let (layout, lanes) = (sides[0].travel().0, lanes(options.work, nodes));
-            let of = sample::keys_for_one(all_bytes, layout, lanes, nodes);
+            let lanes = lanes(options.work, nodes);
+            let of_side = |side: &LaidSide| sample::keys_for_one(all_bytes, side.travel().0, lanes, nodes);
+            let of = sides.iter().map(of_side).min().unwrap_or(1);
             keys.sort_unstable();
             keep_cuts(&mut keys, of, of * node as u64 / nodes as u64);
         }

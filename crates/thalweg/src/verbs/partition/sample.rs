@@ -97,10 +97,15 @@ pub(crate) fn sampled_bytes(bytes: u64, parts: usize, record_bytes: f64) -> u64 
 
 /// Of the keys of each node's sample, sorted, one in so many says enough about where parts end: it moves a cut by a
 /// deviation of that many keys by the root of 12, for each node, which together is a fifth of what the sample has itself,
-/// the root of a part's keys. Of lines nobody knows how many keys there will be.
+/// the root of a part's keys. All, where the sample is the whole input, or of lines, of which nobody knows how many there
+/// will be.
 pub(in crate::verbs) fn keys_for_one(bytes: u64, layout: Layout, parts: usize, nodes: usize) -> u64 {
     let Layout::Fixed(record_bytes) = layout else { return 1 };
-    let keys = sampled_bytes(bytes, parts, f64::from(record_bytes)) / u64::from(record_bytes);
+    let sampled = sampled_bytes(bytes, parts, f64::from(record_bytes));
+    if sampled >= bytes {
+        return 1;
+    }
+    let keys = sampled / u64::from(record_bytes);
     (keys / (2 * parts * nodes) as u64).isqrt().max(1)
 }
 
@@ -242,9 +247,7 @@ mod tests {
                 keys.sort();
                 keys
             };
-            // As many bytes as make a sample of so many keys.
-            let bytes = nodes * KEYS * 100;
-            let of = keys_for_one(bytes, Layout::Fixed(100), nodes as usize, nodes as usize);
+            let of = keys_for_one(100_000_000, Layout::Fixed(100), nodes as usize, nodes as usize);
             assert!((8..60).contains(&of), "{of} on {nodes}");
             let mut some: Vec<Cut> = (0..nodes)
                 .flat_map(|node| {
@@ -259,6 +262,11 @@ mod tests {
                 sizes[cuts.partition_point(|cut| *cut <= key)] += 1;
             }
             assert!(sizes.iter().all(|size| KEYS.abs_diff(*size) < KEYS / 50), "{nodes}, {alike}: {sizes:?}");
+        }
+        for (bytes, layout, parts) in
+            [(160, Layout::Fixed(8), 10), (16 << 20, Layout::Fixed(100), 32), (1 << 30, Layout::Lines, 4)]
+        {
+            assert_eq!(keys_for_one(bytes, layout, parts, 2), 1, "{bytes} in {parts} parts");
         }
     }
 
