@@ -4,8 +4,8 @@
 //! attempt, as soon as it misses the coordinator; the others wait to be asked, and step in only when none before them
 //! answers.
 //! Law: whoever coordinates has more than half of the hosts, or half with the first of them ([`Coordinator`] sees to
-//! that), so two halves of a cluster that is cut do not both go on. Who was left out learns it from those before it. Each node knows how the job ended, or says in one line
-//! why it does not, after [`FOLLOW_SECONDS`] at most.
+//! that), so two halves of a cluster that is cut do not both go on. Who was left out learns it from those before it. Each
+//! node knows how the job ended, or says in one line why it does not, after [`FOLLOW_SECONDS`] at most.
 
 use std::sync::Arc;
 use std::time::Duration;
