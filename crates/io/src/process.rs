@@ -237,8 +237,8 @@ fn is_all_of_a_file(pages: &std::fs::File, addresses: &Range<usize>) -> bool {
     pages.read_exact_at(&mut entries, at).is_ok() && entries.chunks_exact(size_of::<u64>()).all(is_of_a_file)
 }
 
-/// Anonymous memory that lies in huge pages now, in bytes: told by a scan of the page tables since Linux 6.7, and before that by a
-/// sum over all pages, which takes five times as long.
+/// Anonymous memory that lies in huge pages now, in bytes: told by a scan of the page tables since Linux 6.7, and before
+/// that by a sum over all pages, which takes five times as long.
 pub fn huge_page_bytes() -> u64 {
     let summed = || {
         let sums = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
@@ -405,12 +405,10 @@ mod tests {
         memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
         let sums = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
         let summed = field(&sums, "AnonHugePages:").unwrap();
+        // Older kernels scan nothing.
         let Some(scanned) = scanned_huge_bytes() else { return };
-        // Older kernels scan nothing. Other tests come and go meanwhile.
+        // Other tests come and go meanwhile.
         assert!(scanned.abs_diff(summed) <= 8 << 20, "{scanned} by a scan, {summed} by the sum");
-        if summed >= 32 << 20 {
-            assert!(scanned >= 24 << 20, "{scanned}");
-        }
         drop(std::hint::black_box(memory));
     }
 

@@ -61,28 +61,16 @@ pub(crate) fn serve(node: &Arc<Node>, request: ProbeRequest, (mut out, inc): (Ou
         ProbeRequest::Exchange(ask) => return exchange::serve(node, &ask, (out, inc)),
         ProbeRequest::TakeRounds { bytes, rounds } => return exchange::take((bytes, rounds), (out, inc)),
         ProbeRequest::Take => take(inc),
-        request => answer(node, request),
+        ProbeRequest::Kept => Ok(ProbeSaid::Rates(node.kept_rates())),
+        ProbeRequest::Keep(rates) => node.keep_rates(&rates).map(|()| ProbeSaid::Rates(Some(rates))),
+        ProbeRequest::Disk { thorough } => here(node, || thalweg::probe_disk(&node.data(), thorough)),
+        ProbeRequest::Cores => here(node, thalweg::probe_cores),
+        ProbeRequest::Send { to, milliseconds } => send(node, &to, milliseconds.min(SEND_MS_MAX)),
     };
     let _ = match said {
         Ok(said) => out.end(to_json(&said).as_bytes()),
         Err(why) => out.abort(&why),
     };
-}
-
-fn answer(node: &Arc<Node>, request: ProbeRequest) -> Answer<ProbeSaid> {
-    match request {
-        ProbeRequest::Kept => Ok(ProbeSaid::Rates(node.kept_rates())),
-        ProbeRequest::Keep(rates) => {
-            node.keep_rates(&rates)?;
-            Ok(ProbeSaid::Rates(Some(rates)))
-        }
-        ProbeRequest::Disk { thorough } => here(node, || thalweg::probe_disk(&node.data(), thorough)),
-        ProbeRequest::Cores => here(node, thalweg::probe_cores),
-        ProbeRequest::Send { to, milliseconds } => send(node, &to, milliseconds.min(SEND_MS_MAX)),
-        ProbeRequest::Take | ProbeRequest::Exchange(_) | ProbeRequest::TakeRounds { .. } => {
-            unreachable!("served elsewhere")
-        }
-    }
 }
 
 /// Measures something of this host, unless somebody does already.

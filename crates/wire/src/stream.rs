@@ -223,24 +223,24 @@ impl Incoming {
             let without = self.pool.is_some();
             let came = shared.wait(|state| {
                 let inbox = state.streams.get_mut(&stream).expect("it goes with this");
-                if let Some(block) = inbox.ready.pop_front() {
-                    return Some(Came::Block(block));
+                if let Some((channel, block)) = inbox.ready.pop_front() {
+                    return Some(Some(Gift::Block(channel, block)));
                 }
-                match &inbox.end {
-                    Some(Ok(result)) => Some(Came::End(result.clone())),
-                    Some(Err(what)) => Some(Came::Not(what.clone())),
-                    None if without && inbox.reserved.is_empty() => Some(Came::Starved),
+                match inbox.end.clone() {
+                    Some(end) => Some(Some(Gift::from(end))),
+                    // What is missing is a block to put it in.
+                    None if without && inbox.reserved.is_empty() => Some(None),
                     None => None,
                 }
             })?;
             match came {
-                Came::Block(block) => return Ok(Some(block)),
-                Came::End(result) => {
+                Some(Gift::Block(channel, block)) => return Ok(Some((channel, block))),
+                Some(Gift::End(result)) => {
                     self.result = Some(result);
                     return Ok(None);
                 }
-                Came::Not(what) => return Err(self.shared.error(what)),
-                Came::Starved => {}
+                Some(Gift::Not(what)) => return Err(self.shared.error(what)),
+                None => {}
             }
         }
     }
@@ -354,14 +354,6 @@ impl Quit {
             let _ = self.shared.flush();
         }
     }
-}
-
-/// What there is to say about a stream.
-enum Came {
-    Block((u8, Block)),
-    End(Vec<u8>),
-    Not(What),
-    Starved,
 }
 
 impl Source for Incoming {
