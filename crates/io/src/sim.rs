@@ -32,6 +32,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::transfer::{Progress, Step};
 use crate::{Access, Action, FileId, Io, Kind, Metadata, Queue, Result, Space};
@@ -55,6 +56,8 @@ pub struct Faults {
     pub reorder: bool,
     /// No file can be opened direct.
     pub refuse_direct: bool,
+    /// What a sync of a file takes, while everything else goes on.
+    pub sync_takes: Duration,
 }
 
 /// What every call says once the process is gone.
@@ -290,6 +293,8 @@ impl Io for Sim {
     }
 
     fn sync(&self, id: FileId, path: &Path) -> Result<()> {
+        let takes = self.lock().faults.sync_takes;
+        std::thread::sleep(takes);
         of(Action::Sync, path, self.at_boundary(|disk| disk.sync(id)))
     }
 

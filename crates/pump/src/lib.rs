@@ -47,6 +47,11 @@ pub trait Source<C = Block> {
 
     /// The next one, or `None` at the end. Blocks carry their offset in the stream.
     fn next(&mut self) -> Result<Option<C>, Self::Error>;
+
+    /// Waits for a while where `next` would wait for other lanes, and says that it did.
+    fn wait(&mut self) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
 }
 
 /// Takes carriers, blocks if nothing else is said.
@@ -56,6 +61,11 @@ pub trait Sink<C = Block> {
 
     /// Takes one.
     fn put(&mut self, carrier: C) -> Result<(), Self::Error>;
+
+    /// Called now and then while its source waits for other lanes, which may wait to hear what this one has done.
+    fn settle(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// Says that there are no more; returns when everything is where it belongs.
     fn finish(&mut self) -> Result<(), Self::Error>;
@@ -74,10 +84,13 @@ where
     K: Sink<C>,
     E: From<S::Error> + From<K::Error>,
 {
-    while let Some(carrier) = source.next()? {
+    loop {
+        while source.wait()? {
+            sink.settle()?;
+        }
+        let Some(carrier) = source.next()? else { return Ok(sink.finish()?) };
         let bytes = carrier.bytes();
         sink.put(carrier)?;
         on_each(bytes)?;
     }
-    Ok(sink.finish()?)
 }

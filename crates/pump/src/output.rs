@@ -141,12 +141,17 @@ impl Sink for FileLane<'_> {
     type Error = Error;
 
     fn put(&mut self, block: Block) -> Result<()> {
-        while self.reap(false)? {}
+        self.settle()?;
         if self.behind.is_full() {
             self.reap(true)?;
         }
         let (at, len) = (block.offset(), block.len() as u64);
         self.behind.write(block, &self.file, at, len);
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        while self.reap(false)? {}
         Ok(())
     }
 

@@ -8,15 +8,17 @@
 //!
 //! Model: ranges leave in order, and what is in them is the same however often they are sorted, so the output up to
 //! the end of a range is a prefix that any later run would write again. When enough more of it is written, one lane
-//! makes it durable and notes it; the others go on meanwhile.
+//! makes it durable and notes it; the others go on meanwhile, up to what a run needs that goes on from the last note:
+//! where scratch lies within the output, a lane that gets ahead of another would write over it.
 //! Law: nothing is noted before it is durable, and nothing is gone on from unless the file is as long and ends there as
 //! the note says. What was noted is not written again, but for the block in which it ends, with the same bytes.
 //! Non-goals: bytes that a disk changes after it has been told to keep them; `check` reads the file.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use thalweg_api::Proof;
 use thalweg_block::Block;
@@ -35,6 +37,9 @@ use crate::{Error, Result};
 const NOTES_MAX: u64 = 32;
 /// Nor for less than this, or than a quarter of the memory where that is small.
 const NOTE_BYTES_MIN: u64 = 16 << 20;
+
+/// How often a lane that is ahead looks whether others have written.
+const POLL: Duration = Duration::from_millis(1);
 
 /// Bytes of an output of `bytes` bytes between two notes, at least.
 pub(crate) fn note_every(bytes: u64, geometry: &Geometry) -> u64 {
@@ -157,8 +162,16 @@ pub(crate) struct Notes<'a> {
     due: AtomicU64,
     /// Ends of ranges up to which all jobs have ended, in order.
     bounds: Mutex<VecDeque<OutputNote>>,
+    /// Another bound, or a note.
+    changed: Condvar,
     /// Held by the lane that is making a note.
     making: Mutex<()>,
+    /// Ranges that were done when this run began.
+    begun: usize,
+    /// Ranges that were noted since.
+    noted: AtomicUsize,
+    /// Where in the output the first page lies that a run needs which goes on behind so many noted ranges.
+    needed: Vec<u64>,
 }
 
 impl<'a> Notes<'a> {
@@ -170,6 +183,7 @@ impl<'a> Notes<'a> {
         geometry: &Geometry,
         unique: bool,
         (start, bytes): (&Start, u64),
+        needed: Vec<u64>,
     ) -> Notes<'a> {
         let every = note_every(bytes, geometry);
         Notes {
@@ -182,7 +196,11 @@ impl<'a> Notes<'a> {
             every,
             due: AtomicU64::new(start.note.bytes + every),
             bounds: Mutex::default(),
+            changed: Condvar::new(),
             making: Mutex::default(),
+            begun: start.ranges(),
+            noted: AtomicUsize::new(0),
+            needed,
         }
     }
 
@@ -195,11 +213,12 @@ impl<'a> Notes<'a> {
             bounds.pop_front();
         }
         bounds.push_back(bound);
+        self.changed.notify_all();
     }
 
-    /// The last bound up to which everything is written, if that is worth a note.
-    fn take_due(&self) -> Option<OutputNote> {
-        let (written, due) = (self.prefix.bytes(), self.due.load(Ordering::Relaxed));
+    /// The last bound up to which everything is written, if that is from byte `due` on.
+    fn take_from(&self, due: u64) -> Option<OutputNote> {
+        let written = self.prefix.bytes();
         if written < due {
             return None;
         }
@@ -211,14 +230,32 @@ impl<'a> Notes<'a> {
 
     /// Makes a note if one is due and no other lane is at it.
     fn make_if_due(&self) -> Result<()> {
+        self.make_from(self.due.load(Ordering::Relaxed))
+    }
+
+    /// Makes a note of all that is written, if that is from byte `due` on and no other lane is at it.
+    fn make_from(&self, due: u64) -> Result<()> {
         let Ok(_making) = self.making.try_lock() else { return Ok(()) };
-        let Some(mut note) = self.take_due() else { return Ok(()) };
+        let Some(mut note) = self.take_from(due) else { return Ok(()) };
         self.meters.stage.for_write(|| self.file.sync())?;
         let tail = tail_of(&self.file, note.bytes, self.block_bytes)?;
         note.tail_hash = xxh3_64(&tail);
         self.manifest.output_note(&note)?;
         self.due.store(note.bytes + self.every, Ordering::Relaxed);
+        self.noted.store(note.ranges as usize - self.begun, Ordering::Release);
+        self.changed.notify_all();
         Ok(())
+    }
+
+    /// Waits for a note, or for what may make one due.
+    fn wait(&self) {
+        let bounds = self.bounds.lock().expect("no lane panics");
+        drop(self.meters.stage.for_write(|| self.changed.wait_timeout(bounds, POLL)));
+    }
+
+    /// Whether a run that goes on from the last note needs what lies before byte `end` of the file.
+    fn are_behind(&self, end: u64) -> bool {
+        end > self.needed[self.noted.load(Ordering::Acquire)]
     }
 }
 
@@ -226,19 +263,43 @@ impl<'a> Notes<'a> {
 pub(crate) struct OutputLane<'a> {
     lane: FileLane<'a>,
     notes: Option<&'a Notes<'a>>,
+    stop: &'a AtomicBool,
 }
 
 impl<'a> OutputLane<'a> {
-    pub(crate) fn new(lane: FileLane<'a>, notes: Option<&'a Notes<'a>>) -> OutputLane<'a> {
-        OutputLane { lane: lane.telling(notes.map(|notes| &notes.prefix)), notes }
+    /// `stop` is set when another lane has failed.
+    pub(crate) fn new(
+        lane: FileLane<'a>,
+        notes: Option<&'a Notes<'a>>,
+        stop: &'a AtomicBool,
+    ) -> OutputLane<'a> {
+        OutputLane { lane: lane.telling(notes.map(|notes| &notes.prefix)), notes, stop }
     }
 }
 
 impl Sink for OutputLane<'_> {
     type Error = Error;
 
+    /// Waits where the block would take the place of what a later run needs, until a note is made up to behind that.
+    /// The pages of a range lie behind the block that ends it, so the lanes that are behind never wait.
     fn put(&mut self, block: Block) -> Result<()> {
+        let Some(notes) = self.notes else { return Ok(self.lane.put(block)?) };
+        while notes.are_behind(block.offset() + block.len() as u64) {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::Stopped);
+            }
+            self.lane.finish()?;
+            notes.make_from(0)?;
+            if notes.are_behind(block.offset() + block.len() as u64) {
+                notes.wait();
+            }
+        }
         self.lane.put(block)?;
+        notes.make_if_due()
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        self.lane.settle()?;
         self.notes.map_or(Ok(()), Notes::make_if_due)
     }
 

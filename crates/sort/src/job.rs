@@ -24,7 +24,7 @@ use crate::leftover::{self, Leftover, Names};
 use crate::manifest::{self, Manifest};
 use crate::pages::segment_starts;
 use crate::preflight::{self, Takes};
-use crate::replay::{self, Replay, ReplayLane};
+use crate::replay::{Replay, ReplayLane, make_way};
 use crate::resample::{self, Resample};
 use crate::scratch::Scratch;
 use crate::sorted::{self, Range, Sorted, entry_pages, ranges_of};
@@ -375,7 +375,9 @@ impl<'a> Run<'a> {
         let mut ranges = ranges_of(stores, &Arc::default(), &self.cuts, per_range);
         drop(ranges.drain(..start.ranges()));
         let mut ranges = self.refine(ranges, scratch, manifest)?;
-        self.make_way(&mut ranges, scratch, start.note.bytes)?;
+        let (queue, tag_bytes) = (&mut *self.io.queue(1)?, self.sort.tag_bytes() as u64);
+        let end = start.note.bytes;
+        make_way(&mut ranges, end, tag_bytes, scratch, &self.transfer, queue, &self.meters)?;
         if let Some(output) = output.filter(|_| self.feed.is_some()) {
             output.file().allocate(self.input_bytes())?;
         }
@@ -459,23 +461,6 @@ impl<'a> Run<'a> {
             ranges.splice(at..at, parts);
         }
         Ok(ranges)
-    }
-
-    /// Moves pages that lie where the output would be before they are read: where samples erred by much, or an
-    /// earlier run's manifest lies.
-    fn make_way(&self, ranges: &mut [Range], scratch: &Scratch, mut end: u64) -> Result<()> {
-        let mut queue = self.io.queue(1)?;
-        for range in ranges {
-            end += range.store.bytes - range.store.records * self.sort.tag_bytes() as u64;
-            for page in &mut range.store.pages {
-                let Stored::Spilled(extent) = page else { continue };
-                if scratch.is_overtaken(extent, end) {
-                    *extent =
-                        replay::moved(extent, self.transfer.take(), &mut *queue, scratch, &self.meters)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Parts one range into about `count`, by a sample of all of it if that is asked for.
@@ -570,7 +555,8 @@ impl<'a> Run<'a> {
     ) -> Result<Receipt> {
         let notes = output.zip(manifest.filter(|m| !m.is_void())).map(|(output, manifest)| {
             let (unique, whole) = (self.sort.unique, (start, self.input_bytes()));
-            Notes::new(manifest, output.file(), &self.meters, &self.geometry, unique, whole)
+            let needed = scratch.needed_within(&ranges);
+            Notes::new(manifest, output.file(), &self.meters, &self.geometry, unique, whole, needed)
         });
         let recipe = self.sorted_recipe(scratch, notes.as_ref());
         let sorted = Sorted::new(recipe, self.transfer.clone(), ranges, start);
@@ -583,7 +569,8 @@ impl<'a> Run<'a> {
                 (Some(output), _) => {
                     let queue = self.io.queue(self.geometry.depth)?;
                     let lane = FileLane::new(output.file(), queue, &self.meters);
-                    self.pump_lane(&mut source, &mut OutputLane::new(lane, notes.as_ref()))
+                    let mut sink = OutputLane::new(lane, notes.as_ref(), &self.stop);
+                    self.pump_lane(&mut source, &mut sink)
                 }
                 (None, Some(handover)) => {
                     let stopped = &|| self.watch.stopped() || self.stop.load(Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! A range as a source: its pages in order, from memory or scratch, to be distributed once more
-//! because it is larger than memory (a third pass, or a sample that erred).
+//! because it is larger than memory (a third pass, or a sample that erred); and pages that are moved before the output
+//! takes their place.
 
 use std::collections::VecDeque;
 
@@ -9,6 +10,7 @@ use thalweg_pump::{Meters, Source};
 
 use crate::distribute::{RangeStore, Stored};
 use crate::scratch::{Extent, Scratch, page_hash};
+use crate::sorted::Range;
 use crate::{Error, Result};
 
 /// What a range is read back with.
@@ -115,8 +117,34 @@ pub(crate) fn whole(mut block: Block, extent: &Extent, scratch: &Scratch) -> Res
     Ok(block)
 }
 
+/// Moves pages that lie where the output would be before they are read: where samples erred by much, or an earlier
+/// run's manifest lies. From `end` on the output takes what the ranges have, of which `tag_bytes` a record stay out of
+/// it, in blocks as large as those of `pool`. A later run does not know where they are now: if it comes to need one, it
+/// finds that it is damaged, and begins anew.
+pub(crate) fn make_way(
+    ranges: &mut [Range],
+    mut end: u64,
+    tag_bytes: u64,
+    scratch: &Scratch,
+    pool: &Pool,
+    queue: &mut dyn Queue,
+    meters: &Meters,
+) -> Result<()> {
+    for range in ranges {
+        end += range.store.bytes - range.store.records * tag_bytes;
+        let written = end.next_multiple_of(pool.block_size() as u64);
+        for page in &mut range.store.pages {
+            let Stored::Spilled(extent) = page else { continue };
+            if scratch.is_overtaken(extent, written) {
+                *extent = moved(extent, pool.take(), queue, scratch, meters)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Writes a page to another place, in the tail of its file or elsewhere. Returns where it is now.
-pub(crate) fn moved(
+fn moved(
     extent: &Extent,
     mut block: Block,
     queue: &mut dyn Queue,

@@ -21,6 +21,7 @@ use thalweg_io::{ALIGN, Access, Action, File, Io, directory_of};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::distribute::{RangeStore, Stored};
+use crate::sorted::Range;
 use crate::within::Within;
 use crate::{Error, Result};
 
@@ -149,6 +150,22 @@ impl Scratch {
     /// Whether an extent lies where the first `end` bytes of the output are to be.
     pub(crate) fn is_overtaken(&self, extent: &Extent, end: u64) -> bool {
         self.directories[extent.directory() as usize].within.is_some() && extent.offset() < end
+    }
+
+    /// Where in the output the first page lies that any of these ranges is read from, then of all but the first, and so
+    /// on to none of them.
+    pub(crate) fn needed_within(&self, ranges: &[Range]) -> Vec<u64> {
+        let mut first = u64::MAX;
+        let mut places = vec![first];
+        for page in ranges.iter().rev().map(|range| &range.store.pages) {
+            let extents =
+                page.iter().filter_map(|page| if let Stored::Spilled(e) = page { Some(e) } else { None });
+            let within = extents.filter(|extent| self.is_overtaken(extent, u64::MAX));
+            first = within.map(Extent::offset).min().map_or(first, |place| place.min(first));
+            places.push(first);
+        }
+        places.reverse();
+        places
     }
 
     /// Says which open file the output is, unless it was adopted.

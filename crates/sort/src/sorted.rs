@@ -605,7 +605,7 @@ impl<'a> SortedLane<'_, 'a> {
     }
 
     /// Waits for a read, or for another lane to change something.
-    fn wait(&mut self) -> Result<()> {
+    fn wait_for_pages(&mut self) -> Result<()> {
         let stage = &self.shared.recipe.meters.stage;
         if self.queue.in_flight() > 0 {
             let queue = &mut self.queue;
@@ -623,10 +623,13 @@ impl Source for SortedLane<'_, '_> {
     type Error = Error;
 
     fn next(&mut self) -> Result<Option<Block>> {
-        loop {
-            if let Some(block) = self.finished.pop() {
-                return Ok(Some(block));
-            }
+        while self.wait()? {}
+        Ok(self.finished.pop())
+    }
+
+    /// Sorts and gathers until there is a block, or all have been given.
+    fn wait(&mut self) -> Result<bool> {
+        while self.finished.is_empty() {
             if self.gathering.is_some() {
                 self.gather();
                 continue;
@@ -638,15 +641,12 @@ impl Source for SortedLane<'_, '_> {
             match self.shared.claim_job() {
                 Claim::Job(job) => self.begin(job)?,
                 Claim::Wait if any => {}
-                Claim::Wait => self.wait()?,
+                Claim::Wait => return self.wait_for_pages().map(|()| true),
                 // Jobs of other lanes may still be open; the last of them then gets the last block.
-                Claim::End { jobs: Some(jobs) } => {
-                    if let Some(block) = self.shared.assembler.close(jobs) {
-                        return Ok(Some(block));
-                    }
-                }
-                Claim::End { jobs: None } => return Ok(None),
+                Claim::End { jobs: Some(jobs) } => self.finished.extend(self.shared.assembler.close(jobs)),
+                Claim::End { jobs: None } => break,
             }
         }
+        Ok(false)
     }
 }

@@ -110,6 +110,16 @@ impl Stage {
         run(sort, &self.io, watch)
     }
 
+    /// What the next process finds when a sort of `case` is killed after so much of the first pass; from 1 on it is the
+    /// second.
+    pub(crate) fn killed_after(self, case: &Case, sort: &Sort, share: f64) -> Stage {
+        let bytes = (case.inputs[0].len() as f64 * share) as usize;
+        let watch = After::bytes(bytes, false, || self.disk().kill());
+        let error = self.attempt_watched(sort, &watch).expect_err("it was killed");
+        assert!(matches!(&error, Error::Io(e) if Sim::is_crash(e)), "{error}");
+        self.next_process()
+    }
+
     /// Bytes that this process read and wrote, as the disk counts them.
     pub(crate) fn traffic(&self) -> u64 {
         self.disk().bytes_read(&self.root) + self.disk().bytes_written(&self.root)
@@ -217,10 +227,7 @@ pub(crate) fn boundaries(case: &Case) -> u64 {
 pub(crate) fn killed_after(case: &Case, share: f64) -> (Stage, Sort) {
     let stage = Stage::simulated(1);
     let sort = stage.sort_of(case);
-    let watch = After::bytes((case.inputs[0].len() as f64 * share) as usize, false, || stage.disk().kill());
-    let error = stage.attempt_watched(&sort, &watch).expect_err("it was killed");
-    assert!(matches!(&error, Error::Io(e) if Sim::is_crash(e)), "{error}");
-    (stage.next_process(), Sort { resume: true, ..sort })
+    (stage.killed_after(case, &sort, share), Sort { resume: true, ..sort })
 }
 
 /// What share of a fresh sort's bytes one reads and writes that goes on after so much of the first pass; from 1 on it
