@@ -52,8 +52,9 @@ pub fn split(inputs: &Inputs, merge: &Merge<'_>, lanes: usize) -> Result<Vec<Sha
             _ => files.iter().map(|input| input.metadata.len).collect(),
         };
         let piece =
-            |(i, file): (usize, &Input)| Piece::Bytes { file: file.file.clone(), from: from[i], to: to[i] };
-        shares.push(Share { pieces: files.iter().enumerate().map(piece).collect(), at });
+            |(i, input): (usize, &Input)| Ok(Piece::Bytes { file: input.file()?, from: from[i], to: to[i] });
+        let pieces = files.iter().enumerate().map(piece).collect::<Result<_>>()?;
+        shares.push(Share { pieces, at });
         // A newline that a file lacks is written.
         let added = |i: usize| from[i] < to[i] && to[i] == files[i].metadata.len && files[i].lacks_newline;
         at += (0..files.len()).map(|i| to[i] - from[i] + u64::from(added(i))).sum::<u64>();
@@ -70,7 +71,7 @@ fn sample(inputs: &Inputs, merge: &Merge<'_>, count: u64) -> Result<Vec<Sampled>
         let mut at = (u128::from(total) * u128::from(2 * i + 1) / u128::from(2 * count)) as u64;
         for (file, input) in inputs.files().iter().enumerate() {
             if at < input.metadata.len {
-                sampled.extend(Probe::new(input, file, merge).at(at)?);
+                sampled.extend(Probe::new(input, file, merge)?.at(at)?);
                 break;
             }
             at -= input.metadata.len;
@@ -87,7 +88,7 @@ fn compare(key: &Key, a: &Sampled, b: &Sampled) -> Ordering {
 /// The first byte of every file that is behind the cut, none before `least`.
 fn bounds(files: &[Input], merge: &Merge<'_>, cut: &Sampled, least: &[u64]) -> Result<Vec<u64>> {
     let bound = |(file, input): (usize, &Input)| {
-        let mut probe = Probe::new(input, file, merge);
+        let mut probe = Probe::new(input, file, merge)?;
         let (mut low, mut high) = (least[file], input.metadata.len);
         // Of the cut's own file the answer is known, and what is behind it is looked at.
         if file == cut.file {
@@ -102,9 +103,9 @@ fn bounds(files: &[Input], merge: &Merge<'_>, cut: &Sampled, least: &[u64]) -> R
         }
         let Some(next) = probe.at(low)? else { return Ok(input.metadata.len) };
         if compare(merge.key, &next, cut).is_le() {
-            let piece = Piece::Bytes { file: input.file.clone(), from: next.from, to: next.to };
+            let piece = Piece::Bytes { file: input.file()?, from: next.from, to: next.to };
             let record = records_before(&piece, merge.layout)?;
-            return Err(Error::Unordered { path: input.file.path().to_path_buf(), record });
+            return Err(Error::Unordered { path: input.path().to_path_buf(), record });
         }
         Ok(next.from)
     };
@@ -112,18 +113,18 @@ fn bounds(files: &[Input], merge: &Merge<'_>, cut: &Sampled, least: &[u64]) -> R
 }
 
 /// Looks for records in a file.
-struct Probe<'a> {
-    file: &'a File,
+struct Probe {
+    file: File,
     number: usize,
     len: u64,
     layout: Layout,
     line_max: u64,
 }
 
-impl<'a> Probe<'a> {
-    fn new(input: &'a Input, number: usize, merge: &Merge<'_>) -> Probe<'a> {
+impl Probe {
+    fn new(input: &Input, number: usize, merge: &Merge<'_>) -> Result<Probe> {
         let (layout, line_max) = (merge.layout, merge.line_max);
-        Probe { file: &input.file, number, len: input.metadata.len, layout, line_max }
+        Ok(Probe { file: input.file()?, number, len: input.metadata.len, layout, line_max })
     }
 
     /// The first record that begins at byte `at` or behind it.

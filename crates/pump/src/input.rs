@@ -6,14 +6,16 @@
 //! ```
 //!
 //! A file whose last line has no newline is given one, in its last page or in a page made for it.
+//! Files stay open where half of the open files that this process may still have suffice; else each is opened whenever it
+//! is read, so that there may be any number.
 //! Law: a file that is shorter or longer than at the start, or was written to, is noticed.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, Error, File, Io, Metadata, Queue};
+use thalweg_io::{ALIGN, Access, Error, File, Io, Metadata, Queue, process};
 use thalweg_record::Layout;
 
 use crate::{Meters, ReadAhead, Source};
@@ -65,10 +67,14 @@ impl From<Error> for InputsError {
 }
 
 /// One input file.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Input {
-    /// The open file.
-    pub file: File,
+    io: Arc<dyn Io>,
+    path: PathBuf,
+    access: Access,
+    is_direct: bool,
+    /// The open file, if it stays open.
+    kept: Option<File>,
     /// Facts about it at the start.
     pub metadata: Metadata,
     /// Whether its last line lacks a newline.
@@ -80,6 +86,37 @@ pub struct Input {
 }
 
 impl Input {
+    /// Its name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is read past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
+    /// The open file: opened now, if it does not stay open, and the same as at the start.
+    pub fn file(&self) -> Result<File, InputsError> {
+        if let Some(file) = &self.kept {
+            return Ok(file.clone());
+        }
+        let file = File::open(&self.io, &self.path, self.access)?;
+        if file.metadata()? == self.metadata { Ok(file) } else { Err(self.changed()) }
+    }
+
+    fn check_unchanged(&self) -> Result<(), InputsError> {
+        let now = match &self.kept {
+            Some(file) => file.metadata()?,
+            None => self.io.stat(&self.path)?,
+        };
+        if now == self.metadata { Ok(()) } else { Err(self.changed()) }
+    }
+
+    fn changed(&self) -> InputsError {
+        InputsError::Changed(self.path.display().to_string())
+    }
+
     /// Bytes, the added newline included.
     pub fn len(&self) -> u64 {
         self.metadata.len + u64::from(self.lacks_newline)
@@ -91,6 +128,15 @@ impl Input {
     }
 }
 
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} bytes", self.path.display(), self.metadata.len)
+    }
+}
+
+/// Files that are opened one by one are so in a few lanes, each with a few reads of small files in flight.
+const OPEN_IN_PASSING: u64 = 16;
+
 /// All input files as one stream of pages.
 #[derive(Debug)]
 pub struct Inputs {
@@ -101,11 +147,19 @@ pub struct Inputs {
 }
 
 impl Inputs {
+    /// Open files that so many inputs take at once. The soft limit is raised for them where it is in the way.
+    pub fn open_at_once(count: usize) -> u64 {
+        let (open, count) = (process::open_files(), count as u64);
+        let may_be = process::allow_open_files(open + 2 * count.max(OPEN_IN_PASSING)).saturating_sub(open);
+        if count <= may_be / 2 { count } else { count.min(OPEN_IN_PASSING) }
+    }
+
     /// Opens regular files. Those that the page cache mostly holds are read through it.
     pub fn open(io: &Arc<dyn Io>, paths: &[&Path], layout: Layout) -> Result<Inputs, InputsError> {
+        let keeps = Inputs::open_at_once(paths.len()) >= paths.len() as u64;
         let mut inputs = Vec::with_capacity(paths.len());
         for path in paths {
-            inputs.push(open_one(io, path, layout)?);
+            inputs.push(open_one(io, path, layout, keeps)?);
         }
         let bytes = inputs.iter().map(Input::len).sum();
         Ok(Inputs { inputs, page_bytes: 0, pages: 0, bytes })
@@ -139,6 +193,12 @@ impl Inputs {
         self.bytes
     }
 
+    /// How many of the files are open at once.
+    pub fn open_files(&self) -> u64 {
+        let kept = self.inputs.iter().filter(|input| input.kept.is_some()).count() as u64;
+        kept + (self.inputs.len() as u64 - kept).min(OPEN_IN_PASSING)
+    }
+
     /// Bytes of the files as they are.
     pub fn file_bytes(&self) -> u64 {
         self.inputs.iter().map(|input| input.metadata.len).sum()
@@ -165,16 +225,11 @@ impl Inputs {
 
     /// Fails if a file is not what it was at the start.
     pub fn check_unchanged(&self) -> Result<(), InputsError> {
-        for input in &self.inputs {
-            if input.file.metadata()? != input.metadata {
-                return Err(InputsError::Changed(input.file.path().display().to_string()));
-            }
-        }
-        Ok(())
+        self.inputs.iter().try_for_each(Input::check_unchanged)
     }
 }
 
-fn open_one(io: &Arc<dyn Io>, path: &Path, layout: Layout) -> Result<Input, InputsError> {
+fn open_one(io: &Arc<dyn Io>, path: &Path, layout: Layout, keeps: bool) -> Result<Input, InputsError> {
     let stat = io.stat(path)?;
     if stat.is_directory {
         return Err(InputsError::Directory(path.display().to_string()));
@@ -182,7 +237,8 @@ fn open_one(io: &Arc<dyn Io>, path: &Path, layout: Layout) -> Result<Input, Inpu
     let direct = File::open(io, path, Access::ReadDirect)?;
     let metadata = direct.metadata()?;
     let cached = direct.cached_share(metadata.len) > 0.5;
-    let file = if cached { File::open(io, path, Access::Read)? } else { direct };
+    let access = if cached { Access::Read } else { Access::ReadDirect };
+    let file = if cached { File::open(io, path, access)? } else { direct };
     let lacks_newline = match layout {
         Layout::Fixed(n) if metadata.len % u64::from(n) != 0 => {
             let path = path.display().to_string();
@@ -195,12 +251,24 @@ fn open_one(io: &Arc<dyn Io>, path: &Path, layout: Layout) -> Result<Input, Inpu
         }
         _ => false,
     };
-    Ok(Input { file, metadata, lacks_newline, first_page: 0, first_byte: 0 })
+    Ok(Input {
+        io: Arc::clone(io),
+        path: path.to_path_buf(),
+        access,
+        is_direct: file.is_direct(),
+        kept: keeps.then_some(file),
+        metadata,
+        lacks_newline,
+        first_page: 0,
+        first_byte: 0,
+    })
 }
 
 /// Some pages of the inputs, in their order: those of one of several lanes.
 pub struct InputLane<'a> {
     inputs: &'a Inputs,
+    /// The file that was read last, and its first page.
+    open: Option<(u64, File)>,
     /// Reads in flight, each with its page.
     ahead: ReadAhead<'a, u64>,
     /// The pages that nobody has asked for yet.
@@ -233,7 +301,7 @@ impl<'a> InputLane<'a> {
     ) -> InputLane<'a> {
         assert_eq!(pool.block_size() as u64, inputs.page_bytes, "pages fill blocks");
         let ahead = ReadAhead::new(queue, pool, meters);
-        InputLane { inputs, ahead, pages: Box::new(pages), exhausted: false }
+        InputLane { inputs, open: None, ahead, pages: Box::new(pages), exhausted: false }
     }
 
     /// Whether nothing comes behind what came last. Known in time if there was a block to read more into.
@@ -242,17 +310,18 @@ impl<'a> InputLane<'a> {
     }
 
     /// Starts as many reads as depth and free blocks allow.
-    fn read_ahead(&mut self) {
+    fn read_ahead(&mut self) -> Result<(), InputsError> {
         while let Some(block) = self.ahead.room() {
             let Some(page) = self.pages.next() else {
                 self.exhausted = true;
-                return;
+                break;
             };
-            self.start(page, block);
+            self.start(page, block)?;
         }
+        Ok(())
     }
 
-    fn start(&mut self, page: u64, mut block: Block) {
+    fn start(&mut self, page: u64, mut block: Block) -> Result<(), InputsError> {
         let input = self.inputs.file_of(page);
         let at = (page - input.first_page) * self.inputs.page_bytes;
         block.set_offset(page * self.inputs.page_bytes);
@@ -261,9 +330,14 @@ impl<'a> InputLane<'a> {
             // The page made for an added newline.
             block.set_len(0);
             self.ahead.ready(block, page);
-        } else {
-            self.ahead.read(block, &input.file, at, on_disk, page);
+            return Ok(());
         }
+        if self.open.as_ref().is_none_or(|(first, _)| *first != input.first_page) {
+            self.open = Some((input.first_page, input.file()?));
+        }
+        let (_, file) = self.open.as_ref().expect("it was opened just now");
+        self.ahead.read(block, file, at, on_disk, page);
+        Ok(())
     }
 
     fn add_newline(&self, page: u64, mut block: Block) -> Block {
@@ -281,14 +355,37 @@ impl Source for InputLane<'_> {
     type Error = InputsError;
 
     fn next(&mut self) -> Result<Option<Block>, InputsError> {
-        self.read_ahead();
+        self.read_ahead()?;
         let Some((block, page)) = self.ahead.next_block()? else { return Ok(None) };
-        self.read_ahead();
+        self.read_ahead()?;
         let input = self.inputs.file_of(page);
         let block = if input.lacks_newline { self.add_newline(page, block) } else { block };
         if block.len() != self.inputs.page_len(page) {
-            return Err(InputsError::Changed(input.file.path().display().to_string()));
+            return Err(input.changed());
         }
         Ok(Some(block))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_io::sim::Sim;
+
+    #[test]
+    fn a_file_that_is_opened_again_is_the_same_or_an_error() {
+        let sim = Sim::new(1);
+        let (io, path) = (sim.io(), Path::new("/in"));
+        for keeps in [true, false] {
+            sim.put(path, b"b\na");
+            let input = open_one(&io, path, Layout::Lines, keeps).unwrap();
+            let mut read = [0; 3];
+            assert_eq!(input.file().unwrap().read_at(0, &mut read).unwrap(), 3);
+            assert_eq!((&read, input.lacks_newline, sim.open_files()), (b"b\na", true, usize::from(keeps)));
+            input.check_unchanged().unwrap();
+            sim.put(path, b"c\na\n");
+            assert!(matches!(input.check_unchanged(), Err(InputsError::Changed(_))));
+            assert_eq!(matches!(input.file(), Err(InputsError::Changed(_))), !keeps);
+        }
     }
 }

@@ -132,12 +132,11 @@ impl Joined {
         chain.add_each(index, piece, |index, whole| {
             let end = ends.remove(&index).expect("every job that is joined has ended");
             add_proof(dropped, &end.dropped);
-            if let (Some(ranges), Some(notes), Some(last)) = (end.ranges_done, notes, whole.last()) {
-                let (proof, last) = (*whole.proof(), last.to_vec());
-                let unique = notes.unique;
-                let (bytes, dropped) = (end.at, *dropped);
-                notes.reached(OutputNote { ranges, bytes, unique, proof, dropped, last, tail_hash: 0 });
-            }
+            let (Some(ranges), Some(notes)) = (end.ranges_done, notes) else { return };
+            let Some(last) = whole.last() else { return notes.passed(ranges) };
+            let (proof, last, unique) = (*whole.proof(), last.to_vec(), notes.unique);
+            let (bytes, dropped) = (end.at, *dropped);
+            notes.reached(OutputNote { ranges, bytes, unique, proof, dropped, last, tail_hash: 0 });
         });
     }
 
@@ -168,7 +167,7 @@ pub(crate) struct Notes<'a> {
     making: Mutex<()>,
     /// Ranges that were done when this run began.
     begun: usize,
-    /// Ranges that were noted since.
+    /// Ranges that were noted since, or could not be.
     noted: AtomicUsize,
     /// Where in the output the first page lies that a run needs which goes on behind so many noted ranges.
     needed: Vec<u64>,
@@ -216,6 +215,12 @@ impl<'a> Notes<'a> {
         self.changed.notify_all();
     }
 
+    /// All jobs up to the end of so many ranges have ended, and no note can be made there, without a proof or behind a
+    /// record that is too long to be noted: nobody waits for one.
+    fn passed(&self, ranges: u64) {
+        self.noted.fetch_max(ranges as usize - self.begun, Ordering::Release);
+    }
+
     /// The last bound up to which everything is written, if that is from byte `due` on.
     fn take_from(&self, due: u64) -> Option<OutputNote> {
         let written = self.prefix.bytes();
@@ -242,7 +247,7 @@ impl<'a> Notes<'a> {
         note.tail_hash = xxh3_64(&tail);
         self.manifest.output_note(&note)?;
         self.due.store(note.bytes + self.every, Ordering::Relaxed);
-        self.noted.store(note.ranges as usize - self.begun, Ordering::Release);
+        self.noted.fetch_max(note.ranges as usize - self.begun, Ordering::Release);
         self.changed.notify_all();
         Ok(())
     }

@@ -56,8 +56,6 @@ pub(crate) struct Given {
     pub(crate) records: u64,
     /// Whether records are lines, of which entries cannot address as many bytes.
     pub(crate) lines: bool,
-    /// Pages that the input takes, which may be more than its bytes if it is many files.
-    pub(crate) input_files: u64,
     /// Whether it is a stream, whose first pages stay where they were read.
     pub(crate) is_stream: bool,
 }
@@ -250,7 +248,7 @@ impl Base {
     }
 
     fn input_pages(&self, given: &Given) -> u64 {
-        given.input_bytes.div_ceil(self.page_bytes) + given.input_files
+        given.input_bytes.div_ceil(self.page_bytes)
     }
 
     /// Values in a chunk of entries: small where there are few, so that half-full chunks waste little.
@@ -348,7 +346,6 @@ mod tests {
             input_bytes,
             records: input_bytes / 100,
             lines: false,
-            input_files: 1,
             is_stream: false,
         }
     }

@@ -88,7 +88,7 @@ pub(crate) fn identity(sort: &Sort, inputs: &Inputs) -> u128 {
     let mut text = format!("{:?} {:?} {} {}", sort.layout, sort.keys, sort.memory_bytes, sort.hashing);
     for input in inputs.files() {
         let m = input.metadata;
-        text += &format!(" {:?} {} {} {} {}", input.file.path(), m.len, m.device, m.inode, m.modified_ns);
+        text += &format!(" {:?} {} {} {} {}", input.path(), m.len, m.device, m.inode, m.modified_ns);
     }
     record_hash(text.as_bytes())
 }

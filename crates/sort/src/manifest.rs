@@ -473,7 +473,6 @@ mod tests {
             input_bytes: 500 * MIB,
             records: 5 << 20,
             lines: false,
-            input_files: 1,
             is_stream: false,
         };
         let cut = |b: u8| Cut { normal: vec![b; 3], origin: u64::from(b) };

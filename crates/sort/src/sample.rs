@@ -67,7 +67,7 @@ pub(crate) fn take_sample(
             && queue.in_flight() < queue.depth()
             && let Some(block) = pool.try_take()
         {
-            submit_chunk(inputs, page_bytes, next * total_bytes / chunks, chunk_bytes, block, queue);
+            submit_chunk(inputs, page_bytes, next * total_bytes / chunks, chunk_bytes, block, queue)?;
             next += 1;
             continue;
         }
@@ -102,17 +102,18 @@ pub(crate) fn add_sparse(
         let Some(input) = (place < total_bytes).then(|| inputs.file_of(place / page_bytes)) else { break };
         let start = input.first_page * page_bytes;
         let in_file = (place - start).min(input.metadata.len.saturating_sub(1));
+        let file = input.file()?;
         let found = match layout {
             Layout::Fixed(n) => {
                 record.resize(n as usize, 0);
                 let at = in_file / u64::from(n) * u64::from(n);
-                (input.file.read_at(at, &mut record)? == n as usize).then_some(at)
+                (file.read_at(at, &mut record)? == n as usize).then_some(at)
             }
-            Layout::Lines => read_line(&input.file, in_file, record_max, &mut record)?,
+            Layout::Lines => read_line(&file, in_file, record_max, &mut record)?,
         };
         let Some(at) = found else { continue };
         if layout == Layout::Lines {
-            let more = rest_of_line(&input.file, at + record.len() as u64, record_max, &mut piece)?;
+            let more = rest_of_line(&file, at + record.len() as u64, record_max, &mut piece)?;
             sample.longest_seen = sample.longest_seen.max(record.len() as u64 + more.unwrap_or(record_max));
         }
         let normal = key.normal(&record, key_limit(keys_bytes_max));
@@ -159,24 +160,25 @@ fn submit_chunk(
     chunk_bytes: u64,
     mut block: thalweg_block::Block,
     queue: &mut dyn Queue,
-) {
+) -> Result<()> {
     let page = place / page_bytes;
     let input = inputs.file_of(page);
     let in_page = (place % page_bytes).min((inputs.page_len(page) as u64).saturating_sub(1)) / chunk_bytes
         * chunk_bytes;
     let at = (page - input.first_page) * page_bytes + in_page;
     let len = (input.metadata.len - at.min(input.metadata.len)).min(chunk_bytes);
-    block.set_len((len as usize).next_multiple_of(if input.file.is_direct() { ALIGN } else { 1 }));
+    block.set_len((len as usize).next_multiple_of(if input.is_direct() { ALIGN } else { 1 }));
     // The tag carries the place and, in its lowest bit, whether a record is known to begin there.
     let fresh = u64::from(at == 0);
     block.set_offset(at);
     queue.submit(Op {
         kind: Kind::Read,
-        file: input.file.clone(),
+        file: input.file()?,
         at,
         block,
         tag: (page * page_bytes + in_page) << 1 | fresh,
     });
+    Ok(())
 }
 
 fn look(

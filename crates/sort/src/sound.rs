@@ -108,7 +108,8 @@ impl Judge<'_> {
         // And the byte before them, if there is one.
         let before = from.min(1) as usize;
         let mut there = vec![0; before + carry.len()];
-        let whole = input.file.read_at(from - before as u64, &mut there).is_ok_and(|n| n == there.len());
+        let Ok(file) = input.file() else { return false };
+        let whole = file.read_at(from - before as u64, &mut there).is_ok_and(|n| n == there.len());
         let begins = match self.sort.layout {
             RecordLayout::Fixed(n) => from.is_multiple_of(u64::from(n)) && carry.len() < n as usize,
             RecordLayout::Lines => there[..before].iter().all(|b| *b == b'\n') && !carry.contains(&b'\n'),

@@ -71,7 +71,6 @@ impl Room {
             input_bytes,
             lines: sort.layout == Layout::Lines,
             records: guess_records(sort.layout, input_bytes, 64.0),
-            input_files: 1,
             is_stream: true,
         };
         let lanes = Geometry::of_stream(&given)?.lanes;

@@ -69,7 +69,6 @@ impl Survey {
             input_bytes: inputs.bytes(),
             lines: sort.layout == Layout::Lines,
             records: seen.records.max(guess_records(sort.layout, inputs.bytes(), 64.0)),
-            input_files: inputs.files().len() as u64,
             is_stream: false,
         };
         let rough = Geometry::of(&given)?;
@@ -143,7 +142,9 @@ impl Survey {
         let scratch_files = if excess_bytes > 0 { sort.scratch.len() as u64 + 1 } else { 0 };
         let cached = |input: &thalweg_pump::Input| {
             let len = input.metadata.len;
-            if input.file.is_direct() { 0 } else { (len as f64 * input.file.cached_share(len)) as u64 }
+            let share =
+                if input.is_direct() { 0.0 } else { input.file().map_or(0.0, |f| f.cached_share(len)) };
+            (len as f64 * share) as u64
         };
         Facts {
             input_bytes,
@@ -157,7 +158,7 @@ impl Survey {
             lanes: geometry.lanes as u64,
             memory_bytes: sort.memory_bytes,
             scratch_bytes: if excess_bytes > 0 { spilled_bytes + twice_bytes } else { 0 },
-            open_files: STANDARD_FILES + inputs.files().len() as u64 + scratch_files + 1 + queues,
+            open_files: STANDARD_FILES + inputs.open_files() + scratch_files + 1 + queues,
             output_is_stream: sort.output_is_stream,
         }
     }

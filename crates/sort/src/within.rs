@@ -99,7 +99,6 @@ mod tests {
             input_bytes: bytes,
             records,
             lines: false,
-            input_files: 1,
             is_stream: false,
         };
         let geometry = Geometry::of(&given).unwrap();

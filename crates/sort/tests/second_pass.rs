@@ -60,6 +60,25 @@ fn a_lane_that_is_ahead_leaves_what_the_next_process_needs() {
     });
 }
 
+/// Without a proof nothing is noted, nor behind a record of which a note does not keep all: nobody waits for it.
+#[test]
+fn a_sort_of_which_nothing_can_be_noted_comes_to_its_end() {
+    in_own_process("a_sort_of_which_nothing_can_be_noted_comes_to_its_end", || {
+        let long = records(Shape::Uniform, 4, 240, |_| 100_000);
+        for (case, hashing) in
+            [(spilling(3, SMALL_BYTES), false), (Case::fixed(100_000, long.concat()), true)]
+        {
+            let (case, stage) = (case.in_output(), Stage::simulated(1));
+            let sync_takes = Duration::from_millis(20);
+            stage.disk().set_faults(Faults { sync_takes, ..Faults::default() });
+            let sort = Sort { hashing, ..stage.sort_of(&case) };
+            let receipt = stage.attempt(&sort).unwrap();
+            assert!(receipt.io.scratch.written_bytes > 0, "{receipt:?}");
+            assert!(stage.get("out/sorted") == Some(case.expected().output));
+        }
+    });
+}
+
 /// Half of the records have the key of another, so that ranges end between equal keys, and some are dropped.
 fn with_equal_keys(seed: u64) -> Case {
     let mut all = records(Shape::Uniform, seed, SMALL_BYTES / 100, |_| 100);

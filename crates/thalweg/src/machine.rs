@@ -7,6 +7,7 @@ use thalweg_io::either::Either;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
 use thalweg_io::{Io, process};
+use thalweg_pump::Inputs;
 
 use crate::{Error, IoChoice, Result, SortOptions};
 
@@ -38,8 +39,8 @@ pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn Io>, Option<String>)> {
 /// that it needs itself, it goes without them.
 pub(crate) fn io_of_sort(options: &SortOptions) -> Result<(Arc<dyn Io>, Option<String>)> {
     let rings = RINGS_OF_LANE * lanes(options.threads) as u64;
-    let files = options.inputs.len().max(1) + options.scratch.len().max(1);
-    let needed = process::open_files() + files as u64 + FILES_BESIDE + rings;
+    let files = Inputs::open_at_once(options.inputs.len().max(1)) + options.scratch.len().max(1) as u64;
+    let needed = process::open_files() + files + FILES_BESIDE + rings;
     let limit = process::allow_open_files(needed);
     if limit < needed && options.io == IoChoice::Auto {
         let why = format!("io_uring would take {needed} open files of {limit}; raise ulimit -n");

@@ -267,7 +267,7 @@ impl Examination<'_> {
             while lanes.go_on() {
                 let Some(block) = source.next()? else { break };
                 self.take(&mut stretch, &block, || {
-                    inputs.file_of(block.offset() / PAGE_BYTES as u64).file.path()
+                    inputs.file_of(block.offset() / PAGE_BYTES as u64).path()
                 })?;
             }
             Ok(stretch)

@@ -3,15 +3,17 @@
 //! Model: files are parted by key into as many stretches as there are lanes, each of which merges its pieces of all files
 //! and writes its stretch of the output. Pipes, and `--unique`, of which nobody knows how long a stretch gets, are merged
 //! by one lane.
+//! More inputs than may be open, or than memory has blocks for, take a pass more, as levels of merges would: they are
+//! sorted, which needs few of them at a time.
 //! Law: out + dropped = in, and out is in order; the records that came fill the files that they came from.
-//! Non-goals: several levels. More inputs than may be open, or than memory has blocks for, are refused.
+//! Non-goals: saying which of so many inputs is not in order; what comes out is.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_api::{Proof, Receipt};
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::{Bytes, KIB, MIB};
+use thalweg_base::units::MIB;
 use thalweg_block::Pool;
 use thalweg_io::{ALIGN, Access, File, Io, process};
 use thalweg_merge::{AHEAD, Ends, Merge, Merged, Piece, Reads, Share, Stretch, close, split};
@@ -22,7 +24,7 @@ use super::receipt::{Done, receipt};
 use super::sort::input_paths;
 use crate::lanes::Lanes;
 use crate::target::{self, Target};
-use crate::{Error, MergeOptions, Progress, Result, machine};
+use crate::{Error, MergeOptions, Progress, Result, SortOptions, machine};
 
 /// Writes of a lane in flight.
 const DEPTH: usize = 8;
@@ -41,14 +43,44 @@ const FILES_BESIDE: u64 = 5;
 
 /// Merges inputs that are in order. The receipt's law: out + dropped = in, and out is in order.
 pub fn merge(options: &MergeOptions, progress: &Progress) -> Result<Receipt> {
+    match merge_at_once(options, progress)? {
+        Some(receipt) => Ok(receipt),
+        None => merge_by_sorting(options, progress),
+    }
+}
+
+fn merge_by_sorting(options: &MergeOptions, progress: &Progress) -> Result<Receipt> {
+    let options = options.clone();
+    let sorting = SortOptions {
+        inputs: options.inputs,
+        output: options.output,
+        layout: options.layout,
+        keys: options.keys,
+        memory: options.memory,
+        scratch: Vec::new(),
+        scratch_limit: None,
+        threads: options.threads,
+        nodes: 1,
+        unique: options.unique,
+        resume: false,
+        io: options.io,
+        proof: true,
+    };
+    let receipt = super::sort::sort(&sorting, progress)?;
+    Ok(Receipt { verb: "merge".to_string(), plan: None, ..receipt })
+}
+
+/// Merges all inputs at once; `None` if they are too many for that.
+fn merge_at_once(options: &MergeOptions, progress: &Progress) -> Result<Option<Receipt>> {
     let watch = Stopwatch::start();
     let key = Key::new(options.layout, &options.keys)?;
     let (io, fallback) = machine::io(options.io)?;
     let target = Target::of(&io, &options.output)?;
-    let inputs = Sorted::open(&io, options)?;
+    let Some(inputs) = Sorted::open(&io, options)? else { return Ok(None) };
     let may_part = inputs.are_files() && !options.unique && matches!(target, Target::File(_));
     let lanes_useful = if may_part { (inputs.files.file_bytes() / LANE_BYTES_MIN + 1) as usize } else { 1 };
-    let room = Room::of(options, inputs.count(), machine::lanes(options.threads).min(lanes_useful))?;
+    let lanes = machine::lanes(options.threads).min(lanes_useful);
+    let Some(room) = Room::of(options, inputs.count(), lanes) else { return Ok(None) };
     let merge = Merge { layout: options.layout, key: &key, unique: options.unique, line_max: room.line_max };
     let pool = Pool::new(room.block_bytes, room.blocks())?;
     let job = Job { io: &io, inputs: &inputs, merge, room: &room, pool, progress, meters: Meters::default() };
@@ -80,7 +112,7 @@ pub fn merge(options: &MergeOptions, progress: &Progress) -> Result<Receipt> {
         memory_bytes: room.memory_bytes,
         fallback,
     };
-    Ok(receipt(done, &*io, &job.meters, &watch))
+    Ok(Some(receipt(done, &*io, &job.meters, &watch)))
 }
 
 /// The inputs, each a file that can be read at any place or a stream.
@@ -92,15 +124,12 @@ struct Sorted {
 }
 
 impl Sorted {
-    fn open(io: &Arc<dyn Io>, options: &MergeOptions) -> Result<Sorted> {
+    /// Opens all of them; `None` if so many may not be open.
+    fn open(io: &Arc<dyn Io>, options: &MergeOptions) -> Result<Option<Sorted>> {
         let paths = input_paths(&options.inputs)?;
         let needed = process::open_files() + paths.len() as u64 + FILES_BESIDE;
-        let limit = process::allow_open_files(needed);
-        if limit < needed {
-            return Err(Error::CouldNot(format!(
-                "{} inputs need {needed} open files and {limit} are allowed; raise ulimit -n, or merge some of them first",
-                paths.len()
-            )));
+        if process::allow_open_files(needed) < needed {
+            return Ok(None);
         }
         let is_stream = |p: &PathBuf| io.stat(p).is_ok_and(|there| !there.is_regular && !there.is_directory);
         let mut streams = Vec::new();
@@ -114,7 +143,7 @@ impl Sorted {
         }
         let mut files = Inputs::open(io, &files, options.layout)?;
         files.set_page_bytes(ALIGN);
-        Ok(Sorted { files, streams })
+        Ok(Some(Sorted { files, streams }))
     }
 
     fn are_files(&self) -> bool {
@@ -136,7 +165,8 @@ struct Room {
 }
 
 impl Room {
-    fn of(options: &MergeOptions, inputs: usize, lanes: usize) -> Result<Room> {
+    /// For so many inputs; `None` if there is too little memory.
+    fn of(options: &MergeOptions, inputs: usize, lanes: usize) -> Option<Room> {
         let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
         process::settle();
         let resident = process::resident_bytes() + PROCESS_GROWS_BYTES;
@@ -152,16 +182,9 @@ impl Room {
         if memory_bytes < least && lanes > 1 {
             return Room::of(options, inputs, 1);
         }
-        if memory_bytes < least {
-            return Err(Error::CouldNot(format!(
-                "--memory {} is too small to merge {inputs} inputs: it takes at least {}; give more, or merge some of them first",
-                Bytes(memory_bytes),
-                Bytes(least.next_multiple_of(KIB))
-            )));
-        }
-        let most = ((memory_bytes - resident - copied) / blocks).min(BLOCK_BYTES_MAX);
+        let most = (memory_bytes.checked_sub(least)? / blocks + ALIGN as u64).min(BLOCK_BYTES_MAX);
         room.block_bytes = most as usize / ALIGN * ALIGN;
-        Ok(room)
+        Some(room)
     }
 
     /// What all lanes can hold at once: of each input one block and those ahead.

@@ -110,9 +110,14 @@ impl<'a> Job<'a> {
     fn new(options: &'a PartitionOptions, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
         let PartitionOptions { layout, parts, .. } = *options;
         let key = Key::new(layout, &options.keys)?;
+        let open_before = process::open_files();
         let mut input = open(io, options)?;
         let names = names(io, &options.output, parts)?;
-        let needed = process::open_files() + (options.inputs.len() + parts) as u64 + FILES_BESIDE;
+        let open_inputs = match &input {
+            Input::Files(files) => files.open_files(),
+            Input::Stream(_) => 1,
+        };
+        let needed = open_before + open_inputs + parts as u64 + FILES_BESIDE;
         let limit = process::allow_open_files(needed);
         if limit < needed {
             return Err(Error::CouldNot(format!(

@@ -107,10 +107,11 @@ impl<'a> Escort<'a> {
     /// Which record of those from byte `from` on is less than the one before it.
     fn unordered(&self, key: &Key, input: &Input, from: u64) -> Result<MergeError> {
         let mut prover = self.proving_from(key, input, from)?;
-        let first = records_until(&input.file, from, self.layout)? - prover.proof().records;
+        let file = input.file()?;
+        let first = records_until(&file, from, self.layout)? - prover.proof().records;
         let (mut at, mut piece) = (from, vec![0; PIECE_BYTES]);
         while prover.proof().unordered == 0 {
-            let read = input.file.read_at(at, &mut piece)?;
+            let read = file.read_at(at, &mut piece)?;
             let last: &[u8] = if read == 0 { b"\n" } else { &piece[..read] };
             let found = last.iter().any(|byte| {
                 prover.push(std::slice::from_ref(byte));
@@ -122,7 +123,7 @@ impl<'a> Escort<'a> {
             at += read as u64;
         }
         let record = first + prover.proof().records - 1;
-        Ok(MergeError::Unordered { path: input.file.path().to_path_buf(), record })
+        Ok(MergeError::Unordered { path: input.path().to_path_buf(), record })
     }
 }
 
@@ -135,7 +136,7 @@ fn whole(layout: Layout) -> Prover {
 fn before(input: &Input, at: u64, layout: Layout) -> Result<Vec<u8>> {
     let read = |from: u64| -> Result<Vec<u8>> {
         let mut bytes = vec![0; (at - from) as usize];
-        let read = input.file.read_at(from, &mut bytes)?;
+        let read = input.file()?.read_at(from, &mut bytes)?;
         bytes.truncate(read);
         Ok(bytes)
     };

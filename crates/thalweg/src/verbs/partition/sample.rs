@@ -140,10 +140,10 @@ impl Sampler<'_> {
                 let place = (low + rng.below(high - low)) * CHUNK_BYTES;
                 let (file, at) = self.find(place);
                 let len = (file.metadata.len - at).min(CHUNK_BYTES) as usize;
-                block.set_len(len.next_multiple_of(if file.file.is_direct() { ALIGN } else { 1 }));
+                block.set_len(len.next_multiple_of(if file.is_direct() { ALIGN } else { 1 }));
                 let origin = file.first_page * self.page_bytes + at;
                 block.set_offset(at);
-                queue.submit(Op { kind: Kind::Read, file: file.file.clone(), at, block, tag: origin });
+                queue.submit(Op { kind: Kind::Read, file: file.file()?, at, block, tag: origin });
                 next += of;
                 continue;
             }

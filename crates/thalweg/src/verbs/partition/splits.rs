@@ -170,7 +170,7 @@ impl Pages<'_> {
             escort.put(inlet, &block[from..])?;
             let end = in_file + block.len() as u64;
             if end < input.len() && !ends_inside {
-                read = put_tail((inlet, escort), &input.file, end, self.layout)?;
+                read = put_tail((inlet, escort), &input.file()?, end, self.layout)?;
             }
             escort.end(input, first)?;
         }
