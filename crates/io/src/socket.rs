@@ -42,8 +42,10 @@ const UNSENT_BYTES: libc::c_int = 256 << 10;
 /// A socket option of Linux 6.16, which libc does not name yet: the least time after which what was not acknowledged is
 /// sent again, 200 ms otherwise.
 const TCP_RTO_MIN_US: libc::c_int = 45;
-/// Longer than an acknowledgement is held back, and than a queue on the way is long.
-const RESEND_US: libc::c_int = 60_000;
+/// Many times what a packet takes there and back in a cluster. Where an acknowledgement is held back longer, one packet that
+/// is alone on its way is sent twice: 118 of 350,000 in sorts on 8 hosts. With 60 ms the slowest tenth of such sorts with 1 % of
+/// the packets lost took a fifth longer.
+const RESEND_US: libc::c_int = 10_000;
 /// How long the first attempt to connect may take.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(60);
 
@@ -60,7 +62,7 @@ pub fn connect(address: &SocketAddr, patience: Duration) -> io::Result<TcpStream
     }
 }
 
-/// Has what is lost on the way sent again after tens of milliseconds, where the kernel can; for both ends of a connection.
+/// Has what is lost on the way sent again after some milliseconds, where the kernel can; for both ends of a connection.
 pub fn resend_soon(socket: &impl AsFd) {
     // An older kernel takes longer, and does the same.
     let _ = set_socket_option(socket, (libc::IPPROTO_TCP, TCP_RTO_MIN_US), RESEND_US);
