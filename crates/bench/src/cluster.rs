@@ -179,7 +179,7 @@ impl Bench<'_> {
             if round == 0 && self.row.verb == "sort" {
                 self.validate()?;
             }
-            if let Some(seconds) = self.ideal(bytes)? {
+            if let Some(seconds) = self.ideal(self.bytes_of_busiest(bytes))? {
                 ideal.push(seconds);
             }
         }
@@ -275,10 +275,19 @@ impl Bench<'_> {
         (1..=self.row.nodes).map(part).collect()
     }
 
-    /// What the links and disks have to do, each at its rate.
-    fn ideal(&self, bytes: u64) -> Result<Option<f64>> {
+    /// Bytes of the node that has most of them at the end. A river is measured by what crosses, and the links of that node
+    /// carry most; of a sort, that parts are not alike is part of it.
+    fn bytes_of_busiest(&self, bytes: u64) -> f64 {
+        let alike = bytes / u64::from(self.row.nodes);
+        let parts = self.parts();
+        let largest = parts.iter().filter_map(|part| Some(std::fs::metadata(part).ok()?.len())).max();
+        if self.row.verb == "sort" { alike as f64 } else { largest.unwrap_or(alike) as f64 }
+    }
+
+    /// What links and disks have to do for so many bytes of a node, each at its rate.
+    fn ideal(&self, of_node: f64) -> Result<Option<f64>> {
         let Row { nodes, disks, .. } = *self.row;
-        let (of_node, slow_disks) = (bytes as f64 / f64::from(nodes), disks == Disks::Slow);
+        let slow_disks = disks == Disks::Slow;
         let disks = if slow_disks { 2.0 * of_node / DISK.1 } else { 0.0 };
         if nodes == 1 {
             return Ok(slow_disks.then_some(disks));
