@@ -45,7 +45,7 @@ pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> 
         let (run, left) = Run::new(sort, io, watch, names, seen)?;
         // What was read from a stream is gone, and what was written to one cannot be taken back.
         let may_run_again = run.feed.is_none() && !sort.output_is_stream;
-        match run.run(left) {
+        match run.run(left, &mut None) {
             // There are more and shorter lines than the sample said: plan again for more.
             Err(Error::Underestimated) if may_run_again => seen.records = run.planned_records * 3 / 2,
             // So are there longer lines, which are held whole: plan again with room for them.
@@ -63,17 +63,19 @@ pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> 
     }
 }
 
-/// Runs the sort of a stream that is handed over, and hands over the sorted one.
+/// Runs the sort of a stream that is handed over, and hands over the sorted one. What was spilled is left in `spilled`:
+/// to free it takes as long as to write it, on some disks.
 pub(crate) fn run_handed(
     sort: &Sort,
     io: &Arc<dyn Io>,
     watch: &dyn Watch,
     filled: Filled,
     clock: Stopwatch,
+    spilled: &mut Option<Scratch>,
 ) -> Result<Receipt> {
     let names = Names::of(sort);
     leftover::clear(io, sort, &names);
-    Run::of_filled(sort, io, watch, names, filled, (Meters::default(), clock))?.run(None)
+    Run::of_filled(sort, io, watch, names, filled, (Meters::default(), clock))?.run(None, spilled)
 }
 
 struct Run<'a> {
@@ -245,8 +247,8 @@ impl<'a> Run<'a> {
         self.feed.as_ref().map_or(self.inputs.bytes(), Feed::bytes)
     }
 
-    /// Two passes: to ranges, then range by range. What fits in memory stays there between them.
-    fn run(&self, left: Option<Leftover>) -> Result<Receipt> {
+    /// Two passes: to ranges, then range by range. What fits in memory stays there between them, the rest in `spilled`.
+    fn run(&self, left: Option<Leftover>, spilled: &mut Option<Scratch>) -> Result<Receipt> {
         let geometry = &self.geometry;
         let mut scratch = Scratch::new(
             self.io,
@@ -261,11 +263,12 @@ impl<'a> Run<'a> {
             scratch = scratch.within(&self.names.partial, within);
         }
         let (manifest, resumed, start) = self.take_up(left, &mut scratch)?;
+        let scratch = &*spilled.insert(scratch);
         let manifest = manifest.as_ref();
         let excess = self.excess(&resumed, &start);
-        let (output, outcome) = match self.prepare(&scratch, excess, &resumed, &start) {
+        let (output, outcome) = match self.prepare(scratch, excess, &resumed, &start) {
             Ok(output) => {
-                let outcome = self.run_with(&scratch, manifest, output.as_ref(), (resumed, start));
+                let outcome = self.run_with(scratch, manifest, output.as_ref(), (resumed, start));
                 (output, outcome)
             }
             Err(error) => (None, Err(error)),

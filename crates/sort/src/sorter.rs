@@ -265,7 +265,10 @@ impl Sorter {
             // Memory is given back when the program has its last block, not before.
             let _kept = (main.clone(), transfer.clone());
             let filled = Filled { feed, room, main, transfer, ended };
-            let outcome = run_handed(&sort, &io, &Stopping(Arc::clone(&ending.0)), filled, clock);
+            // What was spilled is freed when the program has heard of the end.
+            let mut spilled = None;
+            let stopping = Stopping(Arc::clone(&ending.0));
+            let outcome = run_handed(&sort, &io, &stopping, filled, clock, &mut spilled);
             ending.0.end(outcome.map(|mut receipt| {
                 receipt.cpu_seconds -= cpu_seconds;
                 receipt

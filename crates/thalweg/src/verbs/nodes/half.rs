@@ -12,7 +12,7 @@ use thalweg_river::Outlet;
 use thalweg_sort::Expected;
 
 use super::stretch::Stretch;
-use crate::{Progress, Result, SortOptions, Sorter, SorterOptions, Source};
+use crate::{Progress, Result, SortOptions, Sorted, Sorter, SorterOptions, Source};
 
 /// Bytes of the last record of a stretch that are kept to be compared with the first of the next.
 const KEEP_BYTES: usize = 64 << 10;
@@ -66,6 +66,8 @@ pub(super) struct Written {
     pub(super) scratch_peak_bytes: u64,
     /// Of the process, while all of this half's memory stood.
     pub(super) huge_page_bytes: u64,
+    /// Of which all was taken. What it spilled may take long to be freed, and does so meanwhile.
+    pub(super) sorted: Sorted,
 }
 
 /// How a node sorts what comes, and what of it is written.
@@ -154,5 +156,6 @@ pub(super) fn run(
         scratch: receipt.io.scratch,
         scratch_peak_bytes: receipt.scratch_peak_bytes,
         huge_page_bytes: receipt.memory.huge_page_bytes,
+        sorted,
     }))
 }

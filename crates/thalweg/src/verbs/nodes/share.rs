@@ -38,7 +38,7 @@ use crate::verbs::partition::parts::{self, Writer, drain};
 use crate::verbs::partition::splits::{self, Splits};
 use crate::verbs::partition::{sample, shape};
 use crate::verbs::{MEMORY_BYTES_MIN, join, shuffle};
-use crate::{Endpoint, Error, Progress, Result, SortOptions, machine};
+use crate::{Endpoint, Error, Progress, Result, SortOptions, Sorted, machine};
 
 /// Of the bytes that a node's range should have, what is reserved for its part: numerator and denominator.
 const RESERVED: (u64, u64) = (103, 100);
@@ -110,6 +110,8 @@ pub struct Laid {
     sampled: (f64, u64),
     output: Option<Output>,
     parts: Vec<parts::Part>,
+    /// What was sorted, until the output has its name.
+    sorted: Option<Sorted>,
 }
 
 /// What there is of a share from its beginning to its end.
@@ -234,8 +236,8 @@ impl Share {
             keep_cuts(&mut keys, of, of * node as u64 / nodes as u64);
         }
         let sampled = (base.watch.seconds(), read);
-        let (output, parts) = (None, Vec::new());
-        let laid = Laid { base, sides, rest_bytes, sampled, output, parts };
+        let (output, parts, sorted) = (None, Vec::new(), None);
+        let laid = Laid { base, sides, rest_bytes, sampled, output, parts, sorted };
         Ok((laid, keys))
     }
 }
@@ -499,7 +501,7 @@ impl Laid {
         Ok(end)
     }
 
-    fn end_of_sort(&self, input: Proof, written: Written) -> ShareEnd {
+    fn end_of_sort(&mut self, input: Proof, written: Written) -> ShareEnd {
         let mut end = self.end(input, *written.prover.proof(), written.bytes);
         end.dropped = written.dropped;
         end.ends = written.prover.piece_ends();
@@ -507,6 +509,7 @@ impl Laid {
         end.node.scratch_peak_bytes = written.scratch_peak_bytes;
         end.node.huge_page_bytes = written.huge_page_bytes;
         end.io.scratch = written.scratch;
+        self.sorted = Some(written.sorted);
         end
     }
 
