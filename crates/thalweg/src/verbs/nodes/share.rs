@@ -44,8 +44,8 @@ use crate::{Endpoint, Error, Progress, Result, SortOptions, Sorted, machine};
 const RESERVED: (u64, u64) = (103, 100);
 
 /// Of the bytes that each node would have if all had the same, what the sorter has room for before the river has more than
-/// its least share.
-const RANGE_ROOM: u64 = 2;
+/// its least share. Of unlike nodes one may have several times as many.
+const RANGE_ROOM: u64 = 4;
 /// Of a node's memory, what the river may have more.
 const RIVER_SHARE_MAX: u64 = 3;
 /// Of a node's memory in a partition, what the blocks of its parts have, and the least such a block has.
@@ -646,4 +646,20 @@ fn add_io(all: &mut IoReceipt, one: &IoReceipt) {
     all.backend.clone_from(&one.backend);
     all.fallback = all.fallback.take().or_else(|| one.fallback.clone());
     all.direct_output = one.direct_output;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_base::units::MIB;
+
+    /// Two thirds more than the average went to scratch, with all of it in 160 MiB.
+    #[test]
+    fn a_node_that_is_faster_than_others_has_room_for_more_than_they() {
+        let (memory, average) = (160 * MIB, 150_000_000 / 4);
+        let (river, sorter) = sort_bytes(memory, average).unwrap();
+        assert!(river + sorter <= memory && sorter >= average * 5 / 3 * 3 / 2, "{river} and {sorter}");
+        let (more, _) = sort_bytes(memory, average / 8).unwrap();
+        assert!(more > river, "what small ranges leave is the river's");
+    }
 }
