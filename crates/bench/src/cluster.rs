@@ -278,10 +278,12 @@ impl Bench<'_> {
     /// Bytes of the node that has most of them at the end. A river is measured by what crosses, and the links of that node
     /// carry most; of a sort, that parts are not alike is part of it.
     fn bytes_of_busiest(&self, bytes: u64) -> f64 {
-        let alike = bytes / u64::from(self.row.nodes);
-        let parts = self.parts();
-        let largest = parts.iter().filter_map(|part| Some(std::fs::metadata(part).ok()?.len())).max();
-        if self.row.verb == "sort" { alike as f64 } else { largest.unwrap_or(alike) as f64 }
+        let bytes_of = |part| std::fs::metadata(part).ok().map(|part| part.len());
+        let largest = match self.row.verb {
+            "sort" => None,
+            _ => self.parts().iter().filter_map(bytes_of).max(),
+        };
+        largest.unwrap_or(bytes / u64::from(self.row.nodes)) as f64
     }
 
     /// What links and disks have to do for so many bytes of a node, each at its rate.

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use thalweg::share::{RightSide, ShareOptions};
-use thalweg::{Endpoint, IoChoice, KeyPart, Layout, Result, Size, SortOptions};
+use thalweg::{Endpoint, KeyPart, Layout, Result, Size, SortOptions};
 use thalweg_api::{JoinAsk, SortAsk, SortAttempt, SortJob, Work};
 use thalweg_transfer::{escaped, unescaped};
 
@@ -101,20 +101,15 @@ fn layout_of(record: Option<u32>) -> Layout {
 /// The same as options, with paths as they are named in it.
 pub(crate) fn options_of(ask: &SortAsk) -> Result<SortOptions> {
     let paths = |words: &[String]| words.iter().map(|word| path_of(word)).collect::<Result<Vec<PathBuf>>>();
+    let inputs = paths(&ask.inputs)?.into_iter().map(Endpoint::Path).collect();
     Ok(SortOptions {
-        inputs: paths(&ask.inputs)?.into_iter().map(Endpoint::Path).collect(),
-        output: Endpoint::Path(path_of(&ask.output)?),
-        layout: layout_of(ask.record),
         keys: ask.keys.iter().map(part_of).collect(),
         memory: ask.memory_percent.map(Size::Percent).or(ask.memory_bytes.map(Size::Bytes)),
         scratch: paths(&ask.scratch)?,
         scratch_limit: ask.scratch_limit.map(Size::Bytes),
         threads: ask.threads,
-        nodes: 1,
         unique: ask.unique,
-        resume: false,
-        io: IoChoice::Auto,
-        proof: true,
+        ..SortOptions::new(inputs, Endpoint::Path(path_of(&ask.output)?), layout_of(ask.record))
     })
 }
 

@@ -219,6 +219,7 @@ impl<'a> Notes<'a> {
     /// record that is too long to be noted: nobody waits for one.
     fn passed(&self, ranges: u64) {
         self.noted.fetch_max(ranges as usize - self.begun, Ordering::Release);
+        self.changed.notify_all();
     }
 
     /// The last bound up to which everything is written, if that is from byte `due` on.
@@ -252,10 +253,12 @@ impl<'a> Notes<'a> {
         Ok(())
     }
 
-    /// Waits for a note, or for what may make one due.
-    fn wait(&self) {
+    /// Waits for a note, or for what may make one due, if notes are still behind byte `end`.
+    fn wait_behind(&self, end: u64) {
         let bounds = self.bounds.lock().expect("no lane panics");
-        drop(self.meters.stage.for_write(|| self.changed.wait_timeout(bounds, POLL)));
+        if self.are_behind(end) {
+            drop(self.meters.stage.for_write(|| self.changed.wait_timeout(bounds, POLL)));
+        }
     }
 
     /// Whether a run that goes on from the last note needs what lies before byte `end` of the file.
@@ -289,15 +292,14 @@ impl Sink for OutputLane<'_> {
     /// The pages of a range lie behind the block that ends it, so the lanes that are behind never wait.
     fn put(&mut self, block: Block) -> Result<()> {
         let Some(notes) = self.notes else { return Ok(self.lane.put(block)?) };
-        while notes.are_behind(block.offset() + block.len() as u64) {
+        let end = block.offset() + block.len() as u64;
+        while notes.are_behind(end) {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Error::Stopped);
             }
             self.lane.finish()?;
             notes.make_from(0)?;
-            if notes.are_behind(block.offset() + block.len() as u64) {
-                notes.wait();
-            }
+            notes.wait_behind(end);
         }
         self.lane.put(block)?;
         notes.make_if_due()

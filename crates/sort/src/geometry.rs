@@ -247,10 +247,6 @@ impl Base {
         }
     }
 
-    fn input_pages(&self, given: &Given) -> u64 {
-        given.input_bytes.div_ceil(self.page_bytes)
-    }
-
     /// Values in a chunk of entries: small where there are few, so that half-full chunks waste little.
     fn chunk_entries(&self) -> usize {
         if self.page_bytes >= 256 * KIB { 256 } else { 64 }
@@ -282,7 +278,7 @@ impl Base {
 
     /// The layout with so many ranges, if both passes fit.
     fn with_ranges(&self, given: &Given, ranges: usize) -> Option<Geometry> {
-        let input_pages = self.input_pages(given) as f64;
+        let input_pages = given.input_bytes.div_ceil(self.page_bytes) as f64;
         let range_pages = input_pages / ranges as f64 * RANGE_MARGIN;
         if given.lines && range_pages * self.page_bytes as f64 > LINES_BYTES_MAX as f64 {
             return None;

@@ -157,11 +157,14 @@ impl Scratch {
     pub(crate) fn needed_within(&self, ranges: &[Range]) -> Vec<u64> {
         let mut first = u64::MAX;
         let mut places = vec![first];
-        for page in ranges.iter().rev().map(|range| &range.store.pages) {
-            let extents =
-                page.iter().filter_map(|page| if let Stored::Spilled(e) = page { Some(e) } else { None });
-            let within = extents.filter(|extent| self.is_overtaken(extent, u64::MAX));
-            first = within.map(Extent::offset).min().map_or(first, |place| place.min(first));
+        for range in ranges.iter().rev() {
+            for page in &range.store.pages {
+                if let Stored::Spilled(extent) = page
+                    && self.is_overtaken(extent, u64::MAX)
+                {
+                    first = first.min(extent.offset());
+                }
+            }
             places.push(first);
         }
         places.reverse();

@@ -59,6 +59,27 @@ pub struct SortOptions {
     pub proof: bool,
 }
 
+impl SortOptions {
+    /// A sort by whole records, with everything as it is if not given.
+    pub fn new(inputs: Vec<Endpoint>, output: Endpoint, layout: Layout) -> SortOptions {
+        SortOptions {
+            inputs,
+            output,
+            layout,
+            keys: Vec::new(),
+            memory: None,
+            scratch: Vec::new(),
+            scratch_limit: None,
+            threads: None,
+            nodes: 1,
+            unique: false,
+            resume: false,
+            io: IoChoice::Auto,
+            proof: true,
+        }
+    }
+}
+
 /// What to shuffle and how.
 #[derive(Debug, Clone)]
 pub struct ShuffleOptions {

@@ -5,25 +5,17 @@
 mod place;
 
 use place::Place;
-use thalweg::{Endpoint, Error, IoChoice, KeyPart, Layout, Progress, Receipt, Size, SortOptions};
+use thalweg::{Endpoint, Error, KeyPart, Layout, Progress, Receipt, Size, SortOptions};
 
 const KEY: KeyPart = KeyPart { offset: 0, length: 4, descending: false };
 
 fn options(place: &Place, inputs: &[&str], layout: Layout, keys: &[KeyPart]) -> SortOptions {
+    let inputs = inputs.iter().map(|name| place.end(name)).collect();
     SortOptions {
-        inputs: inputs.iter().map(|name| place.end(name)).collect(),
-        output: place.end("out"),
-        layout,
         keys: keys.to_vec(),
         memory: Some(Size::Bytes(1 << 30)),
-        scratch: Vec::new(),
-        scratch_limit: None,
         threads: Some(2),
-        nodes: 1,
-        unique: false,
-        resume: false,
-        io: IoChoice::Auto,
-        proof: true,
+        ..SortOptions::new(inputs, place.end("out"), layout)
     }
 }
 

@@ -50,21 +50,13 @@ pub fn merge(options: &MergeOptions, progress: &Progress) -> Result<Receipt> {
 }
 
 fn merge_by_sorting(options: &MergeOptions, progress: &Progress) -> Result<Receipt> {
-    let options = options.clone();
     let sorting = SortOptions {
-        inputs: options.inputs,
-        output: options.output,
-        layout: options.layout,
-        keys: options.keys,
+        keys: options.keys.clone(),
         memory: options.memory,
-        scratch: Vec::new(),
-        scratch_limit: None,
         threads: options.threads,
-        nodes: 1,
         unique: options.unique,
-        resume: false,
         io: options.io,
-        proof: true,
+        ..SortOptions::new(options.inputs.clone(), options.output.clone(), options.layout)
     };
     let receipt = super::sort::sort(&sorting, progress)?;
     Ok(Receipt { verb: "merge".to_string(), plan: None, ..receipt })

@@ -16,19 +16,12 @@ use crate::{Error, Progress, Result, ShuffleOptions, SortOptions, machine};
 pub fn shuffle(options: &ShuffleOptions, progress: &Progress) -> Result<Receipt> {
     has_room(options.layout)?;
     let sort = SortOptions {
-        nodes: 1,
-        inputs: options.inputs.clone(),
-        output: options.output.clone(),
-        layout: options.layout,
-        keys: Vec::new(),
         memory: options.memory,
         scratch: options.scratch.clone(),
         scratch_limit: options.scratch_limit,
         threads: options.threads,
-        unique: false,
-        resume: false,
         io: options.io,
-        proof: true,
+        ..SortOptions::new(options.inputs.clone(), options.output.clone(), options.layout)
     };
     let (io, fallback) = machine::io_of_sort(&sort)?;
     let definite = Sort { shuffle: Some(options.seed), ..resolve(&sort, &io)? };
