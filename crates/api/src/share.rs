@@ -118,6 +118,9 @@ pub struct SortAsk {
     pub output: String,
     /// Whether each node has an output of its own, the part of its range; else all write to the same.
     pub own_output: bool,
+    /// Whether the output is the client's, who lends it to all nodes to write to.
+    #[serde(default)]
+    pub lent_output: bool,
     /// Bytes of a record; none means lines.
     pub record: Option<u32>,
     /// The parts of the key: offset, length, and whether it sorts downwards.
@@ -144,6 +147,11 @@ pub struct SortAsk {
 }
 
 impl SortAsk {
+    /// Whether the client lends something, and so has to stay.
+    pub fn lends(&self) -> bool {
+        self.lent_inputs || self.lent_output
+    }
+
     /// Whether each node writes files of its own: its range, or its parts.
     pub fn writes_own(&self) -> bool {
         self.own_output || matches!(self.work, Work::Partition { .. })
@@ -348,6 +356,13 @@ pub enum LentAsk {
         at: u64,
         /// How many; fewer come where it ends.
         bytes: u64,
+    },
+    /// What goes behind this belongs to the output.
+    Write {
+        /// The attempt whose output it is.
+        attempt: u32,
+        /// Where its first byte goes.
+        at: u64,
     },
 }
 

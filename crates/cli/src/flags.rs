@@ -512,7 +512,8 @@ Sort, shuffle, merge, join or partition on the nodes of this cluster: its name, 
 share of the input, sends every other the records of its range of the keys, and sorts those of its own. Memory, scratch and \
 threads are of each node; without --memory all take as much as the smallest would. Files are named as all nodes see them, or \
 with nodes: before a name or pattern as each of them has its own, below its directory for data. An input with client: \
-before its name is a file of this host, which the nodes read from here. Of an output with nodes: each node writes its part, or its \
+before its name is a file of this host, which the nodes read from here; an output with client: is a file of this host, which they \
+write to. Of an output with nodes: each node writes its part, or its \
 share of the parts of a partition; {} in the name is the part's number.
 
 With check: the files are those with nodes: before their names.

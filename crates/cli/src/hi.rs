@@ -410,8 +410,9 @@ fn on_nodes(mut low: LowArgs, work: Work) -> Result<ClusterSort, Usage> {
         return Err(Usage(format!("say what the nodes are to {verb}: files, or nodes:FILES")));
     }
     let own_output = low.output.as_ref().is_some_and(|word| hi_nodes::own(word).is_some());
-    if low.output.as_ref().is_some_and(|word| hi_nodes::lent(word).is_some()) {
-        return Err(Usage("nodes read what a client has, and do not write there; name the output as they see it, or with nodes:".into()));
+    let lent_output = low.output.as_ref().is_some_and(|word| hi_nodes::lent(word).is_some());
+    if lent_output && matches!(work, Work::Partition { .. }) {
+        return Err(Usage("parts are written where nodes are; name them as all nodes see them, or with nodes:, and pump them here".into()));
     }
     let bare = |word: &OsStr| hi_nodes::own(word).or(hi_nodes::lent(word)).map(OsStr::to_os_string);
     let plain = |word: OsString| bare(&word).unwrap_or(word);
@@ -428,7 +429,19 @@ fn on_nodes(mut low: LowArgs, work: Work) -> Result<ClusterSort, Usage> {
         _ => None,
     };
     let sort = sorted(low)?;
-    Ok(ClusterSort { work, identity, name, on, sort, own_inputs, lent_inputs, own_output, equal, join })
+    Ok(ClusterSort {
+        work,
+        identity,
+        name,
+        on,
+        sort,
+        own_inputs,
+        lent_inputs,
+        own_output,
+        lent_output,
+        equal,
+        join,
+    })
 }
 
 fn planned(low: LowArgs) -> Result<Job, Usage> {

@@ -238,7 +238,7 @@ pub(crate) fn own(word: &OsStr) -> Option<&OsStr> {
     word.as_bytes().strip_prefix(b"nodes:").map(OsStr::from_bytes)
 }
 
-/// What stands behind `client:` in a word: a file that the nodes read here.
+/// What stands behind `client:` in a word: a file that the nodes read or write here.
 pub(crate) fn lent(word: &OsStr) -> Option<&OsStr> {
     word.as_bytes().strip_prefix(b"client:").map(OsStr::from_bytes)
 }

@@ -138,7 +138,7 @@ fn what_only_the_client_has_is_sorted_as_on_one_machine() {
     let Some(lab) = Lab::up(&["3"]) else { return };
     let place = Place::new();
     let make = "seq 400000 | awk '{ print $1 * 7919 % 1000, $1 }' > own/lines && \
-        head -c 90000017 /dev/urandom | head -c 90000000 > own/records";
+        $T gen 900k own/records -q";
     // Lines that end behind the pages that they begin in; records that spill; two files; a right side; a seed.
     let cases = [
         ("sort", "lines", "--by 0:2"),
@@ -160,6 +160,25 @@ fn what_only_the_client_has_is_sorted_as_on_one_machine() {
         assert!(done.holds && done.nodes.len() == 3, "{done:?}");
         assert!(done.nodes.iter().all(|node| node.input.0 > 0), "each node reads some: {done:?}");
         assert!(place.read("out") == place.read("expected"), "{verb} {files} {flags}");
+        // What it becomes comes back to where no node sees it, also in the place of an input, and takes its permissions.
+        let last = files.split(' ').next_back().unwrap();
+        let line = format!(
+            "{make} && chmod 640 own/{last} && $T {verb} {lent} -o client:own/{last} {flags} --memory 64MiB --json && \
+             cmp own/{last} expected && [ $(stat -c %a own/{last}) = 640 ] && [ $(ls -A own | wc -l) = 2 ]"
+        );
+        let back = receipt(&hidden(&lab, &place, &line).ends());
+        assert!(back.holds && back.output == done.output && !back.io.direct_output, "{back:?}");
+    }
+    // Of what all see, and of what each has.
+    place.shell("$T gen 300k in -q && $T sort in -o expected --datamation -q").is_done();
+    deal(&lab, &place, 3, Some(100));
+    for inputs in ["in", "nodes:in.dat"] {
+        let line = format!("$T sort {inputs} -o client:own/out --datamation --json && cmp own/out expected");
+        let done = receipt(&hidden(&lab, &place, &line).ends());
+        assert_eq!(done.nodes.len(), 3, "{done:?}");
+    }
+    for host in hosts(3) {
+        std::fs::remove_file(lab.directory(&host).join("in.dat")).unwrap();
     }
     // They lie where no node sees them, and only these can be read.
     let cluster = format!("lab-{}", lab.id);
@@ -192,6 +211,21 @@ fn a_client_lends_its_files_for_as_many_attempts_as_it_takes_and_says_if_they_ch
     assert!(done.holds && done.failed.len() == 1 && done.nodes.len() == 2, "{done:?}");
     assert!(place.read("out") == place.read("expected"));
     lab.call("revive", &["n2"]);
+    // The same where the output is the client's: what the lost node wrote is in no file that has a name.
+    let back = ["sort", "client:in", "-o", "client:out", "--record", "100", "--memory", "64MiB", "--json"];
+    place.shell("$T gen 150k in -q && $T sort in -o expected --record 100 -q && echo old > out").is_done();
+    let running = Running::start(lab.command(&back).current_dir(&place.0));
+    until("writes to the output", || {
+        let list: JobList = from_json(&lab.run(&["job", "list", "--json"]).out).unwrap();
+        list.jobs.iter().filter_map(|job| job.share.as_ref()).any(|share| share.written_bytes > 1 << 20)
+    });
+    assert_eq!(place.read("out"), b"old\n");
+    lab.call("kill", &["n3"]);
+    let told = running.ends();
+    assert!(told.err.contains("attempt 2 of at most 5 begins on n1, n2"), "{told:?}");
+    assert!(place.read("out") == place.read("expected"));
+    assert_eq!(place.names(), ["expected", "in", "out"]);
+    lab.call("revive", &["n3"]);
     // One that becomes shorter; one that is written to, of which all is there.
     for (line, holds) in [("truncate -s 20000000 in", "client:"), ("touch in", "changed while")] {
         place.shell("rm -f out && $T gen 400k in -q").is_done();
@@ -221,7 +255,7 @@ fn what_cannot_be_is_told_in_one_line_with_the_host() {
     deal(&lab, &place, 2, Some(100));
     std::fs::remove_file(lab.directory("n2").join("in.dat")).unwrap();
     let own = lab.directory("own");
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["nodes:in.dat", "-o", "nodes:part-{}"], "n2: cannot inspect"),
         (&["nodes:*.dat", "-o", "nodes:part-{}"], "n2: nothing matches"),
         (&["nodes:in.dat", "in", "-o", "nodes:part-{}"], "either all inputs are the nodes' own"),
@@ -237,7 +271,9 @@ fn what_cannot_be_is_told_in_one_line_with_the_host() {
         (&["client:in", "nodes:in", "-o", "out"], "either all inputs"),
         (&["client:none", "-o", "out"], "cannot open none"),
         (&["client:/dev/null", "-o", "out"], "read twice"),
-        (&["client:in", "-o", "client:out"], "do not write there"),
+        (&["client:in", "-o", "client:no/out"], "there is no directory no; make it first"),
+        (&["in", "-o", "client:/dev/null"], "the output is a stream"),
+        (&["in", "-o", "client:out", "--detach"], "has to stay"),
         (&["client:in", "-o", "out", "--detach"], "has to stay"),
     ];
     for (args, holds) in cases {

@@ -26,7 +26,7 @@ pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
 
 /// What was typed, in words that mean the same on every host.
 pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
-    let ClusterSort { sort, work, own_inputs, lent_inputs, own_output, equal, join, .. } = asked;
+    let ClusterSort { sort, work, own_inputs, lent_inputs, own_output, lent_output, equal, join, .. } = asked;
     let (own_inputs, own_output) = (*own_inputs, *own_output);
     let path = |endpoint: &Endpoint, own: bool| match endpoint {
         Endpoint::Path(path) if own => Ok(word_of(path)),
@@ -36,10 +36,11 @@ pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
             Err(could_not("nodes read and write files, and '-' is a stream of this process"))
         }
     };
-    let input = |endpoint: &Endpoint| {
-        let word = path(endpoint, own_inputs)?;
-        Ok(if *lent_inputs { format!("{CLIENT}{word}") } else { word })
+    let path = |endpoint: &Endpoint, own: bool, lent: bool| {
+        let word = path(endpoint, own)?;
+        Ok(if lent { format!("{CLIENT}{word}") } else { word })
     };
+    let input = |endpoint: &Endpoint| path(endpoint, own_inputs, *lent_inputs);
     let (memory_bytes, memory_percent) = match sort.memory {
         Some(Size::Percent(percent)) => (None, Some(percent)),
         Some(Size::Bytes(bytes)) => (Some(bytes), None),
@@ -57,8 +58,9 @@ pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
         inputs: sort.inputs.iter().map(input).collect::<Result<_>>()?,
         own_inputs,
         lent_inputs: *lent_inputs,
-        output: path(&sort.output, own_output)?,
+        output: path(&sort.output, own_output, *lent_output)?,
         own_output,
+        lent_output: *lent_output,
         record: bytes_of(sort.layout),
         keys: words_of(&sort.keys),
         unique: sort.unique,
@@ -129,6 +131,10 @@ pub(crate) fn share_of(node: &Node, job: &SortJob, attempt: &SortAttempt) -> Res
             _ => ask.output.replace("{}", &number),
         };
         sort.output = Endpoint::Path(here(path_of(&name)?));
+    }
+    // Beside the output, unless that is the client's.
+    if ask.lent_output && sort.scratch.is_empty() {
+        sort.scratch.push(PathBuf::new());
     }
     sort.scratch = sort.scratch.into_iter().map(here).collect();
     let right = |right: &JoinAsk| -> Result<RightSide> {

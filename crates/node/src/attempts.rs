@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use thalweg::share::{by_range, cuts, deal, origins, receipt};
+use thalweg::share::{LentOutput, by_range, cuts, deal, origins, receipt};
 use thalweg::{Error, Progress, Receipt, Result, SortOptions};
 use thalweg_api::{
     Edge, JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble,
@@ -26,6 +26,7 @@ use thalweg_wire::{Link, LinkError, Outgoing, What};
 
 use crate::ask::options_of;
 use crate::inbox::stood_still;
+use crate::lent::Lender;
 use crate::plan::{self, Found, FoundOf};
 use crate::pump::could_not;
 use crate::talk::{Hearing, say};
@@ -124,6 +125,8 @@ pub(crate) struct Coordinator<'a> {
     cancelled: bool,
     /// Whether a node had no room.
     full: bool,
+    /// What the nodes write to here, and who lends it to them.
+    lent: Option<(Arc<Lender>, LentOutput)>,
 }
 
 impl<'a> Coordinator<'a> {
@@ -146,7 +149,13 @@ impl<'a> Coordinator<'a> {
             succeeds: false,
             cancelled: false,
             full: false,
+            lent: None,
         })
+    }
+
+    /// With an output that the nodes write to here.
+    pub(crate) fn lending(self, lent: Option<(Arc<Lender>, LentOutput)>) -> Coordinator<'a> {
+        Coordinator { lent, ..self }
     }
 
     /// Takes up what another coordinated before.
@@ -276,7 +285,7 @@ impl<'a> Coordinator<'a> {
             }
             Reason::Said(Trouble::Asked) => true,
             // What one has no room for is its own matter, what a second has not is that of a disk that all have.
-            Reason::Said(Trouble::Full) => std::mem::replace(&mut self.full, true),
+            Reason::Said(Trouble::Full) => std::mem::replace(&mut self.full, true) || self.lent.is_some(),
             Reason::Said(Trouble::Follows(_) | Trouble::Leaves) | Reason::Lost => false,
         };
         if ended || self.job.ask.own_inputs || self.names {
@@ -415,9 +424,10 @@ impl<'a> Coordinator<'a> {
             }
             _ => None,
         })?;
+        let made = self.lend_output()?;
         let mut pages = pages_of(&sampled.iter().map(|(pages, ..)| &pages[..]).collect::<Vec<_>>())?;
-        let shared = sampled[0].1.clone();
-        self.job.lost.extend(shared.clone());
+        self.job.lost.extend(sampled[0].1.clone());
+        let shared = made.or(sampled[0].1.clone());
         let mut sample: Vec<Cut> = Vec::new();
         for (node, (its, _, keys)) in sampled.into_iter().enumerate() {
             if own_inputs && pages.iter().all(|side| side[node] == 0) && !keys.is_empty() {
@@ -446,7 +456,7 @@ impl<'a> Coordinator<'a> {
         let work = self.job.ask.work;
         let mut receipt = receipt(&self.sort, work, &ends, input_file_bytes, self.watch.seconds())?;
         // The model is one of sorts, of what nodes have.
-        let plan = plan.iter().filter(|_| work == Work::Sort && !self.job.ask.lent_inputs);
+        let plan = plan.iter().filter(|_| work == Work::Sort && !self.job.ask.lends());
         for (stage, said) in receipt.stages.iter_mut().zip(plan.flat_map(|plan| &plan.stages)) {
             stage.predicted_seconds = Some(said.seconds);
         }
@@ -515,6 +525,15 @@ impl<'a> Coordinator<'a> {
         Ok((found?, self.names()))
     }
 
+    /// Makes the file that the nodes write to in this attempt, if it is ours, and tells what they call it.
+    fn lend_output(&mut self) -> Result<Option<String>> {
+        let Some((lender, output)) = &mut self.lent else { return Ok(None) };
+        // How much a join makes nobody knows.
+        let bytes = if self.job.ask.work == Work::Join { 0 } else { self.all_bytes };
+        lender.lend_output(Some((self.job.failed.len() as u32 + 1, output.begin(bytes)?)));
+        Ok(Some(self.job.ask.output.clone()))
+    }
+
     /// What all of them find.
     fn find(&mut self) -> Attempted<Found> {
         let nodes = self.each(|said, _| match said {
@@ -544,24 +563,30 @@ impl<'a> Coordinator<'a> {
 
     /// Has all outputs named.
     fn publish(&mut self, ends: &[ShareEnd]) -> Attempted<()> {
-        let edges =
-            |ends: &[ShareEnd]| -> Vec<Edge> { ends.iter().flat_map(|end| end.edges.clone()).collect() };
-        let own_output = self.job.ask.writes_own();
-        // Parts of fewer nodes would stand beside those that have their names by then.
-        self.names = own_output;
-        for (i, end) in ends.iter().enumerate() {
-            let told = match (own_output, i) {
-                (true, _) => ShareTold::Publish { bytes: end.node.output.1, edges: end.edges.clone() },
-                (false, 0) => {
-                    let bytes = ends.iter().map(|end| end.node.output.1).sum();
-                    ShareTold::Publish { bytes, edges: edges(ends) }
-                }
-                (false, _) => ShareTold::Publish { bytes: 0, edges: Vec::new() },
-            };
-            self.tell(i, &told, &[])?;
+        let bytes: u64 = ends.iter().map(|end| end.node.output.1).sum();
+        let edges: Vec<Edge> = ends.iter().flat_map(|end| end.edges.clone()).collect();
+        if let Some((_, output)) = &mut self.lent {
+            output.publish(bytes, edges)?;
+            // It is done, whoever of them is lost from here on.
+            let _ = self.tell_published(|_| (0, Vec::new()));
+            return Ok(());
         }
-        self.each(|said, _| matches!(said, ShareSaid::Published).then_some(()))?;
-        Ok(())
+        if !self.job.ask.writes_own() {
+            return self
+                .tell_published(|place| if place == 0 { (bytes, edges.clone()) } else { (0, Vec::new()) });
+        }
+        // Parts of fewer nodes would stand beside those that have their names by then.
+        self.names = true;
+        self.tell_published(|place| (ends[place].node.output.1, ends[place].edges.clone()))
+    }
+
+    /// Has each of them give names, the one at a place to an output of so many bytes with these edges.
+    fn tell_published(&mut self, of: impl Fn(usize) -> (u64, Vec<Edge>)) -> Attempted<()> {
+        for place in 0..self.peers.len() {
+            let (bytes, edges) = of(place);
+            self.tell(place, &ShareTold::Publish { bytes, edges }, &[])?;
+        }
+        self.each(|said, _| matches!(said, ShareSaid::Published).then_some(())).map(drop)
     }
 
     fn tell(&mut self, place: usize, told: &ShareTold, behind: &[u8]) -> Attempted<()> {

@@ -1,7 +1,8 @@
-//! Files of the client's that nodes sort: lent by the client, and at each node a disk that reads them there.
+//! Files of the client's that nodes sort, or write what is sorted to: lent by the client, and at each node a disk that
+//! reads and writes them there.
 //!
 //! ```text
-//! node:    LentAsk, LentAsk               LentAsk            on a stream for each queue; two questions at most wait
+//! node:    LentAsk, LentAsk [bytes]       LentAsk            on a stream for each queue; two questions at most wait
 //! client:                   [head][bytes]         [head]...  answers in the order of the questions
 //! head:    [errno: u32][bytes that follow: u64]              in a frame of its own; little-endian
 //! ```
@@ -10,7 +11,8 @@
 //! are these. So all nodes see the same files, and nothing that reads inputs knows that they lie elsewhere.
 //! Law: a node names files by their place among the inputs, and reads no others. What is answered is what the file has
 //! at that moment; who asks notices that it has changed by looking again, as with a file of its own.
-//! Non-goals: writing; streams, which cannot be read twice.
+//! Law: it writes to the output of the attempt that it takes part in, as long as that runs, and to nothing else.
+//! Non-goals: streams, which cannot be read twice, nor written at any place.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -21,7 +23,7 @@ use thalweg::Result;
 use thalweg_api::{LentAsk, LentFile, from_json, to_json};
 use thalweg_block::Pool;
 use thalweg_io::threads::Threads;
-use thalweg_io::{Access, Action, Done, Error, File, FileId, Io, Metadata, Op, Queue, Space};
+use thalweg_io::{Access, Action, Done, Error, File, FileId, Io, Kind, Metadata, Op, Queue, Space};
 use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What};
 
 use crate::pump::could_not;
@@ -31,7 +33,7 @@ use crate::talk::{Hearing, say};
 pub(crate) const CLIENT: &str = "client:";
 /// Questions of a queue that wait for an answer: no more than the client has room for, so nobody waits to ask.
 const ASKED: usize = 2;
-/// The most streams of a link at once: for each side of a join one that blocks and one for pages.
+/// The most streams of a link at once: for each side of a join one that blocks and one for pages, and one for what is written.
 const STREAMS_MAX: usize = 8;
 /// Bytes that are asked for behind a page, and kept: the line that begins in it may end there.
 const TAIL_BYTES: usize = 4 << 10;
@@ -44,12 +46,17 @@ const WINDOW: usize = 3;
 const HEAD_BYTES: usize = 12;
 const STACK_BYTES: usize = 256 << 10;
 
-/// The files that a client lends.
-pub(crate) struct Lender(Vec<File>);
+/// What a client lends.
+pub(crate) struct Lender {
+    io: Arc<dyn Io>,
+    inputs: Vec<File>,
+    /// The output of the attempt with this number.
+    output: Mutex<Option<(u32, File)>>,
+}
 
 impl Lender {
-    /// Opens them.
-    pub(crate) fn of(paths: &[&Path]) -> Result<Lender> {
+    /// Opens the inputs that it lends.
+    pub(crate) fn of(inputs: &[&Path]) -> Result<Lender> {
         let io: Arc<dyn Io> = Arc::new(Threads::new(1));
         let open = |path: &&Path| -> Result<File> {
             let file = File::open(&io, path, Access::Read)?;
@@ -58,7 +65,18 @@ impl Lender {
                 false => Err(could_not(format!("{} is no file that nodes could read twice", path.display()))),
             }
         };
-        Ok(Lender(paths.iter().map(open).collect::<Result<_>>()?))
+        let inputs = inputs.iter().map(open).collect::<Result<_>>()?;
+        Ok(Lender { io, inputs, output: Mutex::default() })
+    }
+
+    /// The disk with what it lends.
+    pub(crate) fn io(&self) -> &Arc<dyn Io> {
+        &self.io
+    }
+
+    /// From now on nodes write to the output of this attempt, or of none.
+    pub(crate) fn lend_output(&self, output: Option<(u32, File)>) {
+        *self.output.lock().expect("no holder panics") = output;
     }
 }
 
@@ -92,10 +110,11 @@ impl Lender {
     fn answer(&self, link: &Link, mut out: Outgoing, inc: Incoming) -> std::result::Result<(), LinkError> {
         let mut hearing = Hearing::new(inc, link.peer(), link.block_bytes())?;
         let mut piece = vec![0; link.block_bytes()];
-        while let Some((text, _)) = hearing.next()? {
+        while let Some((text, bytes)) = hearing.next()? {
             let answered = match from_json(&text) {
                 Ok(LentAsk::Look(place)) => self.look(&mut out, place),
                 Ok(LentAsk::Read { file, at, bytes }) => self.read(&mut out, &mut piece, file, (at, bytes)),
+                Ok(LentAsk::Write { attempt, at }) => self.write(&mut out, attempt, (at, &bytes)),
                 Err(why) => Err(Failed::Not(why)),
             };
             match answered {
@@ -108,7 +127,8 @@ impl Lender {
     }
 
     fn file(&self, place: usize) -> std::result::Result<&File, Failed> {
-        self.0.get(place).ok_or_else(|| Failed::Not(format!("{} files are lent, not {place}", self.0.len())))
+        let none = || Failed::Not(format!("{} files are lent, not {place}", self.inputs.len()));
+        self.inputs.get(place).ok_or_else(none)
     }
 
     fn look(&self, out: &mut Outgoing, place: usize) -> std::result::Result<(), Failed> {
@@ -151,6 +171,24 @@ impl Lender {
     }
 }
 
+impl Lender {
+    fn write(
+        &self,
+        out: &mut Outgoing,
+        attempt: u32,
+        (at, bytes): (u64, &[u8]),
+    ) -> std::result::Result<(), Failed> {
+        let output = self.output.lock().expect("no holder panics").clone();
+        let Some((_, file)) = output.filter(|(number, _)| *number == attempt) else {
+            return Err(Failed::Not(format!("attempt {attempt} has no output any more")));
+        };
+        match file.write_at(at, bytes) {
+            Ok(()) => Ok(head(out, 0, 0)?),
+            Err(why) => refuse(out, &why),
+        }
+    }
+}
+
 /// Why an answer came to nothing.
 enum Failed {
     Link(LinkError),
@@ -188,13 +226,15 @@ fn told(found: &Metadata) -> LentFile {
 }
 
 /// The client's files as a disk of this node's.
-pub(crate) struct Lent(Arc<Reader>);
+pub(crate) struct Lent(Arc<Client>);
 
-struct Reader {
+struct Client {
     link: Arc<Link>,
     request: String,
     /// As they are named here, in the order of the inputs.
     names: Vec<PathBuf>,
+    /// The same of the output, and the attempt that it is of.
+    output: Option<(PathBuf, u32)>,
     /// For what is asked one by one.
     way: Mutex<Option<Way>>,
     /// What came behind pages: of which file, from where.
@@ -202,22 +242,35 @@ struct Reader {
 }
 
 impl Lent {
-    /// Files of these names, which the client at the other end of the link lends; `request` says to it what for.
-    pub(crate) fn new(link: &Arc<Link>, request: String, names: Vec<PathBuf>) -> Lent {
-        let (way, tails) = (Mutex::default(), Mutex::default());
-        Lent(Arc::new(Reader { link: Arc::clone(link), request, names, way, tails }))
+    /// Inputs of these names, and the output of an attempt, which the client at the other end of the link lends; `request`
+    /// says to it what for.
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        request: String,
+        names: Vec<PathBuf>,
+        output: Option<(PathBuf, u32)>,
+    ) -> Lent {
+        let (link, way, tails) = (Arc::clone(link), Mutex::default(), Mutex::default());
+        Lent(Arc::new(Client { link, request, names, output, way, tails }))
     }
 }
 
-impl Reader {
+impl Client {
     fn id(&self, path: &Path) -> thalweg_io::Result<FileId> {
         let none = || Error::new(Action::Open, path, std::io::ErrorKind::NotFound.into());
-        let place = self.names.iter().position(|name| name == path).ok_or_else(none)?;
+        let all = self.names.iter().chain(self.output.as_ref().map(|(name, _)| name));
+        let place = { all }.position(|name| name == path).ok_or_else(none)?;
         i32::try_from(place).map(FileId).map_err(|_| none())
     }
 
     fn name(&self, id: FileId) -> &Path {
         &self.names[id.0 as usize]
+    }
+
+    /// The attempt whose output this is.
+    fn attempt(&self, path: &Path) -> thalweg_io::Result<u32> {
+        let output = self.output.as_ref().filter(|(name, _)| name == path);
+        output.map_or_else(|| refused(Action::Write, path), |(_, attempt)| Ok(*attempt))
     }
 
     fn way(&self) -> std::result::Result<Way, LinkError> {
@@ -229,20 +282,20 @@ impl Reader {
     }
 
     /// Asks, and waits for the answer.
-    fn answer(&self, ask: &LentAsk, take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
+    fn answer(&self, ask: &LentAsk, behind: &[u8], take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
         let mut way = self.way.lock().expect("no holder panics");
         if way.is_none() {
             *way = Some(self.way().map_err(std::io::Error::other)?);
         }
         let way = way.as_mut().expect("it was made");
-        way.ask(ask).map_err(std::io::Error::other)?;
+        way.ask(ask, behind).map_err(std::io::Error::other)?;
         way.answer(take)
     }
 
     fn look(&self, id: FileId) -> thalweg_io::Result<Metadata> {
         let wrong = |why| Error::new(Action::Stat, self.name(id), why);
         let mut text = Vec::new();
-        self.answer(&LentAsk::Look(id.0 as usize), &mut |bytes| text.extend_from_slice(bytes))
+        self.answer(&LentAsk::Look(id.0 as usize), &[], &mut |bytes| text.extend_from_slice(bytes))
             .map_err(wrong)?;
         let found: LentFile =
             from_json(&String::from_utf8_lossy(&text)).map_err(|why| wrong(std::io::Error::other(why)))?;
@@ -275,7 +328,7 @@ impl Reader {
     }
 }
 
-/// What is lent can only be read.
+/// Of what is lent inputs can be read, and the output written to; nothing else.
 fn refused<T>(action: Action, path: &Path) -> thalweg_io::Result<T> {
     Err(Error::new(action, path, std::io::ErrorKind::Unsupported.into()))
 }
@@ -288,8 +341,8 @@ struct Way {
 }
 
 impl Way {
-    fn ask(&mut self, ask: &LentAsk) -> std::result::Result<(), LinkError> {
-        say(&mut self.out, &to_json(ask), &[])
+    fn ask(&mut self, ask: &LentAsk, behind: &[u8]) -> std::result::Result<(), LinkError> {
+        say(&mut self.out, &to_json(ask), behind)
     }
 
     /// Gives the bytes of the answer to the oldest question, piece by piece, to `take`.
@@ -329,12 +382,13 @@ impl Io for Lent {
         let wrong = |why| Error::new(Action::Setup, CLIENT, std::io::Error::other(why));
         let (asked, waiting) = (VecDeque::new(), VecDeque::new());
         let way = self.0.way().map_err(wrong)?;
-        Ok(Box::new(LentQueue { reader: Arc::clone(&self.0), way, depth, asked, waiting }))
+        Ok(Box::new(LentQueue { client: Arc::clone(&self.0), way, depth, asked, waiting }))
     }
 
     fn open(&self, path: &Path, access: Access) -> thalweg_io::Result<(FileId, bool)> {
         match access {
             Access::Read | Access::ReadDirect => Ok((self.0.id(path)?, false)),
+            Access::UpdateDirect => self.0.attempt(path).and_then(|_| Ok((self.0.id(path)?, false))),
             _ => refused(Action::Create, path),
         }
     }
@@ -396,18 +450,20 @@ impl Io for Lent {
             into[got..got + fits].copy_from_slice(&bytes[..fits]);
             got += fits;
         };
-        let answered = self.0.answer(&ask, &mut take);
+        let answered = self.0.answer(&ask, &[], &mut take);
         answered.map_err(|why| Error::at(Action::Read, path, at, why)).map(|()| got)
     }
 
-    fn write_at(&self, _id: FileId, path: &Path, _at: u64, _from: &[u8]) -> thalweg_io::Result<()> {
-        refused(Action::Write, path)
+    fn write_at(&self, _id: FileId, path: &Path, at: u64, from: &[u8]) -> thalweg_io::Result<()> {
+        let ask = LentAsk::Write { attempt: self.0.attempt(path)?, at };
+        let answered = self.0.answer(&ask, from, &mut |_| ());
+        answered.map_err(|why| Error::at(Action::Write, path, at, why))
     }
 }
 
-/// Reads, answered in their order. Nothing is ready before it is waited for.
+/// Reads and writes, answered in their order. Nothing is ready before it is waited for.
 struct LentQueue {
-    reader: Arc<Reader>,
+    client: Arc<Client>,
     way: Way,
     depth: usize,
     /// Those that were asked for, or could not be.
@@ -416,14 +472,27 @@ struct LentQueue {
 }
 
 impl LentQueue {
+    fn ask_of(&mut self, op: &Op) -> std::io::Result<()> {
+        let Op { kind, ref file, at, ref block, .. } = *op;
+        let asked = match kind {
+            Kind::Read => {
+                let tail = if block.len() < PAGE_BYTES_MIN { 0 } else { TAIL_BYTES };
+                let (file, bytes) = (file.id().0 as usize, (block.len() + tail) as u64);
+                self.way.ask(&LentAsk::Read { file, at, bytes }, &[])
+            }
+            Kind::Write => {
+                let attempt = self.client.attempt(file.path()).map_err(|why| why.source)?;
+                self.way.ask(&LentAsk::Write { attempt, at }, block)
+            }
+        };
+        asked.map_err(std::io::Error::other)
+    }
+
     fn ask(&mut self) {
         while self.asked.len() < ASKED
             && let Some(op) = self.waiting.pop_front()
         {
-            let tail = if op.block.len() < PAGE_BYTES_MIN { 0 } else { TAIL_BYTES };
-            let (file, bytes) = (op.file.id().0 as usize, (op.block.len() + tail) as u64);
-            let asked =
-                self.way.ask(&LentAsk::Read { file, at: op.at, bytes }).map_err(std::io::Error::other);
+            let asked = self.ask_of(&op);
             self.asked.push_back((op, asked));
         }
     }
@@ -449,12 +518,18 @@ impl Queue for LentQueue {
             tail.extend_from_slice(&bytes[fits..]);
         };
         let answered = asked.and_then(|()| self.way.answer(&mut take));
-        block.set_len(got);
+        let action = match kind {
+            Kind::Read => Action::Read,
+            Kind::Write => Action::Write,
+        };
+        if kind == Kind::Read {
+            block.set_len(got);
+        }
         if !tail.is_empty() {
-            self.reader.keep(file.id(), at + want as u64, tail);
+            self.client.keep(file.id(), at + want as u64, tail);
         }
         self.ask();
-        let result = answered.map_err(|why| Error::at(Action::Read, file.path(), at, why));
+        let result = answered.map_err(|why| Error::at(action, file.path(), at, why));
         Some(Done { kind, file, at, block, tag, result })
     }
 
@@ -464,5 +539,76 @@ impl Queue for LentQueue {
 
     fn depth(&self) -> usize {
         self.depth
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // Tests look at files by other means than ours.
+mod tests {
+    use std::thread;
+
+    use thalweg_wire::{Terms, pair};
+
+    use super::*;
+
+    #[test]
+    fn of_what_is_lent_inputs_are_read_and_the_output_of_this_attempt_is_written() {
+        let place = std::env::temp_dir().join(format!("thalweg-lent-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let (input, output) = (place.join("in"), place.join("out"));
+        std::fs::write(&input, b"a client's").unwrap();
+        let lender = Arc::new(Lender::of(&[&input]).unwrap());
+        lender.lend_output(Some((2, File::open(lender.io(), &output, Access::CreateDirect).unwrap())));
+        let (node, client) = pair(Terms::default()).unwrap();
+        let (node, client) = (Arc::new(node), Arc::new(client));
+        lend(&lender, &client).unwrap();
+        let reading = thread::spawn({
+            let node = Arc::clone(&node);
+            move || while let Ok(Some(_)) = node.accept() {}
+        });
+        let names = vec![PathBuf::from("client:in")];
+        let lent = |attempt| -> Arc<dyn Io> {
+            let output = Some((PathBuf::from("client:out"), attempt));
+            Arc::new(Lent::new(&node, "of a job".into(), names.clone(), output))
+        };
+        let open = |io: &Arc<dyn Io>, name: &str, access| File::open(io, Path::new(name), access);
+        let io = lent(2);
+        let mut read = [0; 20];
+        let there = open(&io, "client:in", Access::Read).unwrap().read_at(2, &mut read).unwrap();
+        assert_eq!(&read[..there], b"client's");
+        let written = open(&io, "client:out", Access::UpdateDirect).unwrap();
+        let (pool, mut queue) = (Pool::new(8 << 10, 3).unwrap(), io.queue(3).unwrap());
+        for at in 0..3 {
+            let mut block = pool.take();
+            block.set_len(8 << 10);
+            block.fill(b'0' + at as u8);
+            queue.submit(Op { kind: Kind::Write, file: written.clone(), at: at << 13, block, tag: at });
+        }
+        for at in 0..3 {
+            let done = queue.reap(true).unwrap();
+            assert_eq!((done.tag, done.block.len()), (at, 8 << 10));
+            done.result.unwrap();
+        }
+        written.write_at(3 << 13, b"end").unwrap();
+        let expected =
+            [vec![b'0'; 8 << 10], vec![b'1'; 8 << 10], vec![b'2'; 8 << 10], b"end".to_vec()].concat();
+        assert!(std::fs::read(&output).unwrap() == expected);
+        // What comes late, or goes elsewhere.
+        let late = open(&lent(1), "client:out", Access::UpdateDirect).unwrap();
+        let why = late.write_at(0, b"late").unwrap_err().to_string();
+        assert!(why.contains("attempt 1 has no output any more"), "{why}");
+        for (name, access) in [
+            ("client:in", Access::UpdateDirect),
+            ("client:out", Access::CreateDirect),
+            ("client:other", Access::Read),
+        ] {
+            assert!(open(&io, name, access).is_err(), "{name}");
+        }
+        assert!(
+            std::fs::read(&output).unwrap() == expected && std::fs::read(&input).unwrap() == b"a client's"
+        );
+        node.close();
+        reading.join().unwrap();
+        std::fs::remove_dir_all(&place).unwrap();
     }
 }

@@ -42,9 +42,9 @@ impl Found {
 
 /// Says what a sort on the nodes of a cluster would do. Runs nothing.
 pub fn plan(asked: &ClusterSort) -> Result<ClusterPlan> {
-    if asked.lent_inputs {
+    if asked.lends() {
         return Err(could_not(
-            "nobody has measured how fast a client's files come to the nodes; plan for files that nodes have",
+            "nobody has measured how fast a client's files come to the nodes or go back; plan for files that nodes have",
         ));
     }
     let meant = Meant::of(asked)?;

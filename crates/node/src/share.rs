@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg::share::{Laid, Share, Starts};
+use thalweg::share::{Laid, LentDisks, Share, Starts};
 use thalweg::{Error, Progress, Result};
 use thalweg_api::{
     JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAsk, SortAttempt, SortEnd, SortJob, Trouble,
@@ -301,7 +301,8 @@ impl Part<'_> {
             minder.thread().unpark();
             ran
         });
-        self.request.lost.extend(shared);
+        // A client removes what is its own.
+        self.request.lost.extend(shared.filter(|_| !self.request.ask.lent_output));
         self.inbox.minds(None);
         self.place.begin(0, 0);
         ran.err().map(|why| self.failed(&why))
@@ -332,7 +333,7 @@ impl Part<'_> {
     ) -> Result<()> {
         let go_on: &dyn Fn() -> bool = &|| progress.cancelled().is_none();
         let asked = self.link.bytes();
-        let share = Share::open(share_of(self.node, &self.request, attempt)?, self.lent()?)?;
+        let share = Share::open(share_of(self.node, &self.request, attempt)?, self.lent(attempt)?)?;
         let (input_bytes, memory_bytes) = share.found();
         self.saying
             .say(&ShareSaid::Found { input_bytes, memory_bytes, rates: self.node.kept_rates() }, &[])?;
@@ -344,7 +345,8 @@ impl Part<'_> {
         })?;
         self.job.show(|view| view.all_bytes = bytes.1);
         let (mut laid, mut sample) = share.sample(least_bytes, bytes)?;
-        let makes = attempt.index == 0 && !self.request.ask.writes_own();
+        let ask = &self.request.ask;
+        let makes = attempt.index == 0 && !ask.writes_own() && !ask.lent_output;
         let made = if makes { Some(word_of(&laid.make_shared()?)) } else { None };
         let packed = pack_cuts(&mut sample);
         drop(sample);
@@ -380,7 +382,7 @@ impl Part<'_> {
         let end =
             laid.run(&mut rivers, (&pages, range_bytes, keys), shared.as_deref(), talk, (progress, written))?;
         let mut links = links.expect("there is a side");
-        if self.request.ask.lent_inputs {
+        if self.request.ask.lends() {
             links.0.push((Arc::clone(self.link), asked));
         }
         talk.done(end, &links)?;
@@ -392,13 +394,18 @@ impl Part<'_> {
         self.saying.say(&ShareSaid::Published, &[])
     }
 
-    /// The disk that the inputs lie on, if they are the client's.
-    fn lent(&self) -> Result<Option<Arc<dyn Io>>> {
+    /// The client's disk, for what it lends.
+    fn lent(&self, attempt: &SortAttempt) -> Result<LentDisks> {
         let ask = &self.request.ask;
-        if !ask.lent_inputs {
-            return Ok(None);
+        if !ask.lends() {
+            return Ok(LentDisks::default());
         }
-        Ok(Some(Arc::new(Lent::new(self.link, self.request.job.clone(), inputs_of(ask)?))))
+        let inputs = if ask.lent_inputs { inputs_of(ask)? } else { Vec::new() };
+        let output = if ask.lent_output { Some((path_of(&ask.output)?, attempt.number())) } else { None };
+        let lent = Lent::new(self.link, self.request.job.clone(), inputs, output);
+        let lent: Arc<dyn Io> = Arc::new(lent);
+        let of = |is_lent: bool| is_lent.then(|| Arc::clone(&lent));
+        Ok(LentDisks { inputs: of(ask.lent_inputs), output: of(ask.lent_output) })
     }
 
     /// What a share is told next.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thalweg::share::RightSide;
+use thalweg::share::{LentOutput, RightSide};
 use thalweg::{Endpoint, Progress, Receipt, Result, SortOptions};
 use thalweg_api::{
     ClusterHost, Detached, ExecEnd, JobState, NodeRequest, NodeShare, PartReceipt, PartitionReceipt, SortJob,
@@ -41,10 +41,19 @@ pub struct ClusterSort {
     pub lent_inputs: bool,
     /// Whether each node writes its range to a file of its own; else all write to the same.
     pub own_output: bool,
+    /// Whether the output is this client's, which lends it to the nodes to write to.
+    pub lent_output: bool,
     /// Whether all nodes have equal shares, however fast they are.
     pub equal: bool,
     /// What a join has beside its left side, which is in `sort`.
     pub join: Option<RightSide>,
+}
+
+impl ClusterSort {
+    /// Whether this client lends something, and so has to stay.
+    pub(crate) fn lends(&self) -> bool {
+        self.lent_inputs || self.lent_output
+    }
 }
 
 /// Sorts files on the nodes of a cluster. The receipt's law: out + dropped = in, and out is in order from each node's
@@ -59,13 +68,22 @@ pub fn sort(asked: &ClusterSort, progress: &Progress) -> Result<Receipt> {
         lender.iter().try_for_each(|lender| lend(lender, &link)).map_err(no_thread)?;
         Ok(link)
     };
-    Coordinator::new(meant.job(asked)?, meant.reach(&to), progress)?.run().0
+    let output = match &lender {
+        Some(lender) if asked.lent_output => {
+            Some((Arc::clone(lender), LentOutput::of(lender.io(), &asked.sort.output)?))
+        }
+        _ => None,
+    };
+    Coordinator::new(meant.job(asked)?, meant.reach(&to), progress)?.lending(output).run().0
 }
 
 /// The files that this client lends, if it does.
 fn lender_of(asked: &ClusterSort) -> Result<Option<Arc<Lender>>> {
-    if !asked.lent_inputs {
+    if !asked.lends() {
         return Ok(None);
+    }
+    if !asked.lent_inputs {
+        return Ok(Some(Arc::new(Lender::of(&[])?)));
     }
     let inputs = asked.sort.inputs.iter().chain(asked.join.iter().flat_map(|right| &right.inputs));
     let paths = inputs.map(|input| match input {
@@ -99,7 +117,7 @@ pub(crate) fn found(meant: &Meant, asked: &ClusterSort) -> Result<(Found, Vec<St
 
 /// Has a node coordinate it, the first of the hosts that can be reached, and does not wait for its end.
 pub fn detach(asked: &ClusterSort) -> Result<Detached> {
-    if asked.lent_inputs {
+    if asked.lends() {
         return Err(could_not(
             "a client that lends its files has to stay; leave out --detach, or pump them to the nodes",
         ));

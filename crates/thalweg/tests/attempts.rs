@@ -5,25 +5,15 @@ mod place;
 use std::path::PathBuf;
 
 use place::Place;
-use thalweg::share::{Share, ShareOptions};
+use thalweg::share::{LentDisks, Share, ShareOptions};
 use thalweg::{IoChoice, Layout, SortOptions};
 use thalweg_api::Work;
 
 fn share(place: &Place, number: u64, lost: &[PathBuf]) -> Share {
     let sort = SortOptions {
-        inputs: vec![place.end("in")],
-        output: place.end("out"),
-        layout: Layout::Fixed(100),
-        keys: Vec::new(),
-        memory: None,
-        scratch: Vec::new(),
-        scratch_limit: None,
         threads: Some(1),
-        nodes: 1,
-        unique: false,
-        resume: false,
         io: IoChoice::Threads,
-        proof: true,
+        ..SortOptions::new(vec![place.end("in")], place.end("out"), Layout::Fixed(100))
     };
     let (node, lost) = ((0, 1), lost.to_vec());
     let options = ShareOptions {
@@ -37,7 +27,7 @@ fn share(place: &Place, number: u64, lost: &[PathBuf]) -> Share {
         number,
         lost,
     };
-    Share::open(options, None).unwrap()
+    Share::open(options, LentDisks::default()).unwrap()
 }
 
 /// A node that stood still while the others began again goes on where it was: about to give the output its name.

@@ -53,7 +53,7 @@ impl Laid {
             meters: &self.base.meters,
         };
         let pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
-        let mut stretch = Stretch::new(file, self.base.io.queue(WRITES)?, &pool, &self.base.meters);
+        let mut stretch = Stretch::new(file, self.base.output_io().queue(WRITES)?, &pool, &self.base.meters);
         let go_on = || progress.cancelled().is_none();
         // How long a range of a join is shows when it is written: each waits for the one before it.
         let stopped = || Error::Interrupted(progress.cancelled().unwrap_or(0));

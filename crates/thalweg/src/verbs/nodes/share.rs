@@ -94,6 +94,15 @@ pub struct RightSide {
     pub between: Vec<u8>,
 }
 
+/// Disks of the client's that a share reads or writes; what is not the client's lies on the node's own.
+#[derive(Default)]
+pub struct LentDisks {
+    /// The one with the inputs.
+    pub inputs: Option<Arc<dyn Io>>,
+    /// The one with the output.
+    pub output: Option<Arc<dyn Io>>,
+}
+
 /// One node's share, with its inputs open.
 pub struct Share {
     base: Base,
@@ -118,8 +127,8 @@ pub struct Laid {
 pub(super) struct Base {
     pub(super) options: ShareOptions,
     pub(super) io: Arc<dyn Io>,
-    /// Whether somebody lends the inputs.
-    lent: bool,
+    /// What of it the client lends.
+    lent: LentDisks,
     memory_bytes: u64,
     fallback: Option<String>,
     /// What it writes: the names of its parts, or one.
@@ -130,6 +139,11 @@ pub(super) struct Base {
 }
 
 impl Base {
+    /// The disk with the output.
+    pub(super) fn output_io(&self) -> &Arc<dyn Io> {
+        self.lent.output.as_ref().unwrap_or(&self.io)
+    }
+
     /// How records lie in files, and their key there.
     fn records(&self) -> Result<(Layout, Key)> {
         let SortOptions { layout, keys, .. } = &self.options.sort;
@@ -141,8 +155,8 @@ impl Base {
 pub type Rivers<'a> = dyn FnMut(&Laid, usize) -> Result<(Inlet, Outlet)> + 'a;
 
 impl Share {
-    /// Opens the inputs, which are files of `lent` if somebody lends them, and looks whether the output can be made.
-    pub fn open(options: ShareOptions, lent: Option<Arc<dyn Io>>) -> Result<Share> {
+    /// Opens the inputs, and looks whether the output can be made, unless both are lent.
+    pub fn open(options: ShareOptions, lent: LentDisks) -> Result<Share> {
         let watch = Stopwatch::start();
         let sort = &options.sort;
         let (io, fallback) = machine::io(sort.io)?;
@@ -155,7 +169,7 @@ impl Share {
                 }
                 _ => (layout, keys.to_vec()),
             };
-            let io = lent.as_ref().unwrap_or(&io);
+            let io = lent.inputs.as_ref().unwrap_or(&io);
             let inputs = super::files(io, inputs, layout)?;
             let (io, node, own) = (Arc::clone(io), options.node, options.own_inputs);
             Ok(Side { io, inputs, layout, travel, node, own })
@@ -173,6 +187,7 @@ impl Share {
                 let (node, nodes) = options.node;
                 names(&io, pattern, parts)?.drain(lanes_of(node, nodes, parts)).collect()
             }
+            (_, Endpoint::Path(path)) if lent.output.is_some() => vec![path.clone()],
             (_, output) => match Target::of(&io, output)? {
                 Target::File(path) => vec![path],
                 Target::Stream(_) => {
@@ -184,7 +199,6 @@ impl Share {
         };
         let cpu_seconds = process::usage().cpu_seconds;
         let meters = Meters::default();
-        let lent = lent.is_some();
         let memory_bytes =
             options.sort.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
         let memory_bytes = memory_bytes.min(options.memory_most.unwrap_or(u64::MAX));
@@ -409,7 +423,7 @@ impl Laid {
                         return Err(Error::CouldNot("no file was made that all write to".into()));
                     }
                     (Some(path), false) if self.output.is_none() => {
-                        other = File::open(&self.base.io, path, Access::UpdateDirect)?;
+                        other = File::open(self.base.output_io(), path, Access::UpdateDirect)?;
                         &other
                     }
                     (_, own) => {
@@ -442,7 +456,7 @@ impl Laid {
         (file, starts): (&File, &dyn Starts),
         (progress, written): (&Progress, &Progress),
     ) -> Result<(Proof, Written)> {
-        let Base { io, meters, options, paths, .. } = &self.base;
+        let Base { meters, options, paths, .. } = &self.base;
         let pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
         let threads = machine::lanes(options.sort.threads);
         let tagged = matches!(options.work, Work::Shuffle(_));
@@ -450,7 +464,7 @@ impl Laid {
         let (layout, key) = self.base.records()?;
         (sorter.layout, sorter.keys) = self.sides[0].travel();
         self.sides[0].pump(ends, pages, (meters, progress), |outlet, go_on| {
-            let stretch = Stretch::new(file, io.queue(WRITES)?, &pool, meters);
+            let stretch = Stretch::new(file, self.base.output_io().queue(WRITES)?, &pool, meters);
             let half = Half { options: &sorter, layout, key: &key, tagged, expected };
             half::run(outlet, stretch, half, starts, (written, go_on))
         })
@@ -538,8 +552,11 @@ impl Laid {
                 backend: io.name().into(),
                 fallback: self.base.fallback.clone().or_else(|| io.fallback()),
                 // What is lent nobody here has in a cache.
-                cached_input_bytes: if self.base.lent { 0 } else { meters.cached.totals().0 },
-                direct_output: true,
+                cached_input_bytes: match self.base.lent.inputs {
+                    Some(_) => 0,
+                    None => meters.cached.totals().0,
+                },
+                direct_output: self.base.lent.output.is_none(),
                 input: Disk { read_bytes: read_bytes + self.sampled.1, written_bytes: 0 },
                 scratch: Disk::default(),
                 output: Disk { read_bytes: 0, written_bytes: meters.output.totals().1 },
@@ -551,8 +568,46 @@ impl Laid {
     pub fn publish(self, bytes: u64, edges: Vec<Edge>) -> Result<()> {
         self.parts.into_iter().try_for_each(parts::Part::publish)?;
         let Some(output) = self.output else { return Ok(()) };
-        write_edges(output.file(), edges)?;
-        target::publish(output, &self.base.paths[0], bytes)
+        name(output, &self.base.paths[0], (bytes, edges))
+    }
+}
+
+/// Writes what is no whole sector of an output of so many bytes, and gives it its name.
+fn name(output: Output, path: &Path, (bytes, edges): (u64, Vec<Edge>)) -> Result<()> {
+    write_edges(output.file(), edges)?;
+    target::publish(output, path, bytes)
+}
+
+/// An output on the disk of whoever coordinates, which the nodes write to.
+pub struct LentOutput {
+    io: Arc<dyn Io>,
+    path: PathBuf,
+    /// That of the attempt that runs.
+    output: Option<Output>,
+}
+
+impl LentOutput {
+    /// Looks whether there can be one of this name. Touches nothing.
+    pub fn of(io: &Arc<dyn Io>, output: &Endpoint) -> Result<LentOutput> {
+        match Target::of(io, output)? {
+            Target::File(path) => Ok(LentOutput { io: Arc::clone(io), path, output: None }),
+            Target::Stream(_) => {
+                Err(Error::CouldNot("several nodes write to a file, and the output is a stream".into()))
+            }
+        }
+    }
+
+    /// Makes a file for an attempt that writes so many bytes; what the one before it wrote goes.
+    pub fn begin(&mut self, bytes: u64) -> Result<File> {
+        self.output = None;
+        let output = target::create(&self.io, &self.path, bytes)?;
+        Ok(self.output.insert(output).file().clone())
+    }
+
+    /// Gives it its name, with `bytes` bytes, of which `edges` are what is no whole sector of any node's range.
+    pub fn publish(&mut self, bytes: u64, edges: Vec<Edge>) -> Result<()> {
+        let output = self.output.take().expect("an attempt has begun");
+        name(output, &self.path, (bytes, edges))
     }
 }
 
