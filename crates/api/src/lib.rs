@@ -39,8 +39,8 @@ pub use rates::{
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};
 pub use share::{
-    Detached, Edge, JoinAsk, JoinKind, LentAsk, LentFile, LongEnd, NodeShare, PieceEnd, ShareEnd, ShareSaid,
-    ShareTold, ShareView, SortAsk, SortAttempt, SortEnd, SortJob, Trouble, Work,
+    Detached, Edge, JoinAsk, JoinKind, KeyBound, LentAsk, LentFile, LongEnd, LostRange, NodeShare, PieceEnd,
+    ShareEnd, ShareSaid, ShareTold, ShareView, SortAsk, SortAttempt, SortEnd, SortJob, Trouble, Work,
 };
 
 /// The text of any of this room's objects: one line of JSON.

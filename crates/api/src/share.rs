@@ -152,6 +152,11 @@ impl SortAsk {
         self.lent_inputs || self.lent_output
     }
 
+    /// Whether all write to a file that one of them makes.
+    pub fn writes_shared(&self) -> bool {
+        !self.writes_own() && !self.lent_output
+    }
+
     /// Whether each node writes files of its own: its range, or its parts.
     pub fn writes_own(&self) -> bool {
         self.own_output || matches!(self.work, Work::Partition { .. })
@@ -190,6 +195,30 @@ pub struct SortAttempt {
     pub failed: Vec<String>,
     /// As in [`SortJob`].
     pub lost: Vec<String>,
+    /// The range that is to be sorted, if it is that of a node that was lost when all others had theirs: what they wrote
+    /// stays, and gets its name with what this attempt writes.
+    pub range: Option<LostRange>,
+}
+
+/// The keys behind one bound and up to another; all where there is none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LostRange {
+    /// The bound that they are behind.
+    pub low: Option<KeyBound>,
+    /// The bound that they go up to.
+    pub high: Option<KeyBound>,
+}
+
+/// Where a range of keys ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyBound {
+    /// The key in its normal form.
+    #[serde(with = "hex::bytes")]
+    pub key: Vec<u8>,
+    /// Of equal keys, the origin of the last one before it.
+    pub origin: u64,
 }
 
 impl SortAttempt {

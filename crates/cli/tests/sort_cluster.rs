@@ -213,16 +213,21 @@ fn a_client_lends_its_files_for_as_many_attempts_as_it_takes_and_says_if_they_ch
     lab.call("revive", &["n2"]);
     // The same where the output is the client's: what the lost node wrote is in no file that has a name.
     let back = ["sort", "client:in", "-o", "client:out", "--record", "100", "--memory", "64MiB", "--json"];
-    place.shell("$T gen 150k in -q && $T sort in -o expected --record 100 -q && echo old > out").is_done();
+    place.shell("$T gen 250k in -q && $T sort in -o expected --record 100 -q && echo old > out").is_done();
     let running = Running::start(lab.command(&back).current_dir(&place.0));
-    until("writes to the output", || {
+    until("writes of all to the output", || {
         let list: JobList = from_json(&lab.run(&["job", "list", "--json"]).out).unwrap();
-        list.jobs.iter().filter_map(|job| job.share.as_ref()).any(|share| share.written_bytes > 1 << 20)
+        list.jobs
+            .iter()
+            .filter_map(|job| job.share.as_ref())
+            .filter(|share| share.written_bytes > 1 << 20)
+            .count()
+            == 3
     });
     assert_eq!(place.read("out"), b"old\n");
     lab.call("kill", &["n3"]);
     let told = running.ends();
-    assert!(told.err.contains("attempt 2 of at most 5 begins on n1, n2"), "{told:?}");
+    assert!(told.err.contains("attempt 2 of at most 5 sorts the lost range on n1, n2"), "{told:?}");
     assert!(place.read("out") == place.read("expected"));
     assert_eq!(place.names(), ["expected", "in", "out"]);
     lab.call("revive", &["n3"]);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use support::lab::Lab;
 use support::{Outcome, Place, Running, until};
-use thalweg_api::{JobList, JobReport, JobState, NodeReady, Receipt, from_json};
+use thalweg_api::{JobList, JobReport, JobState, NodeReady, Receipt, ShareView, from_json};
 
 const HOSTS: usize = 4;
 /// Longer than this nobody takes to leave out a node that says nothing (5 s, a second for the cause) and to begin anew.
@@ -37,7 +37,11 @@ impl Bed {
 
     /// Starts a sort, with more flags.
     fn sort(&self, more: &[&str]) -> Running {
-        let args = ["sort", "in", "-o", "out", "--record", "100", "--memory", "40MiB", "--json"];
+        self.run("sort", more)
+    }
+
+    fn run(&self, verb: &str, more: &[&str]) -> Running {
+        let args = [verb, "in", "-o", "out", "--record", "100", "--memory", "40MiB", "--json"];
         let name = format!("lab-{}", self.lab.id);
         let args = [&args[..], &["--cluster", &name], more].concat();
         Running::start(self.lab.command(&args).current_dir(&self.place.0))
@@ -245,6 +249,55 @@ fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
     bed.is_tidy(&what, completes);
     let how = if completes { "completed on the others" } else { line.trim_start_matches("thalweg: ") };
     Some(format!("{stage:<10}  {fault:<6}  {whom:<11}  {:>9.2} s  {how}", took.as_secs_f64()))
+}
+
+/// What the others have written stays: of a loss when all ranges have come only the lost one is sorted again, by as many as
+/// are left; all of it, if whoever made the output is lost, too.
+#[test]
+fn of_who_is_lost_when_all_has_come_only_the_range_is_sorted_again() {
+    let cases: [(&[&str], &str, Option<&str>, bool); 5] = [
+        (&["sort"], "n3", None, true),
+        (&["sort"], "n4", Some("n2"), true),
+        (&["sort"], "n2", Some("n1"), false),
+        (&["sort"], "n1", None, false),
+        (&["shuffle", "--seed", "5"], "n4", None, true),
+    ];
+    std::thread::scope(|scope| {
+        for (verb, whom, then, stays) in cases {
+            scope.spawn(move || a_range_is_lost(verb, whom, then, stays));
+        }
+    });
+}
+
+/// Kills a node when all write, and perhaps another when the range of the first is being sorted.
+fn a_range_is_lost(verb: &[&str], whom: &str, then: Option<&str>, stays: bool) {
+    let Some(bed) = Bed::new() else { return };
+    let what = format!("{verb:?} without {whom} and {then:?}");
+    let line = format!("$T {} in -o expected --record 100 -q", verb.join(" "));
+    bed.place.shell(&line).is_done();
+    let running = bed.run(verb[0], &verb[1..]);
+    let until_all = |count: usize, are: &dyn Fn(&ShareView) -> bool| {
+        let there =
+            || bed.jobs().iter().filter_map(|job| job.share.as_ref()).filter(|share| are(share)).count();
+        until(&what, || there() >= count);
+    };
+    until_all(HOSTS, &|share| share.written_bytes > 0);
+    bed.lab.call("kill", &[whom]);
+    if let Some(then) = then {
+        until_all(HOSTS - 1, &|share| share.failed.len() == 1 && share.read_bytes > 0);
+        bed.lab.call("kill", &[then]);
+    }
+    let told = ended(running, &what);
+    assert_eq!(told.status, Some(0), "{what}: {told:?}");
+    let receipt: Receipt = from_json(&told.out).unwrap();
+    let lost = 1 + usize::from(then.is_some());
+    assert!(receipt.holds && receipt.failed.len() == lost, "{what}: {told:?}");
+    let rows = HOSTS - if stays { 1 } else { lost };
+    assert_eq!(receipt.nodes.len(), rows, "{what}: {receipt:?}");
+    assert_eq!(receipt.nodes.iter().map(|node| node.output.1).sum::<u64>(), 30_000_000, "{what}");
+    assert_eq!(told.err.contains("sorts the lost range on n"), stays || then.is_some(), "{what}: {told:?}");
+    assert_eq!(receipt.stages.iter().any(|stage| stage.name == "lost range"), stays, "{what}: {receipt:?}");
+    bed.is_tidy(&what, true);
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use thalweg::share::{RightSide, ShareOptions};
+use thalweg::share::{RightSide, ShareOptions, Within};
 use thalweg::{Endpoint, KeyPart, Layout, Result, Size, SortOptions};
-use thalweg_api::{JoinAsk, SortAsk, SortAttempt, SortJob, Work};
+use thalweg_api::{JoinAsk, KeyBound, LostRange, SortAsk, SortAttempt, SortJob, Work};
+use thalweg_record::Cut;
 use thalweg_transfer::{escaped, unescaped};
 
 use crate::daemon::Node;
@@ -160,7 +161,23 @@ pub(crate) fn share_of(node: &Node, job: &SortJob, attempt: &SortAttempt) -> Res
         memory_most: node.memory_most(),
         number: number_of(&job.job, attempt.number()),
         lost: attempt.lost.iter().map(|word| path_of(word)).collect::<Result<_>>()?,
+        within: within(attempt.range.as_ref()),
     })
+}
+
+/// The keys of a range that was lost, or all.
+fn within(range: Option<&LostRange>) -> Within {
+    let cut = |bound: &KeyBound| Cut { normal: bound.key.clone(), origin: bound.origin };
+    range.map_or_else(Within::default, |range| Within {
+        low: range.low.as_ref().map(cut),
+        high: range.high.as_ref().map(cut),
+    })
+}
+
+/// The same as it is said.
+pub(crate) fn range_of(within: &Within) -> LostRange {
+    let bound = |cut: &Cut| KeyBound { key: cut.normal.clone(), origin: cut.origin };
+    LostRange { low: within.low.as_ref().map(bound), high: within.high.as_ref().map(bound) }
 }
 
 /// A number for an attempt of a job that no other has, on any host: ids are random.

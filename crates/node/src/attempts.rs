@@ -13,23 +13,28 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use thalweg::share::{LentOutput, by_range, cuts, deal, origins, receipt};
+use thalweg::share::{LentOutput, Within, by_range, cuts, deal, origins, receipt};
 use thalweg::{Error, Progress, Receipt, Result, SortOptions};
 use thalweg_api::{
-    Edge, JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble,
-    Work, from_json, to_json,
+    JobState, NodeRequest, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble, Work, from_json,
+    to_json,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process;
 use thalweg_record::{Cut, pack_cuts, thin_cuts, unpack_cuts};
 use thalweg_wire::{Link, LinkError, Outgoing, What};
 
-use crate::ask::options_of;
+use crate::ask::{options_of, range_of};
 use crate::inbox::stood_still;
 use crate::lent::Lender;
 use crate::plan::{self, Found, FoundOf};
 use crate::pump::could_not;
 use crate::talk::{Hearing, say};
+
+mod kept;
+mod outputs;
+
+use kept::Kept;
 
 /// The most attempts of one job.
 pub(crate) const ATTEMPTS_MAX: usize = 5;
@@ -79,6 +84,8 @@ enum Failure {
 enum Reason {
     /// It is not heard any more.
     Lost,
+    /// The same, and all others have written their ranges.
+    Spared,
     /// It said so itself.
     Said(Trouble),
 }
@@ -90,6 +97,8 @@ impl From<Error> for Failure {
 }
 
 type Attempted<T> = std::result::Result<T, Failure>;
+/// What each said, and who was lost, and why.
+type AllBut<T> = (Vec<Option<T>>, Option<(usize, String)>);
 
 /// A node that takes part.
 struct Peer {
@@ -114,6 +123,10 @@ pub(crate) struct Coordinator<'a> {
     peers: Vec<Peer>,
     /// How many know where their range begins.
     starts_told: usize,
+    /// The place in this attempt of a node that is lost, while the others write their ranges.
+    spared: Option<usize>,
+    /// What stays of the attempt before.
+    kept: Option<Kept>,
     /// Bytes of all inputs, and whether they have crossed the river.
     all_bytes: u64,
     crossed: bool,
@@ -143,6 +156,8 @@ impl<'a> Coordinator<'a> {
             said,
             peers: Vec::new(),
             starts_told: 0,
+            spared: None,
+            kept: None,
             all_bytes: 0,
             crossed: false,
             names: false,
@@ -274,8 +289,11 @@ impl<'a> Coordinator<'a> {
         if reason == Reason::Said(Trouble::Leaves) && self.job.coordinator.as_ref() == Some(&name) {
             return Err(Error::Gone(line, None));
         }
-        if reason == Reason::Lost {
+        if matches!(reason, Reason::Lost | Reason::Spared) {
             self.part_with(id, None);
+        }
+        if reason == Reason::Spared {
+            return self.again(&before, line);
         }
         let lost = self.stop();
         let ended = match reason {
@@ -286,7 +304,7 @@ impl<'a> Coordinator<'a> {
             Reason::Said(Trouble::Asked) => true,
             // What one has no room for is its own matter, what a second has not is that of a disk that all have.
             Reason::Said(Trouble::Full) => std::mem::replace(&mut self.full, true) || self.lent.is_some(),
-            Reason::Said(Trouble::Follows(_) | Trouble::Leaves) | Reason::Lost => false,
+            Reason::Said(Trouble::Follows(_) | Trouble::Leaves) | Reason::Lost | Reason::Spared => false,
         };
         if ended || self.job.ask.own_inputs || self.names {
             return Err(could_not(self.all_told(line, reason)));
@@ -299,13 +317,20 @@ impl<'a> Coordinator<'a> {
         if self.peers.is_empty() {
             return Err(could_not(self.all_told(line, reason)));
         }
-        self.is_enough(&before, &line)?;
+        self.keep_what_has_an_output();
+        self.again(&before, line)
+    }
+
+    /// Another attempt, without whoever that line is about.
+    fn again(&mut self, before: &[String], line: String) -> Result<()> {
+        self.is_enough(before, &line)?;
         self.job.failed.push(line.clone());
         self.job.hosts = self.names();
         let (number, rest) = (self.job.failed.len() + 1, self.job.hosts.join(", "));
         if number <= ATTEMPTS_MAX {
-            self.progress
-                .note(&format!("{line}; attempt {number} of at most {ATTEMPTS_MAX} begins on {rest}"));
+            let what = if self.kept.is_some() { "sorts the lost range" } else { "begins" };
+            let note = format!("{line}; attempt {number} of at most {ATTEMPTS_MAX} {what} on {rest}");
+            self.progress.note(&note);
         }
         Ok(())
     }
@@ -393,11 +418,13 @@ impl<'a> Coordinator<'a> {
     /// Begins the next attempt.
     fn begin(&mut self) -> Attempted<()> {
         let hosts = self.names();
-        (self.starts_told, self.crossed, self.all_bytes) = (0, false, 0);
+        (self.starts_told, self.spared, self.crossed, self.all_bytes) = (0, None, false, 0);
+        let range = self.kept.as_ref().map(|kept| range_of(&kept.within));
         for place in 0..self.peers.len() {
             (self.peers[place].done, self.peers[place].range) = ((0, 0), None);
             let (failed, lost) = (self.job.failed.clone(), self.job.lost.clone());
-            let attempt = SortAttempt { hosts: hosts.clone(), index: place, failed, lost };
+            let (hosts, range) = (hosts.clone(), range.clone());
+            let attempt = SortAttempt { hosts, index: place, failed, lost, range };
             self.tell(place, &ShareTold::Attempt(attempt), &[])?;
         }
         Ok(())
@@ -427,7 +454,8 @@ impl<'a> Coordinator<'a> {
         let made = self.lend_output()?;
         let mut pages = pages_of(&sampled.iter().map(|(pages, ..)| &pages[..]).collect::<Vec<_>>())?;
         self.job.lost.extend(sampled[0].1.clone());
-        let shared = made.or(sampled[0].1.clone());
+        let kept = self.kept.as_ref().and_then(|kept| kept.shared.clone());
+        let shared = made.or(kept).or(sampled[0].1.clone());
         let mut sample: Vec<Cut> = Vec::new();
         for (node, (its, _, keys)) in sampled.into_iter().enumerate() {
             if own_inputs && pages.iter().all(|side| side[node] == 0) && !keys.is_empty() {
@@ -445,16 +473,14 @@ impl<'a> Coordinator<'a> {
         if !own_inputs {
             pages.iter_mut().for_each(|side| *side = deal(side[0], &reads));
         }
-        self.send_off((&pages, &shared), sample, (&ranges, &nodes))?;
+        let cuts = self.send_off((&pages, &shared), sample, (&ranges, &nodes))?;
         self.tell_starts()?;
-        let ends = self.each(|said, _| match said {
-            ShareSaid::Done(end) => Some(*end),
-            _ => None,
-        })?;
+        let ends = self.ends(&cuts, shared)?;
+        let (ends, again) = self.with_kept(ends);
         let files = ends.iter().map(|end| end.node.input.1);
         let input_file_bytes = if own_inputs { files.sum() } else { files.max().unwrap_or(0) };
         let work = self.job.ask.work;
-        let mut receipt = receipt(&self.sort, work, &ends, input_file_bytes, self.watch.seconds())?;
+        let mut receipt = receipt(&self.sort, work, (&ends, again), input_file_bytes, self.watch.seconds())?;
         // The model is one of sorts, of what nodes have.
         let plan = plan.iter().filter(|_| work == Work::Sort && !self.job.ask.lends());
         for (stage, said) in receipt.stages.iter_mut().zip(plan.flat_map(|plan| &plan.stages)) {
@@ -472,25 +498,27 @@ impl<'a> Coordinator<'a> {
     }
 
     /// Tells each of them to go, with cuts for ranges of these weights, and with a sample of its own range if that takes much
-    /// of its memory: who has more looks at what comes instead.
+    /// of its memory: who has more looks at what comes instead. Returns the cuts as the nodes have them.
     fn send_off(
         &mut self,
         (pages, shared): (&[Vec<u64>], &Option<String>),
         mut sample: Vec<Cut>,
         (ranges, nodes): (&[u64], &[FoundOf]),
-    ) -> Attempted<()> {
+    ) -> Attempted<Vec<Cut>> {
         let work = self.job.ask.work;
-        let cuts = cuts(&self.sort, work, &mut sample, ranges)?;
+        let within = self.kept.as_ref().map_or_else(Within::default, |kept| kept.within.clone());
+        let all_bytes = self.bytes_to_write();
+        let cuts = cuts(&self.sort, work, &mut sample, ranges, &within)?;
         let sampled = sample.len() as u128;
         let mut keys = by_range(sample, &cuts, nodes.len());
-        let packed = pack_cuts(&mut { cuts });
+        let packed = pack_cuts(&mut within.around(cuts));
         let cuts_bytes = packed.len() as u64;
         self.stage("read+river", 2, self.all_bytes);
-        for (place, dealt_bytes) in deal(self.all_bytes, ranges).into_iter().enumerate() {
+        for (place, dealt_bytes) in deal(all_bytes, ranges).into_iter().enumerate() {
             // Where a hot key must not be parted, ranges are as large as they come.
             let range_bytes = match work {
                 Work::Sort | Work::Merge if sampled > 0 => {
-                    (u128::from(self.all_bytes) * keys[place].len() as u128 / sampled) as u64
+                    (u128::from(all_bytes) * keys[place].len() as u128 / sampled) as u64
                 }
                 _ => dealt_bytes,
             };
@@ -505,7 +533,7 @@ impl<'a> Coordinator<'a> {
             };
             self.tell(place, &go, &[&packed[..], &keys].concat())?;
         }
-        Ok(())
+        Ok(unpack_cuts(&packed, usize::MAX).expect("they were packed just now"))
     }
 
     /// What the nodes would have to sort, and their names; nothing comes of it.
@@ -523,15 +551,6 @@ impl<'a> Coordinator<'a> {
         self.tell_last(&ShareTold::Forget);
         self.peers.iter().for_each(|peer| peer.link.close());
         Ok((found?, self.names()))
-    }
-
-    /// Makes the file that the nodes write to in this attempt, if it is ours, and tells what they call it.
-    fn lend_output(&mut self) -> Result<Option<String>> {
-        let Some((lender, output)) = &mut self.lent else { return Ok(None) };
-        // How much a join makes nobody knows.
-        let bytes = if self.job.ask.work == Work::Join { 0 } else { self.all_bytes };
-        lender.lend_output(Some((self.job.failed.len() as u32 + 1, output.begin(bytes)?)));
-        Ok(Some(self.job.ask.output.clone()))
     }
 
     /// What all of them find.
@@ -561,34 +580,6 @@ impl<'a> Coordinator<'a> {
         self.progress.begin(&format!("{stage}{again}"), index, 3, bytes);
     }
 
-    /// Has all outputs named.
-    fn publish(&mut self, ends: &[ShareEnd]) -> Attempted<()> {
-        let bytes: u64 = ends.iter().map(|end| end.node.output.1).sum();
-        let edges: Vec<Edge> = ends.iter().flat_map(|end| end.edges.clone()).collect();
-        if let Some((_, output)) = &mut self.lent {
-            output.publish(bytes, edges)?;
-            // It is done, whoever of them is lost from here on.
-            let _ = self.tell_published(|_| (0, Vec::new()));
-            return Ok(());
-        }
-        if !self.job.ask.writes_own() {
-            return self
-                .tell_published(|place| if place == 0 { (bytes, edges.clone()) } else { (0, Vec::new()) });
-        }
-        // Parts of fewer nodes would stand beside those that have their names by then.
-        self.names = true;
-        self.tell_published(|place| (ends[place].node.output.1, ends[place].edges.clone()))
-    }
-
-    /// Has each of them give names, the one at a place to an output of so many bytes with these edges.
-    fn tell_published(&mut self, of: impl Fn(usize) -> (u64, Vec<Edge>)) -> Attempted<()> {
-        for place in 0..self.peers.len() {
-            let (bytes, edges) = of(place);
-            self.tell(place, &ShareTold::Publish { bytes, edges }, &[])?;
-        }
-        self.each(|said, _| matches!(said, ShareSaid::Published).then_some(())).map(drop)
-    }
-
     fn tell(&mut self, place: usize, told: &ShareTold, behind: &[u8]) -> Attempted<()> {
         let peer = &mut self.peers[place];
         let id = peer.id;
@@ -596,9 +587,19 @@ impl<'a> Coordinator<'a> {
     }
 
     /// What each of them says next beside how far it is.
-    fn each<T>(&mut self, mut what: impl FnMut(ShareSaid, Vec<u8>) -> Option<T>) -> Attempted<Vec<T>> {
+    fn each<T>(&mut self, what: impl FnMut(ShareSaid, Vec<u8>) -> Option<T>) -> Attempted<Vec<T>> {
+        self.each_but(false, what).map(|(all, _)| all.into_iter().flatten().collect())
+    }
+
+    /// The same of all but one that may be lost, and who that is, and why.
+    fn each_but<T>(
+        &mut self,
+        may_lose: bool,
+        mut what: impl FnMut(ShareSaid, Vec<u8>) -> Option<T>,
+    ) -> Attempted<AllBut<T>> {
         let mut all: Vec<Option<T>> = self.peers.iter().map(|_| None).collect();
-        while all.iter().any(Option::is_none) {
+        let mut lost: Option<(usize, String)> = None;
+        while all.iter().enumerate().any(|(place, said)| said.is_none() && self.spared != Some(place)) {
             if let Some(signal) = self.progress.cancelled() {
                 return Err(Failure::Job(Error::Interrupted(signal)));
             }
@@ -622,7 +623,11 @@ impl<'a> Coordinator<'a> {
                     self.tell_starts()?;
                 }
                 Ok((ShareSaid::Failed { trouble, why }, _)) => {
-                    return Err(self.cause(id, (Reason::Said(trouble), why)));
+                    return Err(match (trouble, lost) {
+                        // Of whom it misses something we know more.
+                        (Trouble::Follows(_), Some((id, why))) => Failure::Node(id, Reason::Lost, why),
+                        _ => self.cause(id, (Reason::Said(trouble), why)),
+                    });
                 }
                 Ok((said, behind)) => match what(said, behind) {
                     Some(said) => all[place] = Some(said),
@@ -631,22 +636,32 @@ impl<'a> Coordinator<'a> {
                         return Err(Failure::Node(id, Reason::Said(Trouble::Asked), why));
                     }
                 },
-                Err(why) => return Err(self.cause(id, reason_of(&why))),
+                Err(why) => {
+                    let (reason, why) = reason_of(&why);
+                    if !may_lose || reason != Reason::Lost || !self.may_spare(id) {
+                        return Err(self.cause(id, (reason, why)));
+                    }
+                    lost = Some((id, why));
+                    self.tell_starts()?;
+                }
             }
         }
-        Ok(all.into_iter().flatten().collect())
+        Ok((all, lost))
     }
 
     /// Tells those where their ranges begin whose neighbours have said how long theirs are.
     fn tell_starts(&mut self) -> Attempted<()> {
-        let mut at = 0;
+        self.measure_spared();
+        let mut at = self.kept.as_ref().map_or(0, |kept| kept.at);
         for place in 0..self.peers.len() {
             let last = place.checked_sub(1).map_or(Some(0), |before| self.peers[before].range);
             let Some(before) = last else { break };
             at += before;
             if self.starts_told <= place {
                 self.starts_told = place + 1;
-                self.tell(place, &ShareTold::Start(at), &[])?;
+                if self.spared != Some(place) {
+                    self.tell(place, &ShareTold::Start(at), &[])?;
+                }
             }
         }
         Ok(())
@@ -661,7 +676,7 @@ impl<'a> Coordinator<'a> {
             self.progress.advance(done.0.saturating_sub(before.0));
             if read >= self.all_bytes {
                 self.crossed = true;
-                self.stage(self.job.ask.work.last_stage(), 3, self.all_bytes);
+                self.stage(self.job.ask.work.last_stage(), 3, self.bytes_to_write());
                 self.progress.advance(self.peers.iter().map(|peer| peer.done.1).sum());
             }
         }
@@ -674,7 +689,7 @@ impl<'a> Coordinator<'a> {
         let rank = |reason: &Reason| match reason {
             Reason::Said(Trouble::Follows(_)) => 2,
             Reason::Said(Trouble::Full | Trouble::Asked) => 1,
-            Reason::Said(Trouble::Cancelled | Trouble::Leaves) | Reason::Lost => 0,
+            Reason::Said(Trouble::Cancelled | Trouble::Leaves) | Reason::Lost | Reason::Spared => 0,
         };
         let mut missed = vec![0; self.peers.len()];
         let mut best = (id, reason);

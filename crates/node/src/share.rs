@@ -15,13 +15,13 @@ use std::time::Duration;
 use thalweg::share::{Laid, LentDisks, Share, Starts};
 use thalweg::{Error, Progress, Result};
 use thalweg_api::{
-    JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAsk, SortAttempt, SortEnd, SortJob, Trouble,
-    to_json,
+    Edge, JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAsk, SortAttempt, SortEnd, SortJob,
+    Trouble, to_json,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::begin_work;
 use thalweg_io::{Io, process};
-use thalweg_record::{pack_cuts, unpack_cuts};
+use thalweg_record::{Cut, pack_cuts, unpack_cuts};
 use thalweg_river::{Inlet, Outlet, Reach};
 use thalweg_transfer::Streams;
 use thalweg_wire::{Incoming, Link, Outgoing};
@@ -174,11 +174,12 @@ pub(crate) fn serve(node: &Arc<Node>, link: &Arc<Link>, request: SortJob, (out, 
         Ok(entered) => entered,
         Err(why) => return saying.give_up(&why),
     };
-    let inbox = Inbox::default();
-    let mut part = Part { node, link, job, request, place, saying, inbox: &inbox, cancel_is_known: false };
+    let (inbox, kept) = (&Inbox::default(), None);
+    let mut part = Part { node, link, job, request, place, saying, inbox, cancel_is_known: false, kept };
     let ended = std::thread::scope(|scope| {
         scope.spawn(|| inbox.hear_all(&mut hearing));
         let ended = part.serve();
+        part.kept = None;
         // Ends the stream, and with it the thread that hears.
         match ended {
             Ok(end) => {
@@ -242,6 +243,16 @@ struct Part<'a> {
     saying: Saying,
     inbox: &'a Inbox,
     cancel_is_known: bool,
+    /// The share that was written when another node's range was lost. Its output gets its name with that.
+    kept: Option<Laid>,
+}
+
+/// What follows when a share is written.
+enum Written {
+    /// The output gets its name, with so many bytes and these edges.
+    Named(Box<Laid>, (u64, Vec<Edge>)),
+    /// The range of a lost node is to be sorted first.
+    Kept(Box<Laid>, SortAttempt),
 }
 
 impl Part<'_> {
@@ -249,7 +260,7 @@ impl Part<'_> {
     fn serve(&mut self) -> std::result::Result<Option<SortEnd>, String> {
         loop {
             let said = match self.inbox.next(&self.job, self.cancel_is_known) {
-                Heard::Told(ShareTold::Attempt(attempt)) => self.attempt(&attempt),
+                Heard::Told(ShareTold::Attempt(attempt)) => Some(self.attempt(&attempt)),
                 Heard::Told(ShareTold::Stop) => Some(ShareSaid::Stopped),
                 Heard::Told(ShareTold::End(end)) => return Ok(Some(*end)),
                 Heard::Told(ShareTold::Forget) => return Ok(None),
@@ -264,10 +275,34 @@ impl Part<'_> {
         }
     }
 
-    /// Takes part in an attempt; what there is to say of it if it came to nothing.
-    fn attempt(&mut self, attempt: &SortAttempt) -> Option<ShareSaid> {
+    /// Takes part in an attempt, and in those that follow when it is written; what there is to say of it.
+    fn attempt(&mut self, attempt: &SortAttempt) -> ShareSaid {
+        match self.share(attempt) {
+            Ok(Written::Named(laid, (bytes, edges))) => {
+                // Of two shares the first may have made the output.
+                let laid = self.kept.take().unwrap_or(*laid);
+                match laid.publish(bytes, edges) {
+                    Ok(()) => ShareSaid::Published,
+                    Err(why) => self.failed(&why),
+                }
+            }
+            Ok(Written::Kept(mut laid, next)) => {
+                laid.settle();
+                self.kept.get_or_insert(*laid);
+                self.attempt(&next)
+            }
+            Err(why) => self.failed(&why),
+        }
+    }
+
+    fn share(&mut self, attempt: &SortAttempt) -> Result<Written> {
         if attempt.index >= attempt.hosts.len() {
-            return Some(self.failed(&could_not("a place that there is not")));
+            return Err(could_not("a place that there is not"));
+        }
+        if attempt.range.is_none() {
+            self.kept = None;
+        } else if self.kept.is_none() {
+            return Err(could_not("nothing of the attempt before is left"));
         }
         self.request.hosts.clone_from(&attempt.hosts);
         self.request.failed.clone_from(&attempt.failed);
@@ -305,7 +340,7 @@ impl Part<'_> {
         self.request.lost.extend(shared.filter(|_| !self.request.ask.lent_output));
         self.inbox.minds(None);
         self.place.begin(0, 0);
-        ran.err().map(|why| self.failed(&why))
+        ran
     }
 
     fn failed(&mut self, why: &Error) -> ShareSaid {
@@ -330,7 +365,7 @@ impl Part<'_> {
         talk: &Talk<'_>,
         (progress, written): (&Progress, &Progress),
         noted: &mut Option<String>,
-    ) -> Result<()> {
+    ) -> Result<Written> {
         let go_on: &dyn Fn() -> bool = &|| progress.cancelled().is_none();
         let asked = self.link.bytes();
         let share = Share::open(share_of(self.node, &self.request, attempt)?, self.lent(attempt)?)?;
@@ -345,8 +380,7 @@ impl Part<'_> {
         })?;
         self.job.show(|view| view.all_bytes = bytes.1);
         let (mut laid, mut sample) = share.sample(least_bytes, bytes)?;
-        let ask = &self.request.ask;
-        let makes = attempt.index == 0 && !ask.writes_own() && !ask.lent_output;
+        let makes = attempt.index == 0 && attempt.range.is_none() && self.request.ask.writes_shared();
         let made = if makes { Some(word_of(&laid.make_shared()?)) } else { None };
         let packed = pack_cuts(&mut sample);
         drop(sample);
@@ -360,10 +394,8 @@ impl Part<'_> {
             })?;
         noted.clone_from(&shared);
         self.job.show(|view| view.stage = "read+river".into());
-        let (cuts, keys) = packed
-            .split_at_checked(cuts_bytes as usize)
-            .and_then(|(cuts, keys)| Some((unpack_cuts(cuts, CUTS_BYTES)?, unpack_cuts(keys, CUTS_BYTES)?)))
-            .ok_or_else(|| could_not("cuts that are none"))?;
+        let (cuts, keys) =
+            unpacked(&packed, cuts_bytes as usize).ok_or_else(|| could_not("cuts that are none"))?;
         drop(packed);
         let river = number_of(&self.request.job, attempt.number());
         let mut links = None;
@@ -386,12 +418,16 @@ impl Part<'_> {
             links.0.push((Arc::clone(self.link), asked));
         }
         talk.done(end, &links)?;
-        let (bytes, edges) = self.told(go_on, |told, _| match told {
-            ShareTold::Publish { bytes, edges } => Some((bytes, edges)),
+        let laid = Box::new(laid);
+        self.told(go_on, |told, _| match told {
+            ShareTold::Publish { bytes, edges } => Some(Ok((bytes, edges))),
+            ShareTold::Attempt(next) if next.range.is_some() => Some(Err(next)),
             _ => None,
-        })?;
-        laid.publish(bytes, edges)?;
-        self.saying.say(&ShareSaid::Published, &[])
+        })
+        .map(|told| match told {
+            Ok(named) => Written::Named(laid, named),
+            Err(next) => Written::Kept(laid, next),
+        })
     }
 
     /// The client's disk, for what it lends.
@@ -416,6 +452,12 @@ impl Part<'_> {
     ) -> Result<T> {
         self.inbox.wait(go_on, wanted).ok_or(Error::Interrupted(SIGTERM))
     }
+}
+
+/// The cuts, and behind them keys of the range.
+fn unpacked(packed: &[u8], cuts_bytes: usize) -> Option<(Vec<Cut>, Vec<Cut>)> {
+    let (cuts, keys) = packed.split_at_checked(cuts_bytes)?;
+    Some((unpack_cuts(cuts, CUTS_BYTES)?, unpack_cuts(keys, CUTS_BYTES)?))
 }
 
 /// A share that runs, and whoever asked for it.

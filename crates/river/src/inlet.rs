@@ -24,6 +24,8 @@ use crate::{Batch, Bed, Pick};
 
 /// What a pick says for a record that goes to all lanes.
 const ALL: usize = usize::MAX;
+/// And for one that goes to none.
+const NOWHERE: usize = ALL - 1;
 
 /// Where records go in.
 pub struct Inlet {
@@ -180,6 +182,10 @@ impl Inlet {
         let (key, lanes) = (&bed.key, bed.lanes);
         match (&bed.pick, key.as_slice()) {
             (Pick::Range(cuts), _) => self.deal(bytes, |record, origin, _| cuts.locate(key, record, origin)),
+            (Pick::Among(cuts, ranges), _) => self.deal(bytes, |record, origin, _| {
+                let range = cuts.locate(key, record, origin);
+                if ranges.contains(&range) { range - ranges.start } else { NOWHERE }
+            }),
             (Pick::Hash, Some((offset, length))) => self.deal(bytes, |record, _, _| {
                 let record = record.alone();
                 let from = offset.min(record.len());
@@ -197,11 +203,10 @@ impl Inlet {
             }),
             (Pick::Copy, _) => self.deal(bytes, |_, _, _| ALL),
             (Pick::LeastBusy, _) => self.deal(bytes, |_, _, hint| *hint),
-            (Pick::Own(own), _) => self.deal(bytes, |record, origin, _| match own(record.alone(), origin) {
-                // No lane has this number, and the error should say so.
-                ALL => ALL - 1,
-                lane => lane,
-            }),
+            // No lane has a number as large as what means none or all, and the error should say so.
+            (Pick::Own(own), _) => {
+                self.deal(bytes, |record, origin, _| own(record.alone(), origin).min(NOWHERE - 1))
+            }
         }
     }
 
@@ -262,6 +267,9 @@ impl Inlet {
                 }
                 false => self.put_slowly(lane, record, origin),
             });
+        }
+        if lane == NOWHERE {
+            return Ok(());
         }
         if lane >= self.bed.lanes {
             return Err(Error::NoLane(lane, self.bed.lanes));

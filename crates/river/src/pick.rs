@@ -1,5 +1,7 @@
 //! Picks: to which lane a record goes (the paper's PickStream).
 
+use std::ops::Range;
+
 use thalweg_record::Cuts;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -10,6 +12,8 @@ type Own = dyn Fn(&[u8], u64) -> usize + Send + Sync;
 pub enum Pick {
     /// By the range of its key: lane i takes the keys in (cut i - 1, cut i], ties by origin.
     Range(Cuts),
+    /// The same for the records of these ranges alone, the first of which is lane 0; the others' go nowhere.
+    Among(Cuts, Range<usize>),
     /// By a hash of its key: equal keys meet in one lane.
     Hash,
     /// One after the other, dealt anew in each split.
@@ -32,7 +36,7 @@ impl Pick {
 impl std::fmt::Debug for Pick {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Pick::Range(_) => "range",
+            Pick::Range(_) | Pick::Among(..) => "range",
             Pick::Hash => "hash",
             Pick::RoundRobin => "robin",
             Pick::Copy => "copy",

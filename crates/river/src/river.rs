@@ -95,7 +95,7 @@ impl Builder {
         Builder { outlets, ..self }
     }
 
-    /// How many lanes; as many as there are ranges for [`Pick::Range`], else 16 for each outlet if nobody says.
+    /// How many lanes; as many as there are ranges to pick by, else 16 for each outlet if nobody says.
     pub fn lanes(self, lanes: usize) -> Builder {
         Builder { lanes: Some(lanes), ..self }
     }
@@ -167,16 +167,19 @@ impl Builder {
     pub fn bed(self) -> Result<Arc<Bed>> {
         let lanes = match (&self.pick, self.lanes) {
             (Pick::Range(cuts), None) => cuts.ranges(),
+            (Pick::Among(_, ranges), None) => ranges.len(),
             (Pick::Copy, None) => self.outlets,
             (_, lanes) => lanes.unwrap_or(self.outlets * LANES_PER_OUTLET),
         };
         let shape = |wrong: bool, why| if wrong { Err(Error::Shape(why)) } else { Ok(()) };
         shape(self.inlets == 0 || self.outlets == 0, "a river needs an inlet and an outlet")?;
         shape(lanes == 0 || lanes > u32::MAX as usize, "a river needs at least one lane, and at most 2^32")?;
-        shape(
-            matches!(&self.pick, Pick::Range(cuts) if cuts.ranges() > lanes),
-            "there are more ranges than lanes; give as many lanes as ranges",
-        )?;
+        let ranges = match &self.pick {
+            Pick::Range(cuts) => cuts.ranges(),
+            Pick::Among(_, ranges) => ranges.len(),
+            _ => 0,
+        };
+        shape(ranges > lanes, "there are more ranges than lanes; give as many lanes as ranges")?;
         shape(
             self.batch_bytes == 0 || self.lane_parked == 0 || self.parked == 0 || self.exclusive == 0,
             "batches, credits and parking have at least 1",

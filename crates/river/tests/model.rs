@@ -2,6 +2,7 @@
 //! comes out is what went in, where the pick says, in the order that was promised.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use proptest::prelude::*;
 use thalweg_pump::{Sink, Source};
@@ -30,7 +31,7 @@ struct Case {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    let shape = (1usize..=8, 1usize..=8, 1usize..=20, 0u8..6, any::<bool>(), any::<bool>(), any::<bool>());
+    let shape = (1usize..=8, 1usize..=8, 1usize..=20, 0u8..7, any::<bool>(), any::<bool>(), any::<bool>());
     let sizes = (1usize..=40, 1u64..=3, 0u64..=4, 1usize..=3, 1usize..=50);
     let splits = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..12);
     (shape, sizes, splits).prop_map(|(shape, sizes, splits)| {
@@ -82,10 +83,27 @@ impl Case {
             2 => Pick::RoundRobin,
             3 => Pick::Copy,
             4 => Pick::LeastBusy,
+            6 => Pick::Among(self.cuts(), self.among()),
             _ => {
                 Pick::Own(Box::new(move |record, origin| (usize::from(record[0]) + origin as usize) % lanes))
             }
         }
+    }
+
+    /// Some of the ranges.
+    fn among(&self) -> Range<usize> {
+        let first = self.lanes / 3;
+        first..first + self.lanes.div_ceil(2)
+    }
+
+    fn range(&self, split: usize, i: usize) -> usize {
+        let (record, origin) = (self.record(split, i), (split * 1000 + i * RECORD) as u64);
+        self.cuts().locate(&self.key(), InPlace::from(&record[..]), origin)
+    }
+
+    /// Whether a record goes anywhere.
+    fn goes(&self, split: usize, i: usize) -> bool {
+        self.pick != 6 || self.among().contains(&self.range(split, i))
     }
 
     /// A record: its number, and where it came from.
@@ -105,7 +123,8 @@ impl Case {
     fn lane(&self, split: usize, i: usize) -> Option<usize> {
         let (record, origin) = (self.record(split, i), (split * 1000 + i * RECORD) as u64);
         match self.pick {
-            0 => Some(self.cuts().locate(&self.key(), InPlace::from(&record[..]), origin)),
+            0 => Some(self.range(split, i)),
+            6 => Some(self.range(split, i) - self.among().start),
             2 => Some((split + i) % self.lanes),
             5 => Some((usize::from(record[0]) + origin as usize) % self.lanes),
             _ => None,
@@ -170,7 +189,10 @@ proptest! {
     fn what_comes_out_is_what_went_in(case in cases()) {
         let lanes = case.run();
         let records = |bytes: &[u8]| -> Vec<Vec<u8>> { bytes.chunks(RECORD).map(<[u8]>::to_vec).collect() };
-        let of_split = |split: usize| -> Vec<Vec<u8>> { records(&case.bytes(split)) };
+        let of_split = |split: usize| -> Vec<Vec<u8>> {
+            let all = records(&case.bytes(split));
+            all.into_iter().enumerate().filter(|(i, _)| case.goes(split, *i)).map(|(_, record)| record).collect()
+        };
         let mut expected: Vec<Vec<u8>> = (0..case.splits.len()).flat_map(of_split).collect();
         let in_order = expected.clone();
         expected.sort();
@@ -192,7 +214,7 @@ proptest! {
             prop_assert!(places.is_sorted(), "{:?}", places);
         }
         for split in 0..case.splits.len() {
-            for i in 0..case.splits[split].len() {
+            for i in (0..case.splits[split].len()).filter(|i| case.goes(split, *i)) {
                 let Some(lane) = case.lane(split, i) else { continue };
                 let newline = if case.lines { &b"\n"[..] } else { &[] };
                 let record = [&case.record(split, i), newline].concat();

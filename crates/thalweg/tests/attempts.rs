@@ -5,7 +5,7 @@ mod place;
 use std::path::PathBuf;
 
 use place::Place;
-use thalweg::share::{LentDisks, Share, ShareOptions};
+use thalweg::share::{LentDisks, Share, ShareOptions, Within};
 use thalweg::{IoChoice, Layout, SortOptions};
 use thalweg_api::Work;
 
@@ -26,6 +26,7 @@ fn share(place: &Place, number: u64, lost: &[PathBuf]) -> Share {
         memory_most: None,
         number,
         lost,
+        within: Within::default(),
     };
     Share::open(options, LentDisks::default()).unwrap()
 }

@@ -15,6 +15,7 @@
 
 mod half;
 mod joined;
+mod receipt;
 pub mod share;
 mod side;
 mod stretch;

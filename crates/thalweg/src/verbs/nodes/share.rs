@@ -10,24 +10,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_api::PartitionPick::{Hash, Range, Robin};
-use thalweg_api::{
-    Disk, Edge, IoReceipt, JoinKind, MemoryReceipt, NodeShare, PartReceipt, Proof, Receipt, ShareEnd, Sides,
-    Work,
-};
+use thalweg_api::{Disk, Edge, IoReceipt, JoinKind, NodeShare, PartReceipt, Proof, ShareEnd, Work};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 use thalweg_block::Pool;
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{Meters, Output, WriteBehind};
 use thalweg_record::{
-    Cut, Cuts, Key, KeyPart, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, file_bytes, keep_cuts,
-    same_records, tagged,
+    Cut, Cuts, Key, KeyPart, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, keep_cuts, tagged,
 };
 use thalweg_river::{Bed, Inlet, Outlet, Pick, lanes_of};
 use thalweg_sort::Expected;
 
 pub use super::half::Starts;
 use super::half::{self, Half, Written};
+pub use super::receipt::receipt;
 use super::side::{LaidSide, Side};
 use super::stretch::{Stretch, write_edges};
 use super::{RIVER_SHARE, WRITE_BYTES, WRITES};
@@ -75,8 +72,46 @@ pub struct ShareOptions {
     pub number: u64,
     /// What attempts before this one wrote to: nobody is to give these files a name any more.
     pub lost: Vec<PathBuf>,
+    /// The keys of all nodes together, if not all: what the others had written before stays.
+    pub within: Within,
     /// What a join has beside its left side.
     pub join: Option<RightSide>,
+}
+
+/// The keys behind one cut and up to another; all where there is none.
+#[derive(Debug, Clone, Default)]
+pub struct Within {
+    /// The cut that they are behind.
+    pub low: Option<Cut>,
+    /// The cut that they go up to.
+    pub high: Option<Cut>,
+}
+
+impl Within {
+    /// The range with this number of those that cuts make.
+    pub fn range(cuts: &[Cut], range: usize) -> Within {
+        let low = range.checked_sub(1).and_then(|before| cuts.get(before)).cloned();
+        Within { low, high: cuts.get(range).cloned() }
+    }
+
+    fn has(&self, key: &Cut) -> bool {
+        self.low.as_ref().is_none_or(|low| low < key) && self.high.as_ref().is_none_or(|high| key <= high)
+    }
+
+    /// All cuts, with those between these keys.
+    pub fn around(&self, between: Vec<Cut>) -> Vec<Cut> {
+        self.low.clone().into_iter().chain(between).chain(self.high.clone()).collect()
+    }
+
+    /// The bounds themselves in the place of what a journey left of them.
+    fn restore(&self, cuts: &mut [Cut]) {
+        if let (Some(low), Some(first)) = (&self.low, cuts.first_mut()) {
+            first.clone_from(low);
+        }
+        if let (Some(high), Some(last)) = (&self.high, cuts.last_mut()) {
+            last.clone_from(high);
+        }
+    }
 }
 
 /// The right side of a join, and what is made of both.
@@ -315,20 +350,38 @@ pub(crate) fn sorter_bytes(memory_bytes: u64) -> Result<u64> {
 }
 
 /// The cuts for ranges whose sizes are to each other as these weights, one for each node, or for equal parts, from samples
-/// of all of them with origins as [`origins`] makes them. Sorts the sample.
-pub fn cuts(sort: &SortOptions, work: Work, sample: &mut [Cut], weights: &[u64]) -> Result<Vec<Cut>> {
+/// of all of them with origins as [`origins`] makes them. Of the sample, which gets sorted, what lies within these bounds is
+/// left, as the cuts do.
+pub fn cuts(
+    sort: &SortOptions,
+    work: Work,
+    sample: &mut Vec<Cut>,
+    weights: &[u64],
+    within: &Within,
+) -> Result<Vec<Cut>> {
     let key = Key::new(sort.layout, &sort.keys)?;
+    sample.retain(|key| within.has(key));
     let (weights, split_keys) = match work {
         Work::Shuffle(_) => {
             // Tags are uniform.
-            return Ok(choose_weighted_cuts(&mut Tags::cuts(TAGS_SAMPLED), weights));
+            let mut tags = Tags::cuts(TAGS_SAMPLED);
+            tags.retain(|tag| within.has(tag));
+            return Ok(between(choose_weighted_cuts(&mut tags, weights), within));
         }
         Work::Partition { pick: Range, parts, split_keys } => (vec![1; parts], split_keys),
         Work::Partition { .. } => return Ok(Vec::new()),
         // Records that may be dropped for one another, or match, have to meet.
         Work::Sort | Work::Merge | Work::Join => (weights.to_vec(), !sort.unique && work != Work::Join),
     };
-    Ok(sample::choose(&key, sample, &weights, split_keys).cuts().to_vec())
+    Ok(between(sample::choose(&key, sample, &weights, split_keys).cuts().to_vec(), within))
+}
+
+/// Without the one that is where the last range ends.
+fn between(mut cuts: Vec<Cut>, within: &Within) -> Vec<Cut> {
+    if cuts.last() == within.high.as_ref() {
+        cuts.pop();
+    }
+    cuts
 }
 
 /// What of a sorted sample lies in each of so many ranges with these cuts, the last of which may be empty.
@@ -384,16 +437,20 @@ impl Laid {
     }
 
     /// The river of a side as this node has it. `pages` are those of each node's inputs.
-    pub fn bed(&self, side: usize, river: u64, cuts: Vec<Cut>, pages: &[u64]) -> Result<Arc<Bed>> {
-        let work = self.base.options.work;
+    pub fn bed(&self, side: usize, river: u64, mut cuts: Vec<Cut>, pages: &[u64]) -> Result<Arc<Bed>> {
+        let (work, within) = (self.base.options.work, &self.base.options.within);
         let lanes = lanes(work, self.base.options.node.1);
-        if cuts.len() >= lanes || !cuts.is_sorted_by(|a, b| a < b) {
+        within.restore(&mut cuts);
+        let (first, beyond) = (usize::from(within.low.is_some()), usize::from(within.high.is_some()));
+        let ranges = first..(cuts.len() + 1).saturating_sub(beyond);
+        if ranges.is_empty() || ranges.len() > lanes || !cuts.is_sorted_by(|a, b| a < b) {
             return Err(Error::CouldNot(format!("{} cuts that are none, for {lanes} ranges", cuts.len())));
         }
         let pick = |key: &Key| match work {
             Work::Partition { pick: Hash, .. } => Pick::Hash,
             Work::Partition { pick: Robin, .. } => Pick::RoundRobin,
-            _ => Pick::Range(Cuts::new(key, cuts)),
+            _ if ranges.len() > cuts.len() => Pick::Range(Cuts::new(key, cuts)),
+            _ => Pick::Among(Cuts::new(key, cuts), ranges),
         };
         self.sides[side].bed(river, pick, pages)
     }
@@ -564,6 +621,11 @@ impl Laid {
         }
     }
 
+    /// Lets go of all but the output, which is to get its name later.
+    pub fn settle(&mut self) {
+        (self.sorted, self.sides) = (None, Vec::new());
+    }
+
     /// Writes what is no whole sector, and gives the output or the parts their names, if they were made here.
     pub fn publish(self, bytes: u64, edges: Vec<Edge>) -> Result<()> {
         self.parts.into_iter().try_for_each(parts::Part::publish)?;
@@ -597,10 +659,15 @@ impl LentOutput {
         }
     }
 
-    /// Makes a file for an attempt that writes so many bytes; what the one before it wrote goes.
-    pub fn begin(&mut self, bytes: u64) -> Result<File> {
-        self.output = None;
-        let output = target::create(&self.io, &self.path, bytes)?;
+    /// Makes a file for an attempt that writes so many bytes; what the one before it wrote goes, unless that stays.
+    pub fn begin(&mut self, bytes: u64, stays: bool) -> Result<File> {
+        if !stays {
+            self.output = None;
+        }
+        let output = match self.output.take() {
+            Some(output) => output,
+            None => target::create(&self.io, &self.path, bytes)?,
+        };
         Ok(self.output.insert(output).file().clone())
     }
 
@@ -609,98 +676,6 @@ impl LentOutput {
         let output = self.output.take().expect("an attempt has begun");
         name(output, &self.path, (bytes, edges))
     }
-}
-
-/// The receipt of all shares, in the order of their ranges, without the CPU seconds of whoever asked for them. The inputs
-/// have so many bytes.
-pub fn receipt(
-    sort: &SortOptions,
-    work: Work,
-    ends: &[ShareEnd],
-    input_file_bytes: u64,
-    seconds: f64,
-) -> Result<Receipt> {
-    let key = Key::new(sort.layout, &sort.keys)?;
-    let (mut input, mut dropped) = (Proof::default(), Proof::default());
-    let mut output = half::prover(sort.layout, &key);
-    let mut io = IoReceipt::default();
-    let mut sides: Option<Sides> = None;
-    for end in ends {
-        add_proof(&mut input, &end.input);
-        add_proof(&mut dropped, &end.dropped);
-        output.join(&half::prover(sort.layout, &key).of_piece(end.output, end.ends.clone()));
-        add_io(&mut io, &end.io);
-        if let Some(its) = &end.node.sides {
-            add_sides(sides.get_or_insert_default(), its);
-        }
-    }
-    let mut output = *output.proof();
-    // Parts, and what is in random order, are in no order to be looked at.
-    let is_ordered = matches!(work, Work::Sort | Work::Merge);
-    if !is_ordered {
-        (output.unordered, output.duplicates) = (0, 0);
-    }
-    // What each node made of the sides of a join it has looked at itself.
-    let mut came = Proof::default();
-    let parts = sides.map_or([output, dropped], |sides| [sides.left, sides.right]);
-    parts.iter().for_each(|part| add_proof(&mut came, part));
-    let sum = |of: fn(&NodeShare) -> u64| ends.iter().map(|end| of(&end.node)).sum();
-    let most = |of: fn(&NodeShare) -> u64| ends.iter().map(|end| of(&end.node)).max().unwrap_or(0);
-    let until = |stage: usize| ends.iter().map(|end| end.node.seconds[stage]).fold(0.0, f64::max);
-    Ok(Receipt {
-        verb: work.verb().into(),
-        sides,
-        input,
-        output,
-        dropped,
-        input_file_bytes,
-        output_file_bytes: sum(|node| node.output.1),
-        proved: true,
-        holds: same_records(&input, &came)
-            && output.unordered == 0
-            && (!sort.unique || output.duplicates == 0)
-            && (sides.is_some() || sum(|node| node.output.1) == file_bytes(sort.layout, &output)),
-        seconds,
-        cpu_seconds: ends.iter().map(|end| end.node.cpu_seconds).sum::<f64>(),
-        stages: vec![
-            super::stage("sample", until(0)),
-            super::stage("read+river", until(1) - until(0)),
-            super::stage(work.last_stage(), until(2) - until(1)),
-        ],
-        io,
-        memory: MemoryReceipt {
-            limit_bytes: most(|node| node.memory_bytes),
-            peak_bytes: most(|node| node.peak_bytes),
-            huge_page_bytes: most(|node| node.huge_page_bytes),
-        },
-        scratch_peak_bytes: sum(|node| node.scratch_peak_bytes),
-        resumed_bytes: 0,
-        resumed_output_bytes: 0,
-        plan: None,
-        nodes: ends.iter().map(|end| end.node.clone()).collect(),
-        failed: Vec::new(),
-    })
-}
-
-fn add_sides(all: &mut Sides, one: &Sides) {
-    add_proof(&mut all.left, &one.left);
-    add_proof(&mut all.right, &one.right);
-    all.pairs += one.pairs;
-    all.unmatched += one.unmatched;
-}
-
-fn add_io(all: &mut IoReceipt, one: &IoReceipt) {
-    let add = |all: &mut Disk, one: &Disk| {
-        all.read_bytes += one.read_bytes;
-        all.written_bytes += one.written_bytes;
-    };
-    add(&mut all.input, &one.input);
-    add(&mut all.scratch, &one.scratch);
-    add(&mut all.output, &one.output);
-    all.cached_input_bytes += one.cached_input_bytes;
-    all.backend.clone_from(&one.backend);
-    all.fallback = all.fallback.take().or_else(|| one.fallback.clone());
-    all.direct_output = one.direct_output;
 }
 
 #[cfg(test)]
