@@ -134,9 +134,12 @@ impl Bench<'_> {
         let spilled = self.rehearse(row, &contenders[0], &mut measured)?;
         let mut replays = self.replays(row, &measured, spilled, own)?;
         for round in 0..self.asked.runs {
-            for contender in &mut contenders {
+            // Whoever is first may have to wait for memory that nobody had before, so each is in turn.
+            let last = contenders.len() - 1;
+            for place in 0..=last {
+                let who = if round % 2 == 0 { place } else { last - place };
                 self.asked.go_on()?;
-                self.turn(row, contender, &measured, round == 0)?;
+                self.turn(row, &mut contenders[who], &measured, round == 0)?;
             }
             if let Some(replays) = &mut replays {
                 // A tiny run only shows that the replay works.
