@@ -255,47 +255,53 @@ fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
 /// are left; all of it, if whoever made the output is lost, too.
 #[test]
 fn of_who_is_lost_when_all_has_come_only_the_range_is_sorted_again() {
-    let cases: [(&[&str], &str, Option<&str>, bool); 5] = [
-        (&["sort"], "n3", None, true),
-        (&["sort"], "n4", Some("n2"), true),
-        (&["sort"], "n2", Some("n1"), false),
-        (&["sort"], "n1", None, false),
-        (&["shuffle", "--seed", "5"], "n4", None, true),
+    // What is run, what happens when all write, who is killed when the lost range is being sorted, and whether ranges stay.
+    let cases = [
+        ("sort", "kill n3", "", true),
+        ("sort", "down n3", "", true),
+        ("sort", "kill n4", "n2", true),
+        ("sort", "kill n2", "n1", false),
+        ("sort", "kill n1", "", false),
+        ("shuffle --seed 5", "kill n4", "", true),
     ];
-    std::thread::scope(|scope| {
-        for (verb, whom, then, stays) in cases {
-            scope.spawn(move || a_range_is_lost(verb, whom, then, stays));
-        }
-    });
+    for some in cases.chunks(3) {
+        std::thread::scope(|scope| {
+            for (verb, fault, then, stays) in some {
+                scope.spawn(move || a_range_is_lost(verb, fault, then, *stays));
+            }
+        });
+    }
 }
 
-/// Kills a node when all write, and perhaps another when the range of the first is being sorted.
-fn a_range_is_lost(verb: &[&str], whom: &str, then: Option<&str>, stays: bool) {
+fn a_range_is_lost(verb: &str, fault: &str, then: &str, stays: bool) {
     let Some(bed) = Bed::new() else { return };
-    let what = format!("{verb:?} without {whom} and {then:?}");
-    let line = format!("$T {} in -o expected --record 100 -q", verb.join(" "));
-    bed.place.shell(&line).is_done();
-    let running = bed.run(verb[0], &verb[1..]);
+    let what = format!("{verb}: {fault}, then {then}");
+    bed.place.shell(&format!("$T {verb} in -o expected --record 100 -q")).is_done();
+    let words: Vec<&str> = verb.split(' ').collect();
+    let running = bed.run(words[0], &words[1..]);
     let until_all = |count: usize, are: &dyn Fn(&ShareView) -> bool| {
         let there =
             || bed.jobs().iter().filter_map(|job| job.share.as_ref()).filter(|share| are(share)).count();
         until(&what, || there() >= count);
     };
     until_all(HOSTS, &|share| share.written_bytes > 0);
-    bed.lab.call("kill", &[whom]);
-    if let Some(then) = then {
+    match fault.split_once(' ').expect("what and whom") {
+        ("down", whom) => bed.asks_to_end(whom),
+        (fault, whom) => bed.lab.call(fault, &[whom]),
+    }
+    if !then.is_empty() {
         until_all(HOSTS - 1, &|share| share.failed.len() == 1 && share.read_bytes > 0);
         bed.lab.call("kill", &[then]);
     }
     let told = ended(running, &what);
     assert_eq!(told.status, Some(0), "{what}: {told:?}");
     let receipt: Receipt = from_json(&told.out).unwrap();
-    let lost = 1 + usize::from(then.is_some());
+    let lost = if then.is_empty() { 1 } else { 2 };
     assert!(receipt.holds && receipt.failed.len() == lost, "{what}: {told:?}");
     let rows = HOSTS - if stays { 1 } else { lost };
     assert_eq!(receipt.nodes.len(), rows, "{what}: {receipt:?}");
     assert_eq!(receipt.nodes.iter().map(|node| node.output.1).sum::<u64>(), 30_000_000, "{what}");
-    assert_eq!(told.err.contains("sorts the lost range on n"), stays || then.is_some(), "{what}: {told:?}");
+    assert_eq!(told.err.contains("sorts the lost range on n"), stays || lost > 1, "{what}: {told:?}");
     assert_eq!(receipt.stages.iter().any(|stage| stage.name == "lost range"), stays, "{what}: {receipt:?}");
     bed.is_tidy(&what, true);
 }

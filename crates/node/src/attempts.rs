@@ -84,8 +84,6 @@ enum Failure {
 enum Reason {
     /// It is not heard any more.
     Lost,
-    /// The same, and all others have written their ranges.
-    Spared,
     /// It said so itself.
     Said(Trouble),
 }
@@ -98,7 +96,7 @@ impl From<Error> for Failure {
 
 type Attempted<T> = std::result::Result<T, Failure>;
 /// What each said, and who was lost, and why.
-type AllBut<T> = (Vec<Option<T>>, Option<(usize, String)>);
+type AllBut<T> = (Vec<Option<T>>, Option<(usize, Reason, String)>);
 
 /// A node that takes part.
 struct Peer {
@@ -289,10 +287,13 @@ impl<'a> Coordinator<'a> {
         if reason == Reason::Said(Trouble::Leaves) && self.job.coordinator.as_ref() == Some(&name) {
             return Err(Error::Gone(line, None));
         }
-        if matches!(reason, Reason::Lost | Reason::Spared) {
+        let end = SortEnd { state: JobState::Failed, why: Some(line.clone()), receipt: None };
+        if reason == Reason::Lost {
             self.part_with(id, None);
         }
-        if reason == Reason::Spared {
+        if self.spared.is_some() && self.kept.is_some() {
+            // The others have written their ranges.
+            self.part_with(id, Some(end));
             return self.again(&before, line);
         }
         let lost = self.stop();
@@ -304,15 +305,12 @@ impl<'a> Coordinator<'a> {
             Reason::Said(Trouble::Asked) => true,
             // What one has no room for is its own matter, what a second has not is that of a disk that all have.
             Reason::Said(Trouble::Full) => std::mem::replace(&mut self.full, true) || self.lent.is_some(),
-            Reason::Said(Trouble::Follows(_) | Trouble::Leaves) | Reason::Lost | Reason::Spared => false,
+            Reason::Said(Trouble::Follows(_) | Trouble::Leaves) | Reason::Lost => false,
         };
         if ended || self.job.ask.own_inputs || self.names {
             return Err(could_not(self.all_told(line, reason)));
         }
-        if reason != Reason::Lost {
-            let end = SortEnd { state: JobState::Failed, why: Some(line.clone()), receipt: None };
-            self.part_with(id, Some(end));
-        }
+        self.part_with(id, Some(end));
         let line = lost.into_iter().fold(line, |line, lost| format!("{line}; {lost}"));
         if self.peers.is_empty() {
             return Err(could_not(self.all_told(line, reason)));
@@ -598,7 +596,7 @@ impl<'a> Coordinator<'a> {
         mut what: impl FnMut(ShareSaid, Vec<u8>) -> Option<T>,
     ) -> Attempted<AllBut<T>> {
         let mut all: Vec<Option<T>> = self.peers.iter().map(|_| None).collect();
-        let mut lost: Option<(usize, String)> = None;
+        let mut lost = None;
         while all.iter().enumerate().any(|(place, said)| said.is_none() && self.spared != Some(place)) {
             if let Some(signal) = self.progress.cancelled() {
                 return Err(Failure::Job(Error::Interrupted(signal)));
@@ -615,36 +613,41 @@ impl<'a> Coordinator<'a> {
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => unreachable!("one end is ours"),
             };
-            let Some(place) = self.place_of(id) else { continue };
-            match said {
-                Ok((ShareSaid::Progress(read, written), _)) => self.advance(place, (read, written)),
+            let place = self.place_of(id).filter(|place| self.spared != Some(*place));
+            let Some(place) = place else { continue };
+            let (reason, why) = match said {
+                Ok((ShareSaid::Failed { trouble, why }, _)) => (Reason::Said(trouble), why),
+                Err(why) => reason_of(&why),
+                Ok((ShareSaid::Progress(read, written), _)) => {
+                    self.advance(place, (read, written));
+                    continue;
+                }
                 Ok((ShareSaid::Range(bytes), _)) => {
                     self.peers[place].range = Some(bytes);
                     self.tell_starts()?;
+                    continue;
                 }
-                Ok((ShareSaid::Failed { trouble, why }, _)) => {
-                    return Err(match (trouble, lost) {
-                        // Of whom it misses something we know more.
-                        (Trouble::Follows(_), Some((id, why))) => Failure::Node(id, Reason::Lost, why),
-                        _ => self.cause(id, (Reason::Said(trouble), why)),
-                    });
-                }
-                Ok((said, behind)) => match what(said, behind) {
-                    Some(said) => all[place] = Some(said),
-                    None => {
-                        let why = "it said what has another place".to_string();
-                        return Err(Failure::Node(id, Reason::Said(Trouble::Asked), why));
+                Ok((said, behind)) => {
+                    all[place] = what(said, behind);
+                    if all[place].is_some() {
+                        continue;
                     }
-                },
-                Err(why) => {
-                    let (reason, why) = reason_of(&why);
-                    if !may_lose || reason != Reason::Lost || !self.may_spare(id) {
-                        return Err(self.cause(id, (reason, why)));
-                    }
-                    lost = Some((id, why));
-                    self.tell_starts()?;
+                    let why = "it said what has another place".to_string();
+                    return Err(Failure::Node(id, Reason::Said(Trouble::Asked), why));
                 }
+            };
+            if may_lose && self.may_spare(place, reason) {
+                lost = Some((id, reason, why));
+                self.tell_starts()?;
+                continue;
             }
+            return Err(match (reason, lost) {
+                // Of whom it misses something we know more.
+                (Reason::Said(Trouble::Follows(_)), Some((id, reason, why))) => {
+                    Failure::Node(id, reason, why)
+                }
+                _ => self.cause(id, (reason, why)),
+            });
         }
         Ok((all, lost))
     }
@@ -689,7 +692,7 @@ impl<'a> Coordinator<'a> {
         let rank = |reason: &Reason| match reason {
             Reason::Said(Trouble::Follows(_)) => 2,
             Reason::Said(Trouble::Full | Trouble::Asked) => 1,
-            Reason::Said(Trouble::Cancelled | Trouble::Leaves) | Reason::Lost | Reason::Spared => 0,
+            Reason::Said(Trouble::Cancelled | Trouble::Leaves) | Reason::Lost => 0,
         };
         let mut missed = vec![0; self.peers.len()];
         let mut best = (id, reason);

@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use thalweg::share::Within;
-use thalweg_api::{ShareEnd, ShareSaid, Work};
+use thalweg_api::{ShareEnd, ShareSaid, Trouble, Work};
 use thalweg_record::Cut;
 
 use super::{Attempted, Coordinator, Failure, Peer, Reason};
@@ -41,7 +41,7 @@ impl Coordinator<'_> {
             ShareSaid::Done(end) => Some(*end),
             _ => None,
         })?;
-        let Some((id, why)) = lost else { return Ok(ends.into_iter().flatten().collect()) };
+        let Some((id, reason, why)) = lost else { return Ok(ends.into_iter().flatten().collect()) };
         let place = self.place_of(id).expect("it was one of them");
         ends.remove(place);
         let range = |peer: &Peer| peer.range.expect("all have told, or can be told by the others");
@@ -54,7 +54,7 @@ impl Coordinator<'_> {
             maker: self.lent.is_none().then(|| self.peers[0].id),
             shared,
         });
-        Err(Failure::Node(id, Reason::Spared, why))
+        Err(Failure::Node(id, reason, why))
     }
 
     /// All ends in the order of their ranges, with those that were kept; and which of them are of this attempt, if some were.
@@ -66,14 +66,17 @@ impl Coordinator<'_> {
         (all, again)
     }
 
-    /// Whether the attempt goes on without this node, which is lost with its range: it is known how long that is, or will be,
-    /// and somebody else made the output.
-    pub(super) fn may_spare(&mut self, id: usize) -> bool {
-        let Some(place) = self.place_of(id) else { return false };
+    /// Whether the attempt goes on without the node at this place: it has nothing against it but that it is lost, leaves or has
+    /// no room; records have come; it is known how long its range is, or will be; and somebody else made the output.
+    pub(super) fn may_spare(&mut self, place: usize, reason: Reason) -> bool {
         let ask = &self.job.ask;
-        let is_first = self.spared.is_none() && self.kept.is_none() && self.peers.len() > 1;
+        let is_gone = matches!(reason, Reason::Lost | Reason::Said(Trouble::Leaves | Trouble::Full));
+        let is_first = self.spared.is_none() && self.kept.is_none();
         let is_whole = !ask.own_inputs && !ask.writes_own() && (place > 0 || self.lent.is_some());
-        let may = is_first && is_whole && (self.peers[place].range.is_some() || self.others_tell());
+        let have_come = |peer: &Peer| peer.range.is_some();
+        let is_known =
+            have_come(&self.peers[place]) || (self.others_tell() && self.peers.iter().any(have_come));
+        let may = is_gone && is_first && is_whole && is_known && self.peers.len() > 1;
         self.spared = self.spared.or(may.then_some(place));
         may
     }
@@ -90,7 +93,7 @@ impl Coordinator<'_> {
         if self.others_tell() {
             let others = self.peers.iter().enumerate().filter(|(other, _)| *other != place);
             let others: Option<u64> = others.map(|(_, peer)| peer.range).sum();
-            self.peers[place].range = others.and_then(|others| self.all_bytes.checked_sub(others));
+            self.peers[place].range = others.map(|others| self.all_bytes.saturating_sub(others));
         }
     }
 
