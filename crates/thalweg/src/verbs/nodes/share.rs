@@ -681,7 +681,9 @@ impl LentOutput {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use thalweg_base::units::MIB;
+    use thalweg_record::{pack_cuts, unpack_cuts};
 
     /// Two thirds more than the average went to scratch, with all of it in 160 MiB.
     #[test]
@@ -691,5 +693,30 @@ mod tests {
         assert!(river + sorter <= memory && sorter >= average * 5 / 3 * 3 / 2, "{river} and {sorter}");
         let (more, _) = sort_bytes(memory, average / 8).unwrap();
         assert!(more > river, "what small ranges leave is the river's");
+    }
+
+    proptest! {
+        /// On their way cuts are made as short as tells them from each other, and who sorts a lost range has others beside
+        /// its bounds than those who had all.
+        #[test]
+        fn a_lost_range_ends_where_it_did(
+            keys in prop::collection::vec(("[ab]{0,30}", 0u64..3), 1..40),
+            range in 0usize..40,
+            of in 1usize..5,
+        ) {
+            let cut = |(key, origin): (String, u64)| Cut { normal: key.into_bytes(), origin };
+            let mut keys: Vec<Cut> = keys.into_iter().map(cut).collect();
+            keys.sort();
+            keys.dedup();
+            let travelled = |mut cuts: Vec<Cut>| unpack_cuts(&pack_cuts(&mut cuts), 4000).unwrap();
+            let cuts = travelled(keys.iter().step_by(3).cloned().collect());
+            let within = Within::range(&cuts, range % (cuts.len() + 1));
+            let inner: Vec<Cut> = keys.into_iter().filter(|key| within.has(key)).step_by(of).collect();
+            let mut all = travelled(within.around(between(inner, &within)));
+            within.restore(&mut all);
+            prop_assert!(all.is_sorted_by(|a, b| a < b), "{:?} of {:?}", all, within);
+            prop_assert!(within.low.is_none() || all.first() == within.low.as_ref());
+            prop_assert!(within.high.is_none() || all.last() == within.high.as_ref());
+        }
     }
 }
