@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -160,15 +160,26 @@ fn a_renewed_certificate_is_taken_without_a_restart() {
     assert!(before.starts_with("serial="), "{before}");
     let mut held = nodes.place.command(&["exec", "--", "sh", "-c", "echo on; read line; echo $line"]);
     let held = held.env("THALWEG_IDENTITY", "own").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut held = held.unwrap();
+    let (mut said, mut there) = (held.stdout.take().unwrap(), [0; 7]);
+    said.read_exact(&mut there).unwrap();
+    assert_eq!(&there, b"n1: on\n");
     nodes.run(&["cluster", "renew"]).is_done();
     soon("the new one is shown", || ![before.clone(), String::new()].contains(&shown()));
     nodes.run(&["exec", "--", "true"]).is_done();
     // A job that ran meanwhile went on.
-    let mut held = held.unwrap();
-    use std::io::Write;
     held.stdin.take().unwrap().write_all(b"still\n").unwrap();
-    let told = support::Outcome::of(held.wait_with_output().unwrap());
-    assert_eq!(told.is_done(), "n1: on\nn1: still\n");
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert_eq!((rest.as_str(), held.wait().unwrap().code()), ("n1: still\n", Some(0)));
+    // Whoever begins while it is renewed finds a key and a certificate that belong together.
+    std::thread::scope(|scope| {
+        let renewing = scope
+            .spawn(|| (0..20).for_each(|_| assert_eq!(nodes.run(&["cluster", "renew"]).status, Some(0))));
+        while !renewing.is_finished() {
+            nodes.run(&["exec", "--", "true"]).is_done();
+        }
+    });
     // Files that do not fit each other change nothing.
     nodes.place.write("own/hosts/n1/cert.pem", b"nonsense");
     std::thread::sleep(Duration::from_millis(1500));

@@ -8,13 +8,14 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use thalweg_api::{ClusterFile, ClusterHost, DroppedHost, Links, from_json, to_json};
 use thalweg_base::units::Size;
 use thalweg_io::small;
 use thalweg_wire::{
-    AUTHORITY_FILE, Authority, CERTIFICATE_DAYS, CERTIFICATE_FILE, CLUSTER_FILE, Hands, Id, Identity, Issued,
-    KEY_FILE, Named, Role, is_host_name, new_id, read_cluster,
+    AUTHORITY_FILE, Authority, CERTIFICATE_DAYS, CERTIFICATE_FILE, CLUSTER_FILE, Hands, Id, Identity,
+    IdentityError, Issued, KEY_FILE, Named, Role, is_host_name, new_id, read_cluster,
 };
 
 use crate::error::{Error, Result};
@@ -25,6 +26,9 @@ pub const PORT: u16 = 7171;
 const AUTHORITY_KEY_FILE: &str = "authority.key";
 /// What goes to the hosts.
 const HOSTS: &str = "hosts";
+/// How often to look, and when again, whether a key and its certificate belong together: one is written behind the other.
+const RENEWAL_LOOKS: usize = 20;
+const RENEWAL_LOOK: Duration = Duration::from_millis(10);
 /// The most hosts of a cluster.
 pub const HOSTS_MAX: usize = 1024;
 
@@ -211,13 +215,23 @@ pub(crate) fn newer(directory: &Path, text: &str) -> Result<ClusterFile> {
     Ok(theirs)
 }
 
-/// The hands of the identity in this directory, whose files somebody may have edited.
-pub(crate) fn hands_of(directory: &Path, identity: Identity, file: &ClusterFile) -> Result<Hands> {
+/// The hands of the identity in this directory, and its cluster file. Somebody may have edited the files, or be renewing
+/// them.
+pub(crate) fn hands_in(directory: &Path) -> Result<(Hands, ClusterFile)> {
     let cannot = |path: &Path, why: &dyn std::fmt::Display| {
         Error::Asked(format!("{} cannot be used: {why}", path.display()))
     };
-    is_sound(file).map_err(|why| cannot(&directory.join(CLUSTER_FILE), &why))?;
-    Hands::of(identity).map_err(|why| cannot(directory, &why))
+    let mut looks = 1;
+    loop {
+        let (identity, file) = Identity::load(directory)?;
+        is_sound(&file).map_err(|why| cannot(&directory.join(CLUSTER_FILE), &why))?;
+        match Hands::of(identity) {
+            Ok(hands) => return Ok((hands, file)),
+            Err(IdentityError::Mismatch) if looks < RENEWAL_LOOKS => looks += 1,
+            Err(why) => return Err(cannot(directory, &why)),
+        }
+        std::thread::park_timeout(RENEWAL_LOOK);
+    }
 }
 
 fn is_sound(file: &ClusterFile) -> Result<()> {

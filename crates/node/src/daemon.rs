@@ -104,9 +104,9 @@ impl Node {
     }
 
     pub(crate) fn new(options: &NodeOptions) -> Result<Node> {
-        let loaded = options.identity.as_deref().map(Identity::load).transpose()?;
-        if let Some((identity, _)) = &loaded
-            && identity.role != Role::Node
+        let loaded = options.identity.as_deref().map(cluster::hands_in).transpose()?;
+        if let Some((hands, _)) = &loaded
+            && hands.identity().role != Role::Node
         {
             return Err(Error::Asked(
                 "that is a client's identity, and a node is a host's; give --identity DIR of one, as cluster init \
@@ -114,13 +114,7 @@ impl Node {
                     .into(),
             ));
         }
-        let (hands, cluster) = match loaded {
-            Some((identity, cluster)) => {
-                let directory = options.identity.as_deref().expect("it was loaded from there");
-                (Some(cluster::hands_of(directory, identity, &cluster)?), Some(cluster))
-            }
-            None => (None, None),
-        };
+        let (hands, cluster) = loaded.unzip();
         let clear = cluster.as_ref().is_some_and(|file| file.links == Links::Clear);
         let pool = Pool::new(BLOCK_BYTES, BLOCKS).map_err(|e| Error::Asked(e.to_string()))?;
         Ok(Node {

@@ -18,7 +18,7 @@ use thalweg_api::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
-use thalweg_wire::{Hands, Identity, Incoming, Link, Outgoing, Patience, Terms, new_id};
+use thalweg_wire::{Hands, Incoming, Link, Outgoing, Patience, Terms, new_id};
 
 use crate::cluster;
 use crate::command::{STDERR, no_nul};
@@ -109,8 +109,8 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn load(identity: &Path) -> Result<Client> {
-        let (found, file) = Identity::load(identity)?;
-        Ok(Client { hands: cluster::hands_of(identity, found, &file)?, file })
+        let (hands, file) = cluster::hands_in(identity)?;
+        Ok(Client { hands, file })
     }
 
     /// The hosts of these names, or with these roles (`@ROLE`), or all; each once.

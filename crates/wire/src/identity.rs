@@ -44,6 +44,8 @@ pub enum IdentityError {
     Name(String),
     /// A certificate could not be made or used.
     Certificate(String),
+    /// The key is not that of the certificate, as for a moment while both are replaced.
+    Mismatch,
 }
 
 impl fmt::Display for IdentityError {
@@ -65,6 +67,7 @@ impl fmt::Display for IdentityError {
                 write!(f, "'{name}' is not a name for a host: letters, digits, '-' and '.', or an IP address")
             }
             IdentityError::Certificate(why) => write!(f, "certificates: {why}"),
+            IdentityError::Mismatch => f.write_str("certificates: the key is not that of the certificate"),
         }
     }
 }

@@ -72,9 +72,7 @@ impl Hands {
     /// Of this identity.
     pub fn of(identity: Identity) -> std::result::Result<Hands, IdentityError> {
         let ours = |e: rustls::Error| match e {
-            rustls::Error::InconsistentKeys(_) => {
-                IdentityError::Certificate("the key is not that of the certificate".into())
-            }
+            rustls::Error::InconsistentKeys(_) => IdentityError::Mismatch,
             // Nothing else is general about an identity.
             rustls::Error::General(_) => IdentityError::Certificate("the key cannot be read".into()),
             other => IdentityError::Certificate(other.to_string()),
