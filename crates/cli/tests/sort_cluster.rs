@@ -215,19 +215,16 @@ fn a_client_lends_its_files_for_as_many_attempts_as_it_takes_and_says_if_they_ch
     let back = ["sort", "client:in", "-o", "client:out", "--record", "100", "--memory", "64MiB", "--json"];
     place.shell("$T gen 250k in -q && $T sort in -o expected --record 100 -q && echo old > out").is_done();
     let running = Running::start(lab.command(&back).current_dir(&place.0));
-    until("writes of all to the output", || {
+    until("writes to the output", || {
         let list: JobList = from_json(&lab.run(&["job", "list", "--json"]).out).unwrap();
-        list.jobs
-            .iter()
-            .filter_map(|job| job.share.as_ref())
-            .filter(|share| share.written_bytes > 1 << 20)
-            .count()
-            == 3
+        let going = list.jobs.iter().filter(|job| job.state == JobState::Running);
+        going.filter_map(|job| job.share.as_ref()).any(|share| share.written_bytes > 0)
     });
     assert_eq!(place.read("out"), b"old\n");
     lab.call("kill", &["n3"]);
     let told = running.ends();
-    assert!(told.err.contains("attempt 2 of at most 5 sorts the lost range on n1, n2"), "{told:?}");
+    // Most often the range of the lost one alone; all of it, if not all had come by then.
+    assert!(told.err.contains("; attempt 2 of at most 5 ") && told.err.ends_with(" on n1, n2\n"), "{told:?}");
     assert!(place.read("out") == place.read("expected"));
     assert_eq!(place.names(), ["expected", "in", "out"]);
     lab.call("revive", &["n3"]);
