@@ -29,9 +29,11 @@ use thalweg_io::{ALIGN, Done, Kind, Op, Queue};
 use thalweg_pump::{Inputs, Meters, Sink};
 use thalweg_record::{Cuts, InPlace, Key, Layout, TAG_BYTES, Tags, add_proof, add_record, newlines};
 
+use crate::geometry::KeepFree;
 use crate::manifest::{Checkpoint, Manifest, RangeGain};
 use crate::sabotage::{self, Kind::DropRecord, Kind::FlipPage, Kind::TagOfPlace};
 use crate::scratch::{Extent, Scratch, page_hash};
+use crate::stream::{Feed, KEEP_FREE_PAGES};
 use crate::{Error, Result};
 
 /// How long a lane waits before it looks at its own queue again: blocks that others need may sit there.
@@ -95,8 +97,12 @@ pub(crate) struct Distribution<'a> {
     stores: Vec<Mutex<RangeStore>>,
     /// Bytes that still have to be spilled.
     excess: AtomicU64,
-    /// Pages that must stay free: below that pages are spilled whatever the excess.
-    keep_free: usize,
+    /// Pages that must stay free: below that pages are spilled whatever the excess. Those of a stream that are in memory,
+    /// and not distributed yet, will be.
+    keep_free: &'a KeepFree,
+    ahead: Option<&'a Feed>,
+    /// Bytes of all pages that became whole.
+    whole_bytes: AtomicU64,
     checkpoints: Option<Checkpoints<'a>>,
     /// Ranges whose pages nobody wants any more, from the first on.
     done_ranges: usize,
@@ -214,7 +220,8 @@ pub(crate) struct Recipe<'a> {
     /// Bytes of a whole page of what is distributed.
     pub(crate) input_page_bytes: u64,
     pub(crate) excess: u64,
-    pub(crate) keep_free: usize,
+    pub(crate) keep_free: &'a KeepFree,
+    pub(crate) ahead: Option<&'a Feed>,
     pub(crate) file_start: &'a (dyn Fn(u64) -> u64 + Sync),
     pub(crate) tagging: Option<Tagging<'a>>,
     pub(crate) checkpoints: Option<Checkpoints<'a>>,
@@ -254,6 +261,8 @@ impl<'a> Distribution<'a> {
             stores: resumed.stores.into_iter().map(Mutex::new).collect(),
             excess: AtomicU64::new(recipe.excess),
             keep_free: recipe.keep_free,
+            ahead: recipe.ahead,
+            whole_bytes: AtomicU64::new(0),
             checkpoints: recipe.checkpoints,
             done_ranges: resumed.done_ranges,
         }
@@ -271,6 +280,14 @@ impl<'a> Distribution<'a> {
             proof: Proof::default(),
             padding: 0,
         }
+    }
+
+    /// Pages that are to be free when another of `len` bytes is whole.
+    fn pages_wanted(&self, len: u64) -> usize {
+        let bytes = self.whole_bytes.fetch_add(len, Ordering::Relaxed) + len;
+        let Some(ahead) = self.ahead.map(Feed::ahead) else { return self.keep_free.at(bytes) };
+        let pages = self.keep_free.at(bytes + (ahead * self.page_bytes) as u64);
+        pages.saturating_sub(ahead).max(KEEP_FREE_PAGES)
     }
 
     /// Ends the distribution when all lanes have finished. Returns the ranges and the proof of all
@@ -692,7 +709,12 @@ impl DistributeLane<'_, '_> {
                 (left > 0).then(|| left.saturating_sub(len))
             })
             .is_ok();
-        if is_excess || shared.pool.free() < shared.keep_free {
+        let wanted = shared.pages_wanted(len);
+        if is_excess || shared.pool.free() < wanted {
+            // What a stream leaves in memory gets less the longer it gets.
+            if shared.ahead.is_some() && shared.pool.free() + 2 * self.queue.depth() < wanted {
+                self.make_room()?;
+            }
             return self.spill(block);
         }
         shared.stores[id].lock().expect("no lane panics").pages[index] = Stored::Resident(Box::new(block));

@@ -11,6 +11,7 @@ use thalweg_pump::{Meters, Sink};
 use thalweg_record::{Cut, Cuts, Key, Layout};
 
 use crate::distribute::{Distribution, LineRoom, Recipe, Resumed, Stored};
+use crate::geometry::KeepFree;
 use crate::scratch::Scratch;
 
 const PAGE_BYTES: usize = 16 << 10;
@@ -29,7 +30,7 @@ fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
     let (main, transfer) = (Pool::new(PAGE_BYTES, PAGES).unwrap(), Pool::new(PAGE_BYTES, 1).unwrap());
     let scratch = Scratch::new(&io, &[PathBuf::from("/")], "scratch", 0, u64::MAX);
     let (meters, stop) = (Meters::default(), AtomicBool::new(false));
-    let line_room = LineRoom::new(8, 8, 1);
+    let (line_room, keep_free) = (LineRoom::new(8, 8, 1), KeepFree::always(0));
     let distribution = Distribution::new(
         Recipe {
             is_first: true,
@@ -44,7 +45,8 @@ fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
             line_room: &line_room,
             input_page_bytes: PAGE_BYTES as u64,
             excess: 0,
-            keep_free: 0,
+            keep_free: &keep_free,
+            ahead: None,
             file_start: &|_| 0,
             tagging: None,
             checkpoints: None,

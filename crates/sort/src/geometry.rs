@@ -156,6 +156,15 @@ impl Geometry {
         (input_bytes.saturating_sub(self.excess_bytes) / self.page_bytes as u64) as usize
     }
 
+    /// How many pages of records may stay in memory, with ranges as they are, if the input ends after so many bytes.
+    fn resident_at(&self, given: &Given, bytes: u64) -> usize {
+        let records = u128::from(given.records) * u128::from(bytes) / u128::from(given.input_bytes.max(1));
+        let given = Given { input_bytes: bytes, records: records as u64, ..*given };
+        let base = Base::of(&given, self.lanes, self.page_bytes as u64);
+        let base = Base { main_pages: self.main_pages as u64, ..base };
+        base.with_ranges(&given, self.ranges).map_or(0, |geometry| geometry.resident_pages(bytes))
+    }
+
     /// Lays out a sort.
     pub(crate) fn of(given: &Given) -> Result<Geometry> {
         #[cfg(any(test, feature = "fuzzing"))]
@@ -187,6 +196,41 @@ impl Geometry {
         }
         let buckets = base.buckets(given.records / ranges as u64);
         Ok(base.layout(given, ranges, buckets, given.input_bytes, base.main_pages))
+    }
+}
+
+/// Pages that are to be free while an input is distributed: below that pages are spilled.
+#[derive(Debug)]
+pub(crate) struct KeepFree {
+    /// For an input that ends within so many bytes, within twice as many, and so on.
+    step_bytes: u64,
+    pages: Vec<usize>,
+}
+
+/// Steps of a memory's size.
+const STEPS: u64 = 8;
+
+impl KeepFree {
+    /// So many, whatever comes.
+    pub(crate) fn always(pages: usize) -> KeepFree {
+        KeepFree { step_bytes: u64::MAX, pages: vec![pages] }
+    }
+
+    /// As many as the second pass of a stream needs that has `least_bytes` or ends later: the longer it gets, the less of it
+    /// stays in memory.
+    pub(crate) fn of_stream(geometry: &Geometry, given: &Given, least_bytes: u64) -> KeepFree {
+        let step_bytes = (given.memory_bytes / STEPS).max(1);
+        let at = |step: u64| {
+            let bytes = (step * step_bytes).max(least_bytes);
+            geometry.main_pages.saturating_sub(geometry.resident_at(given, bytes))
+        };
+        KeepFree { step_bytes, pages: (1..=given.input_bytes.div_ceil(step_bytes)).map(at).collect() }
+    }
+
+    /// After so many bytes.
+    pub(crate) fn at(&self, bytes: u64) -> usize {
+        let step = (bytes / self.step_bytes) as usize;
+        self.pages.get(step).or(self.pages.last()).copied().unwrap_or(0)
     }
 }
 

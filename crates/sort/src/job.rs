@@ -18,7 +18,7 @@ use crate::distribute::{self, Checkpoints, Distribution, LineRoom, RangeStore, R
 use crate::durable::{Notes, OutputLane, Start};
 use crate::entry::LINES_BYTES_MAX;
 use crate::forecast::forecast;
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, KeepFree};
 use crate::handover::HandoverLane;
 use crate::leftover::{self, Leftover, Names};
 use crate::manifest::{self, Manifest};
@@ -87,7 +87,7 @@ struct Run<'a> {
     /// What is read instead of `inputs`, if that is not regular files.
     feed: Option<Feed>,
     /// Pages that a stream must leave free.
-    keep_free: usize,
+    keep_free: KeepFree,
     geometry: Geometry,
     planned_records: u64,
     line_room: LineRoom,
@@ -154,7 +154,7 @@ impl<'a> Run<'a> {
             key,
             inputs,
             feed: None,
-            keep_free: 2 * geometry.lanes,
+            keep_free: KeepFree::always(2 * geometry.lanes),
             geometry,
             planned_records,
             line_room,
@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
     ) -> Result<Run<'a>> {
         let Filled { feed, room, main, transfer, ended } = filled;
         let key = sort.stored_key()?;
-        let (ranges_max, rough) = (room.ranges_max(), room.rough);
+        let (ranges_max, least_bytes, rough) = (room.ranges_max(), room.least_bytes(), room.rough);
         let (given, keys) = room.seen(&feed, ended, sort, &key);
         let mut geometry = rough.with_ranges_for(&given, ranges_max);
         if !ended && sort.shuffle.is_none() {
@@ -215,7 +215,10 @@ impl<'a> Run<'a> {
             let keys_of_range = (keys.len() / geometry.ranges).max(1);
             geometry.buckets_per_range = geometry.buckets_per_range.min(keys_of_range);
         }
-        let keep_free = geometry.main_pages.saturating_sub(geometry.resident_pages(given.input_bytes));
+        let keep_free = match ended {
+            true => KeepFree::always(KEEP_FREE_PAGES),
+            false => KeepFree::of_stream(&geometry, &given, least_bytes),
+        };
         let inputs = Inputs::open(io, &[], sort.layout)?;
         let copies = long_copies(&key, geometry.lanes);
         Ok(Run {
@@ -225,7 +228,7 @@ impl<'a> Run<'a> {
             key,
             inputs,
             feed: Some(feed),
-            keep_free: if ended { KEEP_FREE_PAGES } else { keep_free },
+            keep_free,
             geometry: Geometry { excess_bytes: 0, ..geometry },
             planned_records: given.records,
             line_room: LineRoom::new(stream::LINE_BYTES, sort.line_max(), copies),
@@ -539,7 +542,8 @@ impl<'a> Run<'a> {
             line_room: &self.line_room,
             input_page_bytes: if is_first { transfer_bytes } else { page_bytes } as u64,
             excess,
-            keep_free: self.keep_free,
+            keep_free: &self.keep_free,
+            ahead: self.feed.as_ref().filter(|_| is_first),
             file_start,
             tagging: tags.map(|tags| Tagging { tags, inputs: self.feed.is_none().then_some(&self.inputs) }),
             checkpoints,

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -97,6 +97,11 @@ impl Room {
         (given, if known { expected.keys } else { seen })
     }
 
+    /// Bytes that the stream is to have, if that is known.
+    pub(crate) fn least_bytes(&self) -> u64 {
+        if self.expected.keys.is_empty() { 0 } else { self.expected.bytes }
+    }
+
     /// How many pages may be in memory before they are distributed.
     pub(crate) fn pages(&self) -> usize {
         // The rest is for open pages: every range may want one before the first page read is free again.
@@ -126,6 +131,8 @@ pub(crate) struct Feed {
     handover: Option<Arc<Handover>>,
     state: Mutex<State>,
     bytes: AtomicU64,
+    /// Pages in memory that are not distributed yet.
+    ahead: AtomicUsize,
 }
 
 struct State {
@@ -143,20 +150,26 @@ impl Feed {
     pub(crate) fn new(files: Vec<File>, layout: Layout) -> Feed {
         let state =
             State { files: files.into(), at: 0, line_ended: true, next_page: 0, ahead: VecDeque::new() };
-        Feed { layout, handover: None, state: Mutex::new(state), bytes: AtomicU64::new(0) }
+        Feed { layout, handover: None, state: Mutex::new(state), bytes: AtomicU64::new(0), ahead: 0.into() }
     }
 
     /// A stream that begins with these pages and goes on with those that are handed over. Their offsets are
     /// those of the stream already, and the last record is whole.
     pub(crate) fn handed(handover: Arc<Handover>, ahead: VecDeque<Block>, layout: Layout) -> Feed {
-        let bytes = ahead.iter().map(|page| page.len() as u64).sum();
+        let bytes: u64 = ahead.iter().map(|page| page.len() as u64).sum();
+        let count = ahead.len().into();
         let state = State { files: VecDeque::new(), at: 0, line_ended: true, next_page: 0, ahead };
-        Feed { layout, handover: Some(handover), state: Mutex::new(state), bytes: AtomicU64::new(bytes) }
+        Feed { layout, handover: Some(handover), state: Mutex::new(state), bytes: bytes.into(), ahead: count }
     }
 
     /// Who hands over the stream, and takes the sorted one.
     pub(crate) fn handover(&self) -> Option<&Handover> {
         self.handover.as_deref()
+    }
+
+    /// Pages in memory that are not distributed yet.
+    pub(crate) fn ahead(&self) -> usize {
+        self.ahead.load(Ordering::Relaxed)
     }
 
     /// Bytes read so far, added newlines included.
@@ -184,7 +197,10 @@ impl Feed {
             }
             let block = pool.try_take().expect("memory has room for what is read ahead");
             match self.read_page(&mut state, block, meters, &stopped)? {
-                Some(block) => state.ahead.push_back(block),
+                Some(block) => {
+                    state.ahead.push_back(block);
+                    self.ahead.fetch_add(1, Ordering::Relaxed);
+                }
                 None => return Ok(true),
             }
         }
@@ -283,6 +299,7 @@ impl Source for FeedLane<'_> {
     fn next(&mut self) -> Result<Option<Block>> {
         let mut state = self.feed.state.lock().expect("no lane panics");
         if let Some(block) = state.ahead.pop_front() {
+            self.feed.ahead.fetch_sub(1, Ordering::Relaxed);
             return Ok(Some(block));
         }
         if let Some(handover) = self.feed.handover() {
