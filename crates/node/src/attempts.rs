@@ -694,16 +694,19 @@ impl<'a> Coordinator<'a> {
             Reason::Said(Trouble::Full | Trouble::Asked) => 1,
             Reason::Said(Trouble::Cancelled | Trouble::Leaves) | Reason::Lost => 0,
         };
-        let mut missed = vec![0; self.peers.len()];
+        let mut missed: Vec<Vec<String>> = vec![Vec::new(); self.peers.len()];
+        let mut misses = vec![false; self.peers.len()];
         let mut best = (id, reason);
-        let mut heard = |reason: &Reason| {
-            if let Reason::Said(Trouble::Follows(Some(place))) = reason
-                && let Some(times) = missed.get_mut(*place)
-            {
-                *times += 1;
+        let mut heard = |id: usize, (reason, why): &(Reason, String)| {
+            let Reason::Said(Trouble::Follows(whom)) = reason else { return };
+            if let Some(place) = self.place_of(id) {
+                misses[place] = true;
+            }
+            if let Some(of_it) = whom.and_then(|place| missed.get_mut(place)) {
+                of_it.push(why.clone());
             }
         };
-        heard(&best.1.0);
+        heard(id, &best.1);
         let late = Stopwatch::start();
         let patience = |rank| if rank > 1 { FOLLOWING_SECONDS } else { CAUSE_SECONDS };
         while rank(&best.1.0) > 0 && late.seconds() < patience(rank(&best.1.0)) {
@@ -712,18 +715,21 @@ impl<'a> Coordinator<'a> {
                 Ok((id, Ok((ShareSaid::Failed { trouble, why }, _)))) => (id, (Reason::Said(trouble), why)),
                 _ => continue,
             };
-            heard(&reason.0);
+            heard(id, &reason);
             if rank(&reason.0) < rank(&best.1.0) && self.place_of(id).is_some() {
                 best = (id, reason);
             }
         }
         let (id, (reason, why)) = best;
-        // Of several, the last: it is the least likely to be who coordinates.
-        let most =
-            missed.iter().enumerate().max_by_key(|(_, times)| **times).filter(|(_, times)| **times > 0);
+        // Who says that it misses somebody is missed for that. Of several, the last: it is the least likely to be who
+        // coordinates.
+        let of_all =
+            missed.into_iter().zip(misses).zip(&self.peers).filter(|((of_it, _), _)| !of_it.is_empty());
+        let most = of_all.max_by_key(|((of_it, misses), _)| (!misses, of_it.len()));
         match (reason, most) {
-            (Reason::Said(Trouble::Follows(_)), Some((place, _))) => {
-                let missing = &self.peers[place];
+            (Reason::Said(Trouble::Follows(_)), Some(((of_it, _), missing))) => {
+                // Of what is said of it, what names it.
+                let why = of_it.iter().find(|why| why.contains(&missing.name)).unwrap_or(&of_it[0]);
                 Failure::Node(missing.id, reason, format!("others miss it: {why}"))
             }
             _ => Failure::Node(id, reason, why),

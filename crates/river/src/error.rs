@@ -33,20 +33,20 @@ pub enum Error {
     Shape(&'static str),
     /// No memory.
     Memory(thalweg_block::PoolError),
-    /// The link to another process.
-    Link(thalweg_wire::LinkError),
+    /// The link to the end at this place, in another process.
+    Link(usize, thalweg_wire::LinkError),
 }
 
 impl Error {
     /// Whether another end of the river has gone, or cannot be reached: that end knows why.
     pub fn is_gone(&self) -> bool {
-        matches!(self, Error::Gone(_) | Error::Link(_) | Error::Fault(Fault::Lost(_)))
+        matches!(self, Error::Gone(_) | Error::Link(..) | Error::Fault(Fault::Lost(_)))
     }
 
     /// Which end it was that has gone, if one is known: its place among those on the other side.
     pub fn missed(&self) -> Option<usize> {
         match self {
-            Error::Gone(end) | Error::Fault(Fault::Lost(end)) => Some(*end),
+            Error::Gone(end) | Error::Link(end, _) | Error::Fault(Fault::Lost(end)) => Some(*end),
             _ => None,
         }
     }
@@ -78,7 +78,7 @@ impl fmt::Display for Error {
             }
             Error::Shape(why) => f.write_str(why),
             Error::Memory(error) => write!(f, "{error}"),
-            Error::Link(error) => write!(f, "{error}"),
+            Error::Link(_, error) => write!(f, "{error}"),
         }
     }
 }
@@ -94,11 +94,5 @@ impl From<Fault> for Error {
 impl From<thalweg_block::PoolError> for Error {
     fn from(error: thalweg_block::PoolError) -> Error {
         Error::Memory(error)
-    }
-}
-
-impl From<thalweg_wire::LinkError> for Error {
-    fn from(error: thalweg_wire::LinkError) -> Error {
-        Error::Link(error)
     }
 }

@@ -12,7 +12,7 @@ use thalweg_block::{Block, Pool};
 use thalweg_wire::{Gift, Incoming, Outgoing};
 
 use crate::Batch;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::head::{HEAD_BYTES, Head, Kind};
 use crate::way::{Letter, Mailbox, Message, Way};
 
@@ -56,7 +56,7 @@ pub(crate) fn ends(
             ways.push(here());
             continue;
         };
-        ways.push(Box::new(LinkWay { out, marks: Vec::new() }));
+        ways.push(Box::new(LinkWay { to: i, out, marks: Vec::new() }));
         let mut postman =
             Postman { mail: Arc::clone(mail), from: i, head: Head::new(Kind::Lost, river, 0), gone: false };
         incoming.give(&pool, window, move |came| postman.bring(came));
@@ -65,6 +65,8 @@ pub(crate) fn ends(
 }
 
 struct LinkWay {
+    /// The place of whoever is at the other end.
+    to: usize,
     out: Outgoing,
     /// What goes together: what is said takes a block as a batch does, and a link has few of them.
     marks: Vec<u8>,
@@ -77,7 +79,7 @@ impl Way for LinkWay {
                 self.flush()?;
                 block[..HEAD_BYTES].copy_from_slice(&head.encode());
                 block.set_offset(head.sequence);
-                self.out.put_on(BATCHES, block)?;
+                self.out.put_on(BATCHES, block).map_err(|why| Error::Link(self.to, why))?;
             }
             Message::Mark(head) => {
                 if self.marks.len() == TOGETHER_BYTES {
@@ -91,14 +93,14 @@ impl Way for LinkWay {
 
     fn flush(&mut self) -> Result<()> {
         if !self.marks.is_empty() {
-            self.out.send(MARKS, &mut self.marks)?;
+            self.out.send(MARKS, &mut self.marks).map_err(|why| Error::Link(self.to, why))?;
             self.marks.clear();
         }
         Ok(())
     }
 
     fn end(&mut self) -> Result<()> {
-        Ok(self.out.end(&std::mem::take(&mut self.marks))?)
+        self.out.end(&std::mem::take(&mut self.marks)).map_err(|why| Error::Link(self.to, why))
     }
 }
 
