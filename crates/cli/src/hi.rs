@@ -414,6 +414,11 @@ fn on_nodes(mut low: LowArgs, work: Work) -> Result<ClusterSort, Usage> {
     if lent_output && matches!(work, Work::Partition { .. }) {
         return Err(Usage("parts are written where nodes are; name them as all nodes see them, or with nodes:, and pump them here".into()));
     }
+    for word in low.words.iter().chain(&low.output) {
+        if hi_nodes::own(word).or(hi_nodes::lent(word)).is_some_and(OsStr::is_empty) {
+            return Err(Usage(format!("{} comes before the name of a file", word.to_string_lossy())));
+        }
+    }
     let bare = |word: &OsStr| hi_nodes::own(word).or(hi_nodes::lent(word)).map(OsStr::to_os_string);
     let plain = |word: OsString| bare(&word).unwrap_or(word);
     low.words = low.words.into_iter().map(plain).collect();

@@ -117,11 +117,21 @@ fn what_a_node_keeps_of_one_sort_breaks_no_promise_of_the_next() {
         let limit = (memory * MIB / 100 * 105).max((memory + 2) * MIB);
         for node in &done.nodes {
             assert!(node.peak_bytes <= limit, "{memory} MiB: {node:?}");
-            let status = std::fs::read_to_string(format!("/proc/{}/status", node.pid)).unwrap();
-            let resident = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-            let resident: u64 = resident.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+            let resident = lab.resident_bytes(&node.host) >> 10;
             assert_eq!(resident > 20 << 10, keeps, "{resident} KiB after a sort in {memory} MiB");
         }
+    }
+    // Nor do many, of all kinds, leave much behind.
+    let line = format!(
+        "seq 200000 | awk '{{ print $1 * 7919 % 1000, $1 }}' > l && for i in 1 2 3 4 5 6; do \
+         $T sort in -o out --datamation -q --memory 48MiB --cluster {cluster} && \
+         $T join l l -o out --by 0:9 -q --memory 80MiB --cluster {cluster} && \
+         $T shuffle client:l -o client:out --seed $i -q --memory 64MiB --cluster {cluster}; done"
+    );
+    hidden(&lab, &place, &line).ends().is_done();
+    for host in hosts(2) {
+        let resident = lab.resident_bytes(&host) >> 20;
+        assert!(resident < 5, "{host} holds {resident} MiB");
     }
 }
 
@@ -257,7 +267,7 @@ fn what_cannot_be_is_told_in_one_line_with_the_host() {
     deal(&lab, &place, 2, Some(100));
     std::fs::remove_file(lab.directory("n2").join("in.dat")).unwrap();
     let own = lab.directory("own");
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["nodes:in.dat", "-o", "nodes:part-{}"], "n2: cannot inspect"),
         (&["nodes:*.dat", "-o", "nodes:part-{}"], "n2: nothing matches"),
         (&["nodes:in.dat", "in", "-o", "nodes:part-{}"], "either all inputs are the nodes' own"),
@@ -274,7 +284,8 @@ fn what_cannot_be_is_told_in_one_line_with_the_host() {
         (&["client:none", "-o", "out"], "cannot open none"),
         (&["client:/dev/null", "-o", "out"], "read twice"),
         (&["client:in", "-o", "client:no/out"], "there is no directory no; make it first"),
-        (&["in", "-o", "client:/dev/null"], "the output is a stream"),
+        (&["in", "-o", "client:/dev/null"], "and /dev/null is a stream; name a file"),
+        (&["client:", "-o", "out"], "client: comes before the name of a file"),
         (&["in", "-o", "client:out", "--detach"], "has to stay"),
         (&["client:in", "-o", "out", "--detach"], "has to stay"),
     ];

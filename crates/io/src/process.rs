@@ -192,10 +192,31 @@ pub fn resident_bytes() -> u64 {
 /// allocator puts such ones on its heap once one was freed: sorts in 16 MiB with lines of 2 MB held 3 MiB more.
 pub fn settle() {
     shed_code();
-    // SAFETY: it only sets a parameter of the allocator.
+    #[cfg(target_env = "gnu")]
+    set_allocator(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
+}
+
+/// At the start of a process that lives long and has many threads: all allocate from one heap. Each has one of its own
+/// otherwise, and leaves behind what was once freed in it: 12 MB after a node's part in 90 sorts, now 2.
+pub fn one_heap() {
+    #[cfg(target_env = "gnu")]
+    for (parameter, value) in [(libc::M_ARENA_MAX, 1), (libc::M_MMAP_THRESHOLD, LARGE_BYTES)] {
+        set_allocator(parameter, value);
+    }
+}
+
+#[cfg(target_env = "gnu")]
+fn set_allocator(parameter: libc::c_int, value: libc::c_int) {
+    // SAFETY: it only sets a parameter.
+    unsafe { libc::mallopt(parameter, value) };
+}
+
+/// Gives back to the kernel what the allocator has free.
+pub fn trim() {
+    // SAFETY: it touches only what nobody has allocated.
     #[cfg(target_env = "gnu")]
     unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES)
+        libc::malloc_trim(0)
     };
 }
 

@@ -318,6 +318,7 @@ fn files_in(directory: &Path) -> Vec<Vec<u8>> {
 
 /// Runs a node until it is asked to stop. `ready` is called once it listens.
 pub fn run(options: &NodeOptions, stop: &Stop, ready: impl FnOnce(&NodeReady)) -> Result<()> {
+    process::one_heap();
     process::allow_open_files(FILES);
     let node = Arc::new(Node::new(options)?);
     let address = listen_at(options, &node)?;

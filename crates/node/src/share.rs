@@ -198,6 +198,7 @@ pub(crate) fn serve(node: &Arc<Node>, link: &Arc<Link>, request: SortJob, (out, 
     });
     let Part { job, request, place, .. } = part;
     drop(place);
+    process::trim();
     match ended {
         Ok(()) => {}
         Err(why) if request.coordinator.is_some() => successor::follow(node, &job, request, &why),

@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use thalweg_api::{NodeReady, from_json};
+
 use super::{Outcome, Place};
 
 /// A lab that runs.
@@ -59,6 +61,15 @@ impl Lab {
     /// Where a host's node runs.
     pub(crate) fn directory(&self, host: &str) -> PathBuf {
         labs().join(&self.id).join(host)
+    }
+
+    /// Memory of its own that a host's node holds.
+    pub(crate) fn resident_bytes(&self, host: &str) -> u64 {
+        let ready = std::fs::read_to_string(self.directory(host).join("ready")).unwrap();
+        let pid = from_json::<NodeReady>(ready.trim()).unwrap().pid;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        resident.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
     }
 
     /// Bytes that went to a host and came from it, as the kernel counts them, without the headers of packets.

@@ -225,11 +225,7 @@ impl Share {
             (_, Endpoint::Path(path)) if lent.output.is_some() => vec![path.clone()],
             (_, output) => match Target::of(&io, output)? {
                 Target::File(path) => vec![path],
-                Target::Stream(_) => {
-                    return Err(Error::CouldNot(
-                        "several nodes write files, and the output is a stream".into(),
-                    ));
-                }
+                Target::Stream(path) => return Err(is_stream(&path)),
             },
         };
         let cpu_seconds = process::usage().cpu_seconds;
@@ -640,6 +636,11 @@ fn name(output: Output, path: &Path, (bytes, edges): (u64, Vec<Edge>)) -> Result
     target::publish(output, path, bytes)
 }
 
+fn is_stream(path: &Path) -> Error {
+    let path = path.display();
+    Error::CouldNot(format!("several nodes write to a file at once, and {path} is a stream; name a file"))
+}
+
 /// An output on the disk of whoever coordinates, which the nodes write to.
 pub struct LentOutput {
     io: Arc<dyn Io>,
@@ -653,9 +654,7 @@ impl LentOutput {
     pub fn of(io: &Arc<dyn Io>, output: &Endpoint) -> Result<LentOutput> {
         match Target::of(io, output)? {
             Target::File(path) => Ok(LentOutput { io: Arc::clone(io), path, output: None }),
-            Target::Stream(_) => {
-                Err(Error::CouldNot("several nodes write to a file, and the output is a stream".into()))
-            }
+            Target::Stream(path) => Err(is_stream(&path)),
         }
     }
 
