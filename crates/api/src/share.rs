@@ -49,6 +49,11 @@ impl Work {
         }
     }
 
+    /// Bytes of what is made of so many, as far as that is known: how much a join makes nobody knows.
+    pub fn output_bytes(&self, input_bytes: u64) -> u64 {
+        if *self == Work::Join { 0 } else { input_bytes }
+    }
+
     /// What its last stage is called.
     pub fn last_stage(&self) -> &'static str {
         match self {

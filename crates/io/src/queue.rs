@@ -2,7 +2,7 @@
 
 use thalweg_block::Block;
 
-use crate::{File, Result};
+use crate::{Action, File, Result};
 
 /// Reading or writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +11,16 @@ pub enum Kind {
     Read,
     /// Write the block's first `len()` bytes to the file.
     Write,
+}
+
+impl Kind {
+    /// The action that an operation of this kind is.
+    pub fn action(self) -> Action {
+        match self {
+            Kind::Read => Action::Read,
+            Kind::Write => Action::Write,
+        }
+    }
 }
 
 /// One operation on one block. The block's length says how many bytes to read or write.

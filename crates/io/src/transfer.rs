@@ -10,7 +10,7 @@
 
 use std::io;
 
-use crate::{Action, Done, Error, File, FileId, Kind, Op, os};
+use crate::{Done, Error, File, FileId, Kind, Op, os};
 
 /// What a direct file wants its offsets and lengths to be multiples of.
 pub const ALIGN: usize = 4096;
@@ -167,17 +167,9 @@ impl Flight {
                 }
                 Ok(())
             }
-            Some(source) => Err(Error::at(action(kind), file.path(), at + done as u64, source)),
+            Some(source) => Err(Error::at(kind.action(), file.path(), at + done as u64, source)),
         };
         Done { kind, file, at, block, tag, result }
-    }
-}
-
-/// The action that an operation of this kind is.
-pub(crate) fn action(kind: Kind) -> Action {
-    match kind {
-        Kind::Read => Action::Read,
-        Kind::Write => Action::Write,
     }
 }
 

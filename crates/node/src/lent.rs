@@ -74,9 +74,9 @@ impl Lender {
         &self.io
     }
 
-    /// From now on nodes write to the output of this attempt, or of none.
-    pub(crate) fn lend_output(&self, output: Option<(u32, File)>) {
-        *self.output.lock().expect("no holder panics") = output;
+    /// From now on nodes write to this output of this attempt.
+    pub(crate) fn lend_output(&self, attempt: u32, output: File) {
+        *self.output.lock().expect("no holder panics") = Some((attempt, output));
     }
 }
 
@@ -169,9 +169,8 @@ impl Lender {
         }
         Ok(())
     }
-}
 
-impl Lender {
+    /// Writes what came to the output, if it is of the attempt whose output that is.
     fn write(
         &self,
         out: &mut Outgoing,
@@ -518,10 +517,6 @@ impl Queue for LentQueue {
             tail.extend_from_slice(&bytes[fits..]);
         };
         let answered = asked.and_then(|()| self.way.answer(&mut take));
-        let action = match kind {
-            Kind::Read => Action::Read,
-            Kind::Write => Action::Write,
-        };
         if kind == Kind::Read {
             block.set_len(got);
         }
@@ -529,7 +524,7 @@ impl Queue for LentQueue {
             self.client.keep(file.id(), at + want as u64, tail);
         }
         self.ask();
-        let result = answered.map_err(|why| Error::at(action, file.path(), at, why));
+        let result = answered.map_err(|why| Error::at(kind.action(), file.path(), at, why));
         Some(Done { kind, file, at, block, tag, result })
     }
 
@@ -558,7 +553,7 @@ mod tests {
         let (input, output) = (place.join("in"), place.join("out"));
         std::fs::write(&input, b"a client's").unwrap();
         let lender = Arc::new(Lender::of(&[&input]).unwrap());
-        lender.lend_output(Some((2, File::open(lender.io(), &output, Access::CreateDirect).unwrap())));
+        lender.lend_output(2, File::open(lender.io(), &output, Access::CreateDirect).unwrap());
         let (node, client) = pair(Terms::default()).unwrap();
         let (node, client) = (Arc::new(node), Arc::new(client));
         lend(&lender, &client).unwrap();

@@ -82,11 +82,8 @@ fn lender_of(asked: &ClusterSort) -> Result<Option<Arc<Lender>>> {
     if !asked.lends() {
         return Ok(None);
     }
-    if !asked.lent_inputs {
-        return Ok(Some(Arc::new(Lender::of(&[])?)));
-    }
     let inputs = asked.sort.inputs.iter().chain(asked.join.iter().flat_map(|right| &right.inputs));
-    let paths = inputs.map(|input| match input {
+    let paths = inputs.filter(|_| asked.lent_inputs).map(|input| match input {
         Endpoint::Path(path) => Ok(path.as_path()),
         Endpoint::Standard => Err(could_not("a client lends files, and '-' is a stream")),
     });

@@ -15,7 +15,7 @@ use thalweg_base::rng::Rng;
 
 use super::content::{Content, PAGE, split};
 use super::{Crash, Faults};
-use crate::transfer::{ALIGN, action};
+use crate::transfer::ALIGN;
 use crate::{Access, Action, Error, FileId, Kind, Metadata, Result, Space};
 
 /// The room of a file system that was given no limit.
@@ -599,5 +599,5 @@ pub(crate) fn of<T>(action: Action, path: &Path, outcome: io::Result<T>) -> Resu
 
 /// An error of a transfer as the seam reports it.
 pub(crate) fn of_transfer<T>(kind: Kind, path: &Path, at: u64, outcome: io::Result<T>) -> Result<T> {
-    outcome.map_err(|e| Error::at(action(kind), path, at, e))
+    outcome.map_err(|e| Error::at(kind.action(), path, at, e))
 }

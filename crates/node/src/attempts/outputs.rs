@@ -1,7 +1,7 @@
 //! What nodes write to, and how it gets its name.
 
 use thalweg::Result;
-use thalweg_api::{Edge, ShareEnd, ShareSaid, ShareTold, Work};
+use thalweg_api::{Edge, ShareEnd, ShareSaid, ShareTold};
 
 use super::{Attempted, Coordinator};
 
@@ -9,10 +9,8 @@ impl Coordinator<'_> {
     /// Makes the file that the nodes write to in this attempt, if it is ours, and tells what they call it.
     pub(super) fn lend_output(&mut self) -> Result<Option<String>> {
         let Some((lender, output)) = &mut self.lent else { return Ok(None) };
-        // How much a join makes nobody knows.
-        let bytes = if self.job.ask.work == Work::Join { 0 } else { self.all_bytes };
-        let file = output.begin(bytes, self.kept.is_some())?;
-        lender.lend_output(Some((self.job.failed.len() as u32 + 1, file)));
+        let file = output.begin(self.job.ask.work.output_bytes(self.all_bytes), self.kept.is_some())?;
+        lender.lend_output(self.job.failed.len() as u32 + 1, file);
         Ok(Some(self.job.ask.output.clone()))
     }
 

@@ -420,8 +420,7 @@ impl Laid {
                 _ => {}
             }
         }
-        // How much a join makes nobody knows.
-        let bytes = if self.base.options.work == Work::Join { 0 } else { self.sides[0].inputs().bytes() };
+        let bytes = self.base.options.work.output_bytes(self.sides[0].inputs().bytes());
         let output = self.create(&self.base.paths[0], bytes)?;
         let name = output.file().path().to_path_buf();
         self.output = Some(output);
@@ -469,7 +468,7 @@ impl Laid {
         let end = match self.base.options.work {
             Work::Partition { .. } => self.part(rivers, (&pages[0], reserved), starts, progress)?,
             work => {
-                let reserved = if work == Work::Join { 0 } else { reserved };
+                let reserved = work.output_bytes(reserved);
                 let other;
                 let file = match (shared, self.base.options.own_output) {
                     (None, false) => {
