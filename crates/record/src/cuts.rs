@@ -5,8 +5,8 @@
 //! an origin, even one key that fills the whole input is parted evenly, and stays in input order.
 //!
 //! A record is located by the head of its key behind the prefix that all cuts share: a table over the
-//! heads between the first cut and the last narrows the search to no cut at all, or a few. Only where
-//! a head equals a cut's is more of the key looked at.
+//! heads between the first cut and the last, squeezed where they are text, narrows the search to no cut at all, or a few.
+//! Only where a head equals a cut's is more of the key looked at.
 //!
 //! Non-goals: how the sample was taken; moving records.
 
@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::key::{HEAD_BYTES, common_prefix};
-use crate::{InPlace, Key};
+use crate::{InPlace, Key, Squeeze};
 
 /// The most bytes of a key that a cut keeps. Keys that agree that far are parted by origin alone
 /// where they equal the kept bytes, and not parted where they go on: cuts behind what they agree in do that.
@@ -40,14 +40,17 @@ pub struct Cuts {
     cuts: Vec<Cut>,
     /// Bytes of every cut's key before those that the cut keeps.
     base: Arc<[u8]>,
-    /// Bytes that all keep first.
-    shared: Vec<u8>,
-    /// Bytes of both.
-    skip: usize,
+    /// These and those that all keep first.
+    start: Vec<u8>,
     /// The head of each cut's key behind the shared bytes.
     heads: Vec<u64>,
-    /// Entry i is the first cut whose head is at least the first cut's plus i steps of 2^shift.
+    first: u64,
+    last: u64,
+    /// What brings them together, if they lie in clumps.
+    squeeze: Option<Squeeze>,
+    /// Entry i is the first cut whose head, squeezed, is at least the first cut's plus i steps of 2^shift.
     table: Vec<u32>,
+    table_first: u64,
     table_shift: u32,
     /// Every key ends within the head, so that equal heads are equal keys.
     exact: bool,
@@ -145,18 +148,23 @@ impl Cuts {
     pub fn behind(key: &Key, base: Arc<[u8]>, cuts: Vec<Cut>) -> Cuts {
         assert!(cuts.windows(2).all(|p| p[0] < p[1]), "cuts must increase");
         let shared = match (cuts.first(), cuts.last()) {
-            (Some(a), Some(b)) => a.normal[..common_prefix(&a.normal, &b.normal)].to_vec(),
-            _ => Vec::new(),
+            (Some(a), Some(b)) => common_prefix(&a.normal, &b.normal),
+            _ => 0,
         };
-        let skip = base.len() + shared.len();
-        let heads: Vec<u64> = cuts.iter().map(|c| InPlace::from(&c.normal[shared.len()..]).head()).collect();
-        let first = heads.first().copied().unwrap_or(0);
-        let span = heads.last().map_or(0, |last| last - first);
-        let table_shift = shift_for(&heads, span);
-        let before = |step: u64| heads.partition_point(|head| ((head - first) >> table_shift) < step);
+        let start = cuts.first().map_or(&[][..], |cut| &cut.normal[..shared]);
+        let start = [&base[..], start].concat();
+        let heads: Vec<u64> = cuts.iter().map(|c| InPlace::from(&c.normal[shared..]).head()).collect();
+        let end = |head: Option<&u64>| head.copied().unwrap_or(0);
+        let (first, last) = (end(heads.first()), end(heads.last()));
+        let squeeze = Squeeze::of(heads.iter().copied());
+        let even: Vec<u64> = heads.iter().map(|&head| squeezed(squeeze.as_ref(), head)).collect();
+        let table_first = end(even.first());
+        let span = end(even.last()) - table_first;
+        let table_shift = shift_for(&even, span);
+        let before = |step: u64| even.partition_point(|head| ((head - table_first) >> table_shift) < step);
         let table = (0..=(span >> table_shift) + 1).map(|step| before(step) as u32).collect();
-        let exact = key.fixed_bytes().is_some_and(|n| n <= skip + HEAD_BYTES);
-        Cuts { exact, cuts, base, shared, skip, heads, table, table_shift }
+        let exact = key.fixed_bytes().is_some_and(|n| n <= start.len() + HEAD_BYTES);
+        Cuts { exact, cuts, base, start, heads, first, last, squeeze, table, table_first, table_shift }
     }
 
     /// How many ranges the cuts part the stream into.
@@ -180,20 +188,21 @@ impl Cuts {
     /// The index of the range of a record that began at `origin`.
     #[inline(always)]
     pub fn locate(&self, key: &Key, record: InPlace<'_>, origin: u64) -> usize {
-        if self.skip > 0
-            && let Some(outside) = self.outside_shared(key, record.alone())
-        {
-            return outside;
+        if !self.start.is_empty() && !key.begins_with(record, &self.start) {
+            return self.outside(key, record.alone());
         }
-        let head = key.head(record, self.skip);
-        let (Some(&first), Some(&last)) = (self.heads.first(), self.heads.last()) else { return 0 };
-        if head < first {
+        let head = key.head(record, self.start.len());
+        if head < self.first {
             return 0;
         }
-        if head > last {
+        if head > self.last {
             return self.heads.len();
         }
-        let step = ((head - first) >> self.table_shift) as usize;
+        if self.squeeze.as_ref().is_some_and(|squeeze| !squeeze.fits(head)) {
+            return self.locate_between(key, record, origin, 0, self.heads.len());
+        }
+        let even = squeezed(self.squeeze.as_ref(), head);
+        let step = ((even - self.table_first) >> self.table_shift) as usize;
         let (low, high) = (self.table[step] as usize, self.table[step + 1] as usize);
         if low == high { low } else { self.locate_between(key, record, origin, low, high) }
     }
@@ -201,7 +210,7 @@ impl Cuts {
     /// Among the cuts from `low` to `high`.
     #[inline(never)]
     fn locate_between(&self, key: &Key, record: InPlace<'_>, origin: u64, low: usize, high: usize) -> usize {
-        let head = key.head(record, self.skip);
+        let head = key.head(record, self.start.len());
         let low = low + self.heads[low..high].partition_point(|h| *h < head);
         if low < high && self.heads[low] == head {
             return self.locate_among_equals(key, record, origin, low, head);
@@ -210,15 +219,9 @@ impl Cuts {
     }
 
     /// Where a record belongs that does not begin with the bytes that all cuts begin with.
-    #[inline(always)]
-    fn outside_shared(&self, key: &Key, record: &[u8]) -> Option<usize> {
-        let based =
-            if self.base.is_empty() { Ordering::Equal } else { key.compare_start(record, 0, &self.base) };
-        match based.then_with(|| key.compare_start(record, self.base.len(), &self.shared)) {
-            Ordering::Less => Some(0),
-            Ordering::Equal => None,
-            Ordering::Greater => Some(self.cuts.len()),
-        }
+    #[inline(never)]
+    fn outside(&self, key: &Key, record: &[u8]) -> usize {
+        if key.compare_start(record, 0, &self.start).is_lt() { 0 } else { self.cuts.len() }
     }
 
     /// Among the cuts from `low` on whose window is the record's.
@@ -243,6 +246,12 @@ impl Cuts {
         };
         low + self.cuts[low..group].partition_point(is_less)
     }
+}
+
+/// A head as the table has it.
+#[inline(always)]
+fn squeezed(squeeze: Option<&Squeeze>, head: u64) -> u64 {
+    squeeze.map_or(head, |squeeze| squeeze.squeeze(head))
 }
 
 /// How wide the steps of a table over `span` are, as a power of two: so that few records meet a step that a

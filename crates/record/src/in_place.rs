@@ -38,12 +38,18 @@ impl<'b> InPlace<'b> {
         &self.bytes[..self.len]
     }
 
-    /// What there is of the key `offset..offset + length`, without its first `skip` bytes.
+    /// What there is of the key `offset..end`, without its first `skip` bytes.
     #[inline(always)]
-    pub(crate) fn key(self, offset: usize, length: usize, skip: usize) -> InPlace<'b> {
-        let to = offset.saturating_add(length).min(self.len);
-        let from = offset.saturating_add(skip).min(to);
+    pub(crate) fn key(self, offset: usize, end: usize, skip: usize) -> InPlace<'b> {
+        let to = end.min(self.len);
+        let from = (offset + skip).min(to);
         InPlace { bytes: &self.bytes[from..], len: to - from }
+    }
+
+    /// Whether it begins with these bytes.
+    #[inline(always)]
+    pub(crate) fn begins_with(self, start: &[u8]) -> bool {
+        self.alone().get(..start.len()).is_some_and(|own| same(own, start))
     }
 
     /// The first 8 bytes as a big-endian number, zeros after the end.
@@ -76,6 +82,23 @@ impl<'b> InPlace<'b> {
     }
 }
 
+/// Whether these are the same bytes: by two numbers instead of a call where those show all.
+#[inline(always)]
+pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len()
+        && match a.len() {
+            8..=16 => ends::<8>(a) == ends::<8>(b),
+            4..=7 => ends::<4>(a) == ends::<4>(b),
+            _ => a == b,
+        }
+}
+
+/// The first and the last `N` bytes, if there are as many.
+#[inline(always)]
+fn ends<const N: usize>(bytes: &[u8]) -> Option<([u8; N], [u8; N])> {
+    Some((*bytes.first_chunk()?, *bytes.last_chunk()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,7 +113,7 @@ mod tests {
             (offset, length, skip) in (0usize..20, prop_oneof![0usize..20, Just(usize::MAX)], 0usize..20),
         ) {
             let len = len.min(bytes.len());
-            let key = InPlace::new(&bytes, len).key(offset, length, skip);
+            let key = InPlace::new(&bytes, len).key(offset, offset.saturating_add(length), skip);
             let plain: Vec<u8> = bytes[..len].iter().copied().skip(offset).take(length).skip(skip).collect();
             prop_assert_eq!(key.alone(), &plain[..]);
             let mut padded = [0u8; 16];
@@ -98,6 +121,12 @@ mod tests {
             padded[..shown].copy_from_slice(&plain[..shown]);
             prop_assert_eq!(key.window(), u128::from_be_bytes(padded) >> 48);
             prop_assert_eq!(u128::from(key.head()), u128::from_be_bytes(padded) >> 64);
+            for end in 0..=plain.len() {
+                prop_assert!(key.begins_with(&plain[..end]));
+                let other: Vec<u8> = plain[..end].iter().map(|byte| byte ^ u8::from(*byte == plain[end - 1])).collect();
+                prop_assert!(end == 0 || !key.begins_with(&other));
+            }
+            prop_assert!(!key.begins_with(&[&plain[..], &[0]].concat()));
         }
     }
 }

@@ -66,8 +66,8 @@ pub struct Key {
 
 #[derive(Debug, Clone)]
 enum Form {
-    /// `record[offset..offset + length]`, or what there is of it.
-    Slice { offset: usize, length: usize },
+    /// `record[offset..end]`, or what there is of it.
+    Slice { offset: usize, end: usize },
     /// Normalised part by part.
     Parts(Vec<Part>),
 }
@@ -105,7 +105,7 @@ impl Key {
     }
 
     fn slice(offset: usize, length: usize, fixed_bytes: Option<usize>) -> Key {
-        Key { form: Form::Slice { offset, length }, fixed_bytes }
+        Key { form: Form::Slice { offset, end: offset.saturating_add(length) }, fixed_bytes }
     }
 
     fn parts(layout: Layout, parts: &[KeyPart]) -> Key {
@@ -128,7 +128,7 @@ impl Key {
     /// The place of a key that is its own normal form: offset and length in the record.
     pub fn as_slice(&self) -> Option<(usize, usize)> {
         match self.form {
-            Form::Slice { offset, length } => Some((offset, length)),
+            Form::Slice { offset, end } => Some((offset, end - offset)),
             Form::Parts(_) => None,
         }
     }
@@ -142,7 +142,7 @@ impl Key {
     #[inline(always)]
     pub fn window(&self, record: InPlace<'_>, skip: usize) -> u128 {
         match &self.form {
-            Form::Slice { offset, length } => record.key(*offset, *length, skip).window(),
+            Form::Slice { offset, end } => record.key(*offset, *end, skip).window(),
             Form::Parts(parts) => window_of_parts(parts, record.alone(), skip),
         }
     }
@@ -151,7 +151,7 @@ impl Key {
     #[inline(always)]
     pub(crate) fn head(&self, record: InPlace<'_>, skip: usize) -> u64 {
         match &self.form {
-            Form::Slice { offset, length } => record.key(*offset, *length, skip).head(),
+            Form::Slice { offset, end } => record.key(*offset, *end, skip).head(),
             Form::Parts(parts) => {
                 (window_of_parts(parts, record.alone(), skip) >> (8 * (WINDOW_BYTES - HEAD_BYTES))) as u64
             }
@@ -168,8 +168,8 @@ impl Key {
     #[inline]
     pub fn compare_from(&self, a: &[u8], b: &[u8], skip: usize) -> Ordering {
         match &self.form {
-            Form::Slice { offset, length } => {
-                tail(slice_of(a, *offset, *length), skip).cmp(tail(slice_of(b, *offset, *length), skip))
+            Form::Slice { offset, end } => {
+                tail(slice_of(a, *offset, *end), skip).cmp(tail(slice_of(b, *offset, *end), skip))
             }
             Form::Parts(parts) => compare_parts(parts, a, b),
         }
@@ -179,7 +179,7 @@ impl Key {
     #[inline]
     pub fn compare_with_normal(&self, record: &[u8], skip: usize, normal: &[u8]) -> Ordering {
         match &self.form {
-            Form::Slice { offset, length } => tail(slice_of(record, *offset, *length), skip).cmp(normal),
+            Form::Slice { offset, end } => tail(slice_of(record, *offset, *end), skip).cmp(normal),
             Form::Parts(parts) => normal_bytes(parts, record).skip(skip).cmp(normal.iter().copied()),
         }
     }
@@ -188,20 +188,27 @@ impl Key {
     #[inline(always)]
     pub fn compare_start(&self, record: &[u8], skip: usize, start: &[u8]) -> Ordering {
         match &self.form {
-            Form::Slice { offset, length } => {
-                let key = tail(slice_of(record, *offset, *length), skip);
+            Form::Slice { offset, end } => {
+                let key = tail(slice_of(record, *offset, *end), skip);
                 key[..key.len().min(start.len())].cmp(start)
             }
             Form::Parts(parts) => compare_start_of_parts(parts, record, skip, start),
         }
     }
 
+    /// Whether a record's normal form begins with these bytes.
+    #[inline(always)]
+    pub(crate) fn begins_with(&self, record: InPlace<'_>, start: &[u8]) -> bool {
+        match &self.form {
+            Form::Slice { offset, end } => record.key(*offset, *end, 0).begins_with(start),
+            Form::Parts(parts) => compare_start_of_parts(parts, record.alone(), 0, start).is_eq(),
+        }
+    }
+
     /// How many bytes a record's normal form from byte `skip` on shares with `normal` from its start.
     pub fn agreement(&self, record: &[u8], skip: usize, normal: &[u8]) -> usize {
         match &self.form {
-            Form::Slice { offset, length } => {
-                common_prefix(tail(slice_of(record, *offset, *length), skip), normal)
-            }
+            Form::Slice { offset, end } => common_prefix(tail(slice_of(record, *offset, *end), skip), normal),
             Form::Parts(parts) => {
                 normal_bytes(parts, record).skip(skip).zip(normal).take_while(|(a, b)| a == *b).count()
             }
@@ -212,7 +219,7 @@ impl Key {
     #[inline]
     pub fn normal_len(&self, record: &[u8]) -> usize {
         match &self.form {
-            Form::Slice { offset, length } => slice_of(record, *offset, *length).len(),
+            Form::Slice { offset, end } => slice_of(record, *offset, *end).len(),
             Form::Parts(parts) => self.fixed_bytes.unwrap_or_else(|| normal_bytes(parts, record).count()),
         }
     }
@@ -220,7 +227,7 @@ impl Key {
     /// The hash of the record's normal form.
     pub(crate) fn normal_hash(&self, record: &[u8]) -> u128 {
         match &self.form {
-            Form::Slice { offset, length } => xxh3_128(slice_of(record, *offset, *length)),
+            Form::Slice { offset, end } => xxh3_128(slice_of(record, *offset, *end)),
             Form::Parts(parts) => {
                 let (mut hash, mut piece) = (Xxh3::new(), Vec::with_capacity(HASH_PIECE_BYTES));
                 let mut bytes = normal_bytes(parts, record);
@@ -244,8 +251,8 @@ impl Key {
     /// At most `limit` bytes of the record's normal form from byte `skip` on.
     pub fn normal_from(&self, record: &[u8], skip: usize, limit: usize) -> Vec<u8> {
         match &self.form {
-            Form::Slice { offset, length } => {
-                let key = tail(slice_of(record, *offset, *length), skip);
+            Form::Slice { offset, end } => {
+                let key = tail(slice_of(record, *offset, *end), skip);
                 key[..key.len().min(limit)].to_vec()
             }
             Form::Parts(parts) => normal_bytes(parts, record).skip(skip).take(limit).collect(),
@@ -269,10 +276,9 @@ pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 }
 
 #[inline(always)]
-fn slice_of(record: &[u8], offset: usize, length: usize) -> &[u8] {
-    let from = offset.min(record.len());
-    let to = offset.saturating_add(length).min(record.len());
-    &record[from..to]
+fn slice_of(record: &[u8], offset: usize, end: usize) -> &[u8] {
+    let to = end.min(record.len());
+    &record[offset.min(to)..to]
 }
 
 #[inline(always)]
@@ -301,7 +307,7 @@ fn compare_start_of_parts(parts: &[Part], record: &[u8], skip: usize, start: &[u
 fn normal_bytes<'r>(parts: &'r [Part], record: &'r [u8]) -> impl Iterator<Item = u8> + 'r {
     parts.iter().flat_map(move |part| {
         let escape = part.escape;
-        let plain = slice_of(record, part.offset, part.length).iter().flat_map(move |&byte| {
+        let plain = slice_of(record, part.offset, part.offset + part.length).iter().flat_map(move |&byte| {
             let escaped = escape && byte == 0;
             std::iter::once(byte).chain(escaped.then_some(0xff))
         });
@@ -312,7 +318,11 @@ fn normal_bytes<'r>(parts: &'r [Part], record: &'r [u8]) -> impl Iterator<Item =
 
 fn compare_parts(parts: &[Part], a: &[u8], b: &[u8]) -> Ordering {
     for part in parts {
-        let order = slice_of(a, part.offset, part.length).cmp(slice_of(b, part.offset, part.length));
+        let order = slice_of(a, part.offset, part.offset + part.length).cmp(slice_of(
+            b,
+            part.offset,
+            part.offset + part.length,
+        ));
         if order != Ordering::Equal {
             return if part.invert == 0 { order } else { order.reverse() };
         }
@@ -373,8 +383,8 @@ mod tests {
             let key = Key::new(layout, &parts).unwrap();
             let truth = if parts.is_empty() { a.cmp(b) } else {
                 parts.iter().map(|p| {
-                    let (x, y) = (slice_of(a, p.offset as usize, p.length as usize),
-                                  slice_of(b, p.offset as usize, p.length as usize));
+                    let (x, y) = (slice_of(a, p.offset as usize, (p.offset + p.length) as usize),
+                                  slice_of(b, p.offset as usize, (p.offset + p.length) as usize));
                     if p.descending { y.cmp(x) } else { x.cmp(y) }
                 }).find(|o| *o != Ordering::Equal).unwrap_or(Ordering::Equal)
             };

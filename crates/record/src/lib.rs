@@ -17,6 +17,7 @@ mod lcg;
 mod newlines;
 mod packed;
 mod proof;
+mod squeeze;
 mod tags;
 mod valsort;
 
@@ -33,5 +34,6 @@ pub use layout::{KeyPart, KeyPartError, Layout, records_in};
 pub use newlines::{Newlines, newlines};
 pub use packed::{pack_cuts, unpack_cuts};
 pub use proof::{Chain, Prover, add_proof, add_record, counted, file_bytes, record_hash, same_records};
+pub use squeeze::Squeeze;
 pub use tags::{TAG_BYTES, TAG_PART, Tagger, Tags, Untagger, tagged};
 pub use valsort::{SUMMARY_BYTES, Summary, SummaryError};

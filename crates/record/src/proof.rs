@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use thalweg_api::{LongEnd, PieceEnd, Proof};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::in_place::same;
 use crate::{InPlace, Key, Layout, newlines};
 
 /// The hash of one record (a line without its newline).
@@ -33,9 +34,14 @@ pub fn add_proof(whole: &mut Proof, part: &Proof) {
 /// Adds one record to a proof's sums, without looking at its order.
 #[inline]
 pub fn add_record(proof: &mut Proof, record: &[u8]) {
+    add_hash(proof, record.len(), record_hash(record));
+}
+
+#[inline(always)]
+fn add_hash(proof: &mut Proof, len: usize, hash: u128) {
     proof.records += 1;
-    proof.bytes += record.len() as u64;
-    proof.checksum = proof.checksum.wrapping_add(record_hash(record));
+    proof.bytes += len as u64;
+    proof.checksum = proof.checksum.wrapping_add(hash);
 }
 
 /// What can be said of `records` records that nobody looked at, which take `bytes` with what ends them.
@@ -103,6 +109,14 @@ impl Kept {
             order => order,
         }
     }
+}
+
+/// A record that was counted: the head of its key, and its hash, or 0 where nothing is hashed.
+#[derive(Clone, Copy)]
+struct Seen<'b> {
+    record: &'b [u8],
+    head: u64,
+    hash: u128,
 }
 
 /// Proves a piece of a stream.
@@ -230,44 +244,50 @@ impl Prover {
     }
 
     /// Keeps what the next bytes are to be seen together with: the last whole record and what follows it.
-    fn pause(&mut self, last: Option<(&[u8], u64)>, rest: &[u8]) {
-        if let Some((record, _)) = last {
-            self.keep_last(record);
+    fn pause(&mut self, last: Option<Seen<'_>>, rest: &[u8]) {
+        if let Some(last) = last {
+            self.keep_last(last.record);
         }
         self.carry.extend_from_slice(rest);
     }
 
-    /// Takes a record after `previous`. Most neighbours differ in their heads.
+    /// Takes a record after `previous`. Most neighbours differ in their heads, and of the others many are the same bytes,
+    /// which are not hashed again.
     #[inline(always)]
-    fn step<'b>(&mut self, previous: Option<(&[u8], u64)>, record: InPlace<'b>) -> (&'b [u8], u64) {
+    fn step<'b>(&mut self, previous: Option<Seen<'_>>, record: InPlace<'b>) -> Seen<'b> {
         let head = self.key.head(record, 0);
         let record = record.alone();
-        match previous {
-            Some((_, head_before)) if head_before < head => self.add(record),
-            Some((before, _)) => self.count(self.key.compare(before, record), record),
+        let hash = match previous {
+            Some(before) if before.head < head => self.add(record),
+            Some(before) if same(before.record, record) => {
+                self.proof.duplicates += 1;
+                self.add_hashed(record, before.hash)
+            }
+            Some(before) => self.count(self.key.compare(before.record, record), record),
             None => self.one(record),
-        }
-        (record, head)
+        };
+        Seen { record, head, hash }
     }
 
-    fn count(&mut self, order: Ordering, record: &[u8]) {
+    fn count(&mut self, order: Ordering, record: &[u8]) -> u128 {
         self.proof.unordered += u64::from(order == Ordering::Greater);
         self.proof.duplicates += u64::from(order == Ordering::Equal);
-        self.add(record);
+        self.add(record)
     }
 
     #[inline(always)]
-    fn add(&mut self, record: &[u8]) {
-        if self.hashing {
-            add_record(&mut self.proof, record);
-        } else {
-            self.proof.records += 1;
-            self.proof.bytes += record.len() as u64;
-        }
+    fn add(&mut self, record: &[u8]) -> u128 {
+        self.add_hashed(record, if self.hashing { record_hash(record) } else { 0 })
+    }
+
+    #[inline(always)]
+    fn add_hashed(&mut self, record: &[u8], hash: u128) -> u128 {
+        add_hash(&mut self.proof, record.len(), hash);
+        hash
     }
 
     /// Takes a record whose predecessor, if any, is in `last`.
-    fn one(&mut self, record: &[u8]) {
+    fn one(&mut self, record: &[u8]) -> u128 {
         let order = if self.proof.records == 0 {
             self.first.set(&self.key, record, self.keep_bytes);
             Ordering::Less
@@ -278,7 +298,7 @@ impl Prover {
             next.set(&self.key, record, self.keep_bytes);
             self.last.compare(&self.key, &next, self.keep_bytes)
         };
-        self.count(order, record);
+        self.count(order, record)
     }
 
     fn keep_last(&mut self, record: &[u8]) {

@@ -39,6 +39,7 @@ pub(crate) struct Entries {
     layout: Layout,
     /// Bytes of a record, if it is all key and its entry is the record itself.
     value_bytes: Option<usize>,
+    windows_suffice: bool,
 }
 
 impl Entries {
@@ -47,11 +48,22 @@ impl Entries {
             Layout::Fixed(n) if n as usize <= VALUE_BYTES_MAX => Some(n as usize),
             _ => None,
         };
-        Entries { layout, value_bytes: value_bytes.filter(|n| key.as_slice() == Some((0, *n))) }
+        let all_bytes = match layout {
+            Layout::Fixed(n) => n as usize,
+            Layout::Lines => usize::MAX,
+        };
+        let are_all_key = key.as_slice() == Some((0, all_bytes));
+        let value_bytes = value_bytes.filter(|_| are_all_key);
+        Entries { layout, value_bytes, windows_suffice: are_all_key && value_bytes.is_none() }
     }
 
-    /// Bytes of a record, where entries are the records themselves. Those of equal keys cannot be told apart,
-    /// so their order does not matter.
+    /// Whether it is enough to order by windows: records are all key, so that equal ones are the same bytes.
+    #[inline(always)]
+    pub(crate) fn windows_suffice(self) -> bool {
+        self.windows_suffice
+    }
+
+    /// Bytes of a record, where entries are the records themselves.
     #[inline(always)]
     pub(crate) fn value_bytes(self) -> Option<usize> {
         self.value_bytes
@@ -86,6 +98,12 @@ impl Entries {
     #[inline(always)]
     pub(crate) fn window(entry: u128) -> u128 {
         entry >> PLACE_BITS
+    }
+
+    /// An entry with its window and a place that all have.
+    #[inline(always)]
+    pub(crate) fn window_alone(entry: u128) -> u128 {
+        entry | ((1 << PLACE_BITS) - 1)
     }
 
     /// What orders entries of equal keys: the place, and below it bits that places make irrelevant.

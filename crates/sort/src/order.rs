@@ -6,7 +6,7 @@
 //! skipped, so that long shared prefixes cost one comparison a record and not one for every ten
 //! bytes.
 //!
-//! Law: the result is ordered by (key, place).
+//! Law: the result is ordered by (key, place); where the key is the whole record, by the key.
 //! A bucket far larger than the sample promised is sorted where it lies, with no memory of its own.
 
 use std::cmp::Ordering;
@@ -44,7 +44,11 @@ impl Ordered {
     /// fills a bucket may go on in the next.
     pub(crate) fn append(&mut self, part: &Part<'_>, bucket: Bucket, skip: usize) {
         let from = self.entries.len();
-        self.spread.append_sorted(&mut self.entries, bucket.chunks.iter().map(|(c, used)| &c[..*used]));
+        let pieces = bucket.chunks.iter().map(|(c, used)| &c[..*used]);
+        match part.entries().windows_suffice() {
+            true => self.spread.append_sorted(&mut self.entries, pieces, Entries::window_alone),
+            false => self.spread.append_sorted(&mut self.entries, pieces, |entry| entry),
+        }
         drop(bucket);
         let mut ties = Ties { part, repeats: &mut self.repeats, noting: self.noting };
         ties.resolve(&mut self.entries[from..], from, skip);
@@ -169,6 +173,7 @@ impl Ties<'_, '_> {
         self.resolve(group, base, shared);
     }
 
+    #[inline(always)]
     fn normal_len(&self, entry: u128) -> usize {
         let key = self.part.key();
         if let Some(len) = key.fixed_bytes() {

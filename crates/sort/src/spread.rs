@@ -2,19 +2,23 @@
 //!
 //! Model: cuts part keys into buckets of about equal depth, so within one the numbers lie more or less
 //! evenly. Each entry goes straight to the slot that its head (the upper half of the number) points
-//! at, between the least and the greatest head of the bucket; slots hold about one entry. Slots with many
-//! are sorted by comparison, so that keys which lie unevenly cost what a comparison sort costs, and a pass.
+//! at, between the least and the greatest head of the bucket, squeezed where they are text; slots hold about one entry.
+//! Slots with many are sorted by comparison, so that keys which lie unevenly cost what a comparison sort costs, and a pass.
 //!
 //! ```text
 //! heads    3 9 4 1 8       slot = (head - least) >> shift        1 | 3 4 | . | 8 9
 //! ```
 //!
-//! Law: the result is what `sort_unstable` would make of the same numbers.
+//! Law: the result is what `sort_unstable_by_key` would make of the same numbers, but for the order of equal ones.
+
+use thalweg_record::Squeeze;
 
 /// Fewer entries than this are not worth the slots.
 const SPREAD_MIN: usize = 32;
 /// More slots than this do not stay in a core's own cache.
 const SLOTS_MAX: usize = 1 << 13;
+/// Bits that the heads of text in ASCII have not.
+const NOT_TEXT: u64 = 0x8080_8080_8080_8080;
 /// Slots with at most so many entries are sorted by insertion.
 const INSERTIONS_MAX: usize = 24;
 
@@ -26,26 +30,32 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Appends all values of `pieces` to `out`, sorted.
+    /// Appends all values of `pieces` to `out`, sorted by what `rank` makes of them: it keeps their heads.
     pub(crate) fn append_sorted<'p>(
         &mut self,
         out: &mut Vec<u128>,
         pieces: impl Iterator<Item = &'p [u128]> + Clone,
+        rank: impl Fn(u128) -> u128 + Copy,
     ) {
         let from = out.len();
         let count: usize = pieces.clone().map(<[u128]>::len).sum();
         let values = || pieces.clone().flatten().copied();
-        let (least, greatest) =
-            values().fold((u64::MAX, 0), |(least, greatest), v| (least.min(head(v)), greatest.max(head(v))));
+        let (mut least, mut greatest, mut ones) = (u64::MAX, 0, 0);
+        for head in values().map(head) {
+            (least, greatest, ones) = (least.min(head), greatest.max(head), ones | head);
+        }
         if count < SPREAD_MIN || least == greatest {
             out.reserve_exact(count);
             pieces.for_each(|piece| out.extend_from_slice(piece));
-            return out[from..].sort_unstable();
+            return out[from..].sort_unstable_by_key(|value| rank(*value));
         }
-        let span = greatest - least;
+        let squeeze = if ones & NOT_TEXT == 0 { Squeeze::of(values().map(head)) } else { None };
+        let even = |head: u64| squeeze.as_ref().map_or(head, |squeeze| squeeze.squeeze(head));
+        let least = even(least);
+        let span = even(greatest) - least;
         let wanted = count.next_power_of_two().min(SLOTS_MAX);
         let shift = (u64::BITS - span.leading_zeros()).saturating_sub(wanted.ilog2());
-        let slot = |value: u128| ((head(value) - least) >> shift) as usize;
+        let slot = |value: u128| ((even(head(value)) - least) >> shift) as usize;
         self.slots.clear();
         self.slots.resize((span >> shift) as usize + 1, 0);
         values().for_each(|value| self.slots[slot(value)] += 1);
@@ -66,8 +76,8 @@ impl Spread {
             let end = end as usize;
             match end - start {
                 0 | 1 => {}
-                2..=INSERTIONS_MAX => insertion_sort(&mut out[start..end]),
-                _ => out[start..end].sort_unstable(),
+                2..=INSERTIONS_MAX => insertion_sort(&mut out[start..end], rank),
+                _ => out[start..end].sort_unstable_by_key(|value| rank(*value)),
             }
             start = end;
         }
@@ -81,11 +91,11 @@ fn head(value: u128) -> u64 {
 }
 
 #[inline(always)]
-fn insertion_sort(values: &mut [u128]) {
+fn insertion_sort(values: &mut [u128], rank: impl Fn(u128) -> u128) {
     for end in 1..values.len() {
         let value = values[end];
         let mut at = end;
-        while at > 0 && values[at - 1] > value {
+        while at > 0 && rank(values[at - 1]) > rank(value) {
             values[at] = values[at - 1];
             at -= 1;
         }
@@ -101,22 +111,28 @@ mod tests {
     proptest! {
         #[test]
         fn it_sorts_as_the_standard_library_does(
+            low in prop_oneof![Just(0u128), Just((1 << 48) - 1)],
             narrow in 0u32..127,
+            clumps in prop_oneof![Just(u128::MAX), Just(0x1f1f_1f1f_1f1f_1f1fu128 << 64 | 0xffff)],
             values in prop::collection::vec(any::<u128>(), 0..600),
             repeated in prop::collection::vec(any::<u8>(), 0..600),
             cuts in prop::collection::vec(0usize..1200, 0..5),
             before in prop::collection::vec(any::<u128>(), 0..3),
         ) {
-            let mut values: Vec<u128> = values.into_iter().map(|v| v >> narrow)
+            let mut values: Vec<u128> = values.into_iter().map(|v| v & clumps >> narrow)
                 .chain(repeated.into_iter().map(|v| u128::from(v / 16) << 100 | u128::from(v))).collect();
             let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(values.len())).collect();
             cuts.extend([0, values.len()]);
             cuts.sort_unstable();
             let mut out = before.clone();
-            Spread::default().append_sorted(&mut out, cuts.windows(2).map(|w| &values[w[0]..w[1]]));
+            let rank = |value: u128| value | low;
+            Spread::default().append_sorted(&mut out, cuts.windows(2).map(|w| &values[w[0]..w[1]]), rank);
             values.sort_unstable();
             prop_assert_eq!(&out[..before.len()], &before[..]);
-            prop_assert_eq!(&out[before.len()..], &values[..]);
+            let (out, ranks) = (&mut out[before.len()..], |values: &[u128]| values.iter().map(|v| rank(*v)).collect::<Vec<_>>());
+            prop_assert_eq!(ranks(out), ranks(&values));
+            out.sort_unstable();
+            prop_assert_eq!(&out[..], &values[..]);
         }
     }
 }
