@@ -22,6 +22,7 @@ mod launch;
 mod launchers;
 mod machine;
 mod measure;
+mod memory;
 mod minutesort;
 mod place;
 mod pump;

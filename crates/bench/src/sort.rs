@@ -2,7 +2,8 @@
 //!
 //! Model: a row's input is made once. Ours runs once before anything is timed: its receipt says what the
 //! floor replays, its output is digested. Then all contenders run in turn, round by round, each as a process
-//! of its own on cold caches, so that what drifts in the machine drifts for all of them.
+//! of its own on cold caches and in memory that was touched before, so that what drifts in the machine drifts for all
+//! of them.
 //! Law: outputs that must be equal are compared byte by byte, through their digests, in the first round.
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use crate::measure::{OurSort, Series};
 use crate::place::Place;
 use crate::rivals::{CLUSTERS, ENGINES, Engines, Gnu, Share, usage_of};
 use crate::rows::{Beside, GNU, Memory, ROWS, Row};
-use crate::{Asked, digest, failed};
+use crate::{Asked, digest, failed, memory};
 
 /// Input, output, what is spilled and the floor's files, in bytes of the input.
 const ROOM: u64 = 4;
@@ -36,6 +37,9 @@ pub(crate) fn measure(asked: &Asked<'_>, place: &Place, report: &mut BenchReport
         engines: wanted(rows.iter().any(|row| row.is_rivals()), Engines::find, report),
         inputs: BTreeMap::new(),
     };
+    if !asked.tiny {
+        report.notes.push(memory::cost()?);
+    }
     for (i, row) in rows.iter().enumerate() {
         asked.progress.begin(row.name, i as u64 + 1, rows.len() as u64, 0);
         bench.forget_inputs_but(row)?;
@@ -134,7 +138,7 @@ impl Bench<'_> {
         let spilled = self.rehearse(row, &contenders[0], &mut measured)?;
         let mut replays = self.replays(row, &measured, spilled, own)?;
         for round in 0..self.asked.runs {
-            // Whoever is first may have to wait for memory that nobody had before, so each is in turn.
+            // Whoever is first may find the machine otherwise than the next, so each is in turn.
             let last = contenders.len() - 1;
             for place in 0..=last {
                 let who = if round % 2 == 0 { place } else { last - place };
@@ -236,6 +240,9 @@ impl Bench<'_> {
             self.place.cool()?;
         } else {
             digest::of_file(&self.inputs[&who.input].path)?; // Reading it is what warms it.
+        }
+        if !self.asked.tiny {
+            memory::touch(ours.memory_bytes + 2 * ours.bytes)?; // For what the page cache is to hold, too.
         }
         let output = self.output();
         match self.run(who, &output, ours.memory_bytes) {

@@ -32,6 +32,8 @@ const NEIGHBOURS_MIN: [u64; 3] = [1024, 4096, 8192];
 const FREE_BYTES_MIN: u64 = 10 * GIB;
 /// Below this, passes multiply.
 const MEMORY_BYTES_MIN: u64 = GIB;
+/// The bit of a virtio balloon that tells free pages to the host (virtio 1.2, section 5.5.3).
+const BALLOON_REPORTING: usize = 5;
 const DIRECT_BYTES: usize = 4 * KIB as usize;
 
 /// What this machine offers and lacks, and the same of the directories given and the current one.
@@ -45,7 +47,7 @@ pub fn doctor(scratch: &[PathBuf]) -> Result<DoctorReport> {
     for directory in &directories {
         findings.extend([direct_io(&io, directory), queue_depth(&io, directory), free_space(&io, directory)]);
     }
-    findings.extend([cores(), memory(), huge_pages(), locked_memory(), open_files()]);
+    findings.extend([cores(), memory(), free_memory(), huge_pages(), locked_memory(), open_files()]);
     findings.extend([socket_buffers(), neighbours()]);
     assert!(findings.iter().all(|f| (f.verdict == Verdict::Good) == f.remedy.is_empty()));
     Ok(DoctorReport { findings })
@@ -242,6 +244,27 @@ fn memory() -> Finding {
     at_least("memory", available, MEMORY_BYTES_MIN, seen, remedy)
 }
 
+fn free_memory() -> Finding {
+    const BALLOONS: &str = "/sys/bus/virtio/drivers/virtio_balloon";
+    let devices = std::fs::read_dir(BALLOONS).into_iter().flatten().flatten();
+    let features =
+        devices.filter_map(|device| kernel_says(&device.path().join("features").to_string_lossy()));
+    match features.into_iter().any(|features| tells_free_pages(&features)) {
+        false => good("free memory", "stays with this machine".to_string()),
+        true => weak(
+            "free memory",
+            "the host takes back what nobody used for seconds: touching it again costs up to 2 s of a core for a GiB"
+                .to_string(),
+            "have the host leave it: free-page-reporting=off for the virtual machine's balloon".to_string(),
+        ),
+    }
+}
+
+/// Whether a balloon, whose features are told as digits, tells its host which pages are free.
+fn tells_free_pages(features: &str) -> bool {
+    features.as_bytes().get(BALLOON_REPORTING) == Some(&b'1')
+}
+
 fn huge_pages() -> Finding {
     const FILE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
     let Some(said) = kernel_says(FILE) else {
@@ -325,6 +348,7 @@ mod tests {
             "free space in .",
             "cores",
             "memory",
+            "free memory",
             "huge pages",
             "locked memory",
             "open files",
@@ -349,6 +373,12 @@ mod tests {
         assert_ne!(found(&report, &format!("direct I/O in {}", here.display())).verdict, Verdict::Missing);
         assert_eq!(std::fs::read_dir(&here).unwrap().count(), 0, "the trial file is gone");
         std::fs::remove_dir(&here).unwrap();
+    }
+
+    #[test]
+    fn a_balloon_tells_free_pages_by_its_sixth_bit() {
+        assert!(tells_free_pages("0110010100000000") && tells_free_pages("000001"));
+        assert!(!tells_free_pages("0110100100000000") && !tells_free_pages("00000") && !tells_free_pages(""));
     }
 
     #[test]

@@ -1,0 +1,43 @@
+//! Memory as a machine of one's own has it, before a run.
+//!
+//! Model: the host of a virtual machine may take back memory that nobody used for seconds, page by page, and brings it
+//! again when it is touched: as much kernel time as a sort takes in all. Whether a run meets that goes with what ran
+//! before it, so memory is touched before each run, of ours and of all others.
+//! Non-goals: keeping it; memory of the page cache.
+
+use thalweg::{Error, Result};
+use thalweg_base::clock::Stopwatch;
+use thalweg_base::units::{Bytes, GIB, KIB, MIB};
+use thalweg_block::Pool;
+use thalweg_io::process;
+
+const BLOCK_BYTES: u64 = 2 * MIB;
+const PAGE_BYTES: usize = 4 * KIB as usize;
+
+/// Touches so much memory, but no more than half of what is available, and gives it back.
+pub(crate) fn touch(bytes: u64) -> Result<()> {
+    let bytes = bytes.min(process::available_memory_bytes() / 2);
+    let blocks = bytes.div_ceil(BLOCK_BYTES).max(1) as usize;
+    let failed = |e| Error::CouldNot(format!("{} of memory cannot be touched: {e}", Bytes(bytes)));
+    let pool = Pool::new(BLOCK_BYTES as usize, blocks).map_err(failed)?;
+    let mut held = Vec::with_capacity(blocks);
+    while let Some(mut block) = pool.try_take() {
+        block.set_len(block.capacity());
+        block.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 1);
+        held.push(block);
+    }
+    Ok(())
+}
+
+/// What a first touch costs here now, and what the next one: for the report.
+pub(crate) fn cost() -> Result<String> {
+    let timed = || {
+        let watch = Stopwatch::start();
+        touch(GIB).map(|()| watch.seconds())
+    };
+    let (first, next) = (timed()?, timed()?);
+    Ok(format!(
+        "memory: a first touch of {} took {first:.2} s, the next {next:.2} s; touched before each run",
+        Bytes(GIB)
+    ))
+}
