@@ -41,9 +41,10 @@ impl Spread {
         let count: usize = pieces.clone().map(<[u128]>::len).sum();
         let values = || pieces.clone().flatten().copied();
         let (mut least, mut greatest, mut ones) = (u64::MAX, 0, 0);
-        for head in values().map(head) {
+        // By `for_each`, which goes through one piece after the other, and not value by value over their bounds.
+        values().map(head).for_each(|head| {
             (least, greatest, ones) = (least.min(head), greatest.max(head), ones | head);
-        }
+        });
         if count < SPREAD_MIN || least == greatest {
             out.reserve_exact(count);
             pieces.for_each(|piece| out.extend_from_slice(piece));
@@ -66,11 +67,11 @@ impl Spread {
         out.reserve_exact(count);
         out.resize(from + count, 0);
         let out = &mut out[from..];
-        for value in values() {
+        values().for_each(|value| {
             let at = &mut self.slots[slot(value)];
             out[*at as usize] = value;
             *at += 1;
-        }
+        });
         let mut start = 0;
         for &end in &self.slots {
             let end = end as usize;
