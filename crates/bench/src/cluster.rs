@@ -19,13 +19,15 @@ use crate::far::{Served, iperf_between};
 use crate::lab::{Lab, Wanted, on_lab};
 use crate::measure::{Series, median, whole_process};
 use crate::targets::{Target, Than};
-use crate::{Asked, TINY_BYTES, digest, minutesort};
+use crate::{Asked, TINY_BYTES, digest, memory, minutesort};
 
 /// Of the kernel's bytes, the share by which receipts may differ, and how many in any case: questions, samples, cuts.
 const AGREE: f64 = 0.05;
 const AGREE_BYTES_PER_NODE: u64 = 1 << 20;
 /// What the links have to carry, at the rate that iperf3 reaches.
 pub(crate) const IDEAL: &str = "ideal";
+/// Memory that is touched before each run, for each byte of the records: nodes hold them, and so does the page cache.
+const MEMORY_OF_BYTES: u64 = 3;
 /// Bytes a second of the slow disks, as `lab/up` takes it, and as a number.
 const DISK: (&str, f64) = ("20MB/s", 20e6);
 
@@ -173,6 +175,9 @@ impl Bench<'_> {
         let (mut ours, mut ideal, mut stages) = (Series::default(), Vec::new(), Vec::new());
         for round in 0..self.asked.runs {
             self.asked.go_on()?;
+            if !self.asked.tiny {
+                memory::touch(bytes * MEMORY_OF_BYTES)?;
+            }
             let (seconds, usage, receipt) = self.sort()?;
             ours.add(seconds, usage);
             stages.push(receipt.stages.iter().map(|stage| stage.seconds).collect::<Vec<f64>>());

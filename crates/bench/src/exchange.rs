@@ -9,15 +9,15 @@ use std::process::Command;
 
 use thalweg::{Error, Result};
 use thalweg_api::{BenchOther, BenchReport, BenchRow, BenchTarget, ExchangeReport, from_json};
-use thalweg_base::units::KIB;
+use thalweg_base::units::{GIB, KIB};
 use thalweg_io::process::Usage;
 
-use crate::Asked;
 use crate::cluster::{IDEAL, NARROW, of_ideal};
 use crate::far::{Served, iperf_between};
 use crate::lab::{Lab, Wanted, on_lab};
 use crate::measure::{Series, median, whole_process};
 use crate::targets::Target;
+use crate::{Asked, memory};
 
 /// The one that is chosen by what is sent, and those that can be asked for.
 const OURS: &str = "auto";
@@ -81,6 +81,9 @@ impl Row {
         for _ in 0..asked.runs {
             asked.go_on()?;
             for (name, series) in names.iter().zip(&mut each) {
+                if !asked.tiny {
+                    memory::touch(GIB)?; // More than all buffers.
+                }
                 series.add(exchange(asked, lab, name, bytes, rounds)?, Usage::default());
             }
             if iperf.is_some() {

@@ -26,6 +26,9 @@ pub(crate) fn touch(bytes: u64) -> Result<()> {
         block.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 1);
         held.push(block);
     }
+    drop((held, pool));
+    // A child's peak is at least its parent's at its start: that is what this process has now, and not what it had.
+    process::forget_peak();
     Ok(())
 }
 
