@@ -18,6 +18,7 @@ use thalweg_record::RECORD_BYTES;
 use crate::far::{Served, iperf_between};
 use crate::lab::{Lab, Wanted, on_lab};
 use crate::measure::{Series, median, whole_process};
+use crate::ring::Ring;
 use crate::targets::{Target, Than};
 use crate::{Asked, TINY_BYTES, digest, memory, minutesort};
 
@@ -173,6 +174,7 @@ impl Bench<'_> {
             ..BenchRow::default()
         };
         let (mut ours, mut ideal, mut stages) = (Series::default(), Vec::new(), Vec::new());
+        let mut ring = Ring::of(self.lab, nodes);
         for round in 0..self.asked.runs {
             self.asked.go_on()?;
             if !self.asked.tiny {
@@ -186,6 +188,9 @@ impl Bench<'_> {
             }
             if let Some(seconds) = self.ideal(self.bytes_of_busiest(bytes))? {
                 ideal.push(seconds);
+            }
+            if let Some(ring) = &mut ring {
+                ring.run(self.lab, bytes / u64::from(nodes) * u64::from(nodes - 1) / u64::from(nodes))?;
             }
         }
         row.ours = ours.measure();
@@ -202,6 +207,7 @@ impl Bench<'_> {
                 BenchMeasure { seconds: median(&ideal), all_seconds: ideal, ..BenchMeasure::default() };
             row.others.push(BenchOther::measured(IDEAL, measure));
         }
+        row.others.extend(ring.map(Ring::measured));
         row.targets = self.row.targets.iter().map(|target| target.of(&row)).collect();
         if self.asked.bytes <= TINY_BYTES {
             row.targets.iter_mut().for_each(|target| target.met = None);

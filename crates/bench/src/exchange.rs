@@ -16,6 +16,7 @@ use crate::cluster::{IDEAL, NARROW, of_ideal};
 use crate::far::{Served, iperf_between};
 use crate::lab::{Lab, Wanted, on_lab};
 use crate::measure::{Series, median, whole_process};
+use crate::ring::Ring;
 use crate::targets::Target;
 use crate::{Asked, memory};
 
@@ -76,6 +77,7 @@ impl Row {
         let names = [&[OURS], &FIXED[..]].concat();
         let mut each: Vec<Series> = names.iter().map(|_| Series::default()).collect();
         let mut ideal = Series::default();
+        let mut ring = Ring::of(lab, nodes);
         // Links are warm, and their windows open.
         exchange(asked, lab, OURS, bytes, 1)?;
         for _ in 0..asked.runs {
@@ -90,6 +92,9 @@ impl Row {
                 let rate = iperf_between(lab)?;
                 ideal.add((bytes * u64::from(nodes - 1)) as f64 / rate, Usage::default());
             }
+            if let Some(ring) = &mut ring {
+                ring.run(lab, bytes * u64::from(nodes - 1))?;
+            }
         }
         let mut each = each.into_iter().map(|series| series.measure());
         row.ours = each.next().expect("ours comes first");
@@ -102,6 +107,7 @@ impl Row {
         if iperf.is_some() {
             row.others.push(BenchOther::measured(IDEAL, ideal.measure()));
         }
+        row.others.extend(ring.map(Ring::measured));
         row.targets = self.targets.iter().map(|target| target.of(&row)).collect();
         row.targets.push(BenchTarget {
             target: format!("wall <= {OF_BEST} x the best schedule"),

@@ -78,7 +78,7 @@ enum Beside {
     Rclone,
 }
 
-const IPERF: &str = "iperf3";
+pub(crate) const IPERF: &str = "iperf3";
 const RSYNC: &str = "rsync + sync";
 const SCP: &str = "scp + sync";
 const NC: &str = "nc + sync";
@@ -324,8 +324,8 @@ impl Route {
         match who {
             Beside::Floor => None,
             Beside::Ours(..) => Some(self.lab.host(TO).pid),
-            Beside::Iperf => self.iperf.as_ref().map(|served| served.0.id()),
-            Beside::Rsync => self.rsync.as_ref().map(|served| served.0.id()),
+            Beside::Iperf => self.iperf.as_ref().map(|served| served.id()),
+            Beside::Rsync => self.rsync.as_ref().map(|served| served.id()),
             Beside::Scp | Beside::Rclone => self.ssh.as_ref().map(|ssh| ssh.server(TO)),
             Beside::Nc | Beside::Mbuffer => Some(0),
         }
@@ -337,8 +337,15 @@ pub(crate) struct Served(Child);
 
 impl Served {
     pub(crate) fn iperf(lab: &Lab) -> std::result::Result<Served, String> {
-        let port = IPERF_PORT.to_string();
-        Served::start(lab, IPERF, &["-s", "-p", &port], IPERF_PORT)
+        Served::iperf_at(lab, TO, IPERF_PORT)
+    }
+
+    pub(crate) fn iperf_at(lab: &Lab, host: u32, port: u16) -> std::result::Result<Served, String> {
+        Served::start(lab, IPERF, &["-s", "-p", &port.to_string()], (host, port))
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
     }
 
     fn rsync(lab: &Lab, place: &Path) -> std::result::Result<Served, String> {
@@ -350,17 +357,22 @@ impl Served {
         );
         std::fs::write(&settings, text).map_err(|e| failed("write", &settings, &e).to_string())?;
         let config = format!("--config={}", settings.display());
-        Served::start(lab, "rsync", &["--daemon", "--no-detach", &config], RSYNC_PORT)
+        Served::start(lab, "rsync", &["--daemon", "--no-detach", &config], (TO, RSYNC_PORT))
     }
 
-    fn start(lab: &Lab, program: &str, words: &[&str], port: u16) -> std::result::Result<Served, String> {
+    fn start(
+        lab: &Lab,
+        program: &str,
+        words: &[&str],
+        (host, port): (u32, u16),
+    ) -> std::result::Result<Served, String> {
         if !is_here(program) {
             return Err(format!("{program} is not installed (apt-get install {program})"));
         }
-        let mut command = lab.inside(TO, program);
+        let mut command = lab.inside(host, program);
         command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let served = Served(command.spawn().map_err(|e| format!("{program} cannot be run: {e}"))?);
-        let (address, watch) = (format!("{}:{port}", lab.address(TO)), Stopwatch::start());
+        let (address, watch) = (format!("{}:{port}", lab.address(host)), Stopwatch::start());
         while std::net::TcpStream::connect(&address).is_err() {
             if watch.seconds() > LISTENS_SECONDS {
                 return Err(format!("{program} does not listen at {address}"));
@@ -571,7 +583,7 @@ pub(crate) fn iperf_between(lab: &Lab) -> Result<f64> {
 }
 
 /// Bytes that iperf3's receiver got in a second, or its receivers on average.
-fn iperf_rate(out: &str) -> Result<f64> {
+pub(crate) fn iperf_rate(out: &str) -> Result<f64> {
     let told: Iperf = from_json(out.trim())
         .map_err(|e| Error::CouldNot(format!("what iperf3 says cannot be read: {e}")))?;
     let ways: Vec<_> =

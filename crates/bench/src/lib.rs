@@ -27,6 +27,7 @@ mod minutesort;
 mod place;
 mod pump;
 mod rates;
+mod ring;
 mod rivals;
 mod river;
 mod rows;
