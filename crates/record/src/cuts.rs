@@ -44,6 +44,7 @@ pub struct Cuts {
     start: Vec<u8>,
     /// The head of each cut's key behind the shared bytes.
     heads: Vec<u64>,
+    /// The first and the last of them.
     first: u64,
     last: u64,
     /// What brings them together, if they lie in clumps.

@@ -39,6 +39,7 @@ pub(crate) struct Entries {
     layout: Layout,
     /// Bytes of a record, if it is all key and its entry is the record itself.
     value_bytes: Option<usize>,
+    /// The same, but longer.
     windows_suffice: bool,
 }
 
