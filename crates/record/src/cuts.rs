@@ -40,8 +40,10 @@ pub struct Cuts {
     cuts: Vec<Cut>,
     /// Bytes of every cut's key before those that the cut keeps.
     base: Arc<[u8]>,
-    /// These and those that all keep first.
-    start: Vec<u8>,
+    /// Bytes that all keep first.
+    shared: Vec<u8>,
+    /// Bytes of both.
+    skip: usize,
     /// The head of each cut's key behind the shared bytes.
     heads: Vec<u64>,
     /// The first and the last of them.
@@ -152,9 +154,9 @@ impl Cuts {
             (Some(a), Some(b)) => common_prefix(&a.normal, &b.normal),
             _ => 0,
         };
-        let start = cuts.first().map_or(&[][..], |cut| &cut.normal[..shared]);
-        let start = [&base[..], start].concat();
-        let heads: Vec<u64> = cuts.iter().map(|c| InPlace::from(&c.normal[shared..]).head()).collect();
+        let shared = cuts.first().map_or(Vec::new(), |cut| cut.normal[..shared].to_vec());
+        let skip = base.len() + shared.len();
+        let heads: Vec<u64> = cuts.iter().map(|c| InPlace::from(&c.normal[shared.len()..]).head()).collect();
         let end = |head: Option<&u64>| head.copied().unwrap_or(0);
         let (first, last) = (end(heads.first()), end(heads.last()));
         let squeeze = Squeeze::of(heads.iter().copied());
@@ -164,8 +166,8 @@ impl Cuts {
         let table_shift = shift_for(&even, span);
         let before = |step: u64| even.partition_point(|head| ((head - table_first) >> table_shift) < step);
         let table = (0..=(span >> table_shift) + 1).map(|step| before(step) as u32).collect();
-        let exact = key.fixed_bytes().is_some_and(|n| n <= start.len() + HEAD_BYTES);
-        Cuts { exact, cuts, base, start, heads, first, last, squeeze, table, table_first, table_shift }
+        let exact = key.fixed_bytes().is_some_and(|n| n <= skip + HEAD_BYTES);
+        Cuts { exact, cuts, base, shared, skip, heads, first, last, squeeze, table, table_first, table_shift }
     }
 
     /// How many ranges the cuts part the stream into.
@@ -189,10 +191,10 @@ impl Cuts {
     /// The index of the range of a record that began at `origin`.
     #[inline(always)]
     pub fn locate(&self, key: &Key, record: InPlace<'_>, origin: u64) -> usize {
-        if !self.start.is_empty() && !key.begins_with(record, &self.start) {
+        if self.skip > 0 && !self.begin(key, record) {
             return self.outside(key, record.alone());
         }
-        let head = key.head(record, self.start.len());
+        let head = key.head(record, self.skip);
         if head < self.first {
             return 0;
         }
@@ -211,7 +213,7 @@ impl Cuts {
     /// Among the cuts from `low` to `high`.
     #[inline(never)]
     fn locate_between(&self, key: &Key, record: InPlace<'_>, origin: u64, low: usize, high: usize) -> usize {
-        let head = key.head(record, self.start.len());
+        let head = key.head(record, self.skip);
         let low = low + self.heads[low..high].partition_point(|h| *h < head);
         if low < high && self.heads[low] == head {
             return self.locate_among_equals(key, record, origin, low, head);
@@ -219,10 +221,19 @@ impl Cuts {
         low
     }
 
-    /// Where a record belongs that does not begin with the bytes that all cuts begin with.
+    /// Whether a record begins with the bytes that all cuts begin with.
+    #[inline(always)]
+    fn begin(&self, key: &Key, record: InPlace<'_>) -> bool {
+        (self.base.is_empty() || key.begins_with(record, 0, &self.base))
+            && key.begins_with(record, self.base.len(), &self.shared)
+    }
+
+    /// Where a record belongs that does not.
     #[inline(never)]
     fn outside(&self, key: &Key, record: &[u8]) -> usize {
-        if key.compare_start(record, 0, &self.start).is_lt() { 0 } else { self.cuts.len() }
+        let based = key.compare_start(record, 0, &self.base);
+        let order = based.then_with(|| key.compare_start(record, self.base.len(), &self.shared));
+        if order.is_lt() { 0 } else { self.cuts.len() }
     }
 
     /// Among the cuts from `low` on whose window is the record's.

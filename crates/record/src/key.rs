@@ -196,12 +196,12 @@ impl Key {
         }
     }
 
-    /// Whether a record's normal form begins with these bytes.
+    /// Whether a record's normal form from byte `skip` on begins with these bytes.
     #[inline(always)]
-    pub(crate) fn begins_with(&self, record: InPlace<'_>, start: &[u8]) -> bool {
+    pub(crate) fn begins_with(&self, record: InPlace<'_>, skip: usize, start: &[u8]) -> bool {
         match &self.form {
-            Form::Slice { offset, end } => record.key(*offset, *end, 0).begins_with(start),
-            Form::Parts(parts) => compare_start_of_parts(parts, record.alone(), 0, start).is_eq(),
+            Form::Slice { offset, end } => record.key(*offset, *end, skip).begins_with(start),
+            Form::Parts(parts) => compare_start_of_parts(parts, record.alone(), skip, start).is_eq(),
         }
     }
 

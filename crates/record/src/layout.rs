@@ -53,7 +53,9 @@ impl std::str::FromStr for KeyPart {
             Some("desc") => true,
             Some(_) => return Err(wrong()),
         };
-        if length == 0 || offset.checked_add(length).is_none() || parts.next().is_some() {
+        // What reaches further than any record means the rest of it.
+        let length = length.min(u32::MAX - offset);
+        if length == 0 || parts.next().is_some() {
             return Err(wrong());
         }
         Ok(KeyPart { offset, length, descending })
@@ -98,6 +100,10 @@ mod tests {
         assert_eq!("4:2:desc".parse(), Ok(KeyPart { offset: 4, length: 2, descending: true }));
         assert_eq!("4:2:asc".parse(), Ok(KeyPart { offset: 4, length: 2, descending: false }));
         assert!("0:4294967295:desc".parse::<KeyPart>().is_ok(), "the whole of any line");
+        assert_eq!(
+            "3:4294967295".parse(),
+            Ok(KeyPart { offset: 3, length: u32::MAX - 3, descending: false })
+        );
         for text in ["", "1", "1:", "1:0", "a:1", "1:2:up", "1:2:desc:3", "4294967295:1"] {
             assert!(text.parse::<KeyPart>().is_err(), "{text}");
         }

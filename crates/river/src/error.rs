@@ -68,7 +68,7 @@ impl fmt::Display for Error {
             }
             Error::TooLong(at, most) => write!(
                 f,
-                "a record that begins at {at} is longer than {}; give more memory, or the right --record",
+                "a record that begins at {at} is longer than {}, which is all that memory has room for; give more, or --record BYTES if records are no lines",
                 Bytes(*most)
             ),
             Error::NoLane(lane, lanes) => write!(f, "the pick chose lane {lane}, and there are {lanes}"),

@@ -95,6 +95,20 @@ fn what_does_not_fit_in_a_nodes_memory_is_spilled() {
     assert!(output == expected && (1..=expected.len() as u64).contains(&spilled), "{receipt:?}");
 }
 
+/// Pages that were too large for the river's share of it left some nodes without ends.
+#[test]
+fn any_memory_that_is_enough_has_room_for_all_nodes() {
+    let place = Place::new();
+    place.write("in", b"b\na\nd\nc\n");
+    for (nodes, mebibytes) in
+        [(2, 64), (2, 112), (2, 128), (3, 96), (3, 256), (4, 144), (4, 320), (8, 256), (8, 512)]
+    {
+        let memory = Some(Size::Bytes(mebibytes << 20));
+        let asked = SortOptions { nodes, memory, ..options(&place, &["in"], Layout::Lines, &[]) };
+        assert_eq!(sorted(&place, &asked).0, b"a\nb\nc\nd\n", "{nodes} nodes in {mebibytes} MiB");
+    }
+}
+
 #[test]
 fn what_nodes_cannot_do_is_refused_in_one_line() {
     let place = Place::new();

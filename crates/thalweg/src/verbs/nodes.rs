@@ -146,7 +146,7 @@ impl<'a> Job<'a> {
                 "--memory {memory} is too small for {nodes} nodes: they need {needed}; give more, or fewer nodes"
             )));
         }
-        let shape = Shape::of(river_bytes, nodes, nodes, options.layout)?;
+        let shape = Shape::of_all(river_bytes, nodes, options.layout)?;
         inputs.set_page_bytes(shape.page_bytes);
         Ok(Job {
             options,

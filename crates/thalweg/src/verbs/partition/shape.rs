@@ -57,36 +57,51 @@ impl Shape {
         layout: Layout,
     ) -> Result<Shape> {
         let room = memory_bytes.saturating_sub(BASE_BYTES);
-        let (page_bytes, block) = page_and_block(room, parts, layout);
-        for threads in (1..=threads).rev() {
-            let (inlets, outlets) = (threads, threads.min(parts));
-            // While one inlet's page is given out, those of the others wait.
-            let float = ((threads - 1) * parts.div_ceil(outlets) * 3 / 2) as u64;
-            let batches =
-                inlets * (parts + PARKED.1 + 1) + outlets * (inlets * EXCLUSIVE as usize + float as usize);
-            let fixed = batches as u64 * block + (inlets * (READS + 1)) as u64 * page_bytes;
-            let blocks = (parts + outlets * WRITES) as u64;
-            let left = room.saturating_sub(room / 8).saturating_sub(fixed) / blocks;
-            if left < WRITE_BYTES.1 {
-                continue;
+        let page_bytes = page_for(room, parts, layout);
+        let fitting =
+            (1..=threads).rev().find_map(|threads| Shape::fitting(room, parts, threads, page_bytes));
+        fitting.ok_or_else(|| too_small(memory_bytes, parts, "parts"))
+    }
+
+    /// For so many nodes in one process: pages are smaller where all of them would not fit with large ones.
+    pub(in crate::verbs) fn of_all(memory_bytes: u64, nodes: usize, layout: Layout) -> Result<Shape> {
+        let room = memory_bytes.saturating_sub(BASE_BYTES);
+        let mut page_bytes = page_for(room, nodes, layout);
+        loop {
+            if let Some(shape) = Shape::fitting(room, nodes, nodes, page_bytes) {
+                return Ok(shape);
             }
-            return Ok(Shape {
-                inlets,
-                outlets,
-                page_bytes: page_bytes as usize,
-                batch_bytes: (block - HEAD_BYTES as u64) as usize,
-                write_bytes: floor_of_two(left).min(WRITE_BYTES.0) as usize,
-                exclusive: EXCLUSIVE,
-                float,
-                window: window(1),
-                record_max: room / 16 / threads as u64,
-                sample_bytes: room / 4,
-            });
+            let smaller = whole_records(page_bytes / 2, layout).max(SECTOR);
+            if smaller >= page_bytes {
+                return Err(too_small(memory_bytes, nodes, "nodes"));
+            }
+            page_bytes = smaller;
         }
-        let memory = Bytes(memory_bytes);
-        Err(Error::CouldNot(format!(
-            "--memory {memory} is too small for {parts} parts; give more, or fewer parts"
-        )))
+    }
+
+    /// With so many threads and such pages, if there is room for them.
+    fn fitting(room: u64, parts: usize, threads: usize, page_bytes: u64) -> Option<Shape> {
+        let block = block_for(page_bytes, parts);
+        let (inlets, outlets) = (threads, threads.min(parts));
+        // While one inlet's page is given out, those of the others wait.
+        let float = ((threads - 1) * parts.div_ceil(outlets) * 3 / 2) as u64;
+        let batches =
+            inlets * (parts + PARKED.1 + 1) + outlets * (inlets * EXCLUSIVE as usize + float as usize);
+        let fixed = batches as u64 * block + (inlets * (READS + 1)) as u64 * page_bytes;
+        let blocks = (parts + outlets * WRITES) as u64;
+        let left = room.saturating_sub(room / 8).saturating_sub(fixed) / blocks;
+        (left >= WRITE_BYTES.1).then(|| Shape {
+            inlets,
+            outlets,
+            page_bytes: page_bytes as usize,
+            batch_bytes: (block - HEAD_BYTES as u64) as usize,
+            write_bytes: floor_of_two(left).min(WRITE_BYTES.0) as usize,
+            exclusive: EXCLUSIVE,
+            float,
+            window: window(1),
+            record_max: room / 16 / threads as u64,
+            sample_bytes: room / 4,
+        })
     }
 
     /// For one of so many nodes, each of which has an inlet, an outlet and so much memory for both, with so many lanes.
@@ -97,7 +112,8 @@ impl Shape {
         layout: Layout,
     ) -> Result<Shape> {
         let room = memory_bytes.saturating_sub(BASE_BYTES);
-        let (page_bytes, block) = page_and_block(room, lanes, layout);
+        let page_bytes = page_for(room, lanes, layout);
+        let block = block_for(page_bytes, lanes);
         // While one node's page is given out, those of the others wait.
         let float = (nodes as u64 - 1) * lanes.div_ceil(nodes) as u64 * 3 / 2;
         let fixed = |exclusive: u64, window: usize| {
@@ -159,14 +175,22 @@ impl Shape {
     }
 }
 
-/// Bytes of a page that has enough for each of so many parts, if there is room, and of a block that holds what one part
-/// gets of it, with a quarter to spare.
-fn page_and_block(room: u64, parts: usize, layout: Layout) -> (u64, u64) {
+fn too_small(memory_bytes: u64, count: usize, what: &str) -> Error {
+    let memory = Bytes(memory_bytes);
+    Error::CouldNot(format!("--memory {memory} is too small for {count} {what}; give more, or fewer {what}"))
+}
+
+/// Bytes of a page that has enough for each of so many parts, if there is room.
+fn page_for(room: u64, parts: usize, layout: Layout) -> u64 {
     let page = (parts as u64 * PAGE_BYTES_FOR_PART).next_power_of_two();
     let page = page.clamp(PAGE_BYTES.0, PAGE_BYTES.1).min(floor_of_two(room / PAGE_SHARE));
-    let page_bytes = whole_records(page, layout).max(SECTOR);
+    whole_records(page, layout).max(SECTOR)
+}
+
+/// Bytes of a block that holds what one part gets of a page, with a quarter to spare.
+fn block_for(page_bytes: u64, parts: usize) -> u64 {
     let of_part = page_bytes.div_ceil(parts as u64);
-    (page_bytes, (of_part + of_part / 4 + HEAD_BYTES as u64).next_multiple_of(SECTOR).min(MIB))
+    (of_part + of_part / 4 + HEAD_BYTES as u64).next_multiple_of(SECTOR).min(MIB)
 }
 
 fn floor_of_two(number: u64) -> u64 {
@@ -213,5 +237,22 @@ mod tests {
         assert_eq!(whole_records(1 << 20, Layout::Fixed(100)), 1_024_000);
         assert_eq!(whole_records(1 << 20, Layout::Fixed(64)), 1 << 20);
         assert_eq!(whole_records(1 << 20, Layout::Fixed(1_000_003)), 1 << 20);
+    }
+
+    /// Where memory had no room for all with large pages, there were fewer ends than nodes.
+    #[test]
+    fn every_node_has_its_ends() {
+        for layout in [Layout::Lines, Layout::Fixed(100), Layout::Fixed(1_000_003)] {
+            for nodes in [1, 2, 3, 4, 8, 16] {
+                for memory in
+                    (1..=64).map(|eighths| eighths * 2 * MIB * nodes as u64).filter(|m| *m >= 16 * MIB)
+                {
+                    let shape = Shape::of_all(memory, nodes, layout).unwrap();
+                    assert_eq!((shape.inlets, shape.outlets), (nodes, nodes), "{memory} {shape:?}");
+                }
+            }
+        }
+        let refused = Shape::of_all(7 * MIB, 64, Layout::Lines).unwrap_err().to_string();
+        assert_eq!(refused, "--memory 7 MiB is too small for 64 nodes; give more, or fewer nodes");
     }
 }
