@@ -236,7 +236,9 @@ impl KeepFree {
 
 /// The page sizes that a budget may choose from, largest first.
 fn page_sizes(given: &Given) -> impl Iterator<Item = u64> {
-    let largest = (given.memory_bytes / 512).next_power_of_two().clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
+    // Of a stream all memory is laid out for more ranges than a short one needs.
+    let share = if given.is_stream { 1024 } else { 512 };
+    let largest = (given.memory_bytes / share).next_power_of_two().clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX);
     (PAGE_BYTES_MIN.ilog2()..=largest.ilog2()).rev().map(|bits| 1 << bits)
 }
 
