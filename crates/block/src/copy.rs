@@ -1,5 +1,8 @@
 //! Copying short strings of bytes without a call: for records of a few bytes the call is what takes the time.
 
+/// What is copied of short ones, however short.
+const START_BYTES: usize = 16;
+
 /// Copies `from` to `to`, which must be as long.
 #[inline(always)]
 pub fn copy(to: &mut [u8], from: &[u8]) {
@@ -10,6 +13,16 @@ pub fn copy(to: &mut [u8], from: &[u8]) {
         4..=7 => ends::<4>(to, from),
         0..=3 => to.iter_mut().zip(from).for_each(|(to, from)| *to = *from),
         _ => to.copy_from_slice(from),
+    }
+}
+
+/// Copies the first `len` bytes of `from` to the start of `to`. What lies behind them in `to` is not kept: copying more
+/// than is wanted, but always as much, spares a guess at how long it is.
+#[inline(always)]
+pub fn copy_start(to: &mut [u8], from: &[u8], len: usize) {
+    match (to.first_chunk_mut::<START_BYTES>(), from.first_chunk()) {
+        (Some(to), Some(from)) if len <= START_BYTES => *to = *from,
+        _ => copy(&mut to[..len], &from[..len]),
     }
 }
 
@@ -28,6 +41,18 @@ fn ends<const N: usize>(to: &mut [u8], from: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_start_is_copied_whole_and_no_room_is_left() {
+        let from: Vec<u8> = (1..=200).collect();
+        for len in 0..=100 {
+            for (behind, room) in [(0, 0), (1, 40), (40, 1), (40, 40)] {
+                let mut to = vec![0; len + room];
+                copy_start(&mut to, &from[..len + behind], len);
+                assert_eq!(to[..len], from[..len], "{len} bytes, {behind} and {room} behind");
+            }
+        }
+    }
 
     #[test]
     fn every_length_is_copied_whole_and_nothing_else() {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::prefetch::prefetch_at;
-use crate::{Block, copy};
+use crate::{Block, copy_start};
 
 /// A block under construction.
 pub struct Fill {
@@ -118,10 +118,17 @@ impl Place {
     /// Copies as much of `bytes` as there is room for; returns how many that was.
     #[inline(always)]
     pub fn push(&mut self, bytes: &[u8]) -> usize {
-        let n = bytes.len().min(self.left as usize);
+        self.push_start(bytes, bytes.len())
+    }
+
+    /// The same with the first `len` of `bytes`: what follows them in `bytes` may be written behind them, where the next
+    /// push writes over it.
+    #[inline(always)]
+    pub fn push_start(&mut self, bytes: &[u8], len: usize) -> usize {
+        let n = len.min(self.left as usize);
         // SAFETY: `left` bytes at `at` belong to this place alone, and `n` <= `left`.
         unsafe {
-            copy(std::slice::from_raw_parts_mut(self.at.as_ptr(), n), &bytes[..n]);
+            copy_start(std::slice::from_raw_parts_mut(self.at.as_ptr(), self.left as usize), bytes, n);
             self.at = self.at.add(n);
         }
         self.left -= n as u32;

@@ -18,7 +18,7 @@ mod pool;
 mod prefetch;
 
 pub use chunk::{Chunk, carve};
-pub use copy::copy;
+pub use copy::{copy, copy_start};
 pub use fill::{Fill, Place};
 pub use kept::begin_work;
 pub use mask::mask_of;

@@ -55,31 +55,37 @@ impl<'b> InPlace<'b> {
     /// The first 8 bytes as a big-endian number, zeros after the end.
     #[inline(always)]
     pub(crate) fn head(self) -> u64 {
-        match self.alone().first_chunk::<8>() {
-            Some(head) => u64::from_be_bytes(*head),
-            None => self.short_head(),
-        }
-    }
-
-    /// The head of less than 8 bytes.
-    #[inline(always)]
-    fn short_head(self) -> u64 {
-        match self.bytes.first_chunk::<8>() {
-            Some(head) => u64::from_be_bytes(*head) & !(u64::MAX >> (8 * self.len)),
-            None => self.alone().iter().rev().fold(0, |low, &byte| low >> 8 | u64::from(byte) << 56),
+        match self.bytes.first_chunk() {
+            Some(head) => u64::from_be_bytes(*head) & first_bytes(self.len),
+            None => folded(self.alone()),
         }
     }
 
     /// The first 10 bytes as an 80-bit big-endian number, zeros after the end.
     #[inline(always)]
     pub fn window(self) -> u128 {
-        let low = match *self.alone().get(8..).unwrap_or(&[]) {
-            [first, second, ..] => u16::from_be_bytes([first, second]),
-            [first] => u16::from(first) << 8,
-            [] => 0,
+        let low = match self.bytes.get(8..10) {
+            Some(&[first, second]) => {
+                let behind = first_bytes(self.len.saturating_sub(8));
+                u64::from(u16::from_be_bytes([first, second])) & behind >> 48
+            }
+            _ => folded(self.alone().get(8..).unwrap_or(&[])) >> 48,
         };
         u128::from(self.head()) << 16 | u128::from(low)
     }
+}
+
+/// The bits of the first `bytes` bytes of 8, or of all if there are more. Without a branch: how long keys are is anybody's guess.
+#[inline(always)]
+fn first_bytes(bytes: usize) -> u64 {
+    let half = 32 - 4 * bytes.min(8);
+    u64::MAX << half << half
+}
+
+/// At most 8 bytes as a big-endian number, zeros after the end.
+#[inline(never)]
+fn folded(bytes: &[u8]) -> u64 {
+    bytes.iter().take(8).rev().fold(0, |low, &byte| low >> 8 | u64::from(byte) << 56)
 }
 
 /// Whether these are the same bytes: by two numbers instead of a call where those show all.

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg_block::{Block, Fill, Place, Pool, copy};
+use thalweg_block::{Block, Fill, Place, Pool, copy_start};
 use thalweg_record::Prover;
 
 use crate::sabotage::{self, Kind::EarlyProof};
@@ -166,16 +166,16 @@ impl Assembler {
 }
 
 impl Cursor {
-    /// Writes the first bytes of `bytes`; returns how many. Less than all were written if a block
+    /// Writes the first `len` of `bytes`, or the first of those; returns how many. Less than all were written if a block
     /// became whole: it has to leave (`drain_finished`) first.
     #[inline(always)]
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> usize {
+    pub(crate) fn push_start(&mut self, bytes: &[u8], len: usize) -> usize {
         if sabotage::breaks(EarlyProof) {
-            self.prove_ahead(bytes.len());
+            self.prove_ahead(len);
         }
         let (took, full) = match self.segments.front_mut().expect("a job writes what it reserved") {
             Segment::Shared(place) => {
-                let n = place.push(bytes);
+                let n = place.push_start(bytes, len);
                 (n, place.left() == 0)
             }
             Segment::Own { offset, block } => {
@@ -185,9 +185,9 @@ impl Cursor {
                     block
                 });
                 let at = block.len();
-                let n = bytes.len().min(block.capacity() - at);
+                let n = len.min(block.capacity() - at);
                 block.set_len(at + n);
-                copy(&mut block[at..], &bytes[..n]);
+                copy_start(&mut block.whole_mut()[at..], bytes, n);
                 (n, at + n == block.capacity())
             }
         };

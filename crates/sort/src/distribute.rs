@@ -684,9 +684,9 @@ impl DistributeLane<'_, '_> {
             let tag = self.tag(block.offset() + from as u64);
             let places = &mut self.places[id as usize];
             if let Some(tag) = tag {
-                push_all(places, &tag, &mut done);
+                push_all(places, &tag, TAG_BYTES, &mut done);
             }
-            push_all(places, &block[from..from + len as usize], &mut done);
+            push_all(places, &block[from..], len as usize, &mut done);
             from += len as usize;
         }
         let all_used = self.touched.iter().all(|&id| self.places[id as usize].is_empty());
@@ -756,17 +756,18 @@ impl DistributeLane<'_, '_> {
     }
 }
 
-/// Copies to the last of the places and, when it is full, to those before it.
+/// Copies the first `len` of `bytes` to the last of the places and, when it is full, to those before it.
 #[inline(always)]
-fn push_all(places: &mut Vec<Place>, mut bytes: &[u8], done: &mut Vec<Block>) {
+fn push_all(places: &mut Vec<Place>, mut bytes: &[u8], mut len: usize, done: &mut Vec<Block>) {
     loop {
         let place = places.last_mut().expect("room was reserved for every record");
-        bytes = &bytes[place.push(bytes)..];
+        let n = place.push_start(bytes, len);
+        (bytes, len) = (&bytes[n..], len - n);
         place.expect();
         if place.left() == 0 {
             done.extend(places.pop().expect("it is there").commit());
         }
-        if bytes.is_empty() {
+        if len == 0 {
             break;
         }
     }

@@ -566,7 +566,7 @@ impl<'a> SortedLane<'_, 'a> {
                     Some(_) => &value[now.written..],
                     None => pages.from(entries.place(entry) + (tag_bytes + now.written) as u64),
                 };
-                now.written += now.cursor.push(&piece[..piece.len().min(len - now.written)]);
+                now.written += now.cursor.push_start(piece, piece.len().min(len - now.written));
                 if now.cursor.has_finished() {
                     if now.written == len {
                         now.at += 1;
