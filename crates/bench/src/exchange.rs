@@ -80,9 +80,12 @@ impl Row {
         let mut ring = Ring::of(lab, nodes);
         // Links are warm, and their windows open.
         exchange(asked, lab, OURS, bytes, 1)?;
-        for _ in 0..asked.runs {
+        for run in 0..asked.runs {
             asked.go_on()?;
-            for (name, series) in names.iter().zip(&mut each) {
+            // Whoever is first finds links that have idled.
+            for turn in 0..names.len() {
+                let at = (run + turn) % names.len();
+                let (name, series) = (names[at], &mut each[at]);
                 if !asked.tiny {
                     memory::touch(GIB)?; // More than all buffers.
                 }
