@@ -21,7 +21,7 @@ pub struct Proof {
 }
 
 /// Seconds of one stage of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
     /// What it does: `sample`, `read+distribute`, `load+merge+write`, ...
     pub name: String,
@@ -37,6 +37,21 @@ pub struct Stage {
     pub read_bytes: u64,
     /// Bytes written to disks in this stage.
     pub written_bytes: u64,
+}
+
+impl Stage {
+    /// One that has moved nothing and waited for nothing.
+    pub fn new(name: &str, seconds: f64) -> Stage {
+        Stage { name: name.to_string(), seconds, ..Stage::default() }
+    }
+
+    /// Adds what another has moved and waited for; its seconds may have been the same ones.
+    pub fn add_traffic(&mut self, other: &Stage) {
+        self.waited_read_seconds += other.waited_read_seconds;
+        self.waited_write_seconds += other.waited_write_seconds;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+    }
 }
 
 /// Disk traffic of one purpose.

@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{IoReceipt, JobState, NodeRates, PartReceipt, PartitionPick, Proof, Receipt, Sides, hex};
+use crate::{IoReceipt, JobState, NodeRates, PartReceipt, PartitionPick, Proof, Receipt, Sides, Stage, hex};
 
 /// What nodes do with the records that a river brings them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -464,6 +464,9 @@ pub struct ShareEnd {
     pub edges: Vec<Edge>,
     /// What it did, for the receipt.
     pub node: NodeShare,
+    /// What each of its stages moved and waited for, without seconds: those are the node's.
+    #[serde(default)]
+    pub stages: Vec<Stage>,
     /// How it moved bytes.
     pub io: IoReceipt,
 }

@@ -36,6 +36,8 @@ impl Size {
 pub enum SizeError {
     /// It is none.
     NoSize(String),
+    /// It is no share, or of more than there is.
+    NoShare(String),
     /// There is no room for so many bytes in 64 bits.
     TooLarge(String),
 }
@@ -48,6 +50,9 @@ impl fmt::Display for SizeError {
                     f,
                     "'{typed}' is not a size: write a number and a unit, as in 512M, 1GiB, 100MB or 10%"
                 )
+            }
+            SizeError::NoShare(typed) => {
+                write!(f, "'{typed}' is not a share: write more than 0% and at most 100%")
             }
             SizeError::TooLarge(typed) => {
                 write!(f, "'{typed}' is too large: a size is less than 16777216T, which is 2^64 bytes")
@@ -68,8 +73,8 @@ impl std::str::FromStr for Size {
         let (number, unit) = text.split_at(digits);
         let unit = unit.trim();
         if unit == "%" {
-            let p: f64 = number.parse().map_err(|_| wrong())?;
-            return if p > 0.0 && p <= 100.0 { Ok(Size::Percent(p)) } else { Err(wrong()) };
+            let share = number.parse().ok().filter(|p| *p > 0.0 && *p <= 100.0);
+            return share.map(Size::Percent).ok_or_else(|| SizeError::NoShare(text.to_string()));
         }
         let scale: u64 = match unit.to_ascii_lowercase().as_str() {
             "" | "b" => 1,

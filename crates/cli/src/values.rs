@@ -7,7 +7,7 @@ use std::time::Duration;
 use thalweg::KeyPart;
 use thalweg::model::Simulated;
 use thalweg_api::Schedule;
-use thalweg_base::units::Size;
+use thalweg_base::units::{Size, SizeError};
 
 /// The value as text, or why it is none.
 pub(crate) fn text(value: &OsStr) -> Result<&str, String> {
@@ -99,7 +99,11 @@ pub(crate) fn runs(value: &OsStr) -> Result<usize, String> {
 pub(crate) fn numbers(value: &OsStr) -> Result<Vec<u32>, String> {
     let number = |typed: &str| {
         let number = typed.parse::<u32>().ok().filter(|number| (1..=200).contains(number));
-        number.ok_or_else(|| format!("'{typed}' is not a number of nodes: write 1 to 200, as in 1,4,8,32"))
+        number.ok_or_else(|| {
+            format!(
+                "'{typed}' is not a number of nodes: write 1 to 200; several for launches, as in 1,4,8,32"
+            )
+        })
     };
     text(value)?.split(',').map(number).collect()
 }
@@ -112,11 +116,13 @@ pub(crate) fn parts(value: &OsStr) -> Result<usize, String> {
 
 /// Bytes, of which no percentage can be taken.
 pub(crate) fn bytes(value: &OsStr) -> Result<u64, String> {
-    match parsed(value)? {
-        Size::Bytes(bytes) => Ok(bytes),
-        Size::Percent(_) => {
-            Err(format!("'{}' is a share of nothing; write bytes, as in 100MB", text(value)?))
-        }
+    let typed = text(value)?;
+    match typed.parse() {
+        Ok(Size::Bytes(bytes)) => Ok(bytes),
+        Err(error @ SizeError::TooLarge(_)) => Err(error.to_string()),
+        _ => Err(format!(
+            "'{typed}' is not a number of bytes: write one with a unit, as in 512M, 1GiB or 100MB"
+        )),
     }
 }
 

@@ -123,6 +123,15 @@ fn all_send_to_all_what_was_asked_in_every_order_and_the_kernel_agrees() {
     refused(&["cluster", "exchange", "1MB"], "n3");
 }
 
+/// While one host was waited for, the others heard nothing, and closed their links after 5 s.
+#[test]
+fn a_round_may_last_longer_than_a_node_is_patient() {
+    let Some(lab) = Lab::up(&["2", "--clear", "--rate", "8mbit"]) else { return };
+    let told = lab.run(&["cluster", "exchange", "6500kB", "--runs", "1", "--json"]);
+    let report: ExchangeReport = from_json(told.is_done()).unwrap();
+    assert!(report.seconds[0] > 5.5, "too fast to tell: {report:?}");
+}
+
 #[test]
 fn what_cannot_be_planned_or_probed_is_told_in_one_line_with_the_host() {
     let Some(lab) = Lab::up(&["2"]) else { return };

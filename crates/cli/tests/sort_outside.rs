@@ -219,6 +219,7 @@ fn what_was_left_for_another_size_of_memory_is_not_gone_on_from_and_that_is_said
     let told = place.shell("$T sort records -o sorted --datamation --memory 65MiB --resume");
     assert_eq!((told.status, told.err.lines().count()), (Some(0), 1), "{told:?}");
     assert!(told.err.starts_with("thalweg: nothing to resume: "), "{told:?}");
+    assert!(told.err.contains("is of a sort in 128 MiB, which --memory was then"), "{told:?}");
     assert!(!told.out.contains("\nresumed "), "{told:?}");
     assert_eq!(place.names(), ["records", "sorted"]);
 }
@@ -231,6 +232,8 @@ fn bad_input_is_told_in_one_line_and_nothing_is_touched() {
     let before = place.names();
     let cases = [
         ("odd -o out --record 100", "odd has 150 bytes"),
+        ("r -o /proc/out --record 100", "cannot create /proc/out: "),
+        ("r -o out --memory 300%", "at most 100%"),
         ("r -o out --record 100 --by 95:10", "95:10"),
         ("long -o out --memory 16MiB", "eighth of the memory"),
         ("r -o nowhere/out --datamation --memory 16MiB", "nowhere"),

@@ -95,6 +95,9 @@ impl Asked {
     /// Asks it, and waits until it is ready.
     fn open(client: &Client, host: &ClusterHost, ask: ExchangeAsk) -> Result<Asked> {
         let link = client.link(host, ASKED_BYTES)?;
+        // While one is heard the others are not, and a round may last longer than a node is patient.
+        link.keep()
+            .map_err(|e| Error::Asked(format!("no thread for the link with {} is left: {e}", host.name)))?;
         let request = to_json(&NodeRequest::Probe(ProbeRequest::Exchange(ask)));
         let (out, inc) = link.open(request.as_bytes())?;
         let inc = inc.takes(&pool(ASKED_BYTES)?, WINDOW);

@@ -48,7 +48,7 @@ impl fmt::Display for InputsError {
             InputsError::Ragged { path, len, record_bytes } => write!(
                 f,
                 "{path} has {len} bytes, which is not a multiple of the record's {record_bytes} ({} left over); \
-                 give the right --record",
+                 it is cut off, or of another --record",
                 len % u64::from(*record_bytes)
             ),
             InputsError::Changed(path) => {

@@ -23,7 +23,9 @@ pub struct Output {
 impl Output {
     /// Makes `partial` beside `path`, with the permissions of what is there, and reserves `bytes` in it.
     pub fn create(io: &Arc<dyn Io>, path: &Path, partial: &Path, bytes: u64) -> Result<Output> {
-        let file = File::open(io, partial, Access::CreateDirect)?;
+        // Of what could not be made the user knows one name only.
+        let file = File::open(io, partial, Access::CreateDirect)
+            .map_err(|e| Error { path: path.to_path_buf(), ..e })?;
         let output = Output::of(io, file, path, partial);
         // From the start: nobody may read of the new file what is hidden from them in the old one.
         output.file.resemble(path)?;

@@ -19,7 +19,20 @@ pub trait Watch: Sync {
     /// Whether to stop.
     fn stopped(&self) -> bool;
     /// What an earlier run left was to be gone on from and cannot be.
-    fn begins_anew(&self) {}
+    fn begins_anew(&self, _why: Foreign) {}
+}
+
+/// Why what an earlier run left is nothing to go on from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Foreign {
+    /// It is not what that run wrote.
+    Damaged,
+    /// That run was killed before its first checkpoint.
+    Early,
+    /// That run had so much memory, give or take a KiB.
+    Memory(u64),
+    /// It is of other inputs, or of other records or keys.
+    Other,
 }
 
 /// What to sort, where and in what.

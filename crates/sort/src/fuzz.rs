@@ -356,7 +356,7 @@ pub fn manifest(data: &[u8]) {
     let inputs = Inputs::open(&io, &[Path::new("/in/0")], sort.layout).expect("the input is whole");
     let names = Names::of(&sort);
     let judge = Judge { sort: &sort, inputs: &inputs, names: &names };
-    let Some(left) = leftover::find(&io, &judge, told.layout.identity) else {
+    let Ok(left) = leftover::find(&io, &judge, told.layout.identity) else {
         leftover::clear(&io, &sort, &names);
         assert_eq!(sim.names(), [Path::new("/in/0")], "what is not gone on from is removed, and no more");
         return;

@@ -13,7 +13,7 @@ use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, StreamLane, pump};
 use thalweg_record::{Cut, Cuts, Key, Layout, choose_cuts_by_bytes, counted, file_bytes, same_records};
 
-use crate::asked::{Sort, Watch};
+use crate::asked::{Foreign, Sort, Watch};
 use crate::distribute::{self, Checkpoints, Distribution, LineRoom, RangeStore, Resumed, Stored, Tagging};
 use crate::durable::{Notes, OutputLane, Start};
 use crate::entry::LINES_BYTES_MAX;
@@ -53,11 +53,8 @@ pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> 
                 seen.line_bytes = limit * 2;
             }
             // What an earlier run left is not what it wrote (a power loss, say): redone from the start.
-            Err(Error::Damaged { .. }) if sort.resume => {}
+            Err(Error::Damaged { .. }) if sort.resume => watch.begins_anew(Foreign::Damaged),
             other => return other,
-        }
-        if sort.resume {
-            watch.begins_anew();
         }
         sort = &fresh;
     }
@@ -133,11 +130,12 @@ impl<'a> Run<'a> {
         let judge = Judge { sort, inputs: &survey.inputs, names: &names };
         // Looking at a manifest that is of no use removes it.
         let was_left = io.stat(&names.manifest).is_ok();
-        let left = if sort.resume { leftover::find(io, &judge, identity) } else { None };
+        let left = if sort.resume { Some(leftover::find(io, &judge, identity)) } else { None };
+        if let (Some(Err(why)), true) = (&left, was_left) {
+            watch.begins_anew(*why);
+        }
+        let left = left.and_then(|found| found.ok());
         if left.is_none() {
-            if sort.resume && was_left {
-                watch.begins_anew();
-            }
             leftover::clear(io, sort, &names);
         }
         if let Some(left) = &left {
@@ -599,15 +597,7 @@ impl<'a> Run<'a> {
         if let Some(output) = output {
             output.publish(written)?;
         }
-        self.stages.lock().expect("no lane panics").push(Stage {
-            name: "sync".to_string(),
-            seconds: publishing.seconds(),
-            predicted_seconds: None,
-            waited_read_seconds: 0.0,
-            waited_write_seconds: 0.0,
-            read_bytes: 0,
-            written_bytes: 0,
-        });
+        self.stages.lock().expect("no lane panics").push(Stage::new("sync", publishing.seconds()));
         receipt.stages = self.stages.lock().expect("no lane panics").clone();
         for stage in &mut receipt.stages {
             let planned = self.plan.iter().flat_map(|plan| &plan.stages).find(|p| p.name == stage.name);
@@ -768,7 +758,10 @@ impl<'a> Run<'a> {
         let mut stages = self.stages.lock().expect("no lane panics");
         match stages.last_mut() {
             // The same again, for another range.
-            Some(last) if last.name == stage.name => add_stage(last, &stage),
+            Some(last) if last.name == stage.name => {
+                last.seconds += stage.seconds;
+                last.add_traffic(&stage);
+            }
             _ => stages.push(stage),
         }
         drop(stages);
@@ -782,12 +775,4 @@ impl<'a> Run<'a> {
         let all = [&self.meters.input, &self.meters.scratch, &self.meters.output].map(|m| m.totals());
         (all.iter().map(|t| t.0).sum(), all.iter().map(|t| t.1).sum())
     }
-}
-
-fn add_stage(whole: &mut Stage, part: &Stage) {
-    whole.seconds += part.seconds;
-    whole.waited_read_seconds += part.waited_read_seconds;
-    whole.waited_write_seconds += part.waited_write_seconds;
-    whole.read_bytes += part.read_bytes;
-    whole.written_bytes += part.written_bytes;
 }

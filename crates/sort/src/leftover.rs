@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use thalweg_base::units::KIB;
 use thalweg_io::{Access, File, Io, directory_of, look_until};
 use thalweg_pump::Inputs;
 use thalweg_record::record_hash;
 
-use crate::asked::Sort;
+use crate::asked::{Foreign, Sort};
 use crate::distribute::{RangeStore, Resumed, Stored};
 use crate::durable::Start;
 use crate::geometry::{Geometry, PAGE_BYTES_MAX};
@@ -26,6 +27,8 @@ use crate::{Error, Result};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Some pages of a killed sort may have been written over; of so many one has not.
 const PAGES_LOOKED_AT: usize = 8;
+/// Of an identity, how many lower bits are a hash. Those above are the memory in KiB, so that another one can be named.
+const HASH_BITS: u32 = 88;
 
 /// The names that a sort uses beside its inputs and its output.
 #[derive(Debug, Clone)]
@@ -83,29 +86,51 @@ pub(crate) struct Leftover {
     pub(crate) start: Start,
 }
 
-/// A hash of everything that must be the same for a later run to go on from this one.
+/// The memory, and a hash of everything else that must be the same for a later run to go on from this one.
 pub(crate) fn identity(sort: &Sort, inputs: &Inputs) -> u128 {
-    let mut text = format!("{:?} {:?} {} {}", sort.layout, sort.keys, sort.memory_bytes, sort.hashing);
+    let mut text = format!("{:?} {:?} {}", sort.layout, sort.keys, sort.hashing);
     for input in inputs.files() {
         let m = input.metadata;
         text += &format!(" {:?} {} {} {} {}", input.path(), m.len, m.device, m.inode, m.modified_ns);
     }
-    record_hash(text.as_bytes())
+    hash_of(record_hash(text.as_bytes())) | u128::from(sort.memory_bytes / KIB) << HASH_BITS
+}
+
+fn hash_of(identity: u128) -> u128 {
+    identity & ((1 << HASH_BITS) - 1)
 }
 
 /// The leftover of this sort, if it is sound and there is a checkpoint or an output note in it.
-pub(crate) fn find(io: &Arc<dyn Io>, by: &Judge<'_>, identity: u128) -> Option<Leftover> {
+pub(crate) fn find(
+    io: &Arc<dyn Io>,
+    by: &Judge<'_>,
+    identity: u128,
+) -> std::result::Result<Leftover, Foreign> {
     if sabotage::breaks(sabotage::Kind::IgnoreManifest) {
-        return None;
+        return Err(Foreign::Other);
     }
-    let (manifest, told) = Manifest::reopen(io, &by.names.manifest)?;
+    let (manifest, told) = Manifest::reopen(io, &by.names.manifest).ok_or(Foreign::Damaged)?;
     let found = gone_on_from(io, by, &manifest, &told, identity);
     let Some(((files, resumed), start)) = found else {
         // What it lists is cleared with it.
         manifest.keep();
-        return None;
+        return Err(why_not(&told, identity));
     };
-    Some(Leftover { manifest, geometry: told.layout.geometry, cuts: told.layout.cuts, files, resumed, start })
+    Ok(Leftover { manifest, geometry: told.layout.geometry, cuts: told.layout.cuts, files, resumed, start })
+}
+
+/// Why what a manifest tells of is not gone on from.
+fn why_not(told: &Told, identity: u128) -> Foreign {
+    let theirs = told.layout.identity;
+    if hash_of(theirs) != hash_of(identity) {
+        Foreign::Other
+    } else if theirs != identity {
+        Foreign::Memory((theirs >> HASH_BITS) as u64 * KIB)
+    } else if told.checkpoints.is_empty() && told.note.is_none() {
+        Foreign::Early
+    } else {
+        Foreign::Damaged
+    }
 }
 
 fn gone_on_from(

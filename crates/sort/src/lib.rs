@@ -33,7 +33,7 @@ mod stream;
 mod survey;
 mod within;
 
-pub use asked::{Sort, Watch};
+pub use asked::{Foreign, Sort, Watch};
 pub use error::{Error, Result};
 pub use forecast::{Facts, disk_seconds, distribute_seconds, forecast, sort_seconds};
 pub use job::run;

@@ -93,6 +93,34 @@ fn what_does_not_fit_in_a_nodes_memory_is_spilled() {
     let (output, receipt) = sorted(&place, &tight);
     let spilled = receipt.io.scratch.written_bytes;
     assert!(output == expected && (1..=expected.len() as u64).contains(&spilled), "{receipt:?}");
+    // Stages tell of all that went to and from disks, each of its own.
+    let [sample, river, last, sync] = &receipt.stages[..] else { panic!("{receipt:?}") };
+    assert_eq!(sample.read_bytes + river.read_bytes, receipt.io.input.read_bytes, "{receipt:?}");
+    assert_eq!(river.read_bytes, expected.len() as u64, "{receipt:?}");
+    assert_eq!((river.written_bytes, last.read_bytes), (spilled, spilled), "{receipt:?}");
+    assert_eq!(last.written_bytes, receipt.io.output.written_bytes, "{receipt:?}");
+    assert!(receipt.io.output.written_bytes <= expected.len() as u64, "{receipt:?}");
+    assert_eq!((sync.read_bytes, sync.written_bytes), (0, 0), "{receipt:?}");
+}
+
+/// The remedy named more at each time that it was followed.
+#[test]
+fn the_memory_that_nodes_are_said_to_need_is_what_they_need() {
+    let place = Place::new();
+    place.write("in", b"b\na\nd\nc\n");
+    for nodes in [2, 4, 16, 100] {
+        let sort = |mebibytes: u64| {
+            let memory = Some(Size::Bytes(mebibytes << 20));
+            let asked = options(&place, &["in"], Layout::Lines, &[]);
+            thalweg::sort(&SortOptions { nodes, memory, ..asked }, &Progress::default())
+        };
+        let told = sort(32).unwrap_err().to_string();
+        let needed = told.split("they need ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        let needed: f64 = needed.parse().unwrap();
+        let needed = if told.contains("GiB;") { (needed * 1024.0).ceil() } else { needed } as u64;
+        assert!(sort(needed).is_ok(), "{nodes} nodes in {needed} MiB: {told}");
+        assert!(sort(needed - 32).is_err(), "{nodes} nodes do with less than {needed} MiB");
+    }
 }
 
 /// Pages that were too large for the river's share of it left some nodes without ends.
@@ -119,7 +147,7 @@ fn what_nodes_cannot_do_is_refused_in_one_line() {
         other => panic!("{other:?}"),
     };
     let small = refusal(&SortOptions { memory: Some(Size::Bytes(32 << 20)), ..asked.clone() });
-    assert!(small.contains("too small for 4 nodes") && small.contains("100 MiB"), "{small}");
+    assert!(small.contains("too small for 4 nodes") && small.contains("need 101 MiB"), "{small}");
     let stream = refusal(&SortOptions { inputs: vec![Endpoint::Standard], ..asked.clone() });
     assert!(stream.contains("stream"), "{stream}");
     let output = refusal(&SortOptions { output: Endpoint::Standard, ..asked.clone() });

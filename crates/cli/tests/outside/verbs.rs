@@ -114,7 +114,7 @@ fn a_resume_that_finds_what_it_cannot_use_says_so() {
     let told = sort(&["--memory", "24MiB", "--resume"]);
     assert_eq!((told.status, told.err.lines().count()), (Some(0), 1), "{told:?}");
     assert!(told.err.starts_with("thalweg: nothing to resume: "), "{told:?}");
-    assert!(told.err.ends_with("; beginning anew\n"), "{told:?}");
+    assert!(told.err.ends_with(" left is damaged; beginning anew\n"), "{told:?}");
     assert!(told.out.starts_with("sorted 1 000 000 records"), "{told:?}");
     for more in [&["--resume", "-q"][..], &["-q"]] {
         place.write(".sorted.thalweg-manifest", b"of something else");

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg_api::{Disk, Edge, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
+use thalweg_api::{Disk, Edge, IoReceipt, MemoryReceipt, Proof, Receipt, Stage, Work};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::Pool;
@@ -71,7 +71,7 @@ pub(super) fn sort_on_nodes(options: &SortOptions, progress: &Progress) -> Resul
         let publishing = Stopwatch::start();
         receipt.io.direct_output = output.file().is_direct();
         target::publish(output, &job.path, written)?;
-        receipt.stages.push(stage("sync", publishing.seconds()));
+        receipt.stages.push(Stage::new("sync", publishing.seconds()));
         receipt.seconds = watch.seconds();
     }
     receipt.io.fallback = fallback.or_else(|| io.fallback());
@@ -99,13 +99,11 @@ struct Done {
     output: Proof,
     dropped: Proof,
     edges: Vec<Edge>,
-    /// Seconds until the last record had crossed the river, and until all was written.
-    crossed_seconds: f64,
-    seconds: f64,
+    /// Seconds until the sample was taken, until the last record had crossed the river, and until all was written.
+    seconds: [f64; 3],
     sampled_bytes: u64,
-    scratch: Disk,
-    scratch_peak_bytes: u64,
-    huge_page_bytes: u64,
+    /// What the sorters did.
+    sorters: Vec<Receipt>,
 }
 
 /// One end of a node.
@@ -140,7 +138,9 @@ impl<'a> Job<'a> {
         let writes_bytes = (nodes * (WRITES + 1) * WRITE_BYTES) as u64;
         let sorter_bytes = memory_bytes.saturating_sub(river_bytes + writes_bytes) / nodes as u64;
         if sorter_bytes < MEMORY_BYTES_MIN {
-            let needed = river_bytes + writes_bytes + nodes as u64 * MEMORY_BYTES_MIN;
+            let beside = writes_bytes + nodes as u64 * MEMORY_BYTES_MIN;
+            // The river's share is of all, and with that larger.
+            let needed = (beside + MEMORY_BYTES_MIN).max((beside * RIVER_SHARE).div_ceil(RIVER_SHARE - 1));
             let (memory, needed) = (Bytes(memory_bytes), Bytes(needed.next_multiple_of(MIB)));
             return Err(Error::CouldNot(format!(
                 "--memory {memory} is too small for {nodes} nodes: they need {needed}; give more, or fewer nodes"
@@ -165,6 +165,7 @@ impl<'a> Job<'a> {
     fn run(&self, output: &Output, progress: &Progress) -> Result<Done> {
         let watch = Stopwatch::start();
         let (river, expected, sampled_bytes) = self.river()?;
+        let sampled_seconds = watch.seconds();
         let expected: Vec<Mutex<Expected>> = expected.into_iter().map(Mutex::new).collect();
         let read_pool = Pool::new(self.shape.page_bytes, self.nodes * (shape::READS + 1))?;
         let write_pool = Pool::new(WRITE_BYTES, self.nodes * (WRITES + 1))?;
@@ -198,7 +199,8 @@ impl<'a> Job<'a> {
                 }
             }
         })?;
-        let mut done = Done { sampled_bytes, crossed_seconds: starts.crossed(), ..Done::default() };
+        let seconds = [sampled_seconds, starts.crossed(), watch.seconds()];
+        let mut done = Done { sampled_bytes, seconds, ..Done::default() };
         let mut output = half::prover(self.options.layout, &self.key);
         for made in made {
             match made {
@@ -207,17 +209,13 @@ impl<'a> Job<'a> {
                     let written =
                         written.expect("a lane that was stopped is no lane of a sort that went well");
                     output.join(&written.prover);
-                    add_proof(&mut done.dropped, &written.dropped);
+                    add_proof(&mut done.dropped, &written.receipt.dropped);
                     done.edges.extend(written.edges);
-                    done.scratch.read_bytes += written.scratch.read_bytes;
-                    done.scratch.written_bytes += written.scratch.written_bytes;
-                    done.scratch_peak_bytes += written.scratch_peak_bytes;
-                    done.huge_page_bytes = done.huge_page_bytes.max(written.huge_page_bytes);
+                    done.sorters.push(*written.receipt);
                 }
             }
         }
         done.output = *output.proof();
-        done.seconds = watch.seconds();
         Ok(done)
     }
 
@@ -243,6 +241,9 @@ impl<'a> Job<'a> {
         let layout = self.options.layout;
         let (read_bytes, _) = self.meters.input.totals();
         let read = Disk { read_bytes: read_bytes + done.sampled_bytes, written_bytes: 0 };
+        let mut stages = stages(Work::Sort, done.sampled_bytes, &self.meters, &done.sorters);
+        took(&mut stages, done.seconds);
+        let spill = Spill::of(&done.sorters);
         Receipt {
             verb: "sort".into(),
             sides: None,
@@ -258,24 +259,21 @@ impl<'a> Job<'a> {
                 && written == file_bytes(layout, &done.output),
             seconds: watch.seconds(),
             cpu_seconds: usage.cpu_seconds,
-            stages: vec![
-                stage("read+river", done.crossed_seconds),
-                stage("sort+write", done.seconds - done.crossed_seconds),
-            ],
+            stages,
             io: IoReceipt {
                 backend: self.io.name().into(),
                 cached_input_bytes: self.meters.cached.totals().0,
                 input: read,
-                scratch: done.scratch,
+                scratch: spill.disk,
                 output: Disk { read_bytes: 0, written_bytes: self.meters.output.totals().1 },
                 ..IoReceipt::default()
             },
             memory: MemoryReceipt {
                 limit_bytes: self.memory_bytes,
                 peak_bytes: usage.peak_bytes,
-                huge_page_bytes: done.huge_page_bytes,
+                huge_page_bytes: spill.huge_page_bytes,
             },
-            scratch_peak_bytes: done.scratch_peak_bytes,
+            scratch_peak_bytes: spill.peak_bytes,
             resumed_bytes: 0,
             resumed_output_bytes: 0,
             plan: None,
@@ -313,15 +311,55 @@ fn files(io: &Arc<dyn Io>, inputs: &[Endpoint], layout: Layout) -> Result<Inputs
     Ok(Inputs::open(io, &paths, layout)?)
 }
 
-fn stage(name: &str, seconds: f64) -> Stage {
-    Stage {
-        name: name.into(),
-        seconds,
-        predicted_seconds: None,
-        waited_read_seconds: 0.0,
-        waited_write_seconds: 0.0,
-        read_bytes: 0,
-        written_bytes: 0,
+/// What sorters had beside their memory.
+struct Spill {
+    disk: Disk,
+    peak_bytes: u64,
+    /// Of the process, while all memory of some of them stood.
+    huge_page_bytes: u64,
+}
+
+impl Spill {
+    fn of(sorters: &[Receipt]) -> Spill {
+        let sum = |of: fn(&Receipt) -> u64| sorters.iter().map(of).sum();
+        Spill {
+            disk: Disk {
+                read_bytes: sum(|sorter| sorter.io.scratch.read_bytes),
+                written_bytes: sum(|sorter| sorter.io.scratch.written_bytes),
+            },
+            peak_bytes: sum(|sorter| sorter.scratch_peak_bytes),
+            huge_page_bytes: sorters.iter().map(|s| s.memory.huge_page_bytes).max().unwrap_or(0),
+        }
+    }
+}
+
+/// The stages of such work with what they moved and waited for, as meters and sorters have it: what sorters spill as their
+/// records come they spill while the river flows. That they wait for records, or for somebody to take them, is no wait.
+fn stages(work: Work, sampled_bytes: u64, meters: &Meters, sorters: &[Receipt]) -> Vec<Stage> {
+    let [mut sample, mut river, mut last] =
+        ["sample", "read+river", work.last_stage()].map(|name| Stage::new(name, 0.0));
+    sample.read_bytes = sampled_bytes;
+    river.read_bytes = meters.input.totals().0;
+    last.written_bytes = meters.output.totals().1;
+    (river.waited_read_seconds, last.waited_write_seconds) = meters.stage.take_seconds();
+    for (distribute, others) in sorters.iter().filter_map(|sorter| sorter.stages.split_first()) {
+        river.waited_write_seconds += distribute.waited_write_seconds;
+        river.written_bytes += distribute.written_bytes;
+        for other in others {
+            last.waited_read_seconds += other.waited_read_seconds;
+            last.read_bytes += other.read_bytes;
+            last.written_bytes += other.written_bytes;
+        }
+    }
+    vec![sample, river, last]
+}
+
+/// Says how long stages took that were over after so many seconds.
+fn took(stages: &mut [Stage], over: [f64; 3]) {
+    let mut begun = 0.0;
+    for (stage, over) in stages.iter_mut().zip(over) {
+        stage.seconds = over - begun;
+        begun = over;
     }
 }
 

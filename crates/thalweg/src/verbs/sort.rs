@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thalweg_api::Receipt;
 use thalweg_base::units::{Bytes, MIB, Size};
 use thalweg_io::{Io, directory_of};
-use thalweg_sort::{Sort, Watch};
+use thalweg_sort::{Foreign, Sort, Watch};
 
 use super::nodes;
 use crate::target::Target;
@@ -51,11 +51,14 @@ impl Watch for Watched<'_> {
         self.0.cancelled().is_some()
     }
 
-    fn begins_anew(&self) {
-        self.0.note(
-            "nothing to resume: what an earlier run left is damaged, has no checkpoint yet, or is of other inputs, keys, \
-             --record or --memory; beginning anew",
-        );
+    fn begins_anew(&self, why: Foreign) {
+        let left = match why {
+            Foreign::Damaged => "is damaged".to_string(),
+            Foreign::Early => "has no checkpoint yet".to_string(),
+            Foreign::Memory(bytes) => format!("is of a sort in {}, which --memory was then", Bytes(bytes)),
+            Foreign::Other => "is of other inputs, keys or --record".to_string(),
+        };
+        self.0.note(&format!("nothing to resume: what an earlier run left {left}; beginning anew"));
     }
 }
 

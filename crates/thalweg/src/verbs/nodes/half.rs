@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use thalweg_api::{Disk, Edge, Proof};
+use thalweg_api::{Edge, Receipt};
 use thalweg_base::units::Size;
 use thalweg_io::directory_of;
 use thalweg_record::{Key, Layout, Prover, TAG_BYTES, Untagger};
@@ -59,13 +59,10 @@ pub trait Starts: Sync {
 /// What this half made.
 pub(super) struct Written {
     pub(super) prover: Box<Prover>,
-    pub(super) dropped: Proof,
     pub(super) bytes: u64,
     pub(super) edges: Vec<Edge>,
-    pub(super) scratch: Disk,
-    pub(super) scratch_peak_bytes: u64,
-    /// Of the process, while all of this half's memory stood.
-    pub(super) huge_page_bytes: u64,
+    /// What the sorter did.
+    pub(super) receipt: Box<Receipt>,
     /// Of which all was taken. What it spilled may take long to be freed, and does so meanwhile.
     pub(super) sorted: Sorted,
 }
@@ -147,15 +144,6 @@ pub(super) fn run(
     if options.unique {
         starts.say(bytes)?;
     }
-    let receipt = sorted.receipt()?;
-    Ok(Some(Written {
-        prover: Box::new(prover),
-        dropped: receipt.dropped,
-        bytes,
-        edges: stretch.finish()?,
-        scratch: receipt.io.scratch,
-        scratch_peak_bytes: receipt.scratch_peak_bytes,
-        huge_page_bytes: receipt.memory.huge_page_bytes,
-        sorted,
-    }))
+    let receipt = Box::new(sorted.receipt()?);
+    Ok(Some(Written { prover: Box::new(prover), bytes, edges: stretch.finish()?, receipt, sorted }))
 }

@@ -79,15 +79,11 @@ impl Laid {
         let [left, right] = [left_sorted.receipt()?, right_sorted.receipt()?];
         let mut input = left_proof;
         add_proof(&mut input, &right_proof);
-        let mut end = self.end(input, output, bytes);
-        end.edges = stretch.finish()?;
-        end.node.sides = Some(made.sides(left.input, right.input, &output));
-        end.node.scratch_peak_bytes = left.scratch_peak_bytes + right.scratch_peak_bytes;
-        end.node.huge_page_bytes = left.memory.huge_page_bytes.max(right.memory.huge_page_bytes);
-        for side in [left, right] {
-            end.io.scratch.read_bytes += side.io.scratch.read_bytes;
-            end.io.scratch.written_bytes += side.io.scratch.written_bytes;
-        }
+        let sides = made.sides(left.input, right.input, &output);
+        let edges = stretch.finish()?;
+        let mut end = self.end(input, (output, bytes), &[left, right]);
+        end.edges = edges;
+        end.node.sides = Some(sides);
         Ok(end)
     }
 

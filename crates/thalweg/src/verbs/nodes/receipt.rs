@@ -48,9 +48,9 @@ pub fn receipt(
     parts.iter().for_each(|part| add_proof(&mut came, part));
     let sum = |of: fn(&NodeShare) -> u64| ends.iter().map(|end| of(&end.node)).sum();
     let most = |of: fn(&NodeShare) -> u64| ends.iter().map(|end| of(&end.node)).max().unwrap_or(0);
-    let of = |is_again: bool| -> Vec<&NodeShare> {
+    let of = |is_again: bool| -> Vec<&ShareEnd> {
         let ends = ends.iter().enumerate().filter(|(i, _)| again.contains(i) == is_again);
-        ends.map(|(_, end)| &end.node).collect()
+        ends.map(|(_, end)| end).collect()
     };
     let (first, second) = (of(false), of(true));
     Ok(Receipt {
@@ -84,28 +84,30 @@ pub fn receipt(
     })
 }
 
-/// How long each stage took whoever was in it longest.
-fn stages(work: Work, first: &[&NodeShare], again: &[&NodeShare]) -> Vec<Stage> {
-    let until = |shares: &[&NodeShare], stage: usize| {
-        shares.iter().map(|share| share.seconds[stage]).fold(0.0, f64::max)
+/// What all moved in each stage, and how long it took whoever was in it longest.
+fn stages(work: Work, first: &[&ShareEnd], again: &[&ShareEnd]) -> Vec<Stage> {
+    let until = |shares: &[&ShareEnd], stage: usize| {
+        shares.iter().map(|share| share.node.seconds[stage]).fold(0.0, f64::max)
     };
-    let ends = [0, 1, 2].map(|stage| until(first, stage));
-    let mut stages = vec![
-        super::stage("sample", ends[0]),
-        super::stage("read+river", ends[1] - ends[0]),
-        super::stage(work.last_stage(), ends[2] - ends[1]),
-    ];
+    let mut stages: Vec<Stage> =
+        ["sample", "read+river", work.last_stage()].map(|name| Stage::new(name, 0.0)).into();
+    super::took(&mut stages, [0, 1, 2].map(|stage| until(first, stage)));
+    for share in first {
+        stages.iter_mut().zip(&share.stages).for_each(|(stage, its)| stage.add_traffic(its));
+    }
     if !again.is_empty() {
-        stages.push(super::stage("lost range", until(again, 2)));
+        let mut lost = Stage::new("lost range", until(again, 2));
+        again.iter().flat_map(|share| &share.stages).for_each(|its| lost.add_traffic(its));
+        stages.push(lost);
     }
     stages
 }
 
 /// A row for each host, with what it did again.
-fn rows(first: &[&NodeShare], again: &[&NodeShare]) -> Vec<NodeShare> {
+fn rows(first: &[&ShareEnd], again: &[&ShareEnd]) -> Vec<NodeShare> {
     let add = |a: &mut (u64, u64), b: (u64, u64)| *a = (a.0 + b.0, a.1 + b.1);
-    let mut rows: Vec<NodeShare> = first.iter().copied().cloned().collect();
-    for share in again {
+    let mut rows: Vec<NodeShare> = first.iter().map(|share| share.node.clone()).collect();
+    for ShareEnd { node: share, .. } in again {
         let Some(row) = rows.iter_mut().find(|row| row.host == share.host) else { continue };
         add(&mut row.input, share.input);
         add(&mut row.output, share.output);

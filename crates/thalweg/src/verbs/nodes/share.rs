@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_api::PartitionPick::{Hash, Range, Robin};
-use thalweg_api::{Disk, Edge, IoReceipt, JoinKind, NodeShare, PartReceipt, Proof, ShareEnd, Work};
+use thalweg_api::{Disk, Edge, IoReceipt, JoinKind, NodeShare, PartReceipt, Proof, Receipt, ShareEnd, Work};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 use thalweg_block::Pool;
@@ -27,7 +27,7 @@ use super::half::{self, Half, Written};
 pub use super::receipt::receipt;
 use super::side::{LaidSide, Side};
 use super::stretch::{Stretch, write_edges};
-use super::{RIVER_SHARE, WRITE_BYTES, WRITES};
+use super::{RIVER_SHARE, Spill, WRITE_BYTES, WRITES};
 use crate::target::{self, Target};
 use crate::verbs::partition::along::Along;
 use crate::verbs::partition::names;
@@ -562,27 +562,27 @@ impl Laid {
         starts.crossed();
         starts.say(bytes)?;
         self.parts = parts;
-        let mut end = self.end(input, output, bytes);
+        let mut end = self.end(input, (output, bytes), &[]);
         end.node.parts = told;
         Ok(end)
     }
 
     fn end_of_sort(&mut self, input: Proof, written: Written) -> ShareEnd {
-        let mut end = self.end(input, *written.prover.proof(), written.bytes);
-        end.dropped = written.dropped;
+        let output = (*written.prover.proof(), written.bytes);
+        let mut end = self.end(input, output, std::slice::from_ref(&*written.receipt));
+        end.dropped = written.receipt.dropped;
         end.ends = written.prover.piece_ends();
         end.edges = written.edges;
-        end.node.scratch_peak_bytes = written.scratch_peak_bytes;
-        end.node.huge_page_bytes = written.huge_page_bytes;
-        end.io.scratch = written.scratch;
         self.sorted = Some(written.sorted);
         end
     }
 
-    pub(super) fn end(&self, input: Proof, output: Proof, written_bytes: u64) -> ShareEnd {
-        let (sides, Base { meters, watch, io, .. }) = (&self.sides, &self.base);
+    /// The end of a share that wrote so much, by these sorters.
+    pub(super) fn end(&self, input: Proof, (output, bytes): (Proof, u64), sorters: &[Receipt]) -> ShareEnd {
+        let (sides, Base { meters, watch, io, options, .. }) = (&self.sides, &self.base);
         let usage = process::usage();
         let (read_bytes, _) = meters.input.totals();
+        let spill = Spill::of(sorters);
         ShareEnd {
             input,
             output,
@@ -592,14 +592,17 @@ impl Laid {
             node: NodeShare {
                 pid: std::process::id(),
                 input: (input.records, sides.iter().map(|side| side.inputs().file_bytes()).sum()),
-                output: (output.records, written_bytes),
+                output: (output.records, bytes),
                 seconds: [self.sampled.0, self.sampled.0, watch.seconds()],
                 cpu_seconds: usage.cpu_seconds - self.base.cpu_seconds,
                 memory_bytes: self.base.memory_bytes,
                 peak_bytes: usage.peak_bytes,
+                huge_page_bytes: spill.huge_page_bytes,
+                scratch_peak_bytes: spill.peak_bytes,
                 sampled_bytes: self.sampled.1,
                 ..NodeShare::default()
             },
+            stages: super::stages(options.work, self.sampled.1, meters, sorters),
             io: IoReceipt {
                 backend: io.name().into(),
                 fallback: self.base.fallback.clone().or_else(|| io.fallback()),
@@ -610,7 +613,7 @@ impl Laid {
                 },
                 direct_output: self.base.lent.output.is_none(),
                 input: Disk { read_bytes: read_bytes + self.sampled.1, written_bytes: 0 },
-                scratch: Disk::default(),
+                scratch: spill.disk,
                 output: Disk { read_bytes: 0, written_bytes: meters.output.totals().1 },
             },
         }
