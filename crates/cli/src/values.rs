@@ -119,10 +119,11 @@ pub(crate) fn bytes(value: &OsStr) -> Result<u64, String> {
     let typed = text(value)?;
     match typed.parse() {
         Ok(Size::Bytes(bytes)) => Ok(bytes),
+        Ok(Size::Percent(_)) => Err(format!("'{typed}' is a share of nothing; write bytes, as in 100MB")),
         Err(error @ SizeError::TooLarge(_)) => Err(error.to_string()),
-        _ => Err(format!(
-            "'{typed}' is not a number of bytes: write one with a unit, as in 512M, 1GiB or 100MB"
-        )),
+        Err(_) => {
+            Err(format!("'{typed}' is not a size: write a number and a unit, as in 512M, 1GiB or 100MB"))
+        }
     }
 }
 

@@ -110,6 +110,8 @@ pub enum Fault {
     Block(u32, u32),
     /// No word for so many milliseconds.
     Silent(u64),
+    /// It has closed the link, and says what it found wrong with this side.
+    Told(String),
 }
 
 impl fmt::Display for Fault {
@@ -130,6 +132,7 @@ impl fmt::Display for Fault {
             Fault::Credit(stream) => write!(f, "sent a block of stream {stream} for which it had no credit"),
             Fault::Block(len, most) => write!(f, "sent a block of {len} bytes, where {most} was agreed"),
             Fault::Silent(ms) => write!(f, "has said nothing for {:.1} s", *ms as f64 / 1e3),
+            Fault::Told(why) => write!(f, "says that this side {why}"),
         }
     }
 }
@@ -236,7 +239,11 @@ impl Core {
         if came {
             self.heard_ms = now_ms;
         }
-        let effects = self.react(now_ms, event).unwrap_or_else(|fault| vec![Effect::Close(Some(fault))]);
+        // The peer learns why, if it still listens.
+        let effects = self.react(now_ms, event).unwrap_or_else(|fault| {
+            let why = short(fault.to_string());
+            vec![send(Kind::Bye, 0, 0, why), Effect::Close(Some(fault))]
+        });
         if effects.iter().any(|effect| matches!(effect, Effect::Close(_))) {
             self.closed = true;
         }
@@ -296,7 +303,11 @@ impl Core {
         match head.kind {
             Kind::Hello => self.meet(&payload).map(|hello| vec![Effect::Met(hello)]),
             Kind::Ping => Ok(Vec::new()),
-            Kind::Bye => Ok(vec![Effect::Close(None)]),
+            Kind::Bye if payload.is_empty() => Ok(vec![Effect::Close(None)]),
+            Kind::Bye => {
+                let why = String::from_utf8_lossy(&payload).into_owned();
+                Ok(vec![Effect::Close(Some(Fault::Told(why)))])
+            }
             Kind::Open => self.asked(head.stream).map(|()| vec![Effect::Asked(head.stream, payload)]),
             Kind::Credit => {
                 let Some(state) = self.known(head)? else { return Ok(Vec::new()) };

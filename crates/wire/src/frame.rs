@@ -40,7 +40,7 @@ pub enum Kind {
     Abort = 6,
     /// Somebody is there.
     Ping = 7,
-    /// The sender sends nothing more.
+    /// The sender sends nothing more; the payload says what it found wrong, if it did.
     Bye = 8,
 }
 
@@ -53,8 +53,8 @@ impl Kind {
     fn bytes_max(self) -> u32 {
         match self {
             Kind::Data => DATA_BYTES_MAX,
-            Kind::Hello | Kind::Open | Kind::End | Kind::Abort => CONTROL_BYTES_MAX,
-            Kind::Credit | Kind::Ping | Kind::Bye => 0,
+            Kind::Hello | Kind::Open | Kind::End | Kind::Abort | Kind::Bye => CONTROL_BYTES_MAX,
+            Kind::Credit | Kind::Ping => 0,
         }
     }
 }

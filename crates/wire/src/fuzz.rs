@@ -52,7 +52,7 @@ pub fn frames(data: &[u8]) {
 }
 
 fn closes(effects: &[Effect]) {
-    assert!(matches!(effects, [Effect::Close(Some(_))]), "{effects:?}");
+    assert!(matches!(effects, [.., Effect::Close(Some(_))]), "{effects:?}");
 }
 
 type Decoded = Result<Head, crate::frame::FrameError>;

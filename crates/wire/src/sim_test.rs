@@ -249,9 +249,13 @@ fn run(seed: u64) {
             world.settle(&mut rng);
             world.is_sound();
             // The last frame may be lost unseen; silence tells then.
-            let told = world.sides.iter().find_map(|side| side.closed.clone().flatten());
+            let faults: Vec<Fault> =
+                world.sides.iter().filter_map(|side| side.closed.clone().flatten()).collect();
+            let found = faults.iter().find(|fault| !matches!(fault, Fault::Told(_)));
+            let told = faults.iter().find(|fault| matches!(fault, Fault::Told(_)));
+            assert_eq!(told.cloned(), found.map(|found| Fault::Told(found.to_string())), "seed {seed}");
             let fits = matches!(
-                (trouble, told),
+                (trouble, found),
                 (Trouble::Damage, Some(Fault::Frame(FrameError::Garbage)))
                     | (Trouble::Lose | Trouble::Double | Trouble::Swap, Some(Fault::Sequence(..)))
             );
