@@ -333,11 +333,15 @@ impl Spill {
     }
 }
 
-/// The stages of such work with what they moved and waited for, as meters and sorters have it: what sorters spill as their
+/// The stages of such work.
+fn stages_of(work: Work) -> [Stage; 3] {
+    ["sample", "read+river", work.last_stage()].map(|name| Stage::new(name, 0.0))
+}
+
+/// The same with what they moved and waited for, as meters and sorters have it: what sorters spill as their
 /// records come they spill while the river flows. That they wait for records, or for somebody to take them, is no wait.
 fn stages(work: Work, sampled_bytes: u64, meters: &Meters, sorters: &[Receipt]) -> Vec<Stage> {
-    let [mut sample, mut river, mut last] =
-        ["sample", "read+river", work.last_stage()].map(|name| Stage::new(name, 0.0));
+    let [mut sample, mut river, mut last] = stages_of(work);
     sample.read_bytes = sampled_bytes;
     river.read_bytes = meters.input.totals().0;
     last.written_bytes = meters.output.totals().1;

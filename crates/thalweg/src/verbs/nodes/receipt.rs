@@ -89,8 +89,7 @@ fn stages(work: Work, first: &[&ShareEnd], again: &[&ShareEnd]) -> Vec<Stage> {
     let until = |shares: &[&ShareEnd], stage: usize| {
         shares.iter().map(|share| share.node.seconds[stage]).fold(0.0, f64::max)
     };
-    let mut stages: Vec<Stage> =
-        ["sample", "read+river", work.last_stage()].map(|name| Stage::new(name, 0.0)).into();
+    let mut stages = Vec::from(super::stages_of(work));
     super::took(&mut stages, [0, 1, 2].map(|stage| until(first, stage)));
     for share in first {
         stages.iter_mut().zip(&share.stages).for_each(|(stage, its)| stage.add_traffic(its));
