@@ -4,7 +4,7 @@
 //! Benchmark's records in a file of its own and leaves its range of them in another, sorted, or as they come (the paper's river). Beside it, in turn, iperf3 between
 //! two of the hosts, in both directions at once as in the work: what each link has to carry at the rate that it reached, and what
 //! each disk has to read and write at its rate, one after the other, is the ideal.
-//! Law: a run counts only if its receipt holds, and says within [`AGREE`] what the kernel counted of all links. After the
+//! Law: a run counts only if its receipt holds, and says within [`AGREE`](crate::lab::AGREE) what the kernel counted of all links. After the
 //! first, what lies in the parts is validated.
 //! Non-goals: rivals.
 
@@ -16,14 +16,13 @@ use thalweg_io::process::Usage;
 use thalweg_record::RECORD_BYTES;
 
 use crate::far::{Served, iperf_between};
-use crate::lab::{Lab, Wanted, on_lab};
+use crate::lab::{Carried, Lab, Wanted, on_lab};
 use crate::measure::{Series, median, whole_process};
 use crate::ring::Ring;
 use crate::targets::{Target, Than};
 use crate::{Asked, TINY_BYTES, digest, memory, minutesort};
 
-/// Of the kernel's bytes, the share by which receipts may differ, and how many in any case: questions, samples, cuts.
-const AGREE: f64 = 0.05;
+/// Bytes that the kernel counts and receipts need not: questions, samples, cuts.
 const AGREE_BYTES_PER_NODE: u64 = 1 << 20;
 /// What the links have to carry, at the rate that iperf3 reaches.
 pub(crate) const IDEAL: &str = "ideal";
@@ -253,12 +252,12 @@ impl Bench<'_> {
         }
         let ended = whole_process(&mut ours)?;
         let receipt: Receipt = from_json(ended.out.trim()).map_err(Error::CouldNot)?;
-        let kernel = self.carried() - before;
+        let carried = self.carried().since(before);
         let said: u64 = receipt.nodes.iter().map(|node| node.link_bytes.1).sum();
-        let most = (kernel as f64 * AGREE) as u64 + u64::from(self.row.nodes) * AGREE_BYTES_PER_NODE;
-        if !receipt.holds || kernel.abs_diff(said) > most {
+        if !receipt.holds || !carried.agrees(said, u64::from(self.row.nodes) * AGREE_BYTES_PER_NODE) {
             return Err(Error::Wrong(format!(
-                "the kernel counted {kernel} bytes on all links, and the receipt says {said}"
+                "the kernel counted {} bytes on all links, and the receipt says {said}",
+                carried.bytes
             )));
         }
         let usage = Usage {
@@ -270,8 +269,8 @@ impl Bench<'_> {
     }
 
     /// Bytes that all links have carried.
-    fn carried(&self) -> u64 {
-        (1..=self.row.nodes).map(|host| self.lab.payload(host)).sum()
+    fn carried(&self) -> Carried {
+        self.lab.carried(1..=self.row.nodes)
     }
 
     fn validate(&self) -> Result<()> {

@@ -4,6 +4,7 @@
 //! Law: whatever a lab started is gone when it is dropped.
 //! Non-goals: making networks; the scripts in `lab/`, below the current directory, do that.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -13,6 +14,10 @@ use crate::Asked;
 
 /// Bytes of a packet's heads: Ethernet 14, IP 20, TCP with a time stamp 32.
 const HEAD_BYTES: u64 = 66;
+/// The most bytes of a segment, whose packets are of 1500 with heads.
+const SEGMENT_BYTES: u64 = 1448;
+/// Of the kernel's bytes, the share by which receipts may differ.
+pub(crate) const AGREE: f64 = 0.05;
 /// Where the system keeps files in memory.
 const MEMORY: &str = "/dev/shm/thalweg-labs";
 /// Ticks in a second, in what the kernel tells of a process.
@@ -109,10 +114,14 @@ impl Lab {
         (1..=self.hosts).map(|host| self.host(host)).collect()
     }
 
-    /// Bytes that a host's link has brought it so far, without the heads of packets.
-    pub(crate) fn payload(&self, host: u32) -> u64 {
-        let heads = self.counter(host, "tx_packets") * HEAD_BYTES;
-        self.counter(host, "tx_bytes").saturating_sub(heads)
+    /// What links have brought these hosts so far, of what all have sent.
+    pub(crate) fn carried(&self, to: RangeInclusive<u32>) -> Carried {
+        let payload = |host| {
+            let heads = self.counter(host, "tx_packets") * HEAD_BYTES;
+            self.counter(host, "tx_bytes").saturating_sub(heads)
+        };
+        let again = (1..=self.hosts).map(|host| segments_sent_again(self.host(host).pid)).sum::<u64>();
+        Carried { bytes: to.map(payload).sum(), again_bytes: again * SEGMENT_BYTES }
     }
 
     fn counter(&self, host: u32, name: &str) -> u64 {
@@ -131,6 +140,36 @@ impl Lab {
             sent_bytes: self.counter(host, "rx_bytes"),
         }
     }
+}
+
+/// Bytes that links have carried, without the heads of packets.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Carried {
+    pub(crate) bytes: u64,
+    /// The most of them that TCP may have sent again: it does where the other side has no core for a while.
+    pub(crate) again_bytes: u64,
+}
+
+impl Carried {
+    /// What was carried since then.
+    pub(crate) fn since(self, before: Carried) -> Carried {
+        Carried { bytes: self.bytes - before.bytes, again_bytes: self.again_bytes - before.again_bytes }
+    }
+
+    /// Whether these may be so many bytes of links, within [`AGREE`] and what is said beside links.
+    pub(crate) fn agrees(self, said: u64, beside: u64) -> bool {
+        let slack = (AGREE * self.bytes as f64) as u64 + beside;
+        (self.bytes.saturating_sub(self.again_bytes + slack)..=self.bytes + slack).contains(&said)
+    }
+}
+
+/// What TCP has sent again so far in the network namespace of a process.
+fn segments_sent_again(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/net/snmp")).unwrap_or_default();
+    let mut rows = text.lines().filter_map(|line| line.strip_prefix("Tcp:"));
+    let (Some(names), Some(values)) = (rows.next(), rows.next()) else { return 0 };
+    let mut both = names.split_whitespace().zip(values.split_whitespace());
+    both.find(|(name, _)| *name == "RetransSegs").and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
 }
 
 /// CPU seconds that a process and its ended children have taken so far, to a hundredth.
@@ -186,6 +225,37 @@ pub(crate) fn since(before: Vec<BenchHost>, after: Vec<BenchHost>) -> Vec<BenchH
 
 #[cfg(test)]
 mod tests {
+    use super::Carried;
+
+    #[test]
+    fn a_receipt_and_the_kernel_agree_within_a_twentieth_and_what_was_sent_again() {
+        let carried = |bytes, again_bytes| Carried { bytes, again_bytes };
+        assert!(carried(1_052_000_000, 0).agrees(1_000_000_000, 0) && carried(65_536, 0).agrees(0, 65_536));
+        assert!(!carried(1_060_000_000, 0).agrees(1_000_000_000, 0));
+        assert!(
+            !carried(900_000_000, 100_000_000).agrees(1_000_000_000, 0),
+            "nothing is sent less than once"
+        );
+        assert!(!carried(100_000, 0).agrees(0, 65_536), "a link that a receipt does not know");
+        // As it was where the other side had no core for a while.
+        assert!(
+            !carried(979_000, 0).agrees(844_000, 65_536) && carried(979_000, 100_000).agrees(844_000, 65_536)
+        );
+    }
+
+    /// Of this process: a connection on loopback has names and numbers where they are looked for.
+    #[test]
+    fn what_was_sent_again_is_found_where_the_kernel_tells_it() {
+        let text = std::fs::read_to_string("/proc/self/net/snmp").unwrap();
+        let told: Vec<u64> = text
+            .lines()
+            .filter(|line| line.starts_with("Tcp: ") && !line.contains("RetransSegs"))
+            .map(|line| line.split_whitespace().nth(12).unwrap().parse().unwrap())
+            .collect();
+        let found = super::segments_sent_again(std::process::id());
+        assert!(told.len() == 1 && found >= told[0] && super::segments_sent_again(u32::MAX) == 0, "{told:?}");
+    }
+
     #[test]
     fn a_process_is_charged_for_what_it_does_and_for_ended_children() {
         let pid = std::process::id();
