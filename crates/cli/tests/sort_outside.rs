@@ -224,6 +224,32 @@ fn what_was_left_for_another_size_of_memory_is_not_gone_on_from_and_that_is_said
     assert_eq!(place.names(), ["records", "sorted"]);
 }
 
+/// Both began to write one hidden file, and the first to end gave what there was of the other's its name.
+#[test]
+fn of_two_sorts_that_begin_together_each_leaves_its_own_output_whole() {
+    let place = Place::new();
+    assert_eq!(place.shell("$T gen 500k many -q && $T gen 200k few -q").status, Some(0));
+    let sort = |input: &str| format!("$T sort {input} -o sorted -q --datamation --memory 24MiB");
+    let both = format!("{} & {}; few=$?; wait $!; echo $few $?", sort("many"), sort("few"));
+    for _ in 0..10 {
+        let told = place.shell(&both);
+        let last_of: &[u64] = match told.out.trim() {
+            "0 0" => &[50_000_000, 20_000_000],
+            "0 2" => &[20_000_000],
+            "2 0" => &[50_000_000],
+            _ => panic!("{told:?}"),
+        };
+        assert!(
+            told.err.lines().all(|line| line.contains("another sort is writing this output")),
+            "{told:?}"
+        );
+        let bytes = std::fs::metadata(place.0.join("sorted")).unwrap().len();
+        assert!(last_of.contains(&bytes), "{bytes} after {told:?}");
+        assert_eq!(place.shell("$T check sorted --datamation -q").status, Some(0));
+        assert_eq!(place.names(), ["few", "many", "sorted"]);
+    }
+}
+
 #[test]
 fn bad_input_is_told_in_one_line_and_nothing_is_touched() {
     let place = Place::new();

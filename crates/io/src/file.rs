@@ -43,7 +43,9 @@ pub enum Access {
     /// A new file (an old one of that name is emptied), to be written and read, past the page cache
     /// if the file system allows it.
     CreateDirect,
-    /// The same, for its owner's eyes only: what is sorted may be private, whatever the umask lets others see.
+    /// The same, and an error if there is an old one, or anything else of that name.
+    NewDirect,
+    /// As [`Access::CreateDirect`], for its owner's eyes only: what is sorted may be private, whatever the umask lets others see.
     CreateScratch,
     /// A new file, to be written and read through the page cache, for its owner's eyes only.
     Create,
@@ -54,6 +56,19 @@ pub enum Access {
     /// Whatever is there (a pipe, a terminal, a device), to be written in order: at its own position,
     /// whatever offset is given. `/dev/stdout` and the like go on where their file is.
     WriteStream,
+}
+
+impl Access {
+    /// Whether the file need not be there before.
+    pub fn creates(self) -> bool {
+        matches!(self, Access::Create | Access::CreateDirect | Access::CreateScratch | Access::NewDirect)
+    }
+
+    /// Whether it goes past the page cache, if the file system allows it.
+    pub fn is_direct(self) -> bool {
+        use Access::{CreateDirect, CreateScratch, NewDirect, ReadDirect, UpdateDirect};
+        matches!(self, ReadDirect | CreateDirect | CreateScratch | NewDirect | UpdateDirect)
+    }
 }
 
 /// What a back end calls an open file (the operating system's descriptor, or an index).

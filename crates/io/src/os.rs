@@ -217,12 +217,12 @@ pub(crate) fn or_here(path: &Path) -> &Path {
 }
 
 fn open(path: &Path, access: Access) -> Result<(FileId, bool)> {
-    let creates = matches!(access, Access::Create | Access::CreateDirect | Access::CreateScratch);
-    let failed = |e| Error::new(if creates { Action::Create } else { Action::Open }, path, e);
+    let failed = |e| Error::new(if access.creates() { Action::Create } else { Action::Open }, path, e);
     let mut options = OpenOptions::new();
     match access {
         Access::Read | Access::ReadDirect => options.read(true),
         Access::CreateDirect => options.read(true).write(true).create(true).truncate(true),
+        Access::NewDirect => options.read(true).write(true).create_new(true),
         Access::Create | Access::CreateScratch => {
             options.read(true).write(true).create(true).truncate(true).mode(0o600)
         }
@@ -245,8 +245,7 @@ fn open(path: &Path, access: Access) -> Result<(FileId, bool)> {
         };
         return opened.and_then(|file| adopt(file, true, false)).map_err(failed);
     }
-    let direct = [Access::ReadDirect, Access::CreateDirect, Access::CreateScratch, Access::UpdateDirect];
-    if direct.contains(&access) {
+    if access.is_direct() {
         match options.clone().custom_flags(libc::O_NOCTTY | libc::O_DIRECT).open(path) {
             // How a file system says that it knows no direct access.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}

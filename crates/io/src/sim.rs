@@ -267,8 +267,7 @@ impl Io for Sim {
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)> {
-        let creates = matches!(access, Access::Create | Access::CreateDirect | Access::CreateScratch);
-        let action = if creates { Action::Create } else { Action::Open };
+        let action = if access.creates() { Action::Create } else { Action::Open };
         of(action, path, self.at_boundary(|disk| disk.open(path, access)))
     }
 

@@ -26,24 +26,24 @@ impl Output {
         // Of what could not be made the user knows one name only.
         let file = File::open(io, partial, Access::CreateDirect)
             .map_err(|e| Error { path: path.to_path_buf(), ..e })?;
-        let output = Output::of(io, file, path, partial);
-        // From the start: nobody may read of the new file what is hidden from them in the old one.
-        output.file.resemble(path)?;
-        output.file.allocate(bytes)?;
+        // Whoever finds the name sees by the mark that its maker lives; some file systems know no marks.
+        let _ = file.mark();
+        let output = Output::of(io, file, path);
+        output.reserve(bytes)?;
         Ok(output)
     }
 
-    /// Takes up a `partial` that an earlier run left.
-    pub fn reopen(io: &Arc<dyn Io>, path: &Path, partial: &Path) -> Result<Output> {
-        let file = File::open(io, partial, Access::UpdateDirect)?;
-        Ok(Output::of(io, file, path, partial))
+    /// What is open under its partial name already.
+    pub fn of(io: &Arc<dyn Io>, file: File, path: &Path) -> Output {
+        let (path, partial) = (path.to_path_buf(), file.path().to_path_buf());
+        Output { io: Arc::clone(io), file, path, partial, keep: false.into() }
     }
 
-    fn of(io: &Arc<dyn Io>, file: File, path: &Path, partial: &Path) -> Output {
-        // Whoever finds the name sees by the mark that its maker lives; some file systems know no marks.
-        let _ = file.mark();
-        let (path, partial) = (path.to_path_buf(), partial.to_path_buf());
-        Output { io: Arc::clone(io), file, path, partial, keep: false.into() }
+    /// Gives it the permissions of what bears its name, and room for so many bytes. From the start: nobody may read of the
+    /// new file what is hidden from them in the old one.
+    pub fn reserve(&self, bytes: u64) -> Result<()> {
+        self.file.resemble(&self.path)?;
+        self.file.allocate(bytes)
     }
 
     /// The open file.

@@ -20,7 +20,7 @@ use crate::entry::LINES_BYTES_MAX;
 use crate::forecast::forecast;
 use crate::geometry::{Geometry, KeepFree};
 use crate::handover::HandoverLane;
-use crate::leftover::{self, Leftover, Names};
+use crate::leftover::{self, Claim, Leftover, Names};
 use crate::manifest::{self, Manifest};
 use crate::pages::segment_starts;
 use crate::preflight::{self, Takes};
@@ -41,7 +41,6 @@ pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> 
     let mut seen = Seen::default();
     loop {
         let names = Names::of(sort);
-        leftover::check_alone(io, &names)?;
         let (run, left) = Run::new(sort, io, watch, names, seen)?;
         // What was read from a stream is gone, and what was written to one cannot be taken back.
         let may_run_again = run.feed.is_none() && !sort.output_is_stream;
@@ -72,7 +71,7 @@ pub(crate) fn run_handed(
 ) -> Result<Receipt> {
     let names = Names::of(sort);
     leftover::clear(io, sort, &names);
-    Run::of_filled(sort, io, watch, names, filled, (Meters::default(), clock))?.run(None, spilled)
+    Run::of_filled(sort, io, watch, (names, None), filled, (Meters::default(), clock))?.run(None, spilled)
 }
 
 struct Run<'a> {
@@ -91,6 +90,8 @@ struct Run<'a> {
     /// What was said before the start; nothing of a stream.
     plan: Option<Plan>,
     names: Names,
+    /// What makes these names this run's; an output that is a stream has none that others could take.
+    claim: Option<Claim>,
     /// What must be the same for a run to go on from this one.
     identity: u128,
     cuts: Vec<Cut>,
@@ -117,12 +118,16 @@ impl<'a> Run<'a> {
                 what: "a file as the output: what went into a pipe cannot be taken back",
             });
         }
+        let mut claim = match sort.output_is_stream {
+            true => None,
+            false => Some(Claim::take(io, sort, &names)?),
+        };
         let is_stream = |p: &&std::path::Path| io.stat(p).is_ok_and(|m| !m.is_regular && !m.is_directory);
         if paths.iter().any(is_stream) {
             if sort.resume {
                 return Err(Error::NotResumable { what: "input files: a stream cannot be read again" });
             }
-            return Run::of_stream(sort, io, watch, names, clock).map(|run| (run, None));
+            return Run::of_stream(sort, io, watch, (names, claim), clock).map(|run| (run, None));
         }
         let mut survey = Survey::take(sort, io, seen)?;
         let plan = sort.hardware.map(|hardware| forecast(&survey.facts(sort, io), &hardware));
@@ -136,7 +141,7 @@ impl<'a> Run<'a> {
         }
         let left = left.and_then(|found| found.ok());
         if left.is_none() {
-            leftover::clear(io, sort, &names);
+            claim = leftover::begin_anew(claim, io, sort, &names)?;
         }
         if let Some(left) = &left {
             survey.adopt(left.geometry, left.cuts.clone())?;
@@ -158,6 +163,7 @@ impl<'a> Run<'a> {
             line_room,
             plan,
             names,
+            claim,
             identity,
             cuts,
             transfer,
@@ -175,11 +181,11 @@ impl<'a> Run<'a> {
         sort: &'a Sort,
         io: &'a Arc<dyn Io>,
         watch: &'a dyn Watch,
-        names: Names,
+        (names, claim): (Names, Option<Claim>),
         clock: Stopwatch,
     ) -> Result<Run<'a>> {
         sort.stored_key()?;
-        leftover::clear(io, sort, &names);
+        let claim = leftover::begin_anew(claim, io, sort, &names)?;
         let open = |p: &PathBuf| File::open(io, p, Access::Read);
         let files = sort.inputs.iter().map(open).collect::<thalweg_io::Result<Vec<File>>>()?;
         let feed = Feed::new(files, sort.layout);
@@ -191,7 +197,7 @@ impl<'a> Run<'a> {
         let ended = feed.fill(&main, room.pages(), &meters, || watch.stopped())?;
         let transfer = Pool::new(room.rough.transfer_bytes, room.rough.transfer_blocks)?;
         let filled = Filled { feed, room, main, transfer, ended };
-        Run::of_filled(sort, io, watch, names, filled, (meters, clock))
+        Run::of_filled(sort, io, watch, (names, claim), filled, (meters, clock))
     }
 
     /// Lays out the sort of a stream for what memory was filled with.
@@ -199,7 +205,7 @@ impl<'a> Run<'a> {
         sort: &'a Sort,
         io: &'a Arc<dyn Io>,
         watch: &'a dyn Watch,
-        names: Names,
+        (names, claim): (Names, Option<Claim>),
         filled: Filled,
         (meters, clock): (Meters, Stopwatch),
     ) -> Result<Run<'a>> {
@@ -232,6 +238,7 @@ impl<'a> Run<'a> {
             line_room: LineRoom::new(stream::LINE_BYTES, sort.line_max(), copies),
             plan: None,
             names,
+            claim,
             identity: 0,
             cuts: cuts_of(sort, keys, &geometry),
             transfer,
@@ -323,15 +330,12 @@ impl<'a> Run<'a> {
             resumable: self.sort.resume && spilled,
         };
         preflight::preflight(self.sort, self.io, &scratch.directories(), &takes)?;
-        let (path, partial) = (&self.sort.output, &self.names.partial);
-        if self.sort.output_is_stream {
-            return Ok(None);
+        let Some(claim) = &self.claim else { return Ok(None) };
+        let output = Output::of(self.io, claim.file().clone(), &self.sort.output);
+        if is_new {
+            output.file().set_len(0)?;
+            output.reserve(output_bytes)?;
         }
-        let output = if is_new {
-            Output::create(self.io, path, partial, output_bytes)?
-        } else {
-            Output::reopen(self.io, path, partial)?
-        };
         scratch.settle(output.file());
         Ok(Some(output))
     }

@@ -4,12 +4,13 @@
 //! else's; nothing is gone on from unless its identity is this sort's and every scratch file is as
 //! long as its extents say. Pages are judged when they are read, the partial output before anything is.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_base::units::KIB;
-use thalweg_io::{Access, File, Io, directory_of, look_until};
+use thalweg_io::{Access, Error as IoError, File, Io, directory_of, look_until};
 use thalweg_pump::Inputs;
 use thalweg_record::record_hash;
 
@@ -64,14 +65,87 @@ impl Names {
     }
 }
 
-/// An error if a process that lives is making this output. What a killed one had asked of a ring holds its
-/// files a moment longer, so that is waited for.
-pub(crate) fn check_alone(io: &Arc<dyn Io>, names: &Names) -> Result<()> {
-    let is_free = || {
-        let partial = File::open(io, &names.partial, Access::Update);
-        (!partial.is_ok_and(|partial| partial.is_marked_by_another())).then_some(())
-    };
-    look_until(PATIENCE, is_free).ok_or_else(|| Error::Busy { partial: names.partial.clone() })
+/// The partial output, which is this run's alone as long as this lives. Nothing under any of the names is touched before.
+pub(crate) struct Claim {
+    io: Arc<dyn Io>,
+    file: File,
+    /// Whether it was made here, and is empty.
+    is_new: bool,
+}
+
+impl Claim {
+    /// Takes up what there is under that name, or makes it. An error if a process that lives has it; what a killed one had
+    /// asked of a ring holds its files a moment longer, so that is waited for.
+    pub(crate) fn take(io: &Arc<dyn Io>, sort: &Sort, names: &Names) -> Result<Claim> {
+        let taken = look_until(PATIENCE, || Claim::try_take(io, names).transpose());
+        match taken {
+            Some(claim) => claim.map_err(|e| IoError { path: sort.output.clone(), ..e }.into()),
+            None => Err(Error::Busy { partial: names.partial.clone() }),
+        }
+    }
+
+    fn try_take(io: &Arc<dyn Io>, names: &Names) -> thalweg_io::Result<Option<Claim>> {
+        let partial = &names.partial;
+        let (file, is_new) = match File::open(io, partial, Access::NewDirect) {
+            Ok(file) => (file, true),
+            Err(e) if e.source.kind() == ErrorKind::AlreadyExists => {
+                match File::open(io, partial, Access::UpdateDirect) {
+                    Ok(file) => (file, false),
+                    // Of somebody else, or no file: the next look makes one.
+                    Err(_) => return io.remove(partial).map(|()| None),
+                }
+            }
+            Err(e) => return Err(e),
+        };
+        // Where there are no marks, nobody can be told from nobody.
+        if !file.mark() && file.is_marked_by_another() {
+            return Ok(None);
+        }
+        let claim = Claim { io: Arc::clone(io), file, is_new };
+        // Whoever had it may have given it its name meanwhile, or removed it.
+        Ok(claim.is_there().then_some(claim))
+    }
+
+    /// Whether the name is still that of this file.
+    fn is_there(&self) -> bool {
+        let there = self.io.stat(self.file.path());
+        self.file
+            .metadata()
+            .is_ok_and(|own| there.is_ok_and(|m| (m.device, m.inode) == (own.device, own.inode)))
+    }
+
+    /// The open file.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+/// Clears what an earlier run left under this sort's names; then what is claimed is a partial output that nothing is in.
+pub(crate) fn begin_anew(
+    claim: Option<Claim>,
+    io: &Arc<dyn Io>,
+    sort: &Sort,
+    names: &Names,
+) -> Result<Option<Claim>> {
+    let stays = claim.as_ref().filter(|claim| claim.is_new).map(|claim| claim.file.path());
+    clear_but(io, sort, names, stays);
+    match claim {
+        // It was cleared with all else.
+        Some(claim) if !claim.is_new => {
+            drop(claim);
+            Claim::take(io, sort, names).map(Some)
+        }
+        other => Ok(other),
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.file.metadata().is_ok_and(|own| own.len == 0) && self.is_there() {
+            // It came to nothing.
+            let _ = self.io.remove(self.file.path());
+        }
+    }
 }
 
 /// A state to go on from.
@@ -154,7 +228,7 @@ fn gone_on_from(
     manifest.go_on(told, taken_up.is_some()).ok()?;
     if taken_up.is_none() && !files.contains(&by.names.partial) {
         // It is begun anew; until then its room is nobody's.
-        let _ = io.remove(&by.names.partial);
+        let _ = File::open(io, &by.names.partial, Access::Update).and_then(|partial| partial.set_len(0));
     }
     let start = taken_up.unwrap_or_default();
     resumed.done_ranges = start.ranges();
@@ -257,8 +331,12 @@ fn holds(file: &File, extent: &Extent) -> bool {
 
 /// Removes what an earlier run left under this sort's names.
 pub(crate) fn clear(io: &Arc<dyn Io>, sort: &Sort, names: &Names) {
-    for path in files(io, sort, names) {
+    clear_but(io, sort, names, None);
+}
+
+fn clear_but(io: &Arc<dyn Io>, sort: &Sort, names: &Names, stays: Option<&Path>) {
+    for path in files(io, sort, names).iter().filter(|path| Some(path.as_path()) != stays) {
         // What cannot be removed is overwritten, or fails with its own error where it is in the way.
-        let _ = io.remove(&path);
+        let _ = io.remove(path);
     }
 }

@@ -364,22 +364,18 @@ impl Disk {
     // Files.
 
     pub(crate) fn open(&mut self, path: &Path, access: Access) -> io::Result<(FileId, bool)> {
-        let creates = matches!(access, Access::Create | Access::CreateDirect | Access::CreateScratch);
         let inode = match self.find(path) {
-            Err(e) if creates && e.raw_os_error() == Some(libc::ENOENT) => self.create(path)?,
+            Ok(_) if access == Access::NewDirect => return Err(system(libc::EEXIST)),
+            Err(e) if access.creates() && e.raw_os_error() == Some(libc::ENOENT) => self.create(path)?,
             found => found?,
         };
-        if creates {
+        if access.creates() {
             self.inode(inode).content.set_len(0);
         }
-        let wanted = matches!(
-            access,
-            Access::ReadDirect | Access::CreateDirect | Access::CreateScratch | Access::UpdateDirect
-        );
         let handle = Handle {
             inode,
             path: path.to_path_buf(),
-            direct: wanted && !self.faults.refuse_direct,
+            direct: access.is_direct() && !self.faults.refuse_direct,
             reads: access != Access::WriteStream,
             writes: !matches!(access, Access::Read | Access::ReadDirect),
         };
