@@ -259,6 +259,12 @@ fn bad_input_is_told_in_one_line_and_nothing_is_touched() {
     let cases = [
         ("odd -o out --record 100", "odd has 150 bytes"),
         ("r -o /proc/out --record 100", "cannot create /proc/out: "),
+        ("odd -o r/out", "cannot create r/out: r is not a directory"),
+        ("odd long -o out --memory 16MiB", "the line at byte 0 of long is longer than 2 MiB"),
+        (
+            "odd long -o out --memory 64MiB --nodes 2",
+            "long has a record at byte 0 that is longer than 320 KiB",
+        ),
         ("r -o out --memory 300%", "at most 100%"),
         ("r -o out --record 100 --by 95:10", "95:10"),
         ("long -o out --memory 16MiB", "eighth of the memory"),

@@ -210,6 +210,12 @@ impl Inputs {
         &self.inputs[self.inputs.partition_point(|i| i.first_page <= page) - 1]
     }
 
+    /// The file that has this place in the stream of pages, and its byte there.
+    pub fn place(&self, at: u64) -> (&Input, u64) {
+        let input = self.file_of((at / self.page_bytes).min(self.pages - 1));
+        (input, at - input.first_page * self.page_bytes)
+    }
+
     /// By how much places in the stream of pages are ahead of bytes of the inputs from page `page` on, to the end of its
     /// file: the last pages of the files before it may be short.
     pub fn padding_before(&self, page: u64) -> u64 {

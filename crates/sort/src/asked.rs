@@ -31,6 +31,8 @@ pub enum Foreign {
     Early,
     /// That run had so much memory, give or take a KiB.
     Memory(u64),
+    /// It has part of an output with each key once, or with all of them, which is not asked for now.
+    Unique,
     /// It is of other inputs, or of other records or keys.
     Other,
 }

@@ -635,7 +635,7 @@ impl DistributeLane<'_, '_> {
         let LineRoom { bytes, max, copies, pages_owed } = self.shared.line_room;
         let room = bytes.load(Ordering::Relaxed);
         if len > *max {
-            return Err(Error::LineTooLong { at, limit: *max });
+            return Err(Error::LineTooLong { path: None, at, limit: *max });
         }
         if len > room {
             let more = (2 * room).clamp(len, *max);

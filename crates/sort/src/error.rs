@@ -32,7 +32,9 @@ pub enum Error {
     },
     /// A line that memory is too small for.
     LineTooLong {
-        /// Byte of the whole input where it begins.
+        /// The input, if it is a file.
+        path: Option<PathBuf>,
+        /// Its byte where the line begins.
         at: u64,
         /// The most bytes that a line may have with this memory.
         limit: u64,
@@ -119,11 +121,14 @@ impl fmt::Display for Error {
                 Bytes(*given),
                 Bytes(*needed)
             ),
-            Error::LineTooLong { at, limit } => write!(
-                f,
-                "the line at byte {at} is longer than {}, an eighth of the memory; give more --memory",
-                Bytes(*limit)
-            ),
+            Error::LineTooLong { path, at, limit } => {
+                let of = path.as_ref().map_or(String::new(), |path| format!(" of {}", path.display()));
+                let limit = Bytes(*limit);
+                write!(
+                    f,
+                    "the line at byte {at}{of} is longer than {limit}, an eighth of the memory; give more --memory"
+                )
+            }
             Error::ScratchFull { needed, available, beside, limit, directories, resumable } => {
                 let (needed, available) = (Bytes(*needed), Bytes(*available));
                 match limit {

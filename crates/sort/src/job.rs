@@ -118,6 +118,7 @@ impl<'a> Run<'a> {
                 what: "a file as the output: what went into a pipe cannot be taken back",
             });
         }
+        let was_left = !leftover::files(io, &sort.scratch, &names).is_empty();
         let mut claim = match sort.output_is_stream {
             true => None,
             false => Some(Claim::take(io, sort, &names)?),
@@ -133,8 +134,6 @@ impl<'a> Run<'a> {
         let plan = sort.hardware.map(|hardware| forecast(&survey.facts(sort, io), &hardware));
         let identity = leftover::identity(sort, &survey.inputs);
         let judge = Judge { sort, inputs: &survey.inputs, names: &names };
-        // Looking at a manifest that is of no use removes it.
-        let was_left = io.stat(&names.manifest).is_ok();
         let left = if sort.resume { Some(leftover::find(io, &judge, identity)) } else { None };
         if let (Some(Err(why)), true) = (&left, was_left) {
             watch.begins_anew(*why);
@@ -296,7 +295,13 @@ impl<'a> Run<'a> {
             let output_bytes = self.input_bytes().saturating_sub(self.meters.output.totals().1);
             let spilled_bytes = excess.saturating_sub(self.meters.scratch.totals().1);
             let takes = Takes { output_bytes, spilled_bytes, resumable, ..Takes::default() };
-            preflight::told(error, self.sort, self.io, &self.names, &takes)
+            match error {
+                Error::LineTooLong { at, limit, .. } if self.feed.is_none() => {
+                    let (input, at) = self.inputs.place(at);
+                    Error::LineTooLong { path: Some(input.path().to_path_buf()), at, limit }
+                }
+                other => preflight::told(other, self.sort, self.io, &self.names, &takes),
+            }
         })
     }
 

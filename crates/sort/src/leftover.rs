@@ -44,14 +44,22 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn of(sort: &Sort) -> Names {
-        let mut name = sort.output.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if sort.output_is_stream {
-            // Many sorts may write to a stream of this name at once, and none can be gone on from.
-            name = format!("{name}-{}", std::process::id());
+        if !sort.output_is_stream {
+            return Names::of_file(&sort.output);
         }
-        // The manifest of a stream's sort lies with its scratch: beside a device is no place for it.
-        let beside =
-            if sort.output_is_stream { sort.scratch[0].as_path() } else { directory_of(&sort.output) };
+        // Many sorts may write to a stream of this name at once, and none can be gone on from. Their manifests lie with their
+        // scratch: beside a device is no place for them.
+        let name = sort.output.file_name().unwrap_or_default().to_string_lossy();
+        Names::beside(&sort.scratch[0], &format!("{name}-{}", std::process::id()))
+    }
+
+    /// Of sorts whose output is this file.
+    fn of_file(output: &Path) -> Names {
+        let name = output.file_name().unwrap_or_default().to_string_lossy();
+        Names::beside(directory_of(output), &name)
+    }
+
+    fn beside(beside: &Path, name: &str) -> Names {
         Names {
             partial: beside.join(format!(".{name}.thalweg-partial")),
             manifest: beside.join(format!(".{name}.thalweg-manifest")),
@@ -128,7 +136,7 @@ pub(crate) fn begin_anew(
     names: &Names,
 ) -> Result<Option<Claim>> {
     let stays = claim.as_ref().filter(|claim| claim.is_new).map(|claim| claim.file.path());
-    clear_but(io, sort, names, stays);
+    clear_but(io, &sort.scratch, names, stays);
     match claim {
         // It was cleared with all else.
         Some(claim) if !claim.is_new => {
@@ -183,18 +191,21 @@ pub(crate) fn find(
     if sabotage::breaks(sabotage::Kind::IgnoreManifest) {
         return Err(Foreign::Other);
     }
+    if io.stat(&by.names.manifest).is_err() {
+        return Err(Foreign::Early);
+    }
     let (manifest, told) = Manifest::reopen(io, &by.names.manifest).ok_or(Foreign::Damaged)?;
     let found = gone_on_from(io, by, &manifest, &told, identity);
     let Some(((files, resumed), start)) = found else {
         // What it lists is cleared with it.
         manifest.keep();
-        return Err(why_not(&told, identity));
+        return Err(why_not(&told, identity, by.sort.unique));
     };
     Ok(Leftover { manifest, geometry: told.layout.geometry, cuts: told.layout.cuts, files, resumed, start })
 }
 
 /// Why what a manifest tells of is not gone on from.
-fn why_not(told: &Told, identity: u128) -> Foreign {
+fn why_not(told: &Told, identity: u128, unique: bool) -> Foreign {
     let theirs = told.layout.identity;
     if hash_of(theirs) != hash_of(identity) {
         Foreign::Other
@@ -202,6 +213,8 @@ fn why_not(told: &Told, identity: u128) -> Foreign {
         Foreign::Memory((theirs >> HASH_BITS) as u64 * KIB)
     } else if told.checkpoints.is_empty() && told.note.is_none() {
         Foreign::Early
+    } else if told.note.as_ref().is_some_and(|note| note.unique != unique) {
+        Foreign::Unique
     } else {
         Foreign::Damaged
     }
@@ -290,10 +303,10 @@ fn judge(
     Some((files, resumed))
 }
 
-/// What an earlier run left under this sort's names.
-pub(crate) fn files(io: &Arc<dyn Io>, sort: &Sort, names: &Names) -> Vec<PathBuf> {
+/// What an earlier run left under these names, in these directories and where its manifest says.
+pub(crate) fn files(io: &Arc<dyn Io>, scratch: &[PathBuf], names: &Names) -> Vec<PathBuf> {
     let listed = Manifest::look(io, &names.manifest).map(|told| listed(io, names, &told));
-    let scratch = sort.scratch.iter().map(|d| d.join(&names.scratch)).chain(listed.into_iter().flatten());
+    let scratch = scratch.iter().map(|d| d.join(&names.scratch)).chain(listed.into_iter().flatten());
     let mut files: Vec<PathBuf> = scratch.chain([names.partial.clone(), names.manifest.clone()]).collect();
     files.retain(|path| io.stat(path).is_ok_and(|there| there.is_regular));
     files.sort();
@@ -331,11 +344,23 @@ fn holds(file: &File, extent: &Extent) -> bool {
 
 /// Removes what an earlier run left under this sort's names.
 pub(crate) fn clear(io: &Arc<dyn Io>, sort: &Sort, names: &Names) {
-    clear_but(io, sort, names, None);
+    clear_but(io, &sort.scratch, names, None);
 }
 
-fn clear_but(io: &Arc<dyn Io>, sort: &Sort, names: &Names, stays: Option<&Path>) {
-    for path in files(io, sort, names).iter().filter(|path| Some(path.as_path()) != stays) {
+/// Removes what sorts that were killed left of an output that is about to be made in another way. Nothing of one that lives.
+pub fn clear_killed(io: &Arc<dyn Io>, output: &Path) {
+    let names = Names::of_file(output);
+    let beside = [directory_of(output).to_path_buf()];
+    if files(io, &beside, &names).is_empty() {
+        return;
+    }
+    if let Ok(Some(_claim)) = Claim::try_take(io, &names) {
+        clear_but(io, &beside, &names, None);
+    }
+}
+
+fn clear_but(io: &Arc<dyn Io>, scratch: &[PathBuf], names: &Names, stays: Option<&Path>) {
+    for path in files(io, scratch, names).iter().filter(|path| Some(path.as_path()) != stays) {
         // What cannot be removed is overwritten, or fails with its own error where it is in the way.
         let _ = io.remove(path);
     }

@@ -37,6 +37,7 @@ pub use asked::{Foreign, Sort, Watch};
 pub use error::{Error, Result};
 pub use forecast::{Facts, disk_seconds, distribute_seconds, forecast, sort_seconds};
 pub use job::run;
+pub use leftover::clear_killed;
 pub use sorter::{BLOCKS_HELD_MAX, Sorter, SorterOutput};
 pub use stream::Expected;
 pub use survey::lay_out;

@@ -68,7 +68,7 @@ pub(crate) fn preflight_of_plan(sort: &Sort, io: &Arc<dyn Io>, takes: &Takes) ->
         // How much is there already shows only when it is gone on from.
         return Ok(());
     }
-    look(sort, io, &sort.scratch, takes, &leftover::files(io, sort, &names))
+    look(sort, io, &sort.scratch, takes, &leftover::files(io, &sort.scratch, &names))
 }
 
 fn look(sort: &Sort, io: &Arc<dyn Io>, scratch: &[PathBuf], takes: &Takes, to_go: &[PathBuf]) -> Result<()> {

@@ -54,8 +54,10 @@ impl<'a> Lanes<'a> {
         Ok(made.into_iter().map(|part| part.expect("a lane that made nothing has said why")).collect())
     }
 
-    /// Says why a lane has failed; the others stop.
+    /// Says why a lane has failed; the others stop. Once the verb is cancelled, that is why: lanes miss what others no
+    /// longer bring.
     pub(crate) fn fail(&self, error: Error) {
+        let error = self.progress.cancelled().map_or(error, Error::Interrupted);
         self.error.lock().expect("no holder panics").get_or_insert(error);
         self.failed.store(true, Ordering::Relaxed);
     }
@@ -84,6 +86,16 @@ mod tests {
             Ok(())
         });
         assert_eq!(result.unwrap_err().to_string(), "lane 1");
+    }
+
+    #[test]
+    fn of_a_cancelled_verb_nothing_else_is_the_result() {
+        let progress = Progress::default();
+        let result = Lanes::new(&progress).run(2, |_, _| {
+            progress.cancel(2);
+            Err::<(), _>(Error::CouldNot("the other lane has gone".into()))
+        });
+        assert_eq!(result.unwrap_err().exit_status(), 128 + 2);
     }
 
     #[test]

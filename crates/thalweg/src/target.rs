@@ -5,6 +5,7 @@
 //! Non-goals: keeping an older file's access lists, extended attributes and other names.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +45,9 @@ impl Target {
                 "{name} is read-only; remove it, or allow writing with chmod u+w"
             ))),
             Ok(_) => Ok(Target::File(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()))),
-            Err(e) if e.source.kind() == std::io::ErrorKind::NotFound => fresh(io, &led_to(path)),
+            Err(e) if matches!(e.source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                fresh(io, &led_to(path))
+            }
             Err(e) => Err(e.into()),
         }
     }
@@ -86,7 +89,7 @@ fn fresh(io: &Arc<dyn Io>, path: &Path) -> Result<Target> {
         Ok(_) => {
             Err(Error::CouldNot(format!("cannot create {name}: {} is not a directory", directory.display())))
         }
-        Err(e) if e.source.kind() == std::io::ErrorKind::NotFound => Err(Error::CouldNot(format!(
+        Err(e) if e.source.kind() == ErrorKind::NotFound => Err(Error::CouldNot(format!(
             "cannot create {name}: there is no directory {}; make it first",
             directory.display()
         ))),
@@ -107,6 +110,7 @@ pub(crate) fn create_as(io: &Arc<dyn Io>, path: &Path, number: u64, bytes: u64) 
 fn create_named(io: &Arc<dyn Io>, path: &Path, name: &OsStr, bytes: u64) -> Result<Output> {
     let directory = directory_of(path);
     partial::clear(io, path);
+    thalweg_sort::clear_killed(io, path);
     let output = Output::create(io, path, &directory.join(name), bytes).map_err(|e| {
         if !e.is_full() {
             return named(e, path);
@@ -115,7 +119,7 @@ fn create_named(io: &Arc<dyn Io>, path: &Path, name: &OsStr, bytes: u64) -> Resu
         let (name, needed, room) = (path.display(), Bytes(bytes), Bytes(room));
         let place = directory.display();
         Error::Full(match e.source.kind() {
-            std::io::ErrorKind::FileTooLarge => format!(
+            ErrorKind::FileTooLarge => format!(
                 "cannot create {name}: {needed} is more than one file may have in {place}; see ulimit -f, or choose another place"
             ),
             _ => format!(

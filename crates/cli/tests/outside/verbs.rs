@@ -102,6 +102,25 @@ fn a_receipt_tells_the_bytes_of_files_as_the_system_does() {
     assert_eq!(from_json::<Receipt>(&without).expect("an older receipt"), receipt);
 }
 
+/// What a killed sort had left stayed beside the output when that was made by a merge, or by a sort on nodes, and the other
+/// way round.
+#[test]
+fn whatever_makes_an_output_clears_what_was_left_of_it() {
+    let place = Place::new();
+    place.run(&["gen", "1000", "records", "-q"]).is_done();
+    let of_sorts = [".sorted.thalweg-manifest", ".sorted.thalweg-partial", ".sorted.thalweg-scratch"];
+    let of_others = [".sorted.thalweg-4000000-0.partial"];
+    for make in [
+        &["sort", "records", "-o", "sorted", BENCH, "-q"][..],
+        &["sort", "records", "-o", "sorted", BENCH, "-q", "--nodes", "2", "--memory", "64MiB"],
+        &["merge", "sorted", "-o", "sorted", BENCH, "-q"],
+    ] {
+        of_sorts.iter().chain(&of_others).for_each(|name| place.write(name, b"left"));
+        place.run(make).is_done();
+        assert_eq!(place.names(), ["records", "sorted"], "{make:?}");
+    }
+}
+
 /// With a percentage, or another size, nothing was gone on from and nobody was told.
 #[test]
 fn a_resume_that_finds_what_it_cannot_use_says_so() {

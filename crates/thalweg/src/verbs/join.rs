@@ -16,7 +16,7 @@
 
 use std::sync::Arc;
 
-use thalweg_api::{Proof, Receipt, Sides};
+use thalweg_api::{Proof, Receipt, Sides, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::sabotage::strikes;
 use thalweg_base::units::{Bytes, KIB, MIB, Size};
@@ -26,6 +26,7 @@ use thalweg_merge::{Broken, Failed, Group, Join, Joined, Kind, Side, Stretch, cl
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Sink, Source, StreamLane};
 use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_bytes, same_records};
 
+use super::nodes::add_spill;
 use super::receipt::{Done, receipt};
 use super::sort::{MEMORY_BYTES_MIN, input_paths, scratch_directories, scratch_limit};
 use crate::target::{self, Target};
@@ -57,8 +58,11 @@ pub fn join(options: &JoinOptions, progress: &Progress) -> Result<Receipt> {
     let room = Room::of(options)?;
     let scratch = scratch_directories(&options.scratch, &target, &io)?;
     let job = Job { options, io: &io, room: &room, scratch, progress, meters: Meters::default() };
+    let mut stages = Vec::with_capacity(3);
     let mut left = job.sorted(0, "sort left")?;
+    stages.push(job.stage("sort left", &watch, &stages));
     let mut right = job.sorted(1, "sort right")?;
+    stages.push(job.stage("sort right", &watch, &stages));
     progress.begin("join", 3, 3, 0);
     let pool = Pool::new(room.block_bytes, OUT_BLOCKS)?;
     let form = Form { layout: layout_out(options.layouts, options.kind), between: &options.between };
@@ -93,10 +97,13 @@ pub fn join(options: &JoinOptions, progress: &Progress) -> Result<Receipt> {
     let sides = [left.receipt()?, right.receipt()?];
     let mut input = sides[0].input;
     add_proof(&mut input, &sides[1].input);
-    for side in &sides {
+    stages.push(job.stage("join", &watch, &stages));
+    for (i, side) in sides.iter().enumerate() {
         job.meters.scratch.wrote(side.io.scratch.written_bytes);
         job.meters.scratch.read(side.io.scratch.read_bytes);
+        add_spill(&mut stages, i, side);
     }
+    let scratch_peak_bytes = sides.iter().map(|side| side.scratch_peak_bytes).sum();
     let done = Done {
         verb: "join",
         input,
@@ -110,7 +117,8 @@ pub fn join(options: &JoinOptions, progress: &Progress) -> Result<Receipt> {
     };
     let told = receipt(done, &*io, &job.meters, &watch);
     let [left, right] = sides.map(|side| side.input);
-    Ok(Receipt { sides: Some(made.sides(left, right, &output)), ..told })
+    let sides = Some(made.sides(left, right, &output));
+    Ok(Receipt { sides, stages, scratch_peak_bytes, ..told })
 }
 
 /// The keys of both sides, which must be comparable.
@@ -258,6 +266,20 @@ impl Job<'_> {
         }
         files.check_unchanged()?;
         sorter.sorted()
+    }
+
+    /// What was done since the stages before, beside what sorters spill.
+    fn stage(&self, name: &str, watch: &Stopwatch, before: &[Stage]) -> Stage {
+        let mut stage = Stage::new(name, watch.seconds());
+        (stage.waited_read_seconds, stage.waited_write_seconds) = self.meters.stage.take_seconds();
+        stage.read_bytes = self.meters.input.totals().0;
+        stage.written_bytes = self.meters.output.totals().1;
+        for earlier in before {
+            stage.seconds -= earlier.seconds;
+            stage.read_bytes -= earlier.read_bytes;
+            stage.written_bytes -= earlier.written_bytes;
+        }
+        stage
     }
 
     /// Reads a stream to its end.

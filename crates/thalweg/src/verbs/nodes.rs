@@ -338,24 +338,30 @@ fn stages_of(work: Work) -> [Stage; 3] {
     ["sample", "read+river", work.last_stage()].map(|name| Stage::new(name, 0.0))
 }
 
-/// The same with what they moved and waited for, as meters and sorters have it: what sorters spill as their
-/// records come they spill while the river flows. That they wait for records, or for somebody to take them, is no wait.
+/// The same with what they moved and waited for, as meters and sorters have it. That sorters wait for records, or for
+/// somebody to take them, is no wait.
 fn stages(work: Work, sampled_bytes: u64, meters: &Meters, sorters: &[Receipt]) -> Vec<Stage> {
-    let [mut sample, mut river, mut last] = stages_of(work);
-    sample.read_bytes = sampled_bytes;
-    river.read_bytes = meters.input.totals().0;
-    last.written_bytes = meters.output.totals().1;
-    (river.waited_read_seconds, last.waited_write_seconds) = meters.stage.take_seconds();
-    for (distribute, others) in sorters.iter().filter_map(|sorter| sorter.stages.split_first()) {
-        river.waited_write_seconds += distribute.waited_write_seconds;
-        river.written_bytes += distribute.written_bytes;
-        for other in others {
-            last.waited_read_seconds += other.waited_read_seconds;
-            last.read_bytes += other.read_bytes;
-            last.written_bytes += other.written_bytes;
-        }
+    let mut stages = Vec::from(stages_of(work));
+    let (waited_read_seconds, waited_write_seconds) = meters.stage.take_seconds();
+    stages[0].read_bytes = sampled_bytes;
+    (stages[1].read_bytes, stages[1].waited_read_seconds) = (meters.input.totals().0, waited_read_seconds);
+    (stages[2].written_bytes, stages[2].waited_write_seconds) =
+        (meters.output.totals().1, waited_write_seconds);
+    sorters.iter().for_each(|sorter| add_spill(&mut stages, 1, sorter));
+    stages
+}
+
+/// Adds what a sorter spilled: as its records came, in this stage, and as they were taken, in the last.
+pub(super) fn add_spill(stages: &mut [Stage], came: usize, sorter: &Receipt) {
+    let Some((distribute, others)) = sorter.stages.split_first() else { return };
+    stages[came].waited_write_seconds += distribute.waited_write_seconds;
+    stages[came].written_bytes += distribute.written_bytes;
+    let last = stages.last_mut().expect("there are stages");
+    for other in others {
+        last.waited_read_seconds += other.waited_read_seconds;
+        last.read_bytes += other.read_bytes;
+        last.written_bytes += other.written_bytes;
     }
-    vec![sample, river, last]
 }
 
 /// Says how long stages took that were over after so many seconds.

@@ -65,10 +65,12 @@ pub fn partition(options: &PartitionOptions, progress: &Progress) -> Result<Part
     let holds = same_records(&input, &output);
     let told: Vec<PartReceipt> = parts.iter().map(Part::receipt).collect();
     let direct_output = parts.iter().all(Part::is_direct);
+    let mut receipt = job.receipt(output, holds, watch.seconds());
     if holds {
         parts.into_iter().try_for_each(Part::publish)?;
+        receipt.stages.push(Stage::new("sync", watch.seconds() - receipt.seconds));
+        receipt.seconds = watch.seconds();
     }
-    let receipt = job.receipt(output, holds, watch.seconds());
     let io_receipt = IoReceipt { fallback: fallback.or_else(|| io.fallback()), direct_output, ..receipt.io };
     let receipt = Receipt { io: io_receipt, ..receipt };
     Ok(PartitionReceipt::new(receipt, options.pick, told, sampled_bytes))

@@ -10,7 +10,7 @@ use thalweg_sort::{Foreign, Sort, Watch};
 
 use super::nodes;
 use crate::target::Target;
-use crate::{Endpoint, Error, Progress, Result, SortOptions, calibrate, machine};
+use crate::{Endpoint, Error, Progress, Result, SortOptions, calibrate, machine, partial};
 
 /// Sorts the inputs into the output. The receipt's law: out + dropped = in, and out is in order.
 pub fn sort(options: &SortOptions, progress: &Progress) -> Result<Receipt> {
@@ -30,6 +30,9 @@ pub(super) fn run(
     fallback: Option<String>,
     progress: &Progress,
 ) -> Result<Receipt> {
+    if !definite.output_is_stream {
+        partial::clear(io, &definite.output);
+    }
     let mut receipt =
         thalweg_sort::run(definite, io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
     receipt.io.fallback = fallback.or_else(|| io.fallback());
@@ -56,6 +59,7 @@ impl Watch for Watched<'_> {
             Foreign::Damaged => "is damaged".to_string(),
             Foreign::Early => "has no checkpoint yet".to_string(),
             Foreign::Memory(bytes) => format!("is of a sort in {}, which --memory was then", Bytes(bytes)),
+            Foreign::Unique => "has output of a sort with --unique, or without".to_string(),
             Foreign::Other => "is of other inputs, keys or --record".to_string(),
         };
         self.0.note(&format!("nothing to resume: what an earlier run left {left}; beginning anew"));

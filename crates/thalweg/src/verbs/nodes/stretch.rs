@@ -20,6 +20,7 @@ const SECTOR: u64 = ALIGN as u64;
 /// A stretch in the making.
 pub(super) struct Stretch<'a> {
     file: &'a File,
+    meters: &'a Meters,
     behind: WriteBehind<'a>,
     pool: &'a Pool,
     start: u64,
@@ -36,7 +37,7 @@ impl<'a> Stretch<'a> {
         meters: &'a Meters,
     ) -> Stretch<'a> {
         let behind = WriteBehind::new(queue, meters);
-        Stretch { file, behind, pool, start: 0, end: 0, head: Vec::new(), open: None }
+        Stretch { file, meters, behind, pool, start: 0, end: 0, head: Vec::new(), open: None }
     }
 
     /// It begins here.
@@ -115,6 +116,8 @@ impl<'a> Stretch<'a> {
             self.end = end;
         }
         while self.behind.reap(true)?.is_some() {}
+        // By whoever writes them.
+        self.meters.output.wrote(edges.iter().map(|edge| edge.bytes.len() as u64).sum());
         Ok(edges)
     }
 }

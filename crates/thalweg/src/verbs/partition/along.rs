@@ -57,7 +57,7 @@ impl<'a> Escort<'a> {
     }
 
     /// Puts its next bytes.
-    pub(super) fn put(&mut self, inlet: &mut Inlet, bytes: &[u8]) -> Result<()> {
+    pub(super) fn put(&mut self, inlet: &mut Inlet, bytes: &[u8]) -> thalweg_river::Result<()> {
         match self.along {
             Along::Nothing => {}
             Along::Ordered(_) => self.prover.push(bytes),
@@ -71,7 +71,7 @@ impl<'a> Escort<'a> {
                 return Ok(());
             }
         }
-        Ok(inlet.put_bytes(bytes)?)
+        inlet.put_bytes(bytes)
     }
 
     /// All that began in the page is put, to its end.

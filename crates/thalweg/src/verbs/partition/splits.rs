@@ -11,16 +11,17 @@
 use std::sync::Arc;
 
 use thalweg_api::Proof;
+use thalweg_base::units::Bytes;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{File, Io};
-use thalweg_pump::{InputLane, Inputs, InputsError, Meters, Sink, Source};
+use thalweg_pump::{Input, InputLane, Inputs, InputsError, Meters, Sink, Source};
 use thalweg_record::Layout;
 use thalweg_river::Inlet;
 
 use super::along::{Along, Escort};
 use super::shape::{READS, Shape};
 use crate::lanes::Lanes;
-use crate::{Progress, Result};
+use crate::{Error, Progress, Result};
 
 /// How much of a file is read at once to find the end of a line.
 const PIECE_BYTES: usize = 4 << 10;
@@ -166,15 +167,33 @@ impl Pages<'_> {
         let mut read = 0;
         if from < block.len() || !ends_inside {
             let first = in_file + from as u64;
+            let named = |error| self.named(error, input, (split * page_bytes, in_file));
             escort.begin(input, first)?;
-            escort.put(inlet, &block[from..])?;
+            escort.put(inlet, &block[from..]).map_err(named)?;
             let end = in_file + block.len() as u64;
             if end < input.len() && !ends_inside {
-                read = put_tail((inlet, escort), &input.file()?, end, self.layout)?;
+                read = put_tail((inlet, escort), &input.file()?, end, self.layout, &named)?;
             }
             escort.end(input, first)?;
         }
         Ok(read)
+    }
+
+    /// An error of the river about a record of this input, with its place there: what is at `there` in the river is at
+    /// `here` in the file.
+    fn named(&self, error: thalweg_river::Error, input: &Input, (there, here): (u64, u64)) -> Error {
+        let thalweg_river::Error::TooLong(at, most) = error else { return error.into() };
+        let name = input.path().display();
+        let place = match self.along {
+            // Tags stand between its records, which are where they are in the file no more.
+            Along::Tagged(..) => String::new(),
+            _ => format!(" at byte {}", (at + here).saturating_sub(there)),
+        };
+        let most = Bytes(most);
+        Error::CouldNot(format!(
+            "{name} has a record{place} that is longer than {most}, the most that its share of the memory holds; give \
+             more --memory, fewer nodes or threads, or --record BYTES if records are no lines"
+        ))
     }
 }
 
@@ -200,6 +219,7 @@ fn put_tail(
     file: &File,
     end: u64,
     layout: Layout,
+    named: &dyn Fn(thalweg_river::Error) -> Error,
 ) -> Result<u64> {
     let mut piece = [0; PIECE_BYTES];
     let mut at = end;
@@ -213,7 +233,7 @@ fn put_tail(
         let got = file.read_at(at, &mut piece[..want])?;
         let newline = memchr::memchr(b'\n', &piece[..got]).filter(|_| layout == Layout::Lines);
         let len = newline.map_or(got, |newline| newline + 1);
-        escort.put(inlet, &piece[..len])?;
+        escort.put(inlet, &piece[..len]).map_err(named)?;
         at += len as u64;
         match got {
             _ if newline.is_some() => break,
