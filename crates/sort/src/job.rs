@@ -193,10 +193,15 @@ impl<'a> Run<'a> {
         let room = Room::of(sort, process::resident_bytes())?;
         let main = Pool::new(room.rough.page_bytes, room.rough.main_pages)?;
         watch.begin("fill memory", 1, 3, 0);
+        let filling = Stopwatch::start();
         let ended = feed.fill(&main, room.pages(), &meters, || watch.stopped())?;
+        let mut stage = Stage::new("fill memory", filling.seconds());
+        (stage.waited_read_seconds, stage.waited_write_seconds) = meters.stage.take_seconds();
+        stage.read_bytes = meters.input.totals().0;
         let transfer = Pool::new(room.rough.transfer_bytes, room.rough.transfer_blocks)?;
         let filled = Filled { feed, room, main, transfer, ended };
-        Run::of_filled(sort, io, watch, (names, claim), filled, (meters, clock))
+        let run = Run::of_filled(sort, io, watch, (names, claim), filled, (meters, clock))?;
+        Ok(Run { stages: Mutex::new(vec![stage]), ..run })
     }
 
     /// Lays out the sort of a stream for what memory was filled with.

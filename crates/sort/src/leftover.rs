@@ -99,8 +99,12 @@ impl Claim {
             Err(e) if e.source.kind() == ErrorKind::AlreadyExists => {
                 match File::open(io, partial, Access::UpdateDirect) {
                     Ok(file) => (file, false),
-                    // Of somebody else, or no file: the next look makes one.
-                    Err(_) => return io.remove(partial).map(|()| None),
+                    Err(e) if e.source.kind() == ErrorKind::NotFound => return Ok(None),
+                    // Somebody else's leftover; the next look makes one.
+                    Err(e) if e.source.kind() == ErrorKind::PermissionDenied => {
+                        return io.remove(partial).map(|()| None);
+                    }
+                    Err(e) => return Err(e),
                 }
             }
             Err(e) => return Err(e),
