@@ -43,9 +43,8 @@ pub(crate) trait Transmit: Send {
 
 /// The way in.
 pub(crate) trait Receive: Send {
-    /// Fills `into`; false if nothing came for a moment. Once the first byte has come, silence is counted against
-    /// `dead`.
-    fn receive(&mut self, into: &mut [u8], dead: Duration) -> Result<bool, What>;
+    /// Fills `into`; false if nothing came for a moment. Once the first byte has come, silence is counted by the clock.
+    fn receive(&mut self, into: &mut [u8], clock: &mut Silence<'_>) -> Result<bool, What>;
 
     /// What comes from here on is not sealed.
     fn unseal(&mut self);
@@ -165,7 +164,7 @@ impl TcpReceive {
     }
 
     /// Has at least `need` sealed bytes from `start` on, and asks for `want` in one go; false if nothing came.
-    fn has(&mut self, need: usize, want: usize, clock: &mut Silence) -> Result<bool, What> {
+    fn has(&mut self, need: usize, want: usize, clock: &mut Silence<'_>) -> Result<bool, What> {
         while self.buffer.len() - self.start < need {
             if self.plain.is_empty() && self.start > 0 {
                 self.buffer.drain(..self.start);
@@ -185,7 +184,7 @@ impl TcpReceive {
         Ok(true)
     }
 
-    fn receive_sealed(&mut self, into: &mut [u8], clock: &mut Silence) -> Result<bool, What> {
+    fn receive_sealed(&mut self, into: &mut [u8], clock: &mut Silence<'_>) -> Result<bool, What> {
         let mut filled = 0;
         while filled < into.len() {
             if !self.plain.is_empty() {
@@ -217,10 +216,9 @@ impl TcpReceive {
 }
 
 impl Receive for TcpReceive {
-    fn receive(&mut self, into: &mut [u8], dead: Duration) -> Result<bool, What> {
-        let mut clock = Silence::new(dead);
+    fn receive(&mut self, into: &mut [u8], clock: &mut Silence<'_>) -> Result<bool, What> {
         if self.opening.is_some() {
-            return self.receive_sealed(into, &mut clock);
+            return self.receive_sealed(into, clock);
         }
         let mut filled = 0;
         while filled < into.len() {
@@ -251,19 +249,32 @@ impl Receive for TcpReceive {
 }
 
 /// Measures for how long a peer that has begun to say something says nothing.
-pub(crate) struct Silence {
+pub(crate) struct Silence<'a> {
     dead: Duration,
     heard: Stopwatch,
     begun: bool,
+    /// What is received goes on with what came before.
+    goes_on: bool,
+    /// Called about every moment before all has come, with whether more has come since.
+    meanwhile: &'a mut dyn FnMut(bool),
+    told: Stopwatch,
+    came: bool,
 }
 
-impl Silence {
-    pub(crate) fn new(dead: Duration) -> Silence {
-        Silence { dead, heard: Stopwatch::start(), begun: false }
+impl<'a> Silence<'a> {
+    pub(crate) fn new(dead: Duration, goes_on: bool, meanwhile: &'a mut dyn FnMut(bool)) -> Silence<'a> {
+        let (heard, told) = (Stopwatch::start(), Stopwatch::start());
+        Silence { dead, heard, begun: false, goes_on, meanwhile, told, came: false }
     }
 
     /// Takes what a receive returned; false if nothing came and nothing was begun.
     pub(crate) fn heard(&mut self, came: io::Result<usize>, partial: bool) -> Result<bool, What> {
+        let partial = partial || self.goes_on;
+        self.came |= came.as_ref().is_ok_and(|bytes| *bytes > 0);
+        if self.told.seconds() >= MOMENT.as_secs_f64() {
+            (self.meanwhile)(std::mem::take(&mut self.came));
+            self.told = Stopwatch::start();
+        }
         match came {
             Ok(0) if partial || self.begun => Err(What::Cut("it ended in the middle of a frame".into())),
             Ok(0) => Err(What::Cut("it ended without a goodbye".into())),
@@ -352,8 +363,7 @@ impl Transmit for MemoryTransmit {
 }
 
 impl Receive for MemoryReceive {
-    fn receive(&mut self, into: &mut [u8], dead: Duration) -> Result<bool, What> {
-        let mut clock = Silence::new(dead);
+    fn receive(&mut self, into: &mut [u8], clock: &mut Silence<'_>) -> Result<bool, What> {
         let mut filled = 0;
         while filled < into.len() {
             let state = self.0.state.lock().expect("no side panics");

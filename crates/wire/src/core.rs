@@ -230,6 +230,11 @@ impl Core {
         self.streams.len()
     }
 
+    /// Part of a frame has come: somebody is there.
+    pub(crate) fn heard(&mut self, now_ms: u64) {
+        self.heard_ms = now_ms;
+    }
+
     /// Takes an event that happens now.
     pub fn apply(&mut self, now_ms: u64, event: Event) -> Vec<Effect> {
         if self.closed {

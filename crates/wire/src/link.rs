@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use thalweg_base::clock::{Stopwatch, now_ns};
+use thalweg_base::clock::now_ns;
 use thalweg_block::{Block, Pool};
 
-use crate::carrier::{Receive, Transmit};
+use crate::carrier::{Receive, Silence, Transmit};
 use crate::core::{Core, Effect, Event, Fault, Patience};
 use crate::error::{LinkError, Result, What};
 use crate::frame::{HEAD_BYTES, Head, Kind};
@@ -371,7 +371,7 @@ impl Shared {
     /// Reads a frame and does what it says.
     fn step(&self, input: &mut dyn Receive) -> std::result::Result<(), What> {
         let mut bytes = [0; HEAD_BYTES];
-        if !input.receive(&mut bytes, self.dead)? {
+        if !input.receive(&mut bytes, &mut Silence::new(self.dead, false, &mut |_| {}))? {
             return Ok(());
         }
         let head = match Head::decode(&bytes) {
@@ -458,15 +458,19 @@ impl Shared {
         ended(state, stream, Err(What::Cut(why.into())));
     }
 
-    /// Receives what must follow a head.
+    /// Receives what must follow a head. Over a slow way that takes longer than a peer is patient: what comes says that this
+    /// one is there, and it is told that we are.
     fn rest(&self, input: &mut dyn Receive, into: &mut [u8]) -> std::result::Result<(), What> {
-        let began = Stopwatch::start();
-        while !into.is_empty() && !input.receive(into, self.dead)? {
-            if began.seconds() >= self.dead.as_secs_f64() {
-                return Err(What::Cut(format!("half a frame came, and nothing for {:?}", self.dead)));
+        let mut meanwhile = |came: bool| {
+            let mut state = self.lock();
+            if came {
+                state.core.heard(now_ms());
             }
-        }
-        Ok(())
+            self.apply(&mut state, Event::Tick);
+            drop(state);
+            self.flush_what_fits();
+        };
+        input.receive(into, &mut Silence::new(self.dead, true, &mut meanwhile)).map(drop)
     }
 
     /// Lets the core react, does what can be done here, and returns what only the caller can do.

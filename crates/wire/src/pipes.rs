@@ -147,8 +147,7 @@ struct PipeReceive {
 }
 
 impl Receive for PipeReceive {
-    fn receive(&mut self, into: &mut [u8], dead: Duration) -> std::result::Result<bool, What> {
-        let mut clock = Silence::new(dead);
+    fn receive(&mut self, into: &mut [u8], clock: &mut Silence<'_>) -> std::result::Result<bool, What> {
         let mut filled = self.early.len().min(into.len());
         into[..filled].copy_from_slice(&self.early[..filled]);
         self.early.drain(..filled);

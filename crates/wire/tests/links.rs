@@ -8,6 +8,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -307,6 +308,29 @@ fn a_frozen_peer_is_found_out_in_the_stated_time_and_a_slow_one_is_not() {
     let why = far.accept().map(|_| ()).unwrap_err().to_string();
     let said = " closed: it says that this side has said nothing for 1.";
     assert!(why.contains(said), "{why}");
+}
+
+/// Only the head of a block counted as a word, and who received the rest said none.
+#[test]
+fn a_block_may_take_longer_than_a_peer_is_patient() {
+    for clear in [false, true] {
+        let city = City::new();
+        let bytes = 1 << 20;
+        let terms = Terms { clear, block_bytes: bytes as u32, patience: patience(1_000) };
+        let (tap, (near, far)) = city.cuttable_link(terms);
+        near.keep().unwrap();
+        let (mut out, _inc) = near.open(b"").unwrap();
+        let (_, _answer, there) = far.accept().unwrap().unwrap();
+        let pool = Pool::new(bytes, 2).unwrap();
+        let mut there = there.takes(&pool, 1);
+        tap.slow_ms.store(150, Ordering::Relaxed);
+        let sending = std::thread::spawn(move || out.send(0, &mut noise(7, bytes)).map(|()| out));
+        let begun = Instant::now();
+        let (_, block) = there.next_on().unwrap().expect("the block");
+        assert!(block[..] == noise(7, bytes)[..] && begun.elapsed() > Duration::from_millis(1_500));
+        sending.join().unwrap().unwrap();
+        assert!(near.is_open() && far.is_open());
+    }
 }
 
 #[test]

@@ -4,9 +4,10 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use thalweg_api::{ClusterFile, Links, to_json};
 use thalweg_wire::{
@@ -134,6 +135,8 @@ fn hands(authority: &Authority, cluster: Id, directory: &std::path::Path, name: 
 /// Something in the middle that sees all bytes.
 pub(crate) struct Tap {
     pub(crate) seen: Arc<Mutex<Vec<u8>>>,
+    /// Milliseconds before each piece of at most 64 KiB goes on.
+    pub(crate) slow_ms: Arc<AtomicU64>,
     sockets: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -141,8 +144,8 @@ impl Tap {
     fn new(to: SocketAddr) -> (Tap, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let tap = Tap { seen: Arc::default(), sockets: Arc::default() };
-        let (seen, sockets) = (tap.seen.clone(), tap.sockets.clone());
+        let tap = Tap { seen: Arc::default(), slow_ms: Arc::default(), sockets: Arc::default() };
+        let (seen, slow_ms, sockets) = (tap.seen.clone(), tap.slow_ms.clone(), tap.sockets.clone());
         std::thread::spawn(move || {
             let near = listener.accept().unwrap().0;
             let far = TcpStream::connect(to).unwrap();
@@ -150,10 +153,11 @@ impl Tap {
                 [(near.try_clone(), far.try_clone()), (far.try_clone(), near.try_clone())]
                     .map(|(from, to)| (from.unwrap(), to.unwrap()))
             {
-                let seen = seen.clone();
+                let (seen, slow_ms) = (seen.clone(), slow_ms.clone());
                 std::thread::spawn(move || {
                     let mut bytes = [0; 65536];
                     while let Ok(n @ 1..) = from.read(&mut bytes) {
+                        std::thread::sleep(Duration::from_millis(slow_ms.load(Ordering::Relaxed)));
                         seen.lock().unwrap().extend_from_slice(&bytes[..n]);
                         if to.write_all(&bytes[..n]).is_err() {
                             break;
