@@ -51,6 +51,10 @@ const TCP_RTO_MAX_MS: libc::c_int = 44;
 /// The least that the kernel takes for it. Where 23 hosts send to each at once, a connection that loses a packet now and then
 /// waited 4.5 s before it sent it again, and more each time: peers heard nothing for 5 s and took each other for dead.
 const RESEND_AT_LAST_MS: libc::c_int = 1_000;
+/// The kernel counts from the first packet that was sent again, also while acknowledgements come, as long as there is one
+/// to send again: of 24 hosts that send to each other one gave a connection up in the middle. So it has this many times the
+/// patience; who reads or sends finds a silent peer before.
+const UNACKNOWLEDGED: u32 = 12;
 /// How long the first attempt to connect may take.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(60);
 
@@ -76,12 +80,12 @@ pub fn resend_soon(socket: &impl AsFd) {
     }
 }
 
-/// Small frames leave at once, behind few that wait; what is sent and not acknowledged for `patience` ends the
-/// connection, and so does a peer whose machine no longer answers.
+/// Small frames leave at once, behind few that wait; a send that moves nothing for `patience` ends, and so does, after many
+/// times that, a connection whose other machine no longer answers.
 pub fn be_impatient(socket: &TcpStream, patience: Duration) -> io::Result<()> {
     socket.set_nodelay(true)?;
     set_socket_option(socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), UNSENT_BYTES)?;
-    let milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+    let milliseconds = u32::try_from((UNACKNOWLEDGED * patience).as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_user_timeout(socket, milliseconds)?;
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, Duration::from_secs(1))?;

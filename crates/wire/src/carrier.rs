@@ -37,8 +37,8 @@ pub(crate) trait Transmit: Send {
     /// What is sent from here on is not sealed.
     fn unseal(&mut self);
 
-    /// Ends it, in both directions, for whoever waits too.
-    fn shut(&mut self);
+    /// What ends it, in both directions, also while somebody sends.
+    fn end(&self) -> Box<dyn Fn() + Send + Sync>;
 }
 
 /// The way in.
@@ -111,8 +111,9 @@ impl Transmit for TcpTransmit {
         self.sealing = None;
     }
 
-    fn shut(&mut self) {
-        let _ = self.socket.shutdown(Shutdown::Both);
+    fn end(&self) -> Box<dyn Fn() + Send + Sync> {
+        let socket = self.socket.clone();
+        Box::new(move || drop(socket.shutdown(Shutdown::Both)))
     }
 }
 
@@ -354,11 +355,14 @@ impl Transmit for MemoryTransmit {
 
     fn unseal(&mut self) {}
 
-    fn shut(&mut self) {
-        for pipe in [&self.out, &self.back] {
-            pipe.state.lock().expect("no side panics").shut = true;
-            pipe.changed.notify_all();
-        }
+    fn end(&self) -> Box<dyn Fn() + Send + Sync> {
+        let pipes = [self.out.clone(), self.back.clone()];
+        Box::new(move || {
+            for pipe in &pipes {
+                pipe.state.lock().expect("no side panics").shut = true;
+                pipe.changed.notify_all();
+            }
+        })
     }
 }
 

@@ -40,6 +40,13 @@ pub enum What {
     Full,
 }
 
+impl What {
+    /// Whether the peer hears nothing that is said after it.
+    pub(crate) fn is_last(&self) -> bool {
+        matches!(self, What::Cut(_) | What::Closed | What::Fault(Fault::Silent(_) | Fault::Told(_)))
+    }
+}
+
 impl LinkError {
     /// About this peer.
     pub fn new(peer: impl Into<String>, what: What) -> LinkError {

@@ -44,6 +44,8 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     out: Mutex<Out>,
+    /// Ends the carrier.
+    end: Box<dyn Fn() + Send + Sync>,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
     receives: AtomicU64,
@@ -145,6 +147,7 @@ impl Link {
             dead: Duration::from_millis(patience.dead_ms),
             state: Mutex::new(state),
             changed: Condvar::new(),
+            end: carrier.0.end(),
             out: Mutex::new(Out { carrier: carrier.0, sequence: 0 }),
             sent_bytes: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
@@ -235,7 +238,10 @@ impl Link {
         let shared = &self.0.0;
         shared.apply(&mut shared.lock(), Event::Bye);
         let _ = shared.flush();
-        shared.out.lock().expect("no holder panics").carrier.shut();
+        // Behind what somebody else may be sending.
+        let out = shared.out.lock().expect("no holder panics");
+        (shared.end)();
+        drop(out);
         shared.wake(&shared.lock());
     }
 
@@ -364,6 +370,10 @@ impl Shared {
             drop(state);
             self.flush_what_fits();
             state = self.lock();
+        }
+        // Who is sending would learn it only when his own patience ends.
+        if state.closed.as_ref().is_some_and(What::is_last) && self.out.try_lock().is_err() {
+            (self.end)();
         }
         state
     }

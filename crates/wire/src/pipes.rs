@@ -132,8 +132,9 @@ impl Transmit for PipeTransmit {
 
     fn unseal(&mut self) {}
 
-    fn shut(&mut self) {
-        self.shut.store(true, Ordering::Relaxed);
+    fn end(&self) -> Box<dyn Fn() + Send + Sync> {
+        let shut = self.shut.clone();
+        Box::new(move || shut.store(true, Ordering::Relaxed))
     }
 }
 

@@ -333,6 +333,25 @@ fn a_block_may_take_longer_than_a_peer_is_patient() {
     }
 }
 
+/// The carrier takes nothing more, and its own patience ends later than that of who reads.
+#[test]
+fn who_sends_to_a_frozen_peer_learns_it_from_who_reads() {
+    let city = City::new();
+    let bytes = 1 << 20;
+    let terms = Terms { clear: true, block_bytes: bytes as u32, patience: patience(2_000) };
+    let (near, far) = city.link(terms);
+    let (mut out, _inc) = near.open(b"").unwrap();
+    let (_, _answer, there) = far.accept().unwrap().unwrap();
+    let pool = Pool::new(bytes, 64).unwrap();
+    let _there = there.takes(&pool, 64);
+    near.keep().unwrap();
+    let begun = Instant::now();
+    let sent = std::iter::repeat_with(|| out.send(0, &mut noise(7, bytes))).find_map(Result::err);
+    let why = sent.expect("an error").to_string();
+    assert!(why.contains("has said nothing for "), "{why}");
+    assert!(begun.elapsed() < Duration::from_millis(3_750), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn a_cut_link_says_so_to_everyone_who_waits() {
     let city = City::new();
