@@ -140,14 +140,21 @@ fn watched<T>(how: Show, verb: impl FnOnce(&Progress) -> Result<T, Error>) -> Re
 
 /// Shows a receipt. A law that does not hold is an error even if the engine did not make it one.
 fn settle(how: Show, receipt: Receipt) -> Result<u8, Error> {
-    report(how, || to_json(&receipt), || show::receipt(&receipt))?;
-    held(&receipt.verb, receipt.holds)
+    let shown = report(how, || to_json(&receipt), || show::receipt(&receipt));
+    held(&receipt.verb, receipt.holds)?;
+    shown.map_err(without_receipt)
 }
 
 /// The same of a partition.
 fn parted(how: Show, receipt: &PartitionReceipt) -> Result<u8, Error> {
-    report(how, || to_json(receipt), || show::partition(receipt))?;
-    held(&receipt.receipt.verb, receipt.receipt.holds)
+    let shown = report(how, || to_json(receipt), || show::partition(receipt));
+    held(&receipt.receipt.verb, receipt.receipt.holds)?;
+    shown.map_err(without_receipt)
+}
+
+/// Of a receipt that could not be shown.
+fn without_receipt(why: Error) -> Error {
+    Error::CouldNot(format!("{why}; only the receipt is missing: the output is whole"))
 }
 
 /// Shows what was checked; that it is not in order is an answer, not an error.

@@ -265,10 +265,7 @@ impl fmt::Display for SummaryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SummaryError::Length { found } => {
-                write!(
-                    f,
-                    "a summary has {SUMMARY_BYTES} bytes, not {found}; give one file for each partition"
-                )
+                write!(f, "a summary has {SUMMARY_BYTES} bytes, not {found}")
             }
             SummaryError::Contradiction(what) => write!(f, "not a summary, or a damaged one: {what}"),
         }

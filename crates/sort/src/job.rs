@@ -761,13 +761,11 @@ impl<'a> Run<'a> {
         let (waited_read_seconds, waited_write_seconds) = self.meters.stage.take_seconds();
         let after = self.disk_totals();
         let stage = Stage {
-            name: name.to_string(),
-            seconds: watch.seconds(),
-            predicted_seconds: None,
             waited_read_seconds,
             waited_write_seconds,
             read_bytes: after.0 - before.0,
             written_bytes: after.1 - before.1,
+            ..Stage::new(name, watch.seconds())
         };
         let mut stages = self.stages.lock().expect("no lane panics");
         match stages.last_mut() {

@@ -67,13 +67,10 @@ pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
         seconds,
         cpu_seconds: usage.cpu_seconds,
         stages: vec![Stage {
-            name: "generate+write".into(),
-            seconds,
-            predicted_seconds: None,
             waited_read_seconds,
             waited_write_seconds,
-            read_bytes: 0,
             written_bytes,
+            ..Stage::new("generate+write", seconds)
         }],
         io: IoReceipt {
             backend: io.name().into(),

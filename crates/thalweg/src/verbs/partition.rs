@@ -65,11 +65,14 @@ pub fn partition(options: &PartitionOptions, progress: &Progress) -> Result<Part
     let holds = same_records(&input, &output);
     let told: Vec<PartReceipt> = parts.iter().map(Part::receipt).collect();
     let direct_output = parts.iter().all(Part::is_direct);
-    let mut receipt = job.receipt(output, holds, watch.seconds());
+    let written = watch.seconds();
     if holds {
         parts.into_iter().try_for_each(Part::publish)?;
-        receipt.stages.push(Stage::new("sync", watch.seconds() - receipt.seconds));
+    }
+    let mut receipt = job.receipt(output, holds, written);
+    if holds {
         receipt.seconds = watch.seconds();
+        receipt.stages.push(Stage::new("sync", receipt.seconds - written));
     }
     let io_receipt = IoReceipt { fallback: fallback.or_else(|| io.fallback()), direct_output, ..receipt.io };
     let receipt = Receipt { io: io_receipt, ..receipt };
@@ -304,13 +307,11 @@ impl<'a> Job<'a> {
             seconds,
             cpu_seconds: usage.cpu_seconds,
             stages: vec![Stage {
-                name: "read+partition+write".into(),
-                seconds,
-                predicted_seconds: None,
                 waited_read_seconds,
                 waited_write_seconds,
                 read_bytes: read_bytes + self.sampled_bytes,
                 written_bytes,
+                ..Stage::new("read+partition+write", seconds)
             }],
             io: IoReceipt {
                 backend: self.io.name().into(),

@@ -41,13 +41,11 @@ pub(super) fn receipt(done: Done, io: &dyn Io, meters: &Meters, watch: &Stopwatc
         seconds,
         cpu_seconds: usage.cpu_seconds,
         stages: vec![Stage {
-            name: done.verb.into(),
-            seconds,
-            predicted_seconds: None,
             waited_read_seconds,
             waited_write_seconds,
             read_bytes: meters.input.totals().0,
             written_bytes: meters.output.totals().1,
+            ..Stage::new(done.verb, seconds)
         }],
         io: IoReceipt {
             backend: io.name().into(),
