@@ -1,7 +1,10 @@
 //! Batches: whole records of one lane in a block, behind their head.
 
+use std::collections::BTreeMap;
+
 use thalweg_block::{Block, copy};
 use thalweg_pump::Carrier;
+use thalweg_record::Layout;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::head::{HEAD_BYTES, Head};
@@ -38,6 +41,34 @@ impl Carrier for Batch {
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Batch({:?})", self.head)
+    }
+}
+
+/// What came of records that go on in the next batches of their lanes.
+#[derive(Default)]
+pub(crate) struct Begun(BTreeMap<u32, Vec<u8>>);
+
+impl Begun {
+    /// The whole records of a batch with what came of its first one before, and without what goes on, which is kept;
+    /// nothing if they are just those that lie in it.
+    pub(crate) fn whole(&mut self, layout: Layout, batch: &Batch) -> Option<Vec<u8>> {
+        let Batch { head: Head { lane, more, .. }, .. } = batch;
+        let before = self.0.remove(lane);
+        if before.is_none() && !more {
+            return None;
+        }
+        let (mut bytes, came) = (before.unwrap_or_default(), batch.records());
+        let began = bytes.len();
+        bytes.extend_from_slice(came);
+        if *more {
+            let whole = match layout {
+                Layout::Fixed(n) => bytes.len() / n as usize * n as usize,
+                Layout::Lines => memchr::memrchr(b'\n', came).map_or(0, |end| began + end + 1),
+            };
+            let begun = if whole == 0 { std::mem::take(&mut bytes) } else { bytes.split_off(whole) };
+            self.0.insert(*lane, begun);
+        }
+        Some(bytes)
     }
 }
 

@@ -14,7 +14,7 @@ use thalweg_block::{Block, Pool};
 use thalweg_pump::Sink;
 use thalweg_record::{InPlace, Layout, add_record, newlines};
 
-use crate::batch::Open;
+use crate::batch::{Begun, Open};
 use crate::error::{Error, Result};
 use crate::head::{Head, Kind};
 use crate::parking::Parking;
@@ -52,6 +52,8 @@ pub struct Inlet {
     at: u64,
     /// The beginning of a record whose end has not come.
     carry: Vec<u8>,
+    /// And of those in batches of another river, lane by lane.
+    begun: Begun,
     /// The lane that is next in turn, or that is least busy.
     hint: usize,
     proof: Proof,
@@ -83,6 +85,7 @@ impl Inlet {
             answers: vec![None; bed.outlets],
             at: 0,
             carry: Vec::new(),
+            begun: Begun::default(),
             hint: 0,
             proof: Proof::default(),
             finished: false,
@@ -113,6 +116,7 @@ impl Inlet {
         self.epoch = epoch;
         self.now = None;
         self.carry.clear();
+        self.begun = Begun::default();
         self.open.iter_mut().for_each(|open| *open = Open::default());
         self.parking.clear();
         self.say_to_all(Kind::Begin)
@@ -462,7 +466,10 @@ impl Sink<Batch> for Inlet {
     type Error = Error;
 
     fn put(&mut self, batch: Batch) -> Result<()> {
-        self.put_bytes(batch.records())
+        match self.begun.whole(self.bed.layout, &batch) {
+            Some(records) => self.put_bytes(&records),
+            None => self.put_bytes(batch.records()),
+        }
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use thalweg_pump::Source;
 use thalweg_record::Layout;
 
+use crate::batch::Begun;
 use crate::core::{Core, Effect, Event, Name};
 use crate::error::{Error, Result};
 use crate::head::{Head, Kind};
@@ -28,10 +29,24 @@ pub struct Outlet {
     kept: BTreeMap<Name, Batch>,
     ready: VecDeque<Batch>,
     ended: bool,
-    /// The batch that records are taken from, and where the next one begins.
-    reading: Option<(Batch, usize)>,
-    /// A record that was not in one piece.
-    joined: Vec<u8>,
+    /// Where records are taken from.
+    reading: Option<Reading>,
+    begun: Begun,
+}
+
+/// The batch that records are taken from one by one.
+struct Reading {
+    batch: Batch,
+    /// Its whole records, if one of them began in another or goes on.
+    joined: Option<Vec<u8>>,
+    /// Where the next one begins.
+    at: usize,
+}
+
+impl Reading {
+    fn records(&self) -> &[u8] {
+        self.joined.as_deref().unwrap_or(self.batch.records())
+    }
 }
 
 impl Outlet {
@@ -47,7 +62,7 @@ impl Outlet {
             ready: VecDeque::new(),
             ended: false,
             reading: None,
-            joined: Vec::new(),
+            begun: Begun::default(),
         }
     }
 
@@ -60,36 +75,23 @@ impl Outlet {
     /// The next record, without the newline of a line. It lies where it came, or in a buffer of this outlet's if it
     /// was too long for one batch.
     pub fn get_record(&mut self) -> Result<Option<&[u8]>> {
-        let is_spent = |(batch, at): &(Batch, usize)| *at == batch.records().len();
-        if self.reading.as_ref().is_none_or(is_spent) {
-            self.reading = self.next()?.map(|batch| (batch, 0));
+        while self.reading.as_ref().is_none_or(|reading| reading.at == reading.records().len()) {
+            self.reading = None;
+            let Some(batch) = self.next()? else { return Ok(None) };
+            let joined = self.begun.whole(self.bed.layout, &batch);
+            self.reading = Some(Reading { batch, joined, at: 0 });
         }
-        let Some((batch, at)) = &mut self.reading else { return Ok(None) };
-        let rest = &batch.records()[*at..];
+        let reading = self.reading.as_mut().expect("it was looked at just now");
+        let from = reading.at;
+        let rest = &reading.records()[from..];
         let (record_bytes, bytes) = match self.bed.layout {
             Layout::Fixed(n) => (n as usize, n as usize),
-            Layout::Lines => memchr::memchr(b'\n', rest).map_or((usize::MAX, 0), |end| (end, end + 1)),
-        };
-        if record_bytes > rest.len() {
-            return self.get_long_record().map(Some);
-        }
-        let from = *at;
-        *at += bytes;
-        let (batch, _) = self.reading.as_ref().expect("it was looked at just now");
-        Ok(Some(&batch.records()[from..from + record_bytes]))
-    }
-
-    /// A record that goes on in the next batches, which are all of it.
-    fn get_long_record(&mut self) -> Result<&[u8]> {
-        self.joined.clear();
-        while let Some((batch, at)) = self.reading.take() {
-            self.joined.extend_from_slice(&batch.records()[at..]);
-            if batch.head.more {
-                self.reading = self.next()?.map(|batch| (batch, 0));
+            Layout::Lines => {
+                memchr::memchr(b'\n', rest).map_or((rest.len(), rest.len()), |end| (end, end + 1))
             }
-        }
-        let newline = usize::from(self.bed.layout == Layout::Lines);
-        Ok(&self.joined[..self.joined.len() - newline])
+        };
+        reading.at += bytes;
+        Ok(Some(&reading.records()[from..from + record_bytes]))
     }
 
     fn read_mail(&mut self) -> Result<()> {

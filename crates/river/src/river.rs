@@ -188,6 +188,10 @@ impl Builder {
             self.keeps && self.ordered,
             "splits that are kept apart leave when they are proved; an order as well could fill all buffers for ever",
         )?;
+        shape(
+            self.keeps && self.splits == 0,
+            "of splits that are kept apart one whose source has gone would not be missed; say with splits how many there are",
+        )?;
         shape(self.keeps && !self.pick.repeats(), "a split that is picked for by load cannot be run again")?;
         let (layout, whole) = (self.layout, |layout| Key::new(layout, &[]));
         let key = match self.key {

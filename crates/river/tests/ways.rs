@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use support::City;
 use thalweg_block::Block;
-use thalweg_pump::Sink;
+use thalweg_pump::{Sink, Source};
 use thalweg_record::{Key, Layout};
 use thalweg_river::{Bed, Builder, Error, Inlet, Outlet, Pick, Reach, River};
 use thalweg_wire::{Link, Terms};
@@ -65,6 +65,50 @@ fn an_outlet_that_takes_nothing_holds_up_no_other_lane() {
         finish(inlet).unwrap();
         assert_eq!((rest.join().unwrap(), taken.join().unwrap()), (16, 100_000));
     });
+}
+
+/// The last piece of a long record shares its batch with what comes behind it, and the pieces of several lanes come mixed.
+#[test]
+fn records_longer_than_a_batch_come_out_one_by_one_also_of_a_river_behind() {
+    let long = |lane: u8, n: usize| [&[b'0' + lane][..], &vec![b'a' + (n % 26) as u8; 7 * n]].concat();
+    let lines = || {
+        let of_lane = Pick::Own(Box::new(|line, _| usize::from(line[0] - b'0')));
+        River::builder()
+            .records(Layout::Lines, Key::new(Layout::Lines, &[]).unwrap())
+            .batch_bytes(50)
+            .pick(of_lane)
+    };
+    let [first, second] = [3, 3].map(|lanes| lines().lanes(lanes).splits(1).ordered().build().unwrap());
+    let put: Vec<Vec<u8>> = (0..60).map(|n| long((n % 3) as u8, n)).collect();
+    let [mut first, mut second] = [first, second];
+    let (mut inlet, mut between) = (first.inlets.remove(0), first.outlets.remove(0));
+    let (mut onwards, mut last) = (second.inlets.remove(0), second.outlets.remove(0));
+    let came = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            put.iter().for_each(|line| inlet.put_record(line).unwrap());
+            finish(&mut inlet).unwrap();
+        });
+        scope.spawn(move || {
+            while let Some(batch) = Source::next(&mut between).unwrap() {
+                onwards.put(batch).unwrap();
+            }
+            finish(&mut onwards).unwrap();
+        });
+        all(&mut last).unwrap()
+    });
+    for lane in 0..3 {
+        let of_lane = |lines: &[Vec<u8>]| -> Vec<Vec<u8>> {
+            lines.iter().filter(|line| line[0] == b'0' + lane).cloned().collect()
+        };
+        assert_eq!(of_lane(&came), of_lane(&put), "lane {lane}");
+    }
+    assert_eq!(came.len(), put.len());
+}
+
+#[test]
+fn splits_kept_apart_are_counted() {
+    let why = river().keep_apart().build().err().expect("an error").to_string();
+    assert!(why.contains("say with splits how many there are"), "{why}");
 }
 
 #[test]
