@@ -29,6 +29,8 @@ pub enum Error {
     Gap(u64, u64),
     /// An attempt was refused by its outlets, and may be run again.
     Refused(u64, u32),
+    /// Somebody stopped this end.
+    Stopped,
     /// What was built cannot work.
     Shape(&'static str),
     /// No memory.
@@ -56,6 +58,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Fault(fault) => write!(f, "{fault}"),
+            Error::Stopped => write!(f, "it was stopped"),
             Error::Damaged(split, lane) => {
                 write!(f, "a batch of split {split} for lane {lane} is not what its head says; run again")
             }

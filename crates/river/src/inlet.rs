@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::head::{Head, Kind};
 use crate::parking::Parking;
 use crate::pick::lane_of_hash;
-use crate::way::{Letter, Mailbox, Message, Way};
+use crate::way::{Letter, Mailbox, Message, Stopper, Way};
 use crate::{Batch, Bed, Pick};
 
 /// What a pick says for a record that goes to all lanes.
@@ -91,6 +91,11 @@ impl Inlet {
             finished: false,
             bed,
         })
+    }
+
+    /// What stops it, from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.mail))
     }
 
     /// Begins an attempt of a split, whose first byte lies at `at` in the input.
@@ -416,7 +421,7 @@ impl Inlet {
 
     /// Reads what outlets said, and sends what may go by it. With `wait`, until there is something.
     fn read_mail(&mut self, wait: bool) -> Result<()> {
-        self.mail.take(&mut self.letters, wait);
+        self.mail.take(&mut self.letters, wait)?;
         while let Some(letter) = self.letters.pop_front() {
             let Letter::Came(outlet, Message::Mark(head)) = letter else { continue };
             match head.kind {

@@ -40,4 +40,4 @@ pub use link::{Reach, window};
 pub use outlet::Outlet;
 pub use pick::Pick;
 pub use river::{Bed, Builder, River, lanes_of};
-pub use way::{Message, Way};
+pub use way::{Message, Stopper, Way};

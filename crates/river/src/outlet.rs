@@ -15,7 +15,7 @@ use crate::batch::Begun;
 use crate::core::{Core, Effect, Event, Name};
 use crate::error::{Error, Result};
 use crate::head::{Head, Kind};
-use crate::way::{Letter, Mailbox, Message, Ticket, Way};
+use crate::way::{Letter, Mailbox, Message, Stopper, Ticket, Way};
 use crate::{Batch, Bed, sabotage};
 
 /// Where records of some lanes come out.
@@ -66,6 +66,11 @@ impl Outlet {
         }
     }
 
+    /// What stops it, from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.mail))
+    }
+
     /// Declares that a source lives in a later epoch: what it still sends in earlier ones counts for nothing.
     pub fn fence(&mut self, source: usize, epoch: u32) -> Result<()> {
         let effects = self.core.apply(Event::Fence(source, epoch));
@@ -95,7 +100,7 @@ impl Outlet {
     }
 
     fn read_mail(&mut self) -> Result<()> {
-        self.mail.take(&mut self.letters, true);
+        self.mail.take(&mut self.letters, true)?;
         while let Some(letter) = self.letters.pop_front() {
             match letter {
                 Letter::Freed(source) => {

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::{Batch, Head};
 
 /// What goes over a way.
@@ -63,6 +63,8 @@ struct State {
     letters: VecDeque<Letter>,
     /// Somebody sleeps until there is a letter. Waking is a system call, and mostly nobody does.
     waited_for: bool,
+    /// Nobody is to wait any more.
+    stopped: bool,
 }
 
 impl Mailbox {
@@ -75,14 +77,26 @@ impl Mailbox {
         }
     }
 
-    /// Takes all that is there into `letters`; with `wait`, until there is something.
-    pub(crate) fn take(&self, letters: &mut VecDeque<Letter>, wait: bool) {
+    /// Takes all that is there into `letters`; with `wait`, until there is something. An error once it is stopped.
+    pub(crate) fn take(&self, letters: &mut VecDeque<Letter>, wait: bool) -> Result<()> {
         let mut state = self.state.lock().expect("no holder panics");
-        while wait && state.letters.is_empty() {
+        while wait && state.letters.is_empty() && !state.stopped {
             state.waited_for = true;
             state = self.filled.wait(state).expect("no holder panics");
         }
         letters.append(&mut state.letters);
+        if state.stopped { Err(Error::Stopped) } else { Ok(()) }
+    }
+}
+
+/// Stops an end of a river, also while it waits for one that says nothing: it gives [`Error::Stopped`] from then on.
+pub struct Stopper(pub(crate) Arc<Mailbox>);
+
+impl Stopper {
+    /// Stops it.
+    pub fn stop(&self) {
+        self.0.state.lock().expect("no holder panics").stopped = true;
+        self.0.filled.notify_all();
     }
 }
 

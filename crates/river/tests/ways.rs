@@ -6,6 +6,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use support::City;
 use thalweg_block::Block;
@@ -103,6 +104,26 @@ fn records_longer_than_a_batch_come_out_one_by_one_also_of_a_river_behind() {
         assert_eq!(of_lane(&came), of_lane(&put), "lane {lane}");
     }
     assert_eq!(came.len(), put.len());
+}
+
+#[test]
+fn an_end_that_waits_for_one_that_says_nothing_can_be_stopped() {
+    let mut river = river().outlets(1).lanes(1).pick(by_first()).credits(1, 0).parked(1, 1).build().unwrap();
+    let (inlet, outlet) = (&mut river.inlets[0], &mut river.outlets[0]);
+    let stoppers = [inlet.stopper(), outlet.stopper()];
+    std::thread::scope(|scope| {
+        // Nobody takes what is put, and then nobody puts.
+        let putting = scope.spawn(|| (0..).find_map(|n| inlet.put_record(&record(0, n)).err()));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!putting.is_finished());
+        stoppers[0].stop();
+        assert!(matches!(putting.join().unwrap(), Some(Error::Stopped)));
+        let taking = scope.spawn(|| all(outlet).unwrap_err());
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!taking.is_finished());
+        stoppers[1].stop();
+        assert!(matches!(taking.join().unwrap(), Error::Stopped));
+    });
 }
 
 #[test]
