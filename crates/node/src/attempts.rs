@@ -35,6 +35,7 @@ mod kept;
 mod outputs;
 
 use kept::Kept;
+use outputs::Whose;
 
 /// The most attempts of one job.
 pub(crate) const ATTEMPTS_MAX: usize = 5;
@@ -586,18 +587,23 @@ impl<'a> Coordinator<'a> {
 
     /// What each of them says next beside how far it is.
     fn each<T>(&mut self, what: impl FnMut(ShareSaid, Vec<u8>) -> Option<T>) -> Attempted<Vec<T>> {
-        self.each_but(false, what).map(|(all, _)| all.into_iter().flatten().collect())
+        self.each_of(Whose::All, what).map(|(all, _)| all.into_iter().flatten().collect())
     }
 
-    /// The same of all but one that may be lost, and who that is, and why.
-    fn each_but<T>(
+    /// The same of some of them; and who was lost, if one may be, and why.
+    fn each_of<T>(
         &mut self,
-        may_lose: bool,
+        whose: Whose,
         mut what: impl FnMut(ShareSaid, Vec<u8>) -> Option<T>,
     ) -> Attempted<AllBut<T>> {
         let mut all: Vec<Option<T>> = self.peers.iter().map(|_| None).collect();
         let mut lost = None;
-        while all.iter().enumerate().any(|(place, said)| said.is_none() && self.spared != Some(place)) {
+        let waits = |place: usize| whose.waits_for(place);
+        while all
+            .iter()
+            .enumerate()
+            .any(|(place, said)| said.is_none() && waits(place) && self.spared != Some(place))
+        {
             if let Some(signal) = self.progress.cancelled() {
                 return Err(Failure::Job(Error::Interrupted(signal)));
             }
@@ -613,7 +619,7 @@ impl<'a> Coordinator<'a> {
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => unreachable!("one end is ours"),
             };
-            let place = self.place_of(id).filter(|place| self.spared != Some(*place));
+            let place = self.place_of(id).filter(|place| self.spared != Some(*place) && whose.minds(*place));
             let Some(place) = place else { continue };
             let (reason, why) = match said {
                 Ok((ShareSaid::Failed { trouble, why }, _)) => (Reason::Said(trouble), why),
@@ -636,7 +642,7 @@ impl<'a> Coordinator<'a> {
                     return Err(Failure::Node(id, Reason::Said(Trouble::Asked), why));
                 }
             };
-            if may_lose && self.may_spare(place, reason) {
+            if whose == Whose::AllButLost && self.may_spare(place, reason) {
                 lost = Some((id, reason, why));
                 self.tell_starts()?;
                 continue;

@@ -251,12 +251,13 @@ fn take_part(node: &Node, request: &CheckShare, out: &mut Outgoing) -> Result<()
         loop {
             match ended.recv_timeout(PROGRESS) {
                 Ok(examined) => return examined,
-                Err(_) if heard => {
+                Err(RecvTimeoutError::Disconnected) => return Err(could_not("what examines them is gone")),
+                Err(RecvTimeoutError::Timeout) if heard => {
                     let view = progress.view();
                     heard = tell(out, &CheckSaid::Progress(view.done_bytes, view.total_bytes)).is_ok();
                 }
                 // Stops at its next look.
-                Err(_) => progress.cancel(SIGTERM),
+                Err(RecvTimeoutError::Timeout) => progress.cancel(SIGTERM),
             }
         }
     })?;

@@ -5,6 +5,7 @@
 //! Non-goals: starting processes, sorting.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub(crate) struct Job {
     watch: Stopwatch,
     live: Mutex<Live>,
     changed: Condvar,
+    /// Whether an output that is this node's own may have its name: then no attempt of it follows.
+    pub(crate) named: AtomicBool,
 }
 
 struct Live {
@@ -217,6 +220,7 @@ impl Jobs {
                 share: None,
                 stage: Stopwatch::start(),
             }),
+            named: AtomicBool::new(false),
             changed: Condvar::new(),
         });
         table.running.push(job.clone());

@@ -22,7 +22,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_block::begin_work;
 use thalweg_io::{Io, process};
 use thalweg_record::{Cut, pack_cuts, unpack_cuts};
-use thalweg_river::{Inlet, Outlet, Reach};
+use thalweg_river::{Inlet, Outlet, Reach, Stopper};
 use thalweg_transfer::Streams;
 use thalweg_wire::{Incoming, Link, Outgoing};
 
@@ -74,6 +74,8 @@ impl Sorts {
         let mut table = self.table.lock().expect("no holder panics");
         let here = table.get_mut(job).filter(|here| here.number == attempt);
         let Some(here) = here.filter(|here| here.came.get(from).is_some_and(Option::is_none)) else {
+            // That may have to wait until it can be sent.
+            drop(table);
             return drop(streams.0.abort("a stream of a sort that is not known here"));
         };
         here.came[from] = Some((streams, Arc::clone(link)));
@@ -122,8 +124,9 @@ struct Place<'n> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.sorts.table.lock().expect("no holder panics").remove(&self.job);
+        let last = self.sorts.table.lock().expect("no holder panics").remove(&self.job);
         self.sorts.changed.notify_all();
+        drop(last);
     }
 }
 
@@ -131,7 +134,9 @@ impl Place<'_> {
     /// From now on only streams of this attempt are taken; what came for another goes.
     fn begin(&self, number: u32, nodes: usize) {
         let attempt = Attempt { number, came: (0..SIDES * nodes).map(|_| None).collect() };
-        self.sorts.table.lock().expect("no holder panics").insert(self.job.clone(), attempt);
+        let before = self.sorts.table.lock().expect("no holder panics").insert(self.job.clone(), attempt);
+        // Its streams are aborted, which may have to wait until it can be sent.
+        drop(before);
     }
 
     /// The streams of all other nodes, when they have come.
@@ -280,6 +285,9 @@ impl Part<'_> {
     fn attempt(&mut self, attempt: &SortAttempt) -> ShareSaid {
         match self.share(attempt) {
             Ok(Written::Named(laid, (bytes, edges))) => {
+                if self.request.ask.writes_own() {
+                    self.job.named.store(true, Ordering::Relaxed);
+                }
                 // Of two shares the first may have made the output.
                 let laid = self.kept.take().unwrap_or(*laid);
                 match laid.publish(bytes, edges) {
@@ -299,6 +307,11 @@ impl Part<'_> {
     fn share(&mut self, attempt: &SortAttempt) -> Result<Written> {
         if attempt.index >= attempt.hosts.len() {
             return Err(could_not("a place that there is not"));
+        }
+        if self.job.named.load(Ordering::Relaxed) {
+            return Err(could_not(
+                "what it wrote in the attempt before has its name already, and perhaps that of others; look at them, and begin anew",
+            ));
         }
         if attempt.range.is_none() {
             self.kept = None;
@@ -327,6 +340,7 @@ impl Part<'_> {
             own: self.request.ask.writes_own(),
             last_stage: self.request.ask.work.last_stage(),
             ends: AtomicBool::new(false),
+            stoppers: Mutex::default(),
             crossed_seconds: Mutex::new(None),
         };
         let mut shared = None;
@@ -409,6 +423,7 @@ impl Part<'_> {
                 Ok(laid.bed(side, river, cuts.clone(), pages)?.node(attempt.index, to, from)?)
             })?;
             links.get_or_insert(its);
+            talk.stoppers.lock().expect("no holder panics").extend([ends.0.stopper(), ends.1.stopper()]);
             Ok(ends)
         };
         let shared = shared.as_deref().map(path_of).transpose()?;
@@ -419,15 +434,14 @@ impl Part<'_> {
             links.0.push((Arc::clone(self.link), asked));
         }
         talk.done(end, &links)?;
-        let laid = Box::new(laid);
         self.told(go_on, |told, _| match told {
             ShareTold::Publish { bytes, edges } => Some(Ok((bytes, edges))),
             ShareTold::Attempt(next) if next.range.is_some() => Some(Err(next)),
             _ => None,
         })
         .map(|told| match told {
-            Ok(named) => Written::Named(laid, named),
-            Err(next) => Written::Kept(laid, next),
+            Ok(named) => Written::Named(Box::new(laid), named),
+            Err(next) => Written::Kept(Box::new(laid), next),
         })
     }
 
@@ -474,6 +488,8 @@ struct Talk<'a> {
     last_stage: &'static str,
     /// Whether nobody minds it any more.
     ends: AtomicBool,
+    /// What stops its ends of rivers while they wait for a node that says nothing.
+    stoppers: Mutex<Vec<Stopper>>,
     /// Seconds until the range had come.
     crossed_seconds: Mutex<Option<f64>>,
 }
@@ -506,6 +522,9 @@ impl Talk<'_> {
             std::thread::park_timeout(PROGRESS);
             if self.job.cancelled().is_some() {
                 read.cancel(SIGTERM);
+            }
+            if read.cancelled().is_some() {
+                self.stoppers.lock().expect("no holder panics").drain(..).for_each(|stopper| stopper.stop());
             }
             let now = (read.view().done_bytes, written.view().done_bytes);
             let crossed = self.crossed_seconds.lock().expect("no holder panics").is_some();

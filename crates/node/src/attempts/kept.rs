@@ -17,7 +17,7 @@ use thalweg::share::Within;
 use thalweg_api::{ShareEnd, ShareSaid, Trouble, Work};
 use thalweg_record::Cut;
 
-use super::{Attempted, Coordinator, Failure, Peer, Reason};
+use super::{Attempted, Coordinator, Failure, Peer, Reason, Whose};
 
 /// What an attempt wrote but for the range of a node that was lost.
 pub(super) struct Kept {
@@ -37,7 +37,7 @@ pub(super) struct Kept {
 impl Coordinator<'_> {
     /// What all have done; if one is lost meanwhile that may be, what the others have done is kept.
     pub(super) fn ends(&mut self, cuts: &[Cut], shared: Option<String>) -> Attempted<Vec<ShareEnd>> {
-        let (mut ends, lost) = self.each_but(true, |said, _| match said {
+        let (mut ends, lost) = self.each_of(Whose::AllButLost, |said, _| match said {
             ShareSaid::Done(end) => Some(*end),
             _ => None,
         })?;

@@ -272,8 +272,9 @@ impl Share {
                 read += bytes;
             }
         }
-        // Whose range takes much of his memory wants its keys too.
-        if all_bytes / nodes as u64 <= least_bytes / RANGES_FOR_MEMORY {
+        // Who sorts a range that takes much of his memory wants its keys too.
+        let are_for_cuts = matches!(options.work, Work::Partition { .. });
+        if are_for_cuts || all_bytes / nodes as u64 <= least_bytes / RANGES_FOR_MEMORY {
             let lanes = lanes(options.work, nodes);
             let of_side = |side: &LaidSide| sample::keys_for_one(all_bytes, side.travel().0, lanes, nodes);
             let of = sides.iter().map(of_side).min().unwrap_or(1);
@@ -469,14 +470,14 @@ impl Laid {
             Work::Partition { .. } => self.part(rivers, (&pages[0], reserved), starts, progress)?,
             work => {
                 let reserved = work.output_bytes(reserved);
-                let other;
+                // Who made it knows nothing of what this host's kernel may still hold.
+                let mut others = None;
                 let file = match (shared, self.base.options.own_output) {
                     (None, false) => {
                         return Err(Error::CouldNot("no file was made that all write to".into()));
                     }
                     (Some(path), false) if self.output.is_none() => {
-                        other = File::open(self.base.output_io(), path, Access::UpdateDirect)?;
-                        &other
+                        &*others.insert(File::open(self.base.output_io(), path, Access::UpdateDirect)?)
                     }
                     (_, own) => {
                         if own {
@@ -485,7 +486,7 @@ impl Laid {
                         self.output.as_ref().expect("it was made here").file()
                     }
                 };
-                match &self.base.options.join {
+                let end = match &self.base.options.join {
                     Some(right) => self.join(right, rivers, pages, (file, starts), progress)?,
                     None => {
                         let ends = rivers(self, 0)?;
@@ -494,7 +495,11 @@ impl Laid {
                         let (input, written) = self.sort(ends, pages, (file, starts), progress)?;
                         self.end_of_sort(input, written)
                     }
+                };
+                if let (Some(file), None) = (&others, &self.base.lent.output) {
+                    file.sync()?;
                 }
+                end
             }
         };
         self.sides.iter().try_for_each(|side| side.inputs().check_unchanged())?;

@@ -18,6 +18,9 @@ use crate::verbs::partition::shape::{self, Shape};
 use crate::verbs::partition::splits::{Pages, Splits};
 use crate::{Error, Progress, Result};
 
+/// The most that the keys of a sample take, which is sent as one message of as many bytes at most.
+const SAMPLE_BYTES_MAX: u64 = 64 << 20;
+
 /// A node's inputs.
 pub(super) struct Side {
     pub(super) io: Arc<dyn Io>,
@@ -71,7 +74,7 @@ impl LaidSide {
     pub(super) fn sample(&self, all_bytes: u64) -> Result<(Vec<Cut>, u64)> {
         let Side { io, inputs, travel, node: (node, nodes), own, .. } = &self.side;
         let chunks = if *own { (0, 1) } else { (*node as u64, *nodes as u64) };
-        let limits = (self.shape.page_bytes as u64, self.shape.sample_bytes);
+        let limits = (self.shape.page_bytes as u64, self.shape.sample_bytes.min(SAMPLE_BYTES_MAX));
         let part = Part { all_bytes, chunks };
         sample::sample(io, inputs, (travel.0, &self.side.key()?), (self.lanes, part), limits)
     }
