@@ -3,21 +3,26 @@
 //! Model: a lab for each row, with links and disks as slow as the row says; every node has its share of the Sort
 //! Benchmark's records in a file of its own and leaves its range of them in another, sorted, or as they come (the paper's river). Beside it, in turn, iperf3 between
 //! two of the hosts, in both directions at once as in the work: what each link has to carry at the rate that it reached, and what
-//! each disk has to read and write at its rate, one after the other, is the ideal.
-//! Law: a run counts only if its receipt holds, and says within [`AGREE`](crate::lab::AGREE) what the kernel counted of all links. After the
+//! each disk has to read and write at its rate, one after the other, is the ideal. And of a sort what its plan says, by rates that
+//! are measured after the last run.
+//! Law: a run counts only if its receipt holds, no node was taken for lost, and the receipt says within
+//! [`AGREE`](crate::lab::AGREE) what the kernel counted of all links. After the
 //! first, what lies in the parts is validated.
 //! Non-goals: rivals.
 
 use std::process::Command;
 
 use thalweg::{Error, Result};
-use thalweg_api::{BenchMeasure, BenchOther, BenchReport, BenchRow, Receipt, from_json};
-use thalweg_io::process::Usage;
+use thalweg_api::{
+    BenchMeasure, BenchOther, BenchReport, BenchRow, ClusterPlan, ClusterStage, Receipt, from_json,
+};
+use thalweg_io::process::{self, Usage};
 use thalweg_record::RECORD_BYTES;
 
 use crate::far::{Served, iperf_between};
 use crate::lab::{Carried, Lab, Wanted, on_lab};
 use crate::measure::{Series, median, whole_process};
+use crate::minutesort::MODEL;
 use crate::ring::Ring;
 use crate::targets::{Target, Than};
 use crate::{Asked, TINY_BYTES, digest, memory, minutesort};
@@ -45,6 +50,8 @@ struct Row {
     /// Whether inputs lie in memory when a sort begins.
     warm: bool,
     memory: &'static str,
+    /// The paper's own row, if it has one.
+    paper: &'static str,
     targets: &'static [Target],
 }
 
@@ -78,13 +85,23 @@ const TWO: Row = Row {
     disks: Disks::Shared,
     warm: false,
     memory: "256MiB",
+    paper: "paper 000, section 4: 6 MB/s of each node, 53 clocks a byte",
     targets: &[of_ideal(0.95)],
+};
+
+/// The same records, as they come.
+const RIVER: Row = Row {
+    name: "river2",
+    verb: "partition",
+    paper: "paper 000, section 3: 7.3 MB/s of each node, whose disk does 9, and 44 clocks a byte",
+    targets: &[of_ideal(0.98)],
+    ..TWO
 };
 
 /// Half a million records of 100 bytes on each node, over slow links and slow disks.
 const fn scale(name: &'static str, nodes: u32) -> Row {
     let (records, disks) = (nodes as u64 * 500_000, Disks::Slow);
-    Row { name, nodes, records, disks, memory: "160MiB", targets: SCALES, ..TWO }
+    Row { name, nodes, records, disks, memory: "160MiB", paper: "", targets: SCALES, ..TWO }
 }
 
 /// A million records among so many nodes, over links of 1 Gbit/s.
@@ -94,17 +111,29 @@ const fn datamation(
     links: &'static [&'static str],
     targets: &'static [Target],
 ) -> Row {
-    Row { name, nodes, records: 1_000_000, links, warm: true, targets, ..TWO }
+    let paper = "paper 003, figure 7: 0.48 s on 32 nodes, launch below 0.08 s of it (figure 2)";
+    Row { name, nodes, records: 1_000_000, links, warm: true, paper, targets, ..TWO }
 }
 
 const ROWS: &[Row] = &[
-    Row { name: "river2", verb: "partition", targets: &[of_ideal(0.98)], ..TWO },
-    Row { name: "river2-memory", verb: "partition", disks: Disks::None, targets: &[of_ideal(0.98)], ..TWO },
+    RIVER,
+    Row {
+        name: "river2-memory",
+        disks: Disks::None,
+        paper: "paper 000, section 3: 7.5 MB/s of each node, 42 clocks a byte",
+        ..RIVER
+    },
     TWO,
-    Row { name: "sort2-two-pass", memory: "48MiB", ..TWO },
+    Row {
+        name: "sort2-two-pass",
+        memory: "48MiB",
+        paper: "paper 000, section 4: runs were written, and a merge of them was not finished",
+        ..TWO
+    },
     Row {
         name: "sort2-delayed",
         links: &["--clear", "--rate", "100mbit", "--delay", "10ms"],
+        paper: "",
         targets: &[of_ideal(0.9)],
         ..TWO
     },
@@ -181,7 +210,8 @@ impl Bench<'_> {
             }
             let (seconds, usage, receipt) = self.sort()?;
             ours.add(seconds, usage);
-            stages.push(receipt.stages.iter().map(|stage| stage.seconds).collect::<Vec<f64>>());
+            let named: Vec<f64> = receipt.stages.iter().map(|stage| stage.seconds).collect();
+            stages.push([&[seconds - named.iter().sum::<f64>()], &named[..]].concat());
             if round == 0 && self.row.verb == "sort" {
                 self.validate()?;
             }
@@ -195,12 +225,15 @@ impl Bench<'_> {
         row.ours = ours.measure();
         let of_stage = |i: usize| median(&stages.iter().map(|run| run[i]).collect::<Vec<f64>>());
         row.notes.push(format!(
-            "sample {:.3} s, read+river {:.3} s, then {:.3} s; {:.2} CPU-s a GB",
+            "launch and end {:.3} s, sample {:.3} s, read+river {:.3} s, then {:.3} s; {:.2} CPU-s a GB",
             of_stage(0),
             of_stage(1),
             of_stage(2),
+            of_stage(3),
             row.ours.cpu_seconds / (bytes as f64 / 1e9)
         ));
+        row.notes.extend(self.beside_paper(&row));
+        row.others.extend(self.planned(&mut row.notes)?);
         if !ideal.is_empty() {
             let measure =
                 BenchMeasure { seconds: median(&ideal), all_seconds: ideal, ..BenchMeasure::default() };
@@ -260,12 +293,38 @@ impl Bench<'_> {
                 carried.bytes
             )));
         }
+        if let Some(why) = receipt.failed.first() {
+            return Err(Error::Wrong(format!("a node that stood was taken for lost: {why}")));
+        }
         let usage = Usage {
             cpu_seconds: receipt.cpu_seconds,
             peak_bytes: receipt.memory.peak_bytes,
             ..Usage::default()
         };
         Ok((ended.seconds, usage, receipt))
+    }
+
+    /// The paper's row, and what ours is in its units.
+    fn beside_paper(&self, row: &BenchRow) -> Option<String> {
+        let of_node = row.bytes as f64 / f64::from(self.row.nodes) / row.ours.seconds / 1e6;
+        let clocks = process::clock_hz().map(|hz| row.ours.cpu_seconds * hz / row.bytes as f64);
+        let clocks = clocks.map_or(String::new(), |clocks| format!(", {clocks:.1} clocks a byte"));
+        (!self.row.paper.is_empty())
+            .then(|| format!("{}; ours {of_node:.2} MB/s of each node{clocks}", self.row.paper))
+    }
+
+    /// What the plan of a sort says, with its stages as a note.
+    fn planned(&self, notes: &mut Vec<String>) -> Result<Option<BenchOther>> {
+        if self.row.verb != "sort" {
+            return Ok(None);
+        }
+        let words = ["plan", "sort", "nodes:in", "-o", "nodes:part-{}", "--datamation", "--json"];
+        let ended = whole_process(self.ours(&words).args(["--memory", self.row.memory]))?;
+        let plan: ClusterPlan = from_json(ended.out.trim()).map_err(Error::CouldNot)?;
+        let stage = |stage: &ClusterStage| format!("{} {:.2} s", stage.name, stage.seconds);
+        notes.push(format!("planned: {}", plan.stages.iter().map(stage).collect::<Vec<_>>().join(", ")));
+        let measure = BenchMeasure { seconds: plan.seconds, ..BenchMeasure::default() };
+        Ok(Some(BenchOther::measured(MODEL, measure)))
     }
 
     /// Bytes that all links have carried.

@@ -71,6 +71,9 @@ impl Row {
             name: self.name.into(),
             work: format!("{bytes} bytes from each of {nodes} nodes to each other"),
             bytes: bytes * u64::from(nodes * (nodes - 1)),
+            notes: vec![
+                "paper 004, section 2.2: 80 % of what a link may carry, where several send over it".into(),
+            ],
             ..BenchRow::default()
         };
         let iperf = Served::iperf(lab).ok();

@@ -138,12 +138,12 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
     };
     use Command::{Join, Merge, Partition, Shuffle, Sort};
     let is_work = matches!(command, Sort | Shuffle | Merge | Join | Partition);
+    let may_be_local = is_work || matches!(command, Command::Check | Command::Plan);
+    if low.help.is_none() && may_be_local && !hi_nodes::is_on_nodes(&low) && low.simulate.is_none() {
+        of_nodes_alone(command, &low)?;
+    }
     match (command, low.help) {
         (_, None) if is_work && hi_nodes::is_on_nodes(&low) => worked_on_nodes(command, low),
-        (_, None) if is_work && low.detach => Err(Usage(format!(
-            "--detach is for a {} on the nodes of a cluster; add --cluster, or leave it out",
-            command.info().name
-        ))),
         (Command::Help, _) => Ok(Job::Say(explained(&low.words)?)),
         (_, Some(Help::Short)) => Ok(Job::Say(help::command_in_short(command))),
         (_, Some(Help::Long)) => Ok(Job::Say(help::command_at_length(command))),
@@ -454,6 +454,18 @@ fn planned(low: LowArgs) -> Result<Job, Usage> {
         Some(asked) => simulated(asked, &low),
         None if hi_nodes::is_on_nodes(&low) => on_nodes(low, Work::Sort).map(Job::PlanOnNodes),
         None => sorted(low).map(Job::Plan),
+    }
+}
+
+/// Refuses what has a meaning only on the nodes of a cluster.
+fn of_nodes_alone(command: Command, low: &LowArgs) -> Result<(), Usage> {
+    let flags = [("--detach", low.detach), ("--on", !low.on.is_empty()), ("--shares", low.equal)];
+    match flags.iter().find(|(_, given)| *given) {
+        Some((flag, _)) => Err(Usage(format!(
+            "{flag} is for a {} on the nodes of a cluster; add --cluster, or leave it out",
+            command.info().name
+        ))),
+        None => Ok(()),
     }
 }
 

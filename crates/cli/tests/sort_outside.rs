@@ -283,6 +283,8 @@ fn bad_input_is_told_in_one_line_and_nothing_is_touched() {
             "give a larger one, or more",
         ),
         ("r -o out --datamaton", "--datamation"),
+        ("r -o out --datamation --shares equal", "--shares is for a sort on the nodes of a cluster"),
+        ("r -o out --datamation --on n1", "--on is for a sort on the nodes of a cluster"),
         ("r -o /dev/full --datamation", "/dev/full"),
         ("r -o r/out --datamation", "r"),
     ];
