@@ -151,6 +151,8 @@ impl Cuts {
     pub fn behind(key: &Key, base: Arc<[u8]>, cuts: Vec<Cut>) -> Cuts {
         assert!(cuts.windows(2).all(|p| p[0] < p[1]), "cuts must increase");
         let shared = match (cuts.first(), cuts.last()) {
+            // Of one key the end is to be in the head: few records begin with all of it.
+            (Some(a), Some(b)) if a.normal == b.normal => a.normal.len().saturating_sub(HEAD_BYTES),
             (Some(a), Some(b)) => common_prefix(&a.normal, &b.normal),
             _ => 0,
         };
