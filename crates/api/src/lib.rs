@@ -33,8 +33,8 @@ pub use pump::{
     PumpEnd, PumpLink, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, SshAnswer, SshGreeting, SshMeeting,
 };
 pub use rates::{
-    ClusterPlan, ClusterStage, ExchangeAsk, ExchangeReport, NodePlan, NodeRates, ProbeReport, ProbeRequest,
-    ProbeSaid, ProbedHost, RatesFrom, Schedule,
+    ClusterPlan, ClusterStage, ExchangeAsk, ExchangeReport, NodePlan, NodeRates, NodeRole, ProbeReport,
+    ProbeRequest, ProbeSaid, ProbedHost, RatesFrom, Schedule,
 };
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};

@@ -168,11 +168,27 @@ pub struct ClusterPlan {
     pub bottleneck: String,
 }
 
+/// What a node of several is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeRole {
+    /// It reads, and has hardly a range.
+    Io,
+    /// It has a range, and reads hardly anything.
+    Sort,
+    /// It reads, and has a range.
+    Both,
+    /// It does hardly anything.
+    Spare,
+}
+
 /// What one node of several will do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodePlan {
     /// The host.
     pub host: String,
+    /// What it is for.
+    pub role: NodeRole,
     /// How fast it is.
     pub rates: NodeRates,
     /// Bytes of the inputs that it reads.

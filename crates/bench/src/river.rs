@@ -155,8 +155,7 @@ fn in_memory(asked: &Asked<'_>, name: &str, blocks: &mut Blocks) -> Result<Bench
             .outlets(threads)
             .lanes(LANES)
             .records(layout, key.clone())
-            .pick(pick(name, &key))
-            .batch_bytes(64 << 10);
+            .pick(pick(name, &key));
         ours.run(|| blocks.flow(builder))?;
     }
     row.ours = ours.measure();

@@ -21,6 +21,9 @@ const CANCELLED_WITHIN: Duration = Duration::from_secs(2);
 /// Longer than this nobody takes who stood still to find that the others have gone on (2 s, and a link's time to be made).
 const KNOWS_WITHIN: Duration = Duration::from_secs(8);
 
+/// Disks under which n3 has written its range when all others have begun to.
+const EARLY: [&str; 4] = ["--roles", "slow:2,fast:1,late:1", "--disk", "slow:6MB/s,fast:60MB/s,late:6MB/s"];
+
 /// Nodes with disks so slow that each stage takes a second, and an input that all of them see.
 struct Bed {
     lab: Lab,
@@ -86,6 +89,19 @@ impl Bed {
                 .filter(|path| !ours.iter().any(|own| path.ends_with(own)))
         };
         (1..=HOSTS).flat_map(of).collect()
+    }
+
+    /// Waits for an end everywhere; a host that was left out finds that soon.
+    fn has_ended(&self, what: &str, left_out: Option<&str>) {
+        let healed = Instant::now();
+        let is_told =
+            |job: &JobReport| job.why.as_ref().is_some_and(|why| why.contains("the others go on with"));
+        until(&format!("an end everywhere after {what}"), || {
+            let jobs = self.jobs();
+            let found = |host: &str| jobs.iter().any(|job| job.host == host && is_told(job));
+            jobs.iter().all(|job| job.state != JobState::Running) && left_out.is_none_or(found)
+        });
+        assert!(left_out.is_none() || healed.elapsed() < KNOWS_WITHIN, "{what}: {:?}", healed.elapsed());
     }
 
     /// That nothing is left of a sort but its output, if it has one.
@@ -196,16 +212,18 @@ fn matrix(stage: &str) {
     rows.iter().flatten().for_each(|row| println!("{row}"));
 }
 
+/// The receipt that a sort's client shows, or a watch of one that nodes coordinate.
+fn receipt_of(told: &Outcome, watched: bool) -> Receipt {
+    if !watched {
+        return from_json(&told.out).unwrap();
+    }
+    let jobs = from_json::<JobList>(&told.out).unwrap().jobs;
+    jobs.into_iter().find_map(|job| job.share?.receipt).expect("some node has it")
+}
+
 /// One row of the matrix; nothing where there are no labs.
 fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
-    let bed = match stage {
-        // n3 has written its range when all others have begun to.
-        "publish" => {
-            let roles = ["--roles", "slow:2,fast:1,late:1"];
-            Bed::of(&[&roles[..], &["--disk", "slow:6MB/s,fast:60MB/s,late:6MB/s"]].concat())?
-        }
-        _ => Bed::new()?,
-    };
+    let bed = if stage == "publish" { Bed::of(&EARLY)? } else { Bed::new()? };
     let what = format!("{fault} {whom} at {stage}");
     // Of whoever has written all, and is not missed before the others have, nothing is missing.
     let is_done =
@@ -245,12 +263,7 @@ fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
         }
         _ => {
             assert_eq!(told.status, Some(0), "{what} after {took:?}: {told:?}");
-            let receipt = if detached {
-                let jobs = from_json::<JobList>(&told.out).unwrap().jobs;
-                jobs.into_iter().find_map(|job| job.share?.receipt).expect("some node has it")
-            } else {
-                from_json(&told.out).unwrap()
-            };
+            let receipt = receipt_of(&told, detached);
             let lost = usize::from(!is_done);
             assert!(receipt.holds && receipt.nodes.len() == HOSTS - lost, "{what}: {receipt:?}");
             let names = receipt.failed.iter().filter(|line| line.contains(host)).count();
@@ -263,15 +276,7 @@ fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
     }
     // What stood still goes on, and finds that it has been left out.
     bed.lab.call("heal", &[]);
-    let healed = Instant::now();
-    until(&format!("an end everywhere after {what}"), || {
-        let jobs = bed.jobs();
-        let is_told =
-            |job: &JobReport| job.why.as_ref().is_some_and(|why| why.contains("the others go on with"));
-        jobs.iter().all(|job| job.state != JobState::Running)
-            && (whom != "follower" || is_done || jobs.iter().any(|job| job.host == host && is_told(job)))
-    });
-    assert!(whom != "follower" || healed.elapsed() < KNOWS_WITHIN, "{what}: {:?}", healed.elapsed());
+    bed.has_ended(&what, (whom == "follower" && !is_done).then_some(host));
     bed.is_tidy(&what, completes);
     let how = if is_done {
         "completed"

@@ -20,7 +20,7 @@
 mod shares;
 mod simulated;
 
-use thalweg_api::{ClusterPlan, ClusterStage, NodePlan, NodeRates, RatesFrom};
+use thalweg_api::{ClusterPlan, ClusterStage, NodePlan, NodeRates, NodeRole, RatesFrom};
 use thalweg_base::units::MIB;
 use thalweg_sort::{disk_seconds, distribute_seconds, sort_seconds};
 
@@ -37,6 +37,8 @@ const ROOM: (f64, f64) = (0.65, 6e6);
 /// Bytes of a piece: about a page of the river, and a range of a sorter.
 const PAGE_BYTES: f64 = MIB as f64;
 const RANGE_BYTES: f64 = 6e6;
+/// Of what each would read, or have as its range, if all had the same: less is hardly anything.
+const HARDLY: f64 = 0.05;
 /// What is as slow as the slowest to this part limits a stage with it.
 const AS_SLOW: f64 = 0.9;
 /// The most hosts that are named as what limits a stage.
@@ -202,7 +204,7 @@ pub fn predict(facts: &Facts) -> ClusterPlan {
     let names: Vec<&str> = facts.nodes.iter().map(|node| node.host.as_str()).collect();
     let each = |of: &dyn Fn(&NodeFacts) -> Loads| facts.nodes.iter().map(of).collect::<Vec<Loads>>();
     let sum = |of: fn(&NodePlan) -> u64, nodes: &[NodePlan]| nodes.iter().map(of).sum::<u64>();
-    let nodes: Vec<NodePlan> = facts.nodes.iter().map(|node| planned(node, all)).collect();
+    let nodes: Vec<NodePlan> = facts.nodes.iter().map(|node| planned(node, all, facts.nodes.len())).collect();
     let (read, written) = (sum(|n| n.read_bytes, &nodes), sum(|n| n.range_bytes, &nodes));
     let spilled = sum(|n| n.spilled_bytes, &nodes);
     let sampled = sampled_bytes(read, facts.nodes.len(), f64::from(facts.record_bytes.max(1)));
@@ -244,9 +246,17 @@ pub fn predict(facts: &Facts) -> ClusterPlan {
     }
 }
 
-fn planned(node: &NodeFacts, all: All) -> NodePlan {
+fn planned(node: &NodeFacts, all: All, nodes: usize) -> NodePlan {
+    let hardly = HARDLY * all.bytes / nodes as f64;
+    let role = match (node.read_bytes as f64 > hardly, node.range_bytes as f64 > hardly) {
+        (true, false) => NodeRole::Io,
+        (false, true) => NodeRole::Sort,
+        (true, true) => NodeRole::Both,
+        (false, false) => NodeRole::Spare,
+    };
     NodePlan {
         host: node.host.clone(),
+        role,
         rates: node.rates,
         read_bytes: node.read_bytes,
         range_bytes: node.range_bytes,

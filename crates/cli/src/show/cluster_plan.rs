@@ -1,6 +1,8 @@
 //! The plan of a sort on several nodes, and what a probe of them found.
 
-use thalweg_api::{ClusterPlan, ExchangeReport, NodePlan, NodeRates, ProbeReport, RatesFrom, Schedule};
+use thalweg_api::{
+    ClusterPlan, ExchangeReport, NodePlan, NodeRates, NodeRole, ProbeReport, RatesFrom, Schedule,
+};
 use thalweg_base::clock::date;
 use thalweg_base::units::{Bytes, Count};
 
@@ -92,7 +94,7 @@ fn rates(rates: &NodeRates) -> [String; 7] {
 
 /// Nodes, those together that are alike.
 fn nodes(nodes: &[NodePlan]) -> String {
-    let heads = ["nodes", "read", "range", "spilled"].iter().chain(&RATES);
+    let heads = ["nodes", "role", "read", "range", "spilled"].iter().chain(&RATES);
     let mut rows = vec![heads.map(|head| head.to_string()).collect::<Vec<String>>()];
     let alike = |a: &NodePlan, b: &NodePlan| {
         NodePlan { host: String::new(), ..a.clone() } == NodePlan { host: String::new(), ..b.clone() }
@@ -104,7 +106,13 @@ fn nodes(nodes: &[NodePlan]) -> String {
             [] => continue,
         };
         let node = &group[0];
-        let mut row = vec![name];
+        let role = match node.role {
+            NodeRole::Io => "io",
+            NodeRole::Sort => "sort",
+            NodeRole::Both => "both",
+            NodeRole::Spare => "spare",
+        };
+        let mut row = vec![name, role.to_string()];
         row.extend([node.read_bytes, node.range_bytes, node.spilled_bytes].map(traffic));
         row.extend(rates(&node.rates));
         rows.push(row);
@@ -201,7 +209,7 @@ mod tests {
         let told = cluster_plan(&predict(&facts));
         let lines: Vec<String> =
             told.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-        let node = "50 MB 50 MB 0 B 20 MB/s 20 MB/s 20 MB/s 12 MB/s 12 MB/s 2 10 000 000/s";
+        let node = "both 50 MB 50 MB 0 B 20 MB/s 20 MB/s 20 MB/s 12 MB/s 12 MB/s 2 10 000 000/s";
         let expected = [
             "plan to sort 200 000 000 bytes on 4 nodes in 5.63 s: 36 MB/s",
             "method each its range of the keys, 1 pass",
@@ -212,7 +220,7 @@ mod tests {
             "read+river 3.05 s 200 MB 150 MB 0 B all links",
             "sort+write 2.53 s 0 B 0 B 200 MB all disks",
             "limit read+river, all links",
-            "nodes read range spilled disk: reads writes both link: sends receives cores sort",
+            "nodes role read range spilled disk: reads writes both link: sends receives cores sort",
             &format!("n1 to n3 {node}"),
             &format!("n4 {node}"),
             "rates as they were typed; cores are as fast as this machine's",

@@ -88,6 +88,17 @@ fn one_node_has_no_links_and_a_trunk_is_named_where_it_limits() {
 }
 
 #[test]
+fn a_role_says_what_a_node_does_most() {
+    let mut unlike = facts(&[(20.0 * MB, 1e9); 4], 100.0 * MB);
+    let shares = [(200, 3), (0, 200), (100, 100), (0, 3)];
+    for (node, (read, range)) in unlike.nodes.iter_mut().zip(shares) {
+        (node.read_bytes, node.range_bytes) = (read * 1_000_000, range * 1_000_000);
+    }
+    let roles: Vec<NodeRole> = predict(&unlike).nodes.iter().map(|node| node.role).collect();
+    assert_eq!(roles, [NodeRole::Io, NodeRole::Sort, NodeRole::Both, NodeRole::Spare]);
+}
+
+#[test]
 fn what_does_not_fit_is_written_and_read_once_more() {
     let mut small = facts(&[(20.0 * MB, 1e9); 2], 400.0 * MB);
     small.nodes.iter_mut().for_each(|node| node.memory_bytes = 256 << 20);
