@@ -149,7 +149,7 @@ agree.",
 Merges the records of inputs that are each in order ('-' is standard input; pipes are named like files) into OUTPUT \
 ('-' is standard output), which may be one of the inputs. Records with equal keys come in the order of the inputs.
 
-An input that is not in order is refused with the first record that is less than the one before it; nothing is written then, \
+An input that is not in order is refused with a record that is less than the one before it; nothing is written then, \
 but to a stream what was in order until there. More inputs than may be open at once, or than --memory has blocks for, \
 are sorted instead, which takes a pass more and puts in order what is not.
 

@@ -492,7 +492,10 @@ impl<'a> Coordinator<'a> {
             self.stop();
         }
         receipt.failed.clone_from(&self.job.failed);
-        receipt.cpu_seconds += process::usage().cpu_seconds;
+        if self.job.coordinator.is_none() {
+            // Who coordinates as a node is counted there.
+            receipt.cpu_seconds += process::usage().cpu_seconds;
+        }
         Ok(receipt)
     }
 

@@ -165,6 +165,7 @@ impl Jobs {
         if let Some(job) = table.running.iter().find(is_it) {
             let is_sort = job.live.lock().expect("no holder panics").share.is_some();
             return if is_sort {
+                job.show(|view| view.coordinator.clone_from(&request.coordinator));
                 Ok(job.clone())
             } else {
                 Err(format!("job {} runs here already", request.job))

@@ -67,6 +67,19 @@ fn inputs_may_be_more_than_open_files_or_blocks() {
 }
 
 /// Large enough for several lanes, which find it out apart.
+/// Lines that a chunk of the sample cuts off gave keys that there are not, and a part of their own to those.
+#[test]
+fn half_of_all_lines_of_one_key_are_a_part_and_the_others_are_alike() {
+    let place = Place::new();
+    let lines = "seq 300000 | awk '{ printf \"%s %d\\n\", NR % 2 ? \"hot     \" : sprintf(\"k%07d\", NR * 7368787 % 9999991), NR }'";
+    place.shell(&format!("{lines} > in && $T partition in -o 'part-{{}}' --parts 5 --by 0:8 -q")).is_done();
+    let count =
+        |part: usize| place.read(&format!("part-{part}")).iter().filter(|byte| **byte == b'\n').count();
+    assert_eq!(count(0), 150_000);
+    let others: Vec<usize> = (1..5).map(count).collect();
+    assert!(others.iter().all(|lines| lines.abs_diff(37_500) < 37_500 / 20), "{others:?}");
+}
+
 #[test]
 fn an_input_out_of_order_is_named_with_its_record() {
     let place = Place::new();

@@ -153,6 +153,12 @@ impl<'a> Search<'a> {
         for (i, node) in found.nodes.iter_mut().enumerate() {
             (node.read_bytes, node.range_bytes) = (bytes(self.reads[i]), bytes(self.ranges[i]));
         }
+        // What is left of all when each has whole bytes is the first one's.
+        let all = |of: fn(&super::NodeFacts) -> u64, facts: &Facts| facts.nodes.iter().map(of).sum::<u64>();
+        let left = |of| all(of, self.facts).saturating_sub(all(of, &found));
+        let (read, range) = (left(|node| node.read_bytes), left(|node| node.range_bytes));
+        found.nodes[0].read_bytes += read;
+        found.nodes[0].range_bytes += range;
         found
     }
 }

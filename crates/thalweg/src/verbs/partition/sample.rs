@@ -17,6 +17,8 @@ use crate::Result;
 
 /// Bytes of a chunk.
 const CHUNK_BYTES: u64 = 16 << 10;
+/// A line that has so many bytes in a chunk, and goes on, is sampled.
+const LONG_BYTES: usize = 1 << 10;
 /// Records sampled for each part: the deviation of a part is then about one in the root of it, 1 %.
 const RECORDS_FOR_PART: u64 = 10_000;
 /// At most this share of the input is read for a sample, but so many bytes in any case.
@@ -172,8 +174,9 @@ impl Sampler<'_> {
     /// Adds the keys of the records in a chunk, while they take no more than `budget`.
     fn look(&mut self, bytes: &[u8], at: u64, origin: u64, mut budget: u64) {
         let (mut records, open) = records_in(self.layout, bytes, at, at == 0);
-        // Of a line that goes on, the beginning is as good.
-        records.extend(open.filter(|&from| from < bytes.len()).map(|from| (from, &bytes[from..])));
+        // Of a long line that goes on, the beginning is as good; of a short one it would be a key that there is not.
+        records
+            .extend(open.filter(|&from| bytes.len() - from >= LONG_BYTES).map(|from| (from, &bytes[from..])));
         for (from, record) in records {
             let normal = self.key.normal(record, CUT_KEY_BYTES_MAX);
             let cost = (normal.capacity() + std::mem::size_of::<Cut>()) as u64;

@@ -111,8 +111,15 @@ impl Shape {
         (nodes, lanes): (usize, usize),
         layout: Layout,
     ) -> Result<Shape> {
+        let page_bytes = page_for(memory_bytes.saturating_sub(BASE_BYTES), lanes, layout);
+        // Pages grow in steps, and just above one of them there may be no room for all.
+        let with = |page_bytes| Shape::with_pages(memory_bytes, (nodes, lanes), page_bytes);
+        with(page_bytes)
+            .or_else(|why| with(whole_records(page_bytes / 2, layout).max(SECTOR)).map_err(|_| why))
+    }
+
+    fn with_pages(memory_bytes: u64, (nodes, lanes): (usize, usize), page_bytes: u64) -> Result<Shape> {
         let room = memory_bytes.saturating_sub(BASE_BYTES);
-        let page_bytes = page_for(room, lanes, layout);
         let block = block_for(page_bytes, lanes);
         // While one node's page is given out, those of the others wait.
         let float = (nodes as u64 - 1) * lanes.div_ceil(nodes) as u64 * 3 / 2;
