@@ -261,6 +261,13 @@ pub enum ShareTold {
     },
     /// The node's range begins here in the output that is shared.
     Start(u64),
+    /// All have written: make an output of one's own so that nothing but its name is missing, and say so.
+    Ready {
+        /// Bytes of the file.
+        bytes: u64,
+        /// What is no whole sector of the node's range.
+        edges: Vec<Edge>,
+    },
     /// All is well: the output gets its name. First these bytes go where they belong.
     Publish {
         /// Bytes of the file.
@@ -315,6 +322,8 @@ pub enum ShareSaid {
     Range(u64),
     /// All is written, and nothing has its name yet.
     Done(Box<ShareEnd>),
+    /// Nothing but the name is missing.
+    Ready,
     /// Its output has its name.
     Published,
     /// Its share came to nothing.

@@ -92,7 +92,7 @@ impl std::str::FromStr for Size {
             return whole.checked_mul(scale).map(Size::Bytes).ok_or_else(too_large);
         }
         // Digits and points are all that is left of it, so that it is neither negative nor no number.
-        let fraction: f64 = number.parse().map_err(|_| wrong())?;
+        let fraction: f64 = number.parse().ok().filter(|_| scale > 1).ok_or_else(wrong)?;
         let bytes = fraction * scale as f64;
         if bytes < u64::MAX as f64 { Ok(Size::Bytes(bytes as u64)) } else { Err(too_large()) }
     }

@@ -288,37 +288,102 @@ fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
     Some(format!("{stage:<10}  {fault:<6}  {whom:<11}  {:>9.2} s  {how}", took.as_secs_f64()))
 }
 
-/// Whoever coordinates is lost when some parts have their names, and one node stands still: whoever takes the job up gives no
-/// part another place beside them.
+/// Whoever coordinates is lost while parts get their names: whoever takes the job up gives no part another place beside them.
 #[test]
 fn parts_that_have_their_names_are_not_written_again() {
-    let disks = ["--roles", "slow:3,fast:1", "--disk", "slow:6MB/s,fast:60MB/s"];
-    let Some(bed) = Bed::of(&disks) else { return };
+    let Some(bed) = Bed::new() else { return };
     let name = format!("lab-{}", bed.lab.id);
-    let words = ["sort", "in", "-o", "nodes:part-{}", "--record", "100", "--memory", "40MiB", "--detach"];
-    let args = [&words[..], &["--cluster", &name]].concat();
-    let sort = Running::start(bed.lab.command(&args).current_dir(&bed.place.0));
+    // So many that names take a while.
+    let words = ["partition", "in", "-o", "nodes:part-{}", "--parts", "400", "--record", "100", "--detach"];
+    let args = [&words[..], &["--memory", "64MiB", "--cluster", &name]].concat();
+    let partition = Running::start(bed.lab.command(&args).current_dir(&bed.place.0));
     let id = bed.at("read+river");
-    ended(sort, "the sort").is_done();
+    ended(partition, "the partition").is_done();
     let watch = Running::start(&mut bed.lab.command(&["job", "watch", &id]));
-    let is_written = |job: &JobReport| {
-        job.host == "n4" && job.share.as_ref().is_some_and(|share| share.stage == "publish")
+    let named = |host: &str| -> Vec<PathBuf> {
+        let of_host = |file: &PathBuf| file.starts_with(bed.lab.directory(host));
+        let has_name = |file: &PathBuf| file.file_name().unwrap().to_str().unwrap().starts_with("part-");
+        bed.files().into_iter().filter(|file| of_host(file) && has_name(file)).collect()
     };
-    until("n4's part", || bed.jobs().iter().any(is_written));
-    bed.lab.call("freeze", &["n4"]);
-    let part = |host: usize| bed.lab.directory(&format!("n{host}")).join(format!("part-{}", host - 1));
-    until("names", || part(2).exists() && part(3).exists());
-    assert!(!part(1).exists(), "that of whoever coordinates is the last");
+    until("names", || !named("n2").is_empty());
+    assert!(named("n1").is_empty(), "those of whoever coordinates are the last");
     bed.lab.call("kill", &["n1"]);
-    bed.lab.call("heal", &[]);
     let told = ended(watch, "the watch");
     assert!(told.status == Some(2) && told.err.contains("has its name already"), "{told:?}");
     until("an end everywhere", || bed.jobs().iter().all(|job| job.state == JobState::Failed));
-    // What n4 was told while it stood still it may do or leave. What n1 wrote has no name.
-    let left = || {
-        bed.files().into_iter().filter(|file| !file.starts_with(bed.lab.directory("n1")) && *file != part(4))
-    };
-    until("tidiness", || left().eq([part(2), part(3)]));
+    assert_eq!(["n2", "n3", "n4"].map(|host| named(host).len()), [100; 3]);
+    assert!(bed.files().iter().all(|file| file.starts_with(bed.lab.directory("n1"))
+        || named("n2").contains(file)
+        || named("n3").contains(file)
+        || named("n4").contains(file)));
+}
+
+/// A node that is silent, and not missed yet, when all have written: inputs that outputs are to replace stay, on all nodes.
+#[test]
+fn nobody_gives_names_before_all_have_said_that_they_are_there() {
+    for (fault, detached) in [("cut", false), ("freeze", true)] {
+        let Some(bed) = Bed::of(&["--roles", "slow:3,fast:1", "--disk", "slow:6MB/s,fast:60MB/s"]) else {
+            return;
+        };
+        let name = format!("lab-{}", bed.lab.id);
+        let file = |host: usize| bed.lab.directory(&format!("n{host}")).join("own");
+        let made: Vec<Vec<u8>> = (1..=HOSTS)
+            .map(|host| {
+                let (start, path) = ((host * 75_000).to_string(), file(host).display().to_string());
+                bed.place.run(&["gen", "75k", &path, "--start", &start, "-q"]).is_done();
+                std::fs::read(file(host)).unwrap()
+            })
+            .collect();
+        let words = [
+            "sort",
+            "nodes:own",
+            "-o",
+            "nodes:own",
+            "--record",
+            "100",
+            "--memory",
+            "40MiB",
+            "--cluster",
+            &name,
+        ];
+        let more: &[&str] = if detached { &["--detach"] } else { &[] };
+        let mut running = Running::start(&mut bed.lab.command(&[&words[..], more].concat()));
+        if detached {
+            let id = bed.at("read+river");
+            ended(running, "the sort").is_done();
+            running = Running::start(&mut bed.lab.command(&["job", "watch", &id]));
+        }
+        let is_written = |job: &JobReport| {
+            job.host == "n4" && job.share.as_ref().is_some_and(|share| share.stage == "publish")
+        };
+        until("n4's part", || bed.jobs().iter().any(is_written));
+        bed.lab.call(fault, &["n4"]);
+        let told = ended(running, fault);
+        let line = "no output has its name, and all inputs are as they were";
+        assert!(told.status == Some(2) && told.err.contains(line), "{told:?}");
+        bed.lab.call("heal", &[]);
+        until("an end everywhere", || bed.jobs().iter().all(|job| job.state != JobState::Running));
+        until("tidiness", || bed.files().iter().eq(&(1..=HOSTS).map(file).collect::<Vec<_>>()));
+        assert!(
+            (1..=HOSTS).all(|host| std::fs::read(file(host)).unwrap() == made[host - 1]),
+            "{fault}: inputs"
+        );
+    }
+}
+
+/// Nodes that see one directory each put their range under one name there.
+#[test]
+fn one_name_in_a_directory_that_all_see_is_refused() {
+    let Some(bed) = Bed::new() else { return };
+    let name = format!("lab-{}", bed.lab.id);
+    let output = format!("nodes:{}", bed.place.0.join("out").display());
+    let words = ["sort", "in", "-o", &output, "--record", "100", "--memory", "40MiB", "--cluster", &name];
+    let told = ended(Running::start(bed.lab.command(&words).current_dir(&bed.place.0)), "the sort");
+    assert!(
+        told.status == Some(2) && told.err.contains("in a directory that both see; put {} into the name"),
+        "{told:?}"
+    );
+    bed.is_tidy("a refused sort", false);
 }
 
 /// What the others have written stays: of a loss when all ranges have come only the lost one is sorted again, by as many as

@@ -337,9 +337,7 @@ impl<'a> Coordinator<'a> {
     /// A line with what became of the outputs, if it does not say so.
     fn all_told(&self, line: String, reason: Reason) -> String {
         match (reason, self.names) {
-            (_, true) => {
-                format!("{line}; some outputs may have their names, and all inputs are as they were")
-            }
+            (_, true) => format!("{line}; {}", outputs::SOME_NAMED),
             (Reason::Lost | Reason::Said(Trouble::Cancelled), false) => {
                 format!("{line}; no output has its name, and all inputs are as they were")
             }

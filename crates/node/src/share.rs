@@ -434,15 +434,38 @@ impl Part<'_> {
             links.0.push((Arc::clone(self.link), asked));
         }
         talk.done(end, &links)?;
-        self.told(go_on, |told, _| match told {
-            ShareTold::Publish { bytes, edges } => Some(Ok((bytes, edges))),
-            ShareTold::Attempt(next) if next.range.is_some() => Some(Err(next)),
-            _ => None,
-        })
-        .map(|told| match told {
-            Ok(named) => Written::Named(Box::new(laid), named),
-            Err(next) => Written::Kept(Box::new(laid), next),
-        })
+        self.follow_up(laid, go_on)
+    }
+
+    /// What is told of a share that is written.
+    fn follow_up(&self, mut laid: Laid, go_on: &dyn Fn() -> bool) -> Result<Written> {
+        let mut ready = false;
+        loop {
+            let told = self.told(go_on, |told, _| match told {
+                ShareTold::Ready { .. } | ShareTold::Publish { .. } => Some(told),
+                ShareTold::Attempt(ref next) if next.range.is_some() => Some(told),
+                _ => None,
+            });
+            match told {
+                Ok(ShareTold::Ready { bytes, edges }) => {
+                    laid.complete(bytes, edges)?;
+                    ready = true;
+                    self.saying.say(&ShareSaid::Ready, &[])?;
+                }
+                Ok(ShareTold::Publish { bytes, edges }) => {
+                    return Ok(Written::Named(Box::new(laid), (bytes, edges)));
+                }
+                Ok(ShareTold::Attempt(next)) => return Ok(Written::Kept(Box::new(laid), next)),
+                Ok(_) => {}
+                Err(why) => {
+                    // Others may have been told to give names.
+                    if ready && self.inbox.is_gone() {
+                        laid.keep();
+                    }
+                    return Err(why);
+                }
+            }
+        }
     }
 
     /// The client's disk, for what it lends.

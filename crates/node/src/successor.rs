@@ -97,8 +97,8 @@ pub(crate) fn follow(node: &Arc<Node>, job: &Arc<Job>, mut request: SortJob, why
             std::thread::park_timeout(LOOK);
             continue;
         }
-        // One after the other: who does not answer takes seconds.
-        let Some(host) = before.get(next) else {
+        // One after the other: who does not answer takes seconds. Whoever coordinated may only have been out of reach.
+        let Some(host) = std::iter::once(&lost).chain(&before).nth(next) else {
             if !anybody {
                 break true;
             }
@@ -108,7 +108,12 @@ pub(crate) fn follow(node: &Arc<Node>, job: &Arc<Job>, mut request: SortJob, why
         next += 1;
         if let Some(stands) = ask_how_it_stands(node, host, &request.job) {
             anybody = true;
-            if let Some(end) = stands.and_then(end_by) {
+            let failed_there = |stands: &SortStands| stands.state == JobState::Failed && *host == lost;
+            let end = stands.and_then(|stands| match failed_there(&stands) && !stands.left_out {
+                true => Some(failed(&stands.why)),
+                false => end_by(stands),
+            });
+            if let Some(end) = end {
                 return node.jobs.end_sort(job, end);
             }
         }

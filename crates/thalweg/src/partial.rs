@@ -47,6 +47,17 @@ pub(crate) fn clear(io: &Arc<dyn Io>, output: &Path) {
     }
 }
 
+/// Whether another process writes this output with the same number, as nodes of one sort do that see one directory.
+pub(crate) fn another(io: &Arc<dyn Io>, output: &Path, number: u64) -> bool {
+    let (beginning, ending) = (beginning(output), format!("-{number}.partial"));
+    let is_another = |path: &std::path::PathBuf| {
+        let Some(name) = path.file_name() else { return false };
+        maker(name, &beginning).is_some_and(|maker| maker != std::process::id())
+            && name.as_bytes().ends_with(ending.as_bytes())
+    };
+    io.list(directory_of(output)).unwrap_or_default().iter().any(is_another)
+}
+
 /// Whether nobody has this file. Who was killed a moment ago, and what it had asked of a ring, holds it for some
 /// milliseconds more, which is waited for.
 fn is_let_go(io: &Arc<dyn Io>, path: &Path) -> bool {

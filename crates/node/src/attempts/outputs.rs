@@ -7,6 +7,10 @@ use crate::talk::say;
 
 use super::{Attempted, Coordinator};
 
+/// What is said when an attempt fails while names are given.
+pub(super) const SOME_NAMED: &str =
+    "some outputs may have their names, and that of a node that is lost lies whole beside its own, hidden";
+
 /// Whose word is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whose {
@@ -68,12 +72,17 @@ impl Coordinator<'_> {
         Ok(())
     }
 
-    /// Has the outputs named that each node has for itself: that of whoever coordinates when those of the others are, so
-    /// that if it is lost before, one of them knows that there are names already, and no attempt follows.
+    /// Has the outputs named that each node has for itself, once all have said a moment ago that nothing else is missing: that
+    /// of whoever coordinates when those of the others are, so that if it is lost before, one of them knows that there are
+    /// names already, and no attempt follows.
     fn publish_own(&mut self, ends: &[ShareEnd]) -> Attempted<()> {
+        for (place, ShareEnd { node, edges, .. }) in ends.iter().enumerate() {
+            self.tell(place, &ShareTold::Ready { bytes: node.output.1, edges: edges.clone() }, &[])?;
+        }
+        self.each(|said, _| matches!(said, ShareSaid::Ready).then_some(()))?;
         // Parts of fewer nodes would stand beside those that have their names by then.
         self.names = true;
-        let told = |end: &ShareEnd| ShareTold::Publish { bytes: end.node.output.1, edges: end.edges.clone() };
+        let told = |end: &ShareEnd| ShareTold::Publish { bytes: end.node.output.1, edges: Vec::new() };
         let last = self.peers.iter().position(|peer| self.job.coordinator.as_ref() == Some(&peer.name));
         for (place, end) in ends.iter().enumerate().filter(|(place, _)| last != Some(*place)) {
             self.tell(place, &told(end), &[])?;

@@ -28,6 +28,7 @@ pub use super::receipt::receipt;
 use super::side::{LaidSide, Side};
 use super::stretch::{Stretch, write_edges};
 use super::{RIVER_SHARE, Spill, WRITE_BYTES, WRITES};
+use crate::partial;
 use crate::target::{self, Target};
 use crate::verbs::partition::along::Along;
 use crate::verbs::partition::names;
@@ -627,6 +628,28 @@ impl Laid {
     /// Lets go of all but the output, which is to get its name later.
     pub fn settle(&mut self) {
         (self.sorted, self.sides) = (None, Vec::new());
+    }
+
+    /// Has nothing but the name of an output of this node's own be missing. An error if another node writes one of that name
+    /// into the same directory.
+    pub fn complete(&mut self, bytes: u64, edges: Vec<Edge>) -> Result<()> {
+        let Some(output) = &self.output else { return Ok(()) };
+        let path = &self.base.paths[0];
+        if partial::another(&self.base.io, path, self.base.options.number) {
+            return Err(Error::CouldNot(format!(
+                "another node writes {} too, in a directory that both see; put {{}} into the name, which is each node's number",
+                path.display()
+            )));
+        }
+        write_edges(output.file(), edges)?;
+        output.settle(bytes)?;
+        Ok(())
+    }
+
+    /// Leaves what was written where it is, under its hidden name.
+    pub fn keep(&self) {
+        self.output.iter().for_each(Output::keep);
+        self.parts.iter().for_each(parts::Part::keep);
     }
 
     /// Writes what is no whole sector, and gives the output or the parts their names, if they were made here.

@@ -89,6 +89,11 @@ impl Part {
         self.output.file().is_direct()
     }
 
+    /// Leaves it where it is when dropped.
+    pub(in crate::verbs) fn keep(&self) {
+        self.output.keep();
+    }
+
     /// Gives it its name.
     pub(in crate::verbs) fn publish(self) -> Result<()> {
         target::publish(self.output, &self.path, self.written)
