@@ -92,7 +92,10 @@ impl std::str::FromStr for Size {
             return whole.checked_mul(scale).map(Size::Bytes).ok_or_else(too_large);
         }
         // Digits and points are all that is left of it, so that it is neither negative nor no number.
-        let fraction: f64 = number.parse().ok().filter(|_| scale > 1).ok_or_else(wrong)?;
+        if scale == 1 && number.contains('.') {
+            return Err(wrong());
+        }
+        let fraction: f64 = number.parse().map_err(|_| wrong())?;
         let bytes = fraction * scale as f64;
         if bytes < u64::MAX as f64 { Ok(Size::Bytes(bytes as u64)) } else { Err(too_large()) }
     }
@@ -159,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_size_is_refused() {
-        for text in ["", "M", "1Q", "-1", "1..2", "1e9", ".", ".T"] {
+        for text in ["", "M", "1Q", "-1", "1..2", "1e9", ".", ".T", "100.5"] {
             assert_eq!(text.parse::<Size>(), Err(SizeError::NoSize(text.into())), "{text}");
         }
         for text in ["0%", "101%", "%"] {
