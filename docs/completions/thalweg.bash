@@ -34,6 +34,7 @@ _thalweg() {
         --simulate) :; return ;;
         --runs) :; return ;;
         --schedule) mapfile -t COMPREPLY < <(compgen -W 'together same shifted paced' -- "$word"); return ;;
+        --may) mapfile -t COMPREPLY < <(compgen -W 'all status' -- "$word"); return ;;
         --identity) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
         --listen) :; return ;;
         --on) :; return ;;
@@ -60,7 +61,7 @@ _thalweg() {
         exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='list show watch cancel' ;;
         node) flags='--identity --listen --on --via --json --progress -q --quiet -h --help -V --version --generate' subjects='run ping' ;;
-        cluster) flags='--runs --schedule --identity --clear --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status doctor probe exchange add drop renew mend down remove' ;;
+        cluster) flags='--runs --schedule --may --identity --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status doctor probe exchange add drop renew client mend down remove' ;;
         help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
     esac

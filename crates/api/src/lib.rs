@@ -3,6 +3,7 @@
 //! Law: plain data, every field with its unit in its name; `serde` lives in this room only.
 //! Non-goal: the engine. Nothing here computes.
 
+mod audit;
 mod bench;
 mod cluster;
 mod examined;
@@ -15,17 +16,18 @@ mod rates;
 mod receipt;
 mod report;
 mod share;
+mod vote;
 
+pub use audit::AuditLine;
 pub use bench::{
     BenchFloor, BenchHost, BenchMachine, BenchMeasure, BenchOther, BenchPhase, BenchRate, BenchReport,
     BenchRow, BenchTarget, Iperf, IperfEnd, IperfSum, RivalRun,
 };
-pub use cluster::{ClusterFile, ClusterHost, DroppedHost, Links};
+pub use cluster::{ClusterClient, ClusterFile, ClusterHost, DroppedHost, Links, May};
 pub use examined::{CheckSaid, CheckShare, Examined};
 pub use node::{
     ClusterDoctor, ClusterReport, ExecEnd, ExecReport, ExecRequest, HostDoctor, HostEnd, HostReport,
     HostStep, HostSteps, JobList, JobReport, JobState, NodeReady, NodeRequest, NodeStatus, RelayRequest,
-    SortStands,
 };
 pub use partition::{PartReceipt, PartitionPick, PartitionReceipt};
 pub use plan::{Hardware, Plan, PlanStage};
@@ -41,6 +43,9 @@ pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};
 pub use share::{
     Detached, Edge, JoinAsk, JoinKind, KeyBound, LentAsk, LentFile, LongEnd, LostRange, NodeShare, PieceEnd,
     ShareEnd, ShareSaid, ShareTold, ShareView, SortAsk, SortAttempt, SortEnd, SortJob, Trouble, Work,
+};
+pub use vote::{
+    AttemptId, Ballot, Decision, FileStamp, ReadyFile, VoteAsk, VoteRecord, VoteRequest, VoteSaid,
 };
 
 /// The text of any of this room's objects: one line of JSON.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckShare, Finding, ProbeRequest, PumpRequest, ShareView, SortJob};
+use crate::{CheckShare, Finding, ProbeRequest, PumpRequest, ShareView, SortJob, VoteRequest};
 
 /// What a client asks of a node when it opens a stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,27 +41,12 @@ pub enum NodeRequest {
         /// The number of the node that opens it.
         from: usize,
     },
-    /// Say how that sort on several nodes stands as far as you know, with a [`SortStands`], or null if you know of none.
-    Stands {
-        /// The sort's id.
-        job: String,
-        /// The host that asks.
-        host: String,
-    },
+    /// Vote on what becomes of a job's attempt, or take note of it. The end is a [`VoteSaid`].
+    Vote(Box<VoteRequest>),
+    /// Answer with your cluster file; or take this one, if the authority has signed it and it is newer.
+    Cluster(Option<String>),
     /// Say how fast you are, or measure it.
     Probe(ProbeRequest),
-}
-
-/// How a sort on several nodes stands, as one of them knows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SortStands {
-    /// Whether it runs there, or how it ended.
-    pub state: JobState,
-    /// Whether the last attempt goes without the host that asks.
-    pub left_out: bool,
-    /// Why it was left out, or why the sort is not done, in 1 KiB at most.
-    pub why: String,
 }
 
 /// What is to be asked of other hosts.
@@ -207,6 +192,9 @@ pub struct NodeStatus {
     pub refused: u64,
     /// Memory that is resident, in bytes.
     pub resident_bytes: u64,
+    /// When its certificate ends, in seconds since 1970; 0 without an identity.
+    #[serde(default)]
+    pub certificate_ends: u64,
 }
 
 /// A cluster, as its nodes see it.
@@ -218,6 +206,9 @@ pub struct ClusterReport {
     pub cluster: String,
     /// The epoch of the cluster file here.
     pub epoch: u64,
+    /// Certificates that end soon, a line each with the remedy.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// One for each host.
     pub hosts: Vec<HostReport>,
 }
@@ -270,6 +261,9 @@ pub struct HostEnd {
 /// What every host offers and lacks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterDoctor {
+    /// Certificates that end soon, a line each with the remedy.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// One for each host, in the order of the cluster file.
     pub hosts: Vec<HostDoctor>,
 }

@@ -106,7 +106,7 @@ pub struct PumpLink {
     /// The way that the data took: `direct`, or `through ssh`.
     #[serde(default)]
     pub route: String,
-    /// Whether payloads were sealed, if only by ssh.
+    /// Whether payloads were sealed, if only by ssh. Always so today; receipts of before 0.2 may say otherwise.
     pub sealed: bool,
     /// Bytes that the source sent, heads of frames included, seals and headers of packets not.
     pub sent_bytes: u64,

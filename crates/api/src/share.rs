@@ -1,8 +1,8 @@
 //! What is said about a sort on several nodes, between whoever coordinates it and each node.
 //!
 //! ```text
-//! coordinator:  Sort(SortJob)  Told::Attempt         Told::Sample           Told::Go             Told::Start   Told::Publish             Told::End
-//! node:                                   Said::Found            Said::Sampled       Said::Range           Said::Done     Said::Published
+//! coordinator:  Sort(SortJob)  Told::Attempt         Told::Sample           Told::Go             Told::Start   Told::Ready   Told::Publish   Told::End
+//! node:                                   Said::Found            Said::Sampled       Said::Range    Said::Done   Said::Ready     Said::Published
 //! ```
 //!
 //! After [`ShareSaid::Failed`] of any node, or when it misses one, the coordinator tells all [`ShareTold::Stop`], which
@@ -11,7 +11,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{IoReceipt, JobState, NodeRates, PartReceipt, PartitionPick, Proof, Receipt, Sides, Stage, hex};
+use crate::{
+    AttemptId, IoReceipt, JobState, NodeRates, PartReceipt, PartitionPick, Proof, ReadyFile, Receipt, Sides,
+    Stage, hex,
+};
 
 /// What nodes do with the records that a river brings them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,6 +206,8 @@ pub struct SortAttempt {
     /// The range that is to be sorted, if it is that of a node that was lost when all others had theirs: what they wrote
     /// stays, and gets its name with what this attempt writes.
     pub range: Option<LostRange>,
+    /// Whose hosts decide what becomes of it, if it goes on without its client.
+    pub vote: Option<AttemptId>,
 }
 
 /// The keys behind one bound and up to another; all where there is none.
@@ -261,20 +266,15 @@ pub enum ShareTold {
     },
     /// The node's range begins here in the output that is shared.
     Start(u64),
-    /// All have written: make an output of one's own so that nothing but its name is missing, and say so.
+    /// All have written: make your outputs whole and durable, so that only their names are missing, and say so.
     Ready {
         /// Bytes of the file.
         bytes: u64,
-        /// What is no whole sector of the node's range.
+        /// What is no whole sector of the node's range, or of any node's if all write to one file.
         edges: Vec<Edge>,
     },
-    /// All is well: the output gets its name. First these bytes go where they belong.
-    Publish {
-        /// Bytes of the file.
-        bytes: u64,
-        /// What is no whole sector of any node's range.
-        edges: Vec<Edge>,
-    },
+    /// The attempt is committed: give your outputs their names, if you are a client's and have not done so.
+    Publish,
     /// This attempt comes to nothing: leave nothing of it, and say so.
     Stop,
     /// The job has ended.
@@ -322,10 +322,10 @@ pub enum ShareSaid {
     Range(u64),
     /// All is written, and nothing has its name yet.
     Done(Box<ShareEnd>),
-    /// Nothing but the name is missing.
-    Ready,
-    /// Its output has its name.
-    Published,
+    /// Its outputs lack only their names; and the one that all write to, if it made that.
+    Ready(Option<ReadyFile>),
+    /// Its outputs have their names, but for those of these lines, which say where they lie.
+    Published(Vec<String>),
     /// Its share came to nothing.
     Failed {
         /// What kind of thing it was.

@@ -7,3 +7,4 @@ pub mod clock;
 pub mod rng;
 pub mod sabotage;
 pub mod units;
+pub mod unwinding;

@@ -66,8 +66,8 @@ enum Disks {
     None,
 }
 
-pub(crate) const NARROW: &[&str] = &["--clear", "--rate", "100mbit"];
-const WIDE: &[&str] = &["--clear", "--rate", "1gbit"];
+pub(crate) const NARROW: &[&str] = &["--rate", "100mbit"];
+const WIDE: &[&str] = &["--rate", "1gbit"];
 
 pub(crate) const fn of_ideal(part: f64) -> Target {
     Target::Faster { than: Than::Named(IDEAL), times: part, or_floor: None }
@@ -132,7 +132,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "sort2-delayed",
-        links: &["--clear", "--rate", "100mbit", "--delay", "10ms"],
+        links: &["--rate", "100mbit", "--delay", "10ms"],
         paper: "",
         targets: &[of_ideal(0.9)],
         ..TWO
@@ -141,8 +141,8 @@ const ROWS: &[Row] = &[
     datamation("datamation-4", 4, WIDE, &[Target::Wall(0.30)]),
     datamation("datamation-8", 8, WIDE, &[Target::Wall(0.30)]),
     datamation("datamation-32", 32, WIDE, &[Target::Wall(0.40)]),
-    datamation("loss-0.1", 8, &["--clear", "--rate", "1gbit", "--loss", "0.1%"], &[]),
-    datamation("loss-1", 8, &["--clear", "--rate", "1gbit", "--loss", "1%"], &[]),
+    datamation("loss-0.1", 8, &["--rate", "1gbit", "--loss", "0.1%"], &[]),
+    datamation("loss-1", 8, &["--rate", "1gbit", "--loss", "1%"], &[]),
     scale("scale-1", 1),
     scale("scale-2", 2),
     scale("scale-4", 4),

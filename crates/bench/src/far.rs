@@ -57,8 +57,7 @@ pub(crate) struct Row {
 /// The link between the hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Net {
-    Clear,
-    Sealed,
+    Wide,
     Narrow,
     Delayed,
 }
@@ -67,7 +66,7 @@ enum Net {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Floor,
-    Ours(&'static str, Net, &'static [&'static str]),
+    Ours,
     Iperf,
     Rsync,
     Scp,
@@ -82,7 +81,6 @@ const SCP: &str = "scp + sync";
 const NC: &str = "nc + sync";
 const MBUFFER: &str = "mbuffer + sync";
 const RCLONE: &str = "rclone + sync";
-const CLEAR: &str = "clear";
 const ONE: &[&str] = &["--streams", "1"];
 
 /// What is measured. Many files come last, as on one host.
@@ -90,7 +88,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "far-no-disk",
         what: What::Memory,
-        net: Net::Clear,
+        net: Net::Wide,
         words: ONE,
         beside: &[Beside::Iperf],
         targets: &[faster(IPERF, 0.80), Target::ClocksPerByte(2.5)],
@@ -98,18 +96,10 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "far-unsummed",
         what: What::Memory,
-        net: Net::Clear,
+        net: Net::Wide,
         words: &["--streams", "1", UNSUMMED],
         beside: &[Beside::Iperf],
         targets: &[faster(IPERF, 0.95)],
-    },
-    Row {
-        name: "far-sealed",
-        what: What::Memory,
-        net: Net::Sealed,
-        words: ONE,
-        beside: &[Beside::Ours(CLEAR, Net::Clear, ONE)],
-        targets: &[faster(CLEAR, 0.28)],
     },
     Row {
         name: "far-narrow",
@@ -130,7 +120,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "far-disk",
         what: What::File,
-        net: Net::Clear,
+        net: Net::Wide,
         words: &[],
         beside: &[Beside::Floor, Beside::Rsync, Beside::Scp, Beside::Nc, Beside::Mbuffer, Beside::Rclone],
         targets: &[
@@ -142,7 +132,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "far-small",
         what: What::Files,
-        net: Net::Clear,
+        net: Net::Wide,
         words: &[],
         beside: &[Beside::Rsync],
         targets: &[faster(RSYNC, 3.0)],
@@ -157,7 +147,7 @@ impl Beside {
     fn name(self) -> &'static str {
         match self {
             Beside::Floor => "floor",
-            Beside::Ours(name, ..) => name,
+            Beside::Ours => "thalweg",
             Beside::Iperf => IPERF,
             Beside::Rsync => RSYNC,
             Beside::Scp => SCP,
@@ -215,22 +205,13 @@ impl Row {
         let work = match (self.what, self.net) {
             (What::File, _) => format!("{said} disk to disk of two hosts, durable"),
             (What::Files, _) => format!("{} files of 4 KiB to another host, durable", files(asked)),
-            (What::Memory, Net::Clear) => format!("{said} of noise between hosts, one stream"),
-            (What::Memory, Net::Sealed) => format!("{said} of noise between hosts, sealed, one stream"),
+            (What::Memory, Net::Wide) => format!("{said} of noise between hosts, one stream"),
             (What::Memory, Net::Narrow) => format!("{said} of noise over {NARROW_RATE}, one stream"),
             (What::Memory, Net::Delayed) => {
                 format!("{said} of noise over {NARROW_RATE} and {DELAY} one way, one stream")
             }
         };
         BenchRow { name: self.name.to_string(), work, bytes, ..BenchRow::default() }
-    }
-
-    fn nets(&self) -> impl Iterator<Item = Net> {
-        let others = self.beside.iter().filter_map(|beside| match beside {
-            Beside::Ours(_, net, _) => Some(*net),
-            _ => None,
-        });
-        std::iter::once(self.net).chain(others)
     }
 }
 
@@ -243,8 +224,8 @@ pub(crate) fn measure(
 ) -> Result<()> {
     let rows: Vec<&Row> = ROWS.iter().filter(|row| asked.wants(row.name)).collect();
     let mut bench = Bench { asked, place, fio, routes: Vec::new() };
-    for net in [Net::Clear, Net::Sealed, Net::Narrow, Net::Delayed] {
-        if !rows.iter().any(|row| row.nets().any(|needed| needed == net)) {
+    for net in [Net::Wide, Net::Narrow, Net::Delayed] {
+        if !rows.iter().any(|row| row.net == net) {
             continue;
         }
         match Route::open(asked, place, net, &mut report.notes) {
@@ -288,10 +269,9 @@ impl Route {
         notes: &mut Vec<String>,
     ) -> std::result::Result<Route, String> {
         let words: &[&str] = match net {
-            Net::Clear => &["--clear"],
-            Net::Sealed => &[],
-            Net::Narrow => &["--clear", "--rate", NARROW_RATE],
-            Net::Delayed => &["--clear", "--rate", NARROW_RATE, "--delay", DELAY],
+            Net::Wide => &[],
+            Net::Narrow => &["--rate", NARROW_RATE],
+            Net::Delayed => &["--rate", NARROW_RATE, "--delay", DELAY],
         };
         let lab = Lab::up(&asked.options.program, Wanted { hosts: TO, words, ..Wanted::default() })?;
         let serves = |beside| {
@@ -321,7 +301,7 @@ impl Route {
         }
         match who {
             Beside::Floor => None,
-            Beside::Ours(..) => Some(self.lab.host(TO).pid),
+            Beside::Ours => Some(self.lab.host(TO).pid),
             Beside::Iperf => self.iperf.as_ref().map(|served| served.id()),
             Beside::Rsync => self.rsync.as_ref().map(|served| served.id()),
             Beside::Scp | Beside::Rclone => self.ssh.as_ref().map(|ssh| ssh.server(TO)),
@@ -390,7 +370,6 @@ impl Drop for Served {
 /// Who moves, and what came of it so far.
 struct Contender {
     who: Beside,
-    net: Net,
     series: Series,
     right: Option<bool>,
     note: String,
@@ -421,15 +400,9 @@ impl Bench<'_> {
         let (_, source) = source(self.asked, self.place, row.what, outputs)?;
         let mut measured = row.unmeasured(self.asked);
         let beside = row.beside.iter().filter(|who| self.route(row.net).server(**who).is_some());
-        let mut contenders: Vec<Contender> = std::iter::once(&Beside::Ours("thalweg", row.net, row.words))
+        let mut contenders: Vec<Contender> = std::iter::once(&Beside::Ours)
             .chain(beside)
-            .map(|who| Contender {
-                who: *who,
-                net: if let Beside::Ours(_, net, _) = who { *net } else { row.net },
-                series: Series::default(),
-                right: None,
-                note: String::new(),
-            })
+            .map(|who| Contender { who: *who, series: Series::default(), right: None, note: String::new() })
             .collect();
         let floor = self.fio.filter(|_| row.beside.contains(&Beside::Floor));
         let mut replays = floor.map(|fio| Replays::new(fio, vec![phase(measured.bytes)]));
@@ -475,7 +448,7 @@ impl Bench<'_> {
         }
         match self.run(row, who, source, &output, measured) {
             Ok((seconds, usage)) => who.series.add(seconds, usage),
-            Err(error) if matches!(who.who, Beside::Ours(..)) => return Err(error),
+            Err(error) if matches!(who.who, Beside::Ours) => return Err(error),
             Err(error) => {
                 who.note = error.to_string().replace(&format!("{}/", self.place.path().display()), "");
                 return Ok(());
@@ -500,10 +473,10 @@ impl Bench<'_> {
         output: &Path,
         measured: &mut BenchRow,
     ) -> Result<(f64, Usage)> {
-        let route = self.route(who.net);
+        let route = self.route(row.net);
         let server = route.server(who.who).unwrap_or(0);
         let mut command = match who.who {
-            Beside::Ours(_, _, words) => self.ours(row, route, words, source, output),
+            Beside::Ours => self.ours(row, route, source, output),
             _ => self.rival(row, route, who.who, source, output),
         };
         let (cpu, carried) = (cpu_seconds(server), route.lab.carried(TO..=TO));
@@ -512,10 +485,10 @@ impl Bench<'_> {
         usage.cpu_seconds += cpu_seconds(server) - cpu;
         let seconds = match who.who {
             Beside::Iperf => iperf_seconds(&ended.out, measured.bytes)?,
-            Beside::Ours(name, ..) => {
+            Beside::Ours => {
                 let carried = route.lab.carried(TO..=TO).since(carried);
                 let told = agreed(&ended.out, carried)?;
-                if measured.notes.is_empty() && name == "thalweg" {
+                if measured.notes.is_empty() {
                     measured.notes.push(told);
                 }
                 ended.seconds
@@ -525,10 +498,10 @@ impl Bench<'_> {
         Ok((seconds, usage))
     }
 
-    fn ours(&self, row: &Row, route: &Route, words: &[&str], source: &Path, output: &Path) -> Command {
+    fn ours(&self, row: &Row, route: &Route, source: &Path, output: &Path) -> Command {
         let mut command = route.lab.inside(FROM, &self.asked.options.program.display().to_string());
         command.env("THALWEG_IDENTITY", route.lab.identity());
-        command.arg("pump").args(["--json", "--progress", "never"]).args(words);
+        command.arg("pump").args(["--json", "--progress", "never"]).args(row.words);
         match row.what {
             What::Memory => {
                 command.args(["--no-disk", &row.bytes(self.asked).to_string(), &format!("n{TO}:null:")])

@@ -22,8 +22,7 @@ use crate::{Asked, TINY_BYTES};
 pub(crate) const NAME: &str = "minutesort";
 /// Two nodes of either kind: what all their disks together do, these two cores can.
 const NODES: u32 = 4;
-const WORDS: &[&str] =
-    &["--clear", "--rate", "1gbit", "--roles", "io:2,sort:2", "--disk", "io:20MB/s,sort:6200kB/s"];
+const WORDS: &[&str] = &["--rate", "1gbit", "--roles", "io:2,sort:2", "--disk", "io:20MB/s,sort:6200kB/s"];
 /// Records, for a `--size` of 1 GB.
 const RECORDS: u64 = 1_500_000;
 const MEMORY: &str = "160MiB";

@@ -178,6 +178,9 @@ impl Stream {
             (Kind::Write, false) => Access::Create,
             (Kind::Write, true) => Access::CreateDirect,
         };
+        if kind == Kind::Write {
+            self.paths.iter().for_each(|path| drop(self.io.remove(path)));
+        }
         let open = |path: &PathBuf| File::open(&self.io, path, access);
         let files = self.paths.iter().map(open).collect::<thalweg_io::Result<Vec<File>>>()?;
         let depth = self.scheme.depth(self.paths.len());

@@ -391,23 +391,27 @@ its files with nodes: are, memory=SIZE that a share of a sort has there at most.
 link, all at the same time, in less than ten seconds; each node keeps what was found beside its certificate, for plans and \
 for what receipts say of sorts on the cluster. Nothing else should go on there meanwhile. exchange SIZE: every \
 host sends as much to every other, --runs times, and it says how long that takes. add HOST...: takes hosts in. \
-drop HOST: puts one out; its certificate is refused from then on, and nodes close its links. renew [HOST...]: makes new \
-certificates for these hosts, or for all and the client, which hold for a year.
+client NAME: makes a certificate for a person or a program, in clients/NAME, to be copied whole to where it is used; --may \
+says what for. drop NAME...: puts hosts and clients out; their certificates are refused from then on, and nodes close their \
+links, transfers and HTTP. renew [NAME...]: makes new certificates, keys and ids for these hosts and clients, or for all, which \
+hold for a year; install brings them, and the old keys are worth nothing from then on.
 
 install: brings this program and each host's identity to it over ssh, where they lie in .local/share/thalweg of the user's \
 directory. up: starts the nodes. down: ends them. remove: takes away what install brought. mend: puts new nodes in the place of those \
 that do not answer. Where systemd runs, install writes a unit for it, which starts the node with its host. All five work on \
 all hosts at once, or on those of --on, leave alone what is so already, and say for each host what they did.
 
-The authority's key stays in that directory; whoever reads it can make certificates. hosts/HOST is for that host alone.",
+The authority's key stays in that directory; whoever reads it can make certificates. hosts/HOST is for that host alone, \
+clients/NAME for that client.",
         examples: &[
             ("thalweg cluster init river n1=10.0.0.1 n2=10.0.0.2", "two hosts"),
             ("thalweg cluster install && thalweg cluster up", "bring them what they need, and start"),
             ("thalweg cluster exchange 2MB", "how well all of them send to all others at once"),
             ("thalweg cluster drop n2", "one of them is not ours any more"),
+            ("thalweg cluster client grafana --may status", "a certificate for what only looks"),
         ],
         subjects: &[
-            "init", "install", "up", "status", "doctor", "probe", "exchange", "add", "drop", "renew", "mend", "down",
+            "init", "install", "up", "status", "doctor", "probe", "exchange", "add", "drop", "renew", "client", "mend", "down",
             "remove",
         ],
     },

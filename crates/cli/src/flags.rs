@@ -91,8 +91,9 @@ lines in reverse order.",
         about: "memory for the whole process [default: half of the free]",
         doc: "\
 Memory for the whole process, as the kernel counts it: a promise, not a hint. The peak stays below the larger of 1.05 \
-times SIZE and SIZE + 2 MiB. From 16 MiB up, any input is sorted; less memory means more passes. A percentage is of what \
-is available. Without this flag, half of that.",
+times SIZE and SIZE + 2 MiB. From 16 MiB up, input of any kind is sorted if its records have at most a tenth of SIZE; less memory means more passes. Where a \
+sort needs more, for longer records or for an input of more than 300 times SIZE, it says at once how much. A percentage is of \
+what is available. Without this flag, half of that.",
         set: |args, value| values::parsed(value).map(|size| args.memory = Some(size)),
     },
     Flag {
@@ -102,7 +103,7 @@ is available. Without this flag, half of that.",
         at: At::Commands(&[Sort, Shuffle, Join, Plan, Doctor]),
         about: "for what does not fit in memory; repeat for more disks",
         doc: "\
-A directory for what does not fit in memory. Repeat the flag to use several at once, best on different disks. Without \
+A directory for what does not fit in memory. Repeat the flag to use several at once, up to 256, best on different disks. Without \
 it, the room of the output itself where the input is files: nothing is needed beside it but about a tenth of its size, and nothing has to \
 be freed at the end; else the directory of the output, or for standard output that for temporary files. With doctor, a directory to \
 look at.",
@@ -579,6 +580,17 @@ one has everything. Without this flag what is best for the size.",
         set: |args, value| values::schedule(value).map(|schedule| args.schedule = Some(schedule)),
     },
     Flag {
+        long: "may",
+        short: None,
+        value: Value::OneOf("WHAT", &["all", "status"]),
+        at: At::Commands(&[Cluster]),
+        about: "what a client may ask of the nodes [default: all]",
+        doc: "\
+What the certificate that cluster client makes is good for. all: anything, as the owner's. status: to look at status, jobs \
+and metrics, over links and over HTTP, and at nothing else.",
+        set: |args, value| values::may(value).map(|may| args.may = Some(may)),
+    },
+    Flag {
         long: "identity",
         short: None,
         value: Value::Dir("DIR"),
@@ -602,20 +614,6 @@ names; without that, thalweg below the user's directory for settings, except for
 Where to listen: an IP address and a port; port 0 takes a free one, which the first line tells. Without this flag, what \
 the cluster file says of this host.",
         set: |args, value| values::address(value).map(|address| args.listen = Some(address)),
-    },
-    Flag {
-        long: "clear",
-        short: None,
-        value: Value::None,
-        at: At::Commands(&[Cluster]),
-        about: "for init: links are not sealed, the network is trusted",
-        doc: "\
-For init: payloads of links are not sealed, because the network between the hosts is trusted. Peers still prove who they \
-are.",
-        set: |args, _| {
-            args.clear = true;
-            Ok(())
-        },
     },
     Flag {
         long: "on",

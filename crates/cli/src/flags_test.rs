@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use thalweg::{IoChoice, KeyPart, PartitionPick};
-use thalweg_api::Schedule;
+use thalweg_api::{May, Schedule};
 use thalweg_base::units::Size;
 
 use crate::commands::COMMANDS;
@@ -74,13 +74,13 @@ const CASES: &[Case] = &[
     }),
     ("nodes", &["bench", "--nodes", "1,4", "--nodes=32"], |a| a.nodes == [1, 4, 32]),
     ("schedule", &["cluster", "--schedule", "paced"], |a| a.schedule == Some(Schedule::Paced)),
+    ("may", &["cluster", "--may", "status"], |a| a.may == Some(May::Status)),
     ("runs", &["bench", "--runs", "7"], |a| a.runs == Some(7)),
     ("via", &["exec", "--via", "n1"], |a| a.via.as_deref() == Some("n1")),
     ("identity", &["exec", "--identity", "d"], |a| a.identity.as_deref() == Some(Path::new("d"))),
     ("listen", &["node", "run", "--listen", "127.0.0.1:0"], |a| {
         a.listen.is_some_and(|at| at.ip().is_loopback() && at.port() == 0)
     }),
-    ("clear", &["cluster", "init", "--clear"], |a| a.clear),
     ("on", &["exec", "--on", "a,b", "--on=c"], |a| a.on == ["a", "b", "c"]),
     ("ssh", &["cluster", "--ssh", "ssh -F f"], |a| a.ssh.as_deref() == Some("ssh -F f")),
     ("ssh", &["pump", "--ssh=ssh -v"], |a| a.ssh.as_deref() == Some("ssh -v")),

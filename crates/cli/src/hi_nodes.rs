@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
-use thalweg_api::{Links, Schedule};
+use thalweg_api::{May, Schedule};
 use thalweg_node::hosts::Step;
 use thalweg_node::{ExecOptions, NodeOptions};
 
@@ -48,11 +48,11 @@ pub(crate) enum ClusterAsk {
     Init {
         name: String,
         hosts: Vec<String>,
-        links: Links,
     },
     Status,
     Add(Vec<String>),
-    Drop(String),
+    Drop(Vec<String>),
+    Client(String, May),
     Renew(Vec<String>),
     Doctor(Vec<String>),
     Probe(Vec<String>),
@@ -146,9 +146,6 @@ pub(crate) fn node(low: LowArgs) -> Result<NodeOptions, Usage> {
 pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk), Usage> {
     let identity = identity(&low)?;
     let mut words = words(&low.words)?;
-    if low.clear && what != "init" {
-        return Err(Usage(format!("--clear is a flag of cluster init, not of cluster {what}")));
-    }
     let is_step = ["install", "up", "down", "remove", "mend"].contains(&what);
     if !is_step
         && (low.ssh.is_some() || !(low.on.is_empty() || ["doctor", "probe", "exchange"].contains(&what)))
@@ -160,15 +157,15 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
     if what != "exchange" && (low.runs.is_some() || low.schedule.is_some()) {
         return Err(Usage(format!("--runs and --schedule are flags of cluster exchange, not of {what}")));
     }
+    if what != "client" && low.may.is_some() {
+        return Err(Usage(format!("--may is a flag of cluster client, not of {what}")));
+    }
     let needs = |what: &str| Usage(format!("cluster {what} needs at least one HOST"));
     let ask = match what {
         "init" if words.len() < 2 => {
             return Err(Usage("cluster init takes a NAME for the cluster and at least one HOST".into()));
         }
-        "init" => {
-            let links = if low.clear { Links::Clear } else { Links::Sealed };
-            ClusterAsk::Init { name: words.remove(0), hosts: words, links }
-        }
+        "init" => ClusterAsk::Init { name: words.remove(0), hosts: words },
         "install" | "up" | "down" | "remove" | "mend" => {
             nothing_left(&low.words, Command::Cluster)?;
             let step = match what {
@@ -199,9 +196,13 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
         "add" if words.is_empty() => return Err(needs("add")),
         "add" => ClusterAsk::Add(words),
         "renew" => ClusterAsk::Renew(words),
-        "drop" => match &mut words[..] {
-            [host] => ClusterAsk::Drop(std::mem::take(host)),
-            _ => return Err(Usage("cluster drop takes one HOST".into())),
+        "drop" if words.is_empty() => {
+            return Err(Usage("cluster drop needs the name of at least one host or client".into()));
+        }
+        "drop" => ClusterAsk::Drop(words),
+        "client" => match &mut words[..] {
+            [name] => ClusterAsk::Client(std::mem::take(name), low.may.unwrap_or_default()),
+            _ => return Err(Usage("cluster client takes the NAME of one person or program".into())),
         },
         _ => {
             nothing_left(&low.words, Command::Cluster)?;

@@ -47,15 +47,26 @@ fn report_panics() {
     static TOLD: AtomicBool = AtomicBool::new(false);
     std::panic::set_hook(Box::new(|panic| {
         if !TOLD.swap(true, Ordering::SeqCst) {
-            let place =
-                panic.location().map(|at| format!(" at {}:{}", at.file(), at.line())).unwrap_or_default();
-            let what = panic.payload_as_str().unwrap_or("no message");
-            print::complain(&format!(
-                "internal error{place}: {what}; please report this line and the command that led to it"
-            ));
+            let error = internal_error(panic);
+            print::complain(&format!("{error}; please report this line and the command that led to it"));
         }
         std::process::exit(2);
     }));
+}
+
+/// From here on a panic is a line and ends what its thread did: others rely on a node, and whoever asked is told.
+pub(crate) fn outlive_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let error = internal_error(panic);
+        print::complain(&format!(
+            "{error}; what asked for it ends, the node goes on; please report this line"
+        ));
+    }));
+}
+
+fn internal_error(panic: &std::panic::PanicHookInfo<'_>) -> String {
+    let place = panic.location().map(|at| format!(" at {}:{}", at.file(), at.line())).unwrap_or_default();
+    format!("internal error{place}: {}", panic.payload_as_str().unwrap_or("no message"))
 }
 
 #[cfg(test)]

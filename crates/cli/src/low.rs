@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use thalweg::model::Simulated;
 use thalweg::{IoChoice, JoinKind, KeyPart, PartitionPick};
-use thalweg_api::Schedule;
+use thalweg_api::{May, Schedule};
 use thalweg_base::units::Size;
 
 /// Everything that can be typed. A list or an `Option` is empty if the flag was not given.
@@ -86,11 +86,11 @@ pub(crate) struct LowArgs {
     pub(crate) cluster: Option<OsString>,
     pub(crate) runs: Option<usize>,
     pub(crate) schedule: Option<Schedule>,
+    pub(crate) may: Option<May>,
 
     // About nodes.
     pub(crate) identity: Option<PathBuf>,
     pub(crate) listen: Option<SocketAddr>,
-    pub(crate) clear: bool,
     pub(crate) on: Vec<String>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) detach: bool,

@@ -36,6 +36,7 @@ pub(crate) fn run(options: &NodeOptions) -> Result<u8, Error> {
     if !thalweg_node::is_guarded() {
         return guard();
     }
+    crate::outlive_panics();
     let stop = Stop::default();
     let asked = stop.clone();
     // A second one would leave what the node has started.
@@ -303,12 +304,14 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
         ClusterAsk::Status => {
             let found = control::status(identity).map_err(could_not)?;
             report(how, || to_json(&found), || show::cluster(&found))?;
+            found.warnings.iter().for_each(|why| complain(why));
             let missing = found.hosts.iter().any(|host| host.error.is_some());
             return Ok(if missing { COULD_NOT } else { DONE });
         }
         ClusterAsk::Doctor(on) => {
             let found = control::doctor(identity, on).map_err(could_not)?;
             report(how, || to_json(&found), || show::cluster_doctor(&found))?;
+            found.warnings.iter().for_each(|why| complain(why));
             let lost = found.hosts.iter().filter_map(|host| Some((&host.host, host.error.as_ref()?)));
             let lost: Vec<_> = lost.map(|(host, why)| complain(&format!("{host}: {why}"))).collect();
             return Ok(if lost.is_empty() { DONE } else { COULD_NOT });
@@ -323,8 +326,8 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
             return report(how, || to_json(&found), || show::exchange(&found));
         }
         ClusterAsk::Step(asked) => return step(identity, asked, how),
-        ClusterAsk::Init { name, hosts, links } => {
-            let file = cluster::init(identity, name, hosts, *links).map_err(could_not)?;
+        ClusterAsk::Init { name, hosts } => {
+            let file = cluster::init(identity, name, hosts).map_err(could_not)?;
             let text = || {
                 let hosts = counted(file.hosts.len(), "host", "hosts");
                 format!("cluster {name} of {hosts} in {}\n", identity.display())
@@ -333,12 +336,14 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
         }
         ClusterAsk::Add(hosts) => cluster::add(identity, hosts),
         ClusterAsk::Renew(hosts) => cluster::renew(identity, hosts),
-        ClusterAsk::Drop(host) => cluster::drop_host(identity, host),
+        ClusterAsk::Drop(names) => cluster::drop_named(identity, names),
+        ClusterAsk::Client(name, may) => cluster::client(identity, name, *may),
     };
     let file = changed.map_err(could_not)?;
     let wrong = match asked {
-        // New certificates are for whoever brings them to the hosts.
-        ClusterAsk::Renew(_) => Vec::new(),
+        // New certificates are for whoever brings them to the hosts; until then no node shows what the file lists.
+        ClusterAsk::Renew(names) if names.is_empty() => Vec::new(),
+        ClusterAsk::Renew(names) => control::tell(identity, names).map_err(could_not)?,
         // Those that are new have no node yet that could be told.
         ClusterAsk::Add(hosts) => {
             let new: Vec<String> = hosts.iter().map(|typed| cluster::name_of(typed).to_string()).collect();
@@ -350,15 +355,24 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
         complain(&format!("not told: {why}; thalweg cluster install brings it the new cluster file"));
     }
     let hosts = counted(file.hosts.len(), "host", "hosts");
-    let next = match asked {
-        ClusterAsk::Add(_) => "; thalweg cluster install and up bring the new to life",
-        ClusterAsk::Renew(_) => {
-            "; thalweg cluster install brings the new certificates, and nodes take them as they run"
-        }
-        _ => "",
-    };
+    let next = next_of(identity, asked);
     let text = || format!("cluster {} of {hosts}, epoch {}{next}\n", file.name, file.epoch);
     report(how, || to_json(&file), text)
+}
+
+/// What comes after a change of the cluster.
+fn next_of(identity: &Path, asked: &ClusterAsk) -> String {
+    match asked {
+        ClusterAsk::Add(_) => "; thalweg cluster install and up bring the new to life".into(),
+        ClusterAsk::Renew(_) => {
+            "; thalweg cluster install brings the new certificates, and nodes take them as they run".into()
+        }
+        ClusterAsk::Client(name, _) => {
+            let directory = thalweg_node::cluster::client_directory(identity, name);
+            format!("; its identity is {}", directory.display())
+        }
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thalweg::KeyPart;
 use thalweg::model::Simulated;
-use thalweg_api::Schedule;
+use thalweg_api::{May, Schedule};
 use thalweg_base::units::{Size, SizeError};
 
 /// The value as text, or why it is none.
@@ -75,6 +75,11 @@ pub(crate) fn threads(value: &OsStr) -> Result<usize, String> {
         Ok(threads) if threads > 0 => Ok(threads),
         _ => Err(format!("'{typed}' is not a number of threads: write 1 or more")),
     }
+}
+
+/// What a client may ask.
+pub(crate) fn may(value: &OsStr) -> Result<May, String> {
+    choice(value, &[("all", May::All), ("status", May::Status)])
 }
 
 /// The order of an exchange.

@@ -53,7 +53,7 @@ fn a_cluster_comes_over_ssh_and_goes_without_a_trace() {
     ]);
     assert_eq!(told.is_done(), "n1: n1\nn2: n2\n");
 
-    place.run(&["cluster", "renew", "n1", "--identity", "own"]).is_done();
+    is_changed(&place, &["renew", "n1"]);
     assert_eq!(done("install"), ["brought its identity", "is installed already"]);
     let ended = done("down");
     assert!(ended.iter().all(|done| done.starts_with("ended process ")), "{ended:?}");
@@ -80,6 +80,72 @@ fn a_cluster_comes_over_ssh_and_goes_without_a_trace() {
             && steps.hosts[1].error.as_ref().unwrap().contains("Connection refused")
     );
     done("remove");
+}
+
+/// What went wrong: a login shell that prints where there is no terminal was taken for the answer of the step, so that a
+/// program that was there was brought again, or less was told than was done. Principle: what a step says begins with a mark.
+#[test]
+fn a_shell_that_prints_at_its_start_is_not_taken_for_the_answer() {
+    let place = Place::new();
+    let Some(sshd) = Sshd::start(&place) else { return };
+    let host = format!("n1=127.0.0.1:{}", free_port());
+    place.run(&["cluster", "init", "river", &host, "--identity", "own"]).is_done();
+    place.shell("printf 'echo Welcome; echo to >&2; printf n1' > home/.bashrc").is_done();
+    let heard = place.shell(&format!("{} n1 true", sshd.ssh)).out;
+    if heard != "Welcome\nn1" {
+        println!("skipped: this user's shell reads no .bashrc: {heard:?}");
+        return;
+    }
+    let done = |what: &str| {
+        let told = place.run(&["cluster", what, "--ssh", &sshd.ssh, "--identity", "own", "--json"]);
+        from_json::<HostSteps>(&told.out).unwrap().hosts[0].done.clone().unwrap_or_else(|| panic!("{told:?}"))
+    };
+    assert_eq!(done("install"), "brought the program and its identity");
+    assert_eq!(done("install"), "is installed already");
+    let up = done("up");
+    assert!(up.starts_with("started, as process "), "{up}");
+    assert!(done("remove").starts_with("removed; the node ended process "));
+    // One that ends before it reads a script is told in one line.
+    place.shell("echo 'exit 0' > home/.bashrc").is_done();
+    place
+        .run(&["cluster", "install", "--ssh", &sshd.ssh, "--identity", "own"])
+        .is_refused(&["n1: the shell of n1 runs no script", "see what ssh n1 sh -s does"]);
+}
+
+/// What went wrong: a unit that did not want the network began before it, one job out of memory took the node with it, and
+/// there were no limits. The stand-in says that systemd runs, and keeps what it was told.
+#[test]
+fn the_unit_wants_the_network_and_has_limits() {
+    let place = Place::new();
+    let Some(sshd) = Sshd::start(&place) else { return };
+    let host = format!("n1=127.0.0.1:{}", free_port());
+    place.run(&["cluster", "init", "river", &host, "--identity", "own"]).is_done();
+    place.write(
+        "path/systemctl",
+        b"#!/bin/sh\n[ \"$1\" = --user ] && shift\n[ \"$1\" = is-system-running ] && echo running\nexit 0\n",
+    );
+    place.shell("chmod 755 path/systemctl").is_done();
+    let told = place.run(&["cluster", "install", "--ssh", &sshd.ssh, "--identity", "own"]);
+    assert!(told.is_done().contains("a unit for systemd"), "{told:?}");
+    let unit = place.shell("cat home/.local/share/thalweg/*/thalweg-*.service").is_done().to_string();
+    let lines = [
+        "Wants=network-online.target",
+        "After=network-online.target",
+        "OOMPolicy=continue",
+        "Delegate=yes",
+        "LimitNOFILE=65536",
+        "TasksMax=32768",
+        "LimitCORE=0:infinity",
+        "Restart=on-failure",
+    ];
+    for line in lines {
+        assert!(unit.lines().any(|other| other == line), "{line}: {unit}");
+    }
+    assert!(!unit.contains("NoNewPrivileges"), "jobs may run sudo: {unit}");
+    // Where its own program is there, it has nothing against it.
+    let verified = place.shell("! command -v systemd-analyze >/dev/null || systemd-analyze verify home/.local/share/thalweg/*/thalweg-*.service 2>&1");
+    let verified = verified.is_done();
+    assert!(!verified.contains("Unknown key") && !verified.contains("Failed to parse"), "{verified}");
 }
 
 /// A change of the cluster that n3, which there is not, cannot be told.

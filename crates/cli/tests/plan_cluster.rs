@@ -37,7 +37,7 @@ const SORT: [&str; 6] = ["nodes:in.dat", "-o", "nodes:part-{}", "--datamation", 
 
 #[test]
 fn a_sort_takes_what_its_plan_said_of_the_rates_that_a_probe_found() {
-    let Some(lab) = Lab::up(&["4", "--clear", "--rate", "100mbit", "--disk", "20MB/s"]) else { return };
+    let Some(lab) = Lab::up(&["4", "--rate", "100mbit", "--disk", "20MB/s"]) else { return };
     deal(&lab, 4, 300_000);
     let now = plan(&lab, &SORT);
     assert_eq!((now.rates_from, now.nodes.len(), now.input_bytes), (RatesFrom::Now, 4, 120_000_000));
@@ -86,7 +86,7 @@ fn a_sort_takes_what_its_plan_said_of_the_rates_that_a_probe_found() {
 
 #[test]
 fn a_trunk_between_the_halves_is_found_and_named() {
-    let Some(lab) = Lab::up(&["4", "--clear", "--rate", "100mbit", "--trunk", "2x20mbit"]) else { return };
+    let Some(lab) = Lab::up(&["4", "--rate", "100mbit", "--trunk", "2x20mbit"]) else { return };
     let probed = probe(&lab);
     let trunk = probed.hosts[0].rates.trunk_bytes_per_second.expect("it is there");
     assert!((2e6..5.5e6).contains(&trunk), "{probed:?}");
@@ -103,7 +103,7 @@ fn a_trunk_between_the_halves_is_found_and_named() {
 
 #[test]
 fn all_send_to_all_what_was_asked_in_every_order_and_the_kernel_agrees() {
-    let Some(lab) = Lab::up(&["3", "--clear"]) else { return };
+    let Some(lab) = Lab::up(&["3"]) else { return };
     for order in ["together", "same", "shifted", "paced", ""] {
         let carried = || (1..=3).map(|host| lab.carried(&format!("n{host}")).0).sum::<u64>();
         let before = carried();
@@ -126,7 +126,7 @@ fn all_send_to_all_what_was_asked_in_every_order_and_the_kernel_agrees() {
 /// While one host was waited for, the others heard nothing, and closed their links after 5 s.
 #[test]
 fn a_round_may_last_longer_than_a_node_is_patient() {
-    let Some(lab) = Lab::up(&["2", "--clear", "--rate", "8mbit"]) else { return };
+    let Some(lab) = Lab::up(&["2", "--rate", "8mbit"]) else { return };
     let told = lab.run(&["cluster", "exchange", "6500kB", "--runs", "1", "--json"]);
     let report: ExchangeReport = from_json(told.is_done()).unwrap();
     assert!(report.seconds[0] > 5.5, "too fast to tell: {report:?}");
@@ -181,7 +181,7 @@ fn clusters_that_nobody_has_are_planned_for() {
 #[test]
 fn unequal_nodes_have_unequal_shares_and_what_comes_out_is_the_same() {
     let disks = ["--disk", "io:20MB/s,sort:6200kB/s", "--roles", "io:2,sort:2"];
-    let Some(lab) = Lab::up(&[&["4", "--clear"][..], &disks].concat()) else { return };
+    let Some(lab) = Lab::up(&[&["4"][..], &disks].concat()) else { return };
     let place = Place::new();
     // Keys that come again and again, so that the order of equal ones shows.
     place
@@ -221,7 +221,7 @@ fn unequal_nodes_have_unequal_shares_and_what_comes_out_is_the_same() {
 #[test]
 fn each_node_has_the_memory_that_its_host_declares() {
     let memories = ["--memory", "io:48MiB,sort:160MiB", "--roles", "io:1,sort:2"];
-    let Some(lab) = Lab::up(&[&["3", "--clear"][..], &memories].concat()) else { return };
+    let Some(lab) = Lab::up(&[&["3"][..], &memories].concat()) else { return };
     let place = Place::new();
     place.shell("$T gen 1200k in -q && $T sort in -o expected --datamation -q").is_done();
     let cluster = format!("lab-{}", lab.id);

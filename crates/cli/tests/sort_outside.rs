@@ -81,6 +81,28 @@ fn memory_is_what_was_promised_for_other_verbs() {
     place.keeps_its_promise("join a s -o out --datamation", 128 * MIB);
 }
 
+/// What lanes merge apart was found by a sample of whole records, 64 for each lane.
+#[test]
+fn memory_is_what_was_promised_for_a_merge_of_long_records() {
+    let place = Place::new();
+    let long = |bytes| format!("{{ head -c {bytes} /dev/zero | tr '\\0' x; echo; }}");
+    let made = |first: u32, name: &str| {
+        format!(
+            "for i in $(seq {first} 2 140); do printf %05d $i; {}; done > lines-{name}; \
+             for i in $(seq {first} 2 44); do printf %05d $i; {}; done > records-{name}",
+            long(300_000),
+            long(999_994),
+        )
+    };
+    place.shell(&format!("{}; {}", made(1, "a"), made(2, "b"))).is_done();
+    for memory in [16, 64] {
+        place.keeps_its_promise("merge lines-a lines-b -o out", memory * MIB);
+        assert_eq!(place.shell("LC_ALL=C sort -m lines-a lines-b | cmp - out").status, Some(0));
+        place.keeps_its_promise("merge records-a records-b -o out --record 1000000", memory * MIB);
+        assert_eq!(place.shell("LC_ALL=C sort -m records-a records-b | cmp - out").status, Some(0));
+    }
+}
+
 /// A line that no sample sees, and that is held whole in a turn, in a proof and in a copy.
 #[test]
 fn memory_is_what_was_promised_for_a_long_line_among_short_ones() {

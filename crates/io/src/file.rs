@@ -40,18 +40,16 @@ pub enum Access {
     Read,
     /// An existing file, to be read past the page cache if the file system allows it.
     ReadDirect,
-    /// A new file (an old one of that name is emptied), to be written and read, past the page cache
-    /// if the file system allows it.
+    /// A new file, for its owner's eyes only, to be written and read, past the page cache if the file system allows
+    /// it. An error if anything has that name: a link is not followed.
     CreateDirect,
-    /// The same, and an error if there is an old one, or anything else of that name.
-    NewDirect,
-    /// As [`Access::CreateDirect`], for its owner's eyes only: what is sorted may be private, whatever the umask lets others see.
-    CreateScratch,
-    /// A new file, to be written and read through the page cache, for its owner's eyes only.
+    /// The same through the page cache.
     Create,
-    /// An existing file, to be written and read, past the page cache if the file system allows it.
+    /// A file that an earlier process of this user made, to be written and read, past the page cache if the file system
+    /// allows it. An error if it is a link, no regular file, has other names too, or belongs to another user than a file
+    /// that is made in its directory now: on some shares that is not the user of this process.
     UpdateDirect,
-    /// An existing file, to be written and read through the page cache.
+    /// The same through the page cache.
     Update,
     /// Whatever is there (a pipe, a terminal, a device), to be written in order: at its own position,
     /// whatever offset is given. `/dev/stdout` and the like go on where their file is.
@@ -61,13 +59,12 @@ pub enum Access {
 impl Access {
     /// Whether the file need not be there before.
     pub fn creates(self) -> bool {
-        matches!(self, Access::Create | Access::CreateDirect | Access::CreateScratch | Access::NewDirect)
+        matches!(self, Access::Create | Access::CreateDirect)
     }
 
     /// Whether it goes past the page cache, if the file system allows it.
     pub fn is_direct(self) -> bool {
-        use Access::{CreateDirect, CreateScratch, NewDirect, ReadDirect, UpdateDirect};
-        matches!(self, ReadDirect | CreateDirect | CreateScratch | NewDirect | UpdateDirect)
+        matches!(self, Access::ReadDirect | Access::CreateDirect | Access::UpdateDirect)
     }
 }
 
@@ -88,12 +85,19 @@ pub struct Metadata {
     pub device: u64,
     /// Its number on that device.
     pub inode: u64,
-    /// When its contents last changed, in nanoseconds of the file system's clock.
+    /// When its contents last changed, in nanoseconds of the file system's clock. Whoever may write it may set that.
     pub modified_ns: i128,
+    /// When anything about it last changed, which nobody can set.
+    pub changed_ns: i128,
     /// The permission bits.
     pub mode: u32,
-    /// Whether it belongs to the user whose process this is.
-    pub is_ours: bool,
+}
+
+impl Metadata {
+    /// Whether it is the same file, under whatever name.
+    pub fn is_same(&self, other: &Metadata) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
 }
 
 /// Room on a file system, in bytes.
@@ -147,8 +151,14 @@ pub trait Io: Send + Sync {
     fn allocate(&self, id: FileId, path: &Path, len: u64) -> Result<()>;
 
     /// Gives an open file the permission bits of the file named `like`, and its owner and group where this
-    /// process may. Nothing happens if there is no such file.
+    /// process may. If there is no such file, it gets the permission bits of a new one.
     fn resemble(&self, _id: FileId, _path: &Path, _like: &Path) -> Result<()> {
+        Ok(())
+    }
+
+    /// Fails if this user may not rename another file to `path`: a directory for all users may let only its owner and the
+    /// file's replace that.
+    fn check_replace(&self, _path: &Path) -> Result<()> {
         Ok(())
     }
 

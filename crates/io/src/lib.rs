@@ -14,13 +14,17 @@
 pub mod either;
 mod error;
 mod file;
+pub mod hidden;
+mod naming;
 mod os;
 pub mod pipe;
 pub mod process;
 mod queue;
+pub mod rotated;
 pub mod sim;
 pub mod small;
 pub mod socket;
+mod standard;
 pub mod threads;
 mod transfer;
 pub mod tree;
@@ -28,5 +32,6 @@ pub mod uring;
 
 pub use error::{Action, Error, Result};
 pub use file::{Access, File, FileId, Io, Metadata, Space, directory_of, look_until};
+pub use naming::{Stamp, give_name};
 pub use queue::{Done, Kind, Op, Queue};
 pub use transfer::ALIGN;

@@ -9,7 +9,7 @@
 
 use std::ffi::CString;
 use std::fs::{File as StdFile, Metadata as StdMetadata, OpenOptions, Permissions};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -17,8 +17,11 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, Permi
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+use crate::standard::{duplicate, standard_descriptor, standing_inside};
 use crate::transfer::{ALIGN, Progress, Step};
-use crate::{Access, Action, Error, FileId, Io, Kind, Metadata, Queue, Result, Space};
+use crate::{Access, Action, Error, FileId, Io, Kind, Metadata, Queue, Result, Space, directory_of, hidden};
 
 /// The mark of a stream in a [`FileId`].
 const STREAM: i32 = 1 << 30;
@@ -83,9 +86,7 @@ impl<T: Queues> Io for T {
     }
 
     fn stat(&self, path: &Path) -> Result<Metadata> {
-        let there = std::fs::metadata(path).map_err(|e| Error::new(Action::Stat, path, e))?;
-        let is_regular = there.is_file() && standing_inside(path).is_none() && !holds_more(path, &there);
-        Ok(Metadata { is_regular, ..facts(&there) })
+        stat(path).map_err(|e| Error::new(Action::Stat, path, e))
     }
 
     fn set_len(&self, id: FileId, path: &Path, len: u64) -> Result<()> {
@@ -98,6 +99,10 @@ impl<T: Queues> Io for T {
 
     fn resemble(&self, id: FileId, path: &Path, like: &Path) -> Result<()> {
         resemble(id, like).map_err(|e| Error::new(Action::Protect, path, e))
+    }
+
+    fn check_replace(&self, path: &Path) -> Result<()> {
+        check_replace(path).map_err(|e| Error::new(Action::Create, path, e))
     }
 
     fn mark(&self, id: FileId) -> bool {
@@ -221,16 +226,12 @@ fn open(path: &Path, access: Access) -> Result<(FileId, bool)> {
     let mut options = OpenOptions::new();
     match access {
         Access::Read | Access::ReadDirect => options.read(true),
-        Access::CreateDirect => options.read(true).write(true).create(true).truncate(true),
-        Access::NewDirect => options.read(true).write(true).create_new(true),
-        Access::Create | Access::CreateScratch => {
-            options.read(true).write(true).create(true).truncate(true).mode(0o600)
-        }
-        Access::Update | Access::UpdateDirect => options.read(true).write(true),
+        Access::Create | Access::CreateDirect => options.read(true).write(true).create_new(true).mode(0o600),
+        Access::Update | Access::UpdateDirect => return reopen(path, access),
         Access::WriteStream => options.write(true),
     };
     if access == Access::Read {
-        if let Some(standing) = standing_inside(path) {
+        if let Some(standing) = standing_inside(path).map_err(failed)? {
             return adopt(standing, true, false).map_err(failed);
         }
         if is_named_pipe(path) {
@@ -256,6 +257,59 @@ fn open(path: &Path, access: Access) -> Result<(FileId, bool)> {
     opened.and_then(|file| adopt(file, false, false)).map_err(failed)
 }
 
+/// Opens a file that an earlier process made, if it is one. Touches nothing of what is none.
+fn reopen(path: &Path, access: Access) -> Result<(FileId, bool)> {
+    let failed = |e| Error::new(Action::Open, path, e);
+    let open = |flag| {
+        // A pipe is not waited for.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | flag;
+        let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
+        opened.and_then(|file| clear_flag(&file, libc::O_NONBLOCK).map(|()| file))
+    };
+    let direct = access.is_direct();
+    let opened = match open(if direct { libc::O_DIRECT } else { 0 }) {
+        Err(e) if direct && e.raw_os_error() == Some(libc::EINVAL) => open(0),
+        opened => opened,
+    };
+    // What cannot be opened may be a link, or another user's.
+    let there = match &opened {
+        Ok(file) => file.metadata(),
+        Err(_) => std::fs::symlink_metadata(path),
+    };
+    if let Some(what) = foreign(path, &there.map_err(failed)?) {
+        let why = format!(
+            "it is {what}, and none that this user's thalweg made; remove it, or choose another place"
+        );
+        return Err(failed(io::Error::other(why)));
+    }
+    opened.and_then(|file| adopt(file, false, direct)).map_err(failed)
+}
+
+/// What a file is if none that an earlier process of this user made and left under this name.
+fn foreign(path: &Path, there: &StdMetadata) -> Option<String> {
+    let (kind, own) = (there.file_type(), rustix::process::geteuid().as_raw());
+    match () {
+        () if kind.is_symlink() => Some("a symbolic link".into()),
+        // The system says so itself.
+        () if kind.is_dir() => None,
+        () if !kind.is_file() => Some("no regular file".into()),
+        () if there.nlink() > 1 => Some(format!("a file with {} names", there.nlink())),
+        // Where no file can be made, on a disk that is full, say, it is this user's if the file system says so.
+        () if there.uid() != made_beside(path).map_or(own, |made| made.uid()) => {
+            Some(format!("a file of user {}", there.uid()))
+        }
+        () => None,
+    }
+}
+
+/// Facts about a new file in the directory of `path`: who owns it, and its permission bits. Only the file system knows.
+fn made_beside(path: &Path) -> io::Result<StdMetadata> {
+    let trial = directory_of(path).join(hidden::unique("trial"));
+    let made = OpenOptions::new().write(true).create_new(true).open(&trial)?;
+    let removed = std::fs::remove_file(&trial);
+    removed.and_then(|()| made.metadata())
+}
+
 /// Marks a file with what it turned out to be.
 pub(crate) fn adopt(file: StdFile, ordered: bool, direct: bool) -> io::Result<(FileId, bool)> {
     let kind = file.metadata()?.file_type();
@@ -273,14 +327,6 @@ pub(crate) fn adopt(file: StdFile, ordered: bool, direct: bool) -> io::Result<(F
     assert!((0..DIRECT).contains(&fd), "descriptor {fd} is too large to be marked");
     let marks = if stream { STREAM } else { 0 } | if suited { DIRECT } else { 0 };
     Ok((FileId(fd | marks), suited))
-}
-
-/// The open descriptor that a name stands for, if it stands behind the first byte of what it reads, or is a pipe. To
-/// open such a name again would begin at that byte, or wait for another writer than the one it has.
-fn standing_inside(path: &Path) -> Option<StdFile> {
-    let mut file = standard_descriptor(path).and_then(|fd| duplicate(fd).ok())?;
-    let is_pipe = file.metadata().is_ok_and(|there| there.file_type().is_fifo());
-    (is_pipe || file.stream_position().is_ok_and(|at| at > 0)).then_some(file)
 }
 
 /// Whether this is a pipe with a name, which to open waits for its other end.
@@ -306,33 +352,25 @@ fn open_read_pipe(path: &Path, patience: Duration) -> io::Result<Option<StdFile>
     }
 }
 
-/// Whether a file that says it is empty is not, like those of `/proc`: such a one is read as a stream.
-fn holds_more(path: &Path, told: &StdMetadata) -> bool {
-    told.is_file()
-        && told.len() == 0
-        && StdFile::open(path).is_ok_and(|mut file| matches!(file.read(&mut [0]), Ok(1)))
+fn stat(path: &Path) -> io::Result<Metadata> {
+    let there = match standard_descriptor(path) {
+        Some(fd) => duplicate(fd)?.metadata()?,
+        None => std::fs::metadata(path)?,
+    };
+    let is_regular = there.is_file() && standing_inside(path)?.is_none() && ends_where_it_says(path, &there);
+    Ok(Metadata { is_regular, ..facts(&there) })
 }
 
-/// The open descriptor that a name stands for. Opening such a name again would start at byte 0 of a
-/// redirected file, over what was written before, and fails for a socket.
-fn standard_descriptor(path: &Path) -> Option<RawFd> {
-    let path = path.to_str()?;
-    match path {
-        "/dev/stdin" => Some(0),
-        "/dev/stdout" => Some(1),
-        "/dev/stderr" => Some(2),
-        _ => path.strip_prefix("/dev/fd/").or(path.strip_prefix("/proc/self/fd/"))?.parse().ok(),
+/// Whether a file has as many bytes as it says. Those of `/proc` say 0 and those of `/sys` 4096, whatever they have, and
+/// take no blocks of a disk: such a file is read as a stream.
+fn ends_where_it_says(path: &Path, told: &StdMetadata) -> bool {
+    if told.len() > 0 && told.blocks() > 0 {
+        return true;
     }
-}
-
-fn duplicate(fd: RawFd) -> io::Result<StdFile> {
-    // SAFETY: the call takes no pointer; a descriptor that is not open is reported.
-    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
-    if copy < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `copy` was made here and belongs to nobody else.
-    Ok(unsafe { StdFile::from_raw_fd(copy) })
+    // The last byte, and one that should not be there. Whoever may not read it hears of that later.
+    let told_bytes = told.len().min(1) as usize;
+    let read = StdFile::open(path).and_then(|file| file.read_at(&mut [0; 2], told.len().saturating_sub(1)));
+    read.is_err() || read.is_ok_and(|bytes| bytes == told_bytes)
 }
 
 /// Whether direct access works in units of [`ALIGN`], where the file system says so at all. Some
@@ -382,16 +420,17 @@ fn facts(m: &StdMetadata) -> Metadata {
         device: m.dev(),
         inode: m.ino(),
         modified_ns: i128::from(m.mtime()) * 1_000_000_000 + i128::from(m.mtime_nsec()),
+        changed_ns: i128::from(m.ctime()) * 1_000_000_000 + i128::from(m.ctime_nsec()),
         mode: m.mode() & 0o7777,
-        // SAFETY: the call takes nothing and cannot fail.
-        is_ours: m.uid() == unsafe { libc::geteuid() },
     }
 }
 
 fn resemble(id: FileId, like: &Path) -> io::Result<()> {
-    let theirs = match std::fs::metadata(like) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other?,
+    // A link is replaced, and what it leads to has no say.
+    let (theirs, is_old) = match std::fs::symlink_metadata(like) {
+        Ok(there) if there.is_file() => (there, true),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => (made_beside(like)?, false),
     };
     let file = borrow(id);
     let ours = file.metadata()?;
@@ -401,11 +440,33 @@ fn resemble(id: FileId, like: &Path) -> io::Result<()> {
         file.set_permissions(Permissions::from_mode(bits(&theirs)))?;
     }
     let (uid, gid) = (theirs.uid(), theirs.gid());
-    if (ours.uid(), ours.gid()) != (uid, gid) {
+    if is_old && (ours.uid(), ours.gid()) != (uid, gid) {
         // Few may give files away, some at least to another group; who may not keeps them.
         let _ = fchown(&*file, Some(uid), Some(gid)).or_else(|_| fchown(&*file, None, Some(gid)));
     }
     Ok(())
+}
+
+/// See [`Io::check_replace`].
+fn check_replace(path: &Path) -> io::Result<()> {
+    let there = match std::fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    if there.is_dir() {
+        return Err(io::Error::from_raw_os_error(libc::EISDIR));
+    }
+    let directory = std::fs::metadata(or_here(directory_of(path)))?;
+    let lends = |all: CapabilitySets| all.effective.contains(CapabilitySet::FOWNER);
+    let may = [there.uid(), directory.uid()].contains(&rustix::process::geteuid().as_raw())
+        || rustix::thread::capabilities(None).is_ok_and(lends);
+    if may || directory.mode() & libc::S_ISVTX == 0 {
+        return Ok(());
+    }
+    let owner = there.uid();
+    Err(io::Error::other(format!(
+        "it belongs to user {owner}, who alone may replace it there; choose another name"
+    )))
 }
 
 /// The length of an open file.

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::{Action, Error, Result};
+use crate::{Action, Error, Result, directory_of, hidden};
 
 /// A file that is larger is no small one.
 const BYTES_MAX: u64 = 16 << 20;
@@ -32,8 +32,8 @@ pub fn open(path: &Path) -> Result<fs::File> {
 /// Makes or replaces a file that only its owner may read.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = |e| Error::new(Action::Write, path, e);
-    let partial = partial(path);
-    let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial);
+    let partial = directory_of(path).join(hidden::unique("partial"));
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
     let mut file = made.map_err(|e| Error::new(Action::Create, path, e))?;
     let written =
         file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&partial, path));
@@ -41,6 +41,33 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
         let _ = fs::remove_file(&partial);
         failed(e)
     })
+}
+
+/// Makes the names in a directory durable.
+pub fn sync_directory(path: &Path) -> Result<()> {
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path);
+    opened.and_then(|directory| directory.sync_all()).map_err(|e| Error::new(Action::Sync, path, e))
+}
+
+/// The files of a directory whose names have no extension, as those that are being written have.
+pub fn list(path: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |e| Error::new(Action::Read, path, e);
+    let entries = fs::read_dir(path).map_err(failed)?;
+    let paths =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<std::io::Result<Vec<PathBuf>>>();
+    Ok(paths.map_err(failed)?.into_iter().filter(|path| path.extension().is_none()).collect())
+}
+
+/// When a file last changed, in nanoseconds since 1970.
+pub fn modified(path: &Path) -> Option<i128> {
+    use std::os::unix::fs::MetadataExt;
+    let found = fs::metadata(path).ok()?;
+    Some(i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec()))
+}
+
+/// Removes a file.
+pub fn remove(path: &Path) -> Result<()> {
+    fs::remove_file(path).map_err(|e| Error::new(Action::Remove, path, e))
 }
 
 /// A directory that only its owner may enter, and those above it.
@@ -53,12 +80,6 @@ pub fn make_directory(path: &Path) -> Result<()> {
 pub fn is_open_to_others(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o077 != 0)
-}
-
-fn partial(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}-partial", std::process::id()));
-    PathBuf::from(name)
 }
 
 #[cfg(test)]

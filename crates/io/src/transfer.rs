@@ -70,25 +70,28 @@ impl Progress {
         }
         match self.kind {
             Kind::Write if moved == 0 => Step::Failed(io::ErrorKind::WriteZero.into()),
-            Kind::Write => Step::Again,
             Kind::Read if moved == 0 => Step::Complete,
-            Kind::Read if self.direct && !self.done.is_multiple_of(ALIGN) => self.direct_tail(moved, ends_by),
-            Kind::Read => Step::Again,
+            _ if self.direct && !self.done.is_multiple_of(ALIGN) => self.inside_page(moved, ends_by),
+            _ => Step::Again,
         }
     }
 
-    /// A direct read stopped inside a page. At the end of the file that is how it should be, and
-    /// going on from there would be refused as misaligned; anywhere else the page is read again.
-    fn direct_tail(&mut self, moved: usize, ends_by: impl FnOnce(usize) -> bool) -> Step {
-        if ends_by(self.done) {
+    /// A direct transfer stopped inside a page. For a read at the end of the file that is how it should be. Anywhere else
+    /// the page is moved again, since going on from there would be refused as misaligned.
+    fn inside_page(&mut self, moved: usize, ends_by: impl FnOnce(usize) -> bool) -> Step {
+        if self.kind == Kind::Read && ends_by(self.done) {
             return Step::Complete;
         }
         let back = self.done % ALIGN;
         self.done -= back;
-        if back >= moved {
-            return Step::Failed(io::Error::other("the device delivers part of a page, again and again"));
+        if back < moved {
+            return Step::Again;
         }
-        Step::Again
+        Step::Failed(match self.kind {
+            Kind::Read => io::Error::other("the device delivers part of a page, again and again"),
+            // What has no room for the rest of a page is full.
+            Kind::Write => io::Error::from_raw_os_error(libc::ENOSPC),
+        })
     }
 }
 
@@ -280,6 +283,23 @@ mod tests {
         assert_eq!(p.done(), 2 * ALIGN);
         assert!(matches!(p.apply(Ok(100), |n| n == 2 * ALIGN + 100), Step::Complete));
         assert_eq!(p.done(), 2 * ALIGN + 100);
+    }
+
+    #[test]
+    fn a_direct_write_that_ends_inside_a_page_writes_that_page_again() {
+        let mut p = Progress::new(Kind::Write, true, 3 * ALIGN);
+        assert!(matches!(p.apply(Ok(ALIGN + 512), never), Step::Again));
+        assert_eq!(p.done(), ALIGN);
+        // No further than before: the disk is full behind these sectors.
+        match p.apply(Ok(512), never) {
+            Step::Failed(e) => assert_eq!(e.raw_os_error(), Some(libc::ENOSPC)),
+            step => panic!("{step:?}"),
+        }
+        let mut p = Progress::new(Kind::Write, true, 3 * ALIGN);
+        assert!(matches!(p.apply(Ok(512), never), Step::Failed(_)));
+        let mut p = Progress::new(Kind::Write, true, 3 * ALIGN);
+        assert!(matches!(p.apply(Ok(ALIGN + 512), never), Step::Again));
+        assert!(matches!(p.apply(Ok(2 * ALIGN), never), Step::Complete));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Model: a [`Dir`] is an open directory, and everything in it is reached through it and a bare name, so no path grows
 //! too long, none is walked twice, and a directory that is renamed meanwhile stays the same one. Links are never
 //! followed here.
+//! Law: no operation leaves its directory: a name that is empty, `..`, or has a slash is refused before the system sees it,
+//! and a path of several names ([`Dir::open_below`]) is resolved beneath the directory and through no link.
 //! Law: a failure names the whole path, which is put together only then.
 //! Non-goals: the simulated disk, which has no directories of this kind; deciding what to copy.
 
@@ -11,11 +13,12 @@ use std::fs::File as StdFile;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    Advice, AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, Uid,
+    Advice, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, SeekFrom, Stat, Timespec, Timestamps,
+    UTIME_OMIT, Uid,
 };
 use rustix::io::Errno;
 
@@ -124,6 +127,17 @@ pub struct Dir {
 
 /// The flags that keep an open from following links or waiting for the other end of a pipe.
 const PLAIN: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
+/// The flags that open a directory and no link to one.
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// A name or path that would be somewhere else.
+fn leaves(action: Action, path: &Path) -> Error {
+    Error::new(
+        action,
+        path,
+        io::Error::new(io::ErrorKind::InvalidInput, "that name leads out of its directory"),
+    )
+}
 
 impl Dir {
     /// Opens a directory by its path, through links; an empty one means here.
@@ -136,10 +150,40 @@ impl Dir {
 
     /// Opens one that is in this one.
     pub fn open_dir(&self, name: &OsStr) -> Result<Dir> {
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = self.on(Action::Open, name, |n| rustix::fs::openat(&self.fd, n, flags, Mode::empty()))?;
+        let fd =
+            self.on(Action::Open, name, |n| rustix::fs::openat(&self.fd, n, DIRECTORY, Mode::empty()))?;
         let path = if name == "." { self.path.clone() } else { self.path.join(name) };
         Ok(Dir { fd, path })
+    }
+
+    /// Opens one that lies somewhere below this one, or this one itself if the path is empty. The path leads down, and
+    /// through no link.
+    pub fn open_below(&self, path: &Path) -> Result<Dir> {
+        if path.as_os_str().is_empty() {
+            return self.open_dir(OsStr::new("."));
+        }
+        let whole = self.path.join(path);
+        if !path.components().all(|part| matches!(part, Component::Normal(_))) {
+            return Err(leaves(Action::Open, &whole));
+        }
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        loop {
+            return match rustix::fs::openat2(&self.fd, path, DIRECTORY, Mode::empty(), resolve) {
+                Ok(fd) => Ok(Dir { fd, path: whole }),
+                // Something was renamed while the kernel looked.
+                Err(Errno::INTR | Errno::AGAIN) => continue,
+                // An old kernel does not know the call, and a sandbox may forbid it. The path may be too long for it, too.
+                Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG) => self.walk_below(path),
+                Err(e) => Err(failed(Action::Open, &whole, e)),
+            };
+        }
+    }
+
+    /// The same one name at a time.
+    fn walk_below(&self, path: &Path) -> Result<Dir> {
+        let mut names = path.iter();
+        let first = self.open_dir(names.next().unwrap_or(OsStr::new(".")))?;
+        names.try_fold(first, |dir, name| dir.open_dir(name))
     }
 
     /// Its path, as it was when it was opened.
@@ -222,12 +266,13 @@ impl Dir {
         direct: bool,
         action: Action,
     ) -> Result<OwnedFd> {
-        let open = |flags: OFlags| rustix::fs::openat(&self.fd, name, flags | PLAIN, Mode::from(mode));
-        let opened = match open(flags | if direct { OFlags::DIRECT } else { OFlags::empty() }) {
-            Err(Errno::INVAL) if direct => open(flags),
-            opened => opened,
+        let open = |flags: OFlags| {
+            self.on(action, name, |n| rustix::fs::openat(&self.fd, n, flags | PLAIN, Mode::from(mode)))
         };
-        opened.map_err(|e| failed(action, &self.path.join(name), e))
+        match open(flags | if direct { OFlags::DIRECT } else { OFlags::empty() }) {
+            Err(e) if direct && e.source.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => open(flags),
+            opened => opened,
+        }
     }
 
     fn adopt(
@@ -263,13 +308,15 @@ impl Dir {
         self.on(Action::Create, name, |n| rustix::fs::symlinkat(to, &self.fd, n))
     }
 
-    /// Gives a file in `other` one more name, here.
-    pub fn link(&self, name: &OsStr, other: &Dir, first: &Path) -> Result<()> {
+    /// Gives the file that is called `first` in `other` one more name, here.
+    pub fn link(&self, name: &OsStr, other: &Dir, first: &OsStr) -> Result<()> {
+        other.is_own(Action::Create, first)?;
         self.on(Action::Create, name, |n| rustix::fs::linkat(&other.fd, first, &self.fd, n, AtFlags::empty()))
     }
 
     /// Gives what bears `from` the name `to`, replacing what had it.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> Result<()> {
+        self.is_own(Action::Rename, to)?;
         self.on(Action::Rename, from, |n| rustix::fs::renameat(&self.fd, n, &self.fd, to))
     }
 
@@ -280,11 +327,32 @@ impl Dir {
 
     /// Removes whatever bears the name, with all that is in it. Links are removed, not followed.
     pub fn remove_all(&self, name: &OsStr) -> Result<()> {
+        const SOME: usize = 1000;
         if self.facts(name)?.what != What::Directory {
             return self.remove(name);
         }
-        let path = self.path.join(name);
-        std::fs::remove_dir_all(&path).map_err(|e| Error::new(Action::Remove, &path, e))
+        // A stack, not recursion: a tree may be deeper than a thread's stack.
+        let mut open: Vec<(Dir, OsString)> = vec![(self.open_dir(name)?, name.to_os_string())];
+        while let Some((dir, _)) = open.last() {
+            let some = dir.names()?.some(SOME)?;
+            let mut below = None;
+            for (name, what) in &some {
+                if what.map_or_else(|| dir.facts(name).map(|facts| facts.what), Ok)? == What::Directory {
+                    below = Some((dir.open_dir(name)?, name.clone()));
+                    break;
+                }
+                dir.remove(name)?;
+            }
+            if let Some(below) = below {
+                open.push(below);
+            } else if some.is_empty() {
+                let (_, name) = open.pop().expect("it is the last");
+                let above = open.last().map_or(self, |(dir, _)| dir);
+                above
+                    .on(Action::Remove, &name, |n| rustix::fs::unlinkat(&above.fd, n, AtFlags::REMOVEDIR))?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives the directory itself the permissions, the owner where that is allowed, and the time of change.
@@ -312,12 +380,20 @@ impl Dir {
         rustix::fs::fsync(&self.fd).map_err(|e| failed(Action::Sync, &self.path, e))
     }
 
+    /// An error unless it is a name in this directory, or `.` for the directory itself.
+    fn is_own(&self, action: Action, name: &OsStr) -> Result<()> {
+        let bytes = name.as_bytes();
+        let leads_out = bytes.is_empty() || bytes == b".." || bytes.contains(&b'/');
+        if leads_out { Err(leaves(action, &self.path.join(name))) } else { Ok(()) }
+    }
+
     fn on<T>(
         &self,
         action: Action,
         name: &OsStr,
         mut call: impl FnMut(&OsStr) -> rustix::io::Result<T>,
     ) -> Result<T> {
+        self.is_own(action, name)?;
         loop {
             match call(name) {
                 Err(Errno::INTR) => {}
@@ -412,5 +488,92 @@ pub fn next_data(file: &File, at: u64, len: u64) -> Result<Option<(u64, u64)>> {
             let to = seek(SeekFrom::Hole(from)).map_err(|e| failed(Action::Stat, file.path(), e))?;
             Ok(Some((from, to.min(len))))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threads::Threads;
+
+    /// A directory with a tree in it, and one beside it that nothing may touch; gone when the test ends.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> (Place, Dir) {
+            let path = std::env::temp_dir().join(format!("thalweg-tree-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(path.join("in/a/b")).unwrap();
+            std::fs::create_dir_all(path.join("out/etc")).unwrap();
+            std::os::unix::fs::symlink("../../out", path.join("in/a/l")).unwrap();
+            std::os::unix::fs::symlink(path.join("out"), path.join("in/absolute")).unwrap();
+            let dir = Dir::open(&path.join("in")).unwrap();
+            (Place(path), dir)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn no_operation_leaves_its_directory() {
+        let (place, dir) = Place::new("leaves");
+        let io: Arc<dyn Io> = Arc::new(Threads::new(1));
+        let (facts, a) = (dir.own_facts().unwrap(), dir.open_dir(OsStr::new("a")).unwrap());
+        let good = OsStr::new("b");
+        for name in ["", "..", "../out", "/etc/passwd", "a/l", "a/l/etc", "absolute/etc", "a/", "b\0c"] {
+            let n = OsStr::new(name);
+            let refused = [
+                dir.open_dir(n).map(drop),
+                dir.facts(n).map(drop),
+                dir.open_file(&io, n, false).map(drop),
+                dir.make_file(&io, n, 0o600, false).map(drop),
+                dir.take_up_file(&io, n, true).map(drop),
+                dir.keep_file(&io, n, 0o600, true).map(drop),
+                dir.make_dir(n),
+                dir.read_link(n).map(drop),
+                dir.make_link(n, good),
+                dir.link(n, &a, good),
+                dir.link(good, &a, n),
+                dir.rename(n, good),
+                dir.rename(good, n),
+                dir.remove(n),
+                dir.remove_all(n),
+                dir.dress_link(n, &facts),
+            ];
+            for (number, outcome) in refused.into_iter().enumerate() {
+                assert!(outcome.is_err(), "operation {number} on {name:?}");
+            }
+        }
+        assert_eq!(std::fs::read_dir(place.0.join("out")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_path_below_leads_down_and_through_no_link() {
+        let (_place, dir) = Place::new("below");
+        let ways: [fn(&Dir, &Path) -> Result<Dir>; 2] = [Dir::open_below, |dir, path| dir.walk_below(path)];
+        for way in ways {
+            for path in ["a/l", "a/l/etc", "absolute", "absolute/etc"] {
+                let error = way(&dir, Path::new(path)).unwrap_err().to_string();
+                assert!(error.contains("irectory") || error.contains("symbolic"), "{error}");
+            }
+            assert!(way(&dir, Path::new("a/b")).unwrap().path().ends_with("in/a/b"));
+            for path in ["..", "a/../..", "/", "/etc", "a/../../out"] {
+                assert!(way(&dir, Path::new(path)).is_err(), "{path}");
+            }
+        }
+        assert_eq!(dir.open_below(Path::new("")).unwrap().own_facts().unwrap(), dir.own_facts().unwrap());
+    }
+
+    #[test]
+    fn a_tree_goes_with_all_that_is_in_it_and_links_in_it_lead_nowhere() {
+        let (place, dir) = Place::new("goes");
+        std::fs::create_dir_all(place.0.join("in/a").join("d/".repeat(300))).unwrap();
+        dir.remove_all(OsStr::new("a")).unwrap();
+        dir.remove_all(OsStr::new("absolute")).unwrap();
+        assert_eq!(dir.names().unwrap().some(9).unwrap(), []);
+        assert!(place.0.join("out/etc").is_dir());
     }
 }

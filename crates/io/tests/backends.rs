@@ -16,6 +16,7 @@ fn files_of_every_awkward_size_come_back_as_they_were_written() {
         for (i, size) in sizes.into_iter().enumerate() {
             let content = bytes(i as u64, size);
             for create in [Access::CreateDirect, Access::Create] {
+                let _ = stage.io.remove(&stage.path("file"));
                 let file = write_file(&stage.io, &stage.path("file"), create, &content).unwrap();
                 if create == Access::CreateDirect && !file.is_direct() && size == 0 {
                     println!("{}: direct access is refused here and not tested", stage.label);
@@ -78,7 +79,7 @@ fn every_operation_is_reaped_once_and_no_more_are_taken_than_the_depth() {
 fn a_dropped_queue_has_finished_its_writes_and_given_up_its_blocks() {
     for stage in stages("drop") {
         for access in [Access::CreateDirect, Access::Create] {
-            let file = stage.open("file", access).unwrap();
+            let file = stage.anew("file", access);
             let pool = Pool::new(BLOCK, 4).unwrap();
             let content = bytes(2, 4 * BLOCK);
             let mut queue = stage.io.queue(4).unwrap();
@@ -163,8 +164,9 @@ fn small_reads_and_writes_reach_every_byte_of_any_file() {
             [(Access::CreateDirect, Access::UpdateDirect), (Access::Create, Access::Update)]
         {
             let mut model = bytes(4, 3 * PAGE + 100);
-            write_file(&stage.io, &stage.path("file"), create, &model).unwrap();
+            drop(stage.anew("file", create));
             let file = stage.open("file", update).unwrap();
+            file.write_at(0, &model).unwrap();
             let mut rng = Rng::new(5);
             for round in 0..60 {
                 let at = rng.below(4 * PAGE as u64) as usize;
@@ -246,14 +248,14 @@ fn names_are_listed_changed_and_removed() {
 }
 
 #[test]
-fn a_new_file_of_an_old_name_starts_empty_and_an_update_does_not() {
+fn a_new_file_has_a_name_that_was_free_and_an_update_keeps_what_is_there() {
     for stage in stages("create") {
         for (create, update) in
             [(Access::Create, Access::Update), (Access::CreateDirect, Access::UpdateDirect)]
         {
-            write_file(&stage.io, &stage.path("file"), create, &bytes(8, 100)).unwrap();
+            stage.anew("file", create).write_at(0, &bytes(8, 100)).unwrap();
+            assert_eq!(stage.open("file", create).unwrap_err().errno(), Some(libc::EEXIST));
             assert_eq!(stage.open("file", update).unwrap().metadata().unwrap().len, 100);
-            assert_eq!(stage.open("file", create).unwrap().metadata().unwrap().len, 0);
         }
     }
 }
@@ -280,7 +282,7 @@ fn what_cannot_be_opened_says_what_and_why() {
         }
         for access in [Access::Create, Access::CreateDirect] {
             assert_eq!(refused(&nowhere, access), (Action::Create, libc::ENOENT));
-            assert_eq!(refused(&stage.directory, access), (Action::Create, libc::EISDIR));
+            assert_eq!(refused(&stage.directory, access), (Action::Create, libc::EEXIST));
         }
         let io = &stage.io;
         assert_eq!(io.remove(&gone).unwrap_err().errno(), Some(libc::ENOENT));

@@ -54,6 +54,7 @@ fn stream(io: &Arc<dyn Io>, file: &File, kind: Kind, blocks: usize) -> (f64, u64
 
 fn measure(io: &Arc<dyn Io>, path: &Path, blocks: usize) -> u64 {
     let rate = |seconds: f64| blocks as f64 / seconds;
+    let _ = io.remove(path);
     let file = File::open(io, path, Access::CreateDirect).unwrap();
     file.allocate((blocks * BLOCK) as u64).unwrap();
     let (write, wrote) = stream(io, &file, Kind::Write, blocks);

@@ -5,7 +5,7 @@ mod stage;
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -140,15 +140,13 @@ fn a_reader_that_went_away_is_an_error() {
 #[test]
 fn a_full_device_is_a_full_disk() {
     for stage in real_stages("full") {
-        for access in [Access::WriteStream, Access::Create, Access::Update] {
-            let file = File::open(&stage.io, "/dev/full".as_ref(), access).unwrap();
-            let pool = Pool::new(BLOCK, 1).unwrap();
-            let mut queue = stage.io.queue(1).unwrap();
-            queue.submit(op(Kind::Write, &file, 0, &pool, b"no room", 0));
-            let error = queue.reap(true).unwrap().result.unwrap_err();
-            assert!(error.is_full(), "{} {access:?}: {error}", stage.label);
-            assert!(file.write_at(0, b"no room").unwrap_err().is_full());
-        }
+        let file = File::open(&stage.io, "/dev/full".as_ref(), Access::WriteStream).unwrap();
+        let pool = Pool::new(BLOCK, 1).unwrap();
+        let mut queue = stage.io.queue(1).unwrap();
+        queue.submit(op(Kind::Write, &file, 0, &pool, b"no room", 0));
+        let error = queue.reap(true).unwrap().result.unwrap_err();
+        assert!(error.is_full(), "{}: {error}", stage.label);
+        assert!(file.write_at(0, b"no room").unwrap_err().is_full());
     }
 }
 
@@ -167,16 +165,59 @@ fn a_redirected_file_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_new_output_has_the_mode_of_all_new_files_and_what_is_ours_is_for_nobody_else() {
+fn a_new_file_is_for_its_owner_until_it_gets_the_mode_of_what_it_replaces_or_of_all_new_files() {
     for stage in real_stages("mode") {
         std::fs::File::create(stage.path("theirs")).unwrap();
         let theirs = stage.io.stat(&stage.path("theirs")).unwrap().mode;
-        for (access, mode) in
-            [(Access::CreateDirect, theirs), (Access::Create, 0o600), (Access::CreateScratch, 0o600)]
-        {
+        std::fs::write(stage.path("old"), b"old").unwrap();
+        std::fs::set_permissions(stage.path("old"), std::fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(stage.path("old"), stage.path("link")).unwrap();
+        for access in [Access::CreateDirect, Access::Create] {
             let ours = stage.open(&format!("{access:?}"), access).unwrap();
-            assert_eq!(ours.metadata().unwrap().mode, mode, "{access:?}");
+            assert_eq!(ours.metadata().unwrap().mode, 0o600, "{access:?}");
+            for (like, mode) in [("old", 0o640), ("none", theirs), ("link", theirs)] {
+                ours.resemble(&stage.path(like)).unwrap();
+                assert_eq!(ours.metadata().unwrap().mode, mode, "{access:?} like {like}");
+            }
         }
+    }
+}
+
+/// Hidden names can be guessed. Whoever may make files in the same directory put a link there, to a file that was then
+/// written over, or a file of his own, which the records went into.
+#[test]
+fn what_another_user_planted_under_a_hidden_name_is_neither_written_nor_gone_on_from() {
+    for stage in real_stages("planted") {
+        let precious = stage.path("precious");
+        std::fs::write(&precious, b"precious").unwrap();
+        std::os::unix::fs::symlink(&precious, stage.path("link")).unwrap();
+        std::fs::hard_link(&precious, stage.path("other-name")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(stage.path("pipe")).status().unwrap().success());
+        let mut planted = vec!["link", "other-name", "pipe"];
+        // Only the superuser can make what belongs to another user.
+        std::fs::write(stage.path("theirs"), b"theirs").unwrap();
+        if std::os::unix::fs::chown(stage.path("theirs"), Some(1234), None).is_ok() {
+            std::fs::set_permissions(stage.path("theirs"), std::fs::Permissions::from_mode(0o666)).unwrap();
+            planted.push("theirs");
+        }
+        for name in planted {
+            for access in [Access::Create, Access::CreateDirect, Access::Update, Access::UpdateDirect] {
+                let failed = stage.open(name, access).expect_err(name);
+                let told = failed.to_string();
+                if access.creates() {
+                    assert_eq!(failed.source.kind(), std::io::ErrorKind::AlreadyExists, "{told}");
+                } else {
+                    assert!(told.contains(name) && told.contains("; remove it"), "{told}");
+                }
+            }
+        }
+        assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{}", stage.label);
+        // What this user's process made is opened again.
+        stage.open("own", Access::CreateDirect).unwrap().write_at(0, b"own").unwrap();
+        stage.open("own", Access::Update).unwrap().write_at(3, b"er").unwrap();
+        assert_eq!(std::fs::read(stage.path("own")).unwrap(), b"owner");
+        let left = stage.io.list(&stage.directory).unwrap();
+        assert!(!left.iter().any(|path| path.to_string_lossy().contains("trial")), "{left:?}");
     }
 }
 

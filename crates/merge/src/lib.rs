@@ -21,5 +21,5 @@ pub use group::Group;
 pub use join::{Join, Joined, Kind, Side, join};
 pub use merge::{Merge, Merged, merge};
 pub use reads::{AHEAD, Piece, Reads};
-pub use split::{Share, records_until, split};
+pub use split::{Limits, Share, records_until, split};
 pub use stretch::{Ends, Stretch, close};

@@ -1,9 +1,11 @@
 //! Parting sorted files by key, so that several lanes merge at once.
 //!
-//! Model: a sample of records, with their origins, gives cuts of about equal depth. In every file, a search by halves
+//! Model: a sample of keys, with their origins, gives cuts of about equal depth. In every file, a search by halves
 //! finds the byte at which the records behind a cut begin. Because a cut has an origin, one key that fills all files is
 //! parted too, and what lanes merge apart is, in a row, what one lane would merge.
 //! Law: records that meet at such a byte were both looked at, so files that are out of order there are noticed.
+//! Law: beside the keys of the sample, of which there is a [`Limits::sample_bytes`], whole records are held only of each
+//! cut, and three in passing.
 //! Non-goals: files that are not in order; wherever else they are not, whoever merges notices.
 
 use std::cmp::Ordering;
@@ -16,18 +18,28 @@ use crate::{Error, Merge, Piece, Result};
 
 /// Records of a sample for each lane; their number is what cuts err by.
 const SAMPLES_PER_LANE: u64 = 64;
-/// Bytes of the first read that looks for a line.
+/// Bytes of the first read that looks for the end of a line, and of those after it.
 const LOOK_BYTES: usize = 4 << 10;
+const LOOK_ON_BYTES: usize = 64 << 10;
 /// Bytes of reads that count lines.
 const COUNT_BYTES: usize = 1 << 20;
 
-/// A sampled record: its file and its first byte there, and the byte behind it.
+/// A record, its file and its first byte there, and the byte behind it.
 #[derive(Debug, Clone)]
-struct Sampled {
+struct Found {
     record: Vec<u8>,
     file: usize,
     from: u64,
     to: u64,
+}
+
+/// What may be held of records while files are parted.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of all keys of the sample; of longer ones there are only the beginnings.
+    pub sample_bytes: u64,
+    /// Bytes of a line.
+    pub line_bytes: u64,
 }
 
 /// What one lane is to merge.
@@ -40,16 +52,16 @@ pub struct Share {
 }
 
 /// Parts files into shares for so many lanes.
-pub fn split(inputs: &Inputs, merge: &Merge<'_>, lanes: usize) -> Result<Vec<Share>> {
+pub fn split(inputs: &Inputs, merge: &Merge<'_>, lanes: usize, limits: Limits) -> Result<Vec<Share>> {
     let files = inputs.files();
     let mut from = vec![0; files.len()];
     let mut shares = Vec::with_capacity(lanes);
     let mut at = 0;
-    let sample = if lanes > 1 { sample(inputs, merge, SAMPLES_PER_LANE * lanes as u64)? } else { Vec::new() };
-    for lane in 1..=lanes {
-        let to = match sample.get(lane * sample.len() / lanes) {
-            Some(cut) if lane < lanes => bounds(files, merge, cut, &from)?,
-            _ => files.iter().map(|input| input.metadata.len).collect(),
+    let mut cuts = cuts(inputs, merge, lanes, limits)?.into_iter();
+    for _ in 0..lanes {
+        let to = match cuts.next() {
+            Some(cut) => bounds(files, (merge, limits), &cut, &from)?,
+            None => files.iter().map(|input| input.metadata.len).collect(),
         };
         let piece =
             |(i, input): (usize, &Input)| Ok(Piece::Bytes { file: input.file()?, from: from[i], to: to[i] });
@@ -63,36 +75,62 @@ pub fn split(inputs: &Inputs, merge: &Merge<'_>, lanes: usize) -> Result<Vec<Sha
     Ok(shares)
 }
 
-/// Records at equal distances in all files together, in order of (key, origin).
-fn sample(inputs: &Inputs, merge: &Merge<'_>, count: u64) -> Result<Vec<Sampled>> {
-    let mut sampled = Vec::with_capacity(count as usize);
+/// The records between lanes, in order of (key, origin): about as far from each other as may be.
+fn cuts(inputs: &Inputs, merge: &Merge<'_>, lanes: usize, limits: Limits) -> Result<Vec<Found>> {
+    if lanes < 2 {
+        return Ok(Vec::new());
+    }
+    let count = SAMPLES_PER_LANE * lanes as u64;
     let total: u64 = inputs.file_bytes();
+    let mut sampled = Vec::with_capacity(count as usize);
+    let probe = |file: usize| Probe::new(&inputs.files()[file], file, merge, limits);
     for i in 0..count {
         let mut at = (u128::from(total) * u128::from(2 * i + 1) / u128::from(2 * count)) as u64;
         for (file, input) in inputs.files().iter().enumerate() {
             if at < input.metadata.len {
-                sampled.extend(Probe::new(input, file, merge)?.at(at)?);
+                let found = probe(file)?.at(at)?;
+                let key_of = |record: &[u8]| merge.key.normal(record, (limits.sample_bytes / count) as usize);
+                sampled.extend(found.map(|found| (key_of(&found.record), file, found.from)));
                 break;
             }
             at -= input.metadata.len;
         }
     }
-    sampled.sort_by(|a, b| compare(merge.key, a, b));
-    Ok(sampled)
+    sampled.sort_unstable();
+    let chosen = (1..lanes).filter_map(|lane| sampled.get(lane * sampled.len() / lanes));
+    let read = |(_, file, from): &(Vec<u8>, usize, u64)| {
+        let probe = probe(*file)?;
+        probe.at(*from)?.ok_or_else(|| changed(&probe.file))
+    };
+    let mut cuts = chosen.map(read).collect::<Result<Vec<Found>>>()?;
+    // Of long keys the sample has the beginnings only.
+    cuts.sort_by(|a, b| compare(merge.key, a, b));
+    Ok(cuts)
 }
 
-fn compare(key: &Key, a: &Sampled, b: &Sampled) -> Ordering {
+fn changed(file: &File) -> Error {
+    InputsError::Changed(file.path().display().to_string()).into()
+}
+
+fn compare(key: &Key, a: &Found, b: &Found) -> Ordering {
     key.compare(&a.record, &b.record).then((a.file, a.from).cmp(&(b.file, b.from)))
 }
 
 /// The first byte of every file that is behind the cut, none before `least`.
-fn bounds(files: &[Input], merge: &Merge<'_>, cut: &Sampled, least: &[u64]) -> Result<Vec<u64>> {
+fn bounds(
+    files: &[Input],
+    (merge, limits): (&Merge<'_>, Limits),
+    cut: &Found,
+    least: &[u64],
+) -> Result<Vec<u64>> {
     let bound = |(file, input): (usize, &Input)| {
-        let mut probe = Probe::new(input, file, merge)?;
+        let probe = Probe::new(input, file, merge, limits)?;
         let (mut low, mut high) = (least[file], input.metadata.len);
-        // Of the cut's own file the answer is known, and what is behind it is looked at.
+        // Of the cut's own file the answer is known, and what is behind it is looked at. It is before the cut before it in
+        // a file that is not in order, which whoever merges what is before both notices.
         if file == cut.file {
-            (low, high) = (cut.to, cut.to);
+            low = low.max(cut.to);
+            high = low;
         }
         while low < high {
             let middle = low.midpoint(high);
@@ -122,58 +160,68 @@ struct Probe {
 }
 
 impl Probe {
-    fn new(input: &Input, number: usize, merge: &Merge<'_>) -> Result<Probe> {
-        let (layout, line_max) = (merge.layout, merge.line_max);
+    fn new(input: &Input, number: usize, merge: &Merge<'_>, limits: Limits) -> Result<Probe> {
+        let (layout, line_max) = (merge.layout, limits.line_bytes);
         Ok(Probe { file: input.file()?, number, len: input.metadata.len, layout, line_max })
     }
 
     /// The first record that begins at byte `at` or behind it.
-    fn at(&mut self, at: u64) -> Result<Option<Sampled>> {
-        match self.layout {
-            Layout::Fixed(n) => {
-                let from = at.next_multiple_of(u64::from(n));
-                if from >= self.len {
-                    return Ok(None);
-                }
-                let record = self.read(from, n as usize)?;
-                if record.len() < n as usize {
-                    return Err(InputsError::Changed(self.file.path().display().to_string()).into());
-                }
-                Ok(Some(Sampled { record, file: self.number, from, to: from + u64::from(n) }))
-            }
-            Layout::Lines => {
-                let from = match at {
-                    0 => 0,
-                    // A line begins at `at` if the byte before it ends one.
-                    _ => at + self.line(at - 1)?.len() as u64,
-                };
-                if from >= self.len {
-                    return Ok(None);
-                }
-                let record = self.line(from)?;
-                let to = from + record.len() as u64 + 1;
-                Ok(Some(Sampled { record, file: self.number, from, to }))
-            }
+    fn at(&self, at: u64) -> Result<Option<Found>> {
+        let from = match self.layout {
+            Layout::Fixed(n) => at.next_multiple_of(u64::from(n)),
+            Layout::Lines if at == 0 => 0,
+            // A line begins at `at` if the byte before it ends one.
+            Layout::Lines => self.line_end(at - 1)? + 1,
+        };
+        if from >= self.len {
+            return Ok(None);
         }
+        let (record, end_bytes) = match self.layout {
+            Layout::Fixed(n) => (self.read(from, n as usize)?, 0),
+            Layout::Lines => (self.line(from)?, 1),
+        };
+        if matches!(self.layout, Layout::Fixed(n) if record.len() < n as usize) {
+            return Err(changed(&self.file));
+        }
+        let to = from + record.len() as u64 + end_bytes;
+        Ok(Some(Found { record, file: self.number, from, to }))
     }
 
-    /// The bytes from `from` to the next newline or the end of the file.
-    fn line(&mut self, from: u64) -> Result<Vec<u8>> {
+    /// The line that begins at `from`.
+    fn line(&self, from: u64) -> Result<Vec<u8>> {
+        let mut line = self.read(from, LOOK_BYTES)?;
+        let end = match memchr::memchr(b'\n', &line) {
+            Some(end) => end,
+            None if line.len() < LOOK_BYTES => line.len(),
+            // Read again, as long as it is, and not longer while its end is looked for.
+            None => {
+                let end = (self.line_end(from)? - from) as usize;
+                line = self.read(from, end)?;
+                end
+            }
+        };
+        line.truncate(end);
+        Ok(line)
+    }
+
+    /// Where the line ends that has byte `from`: its newline, or the end of the file.
+    fn line_end(&self, from: u64) -> Result<u64> {
+        let mut at = from;
         let mut bytes = LOOK_BYTES;
         loop {
-            let mut line = self.read(from, bytes)?;
-            if let Some(end) = memchr::memchr(b'\n', &line) {
-                line.truncate(end);
-                return Ok(line);
+            let piece = self.read(at, bytes)?;
+            if let Some(end) = memchr::memchr(b'\n', &piece) {
+                return Ok(at + end as u64);
             }
-            if line.len() < bytes {
-                return Ok(line);
+            at += piece.len() as u64;
+            if piece.len() < bytes {
+                return Ok(at);
             }
-            if bytes as u64 > self.line_max {
+            if at - from > self.line_max {
                 let what = crate::Broken::TooLong { limit: self.line_max };
                 return Err(Error::Broken { path: self.file.path().to_path_buf(), what });
             }
-            bytes *= 4;
+            bytes = LOOK_ON_BYTES;
         }
     }
 

@@ -16,8 +16,8 @@ use std::time::Duration;
 use thalweg::share::{LentOutput, Within, by_range, cuts, deal, origins, receipt};
 use thalweg::{Error, Progress, Receipt, Result, SortOptions};
 use thalweg_api::{
-    JobState, NodeRequest, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble, Work, from_json,
-    to_json,
+    JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble, Work,
+    from_json, to_json,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process;
@@ -25,6 +25,7 @@ use thalweg_record::{Cut, pack_cuts, thin_cuts, unpack_cuts};
 use thalweg_wire::{Link, LinkError, Outgoing, What};
 
 use crate::ask::{options_of, range_of};
+use crate::daemon::Node;
 use crate::inbox::stood_still;
 use crate::lent::Lender;
 use crate::plan::{self, Found, FoundOf};
@@ -33,6 +34,7 @@ use crate::talk::{Hearing, say};
 
 mod kept;
 mod outputs;
+mod votes;
 
 use kept::Kept;
 use outputs::Whose;
@@ -131,8 +133,8 @@ pub(crate) struct Coordinator<'a> {
     crossed: bool,
     /// Whether some node may have given its own output its name.
     names: bool,
-    /// Whether it takes up what another coordinated before.
-    succeeds: bool,
+    /// The node that coordinates, if it is none of a client: its job's hosts decide about each attempt.
+    node: Option<Arc<Node>>,
     /// Whether somebody cancelled the job at a node.
     cancelled: bool,
     /// Whether a node had no room.
@@ -160,7 +162,7 @@ impl<'a> Coordinator<'a> {
             all_bytes: 0,
             crossed: false,
             names: false,
-            succeeds: false,
+            node: None,
             cancelled: false,
             full: false,
             lent: None,
@@ -172,16 +174,20 @@ impl<'a> Coordinator<'a> {
         Coordinator { lent, ..self }
     }
 
-    /// Takes up what another coordinated before.
-    pub(crate) fn succeeding(self) -> Coordinator<'a> {
-        Coordinator { succeeds: true, ..self }
+    /// By this node, without its client.
+    pub(crate) fn of_node(self, node: &Arc<Node>) -> Coordinator<'a> {
+        Coordinator { node: Some(Arc::clone(node)), ..self }
     }
 
     /// Runs it to its end, which all nodes are told. The receipt's law: out + dropped = in, and out is in order from each
     /// node's range to the next's.
     pub(crate) fn run(mut self) -> (Result<Receipt>, SortEnd) {
         let outcome = self.attempts();
-        let end = self.end_of(&outcome);
+        let mut end = self.end_of(&outcome);
+        // Who stood still, was cut off or goes down leaves the job to the others.
+        if outcome.as_ref().is_err_and(|why| !matches!(why, Error::Gone(..))) {
+            self.have_ended(&mut end);
+        }
         // Who stood still, or was cut off, is nobody's coordinator any more, and says nothing.
         if !matches!(outcome, Err(Error::Gone(..))) {
             self.tell_end(&end);
@@ -241,39 +247,24 @@ impl<'a> Coordinator<'a> {
         if missing.is_empty() {
             return Ok(());
         }
-        let before = std::mem::take(&mut self.job.hosts);
         self.job.hosts = self.names();
         let why = missing.join("; ");
         if self.job.ask.own_inputs || self.peers.is_empty() {
             return Err(could_not(why));
         }
         self.progress.note(&format!("{why}; the sort goes on without"));
-        if self.succeeds {
-            self.is_enough(&before, &why)?;
-            self.job.failed.push(why);
+        match self.job.failed.is_empty() {
+            true => Ok(()),
+            false => self.again(why),
         }
-        Ok(())
     }
 
     fn names(&self) -> Vec<String> {
         self.peers.iter().map(|peer| peer.name.clone()).collect()
     }
 
-    /// An error unless those that are left are enough to know that no others go on with the job: a node coordinates only
-    /// with more than half of the hosts, or with half if the first of them is there. A client is the only one.
-    fn is_enough(&self, before: &[String], why: &str) -> Result<()> {
-        let (had, have) = (before.len(), self.peers.len());
-        let first = before.first().is_some_and(|first| self.peers.iter().any(|peer| peer.name == *first));
-        if self.job.coordinator.is_none() || 2 * have > had || (2 * have == had && first) {
-            return Ok(());
-        }
-        let line = format!("{why}; {have} of {had} hosts cannot know whether the others go on with the sort");
-        Err(Error::Gone(line, None))
-    }
-
     /// Leaves nothing of an attempt behind, and goes without whoever failed; an error if that cannot be.
     fn go_on_after(&mut self, failure: Failure) -> Result<()> {
-        let before = self.names();
         let (id, reason, why) = match failure {
             // Who stood still has nobody to stop any more.
             Failure::Job(error @ Error::Gone(..)) => return Err(error),
@@ -295,7 +286,7 @@ impl<'a> Coordinator<'a> {
         if self.spared.is_some() && self.kept.is_some() {
             // The others have written their ranges.
             self.part_with(id, Some(end));
-            return self.again(&before, line);
+            return self.again(line);
         }
         let lost = self.stop();
         let ended = match reason {
@@ -317,12 +308,12 @@ impl<'a> Coordinator<'a> {
             return Err(could_not(self.all_told(line, reason)));
         }
         self.keep_what_has_an_output();
-        self.again(&before, line)
+        self.again(line)
     }
 
-    /// Another attempt, without whoever that line is about.
-    fn again(&mut self, before: &[String], line: String) -> Result<()> {
-        self.is_enough(before, &line)?;
+    /// Another attempt, without whoever that line is about: of a job without its client if its hosts agree on that.
+    fn again(&mut self, line: String) -> Result<()> {
+        self.supersede(&line)?;
         self.job.failed.push(line.clone());
         self.job.hosts = self.names();
         let (number, rest) = (self.job.failed.len() + 1, self.job.hosts.join(", "));
@@ -417,11 +408,15 @@ impl<'a> Coordinator<'a> {
         let hosts = self.names();
         (self.starts_told, self.spared, self.crossed, self.all_bytes) = (0, None, false, 0);
         let range = self.kept.as_ref().map(|kept| range_of(&kept.within));
+        let vote = self.node.is_some().then(|| self.attempt_id());
+        if let (Some(node), Some(vote)) = (&self.node, &vote) {
+            node.votes.enter(node.name(), &self.job.job, vote).map_err(could_not)?;
+        }
         for place in 0..self.peers.len() {
             (self.peers[place].done, self.peers[place].range) = ((0, 0), None);
             let (failed, lost) = (self.job.failed.clone(), self.job.lost.clone());
-            let (hosts, range) = (hosts.clone(), range.clone());
-            let attempt = SortAttempt { hosts, index: place, failed, lost, range };
+            let (hosts, range, vote) = (hosts.clone(), range.clone(), vote.clone());
+            let attempt = SortAttempt { hosts, index: place, failed, lost, range, vote };
             self.tell(place, &ShareTold::Attempt(attempt), &[])?;
         }
         Ok(())
@@ -483,13 +478,21 @@ impl<'a> Coordinator<'a> {
         for (stage, said) in receipt.stages.iter_mut().zip(plan.flat_map(|plan| &plan.stages)) {
             stage.predicted_seconds = Some(said.seconds);
         }
-        if receipt.holds {
-            self.publish(&ends)?;
-            receipt.seconds = self.watch.seconds();
-        } else {
-            self.stop();
-        }
         receipt.failed.clone_from(&self.job.failed);
+        self.finish(receipt, &ends)
+    }
+
+    /// Has the outputs named of an attempt that is written, if its receipt holds.
+    fn finish(&mut self, mut receipt: Receipt, ends: &[ShareEnd]) -> Attempted<Receipt> {
+        if !receipt.holds {
+            self.stop();
+        } else {
+            let kept = self.publish(ends, &receipt)?;
+            receipt.seconds = self.watch.seconds();
+            if !kept.is_empty() {
+                return Err(could_not(kept.join("; ")).into());
+            }
+        }
         if self.job.coordinator.is_none() {
             // Who coordinates as a node is counted there.
             receipt.cpu_seconds += process::usage().cpu_seconds;

@@ -1,21 +1,26 @@
 //! A cluster's files: made by `cluster init`, changed by `add` and `drop`.
 //!
 //! Model: one directory is the owner's: the cluster file, the authority with its key, a client's certificate; below it
-//! `hosts/NAME` is what goes to each host: its own certificate and key, and the same cluster file.
-//! Law: the authority's key stays in the owner's directory. Every change grows the epoch by one; a node takes a cluster
-//! file only if its epoch is larger than that of the one it has.
+//! `hosts/NAME` is what goes to each host, `clients/NAME` what goes to another person or program: a certificate, its key,
+//! and the same cluster file.
+//! Law: the authority's key stays in the owner's directory and signs every cluster file. Every change grows the epoch by
+//! one; a node takes a cluster file only if its epoch is larger than that of the one it has.
 //! Non-goals: bringing files to hosts.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use thalweg_api::{ClusterFile, ClusterHost, DroppedHost, Links, from_json, to_json};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use thalweg_api::{ClusterClient, ClusterFile, ClusterHost, DroppedHost, Links, May};
+use thalweg_base::clock::wall_seconds;
 use thalweg_base::units::Size;
 use thalweg_io::small;
 use thalweg_wire::{
     AUTHORITY_FILE, Authority, CERTIFICATE_DAYS, CERTIFICATE_FILE, CLUSTER_FILE, Hands, Id, Identity,
-    IdentityError, Issued, KEY_FILE, Named, Role, is_host_name, new_id, read_cluster,
+    IdentityError, Issued, KEY_FILE, Named, Role, is_host_name, key_of, new_id, read_cluster, read_unsigned,
+    sign, verify,
 };
 
 use crate::error::{Error, Result};
@@ -26,15 +31,31 @@ pub const PORT: u16 = 7171;
 const AUTHORITY_KEY_FILE: &str = "authority.key";
 /// What goes to the hosts.
 const HOSTS: &str = "hosts";
+/// What goes to people and programs beside the owner.
+const CLIENTS: &str = "clients";
+/// The owner's own name as a client.
+const OWNER: &str = "client";
 /// How often to look, and when again, whether a key and its certificate belong together: one is written behind the other.
 const RENEWAL_LOOKS: usize = 20;
 const RENEWAL_LOOK: Duration = Duration::from_millis(10);
 /// The most hosts of a cluster.
 pub const HOSTS_MAX: usize = 1024;
+/// The most clients.
+pub const CLIENTS_MAX: usize = 256;
+/// The most that are remembered of those that were dropped: beyond, they are told that they are not listed.
+const DROPPED_MAX: usize = 1024;
+/// So long before a certificate ends it is told.
+const WARNING_SECONDS: u64 = 30 * DAY_SECONDS;
+const DAY_SECONDS: u64 = 86_400;
 
 /// The directory of a host's identity, below the owner's.
 pub fn host_directory(owner: &Path, host: &str) -> PathBuf {
     owner.join(HOSTS).join(host)
+}
+
+/// The directory of a client's identity, below the owner's.
+pub fn client_directory(owner: &Path, client: &str) -> PathBuf {
+    owner.join(CLIENTS).join(client)
 }
 
 /// A host as typed: `NAME` or `NAME=ADDRESS` or `NAME=ADDRESS:PORT`, and behind that perhaps `@WORD,WORD`: a role, or
@@ -72,7 +93,7 @@ fn host_of(typed: &str) -> Result<ClusterHost> {
         ))
     })?;
     let id = new_id().to_string();
-    Ok(ClusterHost { name: name.into(), address, id, roles, data, memory_bytes })
+    Ok(ClusterHost { name: name.into(), address, id, key: String::new(), roles, data, memory_bytes })
 }
 
 /// Where a node listens, as typed: a name or an address, with a port or without.
@@ -103,7 +124,7 @@ pub fn address_of(host: &ClusterHost) -> Result<SocketAddr> {
 }
 
 /// Makes a cluster's files in `owner`, which holds none yet.
-pub fn init(owner: &Path, name: &str, hosts: &[String], links: Links) -> Result<ClusterFile> {
+pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
     if small::read(&owner.join(CLUSTER_FILE)).is_ok() {
         return Err(Error::Asked(format!(
             "{} holds a cluster already; give another --identity, or thalweg cluster add HOST",
@@ -112,13 +133,16 @@ pub fn init(owner: &Path, name: &str, hosts: &[String], links: Links) -> Result<
     }
     let cluster = new_id();
     let hosts = hosts.iter().map(|typed| host_of(typed)).collect::<Result<Vec<_>>>()?;
-    let file = ClusterFile {
-        format: 1,
+    let owner_client =
+        ClusterClient { name: OWNER.into(), id: new_id().to_string(), key: String::new(), may: May::All };
+    let mut file = ClusterFile {
+        format: 2,
         name: name.into(),
         id: cluster.to_string(),
         epoch: 1,
-        links,
+        links: Links::Sealed,
         hosts,
+        clients: vec![owner_client],
         dropped: Vec::new(),
     };
     is_sound(&file)?;
@@ -127,19 +151,18 @@ pub fn init(owner: &Path, name: &str, hosts: &[String], links: Links) -> Result<
     let kept = authority.kept();
     small::write(&owner.join(AUTHORITY_KEY_FILE), kept.key.as_bytes())?;
     small::write(&owner.join(AUTHORITY_FILE), kept.certificate.as_bytes())?;
-    let client = Named { host: "client".into(), node: new_id(), cluster, role: Role::Client };
-    write_issued(owner, &authority.issue(&client, CERTIFICATE_DAYS)?)?;
-    for host in &file.hosts {
+    issue_to_client(owner, &authority, cluster, &mut file.clients[0])?;
+    for host in &mut file.hosts {
         issue_to(owner, &authority, cluster, host)?;
     }
-    publish(owner, &file)?;
+    publish(owner, &file, &authority)?;
     Ok(file)
 }
 
 /// Takes hosts in.
 pub fn add(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
     let (mut file, cluster, authority) = open(owner)?;
-    let added = hosts.iter().map(|typed| host_of(typed)).collect::<Result<Vec<_>>>()?;
+    let mut added = hosts.iter().map(|typed| host_of(typed)).collect::<Result<Vec<_>>>()?;
     for host in &added {
         if let Some(there) = file.hosts.iter().find(|there| there.name == host.name) {
             return Err(Error::Asked(format!(
@@ -148,43 +171,106 @@ pub fn add(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
             )));
         }
     }
-    file.hosts.extend(added.iter().cloned());
+    file.epoch += 1;
+    is_sound(&ClusterFile { hosts: file.hosts.iter().chain(&added).cloned().collect(), ..file.clone() })?;
+    for host in &mut added {
+        issue_to(owner, &authority, cluster, host)?;
+    }
+    file.hosts.extend(added);
+    publish(owner, &file, &authority)?;
+    Ok(file)
+}
+
+/// Makes a certificate for a person or a program, in a directory below the owner's that is theirs to have.
+pub fn client(owner: &Path, name: &str, may: May) -> Result<ClusterFile> {
+    let (mut file, cluster, authority) = open(owner)?;
+    if !is_host_name(name) {
+        return Err(Error::Asked(format!(
+            "'{name}' is not a name for a client: letters, digits, '-' and '.'"
+        )));
+    }
+    let mut client = ClusterClient { name: name.into(), id: new_id().to_string(), key: String::new(), may };
+    file.clients.push(client.clone());
     file.epoch += 1;
     is_sound(&file)?;
-    for host in &added {
-        issue_to(owner, &authority, cluster, host)?;
-    }
-    publish(owner, &file)?;
+    issue_to_client(owner, &authority, cluster, &mut client)?;
+    *file.clients.last_mut().expect("it was pushed") = client;
+    publish(owner, &file, &authority)?;
     Ok(file)
 }
 
-/// Puts a host out: its certificate is refused from now on.
-pub fn drop_host(owner: &Path, host: &str) -> Result<ClusterFile> {
-    let (mut file, ..) = open(owner)?;
-    let at = file.hosts.iter().position(|h| h.name == host).ok_or_else(|| unknown(&file, host))?;
-    let gone = file.hosts.remove(at);
+/// Puts hosts and clients out: their certificates are refused from now on.
+pub fn drop_named(owner: &Path, names: &[String]) -> Result<ClusterFile> {
+    let (mut file, _, authority) = open(owner)?;
     file.epoch += 1;
-    file.dropped.push(DroppedHost { name: gone.name, id: gone.id, epoch: file.epoch });
-    publish(owner, &file)?;
+    for name in names {
+        let id = if let Some(at) = file.hosts.iter().position(|host| host.name == *name) {
+            file.hosts.remove(at).id
+        } else if let Some(at) = file.clients.iter().position(|client| client.name == *name) {
+            if *name == OWNER {
+                return Err(Error::Asked(format!(
+                    "'{OWNER}' is the owner's own certificate, which nothing can be changed without; thalweg cluster renew \
+                     makes a new one"
+                )));
+            }
+            file.clients.remove(at).id
+        } else {
+            return Err(unknown(&file, name));
+        };
+        file.dropped.push(DroppedHost { name: name.clone(), id, epoch: file.epoch });
+    }
+    let beyond = file.dropped.len().saturating_sub(DROPPED_MAX);
+    file.dropped.drain(..beyond);
+    is_sound(&file)?;
+    publish(owner, &file, &authority)?;
     Ok(file)
 }
 
-/// Makes new certificates for these hosts, or for all and the client; ids stay.
-pub fn renew(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
-    let (file, cluster, authority) = open(owner)?;
-    for name in hosts {
-        file.hosts.iter().find(|h| h.name == *name).ok_or_else(|| unknown(&file, name))?;
+/// Makes new certificates for these hosts and clients, or for all, with new keys and ids: those of before count for nothing
+/// where the new cluster file is known.
+pub fn renew(owner: &Path, names: &[String]) -> Result<ClusterFile> {
+    let (mut file, cluster, authority) = opened(owner, read_unsigned)?;
+    let is_known = |name: &&String| {
+        file.hosts.iter().any(|h| h.name == **name) || file.clients.iter().any(|c| c.name == **name)
+    };
+    if let Some(name) = names.iter().find(|name| !is_known(name)) {
+        return Err(unknown(&file, name));
     }
-    for host in file.hosts.iter().filter(|host| hosts.is_empty() || hosts.contains(&host.name)) {
+    // One of before there were keys in it has to be made whole.
+    let old = std::mem::replace(&mut file.format, 2) == 1;
+    if file.clients.is_empty() {
+        file.clients.push(ClusterClient {
+            name: OWNER.into(),
+            id: String::new(),
+            key: String::new(),
+            may: May::All,
+        });
+    }
+    file.epoch += 1;
+    is_sound(&file)?;
+    let is_meant = |name: &String| old || names.is_empty() || names.contains(name);
+    for host in file.hosts.iter_mut().filter(|host| is_meant(&host.name)) {
+        host.id = new_id().to_string();
         issue_to(owner, &authority, cluster, host)?;
     }
-    if hosts.is_empty() {
-        let (identity, _) = Identity::load(owner)?;
-        let named = Named { host: identity.name, node: identity.node, cluster, role: identity.role };
-        write_issued(owner, &authority.issue(&named, CERTIFICATE_DAYS)?)?;
+    for client in file.clients.iter_mut().filter(|client| is_meant(&client.name)) {
+        client.id = new_id().to_string();
+        issue_to_client(owner, &authority, cluster, client)?;
     }
-    publish(owner, &file)?;
+    publish(owner, &file, &authority)?;
     Ok(file)
+}
+
+/// A line if a certificate ends soon, or has ended: whose it is, when, and the remedy.
+pub(crate) fn ends_soon(whose: &str, ends: u64, remedy: &str) -> Option<String> {
+    let now = wall_seconds();
+    let days = ends.saturating_sub(now) / DAY_SECONDS;
+    match ends {
+        0 => None,
+        _ if ends <= now => Some(format!("{whose} has expired; {remedy}")),
+        _ if ends - now < WARNING_SECONDS => Some(format!("{whose} expires in {days} days; {remedy}")),
+        _ => None,
+    }
 }
 
 /// That there is no such host, or none with such a role.
@@ -200,19 +286,42 @@ pub(crate) fn unknown(file: &ClusterFile, host: &str) -> Error {
     Error::Asked(format!("'{host}' is not a host of cluster {}, which has {}", file.name, names.join(", ")))
 }
 
-/// A cluster file as somebody sent it, if it may replace the one in `directory`.
-pub(crate) fn newer(directory: &Path, text: &str) -> Result<ClusterFile> {
-    let (ours, _) = read_cluster(directory)?;
-    let theirs: ClusterFile = from_json(text).map_err(Error::Asked)?;
+/// A cluster file as somebody sent it, if it is to replace this one, of the identity in `directory`; nothing if it is the
+/// same. Newer is only what has a larger epoch.
+pub(crate) fn newer(directory: &Path, ours: &ClusterFile, text: &str) -> Result<Option<ClusterFile>> {
+    let authority = certificate(&small::read(&directory.join(AUTHORITY_FILE))?)?;
+    let theirs = verify(text, &authority)
+        .map_err(|why| Error::Asked(format!("a cluster file that is refused: {why}")))?;
     if theirs.id != ours.id {
         return Err(Error::Asked(format!("a cluster file of another cluster, {}", theirs.id)));
     }
-    if theirs.epoch < ours.epoch {
-        let (epoch, ours) = (theirs.epoch, ours.epoch);
-        return Err(Error::Asked(format!("a cluster file of epoch {epoch}, and this node is at {ours}")));
+    let (epoch, ours_epoch) = (theirs.epoch, ours.epoch);
+    if epoch < ours_epoch {
+        return Err(Error::Asked(format!(
+            "a cluster file of epoch {epoch}, and this node is at {ours_epoch}"
+        )));
+    }
+    if epoch == ours_epoch {
+        let other = || {
+            Error::Asked(format!(
+                "another cluster file of the same epoch {epoch}; the owner makes a newer one with any change, as \
+                 thalweg cluster renew"
+            ))
+        };
+        return if theirs == *ours { Ok(None) } else { Err(other()) };
     }
     is_sound(&theirs)?;
-    Ok(theirs)
+    Ok(Some(theirs))
+}
+
+/// The text of the cluster file in a directory, signature and all.
+pub(crate) fn text_in(directory: &Path) -> Result<String> {
+    String::from_utf8(small::read(&directory.join(CLUSTER_FILE))?)
+        .map_err(|_| Error::Asked(format!("{} is not readable text", directory.join(CLUSTER_FILE).display())))
+}
+
+fn certificate(pem: &[u8]) -> Result<CertificateDer<'static>> {
+    CertificateDer::from_pem_slice(pem).map_err(|_| Error::Asked("a certificate that is none".into()))
 }
 
 /// The hands of the identity in this directory, and its cluster file. Somebody may have edited the files, or be renewing
@@ -235,24 +344,38 @@ pub(crate) fn hands_in(directory: &Path) -> Result<(Hands, ClusterFile)> {
 }
 
 fn is_sound(file: &ClusterFile) -> Result<()> {
-    let mut names: Vec<&str> = file.hosts.iter().map(|h| h.name.as_str()).collect();
+    let hosts = file.hosts.iter().map(|h| h.name.as_str());
+    let mut names: Vec<&str> = hosts.chain(file.clients.iter().map(|c| c.name.as_str())).collect();
     names.sort_unstable();
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(Error::Asked(format!("host '{}' is there twice; names of hosts differ", twice[0])));
+        return Err(Error::Asked(format!(
+            "'{}' is there twice; names of hosts and clients differ, and thalweg cluster drop frees one",
+            twice[0]
+        )));
     }
     let mut addresses: Vec<&str> = file.hosts.iter().map(|h| h.address.as_str()).collect();
     addresses.sort_unstable();
     if let Some(twice) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(Error::Asked(format!("two hosts are at {}; give each a port of its own", twice[0])));
     }
-    if names.is_empty() || names.len() > HOSTS_MAX {
-        return Err(Error::Asked(format!("{} hosts, and a cluster has 1 to {HOSTS_MAX}", names.len())));
+    let (hosts, clients) = (file.hosts.len(), file.clients.len());
+    if hosts == 0 || hosts > HOSTS_MAX {
+        return Err(Error::Asked(format!("{hosts} hosts, and a cluster has 1 to {HOSTS_MAX}")));
+    }
+    if clients > CLIENTS_MAX {
+        return Err(Error::Asked(format!("{clients} clients, and a cluster has at most {CLIENTS_MAX}")));
     }
     Ok(())
 }
 
 fn open(owner: &Path) -> Result<(ClusterFile, Id, Authority)> {
-    let (file, cluster) = read_cluster(owner)?;
+    opened(owner, read_cluster)
+}
+
+type Read = fn(&Path) -> std::result::Result<(ClusterFile, Id), IdentityError>;
+
+fn opened(owner: &Path, read: Read) -> Result<(ClusterFile, Id, Authority)> {
+    let (file, cluster) = read(owner)?;
     let text = |name: &str| -> Result<String> {
         String::from_utf8(small::read(&owner.join(name))?)
             .map_err(|_| Error::Asked(format!("{} is not readable text", owner.join(name).display())))
@@ -261,25 +384,46 @@ fn open(owner: &Path) -> Result<(ClusterFile, Id, Authority)> {
     Ok((file, cluster, authority))
 }
 
-fn issue_to(owner: &Path, authority: &Authority, cluster: Id, host: &ClusterHost) -> Result<()> {
+/// Makes a host's certificate and writes down its key.
+fn issue_to(owner: &Path, authority: &Authority, cluster: Id, host: &mut ClusterHost) -> Result<()> {
     let node = host.id.parse().map_err(Error::Asked)?;
     let named = Named { host: host.name.clone(), node, cluster, role: Role::Node };
-    let directory = host_directory(owner, &host.name);
-    small::make_directory(&directory)?;
+    host.key = issue(&host_directory(owner, &host.name), authority, &named)?;
+    Ok(())
+}
+
+/// The same for a client.
+fn issue_to_client(
+    owner: &Path,
+    authority: &Authority,
+    cluster: Id,
+    client: &mut ClusterClient,
+) -> Result<()> {
+    let node = client.id.parse().map_err(Error::Asked)?;
+    let named = Named { host: client.name.clone(), node, cluster, role: Role::Client };
+    let directory =
+        if client.name == OWNER { owner.to_path_buf() } else { client_directory(owner, &client.name) };
+    client.key = issue(&directory, authority, &named)?;
+    Ok(())
+}
+
+fn issue(directory: &Path, authority: &Authority, named: &Named) -> Result<String> {
+    let issued: Issued = authority.issue(named, CERTIFICATE_DAYS)?;
+    small::make_directory(directory)?;
     small::write(&directory.join(AUTHORITY_FILE), authority.kept().certificate.as_bytes())?;
-    write_issued(&directory, &authority.issue(&named, CERTIFICATE_DAYS)?)
-}
-
-fn write_issued(directory: &Path, issued: &Issued) -> Result<()> {
     small::write(&directory.join(KEY_FILE), issued.key.as_bytes())?;
-    Ok(small::write(&directory.join(CERTIFICATE_FILE), issued.certificate.as_bytes())?)
+    small::write(&directory.join(CERTIFICATE_FILE), issued.certificate.as_bytes())?;
+    key_of(&issued.certificate).ok_or_else(|| Error::Asked("a certificate without a key".into()))
 }
 
-/// Writes the cluster file where it is read, the owner's last: that is the one that counts.
-fn publish(owner: &Path, file: &ClusterFile) -> Result<()> {
-    let text = to_json(file) + "\n";
-    for host in &file.hosts {
-        small::write(&host_directory(owner, &host.name).join(CLUSTER_FILE), text.as_bytes())?;
+/// Writes the cluster file where it is read, the owner's last: that is the one that counts. What goes to a host or a client
+/// may lie elsewhere by now: then the nodes tell each other, and their clients.
+fn publish(owner: &Path, file: &ClusterFile, authority: &Authority) -> Result<()> {
+    let text = sign(file, authority)?;
+    let hosts = file.hosts.iter().map(|host| host_directory(owner, &host.name));
+    let clients = file.clients.iter().map(|client| client_directory(owner, &client.name));
+    for directory in hosts.chain(clients).filter(|directory| directory.is_dir()) {
+        small::write(&directory.join(CLUSTER_FILE), text.as_bytes())?;
     }
     Ok(small::write(&owner.join(CLUSTER_FILE), text.as_bytes())?)
 }
@@ -287,6 +431,15 @@ fn publish(owner: &Path, file: &ClusterFile) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_certificate_that_ends_within_thirty_days_is_told() {
+        let now = wall_seconds();
+        let told = |days: u64| ends_soon("it", now + days * DAY_SECONDS + 60, "renew it");
+        assert_eq!((told(30), told(31), told(3650), ends_soon("it", 0, "")), (None, None, None, None));
+        assert_eq!(told(29).as_deref(), Some("it expires in 29 days; renew it"));
+        assert_eq!(ends_soon("it", now - 1, "renew it").as_deref(), Some("it has expired; renew it"));
+    }
 
     #[test]
     fn hosts_are_typed_with_or_without_where_they_listen() {

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use thalweg_api::{
     ClusterDoctor, ClusterHost, ClusterReport, DoctorReport, HostDoctor, HostReport, JobList, JobReport,
-    JobState, NodeStatus, from_json, to_json,
+    JobState, NodeStatus, from_json,
 };
 use thalweg_base::clock::Stopwatch;
 use tokio::net::TcpStream;
@@ -38,6 +38,8 @@ pub fn status(identity: &Path) -> Result<ClusterReport> {
         let text = ask(client, host, Method::GET, "/v1/status", "").await?;
         from_json::<NodeStatus>(&text)
     })?;
+    let statuses = answers.iter().filter_map(|(answer, _)| answer.as_ref().ok());
+    let warnings = warnings(&client, statuses);
     let hosts = client.file.hosts.iter().zip(answers).map(|(host, (answer, seconds))| HostReport {
         host: host.name.clone(),
         address: host.address.clone(),
@@ -49,8 +51,25 @@ pub fn status(identity: &Path) -> Result<ClusterReport> {
         name: client.file.name.clone(),
         cluster: client.file.id.clone(),
         epoch: client.file.epoch,
+        warnings,
         hosts: hosts.collect(),
     })
+}
+
+/// Certificates that end soon: this client's, the authority's, and those that nodes show.
+fn warnings<'a>(client: &Client, statuses: impl Iterator<Item = &'a NodeStatus>) -> Vec<String> {
+    let identity = client.hands.identity();
+    let [own, authority] = identity.ends;
+    let renew = |name: &str| format!("thalweg cluster renew {name} makes a new one");
+    let name = &identity.name;
+    let own = cluster::ends_soon(&format!("the certificate of this client, {name},"), own, &renew(name));
+    let remedy = "make a cluster anew, with thalweg cluster init in another --identity, and install it";
+    let authority = cluster::ends_soon("the certificate of the cluster's authority", authority, remedy);
+    let hosts = statuses.filter_map(|node| {
+        let remedy = format!("{}, and thalweg cluster install brings it", renew(&node.name));
+        cluster::ends_soon(&format!("the certificate of host {}", node.name), node.certificate_ends, &remedy)
+    });
+    own.into_iter().chain(authority).chain(hosts).collect()
 }
 
 /// What these hosts, or all, offer and lack, as their own nodes see it.
@@ -59,14 +78,17 @@ pub fn doctor(identity: &Path, on: &[String]) -> Result<ClusterDoctor> {
     let hosts = client.hosts(on)?;
     let answers = on_all(&client, &hosts, |client, host| async move {
         let text = ask(client, host, Method::GET, "/v1/doctor", "").await?;
-        from_json::<DoctorReport>(&text)
+        let status = ask(client, host, Method::GET, "/v1/status", "").await?;
+        Ok((from_json::<DoctorReport>(&text)?, from_json::<NodeStatus>(&status)?))
     })?;
+    let statuses = answers.iter().filter_map(|(answer, _)| Some(&answer.as_ref().ok()?.1));
+    let warnings = warnings(&client, statuses);
     let hosts = hosts.iter().zip(answers).map(|(host, (answer, _))| HostDoctor {
         host: host.name.clone(),
         error: answer.as_ref().err().cloned(),
-        findings: answer.map_or(Vec::new(), |report| report.findings),
+        findings: answer.map_or(Vec::new(), |(report, _)| report.findings),
     });
-    Ok(ClusterDoctor { hosts: hosts.collect() })
+    Ok(ClusterDoctor { warnings, hosts: hosts.collect() })
 }
 
 /// What one node says of itself.
@@ -173,7 +195,7 @@ pub fn tell(identity: &Path, but: &[String]) -> Result<Vec<String>> {
     let client = Client::load(identity)?;
     let told = client.file.hosts.iter().filter(|host| !but.contains(&host.name));
     let hosts = &told.cloned().collect::<Vec<ClusterHost>>();
-    let text = to_json(&client.file);
+    let text = cluster::text_in(identity)?;
     let answers = on_all(&client, hosts, |client, host| {
         let text = text.clone();
         async move { ask(client, host, Method::PUT, "/v1/cluster", &text).await }

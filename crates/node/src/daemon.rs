@@ -14,20 +14,23 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use thalweg_api::{ClusterFile, ClusterHost, Links, NodeReady, NodeRequest, NodeStatus, from_json, to_json};
+use thalweg_api::{
+    ClusterFile, ClusterHost, ExecRequest, May, NodeReady, NodeRequest, NodeStatus, from_json, to_json,
+};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_io::socket::resend_soon;
 use thalweg_io::{process, small};
 use thalweg_wire::{
-    ALPN_LINK, Agreed, CERTIFICATE_FILE, CLUSTER_FILE, HANDSHAKE_SECONDS, Hands, Id, Identity, Link, Named,
-    Role, Terms,
+    ALPN_LINK, Agreed, CERTIFICATE_FILE, CLUSTER_FILE, HANDSHAKE_SECONDS, Hands, Id, Identity, Incoming,
+    Link, Named, Outgoing, Role, Terms,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 
+use crate::audit::{Audit, Entry, Who};
 use crate::check::{self, Checks};
 use crate::cluster::{self, PORT};
 use crate::cork::Cork;
@@ -36,8 +39,10 @@ use crate::job::Jobs;
 use crate::kept::{self, Bell, Kept};
 use crate::pump::{self, Pumps};
 use crate::share::{self, Sorts};
-use crate::threads::spawn;
-use crate::{command, http, probe, relay, successor};
+use crate::talk::answer;
+use crate::threads::{caught, spawn};
+use crate::vote::{self, Votes};
+use crate::{ask, command, http, probe, relay, successor};
 
 /// The most handshakes at once.
 pub const HANDSHAKES_MAX: usize = 256;
@@ -84,6 +89,8 @@ pub(crate) struct Node {
     pub(crate) pumps: Pumps,
     pub(crate) sorts: Sorts,
     pub(crate) checks: Checks,
+    pub(crate) votes: Votes,
+    pub(crate) audit: Arc<Audit>,
     watch: Stopwatch,
     links: Mutex<Vec<(Id, Arc<Link>)>>,
     connections: AtomicUsize,
@@ -95,6 +102,8 @@ pub(crate) struct Node {
     pub(crate) probing: Mutex<()>,
     /// Rings when the node goes down.
     pub(crate) bell: Bell,
+    /// Told when the cluster file has changed.
+    pub(crate) changed: Notify,
 }
 
 impl Node {
@@ -115,10 +124,12 @@ impl Node {
             ));
         }
         let (hands, cluster) = loaded.unzip();
-        let clear = cluster.as_ref().is_some_and(|file| file.links == Links::Clear);
+        let name = hands.as_ref().map_or(String::new(), |hands| hands.identity().name.clone());
         let pool = Pool::new(BLOCK_BYTES, BLOCKS).map_err(|e| Error::Asked(e.to_string()))?;
         Ok(Node {
-            name: hands.as_ref().map_or(String::new(), |hands| hands.identity().name.clone()),
+            audit: Audit::open(options.identity.as_deref()),
+            votes: Votes::load(&name, options.identity.as_deref()),
+            name,
             hands: RwLock::new(hands.map(Arc::new)),
             files: Mutex::new(options.identity.as_deref().map_or(Vec::new(), files_in)),
             directory: options.identity.clone(),
@@ -132,11 +143,12 @@ impl Node {
             connections: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
             pool,
-            terms: Terms { clear, block_bytes: BLOCK_BYTES as u32, ..Terms::default() },
+            terms: Terms { block_bytes: BLOCK_BYTES as u32, ..Terms::default() },
             kept: Kept::default(),
             doctoring: Mutex::new(()),
             probing: Mutex::new(()),
             bell: Bell::default(),
+            changed: Notify::default(),
         })
     }
 
@@ -154,16 +166,20 @@ impl Node {
             return;
         }
         // Its files come one by one: until they fit each other, the old ones hold.
-        let Ok((identity, file)) = Identity::load(directory) else { return };
-        let ours = self.hands().map(|hands| hands.identity().node);
-        if ours != Some(identity.node) || identity.role != Role::Node {
+        let Ok((mut identity, file)) = Identity::load(directory) else { return };
+        let Some(old) = self.hands() else { return };
+        let ours = old.identity();
+        let is_ours =
+            |role| (&identity.name, identity.cluster, role) == (&ours.name, ours.cluster, Role::Node);
+        if !is_ours(identity.role) || !file.hosts.iter().any(|host| host.id == identity.node.to_string()) {
             return;
         }
-        if let Ok(hands) = Hands::of(identity) {
+        identity.members = ours.members.clone();
+        let (Ok(hands), Ok(text)) = (Hands::of(identity), cluster::text_in(directory)) else { return };
+        // An older list, or another of the same epoch, is no news, nor is what came with it.
+        if self.take_cluster(&text).is_ok() {
             *self.hands.write().expect("no holder panics") = Some(Arc::new(hands));
             *last = now;
-            drop(last);
-            let _ = self.take_cluster(&to_json(&file));
         }
     }
 
@@ -219,27 +235,51 @@ impl Node {
             jobs_ended,
             refused: self.refused.load(Ordering::Relaxed),
             resident_bytes: process::resident_bytes(),
+            certificate_ends: identity.map_or(0, |identity| identity.ends[0]),
         }
     }
 
-    /// Takes a newer cluster file: keeps it, and closes the links of those that it drops.
+    /// Takes a newer cluster file, keeps it, and closes all that those have here whom it does not list.
     pub(crate) fn take_cluster(&self, text: &str) -> Result<u64> {
         let (Some(directory), Some(hands)) = (&self.directory, self.hands()) else {
             return Err(Error::Asked("a node without identity is of no cluster".into()));
         };
         let mut ours = self.cluster.lock().expect("no holder panics");
-        let file = cluster::newer(directory, text)?;
-        small::write(&directory.join(CLUSTER_FILE), (to_json(&file) + "\n").as_bytes())?;
-        let dropped: Vec<Id> = file.dropped.iter().filter_map(|host| host.id.parse().ok()).collect();
-        hands.identity().dropped.add(dropped.iter().copied());
-        for (node, link) in self.links.lock().expect("no holder panics").iter() {
-            if dropped.contains(node) {
-                link.close();
-            }
-        }
+        let now = ours.as_ref().expect("whoever has hands has a cluster file");
+        let Some(file) = cluster::newer(directory, now, text)? else { return Ok(now.epoch) };
+        small::write(&directory.join(CLUSTER_FILE), text.as_bytes())?;
         let epoch = file.epoch;
-        *ours = Some(file);
+        *ours = Some(file.clone());
+        drop(ours);
+        hands.identity().members.set(&file);
+        self.changed.notify_waiters();
         Ok(epoch)
+    }
+
+    /// The text of its cluster file.
+    fn cluster_text(&self) -> Result<String> {
+        let none = || Error::Asked("a node without identity is of no cluster".into());
+        let _ours = self.cluster.lock().expect("no holder panics");
+        cluster::text_in(self.directory.as_deref().ok_or_else(none)?)
+    }
+
+    /// Brings both ends of a link to the newer of their cluster files.
+    pub(crate) fn agree(&self, link: &Link) {
+        let Some(hands) = self.hands() else { return };
+        let (ours, theirs) = (hands.identity().members.epoch(), link.hello().epoch);
+        if theirs > ours {
+            // What is wrong with it is no reason to refuse the peer, whom our own list has.
+            let _ = answer(link, &NodeRequest::Cluster(None)).map(|text| self.take_cluster(&text));
+        } else if theirs < ours
+            && let Ok(text) = self.cluster_text()
+        {
+            let _ = answer(link, &NodeRequest::Cluster(Some(text)));
+        }
+    }
+
+    /// What this peer may ask.
+    pub(crate) fn may(&self, peer: Id) -> May {
+        self.hands().map_or(May::All, |hands| hands.identity().members.may(peer))
     }
 
     /// Serves a link until its peer has gone.
@@ -251,63 +291,172 @@ impl Node {
     /// Serves a link that others may hold too.
     pub(crate) fn serve_kept(self: &Arc<Node>, peer: Id, link: &Arc<Link>) {
         self.links.lock().expect("no holder panics").push((peer, link.clone()));
+        // A panic ends this link, and is told by its being closed.
+        let _ = caught(|| self.serve_streams(peer, link));
+        // From here on nobody reads it.
+        link.close();
+        self.links.lock().expect("no holder panics").retain(|(_, other)| !Arc::ptr_eq(other, link));
+        self.kept.forget(link);
+    }
+
+    /// How a share of a job ended here.
+    fn job_ended(&self, entry: &mut Entry, id: &str) {
+        match self.jobs.find(id).map(|job| job.report()) {
+            Some(job) => {
+                let why = job.why.map_or(String::new(), |why| format!(": {why}"));
+                entry.ends(format!("{:?}", job.state).to_lowercase() + &why);
+            }
+            None => entry.ends("it came to nothing"),
+        }
+    }
+
+    fn serve_streams(self: &Arc<Node>, peer: Id, link: &Arc<Link>) {
         while let Ok(Some((request, out, inc))) = link.accept() {
             let request = String::from_utf8_lossy(&request).into_owned();
-            let Some((mut out, inc)) = pump::serve(self, link, &request, (out, inc)) else { continue };
-            let node = self.clone();
+            if !link.hello().is_local() && self.may(peer) == May::Status && !is_harmless(&request) {
+                self.audit
+                    .begin(self.audit.who(link), "request", &[])
+                    .ends(format!("refused: {MAY_ONLY_LOOK}"));
+                let _ = out.abort(MAY_ONLY_LOOK);
+                continue;
+            }
+            let Some((out, inc)) = pump::serve(self, link, &request, (out, inc)) else { continue };
             let answered = match from_json::<NodeRequest>(&request) {
-                Ok(NodeRequest::Exec(exec)) => {
-                    let by = link.peer().to_string();
-                    spawn("stream", move || {
-                        command::run(&node.jobs, (node.name(), &by), exec, out, inc, &node.pool);
-                    })
-                }
-                Ok(NodeRequest::Relay(request)) => {
-                    spawn("relay", move || relay::run(&node, request, out, inc))
-                }
-                Ok(NodeRequest::Ping) => out.end(to_json(&command::nothing()).as_bytes()).is_ok(),
-                Ok(NodeRequest::Status) => out.end(to_json(&self.status()).as_bytes()).is_ok(),
-                Ok(NodeRequest::Keep) => {
-                    self.kept.keep(peer, link.clone());
-                    out.end(&[]).is_ok()
-                }
-                Ok(NodeRequest::Sort(request)) => {
-                    let asked = link.clone();
-                    spawn("sort", move || share::serve(&node, &asked, request, (out, inc)))
-                }
-                Ok(NodeRequest::Check(request)) => {
-                    let asked = link.clone();
-                    spawn("check", move || check::serve(&node, &asked, &request, (out, inc)))
-                }
-                Ok(NodeRequest::Coordinate(request)) => {
-                    let begun = successor::begin(self, request);
-                    out.end(to_json(&command::begun(begun)).as_bytes()).is_ok()
-                }
-                Ok(NodeRequest::River { job, attempt, from }) => {
-                    self.sorts.river((&job, attempt), from, (out, inc), link);
-                    true
-                }
-                Ok(NodeRequest::Stands { job, host }) => {
-                    let stands = self.jobs.find(&job).and_then(|job| successor::stands(job.report(), &host));
-                    out.end(to_json(&stands).as_bytes()).is_ok()
-                }
-                Ok(NodeRequest::Probe(request)) => {
-                    spawn("probe", move || probe::serve(&node, request, (out, inc)))
-                }
-                Ok(NodeRequest::Pump(_) | NodeRequest::PumpLane { .. }) => {
-                    out.abort("a transfer has links of its own").is_ok()
-                }
+                Ok(request) => self.serve_stream(peer, link, request, (out, inc)),
                 Err(why) => out.abort(&format!("a request that is not known here: {why}")).is_ok(),
             };
             if !answered {
                 break;
             }
         }
-        // From here on nobody reads it.
-        link.close();
-        self.links.lock().expect("no holder panics").retain(|(_, other)| !Arc::ptr_eq(other, link));
-        self.kept.forget(link);
     }
+
+    /// Serves one stream, at once or on a thread of its own; false if its link is of no more use.
+    fn serve_stream(
+        self: &Arc<Node>,
+        peer: Id,
+        link: &Arc<Link>,
+        request: NodeRequest,
+        (mut out, inc): (Outgoing, Incoming),
+    ) -> bool {
+        let asked = link.clone();
+        match request {
+            NodeRequest::Exec(exec) => self.serve_exec(link, exec, (out, inc)),
+            NodeRequest::Relay(request) => {
+                self.audited(link, ("relay", "relay"), &request.on.clone(), move |node, entry| {
+                    relay::run(node, request, out, inc);
+                    entry.ends("done");
+                })
+            }
+            NodeRequest::Ping => out.end(to_json(&command::nothing()).as_bytes()).is_ok(),
+            NodeRequest::Status => out.end(to_json(&self.status()).as_bytes()).is_ok(),
+            NodeRequest::Cluster(file) => tell(out, self.serve_list(link, file.as_deref())),
+            NodeRequest::Keep => {
+                self.kept.keep(peer, asked);
+                out.end(&[]).is_ok()
+            }
+            NodeRequest::Sort(request) => {
+                self.audited(link, ("sort", "job"), &ask::typed(&request.ask), move |node, entry| {
+                    let id = request.job.clone();
+                    share::serve(node, &asked, request, (out, inc));
+                    node.job_ended(entry, &id);
+                })
+            }
+            NodeRequest::Check(request) => {
+                self.audited(link, ("check", "check"), &request.inputs.clone(), move |node, entry| {
+                    check::serve(node, &asked, &request, (out, inc));
+                    entry.ends("done");
+                })
+            }
+            NodeRequest::Coordinate(request) => {
+                let words = ask::typed(&request.ask);
+                let mut entry = self.audit.begin(self.audit.who(link), "coordinate", &words);
+                let begun = successor::begin(self, request);
+                entry.ends(begun.as_ref().map_or_else(|why| format!("refused: {why}"), |()| "begun".into()));
+                out.end(to_json(&command::begun(begun)).as_bytes()).is_ok()
+            }
+            NodeRequest::River { job, attempt, from } => {
+                self.sorts.river((&job, attempt), from, (out, inc), link);
+                true
+            }
+            NodeRequest::Vote(request) => {
+                let node = self.clone();
+                // A vote waits for the disk.
+                spawn("vote", move || {
+                    let said = vote::serve(&node, &asked, *request);
+                    let _ = out.end(to_json(&said).as_bytes());
+                    drop(inc);
+                })
+            }
+            NodeRequest::Probe(request) => self.audited(link, ("probe", "probe"), &[], move |node, entry| {
+                probe::serve(node, request, (out, inc));
+                entry.ends("done");
+            }),
+            NodeRequest::Pump(_) | NodeRequest::PumpLane { .. } => {
+                out.abort("a transfer has links of its own").is_ok()
+            }
+        }
+    }
+
+    /// Does what a link's peer asks for on a thread of this name, with an entry in the audit log.
+    fn audited(
+        self: &Arc<Node>,
+        link: &Link,
+        (thread, what): (&'static str, &str),
+        words: &[String],
+        work: impl FnOnce(&Arc<Node>, &mut Entry) + Send + 'static,
+    ) -> bool {
+        let mut entry = self.audit.begin(self.audit.who(link), what, words);
+        let node = self.clone();
+        spawn(thread, move || work(&node, &mut entry))
+    }
+
+    /// Runs a command for a peer.
+    fn serve_exec(
+        self: &Arc<Node>,
+        link: &Link,
+        exec: ExecRequest,
+        (out, inc): (Outgoing, Incoming),
+    ) -> bool {
+        let (by, words) = (link.peer().to_string(), exec.command.clone());
+        let what = if exec.detach { "exec detached" } else { "exec" };
+        self.audited(link, ("stream", what), &words, move |node, entry| {
+            let id = exec.job.clone();
+            let end = command::run(&node.jobs, (node.name(), &by), exec, out, inc, &node.pool);
+            entry.ends_as(&end);
+            if let Some(job) = node.jobs.find(&id) {
+                entry.bytes(job.report().output_bytes);
+            }
+        })
+    }
+
+    /// Takes the cluster file that a peer brings, if it is newer, and answers with the one that holds.
+    fn serve_list(self: &Arc<Node>, link: &Link, file: Option<&str>) -> Result<String> {
+        let Some(text) = file else { return self.cluster_text() };
+        let answer = self.take_cluster(text).map(|epoch| epoch.to_string());
+        self.audit.begin(self.audit.who(link), "cluster file", &[]).ends(match &answer {
+            Ok(epoch) => format!("epoch {epoch} holds"),
+            Err(why) => format!("refused: {why}"),
+        });
+        answer
+    }
+}
+
+/// Ends a stream with an answer, or why there is none; whether that could be said.
+fn tell(mut out: Outgoing, answer: Result<String>) -> bool {
+    match answer {
+        Ok(said) => out.end(said.as_bytes()).is_ok(),
+        Err(why) => out.abort(&why.to_string()).is_ok(),
+    }
+}
+
+/// What a client is told that may only look.
+pub(crate) const MAY_ONLY_LOOK: &str = "this certificate may only look at status, jobs and metrics; thalweg cluster client NAME --may all makes one for more";
+
+/// Whether a request only looks. A cluster file is the authority's word, whoever brings it.
+fn is_harmless(request: &str) -> bool {
+    use NodeRequest::{Cluster, Ping, Status};
+    matches!(from_json(request), Ok(Status | Ping | Cluster(_)))
 }
 
 /// What may change in an identity's directory while its node runs.
@@ -322,6 +471,8 @@ pub fn run(options: &NodeOptions, stop: &Stop, ready: impl FnOnce(&NodeReady)) -
     process::allow_open_files(FILES);
     let node = Arc::new(Node::new(options)?);
     let address = listen_at(options, &node)?;
+    // What changed while it was down it learns before it serves anybody.
+    kept::catch_up(&node);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::Asked(format!("no runtime for the edge: {e}")))?;
     let outcome = runtime.block_on(async {
@@ -338,8 +489,9 @@ pub fn run(options: &NodeOptions, stop: &Stop, ready: impl FnOnce(&NodeReady)) -
             pid: std::process::id(),
         });
         if node.hands().is_some() {
-            let keeper = node.clone();
+            let (keeper, settler) = (node.clone(), node.clone());
             spawn("keeper", move || kept::run(&keeper));
+            spawn("settler", move || while caught(|| vote::settle(&settler)).is_err() {});
         }
         tokio::select! {
             () = accept(&node, &listener) => {}
@@ -377,7 +529,7 @@ async fn accept(node: &Arc<Node>, listener: &TcpListener) {
     const BREATH: Duration = Duration::from_millis(20);
     let mut handshakes: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok((socket, _)) = listener.accept().await else {
+        let Ok((socket, address)) = listener.accept().await else {
             tokio::time::sleep(BREATH).await;
             continue;
         };
@@ -399,7 +551,10 @@ async fn accept(node: &Arc<Node>, listener: &TcpListener) {
             if let Ok((node, greeted)) = proved.await {
                 match greeted {
                     Ok(Some(peer)) => converse(&node, peer).await,
-                    _ => drop(node.refused.fetch_add(1, Ordering::Relaxed)),
+                    _ => {
+                        node.refused.fetch_add(1, Ordering::Relaxed);
+                        node.audit.refused(address.to_string(), "it did not prove that it is of the cluster");
+                    }
                 }
             }
         });
@@ -425,15 +580,19 @@ async fn greet(node: &Node, socket: TcpStream) -> Option<Peer> {
 async fn converse(node: &Arc<Node>, peer: Peer) {
     let Some(_place) = Place::take(node) else { return };
     match peer {
-        Peer::Local(socket) => http::serve(node, socket, None).await,
+        Peer::Local(socket) => http::serve(node, socket, Who::default()).await,
         Peer::Proved(tls, agreed) if tls.get_ref().1.alpn_protocol() == Some(ALPN_LINK) => {
             let _ = hand_over(node, (*tls, agreed), _place);
         }
         Peer::Proved(mut tls, _) => {
             tls.get_mut().0.uncork();
             let named = tls.get_ref().1.peer_certificates().and_then(|chain| Named::of(chain.first()?));
-            let role = named.map(|named| named.role);
-            http::serve(node, *tls, Some(role == Some(Role::Client))).await;
+            if let Some(named) = named {
+                let address = tls.get_ref().0.socket.peer_addr();
+                let peer =
+                    address.map_or_else(|_| "a peer that has gone".into(), |address| address.to_string());
+                http::serve(node, *tls, Who { peer, proved: Some((named.node, named.role)) }).await;
+            }
         }
     }
 }
@@ -443,12 +602,19 @@ fn hand_over(node: &Arc<Node>, (tls, agreed): (Tls, Agreed), place: Place) -> st
     let (cork, connection) = tls.into_inner();
     let socket = cork.socket.into_std()?;
     socket.set_nonblocking(false)?;
-    let (node, terms) = (node.clone(), node.terms);
+    let (node, terms, from) = (node.clone(), node.terms, socket.peer_addr()?);
     spawn("link", move || {
         let hands = node.hands().expect("it shook them");
         match hands.adopt(socket, (connection.into(), agreed), terms) {
-            Ok(link) => node.serve(link),
-            Err(_) => drop(node.refused.fetch_add(1, Ordering::Relaxed)),
+            Ok(link) => {
+                let link = Arc::new(link);
+                node.audit.came(&link, from);
+                node.serve_kept(link.hello().node, &link);
+            }
+            Err(why) => {
+                node.refused.fetch_add(1, Ordering::Relaxed);
+                node.audit.refused(why.peer.clone(), &why.to_string());
+            }
         }
         drop(place);
     });

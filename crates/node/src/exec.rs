@@ -7,23 +7,25 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_api::{
-    ClusterFile, ClusterHost, ExecEnd, ExecReport, ExecRequest, HostEnd, Links, NodeRequest, RelayRequest,
+    ClusterFile, ClusterHost, ExecEnd, ExecReport, ExecRequest, HostEnd, NodeRequest, RelayRequest,
     from_json, to_json,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
-use thalweg_wire::{Hands, Incoming, Link, Outgoing, Patience, Terms, new_id};
+use thalweg_io::small;
+use thalweg_wire::{CLUSTER_FILE, Hands, Incoming, Link, Outgoing, Patience, Terms, new_id};
 
 use crate::cluster;
 use crate::command::{STDERR, no_nul};
 use crate::error::{Error, Result};
 use crate::relay::END;
+use crate::talk::answer;
 
 /// A block of output or input.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -103,6 +105,9 @@ impl Cancel {
 
 /// A client of a cluster.
 pub(crate) struct Client {
+    directory: PathBuf,
+    /// Whether a newer cluster file was asked for already.
+    asked: AtomicBool,
     pub(crate) hands: Hands,
     pub(crate) file: ClusterFile,
 }
@@ -110,7 +115,7 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn load(identity: &Path) -> Result<Client> {
         let (hands, file) = cluster::hands_in(identity)?;
-        Ok(Client { hands, file })
+        Ok(Client { directory: identity.into(), asked: AtomicBool::new(false), hands, file })
     }
 
     /// The hosts of these names, or with these roles (`@ROLE`), or all; each once.
@@ -138,12 +143,29 @@ impl Client {
 
     /// A link with a host, for blocks of so many bytes.
     pub(crate) fn link(&self, host: &ClusterHost, block_bytes: usize) -> Result<Link> {
-        Ok(self.hands.connect(&host.name, cluster::address_of(host)?, self.terms(block_bytes))?)
+        let link = self.hands.connect(&host.name, cluster::address_of(host)?, self.terms(block_bytes))?;
+        self.agree(&link);
+        Ok(link)
+    }
+
+    /// Brings both ends to the newer of their cluster files; what is new here counts from the next command on.
+    fn agree(&self, link: &Link) {
+        let theirs = link.hello().epoch;
+        if theirs > self.file.epoch && !self.asked.swap(true, Ordering::SeqCst) {
+            let Ok(text) = answer(link, &NodeRequest::Cluster(None)) else { return };
+            if let Ok(Some(_)) = cluster::newer(&self.directory, &self.file, &text) {
+                // A client that may not write there asks again next time.
+                let _ = small::write(&self.directory.join(CLUSTER_FILE), text.as_bytes());
+            }
+        } else if theirs < self.file.epoch
+            && let Ok(text) = cluster::text_in(&self.directory)
+        {
+            let _ = answer(link, &NodeRequest::Cluster(Some(text)));
+        }
     }
 
     fn terms(&self, block_bytes: usize) -> Terms {
-        let clear = self.file.links == Links::Clear;
-        Terms { clear, block_bytes: block_bytes as u32, patience: Patience::default() }
+        Terms { block_bytes: block_bytes as u32, patience: Patience::default() }
     }
 
     /// Asks a host over a link of its own, and sends what input there is from a thread of its own.
@@ -160,6 +182,7 @@ impl Client {
             let at = (&*host.name, cluster::address_of(host)?);
             let terms = self.terms(BLOCK_BYTES);
             let (link, inc) = self.hands.connect_and_ask(at, terms, request, Some((pool, window)))?;
+            self.agree(&link);
             return Ok((Arc::new(link), inc));
         };
         let link = self.link(host, BLOCK_BYTES)?;
@@ -304,9 +327,9 @@ fn relayed(
     }
 }
 
-/// An error if a request is too long for a frame.
+/// An error if a request is too long for a link.
 fn fits(request: &str) -> Result<()> {
-    let (long, most) = (request.len(), thalweg_wire::frame::CONTROL_BYTES_MAX as usize);
+    let (long, most) = (request.len(), thalweg_wire::frame::PAYLOAD_BYTES_MAX);
     if long <= most {
         return Ok(());
     }

@@ -25,6 +25,9 @@ use crate::fleet::{Fleet, on_each};
 /// What ssh is told besides: never to ask, and not to wait for ever.
 const SSH_OPTIONS: [&str; 4] = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
 
+/// What a script says first: before it come the words of shells that print at their start.
+const MARK: &str = "== thalweg ==";
+
 /// What to do to hosts.
 #[derive(Debug, Clone)]
 pub enum Step {
@@ -201,8 +204,8 @@ impl There<'_> {
             // One that was dropped and taken in again is another node: the one that runs is nobody's any more.
             Step::Up => self.run(&format!(
                 "{enter} || {{ echo 'nothing is installed here; thalweg cluster install comes first' >&2; exit 1; }}{SYSTEMD}{IS_UP}\
-                 if [ -n \"$pid\" ] && ! grep -q '\"id\":\"{}\"' ready; then{DOWN}pid=; fi\n{UP}",
-                self.id()
+                 if [ -n \"$pid\" ] && grep -qE '\"id\":\"({})\"' ready; then{DOWN}pid=; fi\n{UP}",
+                self.ids_before()
             )),
             Step::Down => {
                 self.run(&format!("{enter} || {{ echo 'nothing is installed'; exit 0; }}{SYSTEMD}{IS_UP}{DOWN}echo \"$done\"\n"))
@@ -215,9 +218,10 @@ impl There<'_> {
         }
     }
 
-    /// The node's id; none of one that was dropped.
-    fn id(&self) -> &str {
-        self.file.hosts.iter().find(|host| host.name == self.host).map_or("", |host| &host.id)
+    /// The ids under which nodes of this name were dropped, as alternatives of a pattern. A node that was renewed goes on.
+    fn ids_before(&self) -> String {
+        let dropped = self.file.dropped.iter().filter(|gone| gone.name == self.host);
+        dropped.map(|gone| gone.id.as_str()).chain(["none"]).collect::<Vec<&str>>().join("|")
     }
 
     /// Below the user's directory there. Of ids and names of hosts, which hold nothing that a shell would look at.
@@ -267,6 +271,12 @@ impl There<'_> {
     }
 
     /// Writes a unit where systemd runs, and has it enabled; says whether that changed something.
+    ///
+    /// If the kernel ends a job for its memory, the node goes on (`OOMPolicy`); jobs may make control groups of their own
+    /// (`Delegate`); no core with the key in it is written unless a job asks for its own (`LimitCORE`). The options that
+    /// take rights away are not there: jobs run what the node's user may. `NoNewPrivileges` would end sudo, and in a
+    /// user's unit each of `RestrictRealtime`, `LockPersonality` and `Protect...` implies it; `ProtectClock` shuts devices
+    /// off, GPUs too, `ProtectKernelModules` mounts from the host, and `RestrictSUIDSGID` such modes from transfers.
     fn unit(&self, directory: &str) -> String {
         let name = format!("thalweg-{}-{}.service", &self.file.id[..8], self.host);
         // A user's units begin with the user's session or lingering, all others with the system.
@@ -279,6 +289,7 @@ target=multi-user.target
 cat >.unit.new <<END_OF_UNIT
 [Unit]
 Description=thalweg node {host} of cluster {cluster}
+Wants=network-online.target
 After=network-online.target
 [Service]
 WorkingDirectory=$PWD
@@ -287,6 +298,12 @@ StandardOutput=truncate:$PWD/ready
 StandardError=append:$PWD/node.log
 KillMode=mixed
 Restart=on-failure
+RestartSec=1
+OOMPolicy=continue
+Delegate=yes
+LimitNOFILE=65536
+TasksMax=32768
+LimitCORE=0:infinity
 [Install]
 WantedBy=$target
 END_OF_UNIT
@@ -314,9 +331,12 @@ $ctl enable --quiet "$PWD/{name}" && $ctl daemon-reload && echo changed
         let mut child = child.map_err(|e| format!("cannot start {}: {e}", self.ssh[0]))?;
         let mut stdin = child.stdin.take().expect("a pipe was asked for");
         // Why it was not taken is told by the end.
-        let _ = stdin.write_all(script.as_bytes());
+        let _ = stdin.write_all(format!("echo; echo '{MARK}'\n{script}").as_bytes());
         drop(stdin);
-        self.end_of(child)
+        let said = self.end_of(child)? + "\n";
+        let behind = said.split_once(&format!("\n{MARK}\n")).map(|(_, behind)| behind.trim_end().to_string());
+        let host = self.host;
+        behind.ok_or_else(|| format!("the shell of {host} runs no script; see what ssh {host} sh -s does"))
     }
 
     fn command(&self, there: &[&str]) -> Command {

@@ -1,11 +1,11 @@
 //! Control over HTTP: status, jobs, metrics, and the description of all that.
 //!
-//! Law: what changes something is for clients of the cluster, not for its other nodes; a peer that proved nothing (on
+//! Law: what changes something is for clients of the cluster that may do anything, not for its other nodes; a peer that proved nothing (on
 //! loopback, at a node without identity) is told the status and nothing else. Headers and bodies are bounded, and a
 //! request has to come within [`HEADERS_SECONDS`].
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -17,11 +17,13 @@ use axum::routing::{get, post, put};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use thalweg_api::{JobList, JobState, to_json};
+use thalweg_api::{JobList, JobState, May, to_json};
 use thalweg_base::clock::Stopwatch;
+use thalweg_wire::{Id, Role};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::daemon::Node;
+use crate::audit::Who;
+use crate::daemon::{MAY_ONLY_LOOK, Node};
 use crate::job::Job;
 
 /// The longest that the headers of a request may take.
@@ -37,39 +39,63 @@ const EVENT: Duration = Duration::from_millis(500);
 /// The description of all this.
 const OPENAPI: &str = include_str!("openapi.json");
 
-/// Who asks: `None` proved nothing, `Some(false)` is a node, `Some(true)` a client.
-type Asker = Option<bool>;
+/// Who asks; `None` proved nothing.
+type Asker = Option<(Id, Role)>;
 
-/// Serves one connection to its end.
-pub(crate) async fn serve<S>(node: &Arc<Node>, stream: S, asker: Asker)
+/// Serves one connection to its end, or until the cluster file lists its peer no longer.
+pub(crate) async fn serve<S>(node: &Arc<Node>, stream: S, who: Who)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = TowerToHyperService::new(routes(node.clone(), asker));
+    let asker: Asker = who.proved;
+    let service = TowerToHyperService::new(routes(node.clone(), who));
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(HEADERS_SECONDS));
     server.max_buf_size(HEADERS_BYTES_MAX).keep_alive(true);
-    // What goes wrong here is the peer's, and it has been told.
-    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+    let mut served = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
+    let is_listed = |(id, _)| node.hands().is_some_and(|hands| hands.identity().members.has(id));
+    loop {
+        let mut changed = std::pin::pin!(node.changed.notified());
+        // From here on no change is missed.
+        changed.as_mut().enable();
+        if asker.is_some_and(|asker| !is_listed(asker)) {
+            return;
+        }
+        tokio::select! {
+            // What goes wrong here is the peer's, and it has been told.
+            _ = &mut served => return,
+            () = changed => {}
+        }
+    }
 }
 
-fn routes(node: Arc<Node>, asker: Asker) -> Router {
+fn routes(node: Arc<Node>, who: Who) -> Router {
+    let asker = who.proved;
     let mut routes = Router::new()
         .route("/v1/status", get(status))
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(|| async { json(OPENAPI.to_string()) }));
-    if asker.is_some() {
+    let may = asker.map(|(id, role)| (role, node.may(id)));
+    if may.is_some() {
         routes = routes
-            .route("/v1/doctor", get(doctor))
             .route("/v1/jobs", get(jobs))
             .route("/v1/jobs/{id}", get(job))
             .route("/v1/jobs/{id}/events", get(events));
     }
-    if asker == Some(true) {
+    match may {
+        Some((_, May::All)) => routes = routes.route("/v1/doctor", get(doctor)),
+        Some((_, May::Status)) => {
+            let refused = || async { (StatusCode::FORBIDDEN, format!("{MAY_ONLY_LOOK}\n")) };
+            routes = routes.fallback(refused);
+        }
+        None => {}
+    }
+    if may == Some((Role::Client, May::All)) {
         routes = routes.route("/v1/jobs/{id}/cancel", post(cancel)).route("/v1/cluster", put(take_cluster));
     }
     let routes = routes.layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
-    routes.layer(axum::middleware::from_fn(announced)).with_state(node)
+    let audited = axum::middleware::from_fn_with_state((node.clone(), who), audited);
+    routes.layer(axum::middleware::from_fn(announced)).layer(audited).with_state(node)
 }
 
 fn json(text: String) -> Response {
@@ -87,7 +113,8 @@ async fn status(State(node): State<Arc<Node>>) -> Response {
 /// What the host offers and lacks. One at a time looks: it takes a moment of the disk.
 async fn doctor(State(node): State<Arc<Node>>) -> Response {
     let looked = tokio::task::spawn_blocking(move || {
-        let _turn = node.doctoring.lock().expect("no holder panics");
+        // It guards nothing but the turn.
+        let _turn = node.doctoring.lock().unwrap_or_else(PoisonError::into_inner);
         thalweg::doctor(&[])
     });
     let failed = |why: String| (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response();
@@ -96,6 +123,22 @@ async fn doctor(State(node): State<Arc<Node>>) -> Response {
         Ok(Err(why)) => failed(why.to_string()),
         Err(why) => failed(why.to_string()),
     }
+}
+
+/// What changes something has a line in the audit log.
+async fn audited(
+    State((node, who)): State<(Arc<Node>, Who)>,
+    request: axum::extract::Request,
+    next: axum::middleware::Next,
+) -> Response {
+    if request.method() == axum::http::Method::GET {
+        return next.run(request).await;
+    }
+    let what = format!("http {}", request.method());
+    let mut entry = node.audit.begin(who, &what, &[request.uri().path().to_string()]);
+    let answer = next.run(request).await;
+    entry.ends(format!("status {}", answer.status().as_u16()));
+    answer
 }
 
 /// Refuses a body that says itself that it is too large, before any of it is asked for.

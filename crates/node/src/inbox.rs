@@ -85,12 +85,6 @@ impl Inbox {
         }
     }
 
-    /// Whether nobody is there to say anything, and nothing was said to stop.
-    pub(crate) fn is_gone(&self) -> bool {
-        let state = self.state.lock().expect("no holder panics");
-        state.gone.is_some() && !state.told.iter().any(|(told, _)| matches!(told, ShareTold::Stop))
-    }
-
     /// Cancels this share from now on, if it is to stop.
     pub(crate) fn minds(&self, progress: Option<Arc<Progress>>) {
         let mut state = self.state.lock().expect("no holder panics");

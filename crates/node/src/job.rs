@@ -5,7 +5,6 @@
 //! Non-goals: starting processes, sorting.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -20,6 +19,8 @@ pub(crate) const ENDED_MAX: usize = 256;
 pub(crate) const ENDED_SECONDS: f64 = 86_400.0;
 /// Why jobs end with their node.
 pub(crate) const GOES_DOWN: &str = "the node is going down";
+/// How much of a command is told in lists.
+const COMMAND_BYTES_MAX: usize = 64 << 10;
 /// How much output of a job that goes on without its client is kept.
 const TAIL_BYTES: usize = 64 << 10;
 
@@ -32,8 +33,6 @@ pub(crate) struct Job {
     watch: Stopwatch,
     live: Mutex<Live>,
     changed: Condvar,
-    /// Whether an output that is this node's own may have its name: then no attempt of it follows.
-    pub(crate) named: AtomicBool,
 }
 
 struct Live {
@@ -121,7 +120,7 @@ impl Job {
             id: self.request.job.clone(),
             host: self.host.clone(),
             by: self.by.clone(),
-            command: self.request.command.clone(),
+            command: shown(&self.request.command),
             state: end.map_or(JobState::Running, |end| end.state),
             status: end.and_then(|end| end.status),
             signal: end.and_then(|end| end.signal),
@@ -135,6 +134,20 @@ impl Job {
             share,
         }
     }
+}
+
+/// A command as it is told: the words of a very long one come to an end.
+fn shown(command: &[String]) -> Vec<String> {
+    let mut bytes = 0;
+    let fits = |word: &&String| {
+        bytes += word.len();
+        bytes <= COMMAND_BYTES_MAX
+    };
+    let mut words: Vec<String> = command.iter().take_while(fits).cloned().collect();
+    if words.len() < command.len() {
+        words.push(format!("... ({} words more)", command.len() - words.len()));
+    }
+    words
 }
 
 /// All jobs of a node.
@@ -221,7 +234,6 @@ impl Jobs {
                 share: None,
                 stage: Stopwatch::start(),
             }),
-            named: AtomicBool::new(false),
             changed: Condvar::new(),
         });
         table.running.push(job.clone());

@@ -19,10 +19,14 @@ use crate::cluster;
 use crate::daemon::Node;
 use crate::error::{Error, Result};
 use crate::talk::answer;
-use crate::threads::spawn;
+use crate::threads::{caught, spawn};
 
 /// How often missing links are looked for, and what lies in the identity's directory.
 pub(crate) const ROUND: Duration = Duration::from_secs(1);
+/// The longest that a node which starts waits for what the others know.
+const CATCH_UP: Duration = Duration::from_secs(1);
+/// Hosts that one thread asks then.
+const HOSTS_OF_ONE: usize = 8;
 /// How long those wait for whom nobody could dial yet.
 const CROWDED: Duration = Duration::from_millis(50);
 /// The most links that are dialled at once.
@@ -125,14 +129,39 @@ impl Kept {
     }
 }
 
+/// Asks all other hosts for a newer cluster file than its own; waits until each has answered, or [`CATCH_UP`].
+pub(crate) fn catch_up(node: &Arc<Node>) {
+    let Some(hands) = node.hands() else { return };
+    let file = node.cluster.lock().expect("no holder panics").clone();
+    let hosts = file.into_iter().flat_map(|file| file.hosts).filter(|host| host.name != node.name());
+    let (said, answers) = std::sync::mpsc::channel::<()>();
+    for hosts in hosts.collect::<Vec<ClusterHost>>().chunks(HOSTS_OF_ONE) {
+        let (node, hands, said, hosts) = (node.clone(), hands.clone(), said.clone(), hosts.to_vec());
+        spawn("catch up", move || {
+            for host in hosts {
+                let Ok(address) = cluster::address_of(&host) else { continue };
+                if let Ok(link) = hands.connect(&host.name, address, node.terms) {
+                    node.agree(&link);
+                }
+            }
+            drop(said);
+        });
+    }
+    drop(said);
+    // It ends when the last has let go of it.
+    let _ = answers.recv_timeout(CATCH_UP);
+}
+
 /// Keeps a node's links until it goes down.
 pub(crate) fn run(node: &Arc<Node>) {
     loop {
-        let pause = if dial_missing(node) { ROUND } else { CROWDED };
-        if node.bell.wait(pause) {
+        let all = caught(|| {
+            node.look_at_identity();
+            dial_missing(node)
+        });
+        if node.bell.wait(if all == Ok(false) { CROWDED } else { ROUND }) {
             return;
         }
-        node.look_at_identity();
     }
 }
 
@@ -146,7 +175,11 @@ fn dial_missing(node: &Arc<Node>) -> bool {
             continue;
         }
         let dialler = node.clone();
-        if !spawn("dial", move || dialler.kept.dialled(id, dialler.dial(id, &host).is_ok())) {
+        let dial = move || {
+            let well = caught(|| dialler.dial(id, &host).is_ok()).unwrap_or(false);
+            dialler.kept.dialled(id, well);
+        };
+        if !spawn("dial", dial) {
             node.kept.dialled(id, false);
         }
     }
@@ -190,6 +223,7 @@ impl Node {
     fn dial(self: &Arc<Node>, id: Id, host: &ClusterHost) -> Result<Arc<Link>> {
         let hands = self.hands().expect("whoever has a cluster file has hands");
         let link = hands.connect(&host.name, cluster::address_of(host)?, self.terms)?;
+        self.agree(&link);
         answer(&link, &NodeRequest::Keep)?;
         self.keep_and_serve(id, link)
     }

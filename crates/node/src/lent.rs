@@ -305,8 +305,8 @@ impl Client {
             device: found.device,
             inode: found.inode,
             modified_ns: i128::from(found.modified_ns),
+            changed_ns: i128::from(found.modified_ns),
             mode: 0,
-            is_ours: false,
         })
     }
 

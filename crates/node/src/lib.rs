@@ -8,6 +8,7 @@
 
 mod ask;
 mod attempts;
+mod audit;
 mod check;
 pub mod cluster;
 mod command;
@@ -41,6 +42,7 @@ mod ssh_said;
 mod successor;
 mod talk;
 mod threads;
+mod vote;
 
 pub use check::{ClusterCheck, check};
 pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Stop, run};

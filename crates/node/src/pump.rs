@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use thalweg::{IoChoice, Progress, PumpEnd, PumpOptions, ends};
 use thalweg_api::{
-    ClusterFile, ClusterHost, Links, NodeRequest, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, from_json,
+    ClusterFile, ClusterHost, NodeRequest, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, from_json,
     to_json,
 };
 use thalweg_transfer::{FRAME_BYTES, Route, Streams, Watch, Way, escaped, receive, send, unescaped};
@@ -283,11 +283,7 @@ struct ToNode<'h> {
 
 impl<'h> ToNode<'h> {
     fn new(hands: &'h Hands, file: &ClusterFile, host: &str) -> Result<ToNode<'h>> {
-        let terms = Terms {
-            clear: file.links == Links::Clear,
-            block_bytes: FRAME_BYTES as u32,
-            patience: Patience::default(),
-        };
+        let terms = Terms { block_bytes: FRAME_BYTES as u32, patience: Patience::default() };
         let host = find(file, host)?.clone();
         let (links, spare) = (Mutex::default(), Mutex::default());
         Ok(ToNode { hands, host, terms, id: new_id().to_string(), links, spare })
@@ -475,7 +471,22 @@ pub(crate) fn serve_alone(
 ) -> Option<Streams> {
     match from_json::<NodeRequest>(request) {
         Ok(NodeRequest::PumpLane { id }) => pumps.lane(&id, streams, link),
-        Ok(NodeRequest::Pump(request)) => take_part(pumps, node, link, &request, streams),
+        Ok(NodeRequest::Pump(request)) => {
+            let ends = request.sources.iter().chain(&request.dest).cloned();
+            let to = request.to.iter().map(|(host, word)| format!("{host}:{word}"));
+            let words: Vec<String> = ends.chain(to).collect();
+            let entry = node.map(|node| node.audit.begin(node.audit.who(link), "pump", &words));
+            let ended = take_part(pumps, node, link, &request, streams);
+            if let Some(mut entry) = entry {
+                match ended {
+                    Ok(receipt) => {
+                        entry.bytes(receipt.bytes);
+                        entry.ends("done");
+                    }
+                    Err(why) => entry.ends(format!("failed: {why}")),
+                }
+            }
+        }
         _ => return Some(streams),
     }
     None
@@ -487,8 +498,11 @@ fn take_part(
     link: &Arc<Link>,
     request: &PumpRequest,
     (mut out, inc): Streams,
-) {
-    let refuse = |out: Outgoing, why: String| drop(out.abort(&why));
+) -> std::result::Result<PumpReceipt, String> {
+    let refuse = |out: Outgoing, why: String| {
+        let _ = out.abort(&why);
+        Err(why)
+    };
     let (options, way) = match (options_of(request), FromPeer::begin(pumps, &request.id, link)) {
         (Ok(options), Ok(way)) => (options, way),
         (Err(why), _) => return refuse(out, why.to_string()),
@@ -499,22 +513,23 @@ fn take_part(
         Err(why) => return refuse(out, why.to_string()),
     };
     if request.to.is_some() || (request.dest.is_some() && !request.sources.is_empty()) {
-        let verdict = match both_ends((node, link), request, &options, (&mut out, &inc)) {
-            Ok(receipt) => PumpVerdict::done(receipt),
-            Err(why) => PumpVerdict::failed(&why, matches!(why, thalweg::Error::Wrong(_))),
+        let moved = both_ends((node, link), request, &options, (&mut out, &inc));
+        let verdict = match &moved {
+            Ok(receipt) => PumpVerdict::done(receipt.clone()),
+            Err(why) => PumpVerdict::failed(why, matches!(why, thalweg::Error::Wrong(_))),
         };
         let _ = out.end(to_json(&verdict).as_bytes());
-        return;
+        return moved.map_err(|why| why.to_string());
     }
     // What comes of it the other end hears from the transfer itself.
     if request.dest.is_some() {
         match ends::dest(&options, &io) {
-            Ok(dest) => drop(receive(&dest, &way, (out, inc), &io, &Alone)),
+            Ok(dest) => receive(&dest, &way, (out, inc), &io, &Alone).map_err(|why| why.to_string()),
             Err(why) => refuse(out, why.to_string()),
         }
     } else {
         match ends::sources(&options, &io) {
-            Ok(transfer) => drop(send(&transfer, &way, (out, inc), &io, &Alone)),
+            Ok(transfer) => send(&transfer, &way, (out, inc), &io, &Alone).map_err(|why| why.to_string()),
             Err(why) => refuse(out, why.to_string()),
         }
     }

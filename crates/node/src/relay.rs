@@ -47,7 +47,8 @@ pub(crate) fn run(node: &Arc<Node>, request: RelayRequest, out: Outgoing, inc: I
         | NodeRequest::Check(_)
         | NodeRequest::Coordinate(_)
         | NodeRequest::River { .. }
-        | NodeRequest::Stands { .. }
+        | NodeRequest::Vote(_)
+        | NodeRequest::Cluster(_)
         | NodeRequest::Probe(_) => {
             return drop(out.abort("that is not for other hosts"));
         }

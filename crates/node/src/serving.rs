@@ -37,7 +37,7 @@ const GUESTS_MAX: usize = 128;
 
 /// How both ends want their links, but that a channel is sealed already.
 pub(crate) fn terms() -> Terms {
-    Terms { clear: false, block_bytes: FRAME_BYTES as u32, patience: Patience::default() }
+    Terms { block_bytes: FRAME_BYTES as u32, patience: Patience::default() }
 }
 
 /// A line that both sides know by its first words.

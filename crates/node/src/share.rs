@@ -8,6 +8,7 @@
 //! Non-goals: how a share is sorted; that is the facade's.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -15,8 +16,8 @@ use std::time::Duration;
 use thalweg::share::{Laid, LentDisks, Share, Starts};
 use thalweg::{Error, Progress, Result};
 use thalweg_api::{
-    Edge, JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAsk, SortAttempt, SortEnd, SortJob,
-    Trouble, to_json,
+    Edge, JobState, NodeRequest, ReadyFile, ShareEnd, ShareSaid, ShareTold, SortAsk, SortAttempt, SortEnd,
+    SortJob, Trouble, to_json,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::begin_work;
@@ -34,6 +35,8 @@ use crate::lent::Lent;
 use crate::pump::could_not;
 use crate::successor;
 use crate::talk::{Hearing, say};
+use crate::threads::caught;
+use crate::vote::{clear, name, ready_file};
 
 /// Memory of a sort's pools, touched or not, that a node has at hand for the next one unless the kernel wants it; and the
 /// memory of sorts from which on: with less, what is kept while one goes on is in the way of its promise.
@@ -179,15 +182,18 @@ pub(crate) fn serve(node: &Arc<Node>, link: &Arc<Link>, request: SortJob, (out, 
         Ok(entered) => entered,
         Err(why) => return saying.give_up(&why),
     };
-    let (inbox, kept) = (&Inbox::default(), None);
-    let mut part = Part { node, link, job, request, place, saying, inbox, cancel_is_known: false, kept };
+    let (inbox, kept, ready) = (&Inbox::default(), None, Vec::new());
+    let mut part =
+        Part { node, link, job, request, place, saying, inbox, cancel_is_known: false, kept, ready };
     let ended = std::thread::scope(|scope| {
         scope.spawn(|| inbox.hear_all(&mut hearing));
-        let ended = part.serve();
+        let ended = caught(|| part.serve()).unwrap_or_else(Err);
         part.kept = None;
+        node.votes.hears(&part.request.job, false);
         // Ends the stream, and with it the thread that hears.
         match ended {
             Ok(end) => {
+                part.clear();
                 match end {
                     Some(end) => node.jobs.end_sort(&part.job, end),
                     None => node.jobs.forget(&part.job),
@@ -201,14 +207,22 @@ pub(crate) fn serve(node: &Arc<Node>, link: &Arc<Link>, request: SortJob, (out, 
             }
         }
     });
-    let Part { job, request, place, .. } = part;
+    let Part { job, request, place, ready, .. } = part;
     drop(place);
     process::trim();
     match ended {
         Ok(()) => {}
-        Err(why) if request.coordinator.is_some() => successor::follow(node, &job, request, &why),
+        Err(why) if request.coordinator.is_some() => {
+            if let Err(why) = caught(|| successor::follow(node, &job, request, &why)) {
+                node.jobs.end_sort(&job, SortEnd { state: JobState::Failed, why: Some(why), receipt: None });
+            }
+        }
         Err(_) => {
-            let why = Some("its client has gone".to_string());
+            // The client may have had others' outputs named.
+            let lie = ready
+                .iter()
+                .map(|file| format!("; the output for {} is whole, at {}", file.name, file.hidden));
+            let why = Some(format!("its client has gone{}", lie.collect::<String>()));
             node.jobs.end_sort(&job, SortEnd { state: JobState::Cancelled, why, receipt: None });
         }
     }
@@ -251,12 +265,16 @@ struct Part<'a> {
     cancel_is_known: bool,
     /// The share that was written when another node's range was lost. Its output gets its name with that.
     kept: Option<Laid>,
+    /// Outputs of a client's job that lack only their names.
+    ready: Vec<ReadyFile>,
 }
 
 /// What follows when a share is written.
 enum Written {
-    /// The output gets its name, with so many bytes and these edges.
-    Named(Box<Laid>, (u64, Vec<Edge>)),
+    /// The outputs are to be made ready for their names, with so many bytes and these edges.
+    Ready(Box<Laid>, (u64, Vec<Edge>)),
+    /// All is done without it.
+    Done,
     /// The range of a lost node is to be sorted first.
     Kept(Box<Laid>, SortAttempt),
 }
@@ -267,7 +285,11 @@ impl Part<'_> {
         loop {
             let said = match self.inbox.next(&self.job, self.cancel_is_known) {
                 Heard::Told(ShareTold::Attempt(attempt)) => Some(self.attempt(&attempt)),
-                Heard::Told(ShareTold::Stop) => Some(ShareSaid::Stopped),
+                Heard::Told(ShareTold::Stop) => {
+                    self.clear();
+                    Some(ShareSaid::Stopped)
+                }
+                Heard::Told(ShareTold::Publish) => Some(self.publish()),
                 Heard::Told(ShareTold::End(end)) => return Ok(Some(*end)),
                 Heard::Told(ShareTold::Forget) => return Ok(None),
                 // Said to a share that had failed by then.
@@ -284,35 +306,58 @@ impl Part<'_> {
     /// Takes part in an attempt, and in those that follow when it is written; what there is to say of it.
     fn attempt(&mut self, attempt: &SortAttempt) -> ShareSaid {
         match self.share(attempt) {
-            Ok(Written::Named(laid, (bytes, edges))) => {
-                if self.request.ask.writes_own() {
-                    self.job.named.store(true, Ordering::Relaxed);
-                }
+            Ok(Written::Ready(laid, (bytes, edges))) => {
                 // Of two shares the first may have made the output.
                 let laid = self.kept.take().unwrap_or(*laid);
-                match laid.publish(bytes, edges) {
-                    Ok(()) => ShareSaid::Published,
+                match laid.ready(bytes, edges).and_then(|files| self.ready(attempt, &files)) {
+                    Ok(shared) => ShareSaid::Ready(shared),
                     Err(why) => self.failed(&why),
                 }
             }
+            Ok(Written::Done) => ShareSaid::Published(Vec::new()),
             Ok(Written::Kept(mut laid, next)) => {
                 laid.settle();
                 self.kept.get_or_insert(*laid);
                 self.attempt(&next)
             }
-            Err(why) => self.failed(&why),
+            Err(why) => self.failed(&named(why, &attempt.hosts)),
         }
+    }
+
+    /// These outputs lie where the first of each two paths says, and lack only their names. Returns the one that all wrote to.
+    fn ready(&mut self, attempt: &SortAttempt, files: &[(PathBuf, PathBuf)]) -> Result<Option<ReadyFile>> {
+        let files = files.iter().map(|(hidden, name)| ready_file(hidden, name).map_err(could_not));
+        let files: Vec<ReadyFile> = files.collect::<Result<_>>()?;
+        let shared = files.first().filter(|_| self.request.ask.writes_shared()).cloned();
+        match &attempt.vote {
+            Some(vote) => {
+                let kept = self.node.votes.ready(&self.request.job, vote.number, files);
+                kept.map_err(|why| Error::Gone(why, None))?;
+            }
+            None => self.ready = files,
+        }
+        Ok(shared)
+    }
+
+    /// Gives the outputs of a client's job their names.
+    fn publish(&mut self) -> ShareSaid {
+        ShareSaid::Published(name(&std::mem::take(&mut self.ready)))
+    }
+
+    /// Leaves nothing of outputs that get no names.
+    fn clear(&mut self) {
+        std::mem::take(&mut self.ready).iter().for_each(clear);
     }
 
     fn share(&mut self, attempt: &SortAttempt) -> Result<Written> {
         if attempt.index >= attempt.hosts.len() {
             return Err(could_not("a place that there is not"));
         }
-        if self.job.named.load(Ordering::Relaxed) {
-            return Err(could_not(
-                "what it wrote in the attempt before has its name already, and perhaps that of others; look at them, and begin anew",
-            ));
+        if let Some(vote) = &attempt.vote {
+            let entered = self.node.votes.enter(self.node.name(), &self.request.job, vote);
+            entered.map_err(|why| Error::Gone(why, None))?;
         }
+        self.clear();
         if attempt.range.is_none() {
             self.kept = None;
         } else if self.kept.is_none() {
@@ -438,34 +483,17 @@ impl Part<'_> {
     }
 
     /// What is told of a share that is written.
-    fn follow_up(&self, mut laid: Laid, go_on: &dyn Fn() -> bool) -> Result<Written> {
-        let mut ready = false;
-        loop {
-            let told = self.told(go_on, |told, _| match told {
-                ShareTold::Ready { .. } | ShareTold::Publish { .. } => Some(told),
-                ShareTold::Attempt(ref next) if next.range.is_some() => Some(told),
-                _ => None,
-            });
-            match told {
-                Ok(ShareTold::Ready { bytes, edges }) => {
-                    laid.complete(bytes, edges)?;
-                    ready = true;
-                    self.saying.say(&ShareSaid::Ready, &[])?;
-                }
-                Ok(ShareTold::Publish { bytes, edges }) => {
-                    return Ok(Written::Named(Box::new(laid), (bytes, edges)));
-                }
-                Ok(ShareTold::Attempt(next)) => return Ok(Written::Kept(Box::new(laid), next)),
-                Ok(_) => {}
-                Err(why) => {
-                    // Others may have been told to give names.
-                    if ready && self.inbox.is_gone() {
-                        laid.keep();
-                    }
-                    return Err(why);
-                }
-            }
-        }
+    fn follow_up(&self, laid: Laid, go_on: &dyn Fn() -> bool) -> Result<Written> {
+        let told = self.told(go_on, |told, _| match told {
+            ShareTold::Ready { .. } | ShareTold::Publish => Some(told),
+            ShareTold::Attempt(ref next) if next.range.is_some() => Some(told),
+            _ => None,
+        })?;
+        Ok(match told {
+            ShareTold::Ready { bytes, edges } => Written::Ready(Box::new(laid), (bytes, edges)),
+            ShareTold::Attempt(next) => Written::Kept(Box::new(laid), next),
+            _ => Written::Done,
+        })
     }
 
     /// The client's disk, for what it lends.
@@ -573,6 +601,15 @@ impl Talk<'_> {
     }
 }
 
+/// An end of the river that has gone, by the name of its host: the number of an outlet says nothing to who reads it.
+fn named(why: Error, hosts: &[String]) -> Error {
+    let Error::Gone(text, Some(place)) = why else { return why };
+    let gone =
+        ["outlet", "source"].iter().find_map(|end| text.strip_prefix(&format!("{end} {place} has gone")));
+    let named = gone.zip(hosts.get(place)).map(|(rest, host)| format!("the node of {host} has gone{rest}"));
+    Error::Gone(named.unwrap_or(text), Some(place))
+}
+
 /// The links with the other nodes, and what they had carried before.
 struct Links(Vec<(Arc<Link>, (u64, u64))>);
 
@@ -627,4 +664,22 @@ fn join(
     };
     let links = Links(links.into_iter().map(with_bytes).collect());
     Ok((build(to, from)?, links))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_gone_is_told_by_the_name_of_its_host() {
+        let hosts = ["n1", "n2", "n3"].map(String::from);
+        let told = |why: thalweg_river::Error| named(why.into(), &hosts).to_string();
+        assert!(
+            told(thalweg_river::Error::Gone(2)).starts_with("the node of n3 has gone before the river's end")
+        );
+        let lost = thalweg_river::Error::Fault(thalweg_river::core::Fault::Lost(1));
+        assert!(told(lost).starts_with("the node of n2 has gone before its end"));
+        assert!(told(thalweg_river::Error::Gone(7)).starts_with("outlet 7 "));
+        assert!(told(thalweg_river::Error::Stopped).contains("stopped"));
+    }
 }

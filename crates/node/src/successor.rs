@@ -1,34 +1,35 @@
 //! Jobs that go on without their client: a node coordinates them, and when it is lost another takes its place.
 //!
-//! Model: of the hosts of the last attempt, in their order, the first whose node lives takes the job up, as the next
-//! attempt, as soon as it misses the coordinator; the others wait to be asked, and step in only when none before them
-//! answers.
-//! Law: whoever coordinates has more than half of the hosts, or half with the first of them ([`Coordinator`] sees to
-//! that), so two halves of a cluster that is cut do not both go on. Who was left out learns it from those before it. Each
-//! node knows how the job ended, or says in one line why it does not, after [`FOLLOW_SECONDS`] at most.
+//! Model: a node that misses the coordinator proposes to the hosts of the attempt, in turn with the others, that it coordinates
+//! the next one ([`vote`]). Hosts that still hear the coordinator refuse. So the decision is one of four: this node
+//! goes on, another one does, the attempt was committed, or the job has ended.
+//! Invariant: nobody coordinates an attempt but by such a decision. Each node knows how the job ended, or says in one line why
+//! it does not, [`FOLLOW_SECONDS`] after it missed the coordinator at the latest.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg::Progress;
-use thalweg_api::{JobReport, JobState, NodeRequest, ShareView, SortEnd, SortJob, SortStands, from_json};
+use thalweg_api::{Decision, JobState, SortEnd, SortJob};
 use thalweg_base::clock::Stopwatch;
 use thalweg_wire::{LinkError, What};
 
 use crate::attempts::{Coordinator, Reach};
 use crate::daemon::Node;
 use crate::job::Job;
-use crate::talk::answer;
-use crate::threads::spawn;
+use crate::threads::{caught, spawn};
+use crate::vote::{self, GaveUp, Proposal};
 
-/// How long a node waits for another to take a job up.
-const FOLLOW_SECONDS: f64 = 30.0;
-/// How long those before it may take to ask, before it asks them how the job stands.
-const TURN_SECONDS: f64 = 2.0;
-/// The longest reason that it tells others.
-const WHY_BYTES_MAX: usize = 1 << 10;
+/// How long a node proposes to go on with a job before it gives up.
+const FOLLOW_SECONDS: f64 = 20.0;
+/// How long each host that comes before it in the attempt has for its own proposal.
+const TURN_SECONDS: f64 = 0.5;
+/// How long another host's proposal may take: two questions, and the time between.
+const PROPOSAL_SECONDS: f64 = 2.0 * vote::VOTE_SECONDS + 0.5;
+/// How long it waits before it proposes again.
+const AGAIN_SECONDS: f64 = 1.0;
 /// How often it looks.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Coordinates a job that a client asks for, on a thread of its own.
 pub(crate) fn begin(node: &Arc<Node>, request: SortJob) -> Result<(), String> {
@@ -37,7 +38,12 @@ pub(crate) fn begin(node: &Arc<Node>, request: SortJob) -> Result<(), String> {
     }
     let job = node.jobs.begin_sort(&request, node.name())?;
     let (coordinating, begun) = (node.clone(), job.clone());
-    if spawn("coordinator", move || coordinate(&coordinating, &begun, request, None)) {
+    let coordinates = move || {
+        if let Err(why) = caught(|| coordinate(&coordinating, &begun, request)) {
+            coordinating.jobs.end_sort(&begun, failed(&why));
+        }
+    };
+    if spawn("coordinator", coordinates) {
         return Ok(());
     }
     let why = "no thread to coordinate it with is left";
@@ -45,41 +51,37 @@ pub(crate) fn begin(node: &Arc<Node>, request: SortJob) -> Result<(), String> {
     Err(why.into())
 }
 
-/// Coordinates it to its end. `lost` is who did before.
-fn coordinate(node: &Arc<Node>, job: &Arc<Job>, request: SortJob, lost: Option<&str>) {
-    let to = |host: &str| match lost.filter(|lost| *lost == host) {
-        Some(_) => Err(LinkError::new(host, What::Cut("it coordinated, and is not heard any more".into()))),
-        None => node.link_with(host).map_err(|why| match why {
+/// Coordinates it to its end.
+fn coordinate(node: &Arc<Node>, job: &Arc<Job>, request: SortJob) {
+    let to = |host: &str| {
+        node.link_with(host).map_err(|why| match why {
             crate::Error::Link(why) => why,
             other => LinkError::new(host, What::Cut(other.to_string())),
-        }),
+        })
     };
     let progress = Progress::default();
     let all = node.hosts();
     let coordinator = Coordinator::new(request, Reach { to: &to, own: false, all: &all }, &progress);
     let end = match coordinator {
-        Ok(coordinator) if lost.is_some() => coordinator.succeeding().run().1,
-        Ok(coordinator) => coordinator.run().1,
+        Ok(coordinator) => coordinator.of_node(node).run().1,
         Err(why) => failed(&why.to_string()),
     };
     // Its own share has said so already, if it was asked for one.
     node.jobs.end_sort(job, end);
 }
 
-/// Follows a job whose coordinator is not heard any more: until another has taken it up, here or elsewhere.
-pub(crate) fn follow(node: &Arc<Node>, job: &Arc<Job>, mut request: SortJob, why: &str) {
-    let lost = request.coordinator.take().unwrap_or_default();
+/// Follows a job whose coordinator is not heard any more, until it is known what becomes of it.
+pub(crate) fn follow(node: &Arc<Node>, job: &Arc<Job>, request: SortJob, why: &str) {
+    let lost = request.coordinator.clone().unwrap_or_default();
     if lost == node.name() {
         // Whoever coordinates here says how it ended.
         return;
     }
-    let before = request.hosts.iter().take_while(|host| *host != node.name());
-    let before: Vec<String> = before.filter(|host| **host != lost).cloned().collect();
-    // The host that is asked next, and whether one before it has answered.
-    let (mut next, mut anybody) = (0, false);
+    let line = format!("{lost}: it coordinated, and is not heard any more");
+    let mut gave_up = None;
     let missed = Stopwatch::start();
-    let mut asked = Stopwatch::start();
-    let takes_up = loop {
+    let mut next_seconds = turn(node, &request, &lost);
+    while missed.seconds() < FOLLOW_SECONDS {
         if node.sorts.knows(&request.job) || job.has_ended() {
             return;
         }
@@ -87,72 +89,70 @@ pub(crate) fn follow(node: &Arc<Node>, job: &Arc<Job>, mut request: SortJob, why
             let end = SortEnd { state: JobState::Cancelled, why: Some(why), receipt: None };
             return node.jobs.end_sort(job, end);
         }
-        if missed.seconds() > FOLLOW_SECONDS {
-            break false;
-        }
-        if before.is_empty() {
-            break true;
-        }
-        if asked.seconds() <= TURN_SECONDS {
+        // Two that propose at once outbid each other.
+        let is_asked =
+            node.votes.asked_seconds(&request.job).is_some_and(|seconds| seconds < PROPOSAL_SECONDS);
+        if missed.seconds() < next_seconds || is_asked {
             std::thread::park_timeout(LOOK);
             continue;
         }
-        // One after the other: who does not answer takes seconds. Whoever coordinated may only have been out of reach.
-        let Some(host) = std::iter::once(&lost).chain(&before).nth(next) else {
-            if !anybody {
-                break true;
+        let voters = node.votes.known(&request.job).map_or(Vec::new(), |(attempt, _)| attempt.hosts);
+        let hosts: Vec<String> = voters.into_iter().filter(|host| *host != lost).collect();
+        match vote::decide(node, &request.job, Proposal::Supersede(hosts, line.clone())) {
+            Ok(decision) => return go_on(node, job, request, decision, line),
+            Err(why) => gave_up = Some(why),
+        }
+        next_seconds = missed.seconds() + AGAIN_SECONDS + turn(node, &request, &lost);
+    }
+    let why = match gave_up {
+        Some(GaveUp::Few(have, of)) => {
+            format!("{line} ({why}); {have} of {of} hosts cannot know whether the others go on with the sort")
+        }
+        _ => format!("{line} ({why}), and no other node took the sort up"),
+    };
+    node.jobs.end_sort(job, failed(&why));
+}
+
+/// Seconds that the hosts before this one have.
+fn turn(node: &Node, request: &SortJob, lost: &str) -> f64 {
+    let others = request.hosts.iter().filter(|host| *host != lost);
+    others.take_while(|host| *host != node.name()).count() as f64 * TURN_SECONDS
+}
+
+/// What follows from a decision about the attempt whose coordinator was lost.
+fn go_on(node: &Arc<Node>, job: &Arc<Job>, request: SortJob, decision: Decision, line: String) {
+    let Some((attempt, decided)) = node.votes.known(&request.job) else { return };
+    match decision {
+        Decision::Superseded { next, .. } if next.coordinator == node.name() => {
+            let hosts = next.hosts.clone();
+            // One line for each attempt before, whether or not this node was told of all of them.
+            let mut failed = request.failed;
+            failed.resize(next.number as usize - 2, "superseded".to_string());
+            failed.push(line);
+            let request = SortJob { coordinator: Some(next.coordinator), hosts, failed, ..request };
+            job.show(|view| view.coordinator.clone_from(&request.coordinator));
+            coordinate(node, job, request);
+        }
+        // Another one begins it: it opens a stream, or this node has no part in it.
+        Decision::Superseded { .. } if decided.is_none() => {
+            let late = Stopwatch::start();
+            while late.seconds() < FOLLOW_SECONDS && !node.sorts.knows(&request.job) && !job.has_ended() {
+                std::thread::park_timeout(LOOK);
             }
-            (next, anybody, asked) = (0, false, Stopwatch::start());
-            continue;
-        };
-        next += 1;
-        if let Some(stands) = ask_how_it_stands(node, host, &request.job) {
-            anybody = true;
-            let failed_there = |stands: &SortStands| stands.state == JobState::Failed && *host == lost;
-            let end = stands.and_then(|stands| match failed_there(&stands) && !stands.left_out {
-                true => Some(failed(&stands.why)),
-                false => end_by(stands),
-            });
-            if let Some(end) = end {
-                return node.jobs.end_sort(job, end);
+            if !node.sorts.knows(&request.job) {
+                vote::end_as_decided(node, &request.job);
+                node.jobs.end_sort(job, failed(&format!("{line}, and no other node took the sort up")));
             }
         }
-    };
-    if !takes_up {
-        let line = format!("{lost}, which coordinated, is gone ({why}), and no other node took the sort up");
-        return node.jobs.end_sort(job, failed(&line));
-    }
-    request.coordinator = Some(node.name().to_string());
-    job.show(|view| view.coordinator.clone_from(&request.coordinator));
-    coordinate(node, job, request, Some(&lost));
-}
-
-/// How a job stands at the node of a host, if it knows of it; nothing if it does not answer.
-fn ask_how_it_stands(node: &Arc<Node>, host: &str, job: &str) -> Option<Option<SortStands>> {
-    let ask = NodeRequest::Stands { job: job.to_string(), host: node.name().to_string() };
-    let told = node.link_with(host).ok().and_then(|link| answer(&link, &ask).ok())?;
-    from_json(&told).ok()
-}
-
-/// What there is to say of a job on several nodes to the host that asks.
-pub(crate) fn stands(report: JobReport, host: &str) -> Option<SortStands> {
-    let ShareView { hosts, failed, .. } = report.share?;
-    let left_out = !hosts.iter().any(|other| other == host);
-    let of_host = |line: &String| line.split_once(": ").is_some_and(|(first, _)| first == host);
-    let why = if left_out { failed.into_iter().find(of_host) } else { report.why };
-    let mut why = why.unwrap_or_else(|| host.to_string());
-    why.truncate(why.floor_char_boundary(WHY_BYTES_MAX));
-    Some(SortStands { state: report.state, left_out, why })
-}
-
-/// How a job that stands so elsewhere ends for a host. Nothing if that is not known: that it failed elsewhere may be
-/// because it went on without whoever says so.
-fn end_by(SortStands { state, left_out, why }: SortStands) -> Option<SortEnd> {
-    match state {
-        _ if left_out => Some(failed(&format!("{why}; the others go on with the sort, or have ended it"))),
-        JobState::Done => Some(SortEnd { state, why: None, receipt: None }),
-        JobState::Cancelled => Some(SortEnd { state, why: Some(why), receipt: None }),
-        JobState::Running | JobState::Failed => None,
+        Decision::Committed { ref shared, .. } => {
+            let namer = shared.as_ref().map(|_| node.name());
+            let kept = vote::name_all(node, (&request.job, &attempt), &decision, namer);
+            node.jobs.end_sort(job, vote::end_of(decision, &kept));
+        }
+        decision => {
+            drop(vote::tell(node, (&request.job, &attempt), &decision, (&attempt.hosts, false)));
+            node.jobs.end_sort(job, vote::end_of(decision, &[]));
+        }
     }
 }
 

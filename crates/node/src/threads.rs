@@ -1,9 +1,11 @@
 //! Threads of a node. One whose work is done waits a while for more of the same kind.
 //!
 //! Model: what it costs to start and end a thread, mostly first touches of its stack, is more than a small job takes.
-//! Law: at most [`IDLE_MAX`] of a kind wait at once, none longer than [`IDLE`].
+//! Law: at most [`IDLE_MAX`] of a kind wait at once, none longer than [`IDLE`]. Work that panics ends, and nothing else: its
+//! thread takes more work, and what the work held is dropped, which tells its peer.
 //! Non-goals: an order, a bound on threads at work.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::mpsc::{SendError, Sender, channel};
 use std::thread::{self, ThreadId};
@@ -39,11 +41,23 @@ pub(crate) fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) ->
     builder.spawn(move || stay(name, work)).is_ok()
 }
 
+/// Does something that may panic, and says in one line that it did.
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    // What it shares with others it changes whole, or not at all.
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        let line = said.lines().next().unwrap_or_default();
+        format!("an internal error of this node, whose log tells where: {line}; the node goes on, please report it")
+    })
+}
+
 /// Works, and then waits for more, as long as one may.
 fn stay(name: &'static str, mut work: Work) {
     let thread = thread::current().id();
     loop {
-        work();
+        // Whoever asked is told by what is dropped, and the log by the process's hook.
+        let _ = caught(work);
         let (give, given) = channel();
         {
             let mut waiting = WAITING.lock().expect("no holder panics");
@@ -74,6 +88,20 @@ fn take(is_it: impl Fn(&Idle) -> bool) -> Option<Idle> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_that_panics_ends_and_its_thread_goes_on() {
+        let (tell, told) = channel();
+        assert!(spawn("panics", move || {
+            tell.send(thread::current().id()).unwrap();
+            panic!("on purpose");
+        }));
+        let id = told.recv().unwrap();
+        while !WAITING.lock().unwrap().iter().any(|idle| idle.thread == id) {
+            thread::yield_now();
+        }
+        assert!(caught(|| panic!("one\ntwo")).unwrap_err().contains("where: one; the node goes on"));
+    }
 
     #[test]
     fn a_thread_works_again_for_the_same_name_only() {

@@ -38,6 +38,13 @@ pub enum InputsError {
     },
     /// It changed while it was read.
     Changed(String),
+    /// Others than all bytes of the inputs came.
+    NotAll {
+        /// Bytes that came.
+        came: u64,
+        /// Bytes of the inputs.
+        bytes: u64,
+    },
 }
 
 impl fmt::Display for InputsError {
@@ -53,6 +60,9 @@ impl fmt::Display for InputsError {
             ),
             InputsError::Changed(path) => {
                 write!(f, "{path} changed while it was being read; nothing was written, run again")
+            }
+            InputsError::NotAll { came, bytes } => {
+                write!(f, "of {bytes} bytes of the inputs {came} came; nothing was written, run again")
             }
         }
     }
@@ -229,6 +239,12 @@ impl Inputs {
         (input.len() - (page - input.first_page) * self.page_bytes).min(self.page_bytes) as usize
     }
 
+    /// Fails unless so many bytes, those of the records that were read, are all there are.
+    pub fn check_all_came(&self, came: u64) -> Result<(), InputsError> {
+        let bytes = self.bytes;
+        if came == bytes { Ok(()) } else { Err(InputsError::NotAll { came, bytes }) }
+    }
+
     /// Fails if a file is not what it was at the start.
     pub fn check_unchanged(&self) -> Result<(), InputsError> {
         self.inputs.iter().try_for_each(Input::check_unchanged)
@@ -389,6 +405,10 @@ mod tests {
             assert_eq!(input.file().unwrap().read_at(0, &mut read).unwrap(), 3);
             assert_eq!((&read, input.lacks_newline, sim.open_files()), (b"b\na", true, usize::from(keeps)));
             input.check_unchanged().unwrap();
+            let all = Inputs::open(&io, &[path], Layout::Lines).unwrap();
+            all.check_all_came(4).expect("its newline was added");
+            let told = all.check_all_came(3).unwrap_err().to_string();
+            assert_eq!(told, "of 4 bytes of the inputs 3 came; nothing was written, run again");
             sim.put(path, b"c\na\n");
             assert!(matches!(input.check_unchanged(), Err(InputsError::Changed(_))));
             assert_eq!(matches!(input.file(), Err(InputsError::Changed(_))), !keeps);

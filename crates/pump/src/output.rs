@@ -2,6 +2,8 @@
 //! name only when it is whole and durable.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,32 +20,28 @@ pub struct Output {
     path: PathBuf,
     partial: PathBuf,
     keep: AtomicBool,
+    is_named: AtomicBool,
 }
 
 impl Output {
-    /// Makes `partial` beside `path`, with the permissions of what is there, and reserves `bytes` in it.
+    /// Makes `partial` beside `path`, for its owner's eyes only, and reserves `bytes` in it.
     pub fn create(io: &Arc<dyn Io>, path: &Path, partial: &Path, bytes: u64) -> Result<Output> {
-        // Of what could not be made the user knows one name only.
-        let file = File::open(io, partial, Access::CreateDirect)
-            .map_err(|e| Error { path: path.to_path_buf(), ..e })?;
+        // Of what could not be made the user knows one name only, unless the other one is in the way.
+        let file = File::open(io, partial, Access::CreateDirect).map_err(|e| match e.source.kind() {
+            ErrorKind::AlreadyExists => e,
+            _ => Error { path: path.to_path_buf(), ..e },
+        })?;
         // Whoever finds the name sees by the mark that its maker lives; some file systems know no marks.
         let _ = file.mark();
         let output = Output::of(io, file, path);
-        output.reserve(bytes)?;
+        output.file.allocate(bytes)?;
         Ok(output)
     }
 
     /// What is open under its partial name already.
     pub fn of(io: &Arc<dyn Io>, file: File, path: &Path) -> Output {
         let (path, partial) = (path.to_path_buf(), file.path().to_path_buf());
-        Output { io: Arc::clone(io), file, path, partial, keep: false.into() }
-    }
-
-    /// Gives it the permissions of what bears its name, and room for so many bytes. From the start: nobody may read of the
-    /// new file what is hidden from them in the old one.
-    pub fn reserve(&self, bytes: u64) -> Result<()> {
-        self.file.resemble(&self.path)?;
-        self.file.allocate(bytes)
+        Output { io: Arc::clone(io), file, path, partial, keep: false.into(), is_named: false.into() }
     }
 
     /// The open file.
@@ -62,18 +60,73 @@ impl Output {
         self.file.sync()
     }
 
+    /// Makes the contents durable and leaves the file under a temporary name that nobody clears but who knows of it. Only its
+    /// name is missing then. Returns where it lies, which is not durable yet.
+    pub fn ready(self, bytes: u64) -> Result<PathBuf> {
+        self.check_name()?;
+        self.settle(bytes)?;
+        self.file.resemble(&self.path)?;
+        let ready = self.partial.with_extension("ready");
+        self.io.rename(&self.partial, &ready)?;
+        self.keep();
+        Ok(ready)
+    }
+
     /// The same, and gives the file its name.
     pub fn publish(&self, bytes: u64) -> Result<()> {
         self.settle(bytes)?;
+        self.rename()?;
+        self.sync_name()
+    }
+
+    /// Fails if it could not be given its name.
+    pub fn check_name(&self) -> Result<()> {
+        self.io.check_replace(&self.path)
+    }
+
+    /// Gives the file its name, with the permissions and where possible the owner of what has that.
+    pub fn rename(&self) -> Result<()> {
+        self.check_name()?;
+        self.file.resemble(&self.path)?;
         self.io.rename(&self.partial, &self.path)?;
-        self.keep();
-        self.io.sync_directory(directory_of(&self.path))
+        self.is_named.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes the name durable.
+    pub fn sync_name(&self) -> Result<()> {
+        self.io.sync_directory(directory_of(&self.path)).map_err(|e| {
+            let source = std::io::Error::new(e.source.kind(), Undoable(self.path.clone(), e.source));
+            Error { source, ..e }
+        })
+    }
+
+    /// Whether it bears its name.
+    pub fn is_named(&self) -> bool {
+        self.is_named.load(Ordering::Relaxed)
+    }
+}
+
+/// Why the name of an output that bears it already is not durable.
+#[derive(Debug)]
+struct Undoable(PathBuf, std::io::Error);
+
+impl fmt::Display for Undoable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Undoable(path, why) = self;
+        write!(f, "{why}; {} was replaced and is whole, but a power loss may undo that", path.display())
+    }
+}
+
+impl std::error::Error for Undoable {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.1)
     }
 }
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if !self.keep.load(Ordering::Relaxed) {
+        if !self.keep.load(Ordering::Relaxed) && !self.is_named() {
             // Nothing can be done about a name that cannot be removed; the next run removes it.
             let _ = self.io.remove(&self.partial);
         }

@@ -105,6 +105,11 @@ impl Sort {
 
     /// The longest line that the memory allows.
     pub(crate) fn line_max(&self) -> u64 {
-        self.memory_bytes / 8
+        line_max(self.memory_bytes)
     }
+}
+
+/// The longest line that so much memory allows.
+pub(crate) fn line_max(memory_bytes: u64) -> u64 {
+    memory_bytes / 8
 }

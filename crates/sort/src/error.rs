@@ -80,6 +80,11 @@ pub enum Error {
     Stopped,
     /// There were more records than the plan had room for; it has to be made again.
     Underestimated,
+    /// There are more scratch directories, those of earlier runs included, than a sort may have.
+    TooManyScratch {
+        /// How many.
+        count: usize,
+    },
     /// The input is a stream and cannot be read again.
     NotResumable {
         /// What it needs.
@@ -150,6 +155,7 @@ impl fmt::Display for Error {
                 "the output is not the input in order: {} records in, {} out, {} unordered; nothing was written",
                 receipt.input.records, receipt.output.records, receipt.output.unordered
             ),
+            Error::TooManyScratch { count } => write_many(f, *count),
             Error::Stopped => write!(f, "stopped"),
             Error::Underestimated => write!(f, "there are more records than planned for; give more --memory"),
             Error::NotResumable { what } => write!(f, "--resume needs {what}"),
@@ -176,6 +182,14 @@ impl fmt::Display for Error {
             Error::Over => write!(f, "this sort has failed and said why; make a new one"),
         }
     }
+}
+
+fn write_many(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
+    let most = crate::SCRATCH_FILES_MAX;
+    write!(
+        f,
+        "{count} scratch directories, those of the runs before included, and a sort has at most {most}; name fewer"
+    )
 }
 
 fn write_limited(

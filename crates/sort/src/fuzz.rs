@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use thalweg_base::rng::Rng;
+use thalweg_io::hidden;
 use thalweg_io::sim::Sim;
 use thalweg_pump::Inputs;
 use thalweg_record::{KeyPart, Layout};
@@ -31,7 +32,13 @@ const RANGES: usize = 4;
 const DEPTH: usize = 2;
 const INPUT_BYTES: usize = 500_000;
 const MANIFEST: &str = "/out/.sorted.thalweg-manifest";
+/// The name of scratch in the manifests of the corpus.
 const SCRATCH: &str = "/scratch/.sorted.thalweg-scratch";
+
+/// The scratch of sorts here.
+fn scratch_path() -> PathBuf {
+    Path::new("/scratch").join(hidden::elsewhere(Path::new("/out/sorted"), "scratch"))
+}
 
 thread_local! {
     /// Whether sorts that begin in this thread are laid out tiny.
@@ -102,8 +109,8 @@ impl Left {
         assert!(matches!(&error, Error::Io(e) if Sim::is_crash(e)), "{error}");
         let sim = sim.restart();
         let expected = sorted(&input, layout, key);
-        let read = |path: &str| sim.get(path).expect("it was left");
-        Left { expected, manifest: read(MANIFEST), scratch: read(SCRATCH), sort, input }
+        let read = |path: &Path| sim.get(path).expect("it was left");
+        Left { expected, manifest: read(MANIFEST.as_ref()), scratch: read(&scratch_path()), sort, input }
     }
 
     /// Whether these are the records in order, but perhaps for that of equal keys.
@@ -118,7 +125,7 @@ impl Left {
     /// Goes on from this manifest and this scratch on a disk of its own.
     fn go_on(&self, manifest: &[u8], scratch: &[u8]) -> (Sim, Result<thalweg_api::Receipt>) {
         let sim = stage(&self.input);
-        sim.put(SCRATCH, scratch);
+        sim.put(scratch_path(), scratch);
         sim.put(MANIFEST, manifest);
         let result = tinily(|| run(&self.sort, &sim.io(), &Unwatched));
         (sim, result)
@@ -354,10 +361,12 @@ pub fn manifest(data: &[u8]) {
     sim.put(MANIFEST, &bytes);
     let io = sim.io();
     let inputs = Inputs::open(&io, &[Path::new("/in/0")], sort.layout).expect("the input is whole");
-    let names = Names::of(&sort);
+    let names =
+        Names { scratch: Path::new(SCRATCH).file_name().expect("it has one").into(), ..Names::of(&sort) };
     let judge = Judge { sort: &sort, inputs: &inputs, names: &names };
-    let Ok(left) = leftover::find(&io, &judge, told.layout.identity) else {
-        leftover::clear(&io, &sort, &names);
+    let Ok(left) = leftover::find(&io, &judge, told.layout.identity).expect("all files are this user's")
+    else {
+        leftover::begin_anew(None, &io, &sort, &names).expect("all can be removed");
         assert_eq!(sim.names(), [Path::new("/in/0")], "what is not gone on from is removed, and no more");
         return;
     };
@@ -408,6 +417,11 @@ mod tests {
         bytes
     }
 
+    /// A scratch file in another directory that is not there.
+    fn gone() -> PathBuf {
+        Path::new("/gone").join(scratch_path().file_name().unwrap())
+    }
+
     /// Whoever can write beside an output could plant a manifest that named any file as scratch: a sort with
     /// `--resume` then read it, failed, and removed it. What is not named as this sort's scratch is not touched.
     #[test]
@@ -430,14 +444,14 @@ mod tests {
     fn pages_are_not_looked_for_in_another_file() {
         let left = Left::one_of(1);
         let renumbered = retold(left, |checkpoint| {
-            checkpoint.files = vec!["/gone/.sorted.thalweg-scratch".into(), SCRATCH.into()];
+            checkpoint.files = vec![gone(), scratch_path()];
             let extents = checkpoint.ranges.iter_mut().flat_map(|range| &mut range.extents);
             extents.for_each(|extent| extent.place |= 1 << 56);
         });
         let (sim, result) = left.go_on(&renumbered, &left.scratch);
         assert_eq!(result.unwrap().resumed_bytes, 0);
         assert!(sim.get("/out/sorted").as_ref() == Some(&left.expected));
-        let more = retold(left, |checkpoint| checkpoint.files.push("/gone/.sorted.thalweg-scratch".into()));
+        let more = retold(left, |checkpoint| checkpoint.files.push(gone()));
         let (_, result) = left.go_on(&more, &left.scratch);
         assert!(result.unwrap().resumed_bytes > 100_000);
     }

@@ -40,6 +40,10 @@ const RANGES_LIMIT: usize = 1 << 15;
 const PROCESS_GROWS_BYTES: u64 = 1200 * KIB;
 /// What is remembered of every page that is spilled, vectors' slack included.
 const PAGE_NOTE_BYTES: u64 = 40;
+/// Fewer open pages than for so many ranges part nothing.
+const RANGES_MIN: usize = 8;
+/// A record's first and last pages are others' too, and a few are on their way.
+const PAGES_PER_RECORD: u64 = 32;
 /// A bucket should fit in a core's own cache: 4096 entries are 64 KiB.
 pub(crate) const BUCKET_ENTRIES: u64 = 4096;
 
@@ -167,9 +171,20 @@ impl Geometry {
 
     /// Lays out a sort.
     pub(crate) fn of(given: &Given) -> Result<Geometry> {
+        Geometry::fitting(given).ok_or_else(|| {
+            let fits = |memory_bytes| Geometry::fitting(&Given { memory_bytes, ..*given }).is_some();
+            Error::MemoryTooSmall {
+                given: given.memory_bytes,
+                needed: least_memory(given.memory_bytes, fits),
+            }
+        })
+    }
+
+    /// The same, if there is memory enough.
+    pub(crate) fn fitting(given: &Given) -> Option<Geometry> {
         #[cfg(any(test, feature = "fuzzing"))]
         if let Some(tiny) = crate::fuzz::tiny(given) {
-            return Ok(tiny);
+            return Some(tiny);
         }
         // With little memory fewer lanes leave more room for records.
         let lanes = given.lanes.min((given.memory_bytes / (24 * MIB)).max(1) as usize);
@@ -181,22 +196,42 @@ impl Geometry {
             if let Some(least) = all.iter().map(|g| g.excess_bytes).min() {
                 let allowed = least + least / 20;
                 let good = all.into_iter().filter(|g| g.excess_bytes <= allowed);
-                return Ok(good.max_by_key(|g| g.page_bytes).expect("the least is among them"));
+                return good.max_by_key(|g| g.page_bytes);
             }
         }
         // As many ranges as there may be open pages; those are distributed again.
         let bases = page_sizes(given).map(|p| Base::of(given, 1, p));
         let base = bases.max_by_key(|b| b.main_pages.min(200)).expect("there is a page size");
         let ranges = (base.main_pages / 3).min(RANGES_LIMIT as u64) as usize;
-        if ranges < 8 {
-            let transfer_bytes = base.transfer_blocks as u64 * base.transfer_block;
-            let needed = base.process_bytes + transfer_bytes + 32 * base.page_bytes;
-            let needed = needed.max(given.memory_bytes + MIB);
-            return Err(Error::MemoryTooSmall { given: given.memory_bytes, needed });
-        }
-        let buckets = base.buckets(given.records / ranges as u64);
-        Ok(base.layout(given, ranges, buckets, given.input_bytes, base.main_pages))
+        let buckets = base.buckets(given.records / ranges.max(1) as u64);
+        (ranges >= RANGES_MIN)
+            .then(|| base.layout(given, ranges, buckets, given.input_bytes, base.main_pages))
     }
+
+    /// Whether a range of one record of so many bytes can be sorted. What is as long as that cannot be parted further.
+    /// Where nothing is spilled there are pages for all.
+    pub(crate) fn has_room_for(&self, record_bytes: u64) -> bool {
+        let Geometry { buckets_per_range, lanes, chunk_entries, page_bytes, main_pages, .. } = *self;
+        let entries = entry_pages(1, buckets_per_range, lanes, chunk_entries, page_bytes);
+        let needed = record_bytes.div_ceil(page_bytes as u64) + PAGES_PER_RECORD + entries;
+        self.excess_bytes == 0 || needed <= main_pages as u64
+    }
+}
+
+/// The least memory, in whole MiB, of more than `given` bytes, that fits; with that much the same sort begins.
+pub(crate) fn least_memory(given: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    /// More than anything is laid out for.
+    const MIB_MAX: u64 = 1 << 30;
+    let fits = |mib: u64| fits(mib * MIB);
+    let (mut low, mut high) = (given / MIB, given / MIB + 1);
+    while high < MIB_MAX && !fits(high) {
+        (low, high) = (high, 2 * high);
+    }
+    while high - low > 1 {
+        let middle = low.midpoint(high);
+        *(if fits(middle) { &mut high } else { &mut low }) = middle;
+    }
+    high * MIB
 }
 
 /// Pages that are to be free while an input is distributed: below that pages are spilled.
@@ -249,7 +284,6 @@ struct Base {
     transfer_blocks: usize,
     transfer_block: u64,
     main_pages: u64,
-    process_bytes: u64,
     job_entries: u64,
     sample_bytes: u64,
 }
@@ -287,7 +321,6 @@ impl Base {
             transfer_blocks,
             transfer_block,
             main_pages: (given.memory_bytes + margin).saturating_sub(taken) / page_bytes,
-            process_bytes,
             job_entries,
             sample_bytes,
         }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_api::{IoReceipt, MemoryReceipt, Plan, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
+use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, StreamLane, pump};
@@ -69,9 +70,8 @@ pub(crate) fn run_handed(
     clock: Stopwatch,
     spilled: &mut Option<Scratch>,
 ) -> Result<Receipt> {
-    let names = Names::of(sort);
-    leftover::clear(io, sort, &names);
-    Run::of_filled(sort, io, watch, (names, None), filled, (Meters::default(), clock))?.run(None, spilled)
+    Run::of_filled(sort, io, watch, (Names::of(sort), None), filled, (Meters::default(), clock))?
+        .run(None, spilled)
 }
 
 struct Run<'a> {
@@ -134,7 +134,7 @@ impl<'a> Run<'a> {
         let plan = sort.hardware.map(|hardware| forecast(&survey.facts(sort, io), &hardware));
         let identity = leftover::identity(sort, &survey.inputs);
         let judge = Judge { sort, inputs: &survey.inputs, names: &names };
-        let left = if sort.resume { Some(leftover::find(io, &judge, identity)) } else { None };
+        let left = if sort.resume { Some(leftover::find(io, &judge, identity)?) } else { None };
         if let (Some(Err(why)), true) = (&left, was_left) {
             watch.begins_anew(*why);
         }
@@ -289,9 +289,12 @@ impl<'a> Run<'a> {
             outcome,
             Err(Error::ScratchFull { .. } | Error::OutputFull { .. } | Error::Io(_) | Error::Stopped)
         );
-        let resumable = self.sort.resume && may_last && manifest.is_some_and(Manifest::is_of_use);
+        // Of an output that has its name nothing is left to do.
+        let is_named = output.as_ref().is_some_and(Output::is_named);
+        let resumable =
+            self.sort.resume && may_last && !is_named && manifest.is_some_and(Manifest::is_of_use);
         if resumable {
-            scratch.keep();
+            scratch.keep(manifest.is_some_and(Manifest::has_own_checkpoint));
             manifest.into_iter().for_each(Manifest::keep);
             let is_needed = scratch.is_within() || manifest.is_some_and(Manifest::has_note);
             output.iter().filter(|_| is_needed).for_each(Output::keep);
@@ -344,7 +347,7 @@ impl<'a> Run<'a> {
         let output = Output::of(self.io, claim.file().clone(), &self.sort.output);
         if is_new {
             output.file().set_len(0)?;
-            output.reserve(output_bytes)?;
+            output.file().allocate(output_bytes)?;
         }
         scratch.settle(output.file());
         Ok(Some(output))
@@ -389,6 +392,9 @@ impl<'a> Run<'a> {
             let sum = |of: fn(&RangeStore) -> u64| stores.iter().map(of).sum();
             let (records, bytes) = (sum(|s| s.records), sum(|s| s.bytes));
             input = counted(self.sort.layout, records, bytes - records * self.sort.tag_bytes() as u64);
+        }
+        if self.feed.is_none() {
+            self.inputs.check_all_came(file_bytes(self.sort.layout, &input))?;
         }
         let mut ranges = ranges_of(stores, &Arc::default(), &self.cuts, per_range);
         drop(ranges.drain(..start.ranges()));
@@ -745,6 +751,7 @@ impl<'a> Run<'a> {
         let first_error = Mutex::new(None);
         std::thread::scope(|scope| {
             let one = |i: usize| {
+                let _tells = OnPanic(|| self.stop.store(true, Ordering::Relaxed));
                 if let Err(error) = lane(i) {
                     self.stop.store(true, Ordering::Relaxed);
                     let mut first = first_error.lock().expect("no lane panics");

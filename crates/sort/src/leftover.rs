@@ -1,16 +1,17 @@
 //! What an earlier run of the same sort left: found, judged, gone on from or cleared away.
 //!
-//! Law: names are made of the output's name alone, so a run finds its own leftovers and nobody
-//! else's; nothing is gone on from unless its identity is this sort's and every scratch file is as
-//! long as its extents say. Pages are judged when they are read, the partial output before anything is.
+//! Law: names are made of the output's path alone, so a run finds its own leftovers and nobody
+//! else's; a file that this user's processes did not make is an error, and is not touched. Nothing is gone on from
+//! unless its identity is this sort's and every scratch file is as long as its extents say. Pages are judged when they are read, the partial output before anything is.
 
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_base::units::KIB;
-use thalweg_io::{Access, Error as IoError, File, Io, directory_of, look_until};
+use thalweg_io::{Access, Action, Error as IoError, File, Io, directory_of, hidden, look_until};
 use thalweg_pump::Inputs;
 use thalweg_record::record_hash;
 
@@ -39,7 +40,7 @@ pub(crate) struct Names {
     /// Where the manifest is, beside the output.
     pub(crate) manifest: PathBuf,
     /// The name of the scratch file in each scratch directory.
-    pub(crate) scratch: String,
+    pub(crate) scratch: OsString,
 }
 
 impl Names {
@@ -47,29 +48,23 @@ impl Names {
         if !sort.output_is_stream {
             return Names::of_file(&sort.output);
         }
-        // Many sorts may write to a stream of this name at once, and none can be gone on from. Their manifests lie with their
-        // scratch: beside a device is no place for them.
-        let name = sort.output.file_name().unwrap_or_default().to_string_lossy();
-        Names::beside(&sort.scratch[0], &format!("{name}-{}", std::process::id()))
+        // Many sorts may write to a stream of this name at once, and none can be gone on from.
+        let scratch = hidden::unique("scratch");
+        Names { partial: PathBuf::new(), manifest: PathBuf::new(), scratch: scratch.into() }
     }
 
     /// Of sorts whose output is this file.
     fn of_file(output: &Path) -> Names {
-        let name = output.file_name().unwrap_or_default().to_string_lossy();
-        Names::beside(directory_of(output), &name)
-    }
-
-    fn beside(beside: &Path, name: &str) -> Names {
         Names {
-            partial: beside.join(format!(".{name}.thalweg-partial")),
-            manifest: beside.join(format!(".{name}.thalweg-manifest")),
-            scratch: format!(".{name}.thalweg-scratch"),
+            partial: hidden::beside(output, "partial"),
+            manifest: hidden::beside(output, "manifest"),
+            scratch: hidden::elsewhere(output, "scratch"),
         }
     }
 
     /// Whether a path has the name of this sort's scratch files.
     pub(crate) fn is_scratch(&self, path: &Path) -> bool {
-        path.file_name().is_some_and(|name| name == self.scratch.as_str())
+        path.file_name().is_some_and(|name| name == self.scratch)
     }
 }
 
@@ -87,23 +82,23 @@ impl Claim {
     pub(crate) fn take(io: &Arc<dyn Io>, sort: &Sort, names: &Names) -> Result<Claim> {
         let taken = look_until(PATIENCE, || Claim::try_take(io, names).transpose());
         match taken {
-            Some(claim) => claim.map_err(|e| IoError { path: sort.output.clone(), ..e }.into()),
+            // Of what could not be made the user knows one name only.
+            Some(Err(e)) if e.action == Action::Create => {
+                Err(IoError { path: sort.output.clone(), ..e }.into())
+            }
+            Some(claim) => Ok(claim?),
             None => Err(Error::Busy { partial: names.partial.clone() }),
         }
     }
 
     fn try_take(io: &Arc<dyn Io>, names: &Names) -> thalweg_io::Result<Option<Claim>> {
         let partial = &names.partial;
-        let (file, is_new) = match File::open(io, partial, Access::NewDirect) {
+        let (file, is_new) = match File::open(io, partial, Access::CreateDirect) {
             Ok(file) => (file, true),
             Err(e) if e.source.kind() == ErrorKind::AlreadyExists => {
                 match File::open(io, partial, Access::UpdateDirect) {
                     Ok(file) => (file, false),
                     Err(e) if e.source.kind() == ErrorKind::NotFound => return Ok(None),
-                    // Somebody else's leftover; the next look makes one.
-                    Err(e) if e.source.kind() == ErrorKind::PermissionDenied => {
-                        return io.remove(partial).map(|()| None);
-                    }
                     Err(e) => return Err(e),
                 }
             }
@@ -121,9 +116,7 @@ impl Claim {
     /// Whether the name is still that of this file.
     fn is_there(&self) -> bool {
         let there = self.io.stat(self.file.path());
-        self.file
-            .metadata()
-            .is_ok_and(|own| there.is_ok_and(|m| (m.device, m.inode) == (own.device, own.inode)))
+        self.file.metadata().is_ok_and(|own| there.is_ok_and(|m| m.is_same(&own)))
     }
 
     /// The open file.
@@ -139,8 +132,10 @@ pub(crate) fn begin_anew(
     sort: &Sort,
     names: &Names,
 ) -> Result<Option<Claim>> {
-    let stays = claim.as_ref().filter(|claim| claim.is_new).map(|claim| claim.file.path());
-    clear_but(io, &sort.scratch, names, stays);
+    let is_new = |claim: &&Claim| claim.is_new;
+    let stays: Vec<PathBuf> =
+        claim.iter().filter(is_new).map(|claim| claim.file.path().to_path_buf()).collect();
+    clear_but(io, candidates(io, &sort.scratch, names), &stays)?;
     match claim {
         // It was cleared with all else.
         Some(claim) if !claim.is_new => {
@@ -177,7 +172,9 @@ pub(crate) fn identity(sort: &Sort, inputs: &Inputs) -> u128 {
     let mut text = format!("{:?} {:?} {}", sort.layout, sort.keys, sort.hashing);
     for input in inputs.files() {
         let m = input.metadata;
-        text += &format!(" {:?} {} {} {} {}", input.path(), m.len, m.device, m.inode, m.modified_ns);
+        text += &format!(" {:?} {} {} {}", input.path(), m.len, m.device, m.inode);
+        // Whoever changes a file can put back when that was, but not when it was put back.
+        text += &format!(" {} {}", m.modified_ns, m.changed_ns);
     }
     hash_of(record_hash(text.as_bytes())) | u128::from(sort.memory_bytes / KIB) << HASH_BITS
 }
@@ -191,21 +188,34 @@ pub(crate) fn find(
     io: &Arc<dyn Io>,
     by: &Judge<'_>,
     identity: u128,
-) -> std::result::Result<Leftover, Foreign> {
+) -> Result<std::result::Result<Leftover, Foreign>> {
     if sabotage::breaks(sabotage::Kind::IgnoreManifest) {
-        return Err(Foreign::Other);
+        return Ok(Err(Foreign::Other));
     }
-    if io.stat(&by.names.manifest).is_err() {
-        return Err(Foreign::Early);
-    }
-    let (manifest, told) = Manifest::reopen(io, &by.names.manifest).ok_or(Foreign::Damaged)?;
+    let (manifest, told) = match Manifest::reopen(io, &by.names.manifest) {
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(Err(Foreign::Damaged)),
+        Err(e) if e.source.kind() == ErrorKind::NotFound => return Ok(Err(Foreign::Early)),
+        Err(e) => return Err(e.into()),
+    };
     let found = gone_on_from(io, by, &manifest, &told, identity);
     let Some(((files, resumed), start)) = found else {
         // What it lists is cleared with it.
         manifest.keep();
-        return Err(why_not(&told, identity, by.sort.unique));
+        return Ok(Err(why_not(&told, identity, by.sort.unique)));
     };
-    Ok(Leftover { manifest, geometry: told.layout.geometry, cuts: told.layout.cuts, files, resumed, start })
+    // Of pages that lie in other files nothing is needed any more.
+    let mut others = candidates(io, &by.sort.scratch, by.names);
+    others.retain(|path| by.names.is_scratch(path));
+    clear_but(io, others, &files)?;
+    Ok(Ok(Leftover {
+        manifest,
+        geometry: told.layout.geometry,
+        cuts: told.layout.cuts,
+        files,
+        resumed,
+        start,
+    }))
 }
 
 /// Why what a manifest tells of is not gone on from.
@@ -307,33 +317,36 @@ fn judge(
     Some((files, resumed))
 }
 
-/// What an earlier run left under these names, in these directories and where its manifest says.
-pub(crate) fn files(io: &Arc<dyn Io>, scratch: &[PathBuf], names: &Names) -> Vec<PathBuf> {
+/// Where an earlier run may have left something: in these directories, and where its manifest says.
+fn candidates(io: &Arc<dyn Io>, scratch: &[PathBuf], names: &Names) -> Vec<PathBuf> {
     let listed = Manifest::look(io, &names.manifest).map(|told| listed(io, names, &told));
     let scratch = scratch.iter().map(|d| d.join(&names.scratch)).chain(listed.into_iter().flatten());
-    let mut files: Vec<PathBuf> = scratch.chain([names.partial.clone(), names.manifest.clone()]).collect();
-    files.retain(|path| io.stat(path).is_ok_and(|there| there.is_regular));
-    files.sort();
-    files.dedup();
+    let mut all: Vec<PathBuf> = scratch.chain([names.partial.clone(), names.manifest.clone()]).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// What an earlier run left under these names.
+pub(crate) fn files(io: &Arc<dyn Io>, scratch: &[PathBuf], names: &Names) -> Vec<PathBuf> {
+    let mut files = candidates(io, scratch, names);
+    files.retain(|path| File::open(io, path, Access::Update).is_ok());
     files
 }
 
-/// The scratch files that a manifest lists, wherever they are. Anybody may have written the manifest, and another
-/// output's sort may have scratch of the same name: only a file counts that is this user's, as the manifest is, and
-/// holds a page that the manifest knows.
+/// The scratch files that a manifest lists, wherever they are. Another output's sort may have scratch of the same name:
+/// only a file counts that holds a page that the manifest knows.
 fn listed(io: &Arc<dyn Io>, names: &Names, told: &Told) -> Vec<PathBuf> {
-    let is_ours = |path: &Path| io.stat(path).is_ok_and(|there| there.is_regular && there.is_ours);
-    let Some(last) = told.checkpoints.last().filter(|_| is_ours(&names.manifest)) else { return Vec::new() };
+    let Some(last) = told.checkpoints.last() else { return Vec::new() };
     let gains = || told.checkpoints.iter().flat_map(|checkpoint| &checkpoint.ranges);
     let is_known = |(number, path): &(usize, &PathBuf)| {
         let mut here =
             gains().flat_map(|gain| &gain.extents).filter(|extent| extent.directory() as usize == *number);
-        let file = File::open(io, path, Access::Read);
+        let file = File::open(io, path, Access::Update);
         file.is_ok_and(|file| here.by_ref().take(PAGES_LOOKED_AT).any(|extent| holds(&file, extent)))
     };
-    let files = last.files.iter().enumerate();
-    let known = files.filter(|(_, path)| names.is_scratch(path) && is_ours(path)).filter(is_known);
-    known.map(|(_, path)| path.clone()).collect()
+    let files = last.files.iter().enumerate().filter(|(_, path)| names.is_scratch(path));
+    files.filter(is_known).map(|(_, path)| path.clone()).collect()
 }
 
 /// Whether a file has the page of an extent.
@@ -346,26 +359,31 @@ fn holds(file: &File, extent: &Extent) -> bool {
     n.is_ok_and(|n| n == page.len()) && page_hash(&page) == extent.hash
 }
 
-/// Removes what an earlier run left under this sort's names.
-pub(crate) fn clear(io: &Arc<dyn Io>, sort: &Sort, names: &Names) {
-    clear_but(io, &sort.scratch, names, None);
-}
-
-/// Removes what sorts that were killed left of an output that is about to be made in another way. Nothing of one that lives.
+/// Removes what sorts that were killed left of an output that is about to be made in another way. Nothing of one that
+/// lives, nor what cannot be removed: it is in nobody's way.
 pub fn clear_killed(io: &Arc<dyn Io>, output: &Path) {
     let names = Names::of_file(output);
     let beside = [directory_of(output).to_path_buf()];
-    if files(io, &beside, &names).is_empty() {
+    let left = files(io, &beside, &names);
+    if left.is_empty() {
         return;
     }
     if let Ok(Some(_claim)) = Claim::try_take(io, &names) {
-        clear_but(io, &beside, &names, None);
+        let _ = clear_but(io, left, &[]);
     }
 }
 
-fn clear_but(io: &Arc<dyn Io>, scratch: &[PathBuf], names: &Names, stays: Option<&Path>) {
-    for path in files(io, scratch, names).iter().filter(|path| Some(path.as_path()) != stays) {
-        // What cannot be removed is overwritten, or fails with its own error where it is in the way.
-        let _ = io.remove(path);
+/// Removes files, but for those that stay, under whatever path. An error if one was not made by this user's processes.
+fn clear_but(io: &Arc<dyn Io>, files: Vec<PathBuf>, stays: &[PathBuf]) -> Result<()> {
+    for path in files {
+        let file = match File::open(io, &path, Access::Update) {
+            Err(e) if e.source.kind() == ErrorKind::NotFound => continue,
+            opened => opened?,
+        };
+        let own = file.metadata()?;
+        if !stays.iter().any(|path| io.stat(path).is_ok_and(|there| there.is_same(&own))) {
+            io.remove(&path)?;
+        }
     }
+    Ok(())
 }

@@ -38,6 +38,7 @@ pub use error::{Error, Result};
 pub use forecast::{Facts, disk_seconds, distribute_seconds, forecast, sort_seconds};
 pub use job::run;
 pub use leftover::clear_killed;
+pub use scratch::SCRATCH_FILES_MAX;
 pub use sorter::{BLOCKS_HELD_MAX, Sorter, SorterOutput};
 pub use stream::Expected;
 pub use survey::lay_out;

@@ -110,6 +110,8 @@ pub(crate) struct Manifest {
     is_void: AtomicBool,
     /// There is a checkpoint in it.
     has_checkpoint: AtomicBool,
+    /// This run has put a checkpoint in it, with the names of all its scratch files.
+    has_own_checkpoint: AtomicBool,
     /// There is an output note in it that holds.
     has_note: AtomicBool,
 }
@@ -133,21 +135,22 @@ impl Manifest {
             keep: false.into(),
             is_void: false.into(),
             has_checkpoint: false.into(),
+            has_own_checkpoint: false.into(),
             has_note: false.into(),
         }
     }
 
     /// What the manifest at `path` says, if there is one that holds.
     pub(crate) fn look(io: &Arc<dyn Io>, path: &Path) -> Option<Told> {
-        read(io, path, Access::Read).map(|(_, told)| told)
+        read(io, path).ok().flatten().map(|(_, told)| told)
     }
 
-    /// Takes up the manifest at `path`, if there is one that holds, and what it says.
-    pub(crate) fn reopen(io: &Arc<dyn Io>, path: &Path) -> Option<(Manifest, Told)> {
-        let (file, told) = read(io, path, Access::Update)?;
+    /// Takes up the manifest at `path`, if it holds, and what it says.
+    pub(crate) fn reopen(io: &Arc<dyn Io>, path: &Path) -> thalweg_io::Result<Option<(Manifest, Told)>> {
+        let Some((file, told)) = read(io, path)? else { return Ok(None) };
         let manifest = Manifest::at(io, file, path, told.end);
         manifest.has_checkpoint.store(!told.checkpoints.is_empty(), Ordering::Relaxed);
-        Some((manifest, told))
+        Ok(Some((manifest, told)))
     }
 
     /// Cuts off what was torn, and the output notes if they are not gone on from. That is durable before anything
@@ -164,7 +167,13 @@ impl Manifest {
     pub(crate) fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<()> {
         self.append(KIND_CHECKPOINT, &checkpoint_bytes(checkpoint))?;
         self.has_checkpoint.store(true, Ordering::Relaxed);
+        self.has_own_checkpoint.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether scratch files of this run are listed, and not only those that it went on from.
+    pub(crate) fn has_own_checkpoint(&self) -> bool {
+        self.has_own_checkpoint.load(Ordering::Relaxed)
     }
 
     /// Says that extents listed before will be used for something else.
@@ -220,12 +229,15 @@ impl Drop for Manifest {
 }
 
 /// An open manifest and what it says, if it holds.
-fn read(io: &Arc<dyn Io>, path: &Path, access: Access) -> Option<(File, Told)> {
-    let stat = io.stat(path).ok().filter(|m| m.is_regular && m.len < BYTES_MAX)?;
-    let file = File::open(io, path, access).ok()?;
-    let mut bytes = vec![0; stat.len as usize];
-    let n = file.read_at(0, &mut bytes).ok()?;
-    Some((file, parse(&bytes[..n])?))
+fn read(io: &Arc<dyn Io>, path: &Path) -> thalweg_io::Result<Option<(File, Told)>> {
+    let file = File::open(io, path, Access::Update)?;
+    let len = file.metadata()?.len;
+    if len >= BYTES_MAX {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; len as usize];
+    let n = file.read_at(0, &mut bytes)?;
+    Ok(parse(&bytes[..n]).map(|told| (file, told)))
 }
 
 /// A frame with its head.

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use thalweg_io::{ALIGN, Access, Action, File, Io, directory_of};
@@ -41,6 +41,8 @@ pub(crate) struct Extent {
 }
 
 const OFFSET_BITS: u32 = 56;
+/// So many scratch files have a number in an extent.
+pub const SCRATCH_FILES_MAX: usize = 1 << (u64::BITS - OFFSET_BITS);
 
 impl Extent {
     /// Index of the scratch file.
@@ -72,7 +74,10 @@ pub(crate) struct Scratch {
     step: u64,
     used: AtomicU64,
     peak: AtomicU64,
-    keep: AtomicBool,
+    /// So many of the first were made by earlier runs.
+    adopted: usize,
+    /// So many of the first stay when this is dropped.
+    kept: AtomicUsize,
     /// Files lose their names as soon as they are open, so that even a killed process leaves none.
     nameless: bool,
     io: Arc<dyn Io>,
@@ -100,17 +105,16 @@ struct Room {
 }
 
 impl Scratch {
-    /// Scratch files `name` in `directories`, for about `expected` bytes and at most `limit`. What an
-    /// earlier run left under that name is overwritten.
+    /// Scratch files `name` in `directories`, for about `expected` bytes and at most `limit`.
     pub(crate) fn new(
         io: &Arc<dyn Io>,
         directories: &[PathBuf],
-        name: &str,
+        name: impl AsRef<Path>,
         expected: u64,
         limit: u64,
     ) -> Scratch {
-        assert!(!directories.is_empty());
-        let directory = |d: &PathBuf| Directory::new(d.join(name), None);
+        assert!((1..=SCRATCH_FILES_MAX).contains(&directories.len()));
+        let directory = |d: &PathBuf| Directory::new(d.join(&name), None);
         let share = expected / directories.len() as u64;
         Scratch {
             directories: directories.iter().map(directory).collect(),
@@ -119,7 +123,8 @@ impl Scratch {
             step: (share / 16).clamp(1 << 20, 256 << 20).next_multiple_of(EXTENT_ALIGN),
             used: AtomicU64::new(0),
             peak: AtomicU64::new(0),
-            keep: AtomicBool::new(false),
+            adopted: 0,
+            kept: AtomicUsize::new(0),
             nameless: false,
             io: Arc::clone(io),
         }
@@ -200,8 +205,16 @@ impl Scratch {
         }
         self.peak.fetch_max(self.used.load(Ordering::Relaxed), Ordering::Relaxed);
         let new = std::mem::take(&mut self.directories);
-        let is_new = |d: &Directory| !files.contains(&d.path);
+        // They may be named otherwise than by the run that made them.
+        let is_new = |d: &Directory| {
+            let Ok(own) = self.io.stat(&d.path) else { return true };
+            !files.iter().any(|file| self.io.stat(file).is_ok_and(|there| there.is_same(&own)))
+        };
+        self.adopted = adopted.len();
         adopted.extend(new.into_iter().filter(is_new));
+        if adopted.len() > SCRATCH_FILES_MAX {
+            return Err(Error::TooManyScratch { count: adopted.len() });
+        }
         self.directories = adopted;
         Ok(())
     }
@@ -231,9 +244,10 @@ impl Scratch {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Leaves the files where they are when dropped.
-    pub(crate) fn keep(&self) {
-        self.keep.store(true, Ordering::Relaxed);
+    /// Leaves the files where they are when dropped: all of them if they are listed for a later run, else those that were
+    /// adopted. What no list has a later run could not find, nor remove.
+    pub(crate) fn keep(&self, are_listed: bool) {
+        self.kept.store(if are_listed { usize::MAX } else { self.adopted }, Ordering::Relaxed);
     }
 
     /// Room for a page of `len` bytes, of range `range` of the first pass or of none that the output's regions know.
@@ -339,7 +353,7 @@ impl Directory {
         }
         if state.end + room > state.reserved {
             if self.file.get().is_none() {
-                let file = File::open(io, &self.path, Access::CreateScratch)?;
+                let file = File::open(io, &self.path, Access::CreateDirect)?;
                 if nameless {
                     io.remove(&self.path)?;
                 }
@@ -369,12 +383,10 @@ impl Directory {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if !self.keep.load(Ordering::Relaxed) {
-            let is_ours = |d: &&Directory| d.file.get().is_some() && d.within.is_none() && !self.nameless;
-            for directory in self.directories.iter().filter(is_ours) {
-                // Nothing can be done about a name that cannot be removed; the next run tries again.
-                let _ = self.io.remove(&directory.path);
-            }
+        let is_ours = |d: &&Directory| d.file.get().is_some() && d.within.is_none() && !self.nameless;
+        for directory in self.directories.iter().skip(*self.kept.get_mut()).filter(is_ours) {
+            // Nothing can be done about a name that cannot be removed; the next run tries again.
+            let _ = self.io.remove(&directory.path);
         }
     }
 }

@@ -17,7 +17,6 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -101,7 +100,7 @@ impl Sorter {
         assert!(!sort.scratch.is_empty(), "somewhere to spill to, even if that is never needed");
         let sort = Sort {
             inputs: Vec::new(),
-            output: scratch_name(),
+            output: PathBuf::new(),
             output_is_stream: true,
             resume: false,
             hardware: None,
@@ -364,12 +363,6 @@ fn room_of(sort: &Sort) -> Result<Room> {
         // Larger pages need more, and there is a largest.
         beside_bytes = needed;
     }
-}
-
-/// What scratch is named after: no other sorter of this process has it, and the process's number is added.
-fn scratch_name() -> PathBuf {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    PathBuf::from(format!("sorter-{}", NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
 #[cfg(test)]

@@ -14,13 +14,14 @@ use thalweg_io::{Io, process};
 use thalweg_pump::Inputs;
 use thalweg_record::{Cut, Key, Layout, Tags, choose_cuts};
 
+use crate::asked::line_max;
 use crate::forecast::Facts;
-use crate::geometry::{Geometry, Given};
+use crate::geometry::{Geometry, Given, least_memory};
 use crate::preflight::{Takes, preflight_of_plan};
 use crate::sample::{add_sparse, take_sample};
 use crate::sorted::entry_pages;
 use crate::within::Within;
-use crate::{Result, Sort};
+use crate::{Error, Result, Sort};
 
 /// Reads of the sample in flight.
 const SAMPLE_DEPTH: usize = 16;
@@ -28,6 +29,8 @@ const SAMPLE_DEPTH: usize = 16;
 const HIDDEN_LINE_BYTES: u64 = MIB;
 /// Fewer keys than this make poor cuts.
 const SAMPLE_ENOUGH: usize = 64;
+/// What is resident at the start differs so much from run to run.
+const RESIDENT_VARIES_BYTES: u64 = MIB / 2;
 /// Standard input, output and error.
 const STANDARD_FILES: u64 = 3;
 
@@ -62,7 +65,7 @@ impl Survey {
         let key = sort.stored_key()?;
         let paths: Vec<&Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
         let mut inputs = Inputs::open(io, &paths, sort.layout)?;
-        let mut given = Given {
+        let given = Given {
             memory_bytes: sort.memory_bytes,
             resident_bytes: process::resident_bytes(),
             lanes: sort.lanes,
@@ -71,7 +74,12 @@ impl Survey {
             records: seen.records.max(guess_records(sort.layout, inputs.bytes(), 64.0)),
             is_stream: false,
         };
-        let rough = Geometry::of(&given)?;
+        // Of records of one length all is known; of lines the sample tells.
+        let mut asked = Asked { sort, key: &key, given, line_bytes: seen.line_bytes };
+        let rough = match sort.layout {
+            Layout::Fixed(_) => asked.lay_out()?.1,
+            Layout::Lines => asked.lay_out_roughly()?,
+        };
         let transfer = Pool::new(rough.transfer_bytes, rough.transfer_blocks)?;
         inputs.set_page_bytes(rough.transfer_bytes);
         let mut queue = io.queue(SAMPLE_DEPTH.min(rough.transfer_blocks))?;
@@ -84,22 +92,16 @@ impl Survey {
             add_sparse(&mut sample, &inputs, page_bytes, sort.layout, &key, limits)?;
         }
         if sort.layout == Layout::Lines {
-            given.records = seen.records.max(guess_records(sort.layout, inputs.bytes(), sample.line_bytes()));
+            let records = guess_records(sort.layout, inputs.bytes(), sample.line_bytes());
+            asked.given.records = seen.records.max(records);
+            let usual = 4 * sample.line_bytes() as u64;
+            asked.line_bytes = asked.line_bytes.max(sample.longest_seen).max(usual);
         }
-        given.input_bytes += given.records * sort.tag_bytes() as u64;
-        let long = match sort.layout {
-            Layout::Fixed(n) => u64::from(n),
-            Layout::Lines => {
-                let usual = 4 * sample.line_bytes() as u64;
-                sample.longest_seen.max(usual).max(seen.line_bytes).min(sort.line_max())
-            }
-        };
-        let copies = long_copies(&key, rough.lanes);
-        let seen_copies = if long > rough.page_bytes as u64 / 4 { copies * long } else { 0 };
-        given.resident_bytes += seen_copies.max(hidden_copies(&key, sort.layout, rough.lanes));
+        let (given, geometry) = asked.lay_out()?;
+        let copies = long_copies(&key, given.lanes);
         let absorbed = given.memory_bytes / 20 / copies;
+        let long = asked.longest(sort.memory_bytes);
         let line_room = long.max(HIDDEN_LINE_BYTES).max(absorbed).min(sort.line_max());
-        let geometry = Geometry::of(&given)?;
         let cuts = cuts_of(sort, sample.keys, &geometry);
         let mut survey = Survey {
             key,
@@ -185,6 +187,61 @@ pub fn lay_out(sort: &Sort, io: &Arc<dyn Io>) -> Result<Facts> {
         };
     preflight_of_plan(sort, io, &Takes { output_bytes, spilled_bytes, ..Takes::default() })?;
     Ok(survey.facts(sort, io))
+}
+
+/// What is laid out for, as far as it is known.
+struct Asked<'a> {
+    sort: &'a Sort,
+    key: &'a Key,
+    given: Given,
+    /// Lines have up to so many bytes, as far as was seen.
+    line_bytes: u64,
+}
+
+impl Asked<'_> {
+    /// The longest record that a layout in so much memory has room for.
+    fn longest(&self, memory_bytes: u64) -> u64 {
+        match self.sort.layout {
+            Layout::Fixed(n) => u64::from(n),
+            Layout::Lines => self.line_bytes.min(line_max(memory_bytes)),
+        }
+    }
+
+    /// The layout in so much memory, with what copies of long records take counted as resident; none if it is too little.
+    /// Each lane holds some of those, so there are fewer lanes where all would not fit.
+    fn fitting(&self, given: &Given) -> Option<(Given, Geometry)> {
+        let long = self.longest(given.memory_bytes);
+        let input_bytes = given.input_bytes + given.records * self.sort.tag_bytes() as u64;
+        let rough = Geometry::fitting(given)?;
+        (1..=rough.lanes).rev().find_map(|lanes| {
+            let is_long = long > rough.page_bytes as u64 / 4;
+            let copies = if is_long { long_copies(self.key, lanes) * long } else { 0 };
+            let resident_bytes =
+                given.resident_bytes + copies.max(hidden_copies(self.key, self.sort.layout, lanes));
+            let lanes = if lanes == rough.lanes { given.lanes } else { lanes };
+            let given = Given { resident_bytes, lanes, input_bytes, ..*given };
+            let geometry = Geometry::fitting(&given)?;
+            let fits = !is_long || geometry.has_room_for(long.min(input_bytes));
+            fits.then_some((Given { lanes: lanes.min(rough.lanes), ..given }, geometry))
+        })
+    }
+
+    fn lay_out(&self) -> Result<(Given, Geometry)> {
+        self.fitting(&self.given).ok_or_else(|| self.too_small(|given| self.fitting(given).is_some()))
+    }
+
+    /// Without regard to long records.
+    fn lay_out_roughly(&self) -> Result<Geometry> {
+        Geometry::fitting(&self.given).ok_or_else(|| self.too_small(|given| self.fitting(given).is_some()))
+    }
+
+    /// With the least that is enough, also for a run that happens to begin with a little more resident.
+    fn too_small(&self, fits: impl Fn(&Given) -> bool) -> Error {
+        let resident_bytes = self.given.resident_bytes + RESIDENT_VARIES_BYTES;
+        let with = |memory_bytes| fits(&Given { memory_bytes, resident_bytes, ..self.given });
+        let given = self.given.memory_bytes;
+        Error::MemoryTooSmall { given, needed: least_memory(given, with) }
+    }
 }
 
 /// How many times a record that pages cut is held whole at the same time: in a turn, where ranges are parted that agree

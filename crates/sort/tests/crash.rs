@@ -107,7 +107,7 @@ fn starts_afresh(case: &Case, change: impl Fn(&Stage, &mut Sort)) {
 
 /// What somebody does who edits the input.
 fn rewrite(stage: &Stage, bytes: &[u8]) {
-    let file = File::open(&stage.io, &stage.path("in/0"), Access::Create).unwrap();
+    let file = File::open(&stage.io, &stage.path("in/0"), Access::Update).unwrap();
     file.write_at(0, bytes).unwrap();
 }
 
@@ -138,8 +138,8 @@ fn flip_bits(sim: &Sim, path: &Path, from: usize) {
 #[test]
 fn leftovers_that_rotted_are_named_or_done_again() {
     in_own_process("leftovers_that_rotted_are_named_or_done_again", || {
-        let own = (spilling(9, SMALL_BYTES), "scratch0/.sorted.thalweg-scratch");
-        let within = (spilling(9, SMALL_BYTES).in_output(), "out/.sorted.thalweg-partial");
+        let own = (spilling(9, SMALL_BYTES), None);
+        let within = (spilling(9, SMALL_BYTES).in_output(), Some("out/.sorted.thalweg-partial"));
         let rot: [fn(&Sim, std::path::PathBuf); 3] = [
             |sim, path| flip_bits(sim, &path, 0),
             |sim, path| flip_bits(sim, &path, 1_000_000),
@@ -149,6 +149,8 @@ fn leftovers_that_rotted_are_named_or_done_again() {
             rot.iter().flat_map(|rot| [(rot, &own), (rot, &within)]).enumerate()
         {
             let (stage, sort) = killed_after(case, 0.9);
+            let own = stage.scratch(0);
+            let scratch = scratch.unwrap_or(&own);
             rot(stage.disk(), stage.path(scratch));
             match stage.attempt(&sort) {
                 Ok(receipt) => {

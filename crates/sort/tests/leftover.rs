@@ -7,8 +7,6 @@ mod support;
 use support::cut_short::{SMALL_BYTES, in_own_process, killed_after, spilling};
 use thalweg_sort::Sort;
 
-const SCRATCH: &str = "scratch0/.sorted.thalweg-scratch";
-
 /// A manifest that was not gone on from was removed before anybody looked what it lists.
 #[test]
 fn scratch_of_a_rejected_manifest_goes_also_from_other_directories() {
@@ -16,7 +14,7 @@ fn scratch_of_a_rejected_manifest_goes_also_from_other_directories() {
         let case = spilling(31, SMALL_BYTES);
         for (resume, grown) in [(true, 1 << 20), (false, 0)] {
             let (stage, sort) = killed_after(&case, 0.9);
-            assert!(stage.get(SCRATCH).is_some(), "nothing was spilled");
+            assert!(stage.get(&stage.scratch(0)).is_some(), "nothing was spilled");
             let memory_bytes = sort.memory_bytes + grown;
             let sort = Sort { resume, memory_bytes, scratch: vec![stage.path("scratch1")], ..sort };
             let receipt = stage.attempt(&sort).expect("it is begun anew");
@@ -33,12 +31,13 @@ fn what_only_has_the_name_of_scratch_stays() {
         for resume in [true, false] {
             let (stage, sort) = killed_after(&case, 0.9);
             let foreign = vec![7; SMALL_BYTES];
-            stage.put(SCRATCH, &foreign);
+            let scratch = stage.scratch(0);
+            stage.put(&scratch, &foreign);
             let memory_bytes = sort.memory_bytes + (1 << 20);
             let sort = Sort { resume, memory_bytes, scratch: vec![stage.path("scratch1")], ..sort };
             stage.attempt(&sort).expect("it is begun anew");
-            assert!(stage.get(SCRATCH) == Some(foreign), "it was touched");
-            assert_eq!(stage.names(), ["in/0", "out/sorted", SCRATCH]);
+            assert!(stage.get(&scratch) == Some(foreign), "it was touched");
+            assert_eq!(stage.names(), ["in/0", "out/sorted", &scratch]);
         }
     });
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use thalweg_api::{Hardware, from_json, to_json};
 use thalweg_base::clock::wall_seconds;
-use thalweg_io::{Access, File, Io};
+use thalweg_io::{Access, File, Io, hidden};
 use thalweg_sort::Sort;
 
 use crate::verbs::engine_error;
@@ -176,7 +176,7 @@ fn read_kept(path: &Path, io: &Arc<dyn Io>) -> Option<Hardware> {
 fn keep(path: &Path, hardware: &Hardware, io: &Arc<dyn Io>) -> std::io::Result<()> {
     let directory = path.parent().expect("it is in the cache directory");
     std::fs::create_dir_all(directory)?;
-    let partial = path.with_extension(format!("{}.partial", std::process::id()));
+    let partial = directory.join(hidden::unique("partial"));
     let written = File::open(io, &partial, Access::Create)
         .and_then(|file| file.write_at(0, to_json(hardware).as_bytes()))
         .and_then(|()| io.rename(&partial, path));

@@ -7,6 +7,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use thalweg_base::unwinding::OnPanic;
+
 use crate::{Error, Progress, Result};
 
 /// What the lanes of a verb have in common.
@@ -37,7 +39,10 @@ impl<'a> Lanes<'a> {
         let made = std::thread::scope(|scope| {
             let lane = |i| {
                 let (lanes, work) = (&self, &work);
-                scope.spawn(move || work(lanes, i).map_err(|error| lanes.fail(error)).ok())
+                scope.spawn(move || {
+                    let _tells = OnPanic(|| lanes.failed.store(true, Ordering::Relaxed));
+                    work(lanes, i).map_err(|error| lanes.fail(error)).ok()
+                })
             };
             let running: Vec<_> = (0..count).map(lane).collect();
             let join = |lane: std::thread::ScopedJoinHandle<'_, Option<T>>| {
@@ -86,6 +91,20 @@ mod tests {
             Ok(())
         });
         assert_eq!(result.unwrap_err().to_string(), "lane 1");
+    }
+
+    #[test]
+    fn a_lane_that_panics_stops_the_others() {
+        let progress = Progress::default();
+        let lanes = Lanes::new(&progress);
+        let work = |lanes: &Lanes<'_>, i| {
+            assert!(i > 0, "on purpose");
+            while lanes.go_on() {
+                std::thread::yield_now();
+            }
+            Ok(())
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lanes.run(3, work))).is_err());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Hidden names of outputs that are not whole yet, and what becomes of those whose process has died.
 //!
 //! ```text
-//! DIR/.NAME.thalweg-PID-N.partial         NAME is the output's, or its beginning where it is very long
+//! DIR/.NAME.thalweg-PID-N.partial         N is a number that nobody can guess, or that of an attempt on several nodes
 //! ```
 //!
 //! Law: a partial output is removed only if its name is one for this output, no process here that goes on
@@ -12,19 +12,15 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use thalweg_io::{Access, File, Io, directory_of, look_until, process};
+use thalweg_io::{Access, File, Io, directory_of, hidden, look_until, process};
 
-/// Names have at most 255 bytes; the rest is for what stands around this one.
-const NAME_BYTES_MAX: usize = 180;
 const END: &[u8] = b".partial";
 
 /// A name that no other output has: neither of another process nor of this one.
 pub(crate) fn name(output: &Path) -> OsString {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    name_as(output, NEXT.fetch_add(1, Ordering::Relaxed))
+    name_as(output, hidden::random())
 }
 
 /// The same with a number that is nobody else's on any host.
@@ -51,6 +47,8 @@ pub(crate) fn clear(io: &Arc<dyn Io>, output: &Path) {
 pub(crate) fn another(io: &Arc<dyn Io>, output: &Path, number: u64) -> bool {
     let (beginning, ending) = (beginning(output), format!("-{number}.partial"));
     let is_another = |path: &std::path::PathBuf| {
+        // The other one may be ready for its name already.
+        let path = path.with_extension("partial");
         let Some(name) = path.file_name() else { return false };
         maker(name, &beginning).is_some_and(|maker| maker != std::process::id())
             && name.as_bytes().ends_with(ending.as_bytes())
@@ -67,8 +65,7 @@ fn is_let_go(io: &Arc<dyn Io>, path: &Path) -> bool {
 }
 
 fn beginning(output: &Path) -> Vec<u8> {
-    let name = output.file_name().unwrap_or_default().as_bytes();
-    [b".", &name[..name.len().min(NAME_BYTES_MAX)], b".thalweg-"].concat()
+    hidden::name(output.file_name().unwrap_or_default(), "").into_vec()
 }
 
 /// The process that made a partial output whose name begins so.

@@ -11,7 +11,7 @@ use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::Block;
 use thalweg_io::Io;
 use thalweg_pump::{Sink, Source};
-use thalweg_sort::{Expected, Sort, SorterOutput};
+use thalweg_sort::{Expected, SCRATCH_FILES_MAX, Sort, SorterOutput};
 
 use crate::verbs::{MEMORY_BYTES_MIN, engine_error};
 use crate::{Error, Result, SorterOptions, machine};
@@ -193,6 +193,12 @@ fn resolve(options: &SorterOptions, io: &Arc<dyn Io>) -> Result<Sort> {
     }
     let scratch =
         if options.scratch.is_empty() { vec![std::env::temp_dir()] } else { options.scratch.clone() };
+    if scratch.len() > SCRATCH_FILES_MAX {
+        let count = scratch.len();
+        return Err(Error::CouldNot(format!(
+            "{count} scratch directories; a sorter has at most {SCRATCH_FILES_MAX}, name fewer"
+        )));
+    }
     let space: u64 = scratch.iter().filter_map(|d| io.space(d).ok()).map(|s| s.available).sum();
     Ok(Sort {
         within_output: false,

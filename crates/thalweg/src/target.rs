@@ -31,8 +31,12 @@ pub(crate) enum Target {
 impl Target {
     /// Looks at what is there. Touches nothing.
     pub(crate) fn of(io: &Arc<dyn Io>, endpoint: &Endpoint) -> Result<Target> {
+        let standard = PathBuf::from("/dev/stdout");
         let path = match endpoint {
-            Endpoint::Standard => return Ok(Target::Stream("/dev/stdout".into())),
+            Endpoint::Standard => {
+                io.stat(&standard)?;
+                return Ok(Target::Stream(standard));
+            }
             Endpoint::Path(path) => path,
         };
         let name = path.display();
@@ -44,7 +48,11 @@ impl Target {
             Ok(there) if there.mode & 0o222 == 0 => Err(Error::CouldNot(format!(
                 "{name} is read-only; remove it, or allow writing with chmod u+w"
             ))),
-            Ok(_) => Ok(Target::File(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()))),
+            Ok(_) => {
+                let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+                io.check_replace(&path)?;
+                Ok(Target::File(path))
+            }
             Err(e) if matches!(e.source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 fresh(io, &led_to(path))
             }
@@ -144,12 +152,20 @@ pub(crate) fn open_stream(io: &Arc<dyn Io>, path: &Path, progress: &Progress) ->
     }
 }
 
+/// Makes the file durable under a temporary name, which it returns.
+pub(crate) fn ready(output: Output, path: &Path, bytes: u64) -> Result<PathBuf> {
+    output.ready(bytes).map_err(|e| named(e, path))
+}
+
 /// Makes the file durable and gives it its name.
 pub(crate) fn publish(output: Output, path: &Path, bytes: u64) -> Result<()> {
     output.publish(bytes).map_err(|e| named(e, path))
 }
 
-/// The error under the name that the user gave, not the temporary one.
-fn named(e: IoError, path: &Path) -> Error {
-    IoError { path: path.to_path_buf(), ..e }.into()
+/// The error under the name that the user gave, not the temporary one, unless that is in the way.
+pub(crate) fn named(e: IoError, path: &Path) -> Error {
+    match e.source.kind() {
+        ErrorKind::AlreadyExists => e.into(),
+        _ => IoError { path: path.to_path_buf(), ..e }.into(),
+    }
 }

@@ -46,7 +46,7 @@ fn who_comes_late_finds_nothing_to_name() {
     assert!(shared != lost && shared.exists() && !lost.exists());
     // The same attempt on a host where the process has the same number would have another name, too.
     assert_ne!(lost.file_name(), shared.file_name());
-    late.publish(10_000, Vec::new()).unwrap_err();
+    late.ready(10_000, Vec::new()).unwrap_err();
     assert!(!place.names().contains(&"out".to_string()), "{:?}", place.names());
     drop(next);
     assert_eq!(place.names(), ["in"]);

@@ -59,6 +59,20 @@ fn any_number_of_nodes_makes_what_one_does() {
     assert_eq!(place.names(), ["a", "b", "out"]);
 }
 
+/// Half of a page of 1 024 000 bytes is no multiple of 4096.
+#[test]
+fn memory_that_halves_the_pages_of_whole_records_sorts() {
+    let place = Place::new();
+    place.write("in", &records(100_000, 5000));
+    let fixed = options(&place, &["in"], Layout::Fixed(1000), &[KEY]);
+    let (expected, _) = sorted(&place, &fixed);
+    for (nodes, mib) in [(5, 200), (2, 60), (8, 300)] {
+        let memory = Some(Size::Bytes(mib << 20));
+        let (output, _) = sorted(&place, &SortOptions { nodes, memory, ..fixed.clone() });
+        assert!(output == expected, "{nodes} nodes in {mib} MiB");
+    }
+}
+
 #[test]
 fn one_key_in_all_records_is_shared_by_all_nodes_and_keeps_the_order() {
     let place = Place::new();

@@ -218,6 +218,11 @@ impl<'w> Far<'w> {
         let _ = self.deaf.set(());
     }
 
+    /// Whether nothing more will be heard.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.deaf.get().is_some()
+    }
+
     /// What the other end said last.
     pub(crate) fn verdict(&self) -> Option<&PumpVerdict> {
         self.verdict.get()
@@ -258,11 +263,6 @@ impl<'w> Far<'w> {
             let ((sent, received), completions) = (link.bytes(), link.receives());
             (sum.0 + sent, sum.1 + received, sum.2 + completions)
         })
-    }
-
-    /// Whether payloads are sealed.
-    pub(crate) fn is_sealed(&self) -> bool {
-        self.route() == Route::ThroughSsh || self.way.links().iter().any(|link| !link.is_clear())
     }
 
     pub(crate) fn route(&self) -> Route {

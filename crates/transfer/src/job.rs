@@ -6,6 +6,7 @@
 //! gets its names file by file, and is durable when this returns.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use thalweg_api::PumpReceipt;
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::rng::Rng;
 use thalweg_base::units::MIB;
+use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::tree::{Dir, What};
 use thalweg_io::{Access, File, Io, process};
@@ -185,9 +187,11 @@ impl<'j> Job<'j> {
         self.feed(shared, &feed)?;
         let moving = AtomicBool::new(true);
         std::thread::scope(|scope| {
+            let _tells = OnPanic(|| moving.store(false, Ordering::Relaxed));
             let lane = |number| {
                 let feed = &feed;
                 scope.spawn(move || {
+                    let _tells = shared.tells_of_panics();
                     if let Err(e) = lane(shared, feed, number) {
                         shared.fail(e);
                     }
@@ -320,7 +324,7 @@ impl<'j> Job<'j> {
         shared: &'a Shared<'a>,
         feed: &Feed<'a>,
         root: &Root,
-        path: &std::path::Path,
+        path: &Path,
     ) -> Result<()> {
         let source = Dir::open(&root.source)?.open_file(self.io, &root.name, true)?;
         let len = source.metadata()?.len;
@@ -369,12 +373,14 @@ impl<'j> Job<'j> {
             (false, true) => dir.open_dir(".".as_ref())?,
             (false, false) => dir.open_dir(&root.there)?,
         };
-        let own = if more.place.as_os_str().is_empty() { ".".as_ref() } else { more.place.as_os_str() };
-        let place = top.open_dir(own)?;
+        // The other end gave these paths, and sent the directories that they lead through.
+        let place = top.open_below(&more.place)?;
+        let (above, first) = (more.first.parent(), more.first.file_name());
+        let (above, first) = (top.open_below(above.unwrap_or(Path::new("")))?, first.unwrap_or_default());
         if place.facts_if_any(&more.name)?.is_some() {
             place.remove(&more.name)?;
         }
-        place.link(&more.name, &top, &more.first)?;
+        place.link(&more.name, &above, first)?;
         count(&shared.counts.hard_links, 1);
         Ok(place.dress(&more.facts)?)
     }

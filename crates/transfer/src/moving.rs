@@ -19,7 +19,7 @@ use thalweg_pump::ReadAhead;
 use thalweg_record::{CELL_BYTES, sum_at};
 
 use crate::claim::{claim, claim_empty, give_name};
-use crate::far::Far;
+use crate::far::{Far, nonsense};
 use crate::job::{BLOCK_BYTES, DEPTH};
 use crate::journal::{Noted, Ranges};
 use crate::message::Message;
@@ -33,6 +33,9 @@ const NOTE_SECONDS_MIN: f64 = 0.25;
 /// or after so long, but not in more than so many steps, which bounds the journal.
 const NOTE_SECONDS: f64 = 1.0;
 const NOTES_MAX: u64 = 1 << 14;
+/// The most ranges that another process may tell of: a journal has at most [`NOTES_MAX`] notes for each file and each
+/// time that it was gone on from.
+const RANGES_MAX: usize = 1 << 20;
 /// How many cells of what was noted are compared with the source before it is gone on from.
 const PROBES: usize = 8;
 
@@ -428,8 +431,19 @@ fn far_goal(
     far.ask(&file, |answer| {
         match answer {
             Message::Ranges(ranges, more) => {
-                known.ranges.extend(ranges.into_iter().map(|(at, len, sum)| (at, (len, sum))));
-                return Ok(more);
+                for (at, len, sum) in ranges {
+                    let end = known.ranges.last_key_value().map_or(0, |(at, (len, _))| at + len);
+                    let is_next = at >= end && len > 0 && at.is_multiple_of(CELL_BYTES as u64);
+                    // What an earlier run left may be longer than the file is now; then it is begun anew.
+                    if !is_next || at.checked_add(len).is_none_or(|end| end > i64::MAX as u64) {
+                        return Err(nonsense("the other end"));
+                    }
+                    known.ranges.insert(at, (len, sum));
+                }
+                return match known.ranges.len() {
+                    0..=RANGES_MAX => Ok(more),
+                    _ => Err(nonsense("the other end")),
+                };
             }
             Message::Cells(cells) => known.cells = cells,
             _ => {}

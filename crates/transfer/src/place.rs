@@ -150,6 +150,11 @@ impl<'a> Place<'a> {
         far.tell(&Message::Dir(self.number, parent.number, self.name.clone(), facts, root))
     }
 
+    /// Bytes of its place in the transfer.
+    pub(crate) fn key_bytes(&self) -> usize {
+        self.key.len()
+    }
+
     /// The number by which another process knows it.
     pub(crate) fn number(&self) -> u64 {
         self.number

@@ -143,7 +143,7 @@ pub(crate) fn link(far: &Far<'_>) -> PumpLink {
     let each = if completions > 0 { received_bytes as f64 / completions as f64 } else { 0.0 };
     PumpLink {
         route: far.route().name().into(),
-        sealed: far.is_sealed(),
+        sealed: true,
         sent_bytes,
         received_bytes,
         completions,

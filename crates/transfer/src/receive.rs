@@ -5,15 +5,20 @@
 //! that was not told of yet waits for it.
 //! Law: a directory is finished when all of its names that the source counted have come, a file when all of its pieces
 //! are written and their sum is the source's.
+//! Law: the source is not believed. In the directory that roots go into, which may hold anything, it reaches only the roots
+//! that it offered; what it tells of and leaves unfinished is bounded by [`TOLD_BYTES_MAX`] and [`DEPTH_MAX`].
 
-use std::collections::HashMap;
-use std::ffi::OsString;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use thalweg_api::{PumpReceipt, PumpVerdict};
 use thalweg_base::clock::Stopwatch;
+use thalweg_base::units::Bytes;
+use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
 use thalweg_io::tree::{Facts, What};
 use thalweg_io::{Io, process};
@@ -22,7 +27,7 @@ use thalweg_wire::Incoming;
 
 use crate::far::{Control, FRAME_BYTES, Far, Streams, Way, nonsense};
 use crate::job::{Counted, DEPTH, Job, Part, Watch, flush_along, is_in_order};
-use crate::message::{Message, Offer, RANGES, Tail};
+use crate::message::{Message, Offer, RANGES, Tail, is_bare};
 use crate::moving::{Arriving, Goal, Moving};
 use crate::place::Place;
 use crate::receipt::{Took, link, merged, receipt};
@@ -36,6 +41,13 @@ use crate::{Error, Result};
 pub(crate) const LANE_BLOCKS: usize = 2 * DEPTH;
 /// What is read back with, for each lane.
 const READ_BACK_BLOCKS: usize = 2;
+/// The most that is kept of what the source tells and has not finished: open directories and files, names asked for, further
+/// names of files. An honest source has few open at once; four million further names fit.
+const TOLD_BYTES_MAX: u64 = 512 << 20;
+/// What one of these takes beside its names.
+const KNOWN_BYTES: u64 = 512;
+/// How deep a tree may be.
+const DEPTH_MAX: u32 = 4096;
 /// How often who waits for others looks whether to go on.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -106,10 +118,15 @@ fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Far<'_>, inc: Control, offe
     let (moving, done) = (AtomicBool::new(true), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let (arrivals, moving, done) = (&arrivals, &moving, &done);
+        let _tells = OnPanic(|| {
+            moving.store(false, Ordering::Relaxed);
+            done.store(true, Ordering::Relaxed);
+        });
         let listener = scope.spawn(move || far.listen(shared, inc, |message| arrivals.hear(message)));
         let attendant = scope.spawn(move || far.attend(shared, &|| done.load(Ordering::Relaxed)));
         let lane = |streams| {
             scope.spawn(move || {
+                let _tells = shared.tells_of_panics();
                 if let Err(e) = lane(shared, arrivals, streams) {
                     shared.fail(e);
                 }
@@ -155,6 +172,9 @@ fn lane<'a>(shared: &'a Shared<'a>, arrivals: &Arrivals<'_, 'a>, (out, inc): Str
 struct Known<'a> {
     place: Arc<Place<'a>>,
     parent: Option<u64>,
+    depth: u32,
+    /// Of [`TOLD_BYTES_MAX`].
+    bytes: u64,
     /// Names in it that have come, and how many there are, once that is told.
     came: u64,
     in_all: Option<u64>,
@@ -172,6 +192,8 @@ struct Coming<'a> {
 struct State<'a> {
     dirs: HashMap<u64, Known<'a>>,
     files: HashMap<u64, Coming<'a>>,
+    /// Of [`TOLD_BYTES_MAX`].
+    told_bytes: u64,
     /// A file that is gone on from if the source finds that it is the same.
     asked: Option<(u64, Arc<Place<'a>>, Arriving, Moving<'a>)>,
 }
@@ -181,6 +203,8 @@ struct Arrivals<'j, 'a> {
     job: &'j Job<'j>,
     shared: &'a Shared<'a>,
     far: &'j Far<'j>,
+    /// The roots that are files, by the names that they were given here.
+    root_files: HashSet<OsString>,
     state: Mutex<State<'a>>,
     news: Condvar,
     sum: OnceLock<u128>,
@@ -190,8 +214,11 @@ impl<'j, 'a> Arrivals<'j, 'a> {
     fn new(job: &'j Job<'j>, shared: &'a Shared<'a>, far: &'j Far<'j>) -> Arrivals<'j, 'a> {
         let place = Arc::new(Place::of_roots(shared, None, job.there()));
         let mut state = State::default();
-        state.dirs.insert(0, Known { place, parent: None, came: 0, in_all: None });
-        Arrivals { job, shared, far, state: Mutex::new(state), news: Condvar::new(), sum: OnceLock::new() }
+        state.dirs.insert(0, Known { place, parent: None, depth: 0, bytes: 0, came: 0, in_all: None });
+        let files = job.roots.roots.iter().filter(|root| !root.is_tree);
+        let root_files = files.map(|root| root.there.clone()).collect();
+        let (state, news, sum) = (Mutex::new(state), Condvar::new(), OnceLock::new());
+        Arrivals { job, shared, far, root_files, state, news, sum }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<'a>> {
@@ -202,15 +229,32 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         Err(nonsense("the source"))
     }
 
+    /// An error for a name in the directory that roots go into that is none of theirs: what else is there is not the
+    /// source's business.
+    fn is_its_own(&self, dir: u64, name: &OsStr) -> Result<()> {
+        if dir != 0 || self.root_files.contains(name) { Ok(()) } else { self.nonsense() }
+    }
+
+    /// Keeps count of what is remembered for the source.
+    fn remembers(&self, state: &mut State<'a>, bytes: u64) -> Result<()> {
+        state.told_bytes += bytes;
+        if state.told_bytes <= TOLD_BYTES_MAX {
+            return Ok(());
+        }
+        Err(Error::Refused(format!(
+            "the source has more directories, files and further names open than {} of memory hold; move fewer at once",
+            Bytes(TOLD_BYTES_MAX)
+        )))
+    }
+
     /// Takes what the source says.
     fn hear(&self, message: Message) -> Result<()> {
         match message {
             Message::Dir(id, parent, name, facts, root) => self.directory(id, parent, name, facts, root)?,
             Message::DirEnd(id, in_all) => {
                 let mut state = self.lock();
-                let Some(known) = state.dirs.get_mut(&id).filter(|known| known.in_all.is_none()) else {
-                    return self.nonsense();
-                };
+                let open = state.dirs.get_mut(&id).filter(|known| id != 0 && known.in_all.is_none());
+                let Some(known) = open else { return self.nonsense() };
                 known.in_all = Some(in_all);
                 let whole = came(&mut state, id, 0);
                 drop(state);
@@ -234,9 +278,13 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             Message::Ask(dir, names) => self.tell_what_is_there(dir, names)?,
             Message::Name(named) => {
                 let named = *named;
-                if named.top as usize >= self.job.roots.roots.len() {
+                // What is no tree has no places in it.
+                if !self.job.roots.roots.get(named.top as usize).is_some_and(|root| root.is_tree) {
                     return self.nonsense();
                 }
+                let paths = [named.place.as_os_str(), named.first.as_os_str(), &named.name].map(OsStr::len);
+                let bytes = paths.iter().sum::<usize>() + named.key.len() + named.first_key.len();
+                self.remembers(&mut self.lock(), KNOWN_BYTES / 4 + bytes as u64)?;
                 self.shared.links.lock().expect("no lane panics").more.push(OneMore {
                     place: named.place,
                     facts: named.facts,
@@ -258,21 +306,25 @@ impl<'j, 'a> Arrivals<'j, 'a> {
 
     fn directory(&self, id: u64, parent: u64, name: OsString, facts: Facts, root: Option<u32>) -> Result<()> {
         let mut state = self.lock();
-        let Some(above) = state.dirs.get(&parent).map(|known| Arc::clone(&known.place)) else {
-            return self.nonsense();
-        };
+        let above = state.dirs.get(&parent).map(|known| (Arc::clone(&known.place), known.depth));
+        let Some((above, depth)) = above else { return self.nonsense() };
+        if depth >= DEPTH_MAX {
+            return Err(Error::Refused(format!(
+                "the source's tree is more than {DEPTH_MAX} directories deep"
+            )));
+        }
         let place = match root {
-            None if crate::message::is_bare(std::os::unix::ffi::OsStrExt::as_bytes(&*name)) => {
-                Place::came_below(&above, name, facts)
-            }
+            None if parent != 0 && is_bare(name.as_bytes()) => Place::came_below(&above, name, facts),
             Some(number) => match self.job.roots.roots.get(number as usize) {
                 Some(root) if root.is_tree && parent == 0 => Place::came(&above, root, facts, number),
                 _ => return self.nonsense(),
             },
             None => return self.nonsense(),
         };
-        let known = Known { place: Arc::new(place), parent: Some(parent), came: 0, in_all: None };
-        match state.dirs.insert(id, known) {
+        let bytes = KNOWN_BYTES + place.key_bytes() as u64;
+        self.remembers(&mut state, bytes)?;
+        let (place, parent, depth) = (Arc::new(place), Some(parent), depth + 1);
+        match state.dirs.insert(id, Known { place, parent, depth, bytes, came: 0, in_all: None }) {
             None => Ok(()),
             Some(_) => self.nonsense(),
         }
@@ -287,6 +339,13 @@ impl<'j, 'a> Arrivals<'j, 'a> {
 
     fn file(&self, id: u64, dir: u64, file: Arriving) -> Result<()> {
         let place = self.place(dir)?;
+        match file.facts {
+            Some(_) => self.is_its_own(dir, &file.name)?,
+            // A stream is the only thing of its transfer, and has no name.
+            None if dir == 0 && self.job.roots.roots.is_empty() => {}
+            None => return self.nonsense(),
+        }
+        self.remembers(&mut self.lock(), KNOWN_BYTES)?;
         let whole = came(&mut self.lock(), dir, 1);
         drop(whole);
         let stream = file.facts.is_none().then(|| self.job.goal_of_stream(file.len)).transpose()?;
@@ -345,8 +404,14 @@ impl<'j, 'a> Arrivals<'j, 'a> {
 
     fn tell_what_is_there(&self, dir: u64, names: Vec<OsString>) -> Result<()> {
         let place = self.place(dir)?;
+        if !self.shared.resume {
+            return self.nonsense();
+        }
         let mut known = Vec::with_capacity(names.len());
+        let bytes = names.iter().map(|name| KNOWN_BYTES / 4 + name.len() as u64).sum();
+        self.remembers(&mut self.lock(), bytes)?;
         for name in names {
+            self.is_its_own(dir, &name)?;
             let facts = match place.there()? {
                 Some(dir) => dir.facts_if_any(&name)?,
                 None => None,
@@ -371,10 +436,16 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                 piece_came(&mut self.lock(), file, 1);
                 Ok(Of::Piece(moving, at, len))
             }
+            Tail::Pack(_) if matches!(self.job.transfer.dest, To::Stream(_)) => self.nonsense(),
             Tail::Pack(smalls) => {
                 let mut pack = Vec::with_capacity(smalls.len());
                 let mut from = 0usize;
                 for small in smalls {
+                    // A link is never a root: what was named is what it leads to.
+                    if small.dir == 0 && small.what.is_err() {
+                        return self.nonsense();
+                    }
+                    self.is_its_own(small.dir, &small.name)?;
                     let place =
                         self.told(|state| state.dirs.get(&small.dir).map(|k| Arc::clone(&k.place)))?;
                     let what = match small.what {
@@ -405,6 +476,11 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                 return Ok(found);
             }
             self.shared.goes_on()?;
+            // All that is ever told has been, unless why not is known by now.
+            if self.far.is_deaf() {
+                self.shared.goes_on()?;
+                return self.nonsense();
+            }
             state = self.news.wait_timeout(state, LOOK).expect("no lane panics").0;
         }
     }
@@ -428,6 +504,7 @@ fn came<'a>(state: &mut State<'a>, dir: u64, names: u64) -> Vec<Arc<Place<'a>>> 
             break;
         }
         let known = state.dirs.remove(&dir).expect("it was there");
+        state.told_bytes -= known.bytes;
         whole.push(known.place);
         let Some(parent) = known.parent else { break };
         (dir, names) = (parent, 1);
@@ -441,6 +518,7 @@ fn piece_came(state: &mut State<'_>, file: u64, pieces: u64) {
         coming.came += pieces;
         if coming.in_all == Some(coming.came) {
             state.files.remove(&file);
+            state.told_bytes -= KNOWN_BYTES;
         }
     }
 }

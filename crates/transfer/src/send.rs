@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use thalweg_api::{PumpReceipt, PumpVerdict};
 use thalweg_base::clock::Stopwatch;
+use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{Io, process};
 use thalweg_pump::{Sink, pump};
@@ -112,10 +113,12 @@ fn perform(
         };
         let listener = scope.spawn(move || far.listen(shared, inc, hears));
         let done = &done;
+        let _tells = OnPanic(|| done.store(true, Ordering::Relaxed));
         let attendant = scope.spawn(move || far.attend(shared, &|| done.load(Ordering::Relaxed)));
         let lane = |(number, streams)| {
             let feed = &feed;
             scope.spawn(move || {
+                let _tells = shared.tells_of_panics();
                 if let Err(e) = lane(shared, feed, number, streams) {
                     shared.fail(e);
                 }

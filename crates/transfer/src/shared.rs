@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use thalweg_api::PumpVerdict;
+use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::Io;
 use thalweg_io::tree::Facts;
@@ -124,6 +125,11 @@ impl Shared<'_> {
             *kept = Some(error);
         }
         self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// For the stack of a lane: one that panics stops the others.
+    pub(crate) fn tells_of_panics(&self) -> OnPanic<impl FnMut()> {
+        OnPanic(|| self.failed.store(true, Ordering::Relaxed))
     }
 
     /// Whether it is known why this transfer ends.

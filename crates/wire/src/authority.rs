@@ -1,12 +1,12 @@
 //! The authority of a cluster: makes the certificates that its hosts and clients show.
 //!
 //! Model: one key and a certificate for it, signed by itself. Each host and each client gets a certificate with a key of
-//! its own and an id; renewing keeps the id, so who was dropped stays dropped.
+//! its own and an id. It also signs the cluster file, which says whose certificates count.
 //! Non-goals: keeping files (that is the node room's), and any cluster but its own.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SigningKey,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use thalweg_base::clock::wall_seconds;
@@ -70,6 +70,11 @@ impl Authority {
         Issued { certificate: self.certificate.clone(), key: self.issuer.key().serialize_pem() }
     }
 
+    /// Its signature over these bytes.
+    pub(crate) fn sign(&self, bytes: &[u8]) -> Result<Vec<u8>, IdentityError> {
+        Ok(self.issuer.key().sign(bytes)?)
+    }
+
     /// A certificate that holds for so many days from now; with a negative number it has expired.
     pub fn issue(&self, named: &Named, days: i64) -> Result<Issued, IdentityError> {
         assert_eq!(named.cluster, self.cluster, "an authority speaks for its own cluster");
@@ -86,6 +91,53 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
     }
+}
+
+/// When a certificate ends, in seconds since 1970; `None` if it says nothing that is understood here.
+pub fn ends_at(certificate: &[u8]) -> Option<u64> {
+    let (SEQUENCE, inside, _) = element(certificate)? else { return None };
+    let (SEQUENCE, mut rest, _) = element(inside)? else { return None };
+    if *rest.first()? == VERSION {
+        rest = element(rest)?.2;
+    }
+    // The serial number, the algorithm, the issuer; then from when until when.
+    for _ in 0..3 {
+        rest = element(rest)?.2;
+    }
+    let (SEQUENCE, validity, _) = element(rest)? else { return None };
+    let (kind, end, _) = element(element(validity)?.2)?;
+    let digits = std::str::from_utf8(end).ok()?.strip_suffix('Z')?;
+    let digits = match kind {
+        UTC_TIME => format!("20{digits}"),
+        GENERAL_TIME => digits.to_string(),
+        _ => return None,
+    };
+    let number = |from: usize, to: usize| digits.get(from..to)?.parse::<u8>().ok();
+    let month = time::Month::try_from(number(4, 6)?).ok()?;
+    let day = time::Date::from_calendar_date(digits.get(..4)?.parse().ok()?, month, number(6, 8)?).ok()?;
+    let at = day.with_hms(number(8, 10)?, number(10, 12)?, number(12, 14)?).ok()?;
+    u64::try_from(at.assume_utc().unix_timestamp()).ok()
+}
+
+/// What a certificate is made of (X.690): the tags that matter here.
+const SEQUENCE: u8 = 0x30;
+const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const GENERAL_TIME: u8 = 0x18;
+
+/// The first element of these bytes: its tag, what it holds, and what is behind it.
+fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[tag, first], rest) = bytes.split_first_chunk()?;
+    let (len, rest) = match first {
+        0..=0x7f => (usize::from(first), rest),
+        0x81..=0x84 => {
+            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            (digits.iter().fold(0, |len, digit| len << 8 | usize::from(*digit)), rest)
+        }
+        _ => return None,
+    };
+    let (inside, behind) = rest.split_at_checked(len)?;
+    Some((tag, inside, behind))
 }
 
 /// Whether a certificate can carry it.

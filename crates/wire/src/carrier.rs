@@ -1,8 +1,7 @@
 //! Carriers: how the bytes of frames get from one side to the other.
 //!
 //! Model: the two directions of a carrier are apart, a [`Transmit`] and a [`Receive`], so that two threads can use it.
-//! TCP carries records sealed with the keys of its TLS handshake, or after both hellos said so bytes in the clear; two
-//! sides in one process pass bytes through memory.
+//! TCP carries records sealed with the keys of its TLS handshake; two sides in one process pass bytes through memory.
 //! Law: `receive` fills all that was asked for or moves nothing; what cannot go on says why and is not asked again.
 //! Non-goals: what the bytes mean.
 
@@ -34,9 +33,6 @@ pub(crate) trait Transmit: Send {
     /// Whether frames that are no blocks can be sent without waiting.
     fn is_ready(&self) -> bool;
 
-    /// What is sent from here on is not sealed.
-    fn unseal(&mut self);
-
     /// What ends it, in both directions, also while somebody sends.
     fn end(&self) -> Box<dyn Fn() + Send + Sync>;
 }
@@ -46,9 +42,6 @@ pub(crate) trait Receive: Send {
     /// Fills `into`; false if nothing came for a moment. Once the first byte has come, silence is counted by the clock.
     fn receive(&mut self, into: &mut [u8], clock: &mut Silence<'_>) -> Result<bool, What>;
 
-    /// What comes from here on is not sealed.
-    fn unseal(&mut self);
-
     /// Waits until something has come or a head can be sent, if both are told of in one place; a moment at most.
     fn wait_for_either(&self) {}
 
@@ -56,26 +49,17 @@ pub(crate) trait Receive: Send {
     fn receives(&self) -> u64;
 }
 
-/// TCP, sealed or not.
+/// TCP, sealed.
 pub(crate) struct TcpTransmit {
     pub(crate) socket: Arc<TcpStream>,
-    pub(crate) sealing: Option<Sealing>,
+    pub(crate) sealing: Sealing,
     /// What goes out before the rest of what is being sent.
     pub(crate) staged: Vec<u8>,
 }
 
 impl Transmit for TcpTransmit {
     fn send(&mut self, head: &[u8], payload: &mut [u8], more: bool) -> Result<(), What> {
-        let Some(sealing) = &mut self.sealing else {
-            if more {
-                self.staged.extend([head, payload].concat());
-                return Ok(());
-            }
-            let mut slices = [IoSlice::new(&self.staged), IoSlice::new(head), IoSlice::new(payload)];
-            write_all(&self.socket, &mut slices)?;
-            self.staged.clear();
-            return Ok(());
-        };
+        let sealing = &mut self.sealing;
         sealing.renew_if_due(&mut self.staged)?;
         if head.len() + payload.len() <= RECORD_BYTES {
             sealing.copy(&[head, payload], &mut self.staged)?;
@@ -107,10 +91,6 @@ impl Transmit for TcpTransmit {
         pipe::is_writable(&*self.socket)
     }
 
-    fn unseal(&mut self) {
-        self.sealing = None;
-    }
-
     fn end(&self) -> Box<dyn Fn() + Send + Sync> {
         let socket = self.socket.clone();
         Box::new(move || drop(socket.shutdown(Shutdown::Both)))
@@ -137,10 +117,10 @@ fn write_all(mut socket: &TcpStream, mut slices: &mut [IoSlice<'_>]) -> Result<(
     Ok(())
 }
 
-/// TCP, sealed or not.
+/// TCP, sealed.
 pub(crate) struct TcpReceive {
     socket: Arc<TcpStream>,
-    opening: Option<Opening>,
+    opening: Opening,
     /// Sealed bytes that have come, from `start` on.
     buffer: Vec<u8>,
     start: usize,
@@ -161,7 +141,7 @@ impl TcpReceive {
     ) -> io::Result<TcpReceive> {
         socket.set_read_timeout(Some(moment))?;
         let (start, plain) = (early.len(), 0..early.len());
-        Ok(TcpReceive { socket, opening: Some(opening), buffer: early, start, plain, receives: 0, moment })
+        Ok(TcpReceive { socket, opening, buffer: early, start, plain, receives: 0, moment })
     }
 
     /// Has at least `need` sealed bytes from `start` on, and asks for `want` in one go; false if nothing came.
@@ -184,8 +164,10 @@ impl TcpReceive {
         }
         Ok(true)
     }
+}
 
-    fn receive_sealed(&mut self, into: &mut [u8], clock: &mut Silence<'_>) -> Result<bool, What> {
+impl Receive for TcpReceive {
+    fn receive(&mut self, into: &mut [u8], clock: &mut Silence<'_>) -> Result<bool, What> {
         let mut filled = 0;
         while filled < into.len() {
             if !self.plain.is_empty() {
@@ -207,35 +189,11 @@ impl TcpReceive {
             let record = RECORD_HEAD_BYTES + Opening::follows(head)?;
             clock.begun = true;
             while !self.has(record, record, clock)? {}
-            let opening = self.opening.as_mut().expect("it is sealed");
-            let payload = opening.open(&mut self.buffer[self.start..self.start + record])?;
+            let payload = self.opening.open(&mut self.buffer[self.start..self.start + record])?;
             self.plain = self.start + RECORD_HEAD_BYTES..self.start + RECORD_HEAD_BYTES + payload;
             self.start += record;
         }
         Ok(true)
-    }
-}
-
-impl Receive for TcpReceive {
-    fn receive(&mut self, into: &mut [u8], clock: &mut Silence<'_>) -> Result<bool, What> {
-        if self.opening.is_some() {
-            return self.receive_sealed(into, clock);
-        }
-        let mut filled = 0;
-        while filled < into.len() {
-            let came = socket::receive(&self.socket, &mut into[filled..]);
-            filled += *came.as_ref().unwrap_or(&0);
-            self.receives += u64::from(came.is_ok());
-            if !clock.heard(came, filled > 0)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn unseal(&mut self) {
-        assert!(self.plain.is_empty() && self.start == self.buffer.len(), "sealed bytes behind the hello");
-        self.opening = None;
     }
 
     fn wait_for_either(&self) {
@@ -353,8 +311,6 @@ impl Transmit for MemoryTransmit {
         self.out.state.lock().expect("no side panics").bytes.len() <= PIPE_BYTES / 2
     }
 
-    fn unseal(&mut self) {}
-
     fn end(&self) -> Box<dyn Fn() + Send + Sync> {
         let pipes = [self.out.clone(), self.back.clone()];
         Box::new(move || {
@@ -388,8 +344,6 @@ impl Receive for MemoryReceive {
         }
         Ok(true)
     }
-
-    fn unseal(&mut self) {}
 
     fn receives(&self) -> u64 {
         0

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::frame::{FrameError, Head, Kind};
+use crate::frame::{CONTROL_BYTES_MAX, FrameError, Head, Kind, MORE, PAYLOAD_BYTES_MAX};
 use crate::hello::{Hello, HelloError, Id};
 
 /// The most streams of a link at once.
@@ -108,6 +108,10 @@ pub enum Fault {
     Credit(u32),
     /// A block larger than was agreed.
     Block(u32, u32),
+    /// A request or a result of more bytes than there may be.
+    Long(Kind),
+    /// It has not taken so many frames that were due to it.
+    Deaf(usize),
     /// No word for so many milliseconds.
     Silent(u64),
     /// It has closed the link, and says what it found wrong with this side.
@@ -131,6 +135,8 @@ impl fmt::Display for Fault {
             Fault::Streams => write!(f, "opened more than {STREAMS_MAX} streams at once"),
             Fault::Credit(stream) => write!(f, "sent a block of stream {stream} for which it had no credit"),
             Fault::Block(len, most) => write!(f, "sent a block of {len} bytes, where {most} was agreed"),
+            Fault::Long(kind) => write!(f, "sent an {kind:?} of more than {PAYLOAD_BYTES_MAX} bytes"),
+            Fault::Deaf(frames) => write!(f, "has left {frames} answers unread and goes on asking"),
             Fault::Silent(ms) => write!(f, "has said nothing for {:.1} s", *ms as f64 / 1e3),
             Fault::Told(why) => write!(f, "says that this side {why}"),
         }
@@ -169,6 +175,8 @@ pub struct Core {
     next_theirs: u32,
     next_sequence: u32,
     streams: BTreeMap<u32, Stream>,
+    /// What has come of a payload that goes on, and in which kind of frame of which stream.
+    partial: Option<(Kind, u32, Vec<u8>)>,
     heard_ms: u64,
     sent_ms: u64,
 }
@@ -193,6 +201,7 @@ impl Core {
             next_theirs: if began { 2 } else { 1 },
             next_sequence: 0,
             streams: BTreeMap::new(),
+            partial: None,
             heard_ms: now_ms,
             sent_ms: now_ms,
         };
@@ -213,11 +222,6 @@ impl Core {
     /// The largest block that both sides take.
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes
-    }
-
-    /// Whether this side is content with a link that is not sealed.
-    pub fn is_clear(&self) -> bool {
-        self.ours.clear
     }
 
     /// Whether a stream of this number is one that this side began.
@@ -288,6 +292,11 @@ impl Core {
         if self.met == (head.kind == Kind::Hello) {
             return Err(Fault::Order(head.kind));
         }
+        // A payload goes on in the very next frame.
+        let goes_on = |(kind, stream, _): &(Kind, u32, _)| (*kind, *stream) == (head.kind, head.stream);
+        if !self.partial.as_ref().is_none_or(goes_on) {
+            return Err(Fault::Order(head.kind));
+        }
         Ok(())
     }
 
@@ -305,6 +314,7 @@ impl Core {
     }
 
     fn frame_came(&mut self, head: &Head, payload: Vec<u8>) -> Result<Vec<Effect>, Fault> {
+        let Some(payload) = self.whole(head, payload)? else { return Ok(Vec::new()) };
         match head.kind {
             Kind::Hello => self.meet(&payload).map(|hello| vec![Effect::Met(hello)]),
             Kind::Ping => Ok(Vec::new()),
@@ -343,6 +353,25 @@ impl Core {
             }
             Kind::Data => unreachable!("a block comes as one"),
         }
+    }
+
+    /// The whole payload of a request or a result, when its last piece has come.
+    fn whole(&mut self, head: &Head, payload: Vec<u8>) -> Result<Option<Vec<u8>>, Fault> {
+        let more = head.flags & MORE != 0 && matches!(head.kind, Kind::Open | Kind::End);
+        let mut all = match self.partial.take() {
+            None if !more => return Ok(Some(payload)),
+            None => Vec::new(),
+            Some((.., before)) => before,
+        };
+        if all.len() + payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(Fault::Long(head.kind));
+        }
+        all.extend(payload);
+        if !more {
+            return Ok(Some(all));
+        }
+        self.partial = Some((head.kind, head.stream, all));
+        Ok(None)
     }
 
     fn meet(&mut self, payload: &[u8]) -> Result<Hello, Fault> {
@@ -386,20 +415,19 @@ impl Core {
         Ok(())
     }
 
-    /// Begins a stream; without an effect, the link has as many as it may, or the peer's hello has to come first: it says
-    /// whether what follows is sealed.
+    /// Begins a stream; without an effect, the link has as many as it may.
     fn open(&mut self, request: Vec<u8>) -> Vec<Effect> {
         let stream = self.next_stream;
         // Half of them, so that both sides together stay below what each allows.
         let ours = self.streams.keys().filter(|id| self.began(**id)).count();
-        let Some(next) =
-            stream.checked_add(2).filter(|_| (self.met || !self.ours.clear) && ours < STREAMS_MAX / 2)
-        else {
+        let Some(next) = stream.checked_add(2).filter(|_| ours < STREAMS_MAX / 2) else {
             return Vec::new();
         };
         self.next_stream = next;
         self.streams.insert(stream, Stream::default());
-        vec![send(Kind::Open, stream, 0, request), Effect::Opened(stream)]
+        let mut effects = pieces(Kind::Open, stream, request);
+        effects.push(Effect::Opened(stream));
+        effects
     }
 
     fn put(&mut self, head: Head) -> Effect {
@@ -436,7 +464,7 @@ impl Core {
         };
         state.closed_here = true;
         self.forget(stream);
-        vec![send(kind, stream, 0, payload)]
+        pieces(kind, stream, payload)
     }
 
     /// Forgets a stream of which both directions have ended.
@@ -458,6 +486,22 @@ impl Core {
 
 fn send(kind: Kind, stream: u32, value: u64, payload: Vec<u8>) -> Effect {
     Effect::Send(Head::control(kind, stream, value, &payload), payload)
+}
+
+/// A payload in as many frames as it takes, which leave behind one another.
+fn pieces(kind: Kind, stream: u32, payload: Vec<u8>) -> Vec<Effect> {
+    assert!(payload.len() <= PAYLOAD_BYTES_MAX, "who has {} bytes to say is told so before", payload.len());
+    if payload.len() <= CONTROL_BYTES_MAX as usize {
+        return vec![send(kind, stream, 0, payload)];
+    }
+    let mut effects: Vec<Effect> = Vec::new();
+    let mut chunks = payload.chunks(CONTROL_BYTES_MAX as usize).peekable();
+    while let Some(chunk) = chunks.next() {
+        let mut head = Head::control(kind, stream, 0, chunk);
+        head.flags = if chunks.peek().is_some() { MORE } else { 0 };
+        effects.push(Effect::Send(head, chunk.to_vec()));
+    }
+    effects
 }
 
 /// A reason that fits into a frame.

@@ -38,6 +38,8 @@ pub enum What {
     GivenUp,
     /// There are as many streams as a link may have.
     Full,
+    /// A request or a result of so many bytes, more than there may be.
+    Long(usize),
 }
 
 impl What {
@@ -88,6 +90,11 @@ impl fmt::Display for LinkError {
             What::Closed => write!(f, "link with {peer} is closed"),
             What::Aborted(why) => write!(f, "{peer} gave up: {why}"),
             What::GivenUp => write!(f, "a stream with {peer} was given up on this side"),
+            What::Long(len) => write!(
+                f,
+                "{len} bytes for {peer} in one request or answer, where {} is the most; ask for less at once",
+                crate::frame::PAYLOAD_BYTES_MAX
+            ),
             What::Full => write!(
                 f,
                 "link with {peer} has {} streams of ours, as many as it may; wait for one to end",

@@ -15,7 +15,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::authority::{Authority, new_id};
 use crate::hello::{Id, Role};
-use crate::identity::{Dropped, Identity, IdentityError, Named};
+use crate::identity::{Identity, IdentityError, Named};
+use crate::members::Members;
 use crate::tls::Hands;
 
 /// How long a certificate holds; shorter than a day clocks would have to agree.
@@ -52,7 +53,8 @@ impl Fleeting {
             node,
             name: name.to_string(),
             role,
-            dropped: Dropped::default(),
+            members: Members::default(),
+            ends: [u64::MAX; 2],
             chain: vec![certificate(&issued.certificate)?],
             key: Arc::new(key),
             roots: Arc::new(roots),

@@ -3,7 +3,8 @@
 //! Model: a head of 32 bytes, then `len` bytes of payload. [`Head::decode`] looks at the head alone, so whoever reads
 //! a frame knows what it is and that it is not too long before a byte of memory is given to it.
 //! Law: a head that decodes encodes to the same bytes; one with any bit changed does not decode (but for one in 65,536).
-//! A length is 32 bits wide and at most what its kind allows: a frame of 2^63 bytes cannot be said.
+//! A length is 32 bits wide and at most what its kind allows: a frame of 2^63 bytes cannot be said. A request or a result that
+//! is longer than a frame goes in several ([`MORE`]), up to [`PAYLOAD_BYTES_MAX`].
 //! `docs/formats/frame.md` draws every byte.
 //! Non-goals: whether a frame may come now (that is [`crate::core`]), reading and writing.
 
@@ -15,6 +16,10 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 pub const HEAD_BYTES: usize = 32;
 /// The most payload that a frame other than data may have.
 pub const CONTROL_BYTES_MAX: u32 = 64 << 10;
+/// The most bytes of a request or a result, in as many frames as that takes.
+pub const PAYLOAD_BYTES_MAX: usize = 8 << 20;
+/// The flag of an open or end frame whose payload goes on in the next frame of its side.
+pub const MORE: u8 = 2;
 /// The most payload that a data frame may have.
 pub const DATA_BYTES_MAX: u32 = 4 << 20;
 /// The flag of a data frame whose payload has a checksum.
@@ -64,7 +69,7 @@ impl Kind {
 pub struct Head {
     /// What it is.
     pub kind: Kind,
-    /// For data: [`CHECKED`], and the channel in the upper four bits.
+    /// For data: [`CHECKED`], and the channel in the upper four bits. For an open or an end: [`MORE`].
     pub flags: u8,
     /// The stream it is about; 0 for the link itself.
     pub stream: u32,

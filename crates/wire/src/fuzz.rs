@@ -11,7 +11,7 @@ use crate::hello::{Hello, Id, Role};
 /// that what they say is looked at too.
 pub fn frames(data: &[u8]) {
     let Some((&how, mut rest)) = data.split_first() else { return };
-    let ours = Hello { cluster: Id(1), node: Id(1), role: Role::Node, clear: false, block_bytes: 1 << 20 };
+    let ours = Hello { cluster: Id(1), node: Id(1), role: Role::Node, block_bytes: 1 << 20, epoch: 0 };
     let (mut core, _) = Core::new(ours, None, true, Patience::default(), 0);
     let mut sequence = 0;
     let mut closed = false;

@@ -8,11 +8,9 @@ use std::fmt;
 /// The first eight bytes of a hello's payload.
 const MAGIC: &[u8; 8] = b"thalweg\0";
 /// The version that is spoken here, and the oldest that is understood.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 3;
 /// Bytes of a hello's payload, without those that later versions may add.
-pub(crate) const HELLO_BYTES: usize = 56;
-/// The flag of a side that is content with links that are not sealed.
-const CLEAR: u32 = 1;
+pub(crate) const HELLO_BYTES: usize = 64;
 
 /// 128 random bits that stand for a cluster or a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,10 +57,10 @@ pub struct Hello {
     pub node: Id,
     /// What it is.
     pub role: Role,
-    /// Whether it is content with a link whose payloads are not sealed; it is clear if both are.
-    pub clear: bool,
     /// The largest block that it takes.
     pub block_bytes: u32,
+    /// Of its cluster file; 0 without one.
+    pub epoch: u64,
 }
 
 /// Why a hello is not one that can be answered.
@@ -94,17 +92,22 @@ impl fmt::Display for HelloError {
 }
 
 impl Hello {
+    /// Whether both ends are this process: no cluster has the id 0.
+    pub fn is_local(&self) -> bool {
+        self.cluster == Id(0)
+    }
+
     /// The payload of the frame.
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
         bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
         bytes[10..12].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[12..16].copy_from_slice(&(if self.clear { CLEAR } else { 0 }).to_le_bytes());
         bytes[16..32].copy_from_slice(&self.cluster.0.to_be_bytes());
         bytes[32..48].copy_from_slice(&self.node.0.to_be_bytes());
         bytes[48..52].copy_from_slice(&(self.role as u32).to_le_bytes());
         bytes[52..56].copy_from_slice(&self.block_bytes.to_le_bytes());
+        bytes[56..].copy_from_slice(&self.epoch.to_le_bytes());
         bytes
     }
 
@@ -131,8 +134,8 @@ impl Hello {
             2 => Role::Client,
             _ => return Err(HelloError::Garbage),
         };
-        let clear = number(12)? & CLEAR != 0;
-        Ok(Hello { cluster: id(16)?, node: id(32)?, role, clear, block_bytes: number(52)? })
+        let epoch = u64::from(number(56)?) | u64::from(number(60)?) << 32;
+        Ok(Hello { cluster: id(16)?, node: id(32)?, role, block_bytes: number(52)?, epoch })
     }
 }
 
@@ -145,8 +148,8 @@ mod tests {
             cluster: Id(1),
             node: Id(u128::MAX - 1),
             role: Role::Client,
-            clear: true,
             block_bytes: 1 << 20,
+            epoch: u64::MAX - 1,
         }
     }
 
@@ -164,7 +167,7 @@ mod tests {
         (bytes[8], bytes[10]) = (0, 0);
         let why = Hello::decode(&bytes).unwrap_err();
         assert_eq!(why, HelloError::Version(0, 0));
-        assert!(why.to_string().starts_with("protocol 0, where 1 is spoken"), "{why}");
+        assert!(why.to_string().starts_with("protocol 0, where 3 is spoken"), "{why}");
         (bytes[8], bytes[10]) = (1, 9);
         assert_eq!(Hello::decode(&bytes), Ok(hello()), "a later one that knows ours too");
         for len in 0..HELLO_BYTES {

@@ -3,21 +3,22 @@
 //! Model: an identity is a directory of small files: the cluster file, the authority's certificate, a certificate and
 //! its key. A certificate names its host, and in a second name the node, the cluster and the role.
 //! Law: a peer is one of ours only if the cluster's authority has signed its certificate, the certificate holds today,
-//! and the cluster file does not list its node as dropped. Keys are in files that only their owner may read, and in no
-//! message.
+//! and the cluster file, which the authority has signed, lists its id with its key. Keys are in files that only their
+//! owner may read, and in no message.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use thalweg_api::{ClusterFile, from_json};
+use thalweg_api::{ClusterFile, Links, from_json};
 use thalweg_io::small;
 
+use crate::authority::ends_at;
 use crate::hello::{Id, Role};
+use crate::members::{Members, verify};
 
 /// The names of an identity's files.
 pub const CLUSTER_FILE: &str = "cluster.json";
@@ -38,6 +39,8 @@ pub enum IdentityError {
     None(PathBuf),
     /// A file is not what it should be.
     File(PathBuf, String),
+    /// The cluster file asks for links that are not sealed.
+    Clear(PathBuf),
     /// Others may read a key.
     Open(PathBuf),
     /// A name that no certificate can carry.
@@ -58,6 +61,12 @@ impl fmt::Display for IdentityError {
                 directory.display()
             ),
             IdentityError::File(path, why) => write!(f, "{} cannot be used: {why}", path.display()),
+            IdentityError::Clear(path) => write!(
+                f,
+                "{} asks for links that are not sealed, and there are none any more: write \"links\":\"sealed\" there on \
+                 every host",
+                path.display()
+            ),
             IdentityError::Open(path) => write!(
                 f,
                 "the key {} may be read by others; chmod 600 it, and if others may have read it renew it",
@@ -80,22 +89,6 @@ impl From<thalweg_io::Error> for IdentityError {
     }
 }
 
-/// Nodes that are of the cluster no longer. All clones are one list, which may grow while links use it.
-#[derive(Debug, Clone, Default)]
-pub struct Dropped(Arc<RwLock<BTreeSet<Id>>>);
-
-impl Dropped {
-    /// Whether this node was dropped.
-    pub fn has(&self, node: Id) -> bool {
-        self.0.read().expect("no holder panics").contains(&node)
-    }
-
-    /// Adds nodes.
-    pub fn add(&self, nodes: impl IntoIterator<Item = Id>) {
-        self.0.write().expect("no holder panics").extend(nodes);
-    }
-}
-
 /// Who a process is.
 #[derive(Clone)]
 pub struct Identity {
@@ -107,8 +100,10 @@ pub struct Identity {
     pub name: String,
     /// What it is.
     pub role: Role,
-    /// Who is not welcome.
-    pub dropped: Dropped,
+    /// Who is welcome.
+    pub members: Members,
+    /// When its certificate ends, and its authority's, in seconds since 1970.
+    pub ends: [u64; 2],
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: Arc<PrivateKeyDer<'static>>,
     pub(crate) roots: Arc<RootCertStore>,
@@ -129,14 +124,11 @@ impl Identity {
         if small::is_open_to_others(&path(KEY_FILE)) {
             return Err(IdentityError::Open(path(KEY_FILE)));
         }
-        let authority = CertificateDer::from_pem_slice(&small::read(&path(AUTHORITY_FILE))?)
-            .map_err(|_| wrong(AUTHORITY_FILE, "it is no certificate".into()))?;
-        let chain = vec![
-            CertificateDer::from_pem_slice(&small::read(&path(CERTIFICATE_FILE))?)
-                .map_err(|_| wrong(CERTIFICATE_FILE, "it is no certificate".into()))?,
-        ];
+        let authority = certificate_in(directory, AUTHORITY_FILE)?;
+        let chain = vec![certificate_in(directory, CERTIFICATE_FILE)?];
         let key = PrivateKeyDer::from_pem_slice(&small::read(&path(KEY_FILE))?)
             .map_err(|_| wrong(KEY_FILE, "it is no key".into()))?;
+        let ends = [ends_at(&chain[0]), ends_at(&authority)].map(|end| end.unwrap_or(u64::MAX));
         let mut roots = RootCertStore::empty();
         roots.add(authority).map_err(|e| wrong(AUTHORITY_FILE, e.to_string()))?;
         let named = Named::of(&chain[0])
@@ -147,7 +139,8 @@ impl Identity {
             node: named.node,
             name: named.host,
             role: named.role,
-            dropped: dropped_of(&file),
+            members: Members::of(&file),
+            ends,
             chain,
             key: Arc::new(key),
             roots: Arc::new(roots),
@@ -156,8 +149,24 @@ impl Identity {
     }
 }
 
-/// The cluster file in a directory, and the cluster that it is of.
+/// The cluster file in a directory, whose authority has signed it, and the cluster that it is of.
 pub fn read_cluster(directory: &Path) -> Result<(ClusterFile, Id), IdentityError> {
+    let (path, text) = cluster_text(directory)?;
+    let authority = certificate_in(directory, AUTHORITY_FILE)?;
+    let file = verify(&text, &authority).map_err(|why| IdentityError::File(path.clone(), why))?;
+    sealed(path, file)
+}
+
+/// The same of the owner, who is about to sign it: it may be one of before cluster files were signed.
+pub fn read_unsigned(directory: &Path) -> Result<(ClusterFile, Id), IdentityError> {
+    let (path, text) = cluster_text(directory)?;
+    match from_json::<ClusterFile>(&text) {
+        Ok(file) if file.format == 1 => sealed(path, file),
+        _ => read_cluster(directory),
+    }
+}
+
+fn cluster_text(directory: &Path) -> Result<(PathBuf, String), IdentityError> {
     let path = directory.join(CLUSTER_FILE);
     let bytes = small::read(&path).map_err(|why| match why.source.kind() {
         std::io::ErrorKind::NotFound => IdentityError::None(directory.to_path_buf()),
@@ -165,16 +174,22 @@ pub fn read_cluster(directory: &Path) -> Result<(ClusterFile, Id), IdentityError
     })?;
     let text = String::from_utf8(bytes)
         .map_err(|_| IdentityError::File(path.clone(), "it is not readable text".into()))?;
-    let file: ClusterFile = from_json(&text).map_err(|why| IdentityError::File(path.clone(), why))?;
+    Ok((path, text))
+}
+
+fn sealed(path: PathBuf, file: ClusterFile) -> Result<(ClusterFile, Id), IdentityError> {
+    if file.links == Links::Clear {
+        return Err(IdentityError::Clear(path));
+    }
     let cluster = file.id.parse().map_err(|why| IdentityError::File(path, why))?;
     Ok((file, cluster))
 }
 
-/// The nodes that a cluster file lists as dropped.
-pub fn dropped_of(file: &ClusterFile) -> Dropped {
-    let dropped = Dropped::default();
-    dropped.add(file.dropped.iter().filter_map(|host| host.id.parse().ok()));
-    dropped
+/// The certificate in a file of an identity.
+fn certificate_in(directory: &Path, name: &str) -> Result<CertificateDer<'static>, IdentityError> {
+    let path = directory.join(name);
+    CertificateDer::from_pem_slice(&small::read(&path)?)
+        .map_err(|_| IdentityError::File(path, "it is no certificate".into()))
 }
 
 /// What a certificate says of its owner.

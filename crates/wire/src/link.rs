@@ -7,11 +7,15 @@
 //! Law: a reader never waits for a writer, nor for the carrier: what it has to answer goes out when there is room, or by
 //! whoever is sending; else two sides that both write would each wait for the other to read. So a side that streams both
 //! ways at once reads on a thread of its own. Once closed, a link says to everyone the same thing: what closed it first.
+//! Law: a thread that panics while it has a link closes that link, and nothing else.
+//! Law: what a peer can make this side keep is bounded: [`ASKED_BYTES_MAX`] of requests that nobody has accepted, and
+//! [`ANSWERS_MAX`] frames that it does not read. A stream that is given up before it was accepted leaves nothing.
 //! Non-goals: opening it again, what requests and blocks mean.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Condvar, LockResult, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use thalweg_base::clock::now_ns;
@@ -20,7 +24,7 @@ use thalweg_block::{Block, Pool};
 use crate::carrier::{Receive, Silence, Transmit};
 use crate::core::{Core, Effect, Event, Fault, Patience};
 use crate::error::{LinkError, Result, What};
-use crate::frame::{HEAD_BYTES, Head, Kind};
+use crate::frame::{HEAD_BYTES, Head, Kind, PAYLOAD_BYTES_MAX};
 use crate::hello::{Hello, Id};
 use crate::stream::{Gift, Given, Incoming, News, Outgoing};
 
@@ -29,6 +33,10 @@ const KEEPER_MS: u64 = 500;
 const KEEPER_STACK_BYTES: usize = 128 << 10;
 /// What leaves together of frames that are no blocks.
 const TOGETHER_BYTES: usize = 16 << 10;
+/// The most bytes of requests that wait to be accepted; the streams of what is beyond are refused.
+const ASKED_BYTES_MAX: usize = 64 << 20;
+/// The most frames that may wait to leave when the peer says something that has to be answered.
+const ANSWERS_MAX: usize = 1 << 16;
 
 /// A link with a peer that has said hello. Dropping it says goodbye; streams keep it open until they are dropped.
 pub struct Link(Arc<Owner>);
@@ -106,7 +114,30 @@ pub(crate) fn now_ms() -> u64 {
     now_ns() / 1_000_000
 }
 
+/// A link as seen by who may have to close it, and does not keep it open.
+#[derive(Clone)]
+pub(crate) struct Watched(Weak<Owner>);
+
+impl Watched {
+    /// Whether there is nothing left to close.
+    pub(crate) fn has_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+
+    /// Closes the link.
+    pub(crate) fn close(&self) {
+        if let Some(owner) = self.0.upgrade() {
+            Link(owner).close();
+        }
+    }
+}
+
 impl Link {
+    /// For whoever may have to close it.
+    pub(crate) fn watch(&self) -> Watched {
+        Watched(Arc::downgrade(&self.0))
+    }
+
     /// Says hello over a carrier and waits for the peer's.
     pub(crate) fn establish(
         ours: Hello,
@@ -159,11 +190,7 @@ impl Link {
     pub(crate) fn meet(&self) -> Result<()> {
         let shared = &self.0.0;
         shared.flush()?;
-        let theirs = shared.wait(|_| *shared.hello.lock().expect("no holder panics"))?;
-        if theirs.clear && shared.lock().core.is_clear() {
-            shared.out.lock().expect("no holder panics").carrier.unseal();
-        }
-        Ok(())
+        shared.wait(|_| *shared.hello.lock().expect("no holder panics")).map(drop)
     }
 
     /// The peer, for messages: its name.
@@ -192,12 +219,7 @@ impl Link {
         self.0.0.receives.load(Ordering::Relaxed)
     }
 
-    /// Whether payloads travel as they are.
-    pub fn is_clear(&self) -> bool {
-        self.hello().clear && self.0.0.lock().core.is_clear()
-    }
-
-    /// Begins a stream; the request says to the peer what for. At most 64 KiB.
+    /// Begins a stream; the request says to the peer what for. At most [`PAYLOAD_BYTES_MAX`].
     pub fn open(&self, request: &[u8]) -> Result<(Outgoing, Incoming)> {
         let shared = &self.0.0;
         let stream = shared.begin(&mut shared.lock(), request)?;
@@ -239,7 +261,7 @@ impl Link {
         shared.apply(&mut shared.lock(), Event::Bye);
         let _ = shared.flush();
         // Behind what somebody else may be sending.
-        let out = shared.out.lock().expect("no holder panics");
+        let out = shared.out();
         (shared.end)();
         drop(out);
         shared.wake(&shared.lock());
@@ -300,7 +322,43 @@ fn keep_once(weak: &Weak<Shared>) -> bool {
 
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder panics")
+        self.sound(self.state.lock())
+    }
+
+    /// The state; of a link that somebody had when he panicked, the state of one that is closed.
+    fn sound<'a>(&'a self, locked: LockResult<MutexGuard<'a, State>>) -> MutexGuard<'a, State> {
+        locked.unwrap_or_else(|poisoned| {
+            self.state.clear_poison();
+            let mut state = poisoned.into_inner();
+            for inbox in state.streams.values_mut() {
+                let (news, given) = (inbox.news.take(), inbox.given.take());
+                // Whoever hears of it may be who panicked.
+                let _ = catch_unwind(AssertUnwindSafe(|| {
+                    if let Some(news) = news {
+                        news(News::End);
+                    }
+                    if let Some(mut given) = given {
+                        (given.hear)(Gift::Not(What::Cut(INTERNAL.into())));
+                    }
+                }));
+            }
+            self.shut(&mut state, Some(What::Cut(INTERNAL.into())));
+            state
+        })
+    }
+
+    /// Whoever may send now, unless somebody is sending.
+    fn try_out(&self) -> Option<MutexGuard<'_, Out>> {
+        match self.out.try_lock() {
+            Ok(out) => Some(out),
+            // The peer finds out by the sequence, if the panic was in the middle of a frame.
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn out(&self) -> MutexGuard<'_, Out> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn error(&self, what: What) -> LinkError {
@@ -318,6 +376,9 @@ impl Shared {
     /// Opens a stream, of which nothing has left yet.
     fn begin(&self, state: &mut State, request: &[u8]) -> Result<u32> {
         self.alive(state)?;
+        if request.len() > PAYLOAD_BYTES_MAX {
+            return Err(self.error(What::Long(request.len())));
+        }
         self.apply(state, Event::Open(request.to_vec()));
         state.opened.take().ok_or_else(|| self.error(What::Full))
     }
@@ -334,7 +395,7 @@ impl Shared {
                 Some(input) => self.read(state, input),
                 None => {
                     state.waiting += 1;
-                    let mut state = self.changed.wait(state).expect("no holder panics");
+                    let mut state = self.sound(self.changed.wait(state));
                     state.waiting -= 1;
                     state
                 }
@@ -350,12 +411,14 @@ impl Shared {
     ) -> MutexGuard<'a, State> {
         let answers = !state.outbox.is_empty();
         drop(state);
+        let reading = Reading(self);
         if answers {
             // They did not fit, and perhaps nobody sends: then the peer may wait for them before it says more.
             input.wait_for_either();
             self.flush_what_fits();
         }
         let outcome = self.step(input.as_mut());
+        std::mem::forget(reading);
         self.receives.store(input.receives(), Ordering::Relaxed);
         let mut state = self.lock();
         if let Err(what) = outcome {
@@ -372,7 +435,7 @@ impl Shared {
             state = self.lock();
         }
         // Who is sending would learn it only when his own patience ends.
-        if state.closed.as_ref().is_some_and(What::is_last) && self.out.try_lock().is_err() {
+        if state.closed.as_ref().is_some_and(What::is_last) && self.try_out().is_none() {
             (self.end)();
         }
         state
@@ -402,9 +465,6 @@ impl Shared {
         for effect in self.apply(&mut state, Event::Frame(head, payload)) {
             let Effect::Met(hello) = effect else { continue };
             *self.hello.lock().expect("no holder panics") = Some(hello);
-            if hello.clear && state.core.is_clear() {
-                input.unseal();
-            }
         }
         Ok(())
     }
@@ -486,6 +546,7 @@ impl Shared {
     /// Lets the core react, does what can be done here, and returns what only the caller can do.
     pub(crate) fn apply(&self, state: &mut State, event: Event) -> Vec<Effect> {
         let mut left = Vec::new();
+        let came = matches!(event, Event::Frame(..));
         for effect in state.core.apply(now_ms(), event) {
             match effect {
                 Effect::Send(head, payload) if head.kind != Kind::Data => {
@@ -495,18 +556,40 @@ impl Shared {
                     state.streams.insert(stream, Inbox::default());
                     state.opened = Some(stream);
                 }
-                Effect::Asked(stream, request) => {
-                    state.streams.insert(stream, Inbox::default());
-                    state.asked.push_back((stream, request));
-                }
+                Effect::Asked(stream, request) => self.asked(state, stream, request),
                 Effect::Ended(stream, result) => ended(state, stream, Ok(result)),
-                Effect::Aborted(stream, why) => ended(state, stream, Err(What::Aborted(why))),
+                Effect::Aborted(stream, why) => match state.asked.iter().position(|(id, _)| *id == stream) {
+                    Some(at) => {
+                        state.asked.remove(at);
+                        state.streams.remove(&stream);
+                    }
+                    None => ended(state, stream, Err(What::Aborted(why))),
+                },
                 Effect::Credited(_) => {}
                 Effect::Close(fault) => self.shut(state, fault.map(What::Fault)),
                 other => left.push(other),
             }
         }
+        let waiting = state.outbox.len();
+        if came && waiting > ANSWERS_MAX {
+            state.outbox.clear();
+            self.shut(state, Some(What::Fault(Fault::Deaf(waiting))));
+        }
         left
+    }
+
+    /// Keeps what the peer asks until it is accepted, if there is room for it.
+    fn asked(&self, state: &mut State, stream: u32, request: Vec<u8>) {
+        let waiting: usize = state.asked.iter().map(|(_, request)| request.len()).sum();
+        if waiting + request.len() > ASKED_BYTES_MAX {
+            let why = format!(
+                "{waiting} bytes of requests wait here, and {ASKED_BYTES_MAX} is the most; ask again later"
+            );
+            self.apply(state, Event::Abort(stream, why));
+            return;
+        }
+        state.streams.insert(stream, Inbox::default());
+        state.asked.push_back((stream, request));
     }
 
     fn shut(&self, state: &mut State, what: Option<What>) {
@@ -535,7 +618,7 @@ impl Shared {
     /// comes here may be the one who reads, and the peer may be writing until he does.
     pub(crate) fn flush(&self) -> Result<()> {
         while !self.lock().outbox.is_empty() {
-            let Ok(mut out) = self.out.try_lock() else { break };
+            let Some(mut out) = self.try_out() else { break };
             self.drain(&mut out, false, None)?;
         }
         Ok(())
@@ -544,7 +627,7 @@ impl Shared {
     /// The same for a reader, who waits for no carrier either: what does not fit is for whoever sends or reads next.
     pub(crate) fn flush_what_fits(&self) {
         while !self.lock().outbox.is_empty() {
-            let Ok(mut out) = self.out.try_lock() else { break };
+            let Some(mut out) = self.try_out() else { break };
             if !self.drain(&mut out, true, None).is_ok_and(|drained| drained) {
                 break;
             }
@@ -580,7 +663,7 @@ impl Shared {
     /// Sends a block, for which the core has given leave, behind what waits and with it; false if the stream was given up
     /// before it could leave: nothing of it may come behind that.
     pub(crate) fn send_block(&self, head: Head, payload: &mut [u8]) -> Result<bool> {
-        let mut out = self.out.lock().expect("no holder panics");
+        let mut out = self.out();
         self.drain(&mut out, false, Some(head.stream))?;
         let may = self.lock().core.may_put(head.stream).is_some();
         if may {
@@ -603,6 +686,18 @@ impl Shared {
         })
     }
 }
+
+/// Whoever reads. If he panics, nobody would read any more.
+struct Reading<'a>(&'a Shared);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.shut(&mut self.0.lock(), Some(What::Cut(INTERNAL.into())));
+    }
+}
+
+/// What a link ends with that a panic has closed.
+pub(crate) const INTERNAL: &str = "an internal error of this side, which its log tells";
 
 pub(crate) fn ended(state: &mut State, stream: u32, how: std::result::Result<Vec<u8>, What>) {
     let Some(inbox) = state.streams.get_mut(&stream) else { return };

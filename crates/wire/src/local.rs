@@ -14,8 +14,8 @@ pub fn pair(terms: Terms) -> Result<(Link, Link)> {
         cluster: Id(0),
         node: Id(node),
         role: Role::Node,
-        clear: terms.clear,
         block_bytes: terms.block_bytes,
+        epoch: 0,
     };
     let [near, other] = memory();
     let far = |name: &str| Far { name: name.to_string(), proved: None };

@@ -88,8 +88,7 @@ impl Pipes {
     pub fn link(mut self, peer: &str, (cluster, role): (Id, Role), terms: Terms) -> Result<Link> {
         self.transmit.dead = Duration::from_millis(terms.patience.dead_ms);
         let began = role == Role::Client;
-        let hello =
-            Hello { cluster, node: Id(role as u128), role, clear: true, block_bytes: terms.block_bytes };
+        let hello = Hello { cluster, node: Id(role as u128), role, block_bytes: terms.block_bytes, epoch: 0 };
         let carrier = (Box::new(self.transmit) as _, Box::new(self.receive) as _);
         Link::establish(hello, Far { name: peer.to_string(), proved: None }, began, carrier, terms.patience)
     }
@@ -130,8 +129,6 @@ impl Transmit for PipeTransmit {
         pipe::is_writable(&self.to)
     }
 
-    fn unseal(&mut self) {}
-
     fn end(&self) -> Box<dyn Fn() + Send + Sync> {
         let shut = self.shut.clone();
         Box::new(move || shut.store(true, Ordering::Relaxed))
@@ -165,8 +162,6 @@ impl Receive for PipeReceive {
         }
         Ok(true)
     }
-
-    fn unseal(&mut self) {}
 
     fn receives(&self) -> u64 {
         self.receives

@@ -17,7 +17,7 @@ const SEEDS: u64 = 10_000;
 const STEPS: u64 = 400;
 
 fn hello(node: u128) -> Hello {
-    Hello { cluster: Id(9), node: Id(node), role: Role::Node, clear: false, block_bytes: 1 << 20 }
+    Hello { cluster: Id(9), node: Id(node), role: Role::Node, block_bytes: 1 << 20, epoch: 0 }
 }
 
 /// One side, with what a link does for its core.

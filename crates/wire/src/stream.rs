@@ -11,7 +11,7 @@ use thalweg_pump::{Sink, Source};
 
 use crate::core::Event;
 use crate::error::{LinkError, Result, What};
-use crate::frame::Head;
+use crate::frame::{Head, PAYLOAD_BYTES_MAX};
 use crate::link::{Shared, State, ended};
 
 /// How long to wait for a free block before looking whether the link still stands.
@@ -88,10 +88,16 @@ impl Outgoing {
         })
     }
 
-    /// Says that this direction is whole, with a result of at most 64 KiB.
+    /// Says that this direction is whole, with a result of at most [`PAYLOAD_BYTES_MAX`]. The peer is told of a longer one that
+    /// it is too long.
     pub fn end(&mut self, result: &[u8]) -> Result<()> {
         assert!(!self.ended, "a direction ends once");
         self.ended = true;
+        if result.len() > PAYLOAD_BYTES_MAX {
+            let why = format!("an answer of {} bytes, where {PAYLOAD_BYTES_MAX} is the most", result.len());
+            self.say(Event::Abort(self.stream, why))?;
+            return Err(self.shared.error(What::Long(result.len())));
+        }
         self.say(Event::End(self.stream, result.to_vec()))
     }
 
@@ -122,9 +128,15 @@ impl Outgoing {
 impl Drop for Outgoing {
     fn drop(&mut self) {
         if !self.ended {
-            let _ = self.say(Event::Abort(self.stream, "it was dropped before its end".into()));
+            let _ = self.say(Event::Abort(self.stream, dropped("it was dropped before its end")));
         }
     }
+}
+
+/// Why a stream is given up that is dropped.
+fn dropped(why: &str) -> String {
+    let panics = std::thread::panicking();
+    if panics { "an internal error of the other side, which its log tells".into() } else { why.into() }
 }
 
 impl Sink for Outgoing {
@@ -372,7 +384,7 @@ impl Drop for Incoming {
         let mut state = self.shared.lock();
         let inbox = state.streams.remove(&self.stream).expect("it goes with this");
         if inbox.end.is_none() && state.closed.is_none() {
-            let why = "the other side wants no more of it".to_string();
+            let why = dropped("the other side wants no more of it");
             self.shared.apply(&mut state, Event::Abort(self.stream, why));
             drop(state);
             let _ = self.shared.flush();

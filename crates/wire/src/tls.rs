@@ -29,8 +29,9 @@ use crate::carrier::{TcpReceive, TcpTransmit};
 use crate::core::Patience;
 use crate::error::{LinkError, Result, What};
 use crate::hello::{Hello, Id};
-use crate::identity::{Dropped, Identity, IdentityError, Named};
+use crate::identity::{Identity, IdentityError, Named};
 use crate::link::{Far, Link};
+use crate::members::{Members, Standing};
 use crate::renew::Agreed;
 use crate::seal::{Opening, RECORDS_PER_KEY, Sealing};
 use crate::stream::Incoming;
@@ -45,8 +46,6 @@ pub const HANDSHAKE_SECONDS: u64 = 5;
 /// How this side wants its links.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
-    /// Content with links that are not sealed.
-    pub clear: bool,
     /// The largest block that this side takes.
     pub block_bytes: u32,
     /// How long this side waits.
@@ -55,7 +54,7 @@ pub struct Terms {
 
 impl Default for Terms {
     fn default() -> Terms {
-        Terms { clear: false, block_bytes: 1 << 20, patience: Patience::default() }
+        Terms { block_bytes: 1 << 20, patience: Patience::default() }
     }
 }
 
@@ -87,10 +86,10 @@ impl Hands {
             ..provider::default_provider()
         });
         let key = || identity.key.clone_key();
-        let (roots, dropped) = (identity.roots.clone(), identity.dropped.clone());
+        let (roots, members) = (identity.roots.clone(), identity.members.clone());
         let inner = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
         let inner = inner.map_err(|e| IdentityError::Certificate(e.to_string()))?;
-        let servers = Arc::new(Servers { inner, dropped: dropped.clone() });
+        let servers = Arc::new(Servers { inner, members: members.clone() });
         let mut client = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13])
             .map_err(ours)?
@@ -106,7 +105,7 @@ impl Hands {
         let mut server = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])
             .map_err(ours)?
-            .with_client_cert_verifier(Arc::new(Clients { inner, dropped }))
+            .with_client_cert_verifier(Arc::new(Clients { inner, members }))
             .with_single_cert(identity.chain.clone(), key())
             .map_err(ours)?;
         server.alpn_protocols = vec![ALPN_LINK.to_vec(), ALPN_HTTP.to_vec()];
@@ -162,8 +161,7 @@ impl Hands {
         Ok(link)
     }
 
-    /// The same, and asks ([`Link::ask`]) in the same breath as it says hello: a journey less, but for links in the
-    /// clear, on which both hellos have to come first.
+    /// The same, and asks ([`Link::ask`]) in the same breath as it says hello: a journey less.
     pub fn connect_and_ask(
         &self,
         (name, address): (&str, SocketAddr),
@@ -173,11 +171,6 @@ impl Hands {
     ) -> Result<(Link, Incoming)> {
         let link = self.reach(name, address, terms)?;
         let named = |error| LinkError { peer: at(name, address), ..error };
-        if terms.clear {
-            link.meet().map_err(named)?;
-            let inc = link.ask(request, takes)?;
-            return Ok((link, inc));
-        }
         let inc = link.ask(request, takes).map_err(named)?;
         link.meet().map_err(named)?;
         Ok((link, inc))
@@ -253,18 +246,21 @@ impl Hands {
         let sealing = sealing.map_err(|e| failed(e.into()))?;
         let opening = Opening::new(rx, &agreed.secret(!began), sealing.asked());
         let opening = opening.map_err(|e| failed(e.into()))?;
-        let transmit = TcpTransmit { socket: socket.clone(), sealing: Some(sealing), staged: Vec::new() };
+        let transmit = TcpTransmit { socket: socket.clone(), sealing, staged: Vec::new() };
         // Whoever reads looks up when it is time for a word of ours, and is woken before by each word of the peer's.
         let moment = Duration::from_millis(terms.patience.ping_ms);
         let receive = TcpReceive::new(socket, opening, early, moment).map_err(cut)?;
-        let far = Far { name: named.host, proved: Some(named.node) };
+        let far = Far { name: named.host.clone(), proved: Some(named.node) };
         let carrier = (Box::new(transmit) as _, Box::new(receive) as _);
-        Ok(Link::unmet(self.hello(terms), far, began, carrier, terms.patience))
+        let link = Link::unmet(self.hello(terms), far, began, carrier, terms.patience);
+        self.identity.members.watch(&named, link.watch());
+        Ok(link)
     }
 
     fn hello(&self, terms: Terms) -> Hello {
         let Identity { cluster, node, role, .. } = self.identity;
-        Hello { cluster, node, role, clear: terms.clear, block_bytes: terms.block_bytes }
+        let epoch = self.identity.members.epoch();
+        Hello { cluster, node, role, block_bytes: terms.block_bytes, epoch }
     }
 }
 
@@ -360,6 +356,9 @@ pub fn refusal(why: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(C::Revoked) => {
             "it was dropped from the cluster; thalweg cluster add takes it in again".into()
         }
+        rustls::Error::InvalidCertificate(C::ApplicationVerificationFailure) => {
+            "it is not in the cluster file; thalweg cluster add or client takes it in, install brings a renewed key".into()
+        }
         rustls::Error::InvalidCertificate(C::Expired | C::ExpiredContext { .. }) => {
             "its certificate has expired; thalweg cluster renew makes a new one".into()
         }
@@ -381,17 +380,20 @@ pub fn refusal(why: &rustls::Error) -> String {
     }
 }
 
-/// An error if the certificate's node was dropped.
-fn welcome(certificate: &CertificateDer<'_>, dropped: &Dropped) -> std::result::Result<(), rustls::Error> {
-    let is_dropped = Named::of(certificate).is_some_and(|named: Named| dropped.has(named.node));
-    if is_dropped { Err(CertificateError::Revoked.into()) } else { Ok(()) }
+/// An error if the cluster file does not list whose certificate it is.
+fn welcome(certificate: &CertificateDer<'_>, members: &Members) -> std::result::Result<(), rustls::Error> {
+    match members.standing(certificate) {
+        Standing::Listed => Ok(()),
+        Standing::Dropped => Err(CertificateError::Revoked.into()),
+        Standing::Unlisted => Err(CertificateError::ApplicationVerificationFailure.into()),
+    }
 }
 
-/// Takes servers of the cluster that were not dropped.
+/// Takes servers that the cluster file lists.
 #[derive(Debug)]
 struct Servers {
     inner: Arc<WebPkiServerVerifier>,
-    dropped: Dropped,
+    members: Members,
 }
 
 impl ServerCertVerifier for Servers {
@@ -404,7 +406,7 @@ impl ServerCertVerifier for Servers {
         now: UnixTime,
     ) -> std::result::Result<ServerCertVerified, rustls::Error> {
         let verified = self.inner.verify_server_cert(certificate, above, name, ocsp, now)?;
-        welcome(certificate, &self.dropped).map(|()| verified)
+        welcome(certificate, &self.members).map(|()| verified)
     }
 
     fn verify_tls12_signature(
@@ -430,11 +432,11 @@ impl ServerCertVerifier for Servers {
     }
 }
 
-/// Takes clients of the cluster that were not dropped.
+/// Takes clients that the cluster file lists.
 #[derive(Debug)]
 struct Clients {
     inner: Arc<dyn ClientCertVerifier>,
-    dropped: Dropped,
+    members: Members,
 }
 
 impl ClientCertVerifier for Clients {
@@ -449,7 +451,7 @@ impl ClientCertVerifier for Clients {
         now: UnixTime,
     ) -> std::result::Result<ClientCertVerified, rustls::Error> {
         let verified = self.inner.verify_client_cert(certificate, above, now)?;
-        welcome(certificate, &self.dropped).map(|()| verified)
+        welcome(certificate, &self.members).map(|()| verified)
     }
 
     fn verify_tls12_signature(

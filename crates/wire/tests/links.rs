@@ -17,6 +17,7 @@ use support::{City, patience};
 use thalweg_base::rng::Rng;
 use thalweg_block::{Block, Pool};
 use thalweg_pump::{Sink, Source};
+use thalweg_wire::frame::{Head, Kind};
 use thalweg_wire::{
     Fleeting, Gift, Heard, Incoming, Link, LinkError, News, Pipes, Role, Terms, What, listen, new_id, pair,
 };
@@ -73,18 +74,15 @@ fn converse(near: &Link, far: &Link) {
 }
 
 #[test]
-fn what_is_put_comes_over_memory_sealed_and_in_the_clear() {
+fn what_is_put_comes_over_memory_and_sealed() {
     let (near, far) = pair(Terms::default()).unwrap();
     converse(&near, &far);
     let city = City::new();
-    for clear in [false, true] {
-        let (near, far) = city.link(Terms { clear, ..Terms::default() });
-        assert_eq!((near.peer(), far.peer()), ("n1", "n2"));
-        assert_eq!((near.hello().clear, far.hello().clear), (clear, clear));
-        converse(&near, &far);
-        drop(near);
-        assert!(far.accept().unwrap().is_none(), "a goodbye");
-    }
+    let (near, far) = city.link(Terms::default());
+    assert_eq!((near.peer(), far.peer()), ("n1", "n2"));
+    converse(&near, &far);
+    drop(near);
+    assert!(far.accept().unwrap().is_none(), "a goodbye");
 }
 
 /// More is put both ways than the carrier holds: whoever reads must not wait for who writes, or both sides write for
@@ -119,33 +117,54 @@ fn both_sides_may_put_more_than_the_carrier_holds() {
 }
 
 #[test]
-fn sealed_payloads_are_not_to_be_seen_and_clear_ones_are() {
+fn payloads_are_not_to_be_seen_on_the_way() {
     let city = City::new();
     let secret = b"the secret of the river, 32 byte";
-    for clear in [false, true] {
-        let (seen, (near, far)) = city.tapped_link(Terms { clear, ..Terms::default() });
-        let (mut out, inc) = near.open(b"look").unwrap();
-        let pool = Pool::new(BLOCK, 4).unwrap();
-        let mut inc = inc.takes(&pool, 1);
-        let (_, mut answer, there) = far.accept().unwrap().unwrap();
-        let reader = std::thread::spawn({
-            let pool = pool.clone();
-            move || {
-                let mut there = there.takes(&pool, 1);
-                let told = there.next().unwrap().unwrap().to_vec();
-                assert!(there.next().unwrap().is_none());
-                told
-            }
-        });
-        out.send(0, &mut secret.to_vec()).unwrap();
-        out.end(b"").unwrap();
-        assert_eq!(reader.join().unwrap(), secret);
-        answer.end(b"").unwrap();
-        assert!(inc.next().unwrap().is_none());
-        let seen = seen.lock().unwrap();
-        let found = seen.windows(secret.len()).any(|w| w == secret);
-        assert_eq!(found, clear, "{} bytes went by", seen.len());
+    let (seen, (near, far)) = city.tapped_link(Terms::default());
+    let (mut out, inc) = near.open(b"look").unwrap();
+    let pool = Pool::new(BLOCK, 4).unwrap();
+    let mut inc = inc.takes(&pool, 1);
+    let (_, mut answer, there) = far.accept().unwrap().unwrap();
+    let reader = std::thread::spawn({
+        let pool = pool.clone();
+        move || {
+            let mut there = there.takes(&pool, 1);
+            let told = there.next().unwrap().unwrap().to_vec();
+            assert!(there.next().unwrap().is_none());
+            told
+        }
+    });
+    out.send(0, &mut secret.to_vec()).unwrap();
+    out.end(b"").unwrap();
+    assert_eq!(reader.join().unwrap(), secret);
+    answer.end(b"").unwrap();
+    assert!(inc.next().unwrap().is_none());
+    let seen = seen.lock().unwrap();
+    let found = seen.windows(secret.len()).any(|w| w == secret);
+    assert!(!found, "{} bytes went by", seen.len());
+}
+
+/// On links in the clear, which there were, forty lines of a proxy had a node run a command.
+#[test]
+fn what_a_proxy_puts_between_or_changes_ends_the_link_and_asks_nothing() {
+    let city = City::new();
+    let request =
+        br#"{"exec":{"job":"00","command":["touch","pwned"],"env":[],"stdin":false,"detach":true}}"#;
+    for sequence in 0..4 {
+        let (tap, (far, near)) = city.cuttable_link(Terms::default());
+        near.keep().unwrap();
+        let mut head = Head::control(Kind::Open, 1, 0, request);
+        head.sequence = sequence;
+        tap.inject(&[&head.encode()[..], request].concat());
+        let why = far.accept().map(|asked| asked.map(|(request, ..)| request)).unwrap_err();
+        assert!(matches!(why.what, What::Refused(_)), "{why}");
     }
+    // A bit of what somebody else asks, and goes on asking: a dropped stream would say so in the same piece.
+    let (tap, (far, near)) = city.cuttable_link(Terms::default());
+    tap.flip.store(true, Ordering::Relaxed);
+    let _asks = near.open(request).unwrap();
+    let why = far.accept().map(|asked| asked.map(|(request, ..)| request)).unwrap_err();
+    assert!(why.to_string().contains("changed on the way"), "{why}");
 }
 
 #[test]
@@ -212,33 +231,31 @@ fn dropping_an_end_tells_the_other_and_brings_all_blocks_home() {
 #[test]
 fn what_is_promised_leaves_with_what_is_said_next_or_soon() {
     let city = City::new();
-    for clear in [true, false] {
-        let (near, far) = city.link(Terms { clear, ..Terms::default() });
-        let pools = [Pool::new(BLOCK, 4).unwrap(), Pool::new(BLOCK, 4).unwrap()];
-        thread::scope(|scope| {
-            for speaks in [true, false] {
-                let (mut out, inc) = near.open(b"some").unwrap();
-                let (_, mut answer, inc_there) = far.accept().unwrap().unwrap();
-                let mut inc_there = inc_there.takes(&pools[1], 2);
-                let told = given(inc, &pools[0], 2, false);
-                if speaks {
-                    out.send(0, &mut noise(1, 40_000)).unwrap();
-                    assert!(*inc_there.next_on().unwrap().unwrap().1 == noise(1, 40_000));
-                }
-                answer.send(1, &mut b"what there was a promise for".to_owned()).unwrap();
-                if speaks {
-                    // Nobody read there until now.
-                    scope.spawn(|| while let Ok(Some(_)) = near.accept() {});
-                }
-                assert_eq!(told.recv().unwrap(), "1: what there was a promise for");
-                answer.end(&[]).unwrap();
-                assert_eq!(told.recv().unwrap(), "all");
-                out.end(b"all").unwrap();
-                assert!(inc_there.next_on().unwrap().is_none() && inc_there.result() == Some(b"all"));
+    let (near, far) = city.link(Terms::default());
+    let pools = [Pool::new(BLOCK, 4).unwrap(), Pool::new(BLOCK, 4).unwrap()];
+    thread::scope(|scope| {
+        for speaks in [true, false] {
+            let (mut out, inc) = near.open(b"some").unwrap();
+            let (_, mut answer, inc_there) = far.accept().unwrap().unwrap();
+            let mut inc_there = inc_there.takes(&pools[1], 2);
+            let told = given(inc, &pools[0], 2, false);
+            if speaks {
+                out.send(0, &mut noise(1, 40_000)).unwrap();
+                assert!(*inc_there.next_on().unwrap().unwrap().1 == noise(1, 40_000));
             }
-            near.close();
-        });
-    }
+            answer.send(1, &mut b"what there was a promise for".to_owned()).unwrap();
+            if speaks {
+                // Nobody read there until now.
+                scope.spawn(|| while let Ok(Some(_)) = near.accept() {});
+            }
+            assert_eq!(told.recv().unwrap(), "1: what there was a promise for");
+            answer.end(&[]).unwrap();
+            assert_eq!(told.recv().unwrap(), "all");
+            out.end(b"all").unwrap();
+            assert!(inc_there.next_on().unwrap().is_none() && inc_there.result() == Some(b"all"));
+        }
+        near.close();
+    });
 }
 
 /// Somebody else reads the link while one puts, and answers the peer that wants no more: nothing of the stream leaves
@@ -246,7 +263,7 @@ fn what_is_promised_leaves_with_what_is_said_next_or_soon() {
 #[test]
 fn a_stream_given_up_while_a_block_is_about_to_leave_breaks_no_rule() {
     let city = City::new();
-    let (near, far) = city.link(Terms { clear: true, ..Terms::default() });
+    let (near, far) = city.link(Terms::default());
     let pools = [Pool::new(4096, 8).unwrap(), Pool::new(4096, 8).unwrap()];
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -313,24 +330,22 @@ fn a_frozen_peer_is_found_out_in_the_stated_time_and_a_slow_one_is_not() {
 /// Only the head of a block counted as a word, and who received the rest said none.
 #[test]
 fn a_block_may_take_longer_than_a_peer_is_patient() {
-    for clear in [false, true] {
-        let city = City::new();
-        let bytes = 1 << 20;
-        let terms = Terms { clear, block_bytes: bytes as u32, patience: patience(1_000) };
-        let (tap, (near, far)) = city.cuttable_link(terms);
-        near.keep().unwrap();
-        let (mut out, _inc) = near.open(b"").unwrap();
-        let (_, _answer, there) = far.accept().unwrap().unwrap();
-        let pool = Pool::new(bytes, 2).unwrap();
-        let mut there = there.takes(&pool, 1);
-        tap.slow_ms.store(150, Ordering::Relaxed);
-        let sending = std::thread::spawn(move || out.send(0, &mut noise(7, bytes)).map(|()| out));
-        let begun = Instant::now();
-        let (_, block) = there.next_on().unwrap().expect("the block");
-        assert!(block[..] == noise(7, bytes)[..] && begun.elapsed() > Duration::from_millis(1_500));
-        sending.join().unwrap().unwrap();
-        assert!(near.is_open() && far.is_open());
-    }
+    let city = City::new();
+    let bytes = 1 << 20;
+    let terms = Terms { block_bytes: bytes as u32, patience: patience(1_000) };
+    let (tap, (near, far)) = city.cuttable_link(terms);
+    near.keep().unwrap();
+    let (mut out, _inc) = near.open(b"").unwrap();
+    let (_, _answer, there) = far.accept().unwrap().unwrap();
+    let pool = Pool::new(bytes, 2).unwrap();
+    let mut there = there.takes(&pool, 1);
+    tap.slow_ms.store(150, Ordering::Relaxed);
+    let sending = std::thread::spawn(move || out.send(0, &mut noise(7, bytes)).map(|()| out));
+    let begun = Instant::now();
+    let (_, block) = there.next_on().unwrap().expect("the block");
+    assert!(block[..] == noise(7, bytes)[..] && begun.elapsed() > Duration::from_millis(1_500));
+    sending.join().unwrap().unwrap();
+    assert!(near.is_open() && far.is_open());
 }
 
 /// The carrier takes nothing more, and its own patience ends later than that of who reads.
@@ -338,7 +353,7 @@ fn a_block_may_take_longer_than_a_peer_is_patient() {
 fn who_sends_to_a_frozen_peer_learns_it_from_who_reads() {
     let city = City::new();
     let bytes = 1 << 20;
-    let terms = Terms { clear: true, block_bytes: bytes as u32, patience: patience(2_000) };
+    let terms = Terms { block_bytes: bytes as u32, patience: patience(2_000) };
     let (near, far) = city.link(terms);
     let (mut out, _inc) = near.open(b"").unwrap();
     let (_, _answer, there) = far.accept().unwrap().unwrap();
@@ -459,7 +474,7 @@ fn a_link_goes_through_pipes_behind_a_line_from_each_side() {
         let near = near.link("far", (meeting, Role::Client), Terms::default()).unwrap();
         let far = far.join().unwrap();
         converse(&near, &far);
-        assert!(near.is_clear() && near.bytes().1 > 2 << 20);
+        assert!(near.bytes().1 > 2 << 20);
         drop(near);
         assert!(far.accept().unwrap().is_none());
     });
@@ -529,16 +544,16 @@ fn those_who_meet_once_know_each_other_and_no_third() {
     std::thread::scope(|scope| {
         let accepts = scope.spawn(|| {
             let accept = || server.accept(door.accept().unwrap().0, Terms::default());
-            (accept().map(|link| link.is_clear()), accept().map(|_| ()))
+            (accept().map(|_| ()), accept().map(|_| ()))
         });
         let ours = near.meets("near", &far.authority()).unwrap();
         let link = ours.connect("far", at, Terms::default()).unwrap();
-        assert_eq!((link.peer(), link.is_clear()), ("far", false));
+        assert_eq!(link.peer(), "far");
         // It was told of the meeting and knows the server, and yet the server does not know it.
         let theirs = third.meets("near", &far.authority()).unwrap();
         let met = theirs.connect("far", at, Terms::default());
         let (first, second) = accepts.join().unwrap();
-        assert!(matches!(first, Ok(false)), "{first:?}");
+        assert!(first.is_ok(), "{first:?}");
         assert!(matches!(second.unwrap_err().what, What::Refused(_)) && met.is_err());
     });
 }
@@ -554,33 +569,32 @@ fn answer(link: &Link) -> Vec<u8> {
 }
 
 #[test]
-fn a_request_with_the_hello_is_answered_sealed_and_in_the_clear() {
+fn a_request_with_the_hello_is_answered() {
     let city = City::new();
-    for clear in [false, true] {
-        let terms = Terms { clear, ..Terms::default() };
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let hands = city.second.clone();
-        let far = thread::spawn(move || {
-            let link = hands.accept(listener.accept().unwrap().0, terms).unwrap();
-            (answer(&link), link.is_clear(), link)
-        });
-        let pool = Pool::new(BLOCK, 4).unwrap();
-        let (link, mut inc) = city
-            .hands("n1")
-            .connect_and_ask(("n2", address), terms, b"what is there?", Some((&pool, 2)))
-            .unwrap();
-        let mut came = Vec::new();
-        while let Some((channel, block)) = inc.next_on().unwrap() {
-            came.push((channel, block.to_vec()));
-        }
-        assert_eq!(came, [(1, b"one".to_vec()), (2, b"two".to_vec())]);
-        assert_eq!(inc.result(), Some(&b"that was all"[..]));
-        let (request, is_clear, _far) = far.join().unwrap();
-        assert_eq!((&request[..], is_clear, link.is_clear()), (&b"what is there?"[..], clear, clear));
-        drop(inc);
-        assert_eq!(pool.free(), 4);
+    let terms = Terms::default();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let hands = city.second.clone();
+    let far = thread::spawn(move || {
+        let link = hands.accept(listener.accept().unwrap().0, terms).unwrap();
+        (answer(&link), link)
+    });
+    let pool = Pool::new(BLOCK, 4).unwrap();
+    let (link, mut inc) = city
+        .hands("n1")
+        .connect_and_ask(("n2", address), terms, b"what is there?", Some((&pool, 2)))
+        .unwrap();
+    let mut came = Vec::new();
+    while let Some((channel, block)) = inc.next_on().unwrap() {
+        came.push((channel, block.to_vec()));
     }
+    assert_eq!(came, [(1, b"one".to_vec()), (2, b"two".to_vec())]);
+    assert_eq!(inc.result(), Some(&b"that was all"[..]));
+    let (request, _far) = far.join().unwrap();
+    assert_eq!(&request[..], b"what is there?");
+    drop(link);
+    drop(inc);
+    assert_eq!(pool.free(), 4);
 }
 
 #[test]

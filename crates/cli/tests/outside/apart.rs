@@ -30,7 +30,8 @@ fn scratch_of_a_sort_into_a_pipe_has_no_name_and_so_is_never_left() {
 #[test]
 fn scratch_is_for_its_owner_and_a_second_sort_to_the_same_output_is_refused() {
     let place = Place::new();
-    let names = [".out.thalweg-manifest", ".out.thalweg-scratch"];
+    let scratch = place.scratch("out");
+    let names = [".out.thalweg-manifest", &scratch, ".out.thalweg-partial"];
     let sort = spilling(&place, &["-o", "out"]);
     until("scratch", || names.iter().all(|name| place.0.join(name).exists()));
     sort.signal("-STOP");

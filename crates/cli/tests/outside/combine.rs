@@ -66,6 +66,23 @@ fn inputs_may_be_more_than_open_files_or_blocks() {
     place.shell("ulimit -Sn 40 && $T partition expected -o 'part-{}' --pick robin --parts 90 -q").is_done();
 }
 
+/// A pipe was opened, let go of when memory had no room to merge so many at once, and opened again by the sort that was
+/// done instead: it hung, or ended well without what the pipe's writer had written meanwhile.
+#[test]
+fn a_pipe_among_more_files_than_memory_has_blocks_for_is_opened_once() {
+    let place = Place::new();
+    place
+        .shell("for i in $(seq 700); do seq $i 700 20000 | LC_ALL=C sort > in-$i; done; seq 5 3 9999 | LC_ALL=C sort > p")
+        .is_done();
+    place.shell("LC_ALL=C sort -m in-* p > expected; mkfifo pipe").is_done();
+    for memory in ["16MiB", "64MiB"] {
+        for _ in 0..5 {
+            let merge = format!("timeout 20 $T merge in-* pipe -o out --memory {memory} -q");
+            place.shell(&format!("cat p > pipe & {merge} && wait $! && cmp out expected")).is_done();
+        }
+    }
+}
+
 /// Large enough for several lanes, which find it out apart.
 /// Lines that a chunk of the sample cuts off gave keys that there are not, and a part of their own to those.
 #[test]

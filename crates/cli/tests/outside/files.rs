@@ -166,3 +166,61 @@ fn standard_input_is_read_from_where_it_stands() {
     let told = place.shell("{ cat > head; $T sort -o tail --datamation -q; } < records");
     assert_eq!((told.is_done(), place.read("tail").len()), ("", 0));
 }
+
+/// The standard library opens `/dev/null` for them: records went nowhere, and none came, with status 0.
+#[test]
+fn a_standard_descriptor_that_was_closed_is_refused() {
+    let place = Place::new();
+    place.write("in", b"b\na\n");
+    let verbs = [
+        "sort in -o - >&-",
+        "sort in -o /dev/stdout >&-",
+        "sort in -o /dev/fd/1 >&-",
+        "shuffle in --seed 1 -o - >&-",
+        "merge in in -o - >&-",
+        "join in in -o - >&-",
+        "gen 10 - >&-",
+        "pump in - >&-",
+        "sort - -o out <&-",
+        "sort -o out <&-",
+        "sort in /dev/stdin -o out <&-",
+        "shuffle - --seed 1 -o out <&-",
+        "merge in - -o out <&-",
+        "join in - -o out <&-",
+        "partition - -o 'part-{}' --pick robin --parts 2 <&-",
+        "check - <&-",
+        "pump - out <&-",
+    ];
+    for verb in verbs {
+        let told = place.shell(&format!("exec $T {verb}"));
+        told.is_refused(&["closed when this program was started; redirect it, or name a file"]);
+        assert_eq!(place.names(), ["in"], "{verb}");
+    }
+    place.shell("exec $T sort in -o out -q <&- >&-").is_done();
+    assert_eq!(place.read("out"), b"a\nb\n");
+    // Whoever opens nothing on purpose gets it, also to be read and written.
+    place.shell("$T sort in -o - -q >/dev/null && $T sort in -o - -q 1<>/dev/null").is_done();
+    place.shell("$T sort - -o out -q </dev/null && $T sort - -o out -q <>/dev/null").is_done();
+    assert_eq!(place.read("out"), b"");
+}
+
+/// They say that they have 0 bytes, or 4096, and have others.
+#[test]
+fn files_of_the_kernel_are_read_to_their_end() {
+    let place = Place::new();
+    place.write("in", b"b\na\n");
+    for file in ["/sys/devices/system/cpu/online", "/proc/version"] {
+        place.shell(&format!("cat {file} > own; LC_ALL=C sort in own > expected")).is_done();
+        place.shell(&format!("$T sort {file} -o - -q | cmp - own && $T check {file} -q")).is_done();
+        place.shell(&format!("$T sort in {file} -o - -q | cmp - expected")).is_done();
+        place.shell(&format!("$T sort in -o in -q && $T merge in {file} -o - -q | cmp - expected")).is_done();
+        place.shell(&format!("$T shuffle {file} --seed 1 -o - -q | cmp - own")).is_done();
+        place.shell(&format!("$T join {file} {file} --type left -o - -q > out")).is_done();
+        place
+            .shell(&format!("$T partition {file} -o 'part-{{}}' --pick robin --parts 1 -q; cmp part-0 own"))
+            .is_done();
+        place.run(&["sort", file, "-o", "out", "--nodes", "2"]).is_refused(&["name files"]);
+    }
+    // A file without blocks has what it says.
+    place.shell("truncate -s 40000 holes && $T sort holes -o out --record 100 -q && cmp out holes").is_done();
+}

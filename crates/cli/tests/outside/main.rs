@@ -8,6 +8,8 @@ mod apart;
 mod combine;
 mod documents;
 mod files;
+mod planted;
+mod replaced;
 mod signals;
 #[path = "../support/mod.rs"]
 mod support;

@@ -108,7 +108,8 @@ fn a_receipt_tells_the_bytes_of_files_as_the_system_does() {
 fn whatever_makes_an_output_clears_what_was_left_of_it() {
     let place = Place::new();
     place.run(&["gen", "1000", "records", "-q"]).is_done();
-    let of_sorts = [".sorted.thalweg-manifest", ".sorted.thalweg-partial", ".sorted.thalweg-scratch"];
+    let scratch = place.scratch("sorted");
+    let of_sorts = [".sorted.thalweg-manifest", ".sorted.thalweg-partial", &scratch];
     let of_others = [".sorted.thalweg-4000000-0.partial"];
     for make in [
         &["sort", "records", "-o", "sorted", BENCH, "-q"][..],
@@ -364,4 +365,42 @@ fn an_empty_file_is_in_order() {
     assert!(told.is_done().ends_with("The input is empty\n"), "{told:?}");
     place.run(&["sort", "empty", "-o", "sorted", "-q"]).is_done();
     assert_eq!(place.read("sorted"), b"");
+}
+
+/// A page's place has eight bits for its file: what lay in the 257th was looked for in the first, and 'damaged'.
+#[test]
+fn as_many_scratch_directories_as_pages_can_tell_apart_are_used_and_no_more() {
+    let place = Place::new();
+    place.shell("mkdir s{0..256}; $T gen 300k in -q").is_done();
+    let sort = |last: usize| {
+        let all = format!("$(printf -- '--scratch s%d ' {{0..{last}}})");
+        place.shell(&format!("$T sort in -o out {BENCH} --memory 16MiB {all} -q"))
+    };
+    sort(256).is_refused(&["--scratch", "257 directories", "at most 256"]);
+    sort(255).is_done();
+    place.run(&["check", "out", BENCH, "-q"]).is_done();
+}
+
+/// Records of 6 MB in 16 MiB were told 25.27, 31.04 and 32.77 MiB in turn.
+#[test]
+fn the_memory_that_a_message_names_is_enough() {
+    let place = Place::new();
+    let random = "head -c 60000000 /dev/urandom > in";
+    place.shell(random).is_done();
+    for verb in [
+        "sort in -o out --record 6000000",
+        "sort in -o out --record 3000000 --by 5:100 --by 300:20",
+        "shuffle in -o out --record 6000000 --seed 1",
+    ] {
+        let told = place.shell(&format!("exec $T {verb} --memory 16MiB -q"));
+        told.is_refused(&["too small"]);
+        let named = told.err.split("needs at least ").nth(1).expect(verb).trim();
+        let enough = named.split(';').next().expect("it is first").replace(' ', "");
+        place.shell(&format!("exec $T {verb} --memory {enough} -q")).is_done();
+    }
+    // Of records of a tenth of it every sort has enough.
+    place
+        .shell("exec $T sort in -o out --record 1600000 --by 5:100 --by 300:20 --memory 16MiB -q")
+        .is_refused(&["multiple"]);
+    place.shell("truncate -s 59200000 in; exec $T sort in -o out --record 1600000 --by 5:100 --by 300:20 --memory 16MiB -q").is_done();
 }

@@ -33,6 +33,11 @@ impl Place {
         Place(path)
     }
 
+    /// The name of the scratch file of an output here.
+    pub(crate) fn scratch(&self, output: &str) -> String {
+        thalweg_io::hidden::elsewhere(&self.0.join(output), "scratch").to_string_lossy().into_owned()
+    }
+
     /// The command, to be started here.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));

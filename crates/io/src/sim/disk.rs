@@ -365,13 +365,10 @@ impl Disk {
 
     pub(crate) fn open(&mut self, path: &Path, access: Access) -> io::Result<(FileId, bool)> {
         let inode = match self.find(path) {
-            Ok(_) if access == Access::NewDirect => return Err(system(libc::EEXIST)),
             Err(e) if access.creates() && e.raw_os_error() == Some(libc::ENOENT) => self.create(path)?,
+            _ if access.creates() => return Err(system(libc::EEXIST)),
             found => found?,
         };
-        if access.creates() {
-            self.inode(inode).content.set_len(0);
-        }
         let handle = Handle {
             inode,
             path: path.to_path_buf(),
@@ -416,8 +413,8 @@ impl Disk {
             device: file.volume as u64,
             inode,
             modified_ns: i128::from(file.modified),
+            changed_ns: i128::from(file.modified),
             mode: 0o644,
-            is_ours: true,
         }
     }
 
@@ -430,8 +427,8 @@ impl Disk {
                 device: self.volume_of(path) as u64,
                 inode: 0,
                 modified_ns: 0,
+                changed_ns: 0,
                 mode: 0o755,
-                is_ours: true,
             });
         }
         let inode = self.find(path)?;
@@ -527,7 +524,7 @@ impl Disk {
         }
         self.medium()?;
         let amount = if self.rng.one_in(self.faults.short_one_in) {
-            self.less_than(bytes.len(), kind, course.direct)
+            self.less_than(bytes.len(), course.direct)
         } else {
             bytes.len()
         };
@@ -543,9 +540,8 @@ impl Disk {
         Ok(moved)
     }
 
-    /// How much a short attempt moves: if direct whole pages, though a read may go on for some sectors;
-    /// else anything.
-    fn less_than(&mut self, len: usize, kind: Kind, direct: bool) -> usize {
+    /// How much a short attempt moves: if direct whole pages and some sectors, else anything.
+    fn less_than(&mut self, len: usize, direct: bool) -> usize {
         if !direct {
             return if len > 1 { 1 + self.rng.below(len as u64 - 1) as usize } else { len };
         }
@@ -553,8 +549,7 @@ impl Disk {
             return len;
         }
         let pages = 1 + self.rng.below((len / ALIGN - 1) as u64) as usize;
-        let sectors = if kind == Kind::Read { self.rng.below(8) as usize } else { 0 };
-        pages * ALIGN + sectors * 512
+        pages * ALIGN + self.rng.below(8) as usize * 512
     }
 
     fn read(&mut self, id: FileId, at: u64, into: &mut [u8]) -> io::Result<usize> {

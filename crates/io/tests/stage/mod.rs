@@ -31,6 +31,12 @@ impl Stage {
     pub(crate) fn open(&self, name: &str, access: Access) -> Result<File> {
         File::open(&self.io, &self.path(name), access)
     }
+
+    /// A new file in the place of an old one.
+    pub(crate) fn anew(&self, name: &str, access: Access) -> File {
+        let _ = self.io.remove(&self.path(name));
+        self.open(name, access).unwrap()
+    }
 }
 
 impl Drop for Stage {

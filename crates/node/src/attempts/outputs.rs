@@ -1,9 +1,13 @@
 //! What nodes write to, and how it gets its name.
 
-use thalweg::Result;
-use thalweg_api::{Edge, ShareEnd, ShareSaid, ShareTold, to_json};
+use std::sync::Arc;
 
+use thalweg::{Error, Receipt, Result};
+use thalweg_api::{Decision, Edge, ReadyFile, ShareEnd, ShareSaid, ShareTold, to_json};
+
+use crate::daemon::Node;
 use crate::talk::say;
+use crate::vote::{self, Proposal};
 
 use super::{Attempted, Coordinator};
 
@@ -18,15 +22,13 @@ pub(super) enum Whose {
     All,
     /// That of all but one, which may be lost.
     AllButLost,
-    /// That of all but the one at this place, which is not to say anything yet.
-    AllBut(usize),
     /// That of the one at this place. What becomes of the others does not matter any more.
     Only(usize),
 }
 
 impl Whose {
     pub(super) fn waits_for(self, place: usize) -> bool {
-        self.minds(place) && self != Whose::AllBut(place)
+        self.minds(place)
     }
 
     pub(super) fn minds(self, place: usize) -> bool {
@@ -43,58 +45,115 @@ impl Coordinator<'_> {
         Ok(Some(self.job.ask.output.clone()))
     }
 
-    /// Has all outputs named.
-    pub(super) fn publish(&mut self, ends: &[ShareEnd]) -> Attempted<()> {
-        if self.job.ask.writes_own() {
-            return self.publish_own(ends);
+    /// Has all outputs named: of a job that goes on without its client when its hosts have agreed on that. Returns what kept
+    /// its temporary name, a line each.
+    pub(super) fn publish(&mut self, ends: &[ShareEnd], receipt: &Receipt) -> Attempted<Vec<String>> {
+        let (bytes, edges) = whole(ends);
+        if let Some((_, output)) = &mut self.lent {
+            output.publish(bytes, edges)?;
+            self.tell_all_others(None);
+            return Ok(Vec::new());
         }
-        let bytes: u64 = ends.iter().map(|end| end.node.output.1).sum();
-        let edges: Vec<Edge> = ends.iter().flat_map(|end| end.edges.clone()).collect();
-        let maker = match &mut self.lent {
-            Some((_, output)) => {
-                output.publish(bytes, edges)?;
-                None
+        let shared = if self.job.ask.writes_own() {
+            for (place, ShareEnd { node, edges, .. }) in ends.iter().enumerate() {
+                self.tell(place, &ShareTold::Ready { bytes: node.output.1, edges: edges.clone() }, &[])?;
             }
-            None => {
-                let maker = self.maker();
-                self.tell(maker, &ShareTold::Publish { bytes, edges }, &[])?;
-                self.published(Whose::Only(maker))?;
-                Some(maker)
-            }
+            self.ready(Whose::All)?;
+            None
+        } else {
+            let maker = self.maker();
+            self.tell(maker, &ShareTold::Ready { bytes, edges }, &[])?;
+            Some((maker, self.ready(Whose::Only(maker))?))
         };
-        // It is done, whoever of them is lost from here on.
-        let told = to_json(&ShareTold::Publish { bytes: 0, edges: Vec::new() });
+        match self.node.clone() {
+            Some(node) => {
+                let kept = self.commit(&node, shared, receipt)?;
+                self.tell_all_others(None);
+                Ok(kept)
+            }
+            None => self.publish_for_client(shared.map(|(maker, _)| maker)),
+        }
+    }
+
+    /// The client's word is the commitment.
+    fn publish_for_client(&mut self, maker: Option<usize>) -> Attempted<Vec<String>> {
+        // Parts of fewer nodes would stand beside those that have their names by then.
+        self.names = true;
+        let Some(maker) = maker else {
+            for place in 0..self.peers.len() {
+                self.tell(place, &ShareTold::Publish, &[])?;
+            }
+            return self.published(Whose::All);
+        };
+        self.tell(maker, &ShareTold::Publish, &[])?;
+        let kept = self.published(Whose::Only(maker))?;
+        self.tell_all_others(Some(maker));
+        Ok(kept)
+    }
+
+    /// It is done, whoever of them is lost from here on.
+    fn tell_all_others(&mut self, but: Option<usize>) {
+        let told = to_json(&ShareTold::Publish);
         for (place, peer) in self.peers.iter_mut().enumerate() {
-            if maker != Some(place) {
+            if but != Some(place) {
                 let _ = say(&mut peer.out, &told, &[]);
             }
         }
-        Ok(())
     }
 
-    /// Has the outputs named that each node has for itself, once all have said a moment ago that nothing else is missing: that
-    /// of whoever coordinates when those of the others are, so that if it is lost before, one of them knows that there are
-    /// names already, and no attempt follows.
-    fn publish_own(&mut self, ends: &[ShareEnd]) -> Attempted<()> {
-        for (place, ShareEnd { node, edges, .. }) in ends.iter().enumerate() {
-            self.tell(place, &ShareTold::Ready { bytes: node.output.1, edges: edges.clone() }, &[])?;
-        }
-        self.each(|said, _| matches!(said, ShareSaid::Ready).then_some(()))?;
-        // Parts of fewer nodes would stand beside those that have their names by then.
-        self.names = true;
-        let told = |end: &ShareEnd| ShareTold::Publish { bytes: end.node.output.1, edges: Vec::new() };
-        let last = self.peers.iter().position(|peer| self.job.coordinator.as_ref() == Some(&peer.name));
-        for (place, end) in ends.iter().enumerate().filter(|(place, _)| last != Some(*place)) {
-            self.tell(place, &told(end), &[])?;
-        }
-        let Some(last) = last else { return self.published(Whose::All) };
-        self.published(Whose::AllBut(last))?;
-        self.tell(last, &told(&ends[last]), &[])?;
-        self.published(Whose::Only(last))
+    /// Has the hosts commit the attempt, and all outputs named. Waits for hosts with outputs of their own as long as it takes.
+    fn commit(
+        &mut self,
+        node: &Arc<Node>,
+        shared: Option<(usize, Option<ReadyFile>)>,
+        receipt: &Receipt,
+    ) -> Attempted<Vec<String>> {
+        let (maker, shared) = shared.unzip();
+        let receipt = Some(Box::new(receipt.clone()));
+        let want = Proposal::Commit(Decision::Committed { shared: shared.flatten(), receipt });
+        let (attempt, _) = node.votes.known(&self.job.job).expect("it has entered its attempt");
+        let decision = match self.decide(node, want)? {
+            decision @ Decision::Committed { .. } => decision,
+            other => return Err(Error::Gone(superseded(&other), None).into()),
+        };
+        let maker = maker.map(|maker| self.peers[maker].name.clone());
+        Ok(vote::name_all(node, (&self.job.job, &attempt), &decision, maker.as_deref()))
+    }
+
+    fn ready(&mut self, whose: Whose) -> Attempted<Option<ReadyFile>> {
+        let said = self.each_of(whose, |said, _| match said {
+            ShareSaid::Ready(shared) => Some(shared),
+            _ => None,
+        })?;
+        let shared = said.0.into_iter().flatten().flatten().next();
+        // Should another attempt follow, nobody needs it any more.
+        self.job.lost.extend(shared.iter().map(|shared| shared.hidden.clone()));
+        Ok(shared)
     }
 
     /// Waits until they have given names.
-    fn published(&mut self, whose: Whose) -> Attempted<()> {
-        self.each_of(whose, |said, _| matches!(said, ShareSaid::Published).then_some(())).map(drop)
+    fn published(&mut self, whose: Whose) -> Attempted<Vec<String>> {
+        let said = self.each_of(whose, |said, _| match said {
+            ShareSaid::Published(kept) => Some(kept),
+            _ => None,
+        })?;
+        Ok(said.0.into_iter().flatten().flatten().collect())
     }
+}
+
+/// What a coordinator says whose attempt another one has replaced.
+pub(super) fn superseded(decision: &Decision) -> String {
+    match decision {
+        Decision::Committed { .. } => "the attempt was committed by another host".into(),
+        Decision::Superseded { next, .. } => {
+            format!("{} took the sort up as attempt {}", next.coordinator, next.number)
+        }
+        Decision::Ended { why, .. } => why.clone(),
+    }
+}
+
+/// Bytes of the file that all write to, and what of it is no whole sector of any node's range.
+fn whole(ends: &[ShareEnd]) -> (u64, Vec<Edge>) {
+    let bytes = ends.iter().map(|end| end.node.output.1).sum();
+    (bytes, ends.iter().flat_map(|end| end.edges.clone()).collect())
 }

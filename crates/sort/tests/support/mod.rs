@@ -299,6 +299,12 @@ impl Stage {
         self.root.join(name)
     }
 
+    /// The name of the scratch file of `out/sorted` in one of the scratch directories.
+    pub(crate) fn scratch(&self, directory: usize) -> String {
+        let name = thalweg_io::hidden::elsewhere(&self.path("out/sorted"), "scratch");
+        format!("scratch{directory}/{}", name.display())
+    }
+
     pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
         match &self.sim {
             Some(sim) => sim.put(self.path(name), bytes),

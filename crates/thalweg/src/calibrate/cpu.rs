@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use thalweg_api::{Receipt, Stage};
 use thalweg_base::units::MIB;
-use thalweg_io::{Access, File, Io, process};
+use thalweg_io::{Access, File, Io, hidden, process};
 use thalweg_record::{Generator, KEY_BYTES, KeyPart, Kind, Layout, RECORD_BYTES};
 use thalweg_sort::{Result, Sort, Watch};
 
@@ -55,7 +55,7 @@ struct Records {
 
 impl Records {
     fn make(io: &Arc<dyn Io>) -> Result<Records> {
-        let path = std::env::temp_dir().join(format!("thalweg-calibration-{}", std::process::id()));
+        let path = std::env::temp_dir().join(hidden::unique("calibration"));
         let file = File::open(io, &path, Access::Create)?;
         let records = Records { path, io: Arc::clone(io) };
         let mut bytes = vec![0; RECORDS as usize * RECORD_BYTES];

@@ -13,7 +13,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::rng::Rng;
 use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Access, Action, Error, File, Io, Kind, Op, Queue, Result};
+use thalweg_io::{Access, Action, Error, File, Io, Kind, Op, Queue, Result, hidden};
 
 const BLOCK_BYTES: u64 = MIB;
 /// What two lanes of a sort have in flight.
@@ -77,7 +77,7 @@ pub(super) fn measure(
 
 /// A file without a name, with room for all that will be written.
 fn trial_file(directory: &Path, io: &Arc<dyn Io>) -> Result<File> {
-    let path = directory.join(format!(".thalweg-calibration-{}", std::process::id()));
+    let path = directory.join(hidden::unique("calibration"));
     let file = File::open(io, &path, Access::CreateDirect)?;
     io.remove(&path)?;
     file.allocate((BLOCKS + BLOCKS / 2) * BLOCK_BYTES)?;

@@ -14,7 +14,7 @@ use thalweg_base::units::{Bytes, GIB, KIB, MIB};
 use thalweg_block::Pool;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{Access, File, Io, Kind, Op, process};
+use thalweg_io::{Access, File, Io, Kind, Op, hidden, process};
 
 use crate::{Result, machine};
 
@@ -102,7 +102,7 @@ fn io_uring() -> Finding {
 /// Opens a file there as a sort does, writes a page and reads it back.
 fn direct_io(io: &Arc<dyn Io>, directory: &Path) -> Finding {
     let name = format!("direct I/O in {}", directory.display());
-    let path = directory.join(format!(".thalweg-doctor-{}", std::process::id()));
+    let path = directory.join(hidden::unique("doctor"));
     let tried = try_direct(io, &path);
     let _ = io.remove(&path);
     match tried {

@@ -21,7 +21,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::sabotage::strikes;
 use thalweg_base::units::{Bytes, KIB, MIB, Size};
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, File, Io, process};
+use thalweg_io::{ALIGN, Access, File, Io, hidden, process};
 use thalweg_merge::{Broken, Failed, Group, Join, Joined, Kind, Side, Stretch, close};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Sink, Source, StreamLane};
 use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_bytes, same_records};
@@ -29,9 +29,9 @@ use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_b
 use super::nodes::add_spill;
 use super::receipt::{Done, receipt};
 use super::sort::{MEMORY_BYTES_MIN, input_paths, scratch_directories, scratch_limit};
+use crate::machine;
 use crate::target::{self, Target};
 use crate::{Error, JoinKind, JoinOptions, Progress, Result, Sorted, Sorter, SorterOptions};
-use crate::{machine, partial};
 
 /// Reads and writes in flight.
 const DEPTH: usize = 4;
@@ -375,7 +375,7 @@ impl Joining<'_> {
 
     /// A file that nobody sees.
     fn scratch_file(&self) -> thalweg_io::Result<File> {
-        let path = self.scratch.join(partial::name(std::path::Path::new("join")));
+        let path = self.scratch.join(hidden::unique("join"));
         let file = File::open(self.io, &path, Access::Create)?;
         self.io.remove(&path)?;
         Ok(file)

@@ -4,19 +4,21 @@
 //! and writes its stretch of the output. Pipes, and `--unique`, of which nobody knows how long a stretch gets, are merged
 //! by one lane.
 //! More inputs than may be open, or than memory has blocks for, take a pass more, as levels of merges would: they are
-//! sorted, which needs few of them at a time.
+//! sorted, which needs few of them at a time. So are files with longer lines than a merge has memory for. Which it is is
+//! decided before any pipe is opened: what came through one that is opened and let go of is lost.
 //! Law: out + dropped = in, and out is in order; the records that came fill the files that they came from.
 //! Non-goals: saying which of so many inputs is not in order; what comes out is.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use thalweg_api::{Proof, Receipt};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
 use thalweg_io::{ALIGN, Access, File, Io, process};
-use thalweg_merge::{AHEAD, Ends, Merge, Merged, Piece, Reads, Share, Stretch, close, split};
+use thalweg_merge::{AHEAD, Broken, Ends, Limits, Merge, Merged, Piece, Reads, Share, Stretch, close, split};
 use thalweg_pump::{FileLane, Inputs, Meters, Output, Sink, StreamLane};
 use thalweg_record::{Key, Layout, Prover, add_proof, file_bytes, same_records};
 
@@ -62,7 +64,7 @@ fn merge_by_sorting(options: &MergeOptions, progress: &Progress) -> Result<Recei
     Ok(Receipt { verb: "merge".to_string(), plan: None, ..receipt })
 }
 
-/// Merges all inputs at once; `None` if they are too many for that.
+/// Merges all inputs at once; `None` if they, or lines of files, are too many or too long for that.
 fn merge_at_once(options: &MergeOptions, progress: &Progress) -> Result<Option<Receipt>> {
     let watch = Stopwatch::start();
     let key = Key::new(options.layout, &options.keys)?;
@@ -75,13 +77,18 @@ fn merge_at_once(options: &MergeOptions, progress: &Progress) -> Result<Option<R
     let Some(room) = Room::of(options, inputs.count(), lanes) else { return Ok(None) };
     let merge = Merge { layout: options.layout, key: &key, unique: options.unique, line_max: room.line_max };
     let pool = Pool::new(room.block_bytes, room.blocks())?;
-    let job = Job { io: &io, inputs: &inputs, merge, room: &room, pool, progress, meters: Meters::default() };
+    let meters = Meters::default();
+    let met_long = AtomicBool::new(false);
+    let job = Job { io: &io, inputs: &inputs, merge, room: &room, pool, progress, meters, met_long };
     progress.begin("merge", 1, 1, if inputs.are_files() { inputs.files.bytes() } else { 0 });
     let (file, (merged, output, written)) = match &target {
         Target::File(path) => {
             let file = target::create(&io, path, inputs.files.bytes())?;
-            let merged = job.to_file(&file)?;
-            (Some((file, path)), merged)
+            let merged = job.to_file(&file);
+            if merged.is_err() && job.met_long.load(Ordering::Relaxed) && inputs.are_files() {
+                return Ok(None);
+            }
+            (Some((file, path)), merged?)
         }
         Target::Stream(path) => (None, job.to_stream(&target::open_stream(&io, path, progress)?)?),
     };
@@ -111,12 +118,12 @@ fn merge_at_once(options: &MergeOptions, progress: &Progress) -> Result<Option<R
 struct Sorted {
     /// Those that are files.
     files: Inputs,
-    /// Those that are not, each with its place among all.
-    streams: Vec<(usize, File)>,
+    /// The names of those that are not, each with its place among all.
+    streams: Vec<(usize, PathBuf)>,
 }
 
 impl Sorted {
-    /// Opens all of them; `None` if so many may not be open.
+    /// Opens the files; `None` if so many inputs may not be open.
     fn open(io: &Arc<dyn Io>, options: &MergeOptions) -> Result<Option<Sorted>> {
         let paths = input_paths(&options.inputs)?;
         let needed = process::open_files() + paths.len() as u64 + FILES_BESIDE;
@@ -128,7 +135,7 @@ impl Sorted {
         let mut files = Vec::new();
         for (i, path) in paths.iter().enumerate() {
             if is_stream(path) {
-                streams.push((i, File::open(io, path, Access::Read)?));
+                streams.push((i, path.clone()));
             } else {
                 files.push(path.as_path());
             }
@@ -162,14 +169,16 @@ impl Room {
         let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
         process::settle();
         let resident = process::resident_bytes() + PROCESS_GROWS_BYTES;
-        // Where records cross blocks, each flow copies two.
-        let copies = 2 * (inputs * lanes) as u64;
+        // Where records cross blocks, each flow copies two, and a proof one; it keeps two more, to compare them with
+        // those of other lanes. One is kept to know those of equal keys by.
+        let copies = (lanes * (2 * inputs + 3) + usize::from(options.unique)) as u64;
         let (copied, line_max) = match options.layout {
             Layout::Fixed(n) => (copies * u64::from(n), u64::MAX),
             Layout::Lines => (memory_bytes / 4, memory_bytes / 4 / copies),
         };
         let mut room = Room { memory_bytes, lanes, inputs, block_bytes: ALIGN, line_max };
-        let blocks = room.blocks() as u64;
+        // Of the block in which two lanes meet, the later one has its part apart.
+        let blocks = (room.blocks() + lanes - 1) as u64;
         let least = resident + copied + blocks * ALIGN as u64;
         if memory_bytes < least && lanes > 1 {
             return Room::of(options, inputs, 1);
@@ -193,15 +202,22 @@ struct Job<'a> {
     pool: Pool,
     progress: &'a Progress,
     meters: Meters,
+    /// Whether a line was longer than there is memory for.
+    met_long: AtomicBool,
 }
 
 impl Job<'_> {
     /// What each lane merges.
     fn shares(&self) -> Result<Vec<Share>> {
-        let mut shares =
-            split(&self.inputs.files, &self.merge, self.room.lanes).map_err(|e| self.error(e))?;
-        for (place, file) in &self.inputs.streams {
-            shares[0].pieces.insert(*place, Piece::Stream(file.clone()));
+        let Room { lanes, block_bytes, line_max, .. } = *self.room;
+        // No block is taken yet. Half of what they will take is the sample's; the other half is for the lines between
+        // lanes, since whatever lies in one block may be as long as that.
+        let sample_bytes = self.pool.capacity() as u64 * block_bytes as u64 / 2;
+        let limits = Limits { sample_bytes, line_bytes: line_max.max(block_bytes as u64) };
+        let mut shares = split(&self.inputs.files, &self.merge, lanes, limits).map_err(|e| self.error(e))?;
+        for (place, path) in &self.inputs.streams {
+            let stream = File::open(self.io, path, Access::Read)?;
+            shares[0].pieces.insert(*place, Piece::Stream(stream));
         }
         Ok(shares)
     }
@@ -275,7 +291,12 @@ impl Job<'_> {
     fn error(&self, error: thalweg_merge::Error) -> Error {
         match error {
             thalweg_merge::Error::Stopped => Error::Interrupted(self.progress.cancelled().unwrap_or(0)),
-            other => other.into(),
+            other => {
+                if matches!(other, thalweg_merge::Error::Broken { what: Broken::TooLong { .. }, .. }) {
+                    self.met_long.store(true, Ordering::Relaxed);
+                }
+                other.into()
+            }
         }
     }
 }

@@ -64,7 +64,7 @@ pub(super) fn sort_on_nodes(options: &SortOptions, progress: &Progress) -> Resul
     progress.begin("read+river", 1, 2, job.inputs.bytes());
     let output = target::create(&io, &job.path, job.inputs.bytes())?;
     let mut done = job.run(&output, progress)?;
-    job.inputs.check_unchanged()?;
+    job.check_read(&done)?;
     let written = write_edges(output.file(), std::mem::take(&mut done.edges))?;
     let mut receipt = job.receipt(&done, written, &watch);
     if receipt.holds {
@@ -217,6 +217,12 @@ impl<'a> Job<'a> {
         }
         done.output = *output.proof();
         Ok(done)
+    }
+
+    /// Fails unless the files are as they were, and all of their bytes were read.
+    fn check_read(&self, done: &Done) -> Result<()> {
+        self.inputs.check_unchanged()?;
+        Ok(self.inputs.check_all_came(file_bytes(self.options.layout, &done.input))?)
     }
 
     /// The river, what each node has to expect of it, and how many bytes were read to know.
@@ -427,5 +433,51 @@ impl<B: Fn() + Sync> half::Starts for Start<'_, B> {
             known = self.starts.said.wait_timeout(known, LOOK_UP).expect("no lane panics").0;
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_base::units::Size;
+    use thalweg_io::sim::Sim;
+
+    const TEXT: &[u8] = b"b\na\nc\n";
+
+    /// What a sort does with a file that `change` changes behind its back, when it has been looked at.
+    fn sorted(change: impl FnOnce(&Sim)) -> Result<u64> {
+        let sim = Sim::new(1);
+        sim.put("/d/in", TEXT);
+        let path = |name: &str| Endpoint::Path(name.into());
+        let options = SortOptions {
+            nodes: 2,
+            memory: Some(Size::Bytes(64 * MIB)),
+            // Of sorters, which have the real disk.
+            scratch: vec![std::env::temp_dir()],
+            ..SortOptions::new(vec![path("/d/in")], path("/d/out"), Layout::Lines)
+        };
+        let (io, progress) = (sim.io(), Progress::default());
+        let job = Job::new(&options, &io)?;
+        let output = target::create(&io, &job.path, job.inputs.bytes())?;
+        change(&sim);
+        let done = job.run(&output, &progress)?;
+        job.check_read(&done)?;
+        Ok(done.output.records)
+    }
+
+    /// A last newline that became another byte was given a newline more, and the receipt said that the law holds.
+    #[test]
+    fn others_than_all_bytes_of_the_input_are_an_error() {
+        assert_eq!(sorted(|_| {}).unwrap(), 3);
+        let told = |change: &dyn Fn(&Sim)| match sorted(change) {
+            Err(Error::CouldNot(told)) => told,
+            other => panic!("{other:?}"),
+        };
+        let newline = 8 * (TEXT.len() as u64 - 1);
+        let came = told(&|sim| sim.flip_bit("/d/in", newline));
+        assert_eq!(came, "of 6 bytes of the inputs 7 came; nothing was written, run again");
+        let changed = "/d/in changed while it was being read; nothing was written, run again";
+        assert_eq!(told(&|sim| sim.truncate("/d/in", 4)), changed);
+        assert_eq!(told(&|sim| sim.put("/d/in", b"b\na\nc\nd\n")), changed);
     }
 }

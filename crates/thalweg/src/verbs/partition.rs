@@ -67,7 +67,7 @@ pub fn partition(options: &PartitionOptions, progress: &Progress) -> Result<Part
     let direct_output = parts.iter().all(Part::is_direct);
     let written = watch.seconds();
     if holds {
-        parts.into_iter().try_for_each(Part::publish)?;
+        parts::publish(&parts)?;
     }
     let mut receipt = job.receipt(output, holds, written);
     if holds {
@@ -225,15 +225,16 @@ impl<'a> Job<'a> {
             };
             Ok(outcome)
         })?;
-        if let Input::Files(inputs) = &self.input {
-            inputs.check_unchanged()?;
-        }
         let mut parts = Vec::with_capacity(self.names.len());
         for done in done.into_iter().flatten() {
             match done {
                 Done::In(proof) => add_proof(&mut self.proof, &proof),
                 Done::Out(its) => parts.extend(its),
             }
+        }
+        if let Input::Files(inputs) = &self.input {
+            inputs.check_unchanged()?;
+            inputs.check_all_came(file_bytes(self.options.layout, &self.proof))?;
         }
         Ok(parts)
     }
@@ -420,4 +421,54 @@ pub(super) fn names(io: &Arc<dyn Io>, pattern: &Path, parts: usize) -> Result<Ve
         return Err(Error::CouldNot(format!("some names of '{}' lead to the same file", pattern.display())));
     }
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_io::sim::Sim;
+
+    const TEXT: &[u8] = b"b\na\nc\n";
+
+    /// What a partition does with a file that `change` changes behind its back, when it has been looked at.
+    fn parted(change: impl FnOnce(&Sim)) -> Result<usize> {
+        let sim = Sim::new(1);
+        sim.put("/d/in", TEXT);
+        let options = PartitionOptions {
+            inputs: vec![Endpoint::Path("/d/in".into())],
+            output: "/d/part-{}".into(),
+            layout: thalweg_record::Layout::Lines,
+            keys: Vec::new(),
+            pick: PartitionPick::Hash,
+            parts: 2,
+            split_keys: false,
+            memory: Some(thalweg_base::units::Size::Bytes(MEMORY_BYTES_MIN)),
+            threads: Some(2),
+            io: crate::IoChoice::Threads,
+        };
+        let io = sim.io();
+        let mut job = Job::new(&options, &io)?;
+        let pick = job.pick()?;
+        change(&sim);
+        let parts = job.run(pick, &Progress::default());
+        let made = parts.map(|parts| parts.len());
+        assert_eq!(sim.names(), [PathBuf::from("/d/in")], "no part has a name, and nothing is left of them");
+        made
+    }
+
+    /// A last newline that became another byte was given a newline more, and the receipt said that the law holds.
+    #[test]
+    fn others_than_all_bytes_of_the_input_are_an_error_and_no_part() {
+        assert_eq!(parted(|_| {}).unwrap(), 2);
+        let told = |change: &dyn Fn(&Sim)| match parted(change) {
+            Err(Error::CouldNot(told)) => told,
+            other => panic!("{other:?}"),
+        };
+        let newline = 8 * (TEXT.len() as u64 - 1);
+        let came = told(&|sim| sim.flip_bit("/d/in", newline));
+        assert_eq!(came, "of 6 bytes of the inputs 7 came; nothing was written, run again");
+        let changed = "/d/in changed while it was being read; nothing was written, run again";
+        assert_eq!(told(&|sim| sim.truncate("/d/in", 4)), changed);
+        assert_eq!(told(&|sim| sim.put("/d/in", b"b\na\nc\nd\n")), changed);
+    }
 }

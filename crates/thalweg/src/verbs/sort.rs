@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thalweg_api::Receipt;
 use thalweg_base::units::{Bytes, MIB, Size};
 use thalweg_io::{Io, directory_of};
-use thalweg_sort::{Foreign, Sort, Watch};
+use thalweg_sort::{Foreign, SCRATCH_FILES_MAX, Sort, Watch};
 
 use super::nodes;
 use crate::target::Target;
@@ -166,6 +166,12 @@ pub(super) fn scratch_directories(
         if !once.iter().any(|(device, inode, _)| (*device, *inode) == (there.device, there.inode)) {
             once.push((there.device, there.inode, directory));
         }
+    }
+    if once.len() > SCRATCH_FILES_MAX {
+        return Err(Error::CouldNot(format!(
+            "--scratch names {} directories; a sort has at most {SCRATCH_FILES_MAX}, name fewer",
+            once.len()
+        )));
     }
     Ok(once.into_iter().map(|(_, _, directory)| directory).collect())
 }

@@ -4,15 +4,15 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use thalweg_api::{ClusterFile, Links, to_json};
+use thalweg_api::{ClusterFile, ClusterHost, DroppedHost, Links};
 use thalweg_wire::{
     AUTHORITY_FILE, Authority, CERTIFICATE_DAYS, CERTIFICATE_FILE, CLUSTER_FILE, Hands, Id, Identity,
-    KEY_FILE, Link, LinkError, Named, Patience, Role, Terms, new_id,
+    KEY_FILE, Link, LinkError, Named, Patience, Role, Terms, key_of, new_id, sign,
 };
 
 /// A cluster of whatever hosts are asked for.
@@ -21,6 +21,8 @@ pub(crate) struct City {
     authority: Authority,
     place: PathBuf,
     made: AtomicUsize,
+    /// Who is listed.
+    pub(crate) file: Mutex<ClusterFile>,
     /// The host that accepts.
     pub(crate) second: Hands,
 }
@@ -38,8 +40,18 @@ impl City {
         let cluster = new_id();
         let authority = Authority::new(cluster).unwrap();
         let made = AtomicUsize::new(0);
-        let second = hands(&authority, cluster, &place.join("second"), "n2", CERTIFICATE_DAYS);
-        City { cluster, authority, place, made, second }
+        let mut file = ClusterFile {
+            format: 2,
+            name: "city".into(),
+            id: cluster.to_string(),
+            epoch: 1,
+            links: Links::Sealed,
+            hosts: Vec::new(),
+            clients: Vec::new(),
+            dropped: Vec::new(),
+        };
+        let second = hands(&authority, &mut file, &place.join("second"), "n2", CERTIFICATE_DAYS);
+        City { cluster, authority, place, made, file: Mutex::new(file), second }
     }
 
     fn directory(&self) -> PathBuf {
@@ -48,17 +60,56 @@ impl City {
 
     /// A host of the city.
     pub(crate) fn hands(&self, name: &str) -> Hands {
-        hands(&self.authority, self.cluster, &self.directory(), name, CERTIFICATE_DAYS)
+        self.hands_for(name, CERTIFICATE_DAYS)
     }
 
     pub(crate) fn expired_hands(&self) -> Hands {
-        hands(&self.authority, self.cluster, &self.directory(), "n1", -1)
+        self.hands_for("n1", -1)
+    }
+
+    fn hands_for(&self, name: &str, days: i64) -> Hands {
+        let mut file = self.file.lock().unwrap();
+        let hands = hands(&self.authority, &mut file, &self.directory(), name, days);
+        self.second.identity().members.set(&file);
+        hands
+    }
+
+    /// Of a host that the authority has signed and the cluster file does not list.
+    pub(crate) fn unlisted_hands(&self) -> Hands {
+        let hands = self.hands("n1");
+        let mut file = self.file.lock().unwrap();
+        file.hosts.pop();
+        self.second.identity().members.set(&file);
+        hands
+    }
+
+    /// The owner's next cluster file, signed by this city's authority.
+    pub(crate) fn signed(&self, change: impl FnOnce(&mut ClusterFile)) -> (ClusterFile, String) {
+        let mut file = self.file.lock().unwrap().clone();
+        change(&mut file);
+        let text = sign(&file, &self.authority).unwrap();
+        (file, text)
+    }
+
+    /// The authority's certificate.
+    pub(crate) fn authority(&self) -> String {
+        self.authority.kept().certificate
     }
 
     pub(crate) fn dropped_hands(&self) -> Hands {
         let hands = self.hands("n1");
-        self.second.identity().dropped.add([hands.identity().node]);
+        self.drop_last();
         hands
+    }
+
+    /// Puts out who came last.
+    pub(crate) fn drop_last(&self) {
+        let mut file = self.file.lock().unwrap();
+        let gone = file.hosts.pop().unwrap();
+        file.epoch += 1;
+        let epoch = file.epoch;
+        file.dropped.push(DroppedHost { name: gone.name, id: gone.id, epoch });
+        self.second.identity().members.set(&file);
     }
 
     /// Host n2 accepts one connection.
@@ -108,27 +159,34 @@ impl Drop for City {
     }
 }
 
-fn hands(authority: &Authority, cluster: Id, directory: &std::path::Path, name: &str, days: i64) -> Hands {
+fn hands(
+    authority: &Authority,
+    file: &mut ClusterFile,
+    directory: &std::path::Path,
+    name: &str,
+    days: i64,
+) -> Hands {
+    let cluster: Id = file.id.parse().unwrap();
     let named = Named { host: name.into(), node: new_id(), cluster, role: Role::Node };
     let issued = authority.issue(&named, days).unwrap();
-    let file = ClusterFile {
-        format: 1,
-        name: "city".into(),
-        id: cluster.to_string(),
-        epoch: 1,
-        links: Links::Sealed,
-        hosts: Vec::new(),
-        dropped: Vec::new(),
-    };
+    file.hosts.push(ClusterHost {
+        name: name.into(),
+        address: "here".into(),
+        id: named.node.to_string(),
+        key: key_of(&issued.certificate).unwrap(),
+        roles: Vec::new(),
+        data: Vec::new(),
+        memory_bytes: None,
+    });
     thalweg_io::small::make_directory(directory).unwrap();
     let write =
         |file: &str, text: &str| thalweg_io::small::write(&directory.join(file), text.as_bytes()).unwrap();
-    write(CLUSTER_FILE, &to_json(&file));
+    write(CLUSTER_FILE, &sign(file, authority).unwrap());
     write(AUTHORITY_FILE, &authority.kept().certificate);
     write(CERTIFICATE_FILE, &issued.certificate);
     write(KEY_FILE, &issued.key);
     let (identity, read) = Identity::load(directory).unwrap();
-    assert_eq!((&identity.name[..], read), (name, file));
+    assert_eq!((&identity.name[..], &read), (name, &*file));
     Hands::of(identity).unwrap()
 }
 
@@ -137,6 +195,8 @@ pub(crate) struct Tap {
     pub(crate) seen: Arc<Mutex<Vec<u8>>>,
     /// Milliseconds before each piece of at most 64 KiB goes on.
     pub(crate) slow_ms: Arc<AtomicU64>,
+    /// Whether a bit of each piece is changed on its way.
+    pub(crate) flip: Arc<AtomicBool>,
     sockets: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -144,8 +204,9 @@ impl Tap {
     fn new(to: SocketAddr) -> (Tap, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let tap = Tap { seen: Arc::default(), slow_ms: Arc::default(), sockets: Arc::default() };
+        let tap = Tap::of_nothing();
         let (seen, slow_ms, sockets) = (tap.seen.clone(), tap.slow_ms.clone(), tap.sockets.clone());
+        let flip = tap.flip.clone();
         std::thread::spawn(move || {
             let near = listener.accept().unwrap().0;
             let far = TcpStream::connect(to).unwrap();
@@ -153,12 +214,13 @@ impl Tap {
                 [(near.try_clone(), far.try_clone()), (far.try_clone(), near.try_clone())]
                     .map(|(from, to)| (from.unwrap(), to.unwrap()))
             {
-                let (seen, slow_ms) = (seen.clone(), slow_ms.clone());
+                let (seen, slow_ms, flip) = (seen.clone(), slow_ms.clone(), flip.clone());
                 std::thread::spawn(move || {
                     let mut bytes = [0; 65536];
                     while let Ok(n @ 1..) = from.read(&mut bytes) {
                         std::thread::sleep(Duration::from_millis(slow_ms.load(Ordering::Relaxed)));
                         seen.lock().unwrap().extend_from_slice(&bytes[..n]);
+                        bytes[n - 1] ^= u8::from(flip.load(Ordering::Relaxed));
                         if to.write_all(&bytes[..n]).is_err() {
                             break;
                         }
@@ -168,6 +230,15 @@ impl Tap {
             sockets.lock().unwrap().extend([near, far]);
         });
         (tap, address)
+    }
+
+    fn of_nothing() -> Tap {
+        Tap { seen: Arc::default(), slow_ms: Arc::default(), flip: Arc::default(), sockets: Arc::default() }
+    }
+
+    /// Says something to the side that accepted, as if it came from the other.
+    pub(crate) fn inject(&self, bytes: &[u8]) {
+        self.sockets.lock().unwrap()[1].write_all(bytes).unwrap();
     }
 
     /// Cuts both directions.

@@ -21,6 +21,7 @@ const FENCES: &[Fence] = &[
             "crates/io/src/uring.rs",
             "crates/io/src/os.rs",
             "crates/io/src/process.rs",
+            "crates/io/src/standard.rs",
         ],
         why: "unsafe has two addresses: block, and the system calls of io",
     },

@@ -630,33 +630,23 @@ impl Laid {
         (self.sorted, self.sides) = (None, Vec::new());
     }
 
-    /// Has nothing but the name of an output of this node's own be missing. An error if another node writes one of that name
-    /// into the same directory.
-    pub fn complete(&mut self, bytes: u64, edges: Vec<Edge>) -> Result<()> {
-        let Some(output) = &self.output else { return Ok(()) };
+    /// Makes the output or the parts whole and durable, of `bytes` bytes with these `edges`, so that only their names are
+    /// missing. Returns where each lies, and its name. An error if another node writes one of that name into the same
+    /// directory.
+    pub fn ready(mut self, bytes: u64, edges: Vec<Edge>) -> Result<Vec<(PathBuf, PathBuf)>> {
+        let mut files: Vec<(PathBuf, PathBuf)> =
+            self.parts.drain(..).map(parts::Part::ready).collect::<Result<_>>()?;
+        let Some(output) = self.output.take() else { return Ok(files) };
         let path = &self.base.paths[0];
-        if partial::another(&self.base.io, path, self.base.options.number) {
+        if self.base.options.own_output && partial::another(&self.base.io, path, self.base.options.number) {
             return Err(Error::CouldNot(format!(
                 "another node writes {} too, in a directory that both see; put {{}} into the name, which is each node's number",
                 path.display()
             )));
         }
         write_edges(output.file(), edges)?;
-        output.settle(bytes)?;
-        Ok(())
-    }
-
-    /// Leaves what was written where it is, under its hidden name.
-    pub fn keep(&self) {
-        self.output.iter().for_each(Output::keep);
-        self.parts.iter().for_each(parts::Part::keep);
-    }
-
-    /// Writes what is no whole sector, and gives the output or the parts their names, if they were made here.
-    pub fn publish(self, bytes: u64, edges: Vec<Edge>) -> Result<()> {
-        self.parts.into_iter().try_for_each(parts::Part::publish)?;
-        let Some(output) = self.output else { return Ok(()) };
-        name(output, &self.base.paths[0], (bytes, edges))
+        files.push((target::ready(output, path, bytes)?, path.clone()));
+        Ok(files)
     }
 }
 

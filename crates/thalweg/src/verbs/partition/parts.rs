@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use thalweg_api::{PartReceipt, Proof};
 use thalweg_block::{Block, Pool};
-use thalweg_io::Io;
+use thalweg_io::{Error as IoError, Io, directory_of};
 use thalweg_pump::{Meters, Output, Source, WriteBehind};
 use thalweg_record::{Key, Layout, Prover};
 use thalweg_river::{Batch, Outlet};
 
-use crate::{Result, target};
+use crate::{Error, Result, target};
 
 /// How much of a record is kept to compare it with the next one.
 const KEEP_BYTES: usize = 4 << 10;
@@ -89,15 +89,47 @@ impl Part {
         self.output.file().is_direct()
     }
 
-    /// Leaves it where it is when dropped.
-    pub(in crate::verbs) fn keep(&self) {
-        self.output.keep();
+    /// Has nothing but its name be missing; where it lies, and the name.
+    pub(in crate::verbs) fn ready(self) -> Result<(PathBuf, PathBuf)> {
+        Ok((target::ready(self.output, &self.path, self.written)?, self.path))
     }
+}
 
-    /// Gives it its name.
-    pub(in crate::verbs) fn publish(self) -> Result<()> {
-        target::publish(self.output, &self.path, self.written)
+/// Gives all parts, which are settled, their names; none if it is known that one of them cannot have its. An error that
+/// comes later says which have theirs.
+pub(in crate::verbs) fn publish(parts: &[Part]) -> Result<()> {
+    for part in parts {
+        part.output.check_name()?;
     }
+    let partly = |part: &Part, why: IoError| {
+        let named: Vec<_> = parts.iter().filter(|part| part.output.is_named()).collect();
+        let whole = target::named(why, &part.path);
+        match (&named[..], whole) {
+            ([first, .., last], Error::CouldNot(why)) => Error::CouldNot(format!(
+                "{why}; of {} parts the first {} have been replaced, {} to {}",
+                parts.len(),
+                named.len(),
+                first.path.display(),
+                last.path.display()
+            )),
+            ([only], Error::CouldNot(why)) => {
+                let (all, only) = (parts.len(), only.path.display());
+                Error::CouldNot(format!("{why}; of {all} parts only {only} has been replaced"))
+            }
+            (_, whole) => whole,
+        }
+    };
+    for part in parts {
+        part.output.rename().map_err(|why| partly(part, why))?;
+    }
+    let mut synced = None;
+    for part in parts {
+        let directory = directory_of(&part.path);
+        if synced.replace(directory) != Some(directory) {
+            part.output.sync_name().map_err(|why| partly(part, why))?;
+        }
+    }
+    Ok(())
 }
 
 /// One thread's writes to its parts.

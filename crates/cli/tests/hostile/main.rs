@@ -1,0 +1,381 @@
+//! A source that lies: a real sink is told by it whatever it likes.
+//!
+//! What went wrong: a source sent a link and then gave a further name of a file as a path through that link, and in the directory
+//! that DEST lies in it could name anything. Consequence: files were written outside of DEST, as the user that receives.
+//! Principle: of what the other end says nothing is believed. Whatever it says, nothing outside of DEST is written or
+//! changed, the sink ends by itself with one clear line, and its memory has a bound.
+#![allow(clippy::disallowed_methods)] // Tests look at files by other means than ours.
+
+mod speak;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use speak::{
+    Field, Said, Step, ask, dir, dir_end, end, facts, file, file_end, link, name, offer, one_more, piece,
+    pump, said, small,
+};
+use support::{Outcome, Place};
+use thalweg_api::{PumpReceipt, PumpVerdict, from_json, to_json};
+
+/// What may not change: of each name the mode, the time, and what is in it.
+type Picture = BTreeMap<PathBuf, (u32, i128, Vec<u8>)>;
+
+/// A place with things in it that are none of the source's business, and DEST in the middle of them.
+struct Yard {
+    place: Place,
+    dest: &'static str,
+    before: Picture,
+}
+
+impl Yard {
+    fn new(dest: &'static str) -> Yard {
+        let place = Place::new();
+        let things = "mkdir -p box/.ssh box/dest/sub outside/etc && echo key > box/.ssh/authorized_keys && echo mine > box/mine \
+                      && echo cron > outside/cron && ln -s ../outside box/way && ln -s ../../../outside box/dest/sub/out \
+                      && echo 1 > box/dest/old && chmod 700 box/.ssh && touch -d 2020-01-01 outside outside/* box/.ssh";
+        place.shell(things).is_done();
+        let before = picture(&place.0, &place.0.join(dest));
+        Yard { place, dest, before }
+    }
+
+    fn pump(&self, flags: &[&str], steps: &[Step], receipt: &str) -> Outcome {
+        pump(&self.place, &[&["-q"], flags].concat(), self.dest, steps, receipt)
+    }
+
+    /// That nothing outside of DEST is other than it was, whatever the sink made of it.
+    #[track_caller]
+    fn is_as_it_was(&self, of: &str) {
+        let after = picture(&self.place.0, &self.place.0.join(self.dest));
+        for (path, was) in &self.before {
+            assert_eq!(after.get(path), Some(was), "{of}: {}", path.display());
+        }
+        let new: Vec<_> = after.keys().filter(|path| !self.before.contains_key(*path)).collect();
+        assert!(new.is_empty(), "{of}: {new:?}");
+    }
+}
+
+/// All that is there but DEST and the hidden names beside it, through no link.
+fn picture(all: &Path, dest: &Path) -> Picture {
+    let mut picture = Picture::new();
+    let own = dest.file_name().unwrap().to_str().unwrap();
+    let mut left = vec![all.to_path_buf()];
+    while let Some(path) = left.pop() {
+        let called = path.file_name().unwrap().to_string_lossy().into_owned();
+        let is_hidden = called.starts_with(&format!(".{own}.thalweg-")) && path.parent() == dest.parent();
+        if path == dest || is_hidden || ["up", "down", "ssh.sh"].contains(&&*called) {
+            continue;
+        }
+        let facts = path.symlink_metadata().unwrap();
+        let holds = match facts.file_type() {
+            kind if kind.is_dir() => {
+                left.extend(path.read_dir().unwrap().map(|entry| entry.unwrap().path()));
+                Vec::new()
+            }
+            kind if kind.is_symlink() => path.read_link().unwrap().as_os_str().as_bytes().to_vec(),
+            _ => std::fs::read(&path).unwrap(),
+        };
+        // Names come and go beside DEST.
+        let time = i128::from(facts.mtime()) * 1_000_000_000 + i128::from(facts.mtime_nsec());
+        let time = if dest.starts_with(&path) { 0 } else { time };
+        picture.insert(path, (facts.mode(), time, holds));
+    }
+    picture
+}
+
+/// What an honest source would say in the end.
+fn receipt() -> String {
+    let told: PumpReceipt =
+        from_json(support::run(&["pump", "zero:1", "null:", "--json"]).is_done()).unwrap();
+    let sums = PumpReceipt { checksum_in: 0, checksum_out: 0, ..told };
+    to_json(&PumpVerdict::done(sums))
+}
+
+/// One line that says what is wrong, by a program that has not lost its head.
+#[track_caller]
+fn is_one_line(outcome: &Outcome, of: &str) {
+    assert!(matches!(outcome.status, Some(1 | 2)), "{of}: {outcome:?}");
+    assert_eq!(outcome.err.lines().count(), 1, "{of}: {outcome:?}");
+    assert!(outcome.err.starts_with("thalweg: ") && !outcome.err.contains("panicked"), "{of}: {outcome:?}");
+    assert!(!outcome.err.trim_end().contains(|c: char| c.is_control()), "{of}: {outcome:?}");
+}
+
+/// A tree with a file in pieces, a directory, a small file, a link and a further name; one small file.
+fn honest() -> Vec<Step> {
+    use Step::{Block, Tell};
+    vec![
+        Tell(offer(0, &[("tree", 2)])),
+        Tell(dir(1, 0, "tree", Some(0))),
+        Tell(dir(2, 1, "below", None)),
+        Tell(file(1, 2, "large", 5000)),
+        Block(4096, piece(1, 0)),
+        Block(904, piece(1, 4096)),
+        Tell(file_end(1, 2)),
+        Block(10, small(1, "small", 10)),
+        Block(0, link(1, "link", "../outside")),
+        Tell(dir_end(2, 1)),
+        Tell(dir_end(1, 3)),
+        Tell(one_more("below", "more", "small", 0)),
+        Tell(end()),
+    ]
+}
+
+#[test]
+fn an_honest_source_is_believed() {
+    let yard = Yard::new("box/new");
+    yard.pump(&[], &honest(), &receipt()).is_done();
+    yard.place
+        .shell("cd box/new && test $(cat below/more) = xxxxxxxxxx && test small -ef below/more")
+        .is_done();
+    yard.place.shell("cd box/new && test $(stat -c %s below/large) = 5000 && test -h link").is_done();
+    yard.is_as_it_was("honest");
+}
+
+/// The tree of [`honest`] as far as a link in it, and what an attack adds.
+fn with_link(to: &str, attack: Vec<Step>) -> Vec<Step> {
+    let first = vec![
+        Step::Tell(offer(0, &[("tree", 2)])),
+        Step::Tell(dir(1, 0, "tree", Some(0))),
+        Step::Block(0, link(1, "l", to)),
+        Step::Block(4, small(1, "small", 4)),
+    ];
+    [first, attack, vec![Step::Tell(end())]].concat()
+}
+
+/// Steps that lead out of DEST through a link that was sent before, each by its name.
+fn through_a_link() -> Vec<(&'static str, Vec<Step>)> {
+    use Step::{Block, Tell};
+    let more = |place, called, first| {
+        with_link("../../outside", vec![Tell(dir_end(1, 2)), Tell(one_more(place, called, first, 0))])
+    };
+    let mut all = vec![
+        ("a further name through a link", more("", "l/cron", "small")),
+        ("a directory of a further name that is a link", more("l", "cron", "small")),
+        ("a directory below a link", more("l/etc", "evil", "small")),
+        ("a first name through a link", more("", "stolen", "l/cron")),
+    ];
+    let below = vec![Tell(dir(2, 1, "l", None)), Block(4, small(2, "cron", 4))];
+    all.push(("a directory that is a link", with_link("../../outside", below)));
+    let pieces = vec![Tell(file(1, 1, "l", 4)), Block(4, piece(1, 0)), Tell(file_end(1, 1))];
+    all.push(("a file in pieces through a link", with_link("../../outside/cron", pieces)));
+    for called in ["../mine", "..", ".", "", "/", "l/cron", "a\0b"] {
+        let ways =
+            [Block(4, small(1, called, 4)), Tell(dir(2, 1, called, None)), Tell(file(2, 1, called, 1))];
+        all.extend(ways.map(|way| ("a name that is none", with_link("../../outside", vec![way]))));
+    }
+    all
+}
+
+/// Steps that name something in the directory that DEST lies in, each by its name.
+fn beside_dest() -> Vec<(&'static str, Vec<Step>)> {
+    use Step::{Block, Tell};
+    let key = [dir(2, 0, ".ssh", None), dir_end(2, 1)].map(Tell);
+    let stream = [Field::N(1), Field::N(0), name("stream"), Field::B(0), Field::B(1), Field::N(4)];
+    let pieces = |first: Said| vec![Tell(first), Block(4, piece(1, 0)), Tell(file_end(1, 1))];
+    vec![
+        ("a small file beside DEST", vec![Block(4, small(0, "mine", 4))]),
+        ("a file in pieces beside DEST", pieces(file(1, 0, "mine", 4))),
+        ("a link beside DEST", vec![Block(0, link(0, "mine", "outside"))]),
+        (
+            "a directory beside DEST",
+            vec![key[0].clone(), Block(4, small(2, "authorized_keys", 4)), key[1].clone()],
+        ),
+        ("facts of a directory beside DEST", vec![key[0].clone(), Tell(dir_end(2, 0))]),
+        ("a question about what is beside DEST", vec![Tell(ask(0, &["mine"]))]),
+        ("a stream beside the roots", pieces(said(5, stream))),
+    ]
+}
+
+/// Ways out of DEST: what each is called, DEST, and the steps.
+fn attacks() -> Vec<(&'static str, &'static str, Vec<Step>)> {
+    use Step::Tell;
+    let into = |dest| through_a_link().into_iter().map(move |(of, steps)| (of, dest, steps));
+    let mut all: Vec<_> = into("box/new").chain(into("box/dest")).collect();
+    for (of, steps) in beside_dest() {
+        let last = vec![Tell(dir_end(1, 0)), Tell(end())];
+        let tree = vec![Tell(offer(2, &[("tree", 2)])), Tell(dir(1, 0, "tree", Some(0)))];
+        for first in [vec![Tell(offer(2, &[("one", 1)]))], tree] {
+            all.push((of, "box/new", [first, steps.clone(), last.clone()].concat()));
+        }
+    }
+    all
+}
+
+#[test]
+fn no_way_leads_out_of_dest() {
+    let receipt = receipt();
+    for (of, dest, steps) in attacks() {
+        let yard = Yard::new(dest);
+        let flags: &[&str] = if of.contains("question") { &["--resume"] } else { &[] };
+        let outcome = yard.pump(flags, &steps, &receipt);
+        yard.is_as_it_was(of);
+        is_one_line(&outcome, &format!("{of} into {dest}: {steps:?}"));
+    }
+}
+
+#[test]
+fn disorder_and_numbers_without_sense_end_in_one_line() {
+    use Step::{Block, Raw, RawBlock, Tell};
+    let receipt = receipt();
+    let tree = |rest: Vec<Step>| {
+        [vec![Tell(offer(0, &[("tree", 2)])), Tell(dir(1, 0, "tree", Some(0)))], rest].concat()
+    };
+    let deep =
+        |called: &str, count: u64| tree((2..count).map(|id| Tell(dir(id, id - 1, called, None))).collect());
+    let huge = |len: u64, facts_of: u64| {
+        let known = [facts(1, facts_of), vec![Field::B(0)]].concat();
+        let first = vec![Field::N(1), Field::N(1), name("huge"), Field::B(1)];
+        tree(vec![Tell(said(5, [first, known].concat())), Block(4096, piece(1, len)), Tell(end())])
+    };
+    let cases: Vec<(&str, Vec<Step>)> = vec![
+        ("nothing", vec![]),
+        ("no offer first", vec![Tell(end())]),
+        ("a message without end", vec![Raw(vec![0xff; 100])]),
+        ("a message that is cut", vec![Raw(vec![9, 0, 0, 0, 1])]),
+        ("two offers", tree(vec![Tell(offer(0, &[("tree", 2)]))])),
+        ("an answer", tree(vec![Tell(said(13, [Field::N(0)]))])),
+        ("a file nobody told of", tree(vec![Block(4, piece(7, 0)), Tell(end())])),
+        ("a block that is none", tree(vec![RawBlock(vec![7; 100])])),
+        ("a directory twice", tree(vec![Tell(dir(1, 0, "tree", Some(0)))])),
+        ("a root twice under two numbers", tree(vec![Tell(dir(2, 0, "tree", Some(0)))])),
+        ("a root that was not offered", tree(vec![Tell(dir(2, 0, "tree", Some(9)))])),
+        ("the end of all", tree(vec![Tell(dir_end(0, 1)), Tell(dir(2, 0, "tree", Some(0)))])),
+        ("a directory in one that is not", tree(vec![Tell(dir(3, 77, "x", None))])),
+        ("ends twice", tree(vec![Tell(dir_end(1, 5)), Tell(dir_end(1, 5))])),
+        ("fewer names than came", tree(vec![Block(1, small(1, "a", 1)), Tell(dir_end(1, 0)), Tell(end())])),
+        ("a file that is not all there", tree(vec![Tell(file(1, 1, "f", 9)), Tell(end())])),
+        ("a piece behind the end", huge(8192, 4096)),
+        ("a piece at an odd place", huge(1, 1 << 20)),
+        ("a piece beyond all", huge(u64::MAX - 4095, u64::MAX)),
+        ("a file of all there is", huge(0, 1 << 62)),
+        (
+            "no more pieces than none",
+            tree(vec![
+                Tell(file(1, 1, "f", 4096)),
+                Block(4096, piece(1, 0)),
+                Tell(file_end(1, u64::MAX)),
+                Tell(end()),
+            ]),
+        ),
+        ("a small file longer than its block", tree(vec![Block(4, small(1, "a", u64::MAX))])),
+        (
+            "a further name of no root",
+            tree(vec![Tell(dir_end(1, 0)), Tell(one_more("", "a", "b", 9)), Tell(end())]),
+        ),
+        (
+            "a further name of nothing",
+            tree(vec![Tell(dir_end(1, 0)), Tell(one_more("", "a", "b", 0)), Tell(end())]),
+        ),
+        ("names with colours", tree(vec![Block(1, small(1, "\n\u{1b}[31mall is well\n", 9))])),
+        ("a million directories deep", deep("d", 20_000)),
+        ("long names, deep", deep(&"n".repeat(255), 3000)),
+    ];
+    for (of, steps) in cases {
+        let yard = Yard::new("box/new");
+        let outcome = yard.pump(&[], &steps, &receipt);
+        yard.is_as_it_was(of);
+        is_one_line(&outcome, of);
+    }
+}
+
+/// What a field may be changed to.
+fn others(field: &Field) -> Vec<Field> {
+    const BEYOND: u64 = u32::MAX as u64 + 1;
+    match field {
+        Field::B(_) => [0, 1, 2, 3, 4, 255].map(Field::B).to_vec(),
+        Field::N(n) => [0, 1, n.wrapping_add(1), BEYOND, i64::MAX as u64, u64::MAX].map(Field::N).to_vec(),
+        Field::W(_) => [0, 1, u128::MAX, i128::MAX as u128, 1 << 100].map(Field::W).to_vec(),
+        Field::S(_) => {
+            let long = "n".repeat(300);
+            let names = [
+                "",
+                ".",
+                "..",
+                "/",
+                "../mine",
+                "link/cron",
+                "a/b",
+                "/etc/x",
+                "a\0b",
+                "\n\u{1b}[2J",
+                "small",
+                &long,
+            ];
+            names.map(name).to_vec()
+        }
+    }
+}
+
+/// The honest transfer with each field of each message and of each block changed to each other value, and with each step
+/// left out, doubled, or swapped with the next.
+fn changed() -> Vec<(String, Vec<Step>)> {
+    let honest = honest();
+    let mut all = Vec::new();
+    for (at, step) in honest.iter().enumerate() {
+        let (Step::Tell(said) | Step::Block(_, said)) = step else { continue };
+        for (number, field) in said.fields.iter().enumerate() {
+            for other in others(field).into_iter().filter(|other| other != field) {
+                let mut steps = honest.clone();
+                let (Step::Tell(said) | Step::Block(_, said)) = &mut steps[at] else { continue };
+                said.fields[number] = other.clone();
+                all.push((format!("step {at}, field {number}: {other:?}"), steps));
+            }
+        }
+        for tag in 0..=15 {
+            let mut steps = honest.clone();
+            let (Step::Tell(Said { tag: its, .. }) | Step::Block(_, Said { tag: its, .. })) = &mut steps[at]
+            else {
+                continue;
+            };
+            *its = tag;
+            all.push((format!("step {at}, tag {tag}"), steps));
+        }
+        let (mut without, mut doubled, mut swapped) = (honest.clone(), honest.clone(), honest.clone());
+        without.remove(at);
+        doubled.insert(at, step.clone());
+        swapped.swap(at, (at + 1) % honest.len());
+        all.extend(
+            [("without", without), ("twice", doubled), ("swapped", swapped)]
+                .map(|(how, steps)| (format!("step {at} {how}"), steps)),
+        );
+    }
+    all
+}
+
+/// Every so many of the changes, from one on, several at once.
+fn sweep(first: usize, stride: usize) {
+    let (receipt, all, next) = (receipt(), changed(), AtomicUsize::new(first));
+    let ended = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some((of, steps)) = all.get(next.fetch_add(stride, Ordering::Relaxed)) {
+                    let yard = Yard::new(["box/new", "box/dest"][ended.fetch_add(1, Ordering::Relaxed) % 2]);
+                    let outcome = yard.pump(&[], steps, &receipt);
+                    yard.is_as_it_was(of);
+                    // A change may make no difference.
+                    if outcome.status != Some(0) {
+                        is_one_line(&outcome, of);
+                    }
+                }
+            });
+        }
+    });
+    println!("{} of {} changes", ended.into_inner(), all.len());
+}
+
+#[test]
+fn a_change_of_any_field_writes_nothing_outside_of_dest() {
+    sweep(3, 17);
+}
+
+#[test]
+#[ignore = "all changes take minutes"]
+fn every_change_of_every_field_writes_nothing_outside_of_dest() {
+    sweep(0, 1);
+}

@@ -1,0 +1,243 @@
+//! The messages of a transfer, written from `docs/formats/pump.md` and by none of the program's own code, so that a test can
+//! say what no honest end would; and the end that says them.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use thalweg_api::{SshGreeting, to_json};
+use thalweg_block::Pool;
+use thalweg_wire::{Fleeting, Heard, Incoming, Link, Outgoing, Pipes, Role, Terms, VERSION, new_id};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::support::{Outcome, Place, Running};
+
+/// A frame has a block of 1 MiB and what it is about.
+const FRAME_BYTES: usize = (1 << 20) + (64 << 10);
+
+/// A field of a message.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Field {
+    /// A byte.
+    B(u8),
+    /// A number.
+    N(u64),
+    /// A sum or a time.
+    W(u128),
+    /// A name or a path.
+    S(Vec<u8>),
+}
+
+/// A message, or what stands behind the bytes of a block: its tag and its fields.
+#[derive(Debug, Clone)]
+pub(crate) struct Said {
+    pub(crate) tag: u8,
+    pub(crate) fields: Vec<Field>,
+}
+
+/// A message of these fields.
+pub(crate) fn said(tag: u8, fields: impl IntoIterator<Item = Field>) -> Said {
+    Said { tag, fields: fields.into_iter().collect() }
+}
+
+pub(crate) fn name(name: &str) -> Field {
+    Field::S(name.as_bytes().to_vec())
+}
+
+/// Facts of a file (1), a directory (2) or a link (3) of so many bytes.
+pub(crate) fn facts(kind: u8, len: u64) -> Vec<Field> {
+    let mode = if kind == 2 { 0o755 } else { 0o644 };
+    let numbers = [len, len, 1, 2, 1, mode, 0, 0].map(Field::N);
+    [vec![Field::B(kind)], numbers.to_vec(), vec![Field::W(1_000_000_000)]].concat()
+}
+
+/// What there is: flags (2 resumes), and each root with its name and kind.
+pub(crate) fn offer(flags: u8, roots: &[(&str, u8)]) -> Said {
+    let root = |(root, kind): &(&str, u8)| {
+        let tree = *kind == 2;
+        let known = if tree { facts(2, 0) } else { Vec::new() };
+        [vec![name("/src"), name(root), Field::B(0), Field::B(u8::from(tree))], known].concat()
+    };
+    let first = vec![Field::B(flags), Field::N(1), Field::N(0), Field::N(roots.len() as u64)];
+    said(1, first.into_iter().chain(roots.iter().flat_map(root)))
+}
+
+/// A directory: its number, its parent's, its name, and which root it is if it is one.
+pub(crate) fn dir(id: u64, parent: u64, called: &str, root: Option<u64>) -> Said {
+    let root = root.map_or(vec![Field::B(0)], |root| vec![Field::B(1), Field::N(root)]);
+    said(3, [vec![Field::N(id), Field::N(parent), name(called)], facts(2, 0), root].concat())
+}
+
+pub(crate) fn dir_end(id: u64, names: u64) -> Said {
+    said(4, [Field::N(id), Field::N(names)])
+}
+
+/// A file that comes in pieces.
+pub(crate) fn file(id: u64, dir: u64, called: &str, len: u64) -> Said {
+    let known = [vec![Field::B(1)], facts(1, len), vec![Field::B(0)]].concat();
+    said(5, [vec![Field::N(id), Field::N(dir), name(called)], known].concat())
+}
+
+pub(crate) fn file_end(id: u64, pieces: u64) -> Said {
+    said(7, [Field::N(id), Field::N(pieces), Field::W(0)])
+}
+
+/// Which of these are there?
+pub(crate) fn ask(dir: u64, names: &[&str]) -> Said {
+    let first = [Field::N(dir), Field::N(names.len() as u64)];
+    said(8, first.into_iter().chain(names.iter().map(|asked| name(asked))))
+}
+
+/// One more name of a file.
+pub(crate) fn one_more(place: &str, called: &str, first: &str, root: u64) -> Said {
+    let rest = vec![name(called), name(first), Field::N(root), name("key"), name("first")];
+    said(9, [vec![name(place)], facts(2, 0), rest].concat())
+}
+
+pub(crate) fn end() -> Said {
+    said(10, [Field::W(0)])
+}
+
+/// A piece of a file, from this byte on.
+pub(crate) fn piece(file: u64, at: u64) -> Said {
+    said(1, [Field::N(file), Field::N(at)])
+}
+
+/// One small file of so many bytes.
+pub(crate) fn small(dir: u64, called: &str, len: u64) -> Said {
+    let what = vec![Field::B(1), Field::W(0)];
+    said(2, [vec![Field::N(1), Field::N(dir), name(called)], facts(1, len), what].concat())
+}
+
+/// One link.
+pub(crate) fn link(dir: u64, called: &str, to: &str) -> Said {
+    let what = vec![Field::B(2), name(to)];
+    said(2, [vec![Field::N(1), Field::N(dir), name(called)], facts(3, 0), what].concat())
+}
+
+impl Said {
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![self.tag];
+        for field in &self.fields {
+            match field {
+                Field::B(byte) => bytes.push(*byte),
+                Field::N(number) => bytes.extend(number.to_le_bytes()),
+                Field::W(number) => bytes.extend(number.to_le_bytes()),
+                Field::S(text) => {
+                    bytes.extend((text.len() as u64).to_le_bytes());
+                    bytes.extend(text);
+                }
+            }
+        }
+        bytes
+    }
+}
+
+/// What a source does, one after the other.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// Says it on the control stream.
+    Tell(Said),
+    /// Says these bytes there, whatever they are.
+    Raw(Vec<u8>),
+    /// Sends so many bytes on the lane, with this behind them.
+    Block(usize, Said),
+    /// Sends a block as it is.
+    RawBlock(Vec<u8>),
+}
+
+/// The end that ssh would have started. What it cannot say because the other end has gone is not said.
+struct Far {
+    link: Arc<Link>,
+    control: (Outgoing, Incoming),
+    lane: Option<(Outgoing, Incoming)>,
+}
+
+impl Far {
+    fn meet(from: OwnedFd, to: OwnedFd) -> Option<Far> {
+        let mut channel = Pipes::new(from, to).ok()?;
+        let meeting = new_id();
+        let fleeting = Fleeting::new(meeting, Role::Node).ok()?;
+        let greets =
+            SshGreeting { meeting: meeting.to_string(), authority: fleeting.authority(), address: None };
+        let line = format!("thalweg-pump {VERSION} {}", to_json(&greets));
+        channel.say(&line, Duration::from_secs(5)).ok()?;
+        let Ok(Heard::Line(_)) = channel.hear(|| true) else { return None };
+        let terms = Terms { block_bytes: FRAME_BYTES as u32, ..Terms::default() };
+        let link = Arc::new(channel.link("the sink", (meeting, Role::Node), terms).ok()?);
+        link.keep().ok()?;
+        let (_, out, inc) = link.accept().ok()??;
+        let pool = Pool::new(FRAME_BYTES, 4).ok()?;
+        Some(Far { link, control: (out, inc.takes(&pool, 2)), lane: None })
+    }
+
+    fn tell(&mut self, mut bytes: Vec<u8>) -> Option<()> {
+        self.control.0.send(0, &mut bytes).ok()
+    }
+
+    /// The lane, once the other end has said that it takes the offer.
+    fn lane(&mut self) -> Option<&mut Outgoing> {
+        if self.lane.is_none() {
+            let (_, out, inc) = self.link.accept().ok()??;
+            self.lane = Some((out.unchecked(), inc));
+        }
+        self.lane.as_mut().map(|(out, _)| out)
+    }
+
+    fn step(&mut self, step: &Step) -> Option<()> {
+        match step {
+            Step::Tell(said) => {
+                let bytes = said.bytes();
+                self.tell([&(bytes.len() as u32).to_le_bytes()[..], &bytes].concat())
+            }
+            Step::Raw(bytes) => self.tell(bytes.clone()),
+            Step::Block(len, tail) => {
+                let tail = tail.bytes();
+                let end = [&xxh3_64(&tail).to_le_bytes()[..], &(tail.len() as u32).to_le_bytes()].concat();
+                let mut bytes = [vec![b'x'; *len], tail, end].concat();
+                self.lane()?.send_from(0, 0, &mut bytes).ok()
+            }
+            Step::RawBlock(bytes) => self.lane()?.send_from(0, 0, &mut bytes.clone()).ok(),
+        }
+    }
+
+    /// Says that all is said, and hears what the other end makes of it.
+    fn end(mut self, receipt: &str) {
+        let _ = self.control.0.end(receipt.as_bytes());
+        let _ = self.lane().map(|out| out.end(&[]));
+        let (_out, mut inc) = self.control;
+        while let Ok(Some(_)) = inc.next_on() {}
+        self.link.close();
+    }
+}
+
+/// Has a real sink, started as users do, receive what this source says.
+pub(crate) fn pump(place: &Place, flags: &[&str], dest: &str, steps: &[Step], receipt: &str) -> Outcome {
+    let fifo = |name: &str| {
+        let path = place.0.join(name);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path
+    };
+    let (down, up) = (fifo("down"), fifo("up"));
+    place.write("ssh.sh", b"cat <down & exec cat >up\n");
+    let args = [&["pump", "ssh://far/src", dest, "--ssh", "sh ssh.sh", "--through-ssh"], flags].concat();
+    let mut command = place.command(&args);
+    let running = Running::start(command.stdin(Stdio::null()));
+    let open = |path: &Path, write: bool| -> OwnedFd {
+        std::fs::OpenOptions::new().write(write).read(!write).open(path).unwrap().into()
+    };
+    let to = open(&down, true);
+    if let Some(mut far) = Far::meet(open(&up, false), to) {
+        // Who has been refused has nothing more to say.
+        let _ = steps.iter().try_for_each(|step| far.step(step));
+        far.end(receipt);
+    }
+    let outcome = running.ends();
+    for name in ["down", "up", "ssh.sh"] {
+        std::fs::remove_file(place.0.join(name)).unwrap();
+    }
+    outcome
+}

@@ -1,0 +1,254 @@
+//! Hidden names in a directory that others may write to: what somebody has put there is neither followed nor used, and
+//! names of any bytes are names.
+//!
+//! Cause and consequence: a link at a name that could be guessed was followed, and somebody's file written over; records
+//! went into a file of another user's; two outputs of one name shared their scratch.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use super::support::{Place, Running, until};
+
+const BENCH: &str = "--datamation";
+/// What makes a place at a hidden name `$1`, and what is said of it.
+const PLANTED: [(&str, &str); 7] = [
+    ("ln -s victim \"$1\"", "a symbolic link"),
+    ("ln -s nowhere \"$1\"", "a symbolic link"),
+    ("ln victim \"$1\"", "a file with 2 names"),
+    ("mkfifo \"$1\"", "no regular file"),
+    ("mkdir \"$1\"", "irectory"),
+    ("echo theirs > \"$1\"; chown 1234 \"$1\"", "a file of user 1234"),
+    ("echo theirs > \"$1\"; chown 1234 \"$1\"; chmod 666 \"$1\"", "a file of user 1234"),
+];
+
+/// Whether files can be another user's.
+fn may_give_away(place: &Place) -> bool {
+    place.shell("id -u").out == "0\n"
+}
+
+/// A sort that has noted what it did, killed.
+fn killed_with_notes(place: &Place, scratch: &[&str]) {
+    let manifest = place.0.join(".out.thalweg-manifest");
+    let mut command =
+        place.command(&["sort", "in", "-o", "out", BENCH, "--memory", "16MiB", "--resume", "-q"]);
+    scratch.iter().for_each(|directory| {
+        command.args(["--scratch", directory]);
+    });
+    let sort = Running::start(&mut command);
+    let len = || manifest.metadata().map_or(0, |there| there.len());
+    until("a manifest", || len() > 0);
+    let begun = len();
+    until("a checkpoint", || len() > begun);
+    sort.signal("-KILL");
+    sort.ends();
+    assert!(manifest.exists(), "it was killed in the middle");
+}
+
+#[test]
+fn what_is_planted_at_a_hidden_name_is_refused_and_untouched() {
+    let place = Place::new();
+    place.run(&["gen", "100", "in", "-q"]).is_done();
+    place.write("victim", b"dear\n");
+    let scratch = place.scratch("out");
+    for name in [".out.thalweg-partial", ".out.thalweg-manifest", &scratch] {
+        for (plant, what) in PLANTED {
+            if plant.contains("chown") && !may_give_away(&place) {
+                continue;
+            }
+            place.shell(&format!("plant() {{ {plant}; }}; plant '{name}'")).is_done();
+            let there = || {
+                let there = std::fs::symlink_metadata(place.0.join(name)).expect("it is there");
+                (there.ino(), there.len(), there.mode(), there.mtime_nsec())
+            };
+            let (before, names) = (there(), place.names());
+            for resume in ["-q", "--resume"] {
+                let told = place.run(&["sort", "in", "-o", "out", BENCH, resume]);
+                told.is_refused(&[name, what]);
+                assert_eq!((there(), place.names()), (before, names.clone()), "{plant} at {name} {resume}");
+                assert_eq!(place.read("victim"), b"dear\n", "{plant} at {name} {resume}");
+            }
+            place.shell(&format!("rm -r '{name}'")).is_done();
+        }
+    }
+    assert_eq!(place.names(), ["in", "victim"]);
+}
+
+/// The number of the process is known before its names are: `exec` keeps it.
+#[test]
+fn links_at_every_name_that_was_used_with_a_number_are_not_followed() {
+    let place = Place::new();
+    place.run(&["gen", "100", "in", "-q"]).is_done();
+    place.run(&["sort", "in", "-o", "s", BENCH, "-q"]).is_done();
+    let made = "in s victim";
+    for verb in [
+        "sort in -o out --datamation",
+        "sort in -o out --datamation --nodes 2",
+        "shuffle in -o out --record 100 --seed 1",
+        "merge s s -o out --datamation",
+        "join in s -o out --datamation",
+        "partition in -o out{} --parts 1 --pick hash --datamation",
+        "gen 100 out",
+        "check in --datamation --summary out -q",
+        "pump in out",
+    ] {
+        let plant = "echo dear > victim; for name in out out0 join; do for n in 0 1 2 3; do \
+            ln -s victim .$name.thalweg-$$-$n.partial; ln -s victim .$name.thalweg-$$-$n.ready; \
+            ln -s victim .thalweg-$name-$$-$n; done; done";
+        let told = place.shell(&format!("{plant}; exec $T {verb} > /dev/null"));
+        assert!(matches!(told.status, Some(0 | 1)), "{verb}: {told:?}");
+        assert_eq!(place.read("victim"), b"dear\n", "{verb}");
+        // The links stay, or go as links do.
+        let left =
+            place.shell(&format!("find . -name '.*thalweg*' ! -type l; rm -f .*thalweg* out*; ls {made}"));
+        assert_eq!(left.is_done(), "in\ns\nvictim\n", "{verb}");
+    }
+}
+
+#[test]
+fn what_a_killed_sort_left_is_gone_on_from_only_if_it_is_still_this_users() {
+    let place = Place::new();
+    if !may_give_away(&place) {
+        return;
+    }
+    place.shell("mkdir scratch; $T gen 400k in -q && cp in same").is_done();
+    killed_with_notes(&place, &["scratch"]);
+    let scratch = format!("scratch/{}", place.scratch("out"));
+    let sort =
+        ["sort", "in", "-o", "out", BENCH, "--memory", "16MiB", "--scratch", "scratch", "--resume", "-q"];
+    for name in [".out.thalweg-manifest", ".out.thalweg-partial", &scratch] {
+        let held = place.shell(&format!("chown 1234 {name}; sha256sum {name}"));
+        place.run(&sort).is_refused(&[name, "user 1234"]);
+        assert_eq!(place.shell(&format!("sha256sum {name}")).is_done(), held.is_done());
+        // A link to what is as it should be is a link.
+        place.shell(&format!("chown 0 {name}; mv {name} kept; ln -s $PWD/kept {name}")).is_done();
+        place.run(&sort).is_refused(&[name, "a symbolic link"]);
+        place.shell(&format!("rm {name}; mv kept {name}")).is_done();
+    }
+    assert_eq!(place.run(&sort).is_done(), "");
+    place.shell("$T sort same -o same --datamation -q && cmp same out").is_done();
+    assert_eq!(place.names(), ["in", "out", "same", "scratch"]);
+    assert_eq!(place.shell("ls -A scratch").is_done(), "");
+}
+
+/// Both had a scratch file of the same name: 8 of 24 ended with 'damaged'.
+#[test]
+fn two_outputs_of_one_name_do_not_share_their_scratch() {
+    let place = Place::new();
+    place.shell("mkdir a b scratch; $T gen 300k in -q; $T sort in -o expected --datamation -q").is_done();
+    for _ in 0..3 {
+        let sort = |place: &str| {
+            format!("$T sort in -o {place}/out --datamation --memory 16MiB --scratch scratch --io threads -q")
+        };
+        place.shell(&format!("{} & {} && wait $!", sort("a"), sort("b"))).is_done();
+        place.shell("cmp a/out expected && cmp b/out expected && rm a/out b/out").is_done();
+        assert_eq!(place.shell("ls -A a b scratch").is_done(), "a:\n\nb:\n\nscratch:\n");
+    }
+}
+
+/// Its length and the time that it was written at can be put back, and the time of that cannot.
+#[test]
+fn an_input_that_was_changed_in_place_is_not_gone_on_from() {
+    let place = Place::new();
+    place.run(&["gen", "400k", "in", "-q"]).is_done();
+    killed_with_notes(&place, &[]);
+    let change = "touch -r in stamp; printf zzzzzzzzzz | dd of=in conv=notrunc status=none; touch -r stamp in; rm stamp";
+    place.shell(change).is_done();
+    let told = place.run(&["sort", "in", "-o", "out", BENCH, "--memory", "16MiB", "--resume", "-q"]);
+    assert_eq!(told.status, Some(0), "{told:?}");
+    place.shell("$T sort in -o expected --datamation -q && cmp out expected").is_done();
+    assert_eq!(place.names(), ["expected", "in", "out"]);
+}
+
+/// The file that the second run had begun in a directory of its own, and had noted nothing of, stayed when a third did
+/// without that directory.
+#[test]
+fn scratch_of_a_run_that_went_on_and_was_stopped_is_gone_at_the_end() {
+    let place = Place::new();
+    place.shell("mkdir s t; $T gen 1M in -q").is_done();
+    let scratch = place.scratch("out");
+    for round in 0..3 {
+        killed_with_notes(&place, &["t"]);
+        let args = ["sort", "in", "-o", "out", BENCH, "--memory", "16MiB", "--resume", "-q"];
+        let stopped = Running::start(place.command(&args).args(["--scratch", "s", "--scratch", "t"]));
+        until("scratch", || place.0.join("s").join(&scratch).exists());
+        stopped.signal("-TERM");
+        let told = stopped.ends();
+        assert_eq!(told.status, Some(143), "{round}: {told:?}");
+        let told = place.run(&[&args[..], &["--scratch", "t"]].concat());
+        assert_eq!(told.status, Some(0), "{round}: {told:?}");
+        place.shell("$T check out --datamation -q && rm out").is_done();
+        assert_eq!(place.shell("ls -A s t").is_done(), "s:\n\nt:\n", "{round}");
+        assert_eq!(place.names(), ["in", "s", "t"], "{round}");
+    }
+}
+
+#[test]
+fn names_of_any_bytes_and_any_length_are_names() {
+    let place = Place::new();
+    place.run(&["gen", "1000", "in", "-q"]).is_done();
+    place.run(&["sort", "in", "-o", "s", BENCH, "-q"]).is_done();
+    let long = |len: usize| format!("$(printf 'x%.0s' {{1..{len}}})");
+    for name in [&long(240), &long(255), "$'\\xff'", "$'a\\xe4\\xff b'"] {
+        for verb in [
+            "sort in -o \"$o\" --datamation -q",
+            "sort in -o \"$o\" --datamation --resume -q",
+            "sort in -o \"$o\" --datamation --memory 80MiB --nodes 2 -q",
+            "merge s s -o \"$o\" --datamation -q",
+            "join s s -o \"$o\" --datamation -q",
+            "shuffle in -o \"$o\" --record 100 --seed 1 -q",
+            "gen 10 \"$o\" -q",
+            "pump in \"$o\" -q",
+            "partition in -o \"{}${o#?}\" --parts 2 --pick hash --datamation -q",
+        ] {
+            let told = place.shell(&format!("o={name}; $T {verb} && rm -f \"$o\" ?\"${{o#?}}\""));
+            assert_eq!((told.status, told.err.as_str()), (Some(0), ""), "{verb} to {name}");
+            place.run(&["gen", "1000", "in", "-q"]).is_done();
+            place.run(&["sort", "in", "-o", "s", BENCH, "-q"]).is_done();
+            assert_eq!(place.names(), ["in", "s"], "{verb} to {name}");
+        }
+    }
+    // Two that differ in such a byte only, at once: one is none of the other's business.
+    place.shell("$T gen 300k in -q; $T sort in -o s --datamation -q").is_done();
+    let sort = |byte: &str| format!("$T sort in -o $'x\\x{byte}' --datamation --memory 16MiB -q");
+    place.shell(&format!("{} & {} && wait $!", sort("ff"), sort("fe"))).is_done();
+    place.shell("cmp $'x\\xff' s && cmp $'x\\xfe' s && rm x*").is_done();
+    assert_eq!(place.names(), ["in", "s"]);
+}
+
+/// Whoever could read an output while it was made was whoever the umask let, whatever the file that it replaced said.
+#[test]
+fn an_output_is_for_its_owner_until_it_has_its_name() {
+    let place = Place::new();
+    place.shell("mkfifo pipe; $T gen 1000 in -q; $T sort in -o s --datamation -q").is_done();
+    for (verb, out) in [
+        ("sort pipe -o out --datamation", "out"),
+        ("merge pipe s -o out --datamation", "out"),
+        ("partition pipe -o out{} --parts 1 --pick hash --datamation", "out0"),
+    ] {
+        let old = match may_give_away(&place) {
+            true => "chown 1234:5678 OLD; chmod 640 OLD".replace("OLD", out),
+            false => format!("chmod 640 {out}"),
+        };
+        place.shell(&format!("echo old > {out}; {old}")).is_done();
+        let theirs = place.0.join(out).metadata().unwrap();
+        let line = format!("umask 000; exec {} {verb} -q", env!("CARGO_BIN_EXE_thalweg"));
+        let mut command = std::process::Command::new("bash");
+        let running = Running::start(command.args(["-c", &line]).current_dir(&place.0));
+        let hidden = || -> Vec<String> {
+            place.names().into_iter().filter(|name| name.contains(".thalweg-")).collect()
+        };
+        until("its output", || !hidden().is_empty());
+        for name in hidden() {
+            let made = place.0.join(&name).metadata().unwrap();
+            assert_eq!(made.permissions().mode() & 0o7777, 0o600, "{name}");
+            assert_ne!(made.uid(), 1234, "{name}");
+        }
+        assert_eq!(place.read(out), b"old\n");
+        place.shell("cat s > pipe").is_done();
+        running.ends().is_done();
+        let own = place.0.join(out).metadata().unwrap();
+        let facts = |m: &std::fs::Metadata| (m.uid(), m.gid(), m.mode());
+        assert_eq!(facts(&own), facts(&theirs), "{verb}");
+        assert_ne!(own.ino(), theirs.ino(), "{verb}");
+        place.shell(&format!("rm {out}")).is_done();
+    }
+}

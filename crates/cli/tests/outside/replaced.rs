@@ -1,0 +1,64 @@
+//! Outputs that cannot have their names, or whose names cannot be made durable: what was done is said.
+
+use super::support::Place;
+
+const BENCH: &str = "--datamation";
+/// What root may do beside others.
+const AS_ANYBODY: &str = "setpriv --bounding-set=-all --inh-caps=-all";
+
+fn is_root(place: &Place) -> bool {
+    place.shell("id -u").out == "0\n"
+}
+
+#[test]
+fn an_output_whose_directory_cannot_be_synced_was_replaced_and_that_is_said() {
+    let place = Place::new();
+    place.shell("$T gen 100 in -q; $T sort in -o s --datamation -q; mkdir d; chmod 333 d").is_done();
+    let anybody = if is_root(&place) { AS_ANYBODY } else { "" };
+    for (verb, out) in [
+        ("sort in -o d/out --datamation -q", "out"),
+        ("merge s s -o d/out --datamation -q", "out"),
+        ("join in s -o d/out --datamation -q", "out"),
+        ("gen 100 d/out -q", "out"),
+        ("partition in -o d/out{} --parts 2 --pick hash --datamation -q", "out1"),
+    ] {
+        let told = place.shell(&format!("echo old > d/{out}; exec {anybody} $T {verb}"));
+        told.is_refused(&["cannot sync", "was replaced and is whole", "power loss"]);
+        if verb.starts_with("partition") {
+            told.is_refused(&["of 2 parts the first 2 have been replaced"]);
+        }
+        assert!(place.read(&format!("d/{out}")) != b"old\n", "{verb}");
+        place.shell("chmod 777 d; rm d/*; rmdir d; mkdir d; chmod 333 d").is_done();
+    }
+}
+
+#[test]
+fn a_partition_one_of_whose_names_is_not_to_be_had_touches_none() {
+    let place = Place::new();
+    place.run(&["gen", "100", "in", "-q"]).is_done();
+    let args = ["partition", "in", "-o", "d/part-{}", "--parts", "3", "--pick", "hash", BENCH, "-q"];
+    place.shell("mkdir -p d/part-1; echo old > d/part-0").is_done();
+    place.run(&args).is_refused(&["d/part-1", "directory"]);
+    assert_eq!(
+        (place.read("d/part-0"), place.shell("ls -A d").out),
+        (b"old\n".to_vec(), "part-0\npart-1\n".into())
+    );
+    if !is_root(&place) {
+        return;
+    }
+    let line = format!("exec {AS_ANYBODY} $T {}", args.join(" "));
+    let sticky = "rmdir d/part-1; echo theirs > d/part-1; chown 1234 d d/part-1; chmod 1777 d";
+    place.shell(sticky).is_done();
+    place.shell(&line).is_refused(&["d/part-1", "belongs to user 1234"]);
+    assert_eq!((place.read("d/part-0"), place.read("d/part-1")), (b"old\n".to_vec(), b"theirs\n".to_vec()));
+    assert_eq!(place.shell("ls -A d").out, "part-0\npart-1\n");
+    // What nobody sees before the rename: something is mounted there.
+    let mounted = "chmod 777 d; echo mounted > over; mount --bind over d/part-1 && exec $T";
+    let told = place.shell(&format!("exec unshare -m bash -c '{mounted} {}'", args.join(" ")));
+    told.is_refused(&["part-1", "busy", "of 3 parts only", "part-0 has been replaced"]);
+    assert!(place.read("d/part-0") != b"old\n");
+    assert_eq!(
+        (place.read("d/part-1"), place.shell("ls -A d").out),
+        (b"theirs\n".to_vec(), "part-0\npart-1\n".into())
+    );
+}

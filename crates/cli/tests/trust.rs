@@ -1,0 +1,390 @@
+//! Who is let in, and for how long: the signed cluster file, its epochs, clients with rights, and what becomes of those who
+//! are dropped, seen from outside.
+//!
+//! Law: every node that a test starts is ended by it.
+#![allow(clippy::disallowed_methods)] // Whoever uses the command opens files and sockets by other means than ours.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Stdio};
+use std::time::{Duration, Instant};
+
+use support::nodes::{Nodes, soon, terminate};
+use support::{Outcome, Running};
+use thalweg_api::{ClusterDoctor, ClusterFile, ClusterReport, NodeRequest, from_json, to_json};
+use thalweg_wire::{Authority, Hands, Id, Identity, Named, Role, Terms, key_of, read_cluster, sign};
+
+const EXEC: [&str; 3] = ["exec", "--", "true"];
+
+fn epochs(nodes: &Nodes) -> Vec<u64> {
+    nodes.status().hosts.iter().map(|host| host.status.as_ref().map_or(0, |status| status.epoch)).collect()
+}
+
+/// Ends a node and waits until it has gone.
+fn end(nodes: &mut Nodes, i: usize) {
+    let mut node = nodes.running.remove(i);
+    nodes.pids.remove(i);
+    terminate(&node);
+    node.wait().unwrap();
+}
+
+fn cluster(nodes: &Nodes, directory: &str) -> ClusterFile {
+    read_cluster(&nodes.place.0.join(directory)).unwrap().0
+}
+
+/// The code that the first node answers to this, as that client.
+fn code(nodes: &Nodes, client: &str, args: &str) -> String {
+    let own = format!("--cert {client}/cert.pem --key {client}/key.pem");
+    nodes.curl(&format!("-o /dev/null -w '%{{http_code}}' {own} {args}")).out
+}
+
+#[test]
+fn a_cluster_file_that_is_forged_or_not_signed_is_refused_by_everybody() {
+    let nodes = Nodes::start(1);
+    let text = String::from_utf8(nodes.place.read("own/cluster.json")).unwrap();
+    nodes.place.write("forged.json", text.replace("\"epoch\":1", "\"epoch\":9").as_bytes());
+    assert_eq!(code(&nodes, "own", "-X PUT --data-binary @forged.json N1/v1/cluster"), "409");
+    assert_eq!(epochs(&nodes), [1]);
+    nodes.place.shell("cp forged.json own/cluster.json").is_done();
+    nodes.run(&EXEC).is_refused(&["own/cluster.json cannot be used", "signature is not the authority's"]);
+    nodes.run(&["cluster", "drop", "n1"]).is_refused(&["signature is not the authority's"]);
+    // A node that finds it goes on with what it has; one that starts with it does not start.
+    nodes.place.shell("cp forged.json own/hosts/n1/cluster.json").is_done();
+    let started = nodes.place.run(&["node", "run", "--identity", "own/hosts/n1"]);
+    assert!(started.err.contains("signature is not the authority's"), "{started:?}");
+    nodes.place.write("own/cluster.json", text.as_bytes());
+    nodes.run(&EXEC).is_done();
+    // One of before files were signed: the owner signs it, and nobody else takes it.
+    let (open, _) = text.split_once(",\"signature\"").unwrap();
+    let old = format!("{open}}}\n").replace("\"format\":2", "\"format\":1");
+    nodes.place.write("own/cluster.json", old.as_bytes());
+    nodes.run(&EXEC).is_refused(&["it is not signed", "thalweg cluster renew"]);
+    nodes.run(&["cluster", "renew"]).is_done();
+    soon("all have new certificates", || nodes.run(&EXEC).status == Some(0));
+}
+
+#[test]
+fn only_a_newer_epoch_is_taken() {
+    let nodes = Nodes::start(2);
+    nodes.place.shell("cp own/cluster.json first.json").is_done();
+    nodes.run(&["cluster", "client", "ada"]).is_done();
+    nodes.run(&["cluster", "client", "bob"]).is_done();
+    assert_eq!(epochs(&nodes), [3, 3]);
+    assert_eq!(code(&nodes, "own", "-X PUT --data-binary @first.json N1/v1/cluster"), "409", "older");
+    assert_eq!(
+        code(&nodes, "own", "-X PUT --data-binary @own/cluster.json N1/v1/cluster"),
+        "200",
+        "the same"
+    );
+    // The same epoch, signed by the same authority, with one client less.
+    let (authority, mut file) = authority(&nodes);
+    file.clients.pop();
+    nodes.place.write("other.json", sign(&file, &authority).unwrap().as_bytes());
+    assert_eq!(code(&nodes, "own", "-X PUT --data-binary @other.json N1/v1/cluster"), "409", "another");
+    nodes.place.shell("cp first.json own/hosts/n1/cluster.json").is_done();
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(epochs(&nodes), [3, 3], "an older one in the node's own directory");
+    nodes.run_as("own/clients/bob", &EXEC).is_done();
+}
+
+/// The owner's authority, and the cluster file.
+fn authority(nodes: &Nodes) -> (Authority, ClusterFile) {
+    let file = cluster(nodes, "own");
+    let read = |name: &str| String::from_utf8(nodes.place.read(name)).unwrap();
+    let id: Id = file.id.parse().unwrap();
+    (Authority::load(id, &read("own/authority.pem"), &read("own/authority.key")).unwrap(), file)
+}
+
+/// Makes a client's certificate without writing it into the cluster file, or with a change there.
+fn issued(nodes: &Nodes, directory: &str, id: Id, role: Role, days: i64) -> String {
+    let (authority, file) = authority(nodes);
+    let host = if role == Role::Node { "n1" } else { "client" };
+    let named = Named { host: host.into(), node: id, cluster: file.id.parse().unwrap(), role };
+    let issued = authority.issue(&named, days).unwrap();
+    nodes.place.write(&format!("{directory}/cert.pem"), issued.certificate.as_bytes());
+    nodes.place.write(&format!("{directory}/key.pem"), issued.key.as_bytes());
+    key_of(&issued.certificate).unwrap()
+}
+
+#[test]
+fn a_certificate_of_the_authoritys_that_is_not_listed_opens_nothing() {
+    let nodes = Nodes::start(1);
+    nodes.place.shell("cp -a own stranger").is_done();
+    issued(&nodes, "stranger", thalweg_wire::new_id(), Role::Client, 365);
+    nodes.run_as("stranger", &EXEC).is_refused(&["our certificate is not in its cluster file"]);
+    assert_eq!(code(&nodes, "stranger", "N1/v1/status"), "000");
+    // The id of somebody who is listed, with another key.
+    let own = cluster(&nodes, "own").clients[0].id.parse().unwrap();
+    issued(&nodes, "stranger", own, Role::Client, 365);
+    nodes.run_as("stranger", &EXEC).is_refused(&["our certificate is not in its cluster file"]);
+    nodes.run(&EXEC).is_done();
+}
+
+#[test]
+fn a_client_that_may_look_looks_and_does_nothing_else() {
+    let nodes = Nodes::start(2);
+    let made = nodes.run(&["cluster", "client", "eye", "--may", "status"]);
+    assert!(made.is_done().contains("own/clients/eye"), "{made:?}");
+    // Copied whole to where it is used.
+    nodes.place.shell("mv own/clients/eye eye").is_done();
+    for args in [&["cluster", "status"][..], &["job", "list"], &["node", "ping"]] {
+        nodes.run_as("eye", args).is_done();
+    }
+    for path in ["/v1/status", "/metrics", "/v1/jobs"] {
+        assert_eq!(code(&nodes, "eye", &format!("N1{path}")), "200", "{path}");
+    }
+    let only = "this certificate may only look";
+    nodes.place.write("it", b"bytes");
+    let here = nodes.place.0.join("taken");
+    let there = format!("n1:{}", here.display());
+    for args in
+        [&EXEC[..], &["exec", "--via", "n2", "--", "true"], &["pump", "it", &there], &["cluster", "probe"]]
+    {
+        let told = nodes.run_as("eye", args);
+        assert!(told.status == Some(2) && told.err.contains(only), "{args:?}: {told:?}");
+    }
+    assert!(!here.exists());
+    for args in ["-X POST N1/v1/jobs/x/cancel", "-X PUT -d x N1/v1/cluster", "N1/v1/doctor"] {
+        let own = "--cert eye/cert.pem --key eye/key.pem";
+        let told = nodes.curl(&format!("-w ' %{{http_code}}' {own} {args}"));
+        assert!(told.out.contains(only) && told.out.ends_with(" 403"), "{args}: {told:?}");
+    }
+    nodes.run(&["cluster", "client", "eye"]).is_refused(&["'eye' is there twice", "thalweg cluster drop"]);
+    nodes.run(&["cluster", "client", "n1"]).is_refused(&["'n1' is there twice"]);
+    nodes.run(&["cluster", "drop", "n2", "--may", "all"]).is_refused(&["--may is a flag of cluster client"]);
+}
+
+/// A connection of curl's that stays open: asks at once and, when told to, once more.
+struct KeptAlive(Child, ChildStdin, BufReader<std::process::ChildStdout>);
+
+impl KeptAlive {
+    fn open(nodes: &Nodes, client: &str) -> KeptAlive {
+        let mut command = std::process::Command::new("openssl");
+        command.current_dir(&nodes.place.0).args(["s_client", "-quiet", "-CAfile", "own/authority.pem"]);
+        command.arg("-cert").arg(format!("{client}/cert.pem")).arg("-key").arg(format!("{client}/key.pem"));
+        command.args(["-alpn", "http/1.1", "-connect", &format!("127.0.0.1:{}", nodes.ports[0])]);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut kept = KeptAlive(child, stdin, stdout);
+        assert!(kept.asks(), "it is let in");
+        kept
+    }
+
+    /// Whether it is answered.
+    fn asks(&mut self) -> bool {
+        let sent = self.1.write_all(b"GET /v1/status HTTP/1.1\r\nhost: n1\r\n\r\n");
+        let mut line = String::new();
+        if sent.is_err() || self.2.read_line(&mut line).is_err() || !line.starts_with("HTTP/1.1 200") {
+            return false;
+        }
+        let mut length = 0;
+        while line != "\r\n" {
+            line.clear();
+            self.2.read_line(&mut line).unwrap();
+            length = line.strip_prefix("content-length: ").map_or(length, |n| n.trim().parse().unwrap());
+        }
+        self.2.read_exact(&mut vec![0; length]).is_ok()
+    }
+
+    /// Waits for its end.
+    fn ends(mut self) {
+        assert_eq!(self.2.read_line(&mut String::new()).unwrap_or(0), 0, "nothing more comes");
+        let _ = self.0.kill();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn what_goes_on_for_a_dropped_client_ends_at_once() {
+    let nodes = Nodes::start(2);
+    nodes.run(&["cluster", "client", "ada"]).is_done();
+    nodes.run_as("own/clients/ada", &EXEC).is_done();
+    let start = |args: &[&str]| {
+        let mut command = nodes.place.command(args);
+        Running::start(command.env("THALWEG_IDENTITY", "own/clients/ada"))
+    };
+    let jobs = start(&["exec", "--", "sleep", "1000"]);
+    let there = |host: &str, name: &str| format!("{host}:{}", nodes.place.0.join(name).display());
+    nodes.place.shell("head -c 50M /dev/zero > big").is_done();
+    let transfer = start(&["pump", "big", &there("n2", "copy"), "--limit", "1MiB"]);
+    let between = start(&["pump", &there("n1", "big"), &there("n2", "second"), "--limit", "1MiB"]);
+    let mut http = KeptAlive::open(&nodes, "own/clients/ada");
+    assert!(http.asks(), "it stays open");
+    let has =
+        |word: &str| nodes.place.names().iter().any(|name| name.starts_with('.') && name.contains(word));
+    soon("they run", || has("copy") && has("second") && nodes.jobs().jobs.len() >= 4);
+    let begun = Instant::now();
+    nodes.run(&["cluster", "drop", "ada"]).is_done();
+    http.ends();
+    let ends: Vec<Outcome> = [jobs, transfer, between].map(Running::ends).into();
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(ends.iter().all(|end| end.status == Some(2)), "{ends:?}");
+    assert!(!nodes.place.0.join("copy").exists() && !nodes.place.0.join("second").exists());
+    nodes
+        .run_as("own/clients/ada", &["exec", "--on", "n1", "--", "true"])
+        .is_refused(&["our certificate was dropped"]);
+    nodes.run(&["cluster", "drop", "client"]).is_refused(&["'client' is the owner's own certificate"]);
+    nodes.run(&["cluster", "drop", "client2"]).is_refused(&["'client2' is not a host"]);
+}
+
+#[test]
+fn a_transfer_to_a_dropped_host_ends_though_its_own_side_began_it() {
+    let nodes = Nodes::start(2);
+    let there = |host: &str, name: &str| format!("{host}:{}", nodes.place.0.join(name).display());
+    nodes.place.shell("head -c 50M /dev/zero > big").is_done();
+    let mut command =
+        nodes.place.command(&["pump", &there("n1", "big"), &there("n2", "copy"), "--limit", "1MiB"]);
+    let between = Running::start(command.env("THALWEG_IDENTITY", "own"));
+    soon("it runs", || nodes.place.names().iter().any(|name| name.starts_with('.') && name.contains("copy")));
+    let begun = Instant::now();
+    nodes.run(&["cluster", "drop", "n2"]).is_done();
+    let told = between.ends();
+    assert!(
+        told.status == Some(2) && begun.elapsed() < Duration::from_secs(4),
+        "{told:?} {:?}",
+        begun.elapsed()
+    );
+    assert!(!nodes.place.0.join("copy").exists());
+}
+
+#[test]
+fn a_client_that_may_look_may_no_more_over_a_link_that_outlives_its_renewal() {
+    let nodes = Nodes::start(1);
+    nodes.run(&["cluster", "client", "eye", "--may", "status"]).is_done();
+    let eye = nodes.place.0.join("own/clients/eye");
+    let (identity, file) = Identity::load(&eye).unwrap();
+    let at = format!("127.0.0.1:{}", nodes.ports[0]).parse().unwrap();
+    let link = Hands::of(identity).unwrap().connect(&file.hosts[0].name, at, Terms::default()).unwrap();
+    let ask = |request: &NodeRequest| {
+        let mut inc = link.ask(to_json(request).as_bytes(), None).unwrap();
+        inc.next_on().map(|_| String::from_utf8_lossy(inc.result().unwrap()).into_owned())
+    };
+    let probe = r#"{"relay":{"on":["n1"],"ask":"ping"}}"#;
+    let relay: NodeRequest = from_json(probe).unwrap();
+    for epoch in [2, 3] {
+        assert!(ask(&NodeRequest::Status).unwrap().contains(&format!("\"epoch\":{epoch}")));
+        let why = ask(&relay).unwrap_err().to_string();
+        assert!(why.contains("this certificate may only look"), "{why}");
+        if epoch == 2 {
+            nodes.run(&["cluster", "renew", "eye"]).is_done();
+        }
+    }
+    nodes.run(&["cluster", "drop", "eye"]).is_done();
+    assert!(link.ask(b"\"ping\"", None).and_then(|mut inc| inc.next_on().map(drop)).is_err());
+}
+
+#[test]
+fn a_node_that_was_down_learns_of_a_drop_before_it_serves_the_dropped() {
+    let mut nodes = Nodes::start(3);
+    end(&mut nodes, 0);
+    let told = nodes.run(&["cluster", "drop", "n3"]);
+    assert!(told.err.contains("not told: n1"), "{told:?}");
+    // As it was when it went down, wherever the owner writes.
+    let old = nodes.place.read("own/hosts/n2/cluster.json");
+    assert!(String::from_utf8_lossy(&old).contains("\"epoch\":2"));
+    let (authority, mut file) = authority(&nodes);
+    let n3 = read_cluster(&nodes.place.0.join("own/hosts/n3")).unwrap().0;
+    (file.epoch, file.hosts, file.dropped) = (1, n3.hosts, Vec::new());
+    nodes.place.write("own/hosts/n1/cluster.json", sign(&file, &authority).unwrap().as_bytes());
+    nodes.begin(0);
+    let told = nodes.run_as("own/hosts/n3", &["exec", "--on", "n1", "--", "true"]);
+    told.is_refused(&["our certificate was dropped"]);
+    assert_eq!(epochs(&nodes), [2, 2]);
+}
+
+#[test]
+fn a_node_that_nobody_told_learns_from_the_first_client_that_knows() {
+    let mut nodes = Nodes::start(1);
+    nodes.place.shell("cp -a own before").is_done();
+    end(&mut nodes, 0);
+    let told = nodes.run(&["cluster", "client", "ada"]);
+    assert!(told.err.contains("not told: n1"), "{told:?}");
+    nodes.place.shell("cp before/hosts/n1/cluster.json own/hosts/n1/cluster.json").is_done();
+    nodes.begin(0);
+    assert_eq!(epochs(&nodes), [1]);
+    nodes.run(&EXEC).is_done();
+    assert_eq!(epochs(&nodes), [2], "brought by a link of the owner's");
+    nodes.run_as("own/clients/ada", &EXEC).is_done();
+    // And a client that is behind learns from a node.
+    nodes.run_as("before", &EXEC).is_done();
+    assert_eq!(cluster(&nodes, "before").epoch, 2);
+}
+
+#[test]
+fn a_copied_key_is_worth_nothing_after_a_renewal() {
+    let nodes = Nodes::start(2);
+    nodes.run(&["cluster", "client", "ada"]).is_done();
+    nodes.place.shell("cp -a own/clients/ada thief; cp -a own/hosts/n2 thief2").is_done();
+    nodes.run_as("thief", &EXEC).is_done();
+    let before = cluster(&nodes, "own");
+    nodes.run(&["cluster", "renew", "ada", "n2"]).is_done();
+    let after = cluster(&nodes, "own");
+    assert!(before.hosts[0] == after.hosts[0] && before.hosts[1].id != after.hosts[1].id);
+    assert!(before.hosts[1].key != after.hosts[1].key && before.clients[1].key != after.clients[1].key);
+    soon("n2 shows its new certificate", || nodes.run(&EXEC).status == Some(0));
+    nodes.run_as("own/clients/ada", &EXEC).is_done();
+    for thief in ["thief", "thief2"] {
+        let told = nodes.run_as(thief, &["exec", "--on", "n1", "--", "true"]);
+        told.is_refused(&["our certificate is not in its cluster file"]);
+    }
+    assert_eq!(
+        nodes.status().hosts[1].status.as_ref().unwrap().pid,
+        nodes.pids[1],
+        "it was not started anew"
+    );
+}
+
+#[test]
+fn hosts_come_and_go_wherever_their_directories_are() {
+    let mut nodes = Nodes::start(2);
+    end(&mut nodes, 1);
+    end(&mut nodes, 0);
+    nodes.place.shell("mv own/hosts away").is_done();
+    for host in ["away/n1", "away/n2"] {
+        let (child, pid) = nodes.spawn(&["--identity", host]);
+        nodes.running.push(child);
+        nodes.pids.push(pid);
+    }
+    let told = nodes.run(&["cluster", "add", "n3=127.0.0.1:1"]);
+    assert!(told.status == Some(0) && told.err.is_empty(), "{told:?}");
+    assert_eq!((cluster(&nodes, "own/hosts/n3").epoch, cluster(&nodes, "away/n1").epoch), (2, 2));
+    let told = nodes.run(&["cluster", "drop", "n3", "n2"]);
+    assert!(told.status == Some(0) && told.err.is_empty(), "{told:?}");
+    let file = cluster(&nodes, "own");
+    assert_eq!((file.epoch, file.hosts.len(), file.dropped.len()), (3, 1, 2));
+}
+
+#[test]
+fn certificates_that_end_soon_are_told_with_the_remedy() {
+    let nodes = Nodes::start(1);
+    let warned = |args: &[&str]| nodes.run(args).err;
+    assert_eq!(warned(&["cluster", "status"]), "");
+    // Of 29 days, for the host and for the owner; both listed in a file that the authority has signed.
+    let (authority, mut file) = authority(&nodes);
+    let (host, client) = (file.hosts[0].id.parse().unwrap(), file.clients[0].id.parse().unwrap());
+    file.epoch += 1;
+    file.hosts[0].key = issued(&nodes, "own/hosts/n1", host, Role::Node, 29);
+    file.clients[0].key = issued(&nodes, "own", client, Role::Client, 29);
+    let text = sign(&file, &authority).unwrap();
+    nodes.place.write("own/cluster.json", text.as_bytes());
+    nodes.place.write("own/hosts/n1/cluster.json", text.as_bytes());
+    soon("the node shows it", || nodes.run(&EXEC).status == Some(0));
+    let said = warned(&["cluster", "status"]);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(
+        lines[0].contains("of this client, client, expires in 28 days; thalweg cluster renew client"),
+        "{said}"
+    );
+    assert!(lines[1].contains("host n1 expires in 28 days; thalweg cluster renew n1"), "{said}");
+    assert!(lines[1].contains("thalweg cluster install brings it"), "{said}");
+    assert_eq!(warned(&["cluster", "doctor"]), said);
+    let report: ClusterReport = from_json(&nodes.run(&["cluster", "status", "--json"]).out).unwrap();
+    let doctor: ClusterDoctor = from_json(&nodes.run(&["cluster", "doctor", "--json"]).out).unwrap();
+    assert_eq!((report.warnings.len(), doctor.warnings.len()), (2, 2));
+    nodes.run(&["cluster", "renew"]).is_done();
+    soon("it is renewed", || nodes.run(&EXEC).status == Some(0));
+    assert_eq!(warned(&["cluster", "status"]), "");
+}

@@ -1,0 +1,100 @@
+//! Hidden names: of outputs that are not whole yet, and of what lies beside them while they are made.
+//!
+//! ```text
+//! DIR/.NAME.thalweg-END             in the directory of the output, whose name is NAME
+//! SCRATCH/.NAME-HASH.thalweg-END    in another directory, where several outputs of one name may meet: HASH is of the
+//!                                   whole canonical path of the output
+//! DIR/.thalweg-WHAT-PID-RANDOM      of a file that nobody looks for later
+//! ```
+//!
+//! Law: different outputs have different hidden names, whatever bytes their own names have and however long these are,
+//! and a hidden name is never longer than a name may be. Some of them can be guessed, so a file of such a name is
+//! opened only as [`Access`](crate::Access) says: made new, or opened again as a regular file of this user's.
+
+use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::directory_of;
+
+/// Of a longer name only the beginning is kept, and a hash: names have at most 255 bytes, and the rest is for what
+/// stands around this one.
+const NAME_BYTES_MAX: usize = 160;
+
+/// The hidden name of what lies in the directory of an output of this name.
+pub fn name(output: &OsStr, end: &str) -> OsString {
+    let bytes = output.as_bytes();
+    // A long name's beginning does not tell it from others.
+    let hash = (bytes.len() > NAME_BYTES_MAX).then(|| xxh3_64(bytes));
+    OsString::from_vec([&beginning(bytes, hash), end.as_bytes()].concat())
+}
+
+/// The hidden path of what lies beside `output`.
+pub fn beside(output: &Path, end: &str) -> PathBuf {
+    directory_of(output).join(name(output.file_name().unwrap_or_default(), end))
+}
+
+/// The hidden name of what lies in any other directory for `output`.
+pub fn elsewhere(output: &Path, end: &str) -> OsString {
+    let file_name = output.file_name().unwrap_or_default();
+    // Of a simulated disk no path is known here.
+    let directory = directory_of(output);
+    let directory = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_path_buf());
+    let hash = xxh3_64(directory.join(file_name).as_os_str().as_bytes());
+    OsString::from_vec([&beginning(file_name.as_bytes(), Some(hash)), end.as_bytes()].concat())
+}
+
+/// A hidden name that nobody can guess, for a file that nobody looks for later.
+pub fn unique(what: &str) -> String {
+    format!(".thalweg-{what}-{}-{}", std::process::id(), random())
+}
+
+/// A number that nobody can guess.
+pub fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+/// `.NAME.thalweg-` or `.NAME-HASH.thalweg-`.
+fn beginning(name: &[u8], hash: Option<u64>) -> Vec<u8> {
+    let mut end = name.len().min(NAME_BYTES_MAX);
+    // Some file systems take no half of a character.
+    while end > 0 && end < name.len() && name[end] & 0xc0 == 0x80 {
+        end -= 1;
+    }
+    let hash = hash.map_or(String::new(), |hash| format!("-{hash:016x}"));
+    [b".", &name[..end], hash.as_bytes(), b".thalweg-"].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hidden_name_says_whose_it_is_and_fits_whatever_the_name() {
+        assert_eq!(beside(Path::new("d/a"), "partial"), Path::new("d/.a.thalweg-partial"));
+        let names = [&b"x"[..], b"x\xff", b"x\xfe", &[b'x'; 160], &[b'x'; 161], &[b'x'; 255], &[0xe4; 255]];
+        let mut all = Vec::new();
+        for bytes in names {
+            let output = OsStr::from_bytes(bytes);
+            all.push(name(output, "partial"));
+            all.push(elsewhere(&Path::new("/one").join(output), "scratch"));
+            all.push(elsewhere(&Path::new("/other").join(output), "scratch"));
+        }
+        let longest = format!("{}-{}.partial", u32::MAX, u64::MAX);
+        assert!(all.iter().all(|name| name.len() - "partial".len() + longest.len() <= 255));
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 3 * names.len(), "{all:?}");
+    }
+
+    #[test]
+    fn however_an_output_is_reached_its_scratch_has_one_name() {
+        let here = std::env::current_dir().unwrap();
+        let there = elsewhere(&here.join("out"), "scratch");
+        assert_eq!(elsewhere(Path::new("out"), "scratch"), there);
+        assert_eq!(elsewhere(Path::new("./././out"), "scratch"), there);
+    }
+}

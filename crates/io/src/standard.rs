@@ -1,0 +1,69 @@
+//! Descriptors that have names: standard input, output and error, and those in `/dev/fd`.
+//!
+//! Model: opening such a name again would start at byte 0 of a redirected file, over what was written before, and fails
+//! for a socket; so the descriptor itself is duplicated.
+//! Law: a standard descriptor that was closed when the program started is an error for whoever uses it. The standard
+//! library opens `/dev/null` in its place before `main`, where records would be lost and nothing would be read.
+//! Non-goals: descriptors of files that this process has opened itself.
+#![allow(unsafe_code)]
+
+use std::fs::File as StdFile;
+use std::io::{self, Seek};
+use std::os::fd::{FromRawFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Which of the first three descriptors were closed when the program started, a bit for each.
+static CLOSED_AT_START: AtomicU8 = AtomicU8::new(0);
+
+/// Called by the loader before the standard library's own start.
+// SAFETY: the section holds addresses of functions that take what C's `main` takes, or nothing.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static LOOK_AT_START: extern "C" fn() = look_at_start;
+
+extern "C" fn look_at_start() {
+    for fd in 0..3 {
+        // SAFETY: the call takes numbers only; a descriptor that is not open is reported.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+            CLOSED_AT_START.fetch_or(1 << fd, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The descriptor that a name stands for.
+pub(crate) fn standard_descriptor(path: &Path) -> Option<RawFd> {
+    let path = path.to_str()?;
+    match path {
+        "/dev/stdin" => Some(0),
+        "/dev/stdout" => Some(1),
+        "/dev/stderr" => Some(2),
+        _ => path.strip_prefix("/dev/fd/").or(path.strip_prefix("/proc/self/fd/"))?.parse().ok(),
+    }
+}
+
+/// The open file that such a descriptor is.
+pub(crate) fn duplicate(fd: RawFd) -> io::Result<StdFile> {
+    if (0..3).contains(&fd) && CLOSED_AT_START.load(Ordering::Relaxed) >> fd & 1 == 1 {
+        let why = "it was closed when this program was started; redirect it, or name a file";
+        return Err(io::Error::other(why));
+    }
+    // SAFETY: the call takes no pointer; a descriptor that is not open is reported.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `copy` was made here and belongs to nobody else.
+    Ok(unsafe { StdFile::from_raw_fd(copy) })
+}
+
+/// The open descriptor that a name stands for, if it stands behind the first byte of what it reads, or is a pipe. To
+/// open such a name again would begin at that byte, or wait for another writer than the one it has.
+pub(crate) fn standing_inside(path: &Path) -> io::Result<Option<StdFile>> {
+    let Some(fd) = standard_descriptor(path) else { return Ok(None) };
+    let mut file = duplicate(fd)?;
+    let is_pipe = file.metadata().is_ok_and(|there| there.file_type().is_fifo());
+    let stands_inside = is_pipe || file.stream_position().is_ok_and(|at| at > 0);
+    Ok(stands_inside.then_some(file))
+}

@@ -1,0 +1,80 @@
+//! What a coordinator without a client does only with the agreement of its hosts.
+//!
+//! Invariant: no attempt begins, and none ends the job, but by a decision of the hosts of the attempt before it.
+//! Non-goal: how they agree; that is [`crate::vote`]'s.
+
+use std::sync::Arc;
+
+use thalweg::{Error, Result};
+use thalweg_api::{AttemptId, Decision, SortEnd};
+
+use crate::daemon::Node;
+use crate::vote::{self, GaveUp, Proposal};
+
+use super::{Coordinator, outputs};
+
+impl Coordinator<'_> {
+    /// Has the hosts of the last attempt agree that none follows. If they cannot, the end says so.
+    pub(super) fn have_ended(&self, end: &mut SortEnd) {
+        let Some(node) = &self.node else { return };
+        let Some((attempt, None)) = node.votes.known(&self.job.job) else { return };
+        let why = end.why.clone().unwrap_or_default();
+        match vote::decide(node, &self.job.job, Proposal::End(end.state, why.clone())) {
+            Ok(decision @ Decision::Ended { .. }) => {
+                drop(vote::tell(node, (&self.job.job, &attempt), &decision, (&attempt.hosts, false)));
+            }
+            Ok(other) => end.why = Some(format!("{why}; {}", outputs::superseded(&other))),
+            Err(_) => {
+                let few = "too few of its hosts answer to know whether others go on with it";
+                end.why = Some(format!("{why}; {few}"));
+            }
+        }
+    }
+
+    /// The attempt that runs, as its hosts vote on it. Its coordinator always has a vote.
+    pub(super) fn attempt_id(&self) -> AttemptId {
+        let coordinator = self.job.coordinator.clone().unwrap_or_default();
+        let mut hosts = self.names();
+        if !hosts.contains(&coordinator) {
+            hosts.push(coordinator.clone());
+        }
+        AttemptId { number: self.job.failed.len() as u32 + 1, coordinator, hosts }
+    }
+
+    /// What the hosts of the attempt decide about it. An error if too few of them answer, or another host proposed more.
+    pub(super) fn decide(&self, node: &Arc<Node>, want: Proposal) -> Result<Decision> {
+        vote::decide(node, &self.job.job, want).map_err(|why| {
+            let why = match why {
+                GaveUp::Few(have, of) => {
+                    format!("{have} of {of} hosts cannot know whether the others go on with the sort")
+                }
+                GaveUp::Outbid | GaveUp::Hears(_) => "another host has taken the sort up".into(),
+            };
+            Error::Gone(why, None)
+        })
+    }
+
+    /// Has the hosts agree that another attempt follows, coordinated by this node, of those that are left. Goes without those
+    /// that do not answer.
+    pub(super) fn supersede(&mut self, line: &str) -> Result<()> {
+        let Some(node) = self.node.clone() else { return Ok(()) };
+        let before = node.votes.known(&self.job.job).map(|(attempt, _)| attempt);
+        let want = Proposal::Supersede(self.attempt_id().hosts, line.to_string());
+        let told = |why: Error| match why {
+            Error::Gone(why, place) => Error::Gone(format!("{line}; {why}"), place),
+            other => other,
+        };
+        let decision = self.decide(&node, want).map_err(told)?;
+        if let Some(before) = before {
+            // Whoever is left out hears of it.
+            drop(vote::tell(&node, (&self.job.job, &before), &decision, (&before.hosts, false)));
+        }
+        match decision {
+            Decision::Superseded { next, .. } if next.coordinator == node.name() => {
+                self.peers.retain(|peer| next.hosts.contains(&peer.name));
+            }
+            other => return Err(Error::Gone(format!("{line}; {}", outputs::superseded(&other)), None)),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+//! The audit log: who asked what of this node, from where, and how it ended.
+//!
+//! Model: an [`Entry`] is made when something is asked, and is a line of IDENTITY/audit.log when it ends
+//! (docs/formats/audit.md). Questions that only look, and the parts of a job that nodes say to each other, are no entries.
+//! Law: no environment, input or output is told, and of a command [`WORDS_BYTES_MAX`] bytes. At most [`REFUSED_A_MINUTE`] lines a
+//! minute are about who was refused; the rest is a number. A log that cannot be written is told once, and stops nothing.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use thalweg_api::{AuditLine, ExecEnd, to_json};
+use thalweg_base::clock::{Stopwatch, wall_seconds};
+use thalweg_io::rotated::Rotated;
+use thalweg_wire::{Id, Link, Role};
+
+/// Its name in the identity's directory.
+pub(crate) const AUDIT_FILE: &str = "audit.log";
+/// How many files are kept, and how large one gets.
+const FILES: usize = 8;
+const FILE_BYTES: u64 = 4 << 20;
+/// How many bytes of words are told.
+const WORDS_BYTES_MAX: usize = 1024;
+/// How many lines a minute are about peers that were refused.
+const REFUSED_A_MINUTE: u64 = 60;
+
+/// The log of a node.
+#[derive(Default)]
+pub(crate) struct Audit(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    log: Option<Rotated>,
+    /// Where the links that others opened came from, as many as are open.
+    came: Vec<(Weak<Link>, SocketAddr)>,
+    /// It was told that the log cannot be written.
+    told: bool,
+    /// The minute in which peers were refused last, how many, and how many of all were not told.
+    refused: (u64, u64, u64),
+}
+
+/// Who asks: name and address, and what it proved.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Who {
+    pub(crate) peer: String,
+    pub(crate) proved: Option<(Id, Role)>,
+}
+
+impl Audit {
+    /// In this identity's directory; nowhere without one.
+    pub(crate) fn open(directory: Option<&Path>) -> Arc<Audit> {
+        let audit = Audit::default();
+        let log = directory.map(|directory| Rotated::open(&directory.join(AUDIT_FILE), FILES, FILE_BYTES));
+        match log.transpose() {
+            Ok(log) => audit.state().log = log,
+            Err(why) => tell(&mut audit.state(), &why),
+        }
+        Arc::new(audit)
+    }
+
+    /// This link was opened from there.
+    pub(crate) fn came(&self, link: &Arc<Link>, from: SocketAddr) {
+        let mut state = self.state();
+        state.came.retain(|(link, _)| link.strong_count() > 0);
+        state.came.push((Arc::downgrade(link), from));
+    }
+
+    /// The peer of a link.
+    pub(crate) fn who(&self, link: &Link) -> Who {
+        let (hello, state) = (link.hello(), self.state());
+        let from = state.came.iter().find(|(came, _)| std::ptr::eq(came.as_ptr(), link));
+        let from = from.map_or(String::new(), |(_, address)| format!(" at {address}"));
+        Who { peer: format!("{}{from}", link.peer()), proved: Some((hello.node, hello.role)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something was asked; it is told when the entry goes.
+    pub(crate) fn begin(self: &Arc<Audit>, who: Who, what: &str, words: &[String]) -> Entry {
+        let proved = who.proved;
+        let line = AuditLine {
+            peer: who.peer,
+            id: proved.map_or(String::new(), |(id, _)| id.to_string()),
+            role: proved.map_or("", |(_, role)| if role == Role::Node { "node" } else { "client" }).into(),
+            what: what.into(),
+            words: shown(words),
+            ended: "an internal error, which the node's log tells".into(),
+            ..AuditLine::default()
+        };
+        Entry { audit: self.clone(), line, watch: Stopwatch::start() }
+    }
+
+    /// Somebody was refused before anything could be asked.
+    pub(crate) fn refused(self: &Arc<Audit>, peer: String, why: &str) {
+        let untold = {
+            let mut state = self.state();
+            let minute = wall_seconds() / 60;
+            let (last, count, untold) = &mut state.refused;
+            if *last != minute {
+                (*last, *count) = (minute, 0);
+            }
+            *count += 1;
+            if *count > REFUSED_A_MINUTE {
+                *untold += 1;
+                return;
+            }
+            std::mem::take(untold)
+        };
+        let more = if untold > 0 { format!("; {untold} before it were not told") } else { String::new() };
+        let mut entry = self.begin(Who { peer, proved: None }, "connect", &[]);
+        entry.ends(format!("refused: {why}{more}"));
+    }
+
+    fn write(&self, line: &AuditLine) {
+        let mut state = self.state();
+        if let Some(log) = &mut state.log
+            && let Err(why) = log.line(&to_json(line))
+        {
+            tell(&mut state, &why);
+        }
+    }
+}
+
+fn tell(state: &mut State, why: &thalweg_io::Error) {
+    if !std::mem::replace(&mut state.told, true) {
+        use std::io::Write;
+        // Where there is no log there is nobody to tell.
+        let _ = writeln!(
+            std::io::stderr(),
+            "thalweg: the audit log is not written: {why}; the node goes on without it"
+        );
+    }
+}
+
+/// The first bytes of a command, each word as far as they reach.
+fn shown(words: &[String]) -> Vec<String> {
+    let mut left = WORDS_BYTES_MAX;
+    let mut shown = Vec::new();
+    for (i, word) in words.iter().enumerate() {
+        let end = word.floor_char_boundary(left);
+        shown.push(word[..end].to_string());
+        left -= end;
+        if end < word.len() || left == 0 {
+            shown.push(format!("... ({} of {} words)", i + 1, words.len()));
+            break;
+        }
+    }
+    shown
+}
+
+/// Something that goes on.
+pub(crate) struct Entry {
+    audit: Arc<Audit>,
+    line: AuditLine,
+    watch: Stopwatch,
+}
+
+impl Entry {
+    /// How it ended.
+    pub(crate) fn ends(&mut self, ended: impl Into<String>) {
+        self.line.ended = ended.into();
+    }
+
+    /// How many bytes it was.
+    pub(crate) fn bytes(&mut self, bytes: u64) {
+        self.line.bytes = Some(bytes);
+    }
+
+    /// How a command ended.
+    pub(crate) fn ends_as(&mut self, end: &ExecEnd) {
+        let state = format!("{:?}", end.state).to_lowercase();
+        let status = end.status.map_or(String::new(), |status| format!(", status {status}"));
+        let signal = end.signal.map_or(String::new(), |signal| format!(", signal {signal}"));
+        let why = end.why.as_ref().map_or(String::new(), |why| format!(": {why}"));
+        self.ends(state + &status + &signal + &why);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.line.time = wall_seconds();
+        self.line.seconds = (self.watch.seconds() * 1e3).round() / 1e3;
+        self.audit.write(&self.line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_to_an_end() {
+        let long = "é".repeat(WORDS_BYTES_MAX);
+        let words = shown(&["a".into(), long, "b".into()]);
+        assert_eq!((words.len(), words[2].as_str()), (3, "... (2 of 3 words)"));
+        assert!(words.concat().len() < WORDS_BYTES_MAX + 32);
+    }
+}

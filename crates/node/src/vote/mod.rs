@@ -1,0 +1,477 @@
+//! How the hosts of a detached job agree on which attempt's outputs get their names: [`core`] decides, this carries out.
+//!
+//! Model: a node has a [`Seat`] for each job that it has a vote in. Its record is a small file in the directory `votes` of the
+//! node's identity, which outlives the process and the certificate. Another node asks with one request and has one answer.
+//! Invariant: the record is durable before what depends on it is said or done; a seat whose record cannot be written never
+//! votes again. A node that does not know a job has no vote in it.
+//! Non-goals: when to propose.
+
+mod core;
+mod files;
+#[cfg(test)]
+mod sim_test;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use thalweg_api::{
+    AttemptId, Decision, JobState, NodeRequest, ReadyFile, SortEnd, VoteAsk, VoteRecord, VoteRequest,
+    VoteSaid, from_json, to_json,
+};
+use thalweg_base::clock::Stopwatch;
+use thalweg_io::small;
+use thalweg_wire::{Link, Role};
+
+use self::core::{Core, Effect, Event, Question};
+pub(crate) use self::core::{GaveUp, Proposal};
+pub(crate) use self::files::{clear, name, ready_file};
+use crate::daemon::Node;
+use crate::talk::answer;
+use crate::threads::spawn;
+
+/// Where records are, in the directory of an identity.
+const DIRECTORY: &str = "votes";
+/// The most jobs that a node has a vote in. Of those that are settled the oldest go first.
+const JOBS_MAX: usize = 1024;
+/// How long a host may take to vote; who takes longer is counted as silent, though what it answers later is not wrong.
+pub(crate) const VOTE_SECONDS: f64 = 2.0;
+/// How long the host that made the shared output has to name it, before another one does.
+const NAMING: Duration = Duration::from_secs(8);
+/// How often a proposal looks whether somebody else has ended it.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a host that cannot be reached is left in peace before it is told again.
+const NAMES_AGAIN: Duration = Duration::from_secs(1);
+/// How often a node looks for outputs that wait for a decision, and how long after its start: who lives comes first.
+const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE_ROUNDS_FIRST: u32 = 7;
+
+/// The jobs that a node has a vote in.
+#[derive(Default)]
+pub(crate) struct Votes {
+    directory: Option<PathBuf>,
+    table: Mutex<BTreeMap<String, Arc<Seat>>>,
+}
+
+/// A node's part in the votes of one job.
+struct Seat {
+    state: Mutex<State>,
+    /// Held by whoever proposes.
+    proposing: Mutex<()>,
+}
+
+struct State {
+    core: Core,
+    /// How the last proposal ended.
+    outcome: Option<Result<Decision, GaveUp>>,
+    /// Own outputs that kept their temporary names, a line each.
+    kept: Vec<String>,
+    /// Why the record cannot be written any more.
+    broken: Option<String>,
+    /// Since another host asked for a vote.
+    asked: Option<Stopwatch>,
+}
+
+/// What follows from an event beside what was done.
+#[derive(Default)]
+struct Carried {
+    answer: Option<VoteSaid>,
+    ask: Option<(AttemptId, VoteAsk)>,
+}
+
+impl Votes {
+    /// With the records that a node of this name kept in the directory of its identity.
+    pub(crate) fn load(name: &str, identity: Option<&Path>) -> Votes {
+        let Some(directory) = identity.map(|identity| identity.join(DIRECTORY)) else {
+            return Votes::default();
+        };
+        let mut table = BTreeMap::new();
+        for path in small::list(&directory).unwrap_or_default() {
+            let text = small::read(&path).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            // What cannot be read is a lost vote: the node does not know the job.
+            let Some(record) = text.and_then(|text| from_json::<VoteRecord>(&text).ok()) else { continue };
+            table.insert(record.job.clone(), Arc::new(Seat::of(Core::load(name, record))));
+        }
+        let votes = Votes { directory: Some(directory), table: Mutex::new(table) };
+        for seat in votes.seats() {
+            votes.apply(&seat, Event::Restarted);
+        }
+        votes
+    }
+
+    fn seats(&self) -> Vec<Arc<Seat>> {
+        self.table.lock().expect("no holder panics").values().cloned().collect()
+    }
+
+    fn seat(&self, job: &str) -> Option<Arc<Seat>> {
+        self.table.lock().expect("no holder panics").get(job).cloned()
+    }
+
+    /// Takes part in an attempt that its coordinator begins. A node that does not know the job takes part in the first only.
+    pub(crate) fn enter(&self, me: &str, job: &str, attempt: &AttemptId) -> Result<(), String> {
+        if job.len() != 32 || !job.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(format!(
+                "a job's id has 32 hexadecimal digits, and '{}' is none",
+                job.escape_debug()
+            ));
+        }
+        let unknown =
+            || format!("{me} does not know job {job}, and its attempt {} is not the first", attempt.number);
+        let seat = match self.seat(job) {
+            Some(seat) => seat,
+            None if attempt.number == 1 => {
+                self.make_room()?;
+                let seat = Arc::new(Seat::of(Core::new(me, job, attempt.clone())));
+                self.table.lock().expect("no holder panics").insert(job.to_string(), seat.clone());
+                seat
+            }
+            None => return Err(unknown()),
+        };
+        match self.apply(&seat, Event::Enter(attempt.clone())).answer {
+            Some(VoteSaid::Accepted) => Ok(()),
+            Some(VoteSaid::Abstains(why)) => Err(why),
+            _ => Err(format!("attempt {} of job {job} was decided before", attempt.number)),
+        }
+    }
+
+    /// Whether the node still hears whoever coordinates the job.
+    pub(crate) fn hears(&self, job: &str, hears: bool) {
+        if let Some(seat) = self.seat(job) {
+            self.apply(&seat, Event::Hears(hears));
+        }
+    }
+
+    /// The node's own outputs of this attempt lack only their names.
+    pub(crate) fn ready(&self, job: &str, number: u32, files: Vec<ReadyFile>) -> Result<(), String> {
+        let seat = self.seat(job).ok_or_else(|| format!("job {job} is not known here"))?;
+        files::sync(&files)?;
+        match self.apply(&seat, Event::Ready(number, files)).answer {
+            Some(VoteSaid::Accepted) => Ok(()),
+            _ => Err(format!("attempt {number} of job {job} was decided before")),
+        }
+    }
+
+    /// Seconds since another host asked for a vote about the job, if one did.
+    pub(crate) fn asked_seconds(&self, job: &str) -> Option<f64> {
+        let seat = self.seat(job)?;
+        let state = seat.state.lock().expect("no holder panics");
+        state.asked.map(|since| since.seconds())
+    }
+
+    /// What is known to be decided about the job's last attempt, and which it is.
+    pub(crate) fn known(&self, job: &str) -> Option<(AttemptId, Option<Decision>)> {
+        let seat = self.seat(job)?;
+        let state = seat.state.lock().expect("no holder panics");
+        let record = state.core.record();
+        Some((record.attempt.clone(), record.decided.clone()))
+    }
+
+    /// The node's own outputs that kept their temporary names, a line each.
+    pub(crate) fn kept(&self, job: &str) -> Vec<String> {
+        let kept = |seat: Arc<Seat>| seat.state.lock().expect("no holder panics").kept.clone();
+        self.seat(job).map_or(Vec::new(), kept)
+    }
+
+    /// Forgets the oldest settled job if there are too many.
+    fn make_room(&self) -> Result<(), String> {
+        let mut table = self.table.lock().expect("no holder panics");
+        if table.len() < JOBS_MAX {
+            return Ok(());
+        }
+        let is_settled = |seat: &Arc<Seat>| {
+            let state = seat.state.lock().expect("no holder panics");
+            state.core.record().decided.is_some() && state.core.record().ready.is_empty()
+        };
+        let settled = table.iter().filter(|(_, seat)| is_settled(seat)).map(|(job, _)| job.clone());
+        let path = |job: &String| Some(self.directory.as_ref()?.join(job));
+        let oldest = settled.min_by_key(|job| path(job).and_then(|path| small::modified(&path)));
+        let Some(oldest) = oldest else {
+            return Err(format!(
+                "this node has {JOBS_MAX} jobs that are not decided, the maximum; bring their hosts back"
+            ));
+        };
+        if let Some(path) = path(&oldest) {
+            let _ = small::remove(&path);
+        }
+        table.remove(&oldest);
+        Ok(())
+    }
+
+    fn keep(&self, record: &VoteRecord) -> Result<(), String> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let kept = small::make_directory(directory)
+            .and_then(|()| small::write(&directory.join(&record.job), to_json(record).as_bytes()))
+            .and_then(|()| small::sync_directory(directory));
+        kept.map_err(|why| format!("its vote cannot be kept: {why}"))
+    }
+
+    /// Has a seat take note of an event, and does what is to be done.
+    fn apply(&self, seat: &Seat, event: Event) -> Carried {
+        let mut state = seat.state.lock().expect("no holder panics");
+        let mut carried = Carried::default();
+        if let Some(why) = &state.broken {
+            carried.answer = Some(VoteSaid::Abstains(why.clone()));
+            return carried;
+        }
+        if matches!(&event, Event::Asked(_, _, VoteAsk::Prepare(_) | VoteAsk::Accept(..))) {
+            state.asked = Some(Stopwatch::start());
+        }
+        let mut effects = state.core.apply(event);
+        while !effects.is_empty() {
+            let mut was_named = false;
+            for effect in effects {
+                match effect {
+                    Effect::Keep => {
+                        if let Err(why) = self.keep(state.core.record()) {
+                            state.outcome = Some(Err(GaveUp::Few(0, 1)));
+                            state.broken = Some(why.clone());
+                            return Carried { answer: Some(VoteSaid::Abstains(why)), ask: None };
+                        }
+                    }
+                    Effect::Ask(attempt, ask) => carried.ask = Some((attempt, ask)),
+                    Effect::Answer(VoteSaid::Learned(_)) => {
+                        carried.answer = Some(VoteSaid::Learned(state.kept.clone()));
+                    }
+                    Effect::Answer(said) => carried.answer = Some(said),
+                    Effect::Name(ready) => {
+                        state.kept = files::name(&ready);
+                        was_named = true;
+                    }
+                    Effect::Clear(ready) => ready.iter().for_each(files::clear),
+                    Effect::Decided(decision) => state.outcome = Some(Ok(decision)),
+                    Effect::GaveUp(why) => state.outcome = Some(Err(why)),
+                }
+            }
+            effects = if was_named { state.core.apply(Event::Named) } else { Vec::new() };
+        }
+        carried
+    }
+}
+
+impl Seat {
+    fn of(core: Core) -> Seat {
+        let state = State { core, outcome: None, kept: Vec::new(), broken: None, asked: None };
+        Seat { state: Mutex::new(state), proposing: Mutex::new(()) }
+    }
+
+    fn take_outcome(&self) -> Option<Result<Decision, GaveUp>> {
+        self.state.lock().expect("no holder panics").outcome.take()
+    }
+}
+
+/// Has the hosts of the job's last attempt decide what becomes of it. Other hosts' proposals may be decided instead.
+pub(crate) fn decide(node: &Arc<Node>, job: &str, want: Proposal) -> Result<Decision, GaveUp> {
+    let seat = node.votes.seat(job).ok_or(GaveUp::Few(0, 1))?;
+    let _only = seat.proposing.lock().expect("no holder panics");
+    seat.take_outcome();
+    let mut carried = node.votes.apply(&seat, Event::Propose(want));
+    let (tell, said) = channel();
+    // Those who have not answered the present question, and since when it is asked.
+    let (mut unanswered, mut asked): (VecDeque<VoteRequestTo>, Stopwatch) =
+        (VecDeque::new(), Stopwatch::start());
+    loop {
+        if let Some(outcome) = seat.take_outcome() {
+            return outcome;
+        }
+        if let Some((attempt, ask)) = carried.ask.take() {
+            asked = Stopwatch::start();
+            let others = attempt.hosts.iter().filter(|host| *host != node.name());
+            unanswered = others.map(|host| (host.clone(), request(node, job, &attempt, &ask))).collect();
+            for (host, request) in &unanswered {
+                ask_one(node, host, request.clone(), tell.clone());
+            }
+        }
+        let (host, request, answer) = match said.recv_timeout(LOOK) {
+            Ok(said) => said,
+            Err(RecvTimeoutError::Timeout) if asked.seconds() > VOTE_SECONDS => {
+                match unanswered.pop_front() {
+                    Some((host, request)) => (host, request, None),
+                    None => continue,
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => unreachable!("one end is ours"),
+        };
+        unanswered.retain(|(other, asked)| (other, asked) != (&host, &request));
+        let question = Question::of(&request.attempt, &request.ask).expect("a proposal asks questions");
+        carried = node.votes.apply(
+            &seat,
+            match answer {
+                Some(said) => Event::Said(host, question, said),
+                None => Event::Silent(host, question),
+            },
+        );
+    }
+}
+
+fn request(node: &Node, job: &str, attempt: &AttemptId, ask: &VoteAsk) -> VoteRequest {
+    VoteRequest { job: job.into(), from: node.name().into(), attempt: attempt.clone(), ask: ask.clone() }
+}
+
+/// A host, and what it is asked.
+type VoteRequestTo = (String, VoteRequest);
+/// The host that was asked, what, and its answer, if there was one.
+type Answer = (String, VoteRequest, Option<VoteSaid>);
+
+/// Asks a host on a thread of its own.
+fn ask_one(node: &Arc<Node>, host: &str, request: VoteRequest, tell: Sender<Answer>) {
+    let (asking, to, asked, told) = (node.clone(), host.to_string(), request.clone(), tell.clone());
+    let asks = spawn("vote", move || {
+        let link = asking.link_with(&to).ok();
+        let answered = link.and_then(|link| answer(&link, &NodeRequest::Vote(Box::new(asked.clone()))).ok());
+        // Whoever asked may have enough answers.
+        let _ = told.send((to, asked, answered.and_then(|text| from_json(&text).ok())));
+    });
+    if !asks {
+        let _ = tell.send((host.to_string(), request, None));
+    }
+}
+
+/// Tells these hosts what was decided about an attempt. Each answers with the outputs that kept their temporary names, or
+/// not at all; nobody has to wait for that.
+pub(crate) fn tell(
+    node: &Arc<Node>,
+    (job, attempt): (&str, &AttemptId),
+    decision: &Decision,
+    (hosts, names_shared): (&[String], bool),
+) -> Receiver<Answer> {
+    let (tell, said) = channel();
+    let ask = VoteAsk::Learn { decision: decision.clone(), names_shared };
+    for host in hosts {
+        let request = request(node, job, attempt, &ask);
+        if host == node.name() {
+            let answer = learn(node, request.clone());
+            let _ = tell.send((host.clone(), request, Some(answer)));
+        } else {
+            ask_one(node, host, request, tell.clone());
+        }
+    }
+    said
+}
+
+/// Has the outputs of a committed attempt named: the one that all wrote to by who made it, or else here; those of each host's
+/// own by all of them, however long that takes as long as the job is not cancelled. Returns what kept its temporary name.
+pub(crate) fn name_all(
+    node: &Arc<Node>,
+    (job, attempt): (&str, &AttemptId),
+    decision: &Decision,
+    maker: Option<&str>,
+) -> Vec<String> {
+    let tell_some =
+        |hosts: &[String], names_shared| tell(node, (job, attempt), decision, (hosts, names_shared));
+    let mut kept = Vec::new();
+    let mut waiting = attempt.hosts.clone();
+    if let Some(maker) = maker {
+        for host in [maker, node.name()] {
+            if let Ok((_, _, Some(VoteSaid::Learned(lines)))) =
+                tell_some(&[host.to_string()], true).recv_timeout(NAMING)
+            {
+                kept = lines;
+                break;
+            }
+        }
+        drop(tell_some(&waiting, false));
+        return kept;
+    }
+    loop {
+        let said = tell_some(&waiting, false);
+        // It ends when the last has answered, or does not.
+        for (host, _, answer) in said {
+            match answer {
+                Some(VoteSaid::Learned(lines)) => kept.extend(lines),
+                Some(VoteSaid::Abstains(why)) => kept.push(why),
+                _ => continue,
+            }
+            waiting.retain(|other| *other != host);
+        }
+        let here = node.jobs.find(job);
+        if waiting.is_empty() || here.as_ref().is_some_and(|here| here.cancelled().is_some()) {
+            break;
+        }
+        if let Some(here) = here {
+            here.show(|view| view.stage = format!("committed, waiting for {}", waiting.join(", ")));
+        }
+        if node.bell.wait(NAMES_AGAIN) {
+            break;
+        }
+    }
+    let late = |host: String| {
+        format!("{host} has not given its output its name yet, and will when it can be reached")
+    };
+    kept.extend(waiting.into_iter().map(late));
+    kept
+}
+
+fn learn(node: &Arc<Node>, request: VoteRequest) -> VoteSaid {
+    let Some(seat) = node.votes.seat(&request.job) else {
+        return VoteSaid::Abstains(format!("{} does not know job {}", node.name(), request.job));
+    };
+    let carried = node.votes.apply(&seat, Event::Asked(request.from, request.attempt, request.ask));
+    carried.answer.expect("whoever asks is answered")
+}
+
+/// Answers another host.
+pub(crate) fn serve(node: &Arc<Node>, link: &Link, request: VoteRequest) -> VoteSaid {
+    if link.hello().role != Role::Node || link.peer() != request.from {
+        return VoteSaid::Abstains(format!("{} asks in the name of {}", link.peer(), request.from));
+    }
+    let (job, is_told) = (request.job.clone(), matches!(request.ask, VoteAsk::Learn { .. }));
+    let said = learn(node, request);
+    if is_told {
+        end_as_decided(node, &job);
+    }
+    said
+}
+
+/// Ends a job of this node as its hosts decided, if they did.
+pub(crate) fn end_as_decided(node: &Node, job: &str) {
+    let Some(here) = node.jobs.find(job).filter(|job| !job.has_ended()) else { return };
+    let Some((_, Some(decision))) = node.votes.known(job) else { return };
+    let kept = node.votes.kept(job);
+    node.jobs.end_sort(&here, end_of(decision, &kept));
+}
+
+/// How a job ended about which this was decided. `kept` are outputs that kept their temporary names.
+pub(crate) fn end_of(decision: Decision, kept: &[String]) -> SortEnd {
+    match decision {
+        Decision::Committed { receipt, .. } if kept.is_empty() => {
+            SortEnd { state: JobState::Done, why: None, receipt: receipt.map(|receipt| *receipt) }
+        }
+        Decision::Committed { receipt, .. } => SortEnd {
+            state: JobState::Failed,
+            why: Some(kept.join("; ")),
+            receipt: receipt.map(|receipt| *receipt),
+        },
+        Decision::Superseded { why, .. } => SortEnd {
+            state: JobState::Failed,
+            why: Some(format!("{why}; the others go on with the sort, or have ended it")),
+            receipt: None,
+        },
+        Decision::Ended { state, why } => SortEnd { state, why: Some(why), receipt: None },
+    }
+}
+
+/// Until the node goes down, has outputs that wait for a decision get one: their process may have ended before it heard of
+/// it. Nothing is proposed while anybody hears a coordinator of theirs.
+pub(crate) fn settle(node: &Arc<Node>) {
+    let mut round = 0;
+    while !node.bell.wait(SETTLE) {
+        round += 1;
+        for seat in node.votes.seats() {
+            let record = seat.state.lock().expect("no holder panics").core.record().clone();
+            let goes_on = node.sorts.knows(&record.job)
+                || node.jobs.find(&record.job).is_some_and(|job| !job.has_ended());
+            if goes_on || record.decided.is_some() || record.ready.is_empty() || round < SETTLE_ROUNDS_FIRST {
+                continue;
+            }
+            node.votes.hears(&record.job, false);
+            let why = "nobody went on with it before it was committed".to_string();
+            if let Ok(decision) = decide(node, &record.job, Proposal::End(JobState::Failed, why)) {
+                let to = (&record.attempt.hosts[..], true);
+                drop(tell(node, (&record.job, &record.attempt), &decision, to));
+            }
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! Hosts that agree on their job's attempts, from a seed: messages are lost, late and doubled, links are cut in one
+//! direction or between one pair, hosts crash at any moment and come back with what they had made durable, and a user puts
+//! files of his own under the outputs' names.
+//!
+//! Invariant: at most one attempt's outputs get names, none before its commitment was decided by a quorum of its hosts, and
+//! each once; what a user put under a name is never overwritten. When everything works again, every host that is of the
+//! last attempt learns the same decision, and no ready output is left without one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use thalweg_api::{
+    AttemptId, Ballot, Decision, FileStamp, JobState, ReadyFile, VoteAsk, VoteRecord, VoteSaid,
+};
+use thalweg_base::rng::Rng;
+
+use super::core::{Core, Effect, Event, Proposal, Question, is_quorum};
+
+/// `THALWEG_SEEDS` of them, if that is set.
+const SEEDS: u64 = 500;
+const STEPS: u64 = 600;
+const JOB: &str = "j";
+
+/// What crosses a link.
+#[derive(Debug, Clone)]
+enum Message {
+    Enter(AttemptId),
+    IsReady(u32),
+    Ask(AttemptId, VoteAsk),
+    Said(Option<Question>, VoteSaid),
+}
+
+/// One host: its process, and its disk.
+struct Host {
+    name: String,
+    /// None while it is down, or before it has heard of the job.
+    core: Option<Core>,
+    up: bool,
+    /// The record on the disk.
+    kept: Option<VoteRecord>,
+    /// The process, by how often it was started. What was meant for one before it is not heard.
+    life: u32,
+    /// Temporary outputs by their attempts, and who bears the name: an attempt's number, or a user's file.
+    hidden: BTreeSet<u32>,
+    name_is: Option<FileStamp>,
+    named: Vec<u32>,
+    /// The attempt that it coordinates, and which hosts have said that they are ready.
+    coordinates: Option<(u32, BTreeSet<String>)>,
+}
+
+struct World {
+    rng: Rng,
+    hosts: Vec<Host>,
+    /// On their way: from, to, the lives of both ends, and what.
+    wires: Vec<(usize, usize, (u32, u32), Message)>,
+    /// Links that carry nothing from the first to the second.
+    cut: BTreeSet<(usize, usize)>,
+    /// Every vote that was given, by attempt and ballot.
+    votes: BTreeMap<(u32, Ballot), (Decision, BTreeSet<String>)>,
+    users: u64,
+    /// Nothing fails any more.
+    calm: bool,
+    trace: Vec<String>,
+}
+
+fn stamp_of(attempt: u32, host: usize) -> FileStamp {
+    FileStamp { inode: 1000 + u64::from(attempt) * 10 + host as u64, bytes: 1, modified_ns: 0 }
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut rng = Rng::new(seed);
+        let count = 2 + rng.below(4) as usize;
+        let host = |i: usize| Host {
+            name: format!("n{}", i + 1),
+            core: None,
+            up: true,
+            kept: None,
+            life: 0,
+            hidden: BTreeSet::new(),
+            name_is: None,
+            named: Vec::new(),
+            coordinates: None,
+        };
+        let hosts = (0..count).map(host).collect();
+        let (wires, cut, votes) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
+        let mut world = World { rng, hosts, wires, cut, votes, users: 0, calm: false, trace: Vec::new() };
+        let names: Vec<String> = world.hosts.iter().map(|host| host.name.clone()).collect();
+        let coordinator = world.rng.below(count as u64) as usize;
+        world.begin(
+            coordinator,
+            AttemptId { number: 1, coordinator: names[coordinator].clone(), hosts: names },
+        );
+        world
+    }
+
+    fn index(&self, name: &str) -> usize {
+        self.hosts.iter().position(|host| host.name == name).expect("a host")
+    }
+
+    fn send(&mut self, from: usize, to: usize, message: Message) {
+        let lives = (self.hosts[from].life, self.hosts[to].life);
+        self.wires.push((from, to, lives, message));
+    }
+
+    /// A coordinator has the hosts of its attempt take part.
+    fn begin(&mut self, at: usize, attempt: AttemptId) {
+        self.hosts[at].coordinates = Some((attempt.number, BTreeSet::new()));
+        for name in attempt.hosts.clone() {
+            let to = self.index(&name);
+            self.send(at, to, Message::Enter(attempt.clone()));
+        }
+    }
+
+    /// Has a host's core take note of an event, and does what is to be done, in order, unless it crashes meanwhile.
+    fn apply(&mut self, at: usize, asker: Option<(usize, Option<Question>)>, event: Event) {
+        self.trace.push(format!("{} {event:?}", self.hosts[at].name));
+        let crashes = !self.calm && self.rng.one_in(60);
+        let vote = match &event {
+            Event::Asked(_, attempt, VoteAsk::Accept(ballot, decision)) => {
+                Some((attempt.number, ballot.clone(), decision.clone()))
+            }
+            _ => None,
+        };
+        let Some(core) = self.hosts[at].core.as_mut() else { return };
+        let effects = core.apply(event);
+        // What is kept has the vote of whoever asks for others'.
+        let own_vote = effects.iter().find_map(|effect| match effect {
+            Effect::Ask(attempt, VoteAsk::Accept(ballot, decision)) => {
+                Some((attempt.number, ballot.clone(), decision.clone()))
+            }
+            _ => None,
+        });
+        for effect in effects {
+            if crashes && self.rng.one_in(2) {
+                return self.crash(at);
+            }
+            self.trace.push(format!("  {effect:?}"));
+            match (&effect, &vote, &own_vote) {
+                (Effect::Answer(VoteSaid::Accepted), Some(vote), _) => self.count(at, vote.clone()),
+                (Effect::Keep, _, Some(vote)) => self.count(at, vote.clone()),
+                _ => {}
+            }
+            self.carry_out(at, &asker, effect);
+        }
+    }
+
+    fn carry_out(&mut self, at: usize, asker: &Option<(usize, Option<Question>)>, effect: Effect) {
+        match effect {
+            Effect::Keep => self.keep(at),
+            Effect::Ask(attempt, ask) => {
+                for name in attempt.hosts.clone() {
+                    let to = self.index(&name);
+                    if to != at {
+                        self.send(at, to, Message::Ask(attempt.clone(), ask.clone()));
+                    }
+                }
+            }
+            Effect::Answer(said) => {
+                if let Some((to, asked)) = asker {
+                    self.send(at, *to, Message::Said(asked.clone(), said));
+                }
+            }
+            Effect::Name(files) => {
+                files.iter().for_each(|file| self.name(at, file));
+                self.apply(at, None, Event::Named);
+            }
+            Effect::Clear(files) => {
+                for file in files {
+                    let number = file.file.inode as u32;
+                    self.hosts[at].hidden.remove(&((number - 1000) / 10));
+                }
+            }
+            Effect::Decided(decision) => self.decided(at, &decision),
+            Effect::GaveUp(_) => {}
+        }
+    }
+
+    /// Makes the record durable.
+    fn keep(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        host.kept = host.core.as_ref().map(|core| core.record().clone());
+    }
+
+    /// Counts a vote, which is durable.
+    fn count(&mut self, at: usize, (number, ballot, decision): (u32, Ballot, Decision)) {
+        let vote = self.votes.entry((number, ballot)).or_insert_with(|| (decision.clone(), BTreeSet::new()));
+        assert_eq!(vote.0, decision, "one ballot proposes one decision");
+        vote.1.insert(self.hosts[at].name.clone());
+    }
+
+    /// Gives an output its name, if what bears it is still what did.
+    fn name(&mut self, at: usize, file: &ReadyFile) {
+        let attempt = (file.file.inode as u32 - 1000) / 10;
+        let was_decided = self.votes.iter().any(|((number, _), (decision, voters))| {
+            let hosts = self.hosts_of(attempt);
+            *number == attempt
+                && matches!(decision, Decision::Committed { .. })
+                && is_quorum(&hosts, voters.iter())
+        });
+        assert!(
+            was_decided,
+            "attempt {attempt} gets names before it is committed\n{}",
+            self.trace.join("\n")
+        );
+        let host = &mut self.hosts[at];
+        if host.hidden.contains(&attempt) && host.name_is == file.before {
+            host.hidden.remove(&attempt);
+            host.name_is = Some(file.file);
+            host.named.push(attempt);
+        }
+    }
+
+    fn hosts_of(&self, attempt: u32) -> Vec<String> {
+        if attempt == 1 {
+            return self.hosts.iter().map(|host| host.name.clone()).collect();
+        }
+        let of_it = |(decision, _): &(Decision, BTreeSet<String>)| match decision {
+            Decision::Superseded { next, .. } if next.number == attempt => Some(next.hosts.clone()),
+            _ => None,
+        };
+        // Of proposals that were not decided there may be several; whoever is in the attempt has the one that was.
+        let decided = self.votes.iter().filter(|((number, _), (_, voters))| {
+            number + 1 == attempt && is_quorum(&self.hosts_of(*number), voters.iter())
+        });
+        decided.map(|(_, vote)| vote).find_map(of_it).expect("somebody decided it")
+    }
+
+    fn decided(&mut self, at: usize, decision: &Decision) {
+        match decision {
+            Decision::Superseded { next, .. } if next.coordinator == self.hosts[at].name => {
+                self.begin(at, next.clone());
+            }
+            // An attempt of another coordinator, or no more at all.
+            _ => {
+                self.hosts[at].coordinates = None;
+                self.tell(at, decision.clone());
+            }
+        }
+    }
+
+    /// Tells all hosts of the attempt what was decided about it.
+    fn tell(&mut self, at: usize, decision: Decision) {
+        let Some(core) = &self.hosts[at].core else { return };
+        let attempt = core.record().attempt.clone();
+        if matches!(decision, Decision::Superseded { .. }) {
+            return;
+        }
+        for name in attempt.hosts.clone() {
+            let (to, decision) = (self.index(&name), decision.clone());
+            if to != at {
+                let ask = VoteAsk::Learn { decision, names_shared: false };
+                self.send(at, to, Message::Ask(attempt.clone(), ask));
+            }
+        }
+    }
+
+    fn deliver(&mut self) {
+        if self.wires.is_empty() {
+            return;
+        }
+        let which = self.rng.below(self.wires.len() as u64) as usize;
+        let (from, to, lives, message) = match !self.calm && self.rng.one_in(12) {
+            true => self.wires[which].clone(),
+            false => self.wires.swap_remove(which),
+        };
+        let is_heard = self.hosts[to].up
+            && !self.cut.contains(&(from, to))
+            && (self.hosts[from].life, self.hosts[to].life) == lives;
+        if !is_heard || (!self.calm && self.rng.one_in(20)) {
+            return;
+        }
+        match message {
+            Message::Enter(attempt) => self.enter(from, to, attempt),
+            Message::IsReady(number) => self.is_ready(from, to, number),
+            Message::Ask(attempt, ask) => {
+                let name = self.hosts[from].name.clone();
+                let asked = Question::of(&attempt, &ask);
+                self.apply(to, Some((from, asked)), Event::Asked(name, attempt, ask));
+            }
+            Message::Said(None, _) => {}
+            Message::Said(Some(asked), said) => {
+                let name = self.hosts[from].name.clone();
+                self.apply(to, None, Event::Said(name, asked, said));
+            }
+        }
+    }
+
+    /// A host takes part in an attempt: the first as one that does not know the job, any if it knows it.
+    fn enter(&mut self, from: usize, to: usize, attempt: AttemptId) {
+        let number = attempt.number;
+        if self.hosts[to].core.is_none() {
+            if number > 1 {
+                return;
+            }
+            self.hosts[to].core = Some(Core::new(&self.hosts[to].name, JOB, attempt.clone()));
+        }
+        self.apply(to, None, Event::Enter(attempt.clone()));
+        let host = &mut self.hosts[to];
+        let Some(core) = &host.core else { return };
+        if core.record().attempt != attempt || core.record().decided.is_some() {
+            return;
+        }
+        let before = host.name_is;
+        if core.record().ready.is_empty() {
+            host.hidden.insert(number);
+            let file =
+                ReadyFile { hidden: String::new(), name: String::new(), file: stamp_of(number, to), before };
+            self.apply(to, None, Event::Ready(number, vec![file]));
+        }
+        if self.hosts[to].core.is_some() {
+            self.send(to, from, Message::IsReady(number));
+        }
+    }
+
+    fn is_ready(&mut self, from: usize, to: usize, number: u32) {
+        let name = self.hosts[from].name.clone();
+        let host = &mut self.hosts[to];
+        let Some((of, ready)) = host.coordinates.as_mut().filter(|(of, _)| *of == number) else { return };
+        ready.insert(name);
+        let (of, ready) = (*of, ready.len());
+        let Some(core) = &host.core else { return };
+        let attempt = &core.record().attempt;
+        if attempt.number == of && ready == attempt.hosts.len() && core.asks().is_none() {
+            let decision = Decision::Committed { shared: None, receipt: None };
+            self.apply(to, None, Event::Propose(Proposal::Commit(decision)));
+        }
+    }
+
+    /// A host that is up would like something to be decided: because it coordinates, or misses who does.
+    fn propose(&mut self, at: usize) {
+        let Some(core) = self.hosts[at].core.as_ref().filter(|core| core.asks().is_none()) else { return };
+        let attempt = core.record().attempt.clone();
+        let hosts = attempt.hosts.iter().filter(|host| **host == self.hosts[at].name || !self.rng.one_in(3));
+        let hosts: Vec<String> = hosts.cloned().collect();
+        let want = match self.rng.below(8) {
+            0 => Proposal::End(JobState::Failed, String::new()),
+            _ => Proposal::Supersede(hosts, String::new()),
+        };
+        if attempt.number < 6 {
+            self.apply(at, None, Event::Hears(false));
+            self.apply(at, None, Event::Propose(want));
+        }
+    }
+
+    /// Whoever has not answered does not any more.
+    fn give_up(&mut self, at: usize) {
+        let Some(core) = &self.hosts[at].core else { return };
+        let Some(asked) = core.asks() else { return };
+        for name in core.record().attempt.hosts.clone() {
+            self.apply(at, None, Event::Silent(name, asked.clone()));
+        }
+    }
+
+    fn crash(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        (host.up, host.core, host.coordinates) = (false, None, None);
+    }
+
+    fn restart(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        (host.up, host.life) = (true, host.life + 1);
+        host.core = host.kept.clone().map(|record| Core::load(&host.name, record));
+        self.apply(at, None, Event::Restarted);
+    }
+
+    fn step(&mut self) {
+        let at = self.rng.below(self.hosts.len() as u64) as usize;
+        let other = self.rng.below(self.hosts.len() as u64) as usize;
+        match self.rng.below(40) {
+            0 if self.hosts[at].up => self.crash(at),
+            1 | 2 if !self.hosts[at].up => self.restart(at),
+            3 => drop(self.cut.insert((at, other))),
+            4 => self.cut.clear(),
+            5 => self.propose(at),
+            6 => self.give_up(at),
+            7 if self.rng.one_in(4) => {
+                // Somebody takes the output away, or puts something else there.
+                self.users += 1;
+                let inode = self.users;
+                self.hosts[at].name_is =
+                    (inode.is_multiple_of(2)).then_some(FileStamp { inode, bytes: 0, modified_ns: 0 });
+            }
+            _ => self.deliver(),
+        }
+    }
+
+    /// Everything works again: hosts that know the job ask until all know how it stands.
+    fn settle(&mut self) {
+        self.cut.clear();
+        self.calm = true;
+        for at in 0..self.hosts.len() {
+            if !self.hosts[at].up {
+                self.restart(at);
+            }
+        }
+        for round in 0..4 * self.hosts.len() {
+            let at = round % self.hosts.len();
+            // Nobody coordinates any more.
+            (0..self.hosts.len()).for_each(|at| self.apply(at, None, Event::Hears(false)));
+            if let Some(core) = self.hosts[at].core.as_ref().filter(|core| !core.is_left_out()) {
+                match core.record().decided.clone() {
+                    Some(decision) => self.tell(at, decision),
+                    None if core.asks().is_none() => {
+                        let end = Proposal::End(JobState::Failed, String::new());
+                        self.apply(at, None, Event::Propose(end));
+                    }
+                    None => {}
+                }
+            }
+            while !self.wires.is_empty() {
+                self.deliver();
+            }
+            self.give_up(at);
+            while !self.wires.is_empty() {
+                self.deliver();
+            }
+        }
+    }
+
+    fn check(&self, seed: u64) {
+        let fail = |what: &str| -> ! { panic!("seed {seed}: {what}\n{}", self.trace.join("\n")) };
+        let mut committed: BTreeSet<u32> = BTreeSet::new();
+        for ((attempt, _), (decision, voters)) in &self.votes {
+            let decides = is_quorum(&self.hosts_of(*attempt), voters.iter());
+            if decides && matches!(decision, Decision::Committed { .. }) {
+                committed.insert(*attempt);
+            }
+        }
+        if committed.len() > 1 {
+            fail("two attempts are committed");
+        }
+        for host in &self.hosts {
+            if host.named.len() > 1 || host.named.iter().any(|attempt| !committed.contains(attempt)) {
+                fail("names beside those of one committed attempt");
+            }
+        }
+    }
+
+    /// That nothing is in doubt any more.
+    fn is_settled(&self, seed: u64) {
+        let fail = |what: &str| -> ! { panic!("seed {seed}: {what}\n{}", self.trace.join("\n")) };
+        let last =
+            self.hosts.iter().filter_map(|host| host.core.as_ref()).map(|core| core.record().attempt.number);
+        let last = last.max().unwrap_or(0);
+        for host in &self.hosts {
+            let Some(core) = &host.core else { continue };
+            let record = core.record();
+            if core.is_left_out() || record.attempt.number < last {
+                continue;
+            }
+            let voters = self.hosts.iter().filter(|other| {
+                other.core.as_ref().is_some_and(|core| core.record().attempt == record.attempt)
+            });
+            let voters: Vec<String> = voters.map(|host| host.name.clone()).collect();
+            // Of a quorum that never heard of the attempt nothing can be learnt.
+            if record.decided.is_none() && is_quorum(&record.attempt.hosts, voters.iter()) {
+                fail("the last attempt has no decision, though everything works");
+            }
+            if record.decided.is_some() && !record.ready.is_empty() {
+                fail("outputs of a decided attempt are neither named nor cleared");
+            }
+        }
+    }
+}
+
+/// Whether anything got a name.
+fn run(seed: u64) -> bool {
+    let mut world = World::new(seed);
+    let steps = world.rng.below(STEPS);
+    for _ in 0..steps {
+        world.step();
+        world.check(seed);
+    }
+    world.settle();
+    world.check(seed);
+    world.is_settled(seed);
+    world.hosts.iter().any(|host| !host.named.is_empty())
+}
+
+#[test]
+fn of_all_attempts_at_most_one_is_committed_whatever_happens() {
+    let seeds = std::env::var("THALWEG_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
+    let named = (0..seeds).filter(|seed| run(*seed)).count() as u64;
+    // A simulation in which nothing is ever named, or all is, shows nothing.
+    assert!(named > seeds / 20 && named < seeds * 19 / 20, "{named} of {seeds}");
+}
