@@ -80,9 +80,10 @@ impl Error {
         self.source.raw_os_error()
     }
 
-    /// True where no more files may be open, in this process or on the machine.
+    /// True where no more files may be open, in this process or on the machine; also if something is said beside.
     pub fn is_out_of_files(&self) -> bool {
-        matches!(self.errno(), Some(libc::EMFILE | libc::ENFILE))
+        let inner = || self.source.get_ref()?.source()?.downcast_ref::<std::io::Error>()?.raw_os_error();
+        matches!(self.errno().or_else(inner), Some(libc::EMFILE | libc::ENFILE))
     }
 
     /// True for a full disk or an exhausted quota.

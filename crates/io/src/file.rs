@@ -98,6 +98,12 @@ impl Metadata {
     pub fn is_same(&self, other: &Metadata) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
+
+    /// Whether it is the same file with the same contents. It may have been renamed, or have got another mode or a further
+    /// name, all of which change [`Metadata::changed_ns`].
+    pub fn has_contents_of(&self, other: &Metadata) -> bool {
+        self.is_same(other) && (self.len, self.modified_ns) == (other.len, other.modified_ns)
+    }
 }
 
 /// Room on a file system, in bytes.

@@ -426,25 +426,41 @@ fn facts(m: &StdMetadata) -> Metadata {
 }
 
 fn resemble(id: FileId, like: &Path) -> io::Result<()> {
-    // A link is replaced, and what it leads to has no say.
-    let (theirs, is_old) = match std::fs::symlink_metadata(like) {
-        Ok(there) if there.is_file() => (there, true),
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => (made_beside(like)?, false),
-    };
     let file = borrow(id);
     let ours = file.metadata()?;
+    // A link is replaced, and what it leads to has no say.
+    let old = match std::fs::symlink_metadata(like) {
+        Ok(there) => Some(there).filter(StdMetadata::is_file),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Err(e) => return Err(e),
+    };
     // Not the bits that lend a program its owner's rights: what is written here is none.
-    let bits = |m: &StdMetadata| m.mode() & 0o777;
-    if bits(&ours) != bits(&theirs) {
-        file.set_permissions(Permissions::from_mode(bits(&theirs)))?;
+    let mut mode = 0o777
+        & match &old {
+            Some(old) => old.mode(),
+            // A disk may have room for the file and for no other.
+            None => made_beside(like).map_or_else(|_| 0o666 & !umask(), |made| made.mode()),
+        };
+    // Few may give files away, some at least to another group. What the old one's group might do ours may not.
+    if let Some(old) = old.as_ref().filter(|old| old.gid() != ours.gid())
+        && fchown(&*file, None, Some(old.gid())).is_err()
+    {
+        mode = mode & 0o707 | (mode & 0o007) << 3;
     }
-    let (uid, gid) = (theirs.uid(), theirs.gid());
-    if is_old && (ours.uid(), ours.gid()) != (uid, gid) {
-        // Few may give files away, some at least to another group; who may not keeps them.
-        let _ = fchown(&*file, Some(uid), Some(gid)).or_else(|_| fchown(&*file, None, Some(gid)));
+    if ours.mode() & 0o777 != mode {
+        file.set_permissions(Permissions::from_mode(mode))?;
+    }
+    if let Some(old) = old.filter(|old| old.uid() != ours.uid()) {
+        let _ = fchown(&*file, Some(old.uid()), None);
     }
     Ok(())
+}
+
+/// The bits that no new file of this process has. To ask the system for them would change them for a moment.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let told = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    told.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o077)
 }
 
 /// See [`Io::check_replace`].

@@ -14,6 +14,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::directory_of;
+
 /// Which of the first three descriptors were closed when the program started, a bit for each.
 static CLOSED_AT_START: AtomicU8 = AtomicU8::new(0);
 
@@ -32,15 +34,32 @@ extern "C" fn look_at_start() {
     }
 }
 
-/// The descriptor that a name stands for.
+/// The system follows so many links and no more.
+const LINKS_MAX: usize = 40;
+
+/// The descriptor that a name stands for, itself or by a link that leads to such a name.
 pub(crate) fn standard_descriptor(path: &Path) -> Option<RawFd> {
-    let path = path.to_str()?;
-    match path {
-        "/dev/stdin" => Some(0),
-        "/dev/stdout" => Some(1),
-        "/dev/stderr" => Some(2),
-        _ => path.strip_prefix("/dev/fd/").or(path.strip_prefix("/proc/self/fd/"))?.parse().ok(),
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        if !path.is_symlink() {
+            return None;
+        }
+        let directory = directory_of(&path).canonicalize().ok()?;
+        if let Some(fd) = descriptor_in(&directory, path.file_name()?.to_str()?) {
+            return Some(fd);
+        }
+        path = directory.join(path.read_link().ok()?);
     }
+    None
+}
+
+/// The descriptor that a name in a directory is, `/proc/self` being this process's own.
+fn descriptor_in(directory: &Path, name: &str) -> Option<RawFd> {
+    if directory == Path::new("/dev") {
+        return ["stdin", "stdout", "stderr"].iter().position(|of| *of == name).map(|fd| fd as RawFd);
+    }
+    let own = Path::new("/proc").join(std::process::id().to_string());
+    (directory.starts_with(own) && directory.ends_with("fd")).then(|| name.parse().ok())?
 }
 
 /// The open file that such a descriptor is.

@@ -10,6 +10,8 @@
 
 use std::io;
 
+use rustix::process::Resource;
+
 use crate::{Done, Error, File, FileId, Kind, Op, os};
 
 /// What a direct file wants its offsets and lengths to be multiples of.
@@ -89,8 +91,13 @@ impl Progress {
         }
         Step::Failed(match self.kind {
             Kind::Read => io::Error::other("the device delivers part of a page, again and again"),
-            // What has no room for the rest of a page is full.
-            Kind::Write => io::Error::from_raw_os_error(libc::ENOSPC),
+            // The limit on a file's size may end inside a page; else what has no room for the rest of one is full.
+            Kind::Write => {
+                io::Error::from_raw_os_error(match rustix::process::getrlimit(Resource::Fsize).current {
+                    Some(limit) if limit % ALIGN as u64 == back as u64 => libc::EFBIG,
+                    _ => libc::ENOSPC,
+                })
+            }
         })
     }
 }

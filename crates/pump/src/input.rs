@@ -112,7 +112,7 @@ impl Input {
             return Ok(file.clone());
         }
         let file = File::open(&self.io, &self.path, self.access)?;
-        if file.metadata()? == self.metadata { Ok(file) } else { Err(self.changed()) }
+        if file.metadata()?.has_contents_of(&self.metadata) { Ok(file) } else { Err(self.changed()) }
     }
 
     fn check_unchanged(&self) -> Result<(), InputsError> {
@@ -120,7 +120,7 @@ impl Input {
             Some(file) => file.metadata()?,
             None => self.io.stat(&self.path)?,
         };
-        if now == self.metadata { Ok(()) } else { Err(self.changed()) }
+        if now.has_contents_of(&self.metadata) { Ok(()) } else { Err(self.changed()) }
     }
 
     fn changed(&self) -> InputsError {

@@ -114,7 +114,7 @@ struct Undoable(PathBuf, std::io::Error);
 impl fmt::Display for Undoable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Undoable(path, why) = self;
-        write!(f, "{why}; {} was replaced and is whole, but a power loss may undo that", path.display())
+        write!(f, "{why}; {} is in place and whole, but a power loss may undo that", path.display())
     }
 }
 

@@ -295,7 +295,7 @@ impl<'a> Run<'a> {
             self.sort.resume && may_last && !is_named && manifest.is_some_and(Manifest::is_of_use);
         if resumable {
             scratch.keep(manifest.is_some_and(Manifest::has_own_checkpoint));
-            manifest.into_iter().for_each(Manifest::keep);
+            manifest.into_iter().for_each(|manifest| manifest.keep(true));
             let is_needed = scratch.is_within() || manifest.is_some_and(Manifest::has_note);
             output.iter().filter(|_| is_needed).for_each(Output::keep);
         }
@@ -441,6 +441,7 @@ impl<'a> Run<'a> {
             within.filter(|_| path == self.names.partial)
         };
         scratch.adopt(&left.files, &left.resumed.stores, within)?;
+        left.manifest.keep(false);
         Ok((Some(left.manifest), left.resumed, left.start))
     }
 

@@ -198,23 +198,25 @@ pub(crate) fn find(
         Err(e) if e.source.kind() == ErrorKind::NotFound => return Ok(Err(Foreign::Early)),
         Err(e) => return Err(e.into()),
     };
-    let found = gone_on_from(io, by, &manifest, &told, identity);
-    let Some(((files, resumed), start)) = found else {
-        // What it lists is cleared with it.
-        manifest.keep();
+    let Some(((files, resumed), start)) = gone_on_from(io, by, &told, identity) else {
         return Ok(Err(why_not(&told, identity, by.sort.unique)));
     };
     // Of pages that lie in other files nothing is needed any more.
     let mut others = candidates(io, &by.sort.scratch, by.names);
     others.retain(|path| by.names.is_scratch(path));
     clear_but(io, others, &files)?;
+    manifest.go_on(&told, start.is_some())?;
+    if start.is_none() && !files.contains(&by.names.partial) {
+        // It is begun anew; until then its room is nobody's.
+        let _ = File::open(io, &by.names.partial, Access::Update).and_then(|partial| partial.set_len(0));
+    }
     Ok(Ok(Leftover {
         manifest,
         geometry: told.layout.geometry,
         cuts: told.layout.cuts,
         files,
         resumed,
-        start,
+        start: start.unwrap_or_default(),
     }))
 }
 
@@ -234,13 +236,13 @@ fn why_not(told: &Told, identity: u128, unique: bool) -> Foreign {
     }
 }
 
+/// What of the leftover is sound, and the output if that is gone on with. Touches nothing.
 fn gone_on_from(
     io: &Arc<dyn Io>,
     by: &Judge<'_>,
-    manifest: &Manifest,
     told: &Told,
     identity: u128,
-) -> Option<(Found, Start)> {
+) -> Option<(Found, Option<Start>)> {
     let Layout { geometry, cuts, .. } = &told.layout;
     let (files, mut resumed) = judge(io, by, &told.layout, &told.checkpoints, identity)?;
     let taken_up = told.note.clone().and_then(|note| {
@@ -252,14 +254,8 @@ fn gone_on_from(
     if taken_up.is_none() && told.checkpoints.is_empty() {
         return None;
     }
-    manifest.go_on(told, taken_up.is_some()).ok()?;
-    if taken_up.is_none() && !files.contains(&by.names.partial) {
-        // It is begun anew; until then its room is nobody's.
-        let _ = File::open(io, &by.names.partial, Access::Update).and_then(|partial| partial.set_len(0));
-    }
-    let start = taken_up.unwrap_or_default();
-    resumed.done_ranges = start.ranges();
-    Some(((files, resumed), start))
+    resumed.done_ranges = taken_up.as_ref().map_or(0, Start::ranges);
+    Some(((files, resumed), taken_up))
 }
 
 type Found = (Vec<PathBuf>, Resumed);
@@ -373,15 +369,18 @@ pub fn clear_killed(io: &Arc<dyn Io>, output: &Path) {
     }
 }
 
-/// Removes files, but for those that stay, under whatever path. An error if one was not made by this user's processes.
+/// Removes files, but for those that stay, under whatever path. If one was not made by this user's processes that is an
+/// error, and none is removed.
 fn clear_but(io: &Arc<dyn Io>, files: Vec<PathBuf>, stays: &[PathBuf]) -> Result<()> {
+    let mut own = Vec::new();
     for path in files {
-        let file = match File::open(io, &path, Access::Update) {
-            Err(e) if e.source.kind() == ErrorKind::NotFound => continue,
-            opened => opened?,
-        };
-        let own = file.metadata()?;
-        if !stays.iter().any(|path| io.stat(path).is_ok_and(|there| there.is_same(&own))) {
+        match File::open(io, &path, Access::Update) {
+            Err(e) if e.source.kind() == ErrorKind::NotFound => {}
+            opened => own.push((opened?.metadata()?, path)),
+        }
+    }
+    for (file, path) in own {
+        if !stays.iter().any(|path| io.stat(path).is_ok_and(|there| there.is_same(&file))) {
             io.remove(&path)?;
         }
     }

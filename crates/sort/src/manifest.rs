@@ -121,6 +121,7 @@ impl Manifest {
     pub(crate) fn create(io: &Arc<dyn Io>, path: &Path, layout: &Layout) -> Result<Manifest> {
         let file = File::open(io, path, Access::Create)?;
         let manifest = Manifest::at(io, file, path, MAGIC.len() as u64);
+        manifest.keep(false);
         manifest.file.write_at(0, MAGIC)?;
         manifest.append(KIND_LAYOUT, &layout_bytes(layout))?;
         Ok(manifest)
@@ -132,7 +133,7 @@ impl Manifest {
             path: path.to_path_buf(),
             io: Arc::clone(io),
             end: Mutex::new(end),
-            keep: false.into(),
+            keep: true.into(),
             is_void: false.into(),
             has_checkpoint: false.into(),
             has_own_checkpoint: false.into(),
@@ -205,9 +206,10 @@ impl Manifest {
         self.has_note() || (self.has_checkpoint.load(Ordering::Relaxed) && !self.is_void())
     }
 
-    /// Leaves the file where it is when dropped.
-    pub(crate) fn keep(&self) {
-        self.keep.store(true, Ordering::Relaxed);
+    /// Whether the file stays where it is when this is dropped. Not that of this run unless it says so; that of an earlier
+    /// one until this run has taken up all that it speaks of.
+    pub(crate) fn keep(&self, keep: bool) {
+        self.keep.store(keep, Ordering::Relaxed);
     }
 
     fn append(&self, kind: u8, payload: &[u8]) -> Result<()> {

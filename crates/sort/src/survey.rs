@@ -238,7 +238,11 @@ impl Asked<'_> {
     /// With the least that is enough, also for a run that happens to begin with a little more resident.
     fn too_small(&self, fits: impl Fn(&Given) -> bool) -> Error {
         let resident_bytes = self.given.resident_bytes + RESIDENT_VARIES_BYTES;
-        let with = |memory_bytes| fits(&Given { memory_bytes, resident_bytes, ..self.given });
+        // Lines that are longer than the memory has room for would be refused next.
+        let takes_lines = |memory_bytes| self.line_bytes <= line_max(memory_bytes);
+        let with = |memory_bytes| {
+            takes_lines(memory_bytes) && fits(&Given { memory_bytes, resident_bytes, ..self.given })
+        };
         let given = self.given.memory_bytes;
         Error::MemoryTooSmall { given, needed: least_memory(given, with) }
     }

@@ -162,10 +162,12 @@ pub(crate) fn publish(output: Output, path: &Path, bytes: u64) -> Result<()> {
     output.publish(bytes).map_err(|e| named(e, path))
 }
 
-/// The error under the name that the user gave, not the temporary one, unless that is in the way.
+/// The error under the name that the user gave, not the temporary one, unless that is in the way. What is wrong with the
+/// directory stays the directory's.
 pub(crate) fn named(e: IoError, path: &Path) -> Error {
     match e.source.kind() {
         ErrorKind::AlreadyExists => e.into(),
+        _ if e.path == directory_of(path) => e.into(),
         _ => IoError { path: path.to_path_buf(), ..e }.into(),
     }
 }

@@ -59,6 +59,53 @@ fn what_is_replaced_keeps_its_permissions_and_what_is_new_gets_those_of_the_umas
     }
 }
 
+/// A file may get another name while it is read, and a second one, as from a backup.
+#[test]
+fn an_input_that_is_renamed_meanwhile_is_the_same_input() {
+    let place = Place::new();
+    place.shell("$T gen 600k in -q && $T sort in -o expected --datamation -q").is_done();
+    let sort = Running::start(&mut place.command(&[
+        "sort",
+        "in",
+        "-o",
+        "out",
+        "--datamation",
+        "--memory",
+        "16MiB",
+        "-q",
+    ]));
+    until("an output", || place.names().contains(&".out.thalweg-partial".to_string()));
+    place.shell("mv in other && ln other more && chmod 600 other").is_done();
+    sort.ends().is_done();
+    place.shell("cmp out expected").is_done();
+}
+
+#[test]
+fn a_disk_with_room_for_the_output_and_no_other_file_is_enough() {
+    let place = Place::new();
+    place.run(&["gen", "1000", "in", "-q"]).is_done();
+    let line = "umask 027; mkdir d; mount -t tmpfs -o nr_inodes=2 none d || exit 77; $T sort in -o d/out --datamation -q && stat -c %a d/out";
+    let told = place.shell(&format!("exec unshare -m bash -c '{line}'"));
+    if [Some(1), Some(77)].contains(&told.status) {
+        return println!("skipped: nothing can be mounted here: {told:?}");
+    }
+    assert_eq!(told.is_done(), "640\n");
+}
+
+/// Its owner may not give it to the group of the one before, whose rights are not those of the owner's own group.
+#[test]
+fn a_group_that_an_output_cannot_have_lends_it_no_rights() {
+    let place = Place::new();
+    let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+    place.run(&["gen", "10", "in", "-q"]).is_done();
+    if place.shell(&format!("chmod 777 . && {nobody} test -r in -a -x $T")).status != Some(0) {
+        return println!("skipped: no other user can be tried here");
+    }
+    place.shell("echo old > out; chown 65534:5678 out; chmod 664 out").is_done();
+    place.shell(&format!("exec {nobody} $T sort in -o out --datamation -q")).is_done();
+    assert_eq!(place.shell("stat -c '%u:%g %a' out").out, "65534:65534 644\n");
+}
+
 #[test]
 fn a_link_stays_and_what_it_leads_to_is_replaced_or_made() {
     let place = Place::new();
@@ -132,6 +179,9 @@ fn a_file_larger_than_is_allowed_is_an_error_and_no_signal() {
         place.shell(&format!("{limit}; exec $T {verb}")).is_refused(&["out", "ulimit -f"]);
     }
     place.shell(&format!("{limit}; exec $T gen 100k - -q > out")).is_refused(&["/dev/stdout", "ulimit -f"]);
+    // A limit that ends inside a page of a file that is written past the cache.
+    let verb = "exec $T sort records -o out --datamation --io threads";
+    place.shell(&format!("ulimit -f 1001; {verb}")).is_refused(&["out", "ulimit -f"]);
     // The output is a pipe, and scratch is what grows too large.
     let sort = "exec $T sort records -o - --datamation --memory 16MiB -q --scratch .";
     let told = place.shell(&format!("{limit}; ({sort}) | wc -c; exit ${{PIPESTATUS[0]}}"));
@@ -176,6 +226,8 @@ fn a_standard_descriptor_that_was_closed_is_refused() {
         "sort in -o - >&-",
         "sort in -o /dev/stdout >&-",
         "sort in -o /dev/fd/1 >&-",
+        "sort in -o //dev/./stdout >&-",
+        "sort in -o /proc/thread-self/fd/1 >&-",
         "shuffle in --seed 1 -o - >&-",
         "merge in in -o - >&-",
         "join in in -o - >&-",
@@ -196,6 +248,11 @@ fn a_standard_descriptor_that_was_closed_is_refused() {
         told.is_refused(&["closed when this program was started; redirect it, or name a file"]);
         assert_eq!(place.names(), ["in"], "{verb}");
     }
+    // By a link in a directory that is reached by one.
+    let told = place
+        .shell("mkdir d; ln -s ../l d/out; ln -s /dev/stdout l; ln -s d e; exec $T sort in -o e/out >&-");
+    told.is_refused(&["closed when this program was started"]);
+    place.shell("$T sort in -o e/out -q | cmp - <(sort in) && rm -r d e l").is_done();
     place.shell("exec $T sort in -o out -q <&- >&-").is_done();
     assert_eq!(place.read("out"), b"a\nb\n");
     // Whoever opens nothing on purpose gets it, also to be read and written.

@@ -6,6 +6,8 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use thalweg_api::{Receipt, from_json};
+
 use super::support::{Place, Running, until};
 
 const BENCH: &str = "--datamation";
@@ -114,6 +116,15 @@ fn what_a_killed_sort_left_is_gone_on_from_only_if_it_is_still_this_users() {
     let scratch = format!("scratch/{}", place.scratch("out"));
     let sort =
         ["sort", "in", "-o", "out", BENCH, "--memory", "16MiB", "--scratch", "scratch", "--resume", "-q"];
+    // A refusal, also of what lies in another directory, leaves all that there is to go on from.
+    let sums = "sha256sum .out.thalweg-* scratch/.out*";
+    let left = place.shell(sums).is_done().to_string();
+    place
+        .shell(&format!("mkdir other; echo > other/{0}; chown 1234 other/{0}", place.scratch("out")))
+        .is_done();
+    place.run(&[&sort[..], &["--scratch", "other"]].concat()).is_refused(&["other/", "user 1234"]);
+    assert_eq!(place.shell(sums).is_done(), left);
+    place.shell("rm -r other").is_done();
     for name in [".out.thalweg-manifest", ".out.thalweg-partial", &scratch] {
         let held = place.shell(&format!("chown 1234 {name}; sha256sum {name}"));
         place.run(&sort).is_refused(&[name, "user 1234"]);
@@ -123,7 +134,19 @@ fn what_a_killed_sort_left_is_gone_on_from_only_if_it_is_still_this_users() {
         place.run(&sort).is_refused(&[name, "a symbolic link"]);
         place.shell(&format!("rm {name}; mv kept {name}")).is_done();
     }
-    assert_eq!(place.run(&sort).is_done(), "");
+    assert_eq!(place.shell(sums).is_done(), left);
+    // Nor does a directory too many.
+    place.shell("mkdir -p many/{1..256}").is_done();
+    let many =
+        "$T sort in -o out --datamation --memory 16MiB --resume $(printf -- '--scratch many/%d ' {1..256})";
+    place.shell(many).is_refused(&["257", "scratch"]);
+    place.shell("rm -r many").is_done();
+    // Of the output nothing was gone on with.
+    assert!(left.ends_with(place.shell("sha256sum scratch/.out*").is_done()));
+    assert!(place.0.join(".out.thalweg-manifest").exists());
+    let told = place.run(&[&sort[..10], &["--json"]].concat());
+    let receipt: Receipt = from_json(told.is_done()).unwrap();
+    assert!(receipt.resumed_bytes > 0, "{receipt:?}");
     place.shell("$T sort same -o same --datamation -q && cmp same out").is_done();
     assert_eq!(place.names(), ["in", "out", "same", "scratch"]);
     assert_eq!(place.shell("ls -A scratch").is_done(), "");
@@ -234,7 +257,11 @@ fn an_output_is_for_its_owner_until_it_has_its_name() {
         let mut command = std::process::Command::new("bash");
         let running = Running::start(command.args(["-c", &line]).current_dir(&place.0));
         let hidden = || -> Vec<String> {
-            place.names().into_iter().filter(|name| name.contains(".thalweg-")).collect()
+            place
+                .names()
+                .into_iter()
+                .filter(|name| name.contains(".thalweg-") && !name.contains("-trial-"))
+                .collect()
         };
         until("its output", || !hidden().is_empty());
         for name in hidden() {

@@ -23,13 +23,33 @@ fn an_output_whose_directory_cannot_be_synced_was_replaced_and_that_is_said() {
         ("partition in -o d/out{} --parts 2 --pick hash --datamation -q", "out1"),
     ] {
         let told = place.shell(&format!("echo old > d/{out}; exec {anybody} $T {verb}"));
-        told.is_refused(&["cannot sync", "was replaced and is whole", "power loss"]);
+        told.is_refused(&["cannot sync ", "d: ", "is in place and whole", "power loss"]);
         if verb.starts_with("partition") {
-            told.is_refused(&["of 2 parts the first 2 have been replaced"]);
+            told.is_refused(&["of 2 parts the first 2 are in place"]);
         }
         assert!(place.read(&format!("d/{out}")) != b"old\n", "{verb}");
         place.shell("chmod 777 d; rm d/*; rmdir d; mkdir d; chmod 333 d").is_done();
     }
+}
+
+/// The same where the disk fails, and where it is full when a part has its name.
+#[test]
+fn what_is_in_place_when_a_system_call_fails_is_said() {
+    let place = Place::new();
+    if place.shell("strace -o /dev/null true").status != Some(0) {
+        return println!("skipped: no strace, or it may not trace");
+    }
+    place.run(&["gen", "100", "in", "-q"]).is_done();
+    let failing = |call: &str, verb: &str| {
+        place.shell(&format!("exec strace -f -qq -o /dev/null -e inject={call} $T {verb} --io threads -q"))
+    };
+    // The first is that of the file, the second that of its directory.
+    let told = failing("fsync:error=EIO:when=1", "sort in -o out --datamation");
+    told.is_refused(&["cannot sync .: ", "out is in place and whole", "power loss"]);
+    let partition = "partition in -o part-{} --parts 3 --pick hash --datamation";
+    let told = failing("rename:error=ENOSPC:when=3", partition);
+    told.is_refused(&["of 3 parts the first 2 are in place, part-0 to part-1"]);
+    assert_eq!(place.names(), ["in", "out", "part-0", "part-1"]);
 }
 
 #[test]
@@ -55,7 +75,7 @@ fn a_partition_one_of_whose_names_is_not_to_be_had_touches_none() {
     // What nobody sees before the rename: something is mounted there.
     let mounted = "chmod 777 d; echo mounted > over; mount --bind over d/part-1 && exec $T";
     let told = place.shell(&format!("exec unshare -m bash -c '{mounted} {}'", args.join(" ")));
-    told.is_refused(&["part-1", "busy", "of 3 parts only", "part-0 has been replaced"]);
+    told.is_refused(&["part-1", "busy", "of 3 parts only", "part-0 is in place"]);
     assert!(place.read("d/part-0") != b"old\n");
     assert_eq!(
         (place.read("d/part-1"), place.shell("ls -A d").out),

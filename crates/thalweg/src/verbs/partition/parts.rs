@@ -103,20 +103,18 @@ pub(in crate::verbs) fn publish(parts: &[Part]) -> Result<()> {
     }
     let partly = |part: &Part, why: IoError| {
         let named: Vec<_> = parts.iter().filter(|part| part.output.is_named()).collect();
-        let whole = target::named(why, &part.path);
-        match (&named[..], whole) {
-            ([first, .., last], Error::CouldNot(why)) => Error::CouldNot(format!(
-                "{why}; of {} parts the first {} have been replaced, {} to {}",
-                parts.len(),
+        let (why, all) = (target::named(why, &part.path), parts.len());
+        match &named[..] {
+            [] => why,
+            [only] => {
+                Error::CouldNot(format!("{why}; of {all} parts only {} is in place", only.path.display()))
+            }
+            [first, .., last] => Error::CouldNot(format!(
+                "{why}; of {all} parts the first {} are in place, {} to {}",
                 named.len(),
                 first.path.display(),
                 last.path.display()
             )),
-            ([only], Error::CouldNot(why)) => {
-                let (all, only) = (parts.len(), only.path.display());
-                Error::CouldNot(format!("{why}; of {all} parts only {only} has been replaced"))
-            }
-            (_, whole) => whole,
         }
     };
     for part in parts {
