@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Queue, Result};
+use crate::{Action, Error, Queue, Result};
 
 /// The directory that holds a name: `.` for a bare one.
 pub fn directory_of(path: &Path) -> &Path {
@@ -317,6 +317,14 @@ impl File {
     /// See [`Io::read_at`].
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> Result<usize> {
         self.0.io.read_at(self.0.id, &self.0.path, at, into)
+    }
+
+    /// Reads all of these bytes, or fails.
+    pub fn read_exact_at(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        if self.read_at(at, into)? == into.len() {
+            return Ok(());
+        }
+        Err(Error::at(Action::Read, self.path(), at, std::io::ErrorKind::UnexpectedEof.into()))
     }
 
     /// See [`Io::read_some`].

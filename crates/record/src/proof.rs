@@ -66,6 +66,17 @@ struct Kept {
     record: Vec<u8>,
     /// Of a long record: the first bytes of its key's normal form, and the hash of all of it.
     long: Option<(Vec<u8>, u128)>,
+    /// Bytes of the record, if they are known.
+    len: usize,
+}
+
+/// Two neighbours whose order is not known: their keys differ, and agree as far as they were kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Doubt {
+    /// Where the second begins, in the bytes that were proved.
+    at: u64,
+    /// Bytes of both.
+    lens: [usize; 2],
 }
 
 impl From<&Kept> for PieceEnd {
@@ -77,7 +88,8 @@ impl From<&Kept> for PieceEnd {
 
 impl From<PieceEnd> for Kept {
     fn from(end: PieceEnd) -> Kept {
-        Kept { record: end.record, long: end.long.map(|long| (long.normal, long.hash)) }
+        let len = end.record.len();
+        Kept { record: end.record, long: end.long.map(|long| (long.normal, long.hash)), len }
     }
 }
 
@@ -85,6 +97,7 @@ impl Kept {
     fn set(&mut self, key: &Key, record: &[u8], keep_bytes: usize) {
         self.record.clear();
         self.long = None;
+        self.len = record.len();
         if record.len() <= keep_bytes {
             self.record.extend_from_slice(record);
         } else {
@@ -93,10 +106,10 @@ impl Kept {
     }
 
     /// Orders this record before `next`. Keys that go on behind what is kept and agree so far are equal
-    /// if their hashes are, and otherwise taken to be in order.
-    fn compare(&self, key: &Key, next: &Kept, keep_bytes: usize) -> Ordering {
+    /// if their hashes are, and otherwise in an order that is not known.
+    fn compare(&self, key: &Key, next: &Kept, keep_bytes: usize) -> Option<Ordering> {
         if self.long.is_none() && next.long.is_none() {
-            return key.compare(&self.record, &next.record);
+            return Some(key.compare(&self.record, &next.record));
         }
         let normal = |kept: &Kept| match &kept.long {
             Some((normal, _)) => normal.clone(),
@@ -105,8 +118,8 @@ impl Kept {
         let (ours, theirs) = (normal(self), normal(next));
         let hash = |kept: &Kept| kept.long.as_ref().map(|(_, hash)| *hash);
         match ours.cmp(&theirs) {
-            Ordering::Equal if ours.len() == keep_bytes && hash(self) != hash(next) => Ordering::Less,
-            order => order,
+            Ordering::Equal if ours.len() == keep_bytes && hash(self) != hash(next) => None,
+            order => Some(order),
         }
     }
 }
@@ -134,6 +147,8 @@ pub struct Prover {
     last: Kept,
     /// Bytes of a record whose end has not come yet.
     carry: Vec<u8>,
+    /// Neighbours that are counted as in order until somebody has looked.
+    doubts: Vec<Doubt>,
 }
 
 impl Prover {
@@ -148,11 +163,12 @@ impl Prover {
             first: Kept::default(),
             last: Kept::default(),
             carry: Vec::new(),
+            doubts: Vec::new(),
         }
     }
 
     /// Keeps at most so many bytes of the first and the last record. Across joints, records that agree that
-    /// far are not told apart by what follows; inside a piece they are.
+    /// far are told apart by [`Prover::settle`] alone.
     pub fn keeping(mut self, keep_bytes: usize) -> Prover {
         self.keep_bytes = keep_bytes;
         self
@@ -296,7 +312,7 @@ impl Prover {
         } else {
             let mut next = Kept::default();
             next.set(&self.key, record, self.keep_bytes);
-            self.last.compare(&self.key, &next, self.keep_bytes)
+            self.order_before(&next)
         };
         self.count(order, record)
     }
@@ -315,9 +331,11 @@ impl Prover {
         (&self.first.record, &self.last.record)
     }
 
-    /// The last whole record, if there is one and all of it is kept.
+    /// The last whole record, if there is one, all of it is kept, and no order before it is in doubt: what another prover
+    /// can go on behind.
     pub fn last(&self) -> Option<&[u8]> {
-        (self.proof.records > 0 && self.last.long.is_none()).then_some(&self.last.record[..])
+        let is_known = self.proof.records > 0 && self.last.long.is_none() && self.doubts.is_empty();
+        is_known.then_some(&self.last.record[..])
     }
 
     /// Bytes at the end that are not a whole record (in lines: without a newline).
@@ -334,12 +352,39 @@ impl Prover {
         if self.proof.records == 0 {
             self.first = next.first.clone();
         } else {
-            let order = self.last.compare(&self.key, &next.first, self.keep_bytes);
+            let order = self.order_before(&next.first);
             self.proof.unordered += u64::from(order == Ordering::Greater);
             self.proof.duplicates += u64::from(order == Ordering::Equal);
         }
+        let before = file_bytes(self.layout, &self.proof);
+        self.doubts.extend(next.doubts.iter().map(|doubt| Doubt { at: before + doubt.at, ..*doubt }));
         add_proof(&mut self.proof, &next.proof);
         self.last = next.last.clone();
+    }
+
+    /// The order of what was proved and of the record that follows, for now "less" where it is in doubt.
+    fn order_before(&mut self, next: &Kept) -> Ordering {
+        self.last.compare(&self.key, next, self.keep_bytes).unwrap_or_else(|| {
+            let (at, lens) = (file_bytes(self.layout, &self.proof), [self.last.len, next.len]);
+            // What was proved in another process can only be looked at there.
+            self.doubts.extend((!lens.contains(&0)).then_some(Doubt { at, lens }));
+            Ordering::Less
+        })
+    }
+
+    /// Compares records whole that agree as far as they were kept: `read` gives the bytes from a place on in what was
+    /// proved. Two of them are in memory at a time.
+    pub fn settle<E>(&mut self, mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<(), E> {
+        let terminator = u64::from(self.layout == Layout::Lines);
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for Doubt { at, lens: [first, second] } in std::mem::take(&mut self.doubts) {
+            before.resize(first, 0);
+            after.resize(second, 0);
+            read(at - terminator - first as u64, &mut before)?;
+            read(at, &mut after)?;
+            self.proof.unordered += u64::from(self.key.compare(&before, &after) == Ordering::Greater);
+        }
+        Ok(())
     }
 }
 
@@ -386,9 +431,43 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn prove(layout: Layout, bytes: &[u8], cuts: &[usize]) -> Prover {
-        let key = Key::new(layout, &[]).unwrap();
-        let mut prover = Prover::new(layout, key, true);
+    /// The first and the second record agree as far as they are kept, and are out of order.
+    #[test]
+    fn neighbours_that_agree_as_far_as_they_are_kept_are_looked_at() {
+        let text = b"zero\nlong and b\nlong and a\nlong and c\n";
+        for layout in [Layout::Lines, Layout::Fixed(11)] {
+            let bytes = if layout == Layout::Lines { &text[..] } else { &text[5..] };
+            for cuts in [&[][..], &[16], &[16, 27], &[7, 20, 30]] {
+                let mut chain = Chain::new(prove(layout, b"", &[]).keeping(4));
+                let mut from = 0;
+                // Pieces that end where records do are proved apart, others pushed in pieces.
+                let ends: Vec<usize> =
+                    cuts.iter().copied().filter(|&cut| bytes[..cut].ends_with(b"\n")).collect();
+                for (i, end) in ends.iter().copied().chain([bytes.len()]).enumerate() {
+                    let inside: Vec<usize> =
+                        cuts.iter().filter(|&&cut| from < cut && cut < end).map(|cut| cut - from).collect();
+                    chain.add(i as u64, prove_keeping(layout, &bytes[from..end], &inside, 4));
+                    from = end;
+                }
+                let mut whole = chain.finish();
+                whole
+                    .settle(|at, into| {
+                        into.copy_from_slice(&bytes[at as usize..at as usize + into.len()]);
+                        Ok::<(), ()>(())
+                    })
+                    .unwrap();
+                assert_eq!(whole.proof(), prove(layout, bytes, &[]).proof(), "{layout:?} {cuts:?}");
+                let descents = if layout == Layout::Lines { 2 } else { 1 };
+                assert_eq!(whole.proof().unordered, descents, "{layout:?} {cuts:?}");
+            }
+        }
+    }
+
+    fn prove_keeping(layout: Layout, bytes: &[u8], cuts: &[usize], keep_bytes: usize) -> Prover {
+        push(prove(layout, b"", &[]).keeping(keep_bytes), bytes, cuts)
+    }
+
+    fn push(mut prover: Prover, bytes: &[u8], cuts: &[usize]) -> Prover {
         let mut from = 0;
         for &cut in cuts {
             let cut = cut.clamp(from, bytes.len());
@@ -397,6 +476,11 @@ mod tests {
         }
         prover.push(&bytes[from..]);
         prover
+    }
+
+    fn prove(layout: Layout, bytes: &[u8], cuts: &[usize]) -> Prover {
+        let key = Key::new(layout, &[]).unwrap();
+        push(Prover::new(layout, key, true), bytes, cuts)
     }
 
     /// The same by the plainest means.

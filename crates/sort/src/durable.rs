@@ -140,8 +140,8 @@ impl Joined {
     }
 
     /// The proof of all jobs, and of what they did not keep.
-    pub(crate) fn finish(self) -> (Proof, Proof) {
-        (*self.chain.finish().proof(), self.dropped)
+    pub(crate) fn finish(self) -> (Prover, Proof) {
+        (self.chain.finish(), self.dropped)
     }
 }
 

@@ -608,7 +608,9 @@ impl<'a> Run<'a> {
                 }
             }
         })?;
-        let (proof, dropped, written) = sorted.finish();
+        // Records in random order are in no order to be looked at.
+        let ordered = output.filter(|_| self.sort.shuffle.is_none());
+        let (proof, dropped, written) = sorted.finish(ordered.map(Output::file))?;
         let direct = output.is_some_and(|o| o.file().is_direct());
         let mut receipt = self.receipt(input, proof, dropped, scratch, direct);
         if !receipt.holds {

@@ -4,6 +4,7 @@
 //! Small chunks are read at equal distances, so an input in any order, sorted ones included, is seen
 //! evenly. From each chunk at most a fixed number of records is taken.
 
+use thalweg_base::units::GIB;
 use thalweg_block::Pool;
 use thalweg_io::{ALIGN, Kind, Op, Queue};
 use thalweg_pump::Inputs;
@@ -79,6 +80,9 @@ pub(crate) fn take_sample(
     Ok(sample)
 }
 
+/// So far the end of a line is looked for, to say how much memory it needs.
+const MEASURED_BYTES_MAX: u64 = 4 * GIB;
+
 /// How much of one key a sample of so many bytes may hold.
 fn key_limit(keys_bytes_max: u64) -> usize {
     CUT_KEY_BYTES_MAX.min(keys_bytes_max as usize / 16)
@@ -109,12 +113,17 @@ pub(crate) fn add_sparse(
                 let at = in_file / u64::from(n) * u64::from(n);
                 (file.read_at(at, &mut record)? == n as usize).then_some(at)
             }
-            Layout::Lines => read_line(&file, in_file, record_max, &mut record)?,
+            Layout::Lines => read_line(&file, in_file, MEASURED_BYTES_MAX, &mut record)?,
         };
         let Some(at) = found else { continue };
         if layout == Layout::Lines {
-            let more = rest_of_line(&file, at + record.len() as u64, record_max, &mut piece)?;
-            sample.longest_seen = sample.longest_seen.max(record.len() as u64 + more.unwrap_or(record_max));
+            let more = rest_of_line(&file, at + record.len() as u64, MEASURED_BYTES_MAX, &mut piece)?;
+            let len = record.len() as u64 + more.unwrap_or(MEASURED_BYTES_MAX);
+            sample.longest_seen = sample.longest_seen.max(len);
+            if len > record_max {
+                // The sort is refused, with what this line needs.
+                break;
+            }
         }
         let normal = key.normal(&record, key_limit(keys_bytes_max));
         let cost = normal.len() + std::mem::size_of::<Cut>();

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use thalweg_api::Proof;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Done, Kind, Op, Queue};
+use thalweg_io::{ALIGN, Done, File, Kind, Op, Queue};
 use thalweg_pump::{Meters, Source};
 use thalweg_record::{Cut, Cuts, Key, Layout, Prover, add_proof, add_record, common_prefix, counted};
 
@@ -212,14 +212,16 @@ impl<'a> Sorted<'a> {
         }
     }
 
-    /// After all lanes ended: the proof of the output, of what was dropped, and the output's bytes.
-    pub(crate) fn finish(self) -> (Proof, Proof, u64) {
-        let (proof, dropped) = self.joined.into_inner().expect("no lane panics").finish();
+    /// After all lanes ended: the proof of the output, of what was dropped, and the output's bytes. Neighbours that agree
+    /// as far as proofs keep them are looked at in the output, if it is a file.
+    pub(crate) fn finish(self, output: Option<&File>) -> Result<(Proof, Proof, u64)> {
+        let (mut prover, dropped) = self.joined.into_inner().expect("no lane panics").finish();
         let end = self.assembler.end();
         if self.recipe.proving {
-            return (proof, dropped, end);
+            output.map_or(Ok(()), |output| prover.settle(|at, into| output.read_exact_at(at, into)))?;
+            return Ok((*prover.proof(), dropped, end));
         }
-        (counted(self.recipe.layout, self.records.into_inner(), end), dropped, end)
+        Ok((counted(self.recipe.layout, self.records.into_inner(), end), dropped, end))
     }
 
     fn stopped(&self) -> bool {

@@ -75,7 +75,7 @@ impl Survey {
             is_stream: false,
         };
         // Of records of one length all is known; of lines the sample tells.
-        let mut asked = Asked { sort, key: &key, given, line_bytes: seen.line_bytes };
+        let mut asked = Asked { sort, key: &key, given, line_bytes: seen.line_bytes, known_line_bytes: 0 };
         let rough = match sort.layout {
             Layout::Fixed(_) => asked.lay_out()?.1,
             Layout::Lines => asked.lay_out_roughly()?,
@@ -95,6 +95,7 @@ impl Survey {
             let records = guess_records(sort.layout, inputs.bytes(), sample.line_bytes());
             asked.given.records = seen.records.max(records);
             let usual = 4 * sample.line_bytes() as u64;
+            asked.known_line_bytes = sample.longest_seen;
             asked.line_bytes = asked.line_bytes.max(sample.longest_seen).max(usual);
         }
         let (given, geometry) = asked.lay_out()?;
@@ -194,8 +195,10 @@ struct Asked<'a> {
     sort: &'a Sort,
     key: &'a Key,
     given: Given,
-    /// Lines have up to so many bytes, as far as was seen.
+    /// Lines are taken to have up to so many bytes.
     line_bytes: u64,
+    /// So many some line has for certain.
+    known_line_bytes: u64,
 }
 
 impl Asked<'_> {
@@ -226,8 +229,14 @@ impl Asked<'_> {
         })
     }
 
+    /// Whether so much memory has room for the lines that were seen; see [`Error::LineTooLong`].
+    fn takes_lines(&self, memory_bytes: u64) -> bool {
+        self.known_line_bytes <= line_max(memory_bytes)
+    }
+
     fn lay_out(&self) -> Result<(Given, Geometry)> {
-        self.fitting(&self.given).ok_or_else(|| self.too_small(|given| self.fitting(given).is_some()))
+        let fitting = self.fitting(&self.given).filter(|_| self.takes_lines(self.given.memory_bytes));
+        fitting.ok_or_else(|| self.too_small(|given| self.fitting(given).is_some()))
     }
 
     /// Without regard to long records.
@@ -239,9 +248,8 @@ impl Asked<'_> {
     fn too_small(&self, fits: impl Fn(&Given) -> bool) -> Error {
         let resident_bytes = self.given.resident_bytes + RESIDENT_VARIES_BYTES;
         // Lines that are longer than the memory has room for would be refused next.
-        let takes_lines = |memory_bytes| self.line_bytes <= line_max(memory_bytes);
         let with = |memory_bytes| {
-            takes_lines(memory_bytes) && fits(&Given { memory_bytes, resident_bytes, ..self.given })
+            self.takes_lines(memory_bytes) && fits(&Given { memory_bytes, resident_bytes, ..self.given })
         };
         let given = self.given.memory_bytes;
         Error::MemoryTooSmall { given, needed: least_memory(given, with) }

@@ -5,11 +5,13 @@
 
 mod support;
 
+use std::sync::Once;
+
 use support::data::{Shape, as_lines, records};
 use support::{After, Case, Stage, Unwatched, up};
 use thalweg_io::Action;
 use thalweg_io::sim::{Faults, Sim};
-use thalweg_sort::{Error, Result};
+use thalweg_sort::{Error, Result, Watch};
 
 /// Large enough to spill although this process, and with it the margin of the promise, is larger than the command.
 const INPUT_BYTES: usize = 48_000_000;
@@ -189,6 +191,37 @@ fn an_input_that_changes_meanwhile_is_refused() {
         let error = stage.run(&case, &sort, &watch).expect_err("it was sorted").to_string();
         assert!(watch.came() && error.contains("in/0") && error.contains("changed"), "{i}: {error}");
     }
+}
+
+/// Does something when the first stage begins.
+struct First<F: Fn() + Sync>(Once, F);
+
+impl<F: Fn() + Sync> Watch for First<F> {
+    fn begin(&self, _: &str, _: u64, _: u64, _: u64) {
+        self.0.call_once(&self.1);
+    }
+    fn advance(&self, _: u64) {}
+    fn stopped(&self) -> bool {
+        false
+    }
+}
+
+/// A last newline that became another byte, without a sign of a change, ended the process.
+#[test]
+fn others_than_all_bytes_of_the_input_are_an_error() {
+    let mut case = small(1);
+    case.inputs[0].push(b'\n');
+    let stage = Stage::simulated(1);
+    let (sort, last) = (stage.set(&case), case.inputs[0].len() - 1);
+    let sim = stage.sim.clone().unwrap();
+    case.inputs[0][last] ^= 1;
+    let watch = First(Once::new(), || sim.flip_bit(stage.path("in/0"), 8 * last as u64));
+    let told = stage.run(&case, &sort, &watch).expect_err("it was sorted").to_string();
+    let came = 1 + case.inputs[0].iter().rposition(|byte| *byte == b'\n').unwrap();
+    assert_eq!(
+        told,
+        format!("of {} bytes of the inputs {came} came; nothing was written, run again", last + 1)
+    );
 }
 
 #[test]

@@ -387,7 +387,13 @@ fn the_memory_that_a_message_names_is_enough() {
     let place = Place::new();
     let random = "head -c 60000000 /dev/urandom > in";
     place.shell(random).is_done();
+    place
+        .shell("for i in {1..8}; do head -c 4500000 /dev/urandom | base64 -w 0; echo; done > lines")
+        .is_done();
     for verb in [
+        "sort lines -o out",
+        "sort lines -o out --by 2:5 --by 1:1",
+        "shuffle lines -o out --seed 1",
         "sort in -o out --record 6000000",
         "sort in -o out --record 3000000 --by 5:100 --by 300:20",
         "shuffle in -o out --record 6000000 --seed 1",
