@@ -17,12 +17,12 @@ use thalweg_base::rng::Rng;
 use thalweg_base::units::MIB;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
-use thalweg_io::tree::{Dir, What};
+use thalweg_io::tree::Dir;
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{Meters, Sink, Source, pump};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::claim::{claim_directory, claim_empty};
+use crate::claim::{claim_new, clear};
 use crate::far::{Far, Streams};
 use crate::feed::{Feed, Found};
 use crate::journal::{Journal, Told};
@@ -152,16 +152,13 @@ impl<'j> Job<'j> {
                 "nothing to resume: what an earlier run left is damaged, or is of other sources; beginning anew",
             );
         }
-        for root in &self.roots.roots {
-            let partial = names::partial(&root.there);
-            let left = if root.there.is_empty() { None } else { dir.facts_if_any(&partial)? };
-            let Some(left) = left else { continue };
-            match left.what {
-                What::Directory => claim_directory(&dir.open_dir(&partial)?)?,
-                _ => drop(claim_empty(self.io, dir, &partial, 0o600, false)?),
-            }
-            dir.remove_all(&partial)?;
+        let mut named = self.roots.roots.iter().filter(|root| !root.there.is_empty());
+        let cleared = named.try_for_each(|root| clear(self.io, dir, &names::partial(&root.there)));
+        if cleared.is_err() && told.end == 0 {
+            // It was made for this.
+            let _ = journal.remove();
         }
+        cleared?;
         journal.begin(identity)?;
         Ok((journal, Told::default()))
     }
@@ -307,7 +304,7 @@ impl<'j> Job<'j> {
         Ok(match (&self.transfer.dest, &self.roots.dir) {
             (To::Path(_), Some(dir)) => {
                 let (name, partial) = (self.roots.stem.clone(), names::partial(&self.roots.stem));
-                let file = claim_empty(self.io, dir, &partial, 0o666, true)?;
+                let file = claim_new(self.io, dir, &partial, true, None)?;
                 if let Err(e) = file.allocate(len.unwrap_or(0)) {
                     let _ = dir.remove(&partial);
                     return Err(e.into());
@@ -353,7 +350,13 @@ impl<'j> Job<'j> {
             dir.sync_file_system()?;
         }
         for root in self.roots.roots.iter().filter(|root| root.is_new) {
-            dir.rename(&names::partial(&root.there), &root.there)?;
+            let partial = names::partial(&root.there);
+            if let Some(facts) = &root.facts {
+                let tree = dir.open_dir(&partial)?;
+                tree.dress(facts)?;
+                tree.sync()?;
+            }
+            dir.rename(&partial, &root.there)?;
         }
         if let Some(journal) = &shared.journal {
             journal.remove()?;
@@ -399,7 +402,7 @@ impl<'j> Job<'j> {
                 worth = true;
             } else {
                 // Nothing can be done about a name that cannot be removed; the next run removes it.
-                let _ = dir.remove_all(&partial);
+                let _ = clear(self.io, dir, &partial);
             }
         }
         if hopeless {

@@ -22,7 +22,7 @@ use thalweg_record::CELL_BYTES;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::Result;
-use crate::claim::claim;
+use crate::claim::{claim_left, claim_new};
 
 const MAGIC: &[u8] = b"thalweg journal 1\n";
 /// A journal larger than this is not one of ours.
@@ -211,7 +211,10 @@ impl Journal {
         name: OsString,
         identity: u128,
     ) -> Result<(Journal, Told)> {
-        let file = claim(io, dir, &name, 0o600, false)?;
+        let file = match claim_left(io, dir, &name, false)? {
+            Some(left) => left,
+            None => claim_new(io, dir, &name, false, None)?,
+        };
         let len = file.metadata()?.len;
         let mut bytes = vec![0; if len < BYTES_MAX { len as usize } else { 0 }];
         let read = file.read_at(0, &mut bytes)?;

@@ -124,7 +124,7 @@ fn a_source_that_changes_while_it_is_read_is_named_and_nothing_appears() {
 }
 
 /// Runs as somebody who may not do everything, where this user may become another.
-fn as_nobody(place: &Place, line: &str) -> Option<super::support::Outcome> {
+pub(crate) fn as_nobody(place: &Place, line: &str) -> Option<super::support::Outcome> {
     if place.shell("id -u").out != "0\n" {
         return Some(place.shell(line));
     }

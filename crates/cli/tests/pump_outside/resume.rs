@@ -7,9 +7,9 @@ use super::files::{bytes, receipt};
 use super::support::Place;
 use super::walk::are_same;
 
-const FILE_BYTES: u64 = 60_000_000;
-const PARTIAL: &str = ".out.thalweg-partial";
-const JOURNAL: &str = ".out.thalweg-journal";
+pub(crate) const FILE_BYTES: u64 = 60_000_000;
+pub(crate) const PARTIAL: &str = ".out.thalweg-partial";
+pub(crate) const JOURNAL: &str = ".out.thalweg-journal";
 
 fn start(place: &Place, args: &[&str]) -> Child {
     place.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts")
@@ -28,7 +28,7 @@ fn listed(place: &Place, journal: &str) -> u64 {
 }
 
 /// Starts a transfer, and kills it when so many bytes are listed.
-fn killed_after(place: &Place, args: &[&str], journal: &str, bytes: u64) -> u64 {
+pub(crate) fn killed_after(place: &Place, args: &[&str], journal: &str, bytes: u64) -> u64 {
     let mut child = start(place, args);
     while listed(place, journal) < bytes {
         assert!(child.try_wait().unwrap().is_none(), "it ended too early");
@@ -55,14 +55,14 @@ fn counted(place: &Place, args: &[&str]) -> (u64, u64, thalweg_api::PumpReceipt)
     (read, written, receipt(&json))
 }
 
-fn prepared() -> Place {
+pub(crate) fn prepared() -> Place {
     let place = Place::new();
     place.write("in", &bytes(FILE_BYTES as usize, 11));
     place
 }
 
 /// The back end of threads, whose reads and writes the kernel counts one by one.
-const SLOWLY: &[&str] = &["pump", "in", "out", "--limit", "25MB", "--io", "threads"];
+pub(crate) const SLOWLY: &[&str] = &["pump", "in", "out", "--limit", "25MB", "--io", "threads"];
 const AGAIN: &[&str] = &["pump", "in", "out", "--resume", "--json", "--io", "threads"];
 
 #[test]
