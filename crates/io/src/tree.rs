@@ -58,8 +58,10 @@ pub struct Facts {
     pub user: u32,
     /// Its group.
     pub group: u32,
-    /// When its contents last changed, in nanoseconds of the file system's clock.
+    /// When its contents last changed, in nanoseconds of the file system's clock. Whoever may write it may set that.
     pub modified_ns: i128,
+    /// When anything about it last changed, which nobody can set.
+    pub changed_ns: i128,
 }
 
 const SECOND_NS: i128 = 1_000_000_000;
@@ -106,6 +108,7 @@ impl From<Stat> for Facts {
             user: stat.st_uid,
             group: stat.st_gid,
             modified_ns: i128::from(stat.st_mtime) * SECOND_NS + i128::from(stat.st_mtime_nsec as i64),
+            changed_ns: i128::from(stat.st_ctime) * SECOND_NS + i128::from(stat.st_ctime_nsec as i64),
         }
     }
 }

@@ -149,7 +149,7 @@ impl<'j> Job<'j> {
         }
         if self.transfer.resume && told.end > 0 {
             self.watch.note(
-                "nothing to resume: what an earlier run left is damaged, or is of other sources; beginning anew",
+                "nothing to resume: what an earlier run left is damaged, of other sources, or of another version; beginning anew",
             );
         }
         let mut named = self.roots.roots.iter().filter(|root| !root.there.is_empty());

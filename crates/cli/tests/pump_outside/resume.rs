@@ -128,7 +128,9 @@ fn a_source_that_changed_since_is_begun_anew_with_a_note() {
         "printf x | dd of=in bs=1 seek=100 conv=notrunc status=none",
         "truncate -s 50000000 in",
         "cp -p in in2; mv in2 in",
-        // With the size, time and number that it had: a cell of what is listed tells.
+        // With the size, time and number that it had: the time of the change tells.
+        "touch -r in t; printf zzzzzzzzzz | dd of=in bs=1 seek=5000 conv=notrunc status=none; touch -r t in; rm t",
+        "ln in in2; rm in2",
         "touch -r in t; head -c 60000000 /dev/zero | dd of=in bs=1M conv=notrunc status=none; touch -r t in; rm t",
     ] {
         let place = prepared();
@@ -152,7 +154,7 @@ fn a_journal_that_is_damaged_or_foreign_is_refused_and_all_begins_anew() {
         (r"printf x | dd of=.out.thalweg-journal bs=1 seek=40 conv=notrunc status=none", true),
         (": > .out.thalweg-journal", false),
         ("head -c 1000 /dev/urandom > .out.thalweg-journal", false),
-        ("sed -i 's/thalweg journal 1/thalweg journal 2/' .out.thalweg-journal", false),
+        ("sed -i 's/thalweg journal 2/thalweg journal 1/' .out.thalweg-journal", true),
         ("rm .out.thalweg-partial", true),
     ];
     for (damage, noted) in damages {
