@@ -75,6 +75,17 @@ impl Error {
         Error { action, path: path.as_ref().to_path_buf(), offset: Some(offset), source }
     }
 
+    /// The same of a sync that failed when the output at `path` bore its name already.
+    pub fn undoable(self, path: &Path) -> Error {
+        let source = std::io::Error::new(self.source.kind(), Undoable(path.to_path_buf(), self.source));
+        Error { source, ..self }
+    }
+
+    /// Whether an output bears its name in spite of it.
+    pub fn is_undoable(&self) -> bool {
+        self.source.get_ref().is_some_and(|why| why.is::<Undoable>())
+    }
+
     /// The system's error number, if it gave one.
     pub fn errno(&self) -> Option<i32> {
         self.source.raw_os_error()
@@ -104,5 +115,22 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.source)
+    }
+}
+
+/// Why the name of an output that bears it already is not durable.
+#[derive(Debug)]
+struct Undoable(PathBuf, std::io::Error);
+
+impl fmt::Display for Undoable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Undoable(path, why) = self;
+        write!(f, "{why}; {} was replaced and is whole, but a power loss may undo that", path.display())
+    }
+}
+
+impl std::error::Error for Undoable {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.1)
     }
 }

@@ -5,7 +5,7 @@
 //! Law: a new tree gets its name when all of it is there and durable. What is moved into a directory that is there
 //! gets its names file by file, and is durable when this returns.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -347,7 +347,9 @@ impl<'j> Job<'j> {
             return Err(Error::Mismatch { path, read, written, read_back: false });
         }
         if !shared.sync_each {
-            dir.sync_file_system()?;
+            let replaced = self.roots.roots.iter().any(|root| !root.is_new);
+            let failed = |e: thalweg_io::Error| if replaced { self.undoable(dir, e) } else { e };
+            dir.sync_file_system().map_err(failed)?;
         }
         for root in self.roots.roots.iter().filter(|root| root.is_new) {
             let partial = names::partial(&root.there);
@@ -358,6 +360,11 @@ impl<'j> Job<'j> {
             }
             dir.rename(&partial, &root.there)?;
         }
+        Ok(self.settle(shared, dir).map_err(|e| self.undoable(dir, e))?)
+    }
+
+    /// All has its name, which is made durable.
+    fn settle(&self, shared: &Shared<'_>, dir: &Dir) -> thalweg_io::Result<()> {
         if let Some(journal) = &shared.journal {
             journal.remove()?;
         }
@@ -366,7 +373,17 @@ impl<'j> Job<'j> {
         for facts in contents.filter_map(|root| root.facts) {
             dir.dress(&facts)?;
         }
-        Ok(dir.sync()?)
+        dir.sync()
+    }
+
+    /// What failed when everything bore its name already.
+    fn undoable(&self, dir: &Dir, e: thalweg_io::Error) -> thalweg_io::Error {
+        let name = match &self.roots.roots[..] {
+            [] => self.roots.stem.as_os_str(),
+            [root] => &root.there,
+            _ => OsStr::new(""),
+        };
+        e.undoable(&dir.path().join(name))
     }
 
     fn one_more(&self, shared: &Shared<'_>, dir: &Arc<Dir>, more: &OneMore) -> Result<()> {
@@ -391,6 +408,11 @@ impl<'j> Job<'j> {
     /// What is left of a transfer that failed: something to go on from, or nothing.
     pub(crate) fn leave(&self, shared: &Shared<'_>, why: &Error) {
         let (Some(dir), Some(journal)) = (&self.roots.dir, &shared.journal) else { return };
+        if matches!(why, Error::Io(e) if e.is_undoable()) {
+            // There is nothing that could be gone on from: it bears its name.
+            let _ = journal.remove();
+            return;
+        }
         let staged =
             self.roots.roots.iter().filter(|root| root.is_new).map(|root| names::partial(&root.there));
         let hopeless = shared.one_file && matches!(why, Error::Changed(_) | Error::Mismatch { .. });

@@ -280,8 +280,8 @@ impl Journal {
     }
 
     /// Removes it: there is nothing to go on from.
-    pub(crate) fn remove(&self) -> Result<()> {
-        Ok(self.dir.remove(&self.name)?)
+    pub(crate) fn remove(&self) -> thalweg_io::Result<()> {
+        self.dir.remove(&self.name)
     }
 }
 

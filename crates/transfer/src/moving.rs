@@ -349,8 +349,9 @@ impl<'a> Moving<'a> {
                 None => dir.resemble(file, name)?,
             }
             give_name(dir, partial, name)?;
+            self.finished.store(true, Ordering::Relaxed);
             if self.shared.sync_each {
-                dir.sync()?;
+                dir.sync().map_err(|e| e.undoable(&dir.path().join(name)))?;
             }
         }
         self.compare(read, written, false)?;
