@@ -75,6 +75,17 @@ impl Error {
         Error { action, path: path.as_ref().to_path_buf(), offset: Some(offset), source }
     }
 
+    /// The same of a sync that failed when the output at `path` bore its name already.
+    pub fn undoable(self, path: &Path) -> Error {
+        let source = std::io::Error::new(self.source.kind(), Undoable(path.to_path_buf(), self.source));
+        Error { source, ..self }
+    }
+
+    /// Whether an output bears its name in spite of it.
+    pub fn is_undoable(&self) -> bool {
+        self.source.get_ref().is_some_and(|why| why.is::<Undoable>())
+    }
+
     /// The system's error number, if it gave one.
     pub fn errno(&self) -> Option<i32> {
         self.source.raw_os_error()
@@ -82,7 +93,7 @@ impl Error {
 
     /// True where no more files may be open, in this process or on the machine; also if something is said beside.
     pub fn is_out_of_files(&self) -> bool {
-        let inner = || self.source.get_ref()?.source()?.downcast_ref::<std::io::Error>()?.raw_os_error();
+        let inner = || self.source.get_ref()?.downcast_ref::<Undoable>()?.1.raw_os_error();
         matches!(self.errno().or_else(inner), Some(libc::EMFILE | libc::ENFILE))
     }
 
@@ -105,5 +116,22 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.source)
+    }
+}
+
+/// Why the name of an output that bears it already is not durable.
+#[derive(Debug)]
+struct Undoable(PathBuf, std::io::Error);
+
+impl fmt::Display for Undoable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Undoable(path, why) = self;
+        write!(f, "{why}; {} is in place and whole, but a power loss may undo that", path.display())
+    }
+}
+
+impl std::error::Error for Undoable {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.1)
     }
 }

@@ -11,16 +11,19 @@ use std::ffi::CString;
 use std::fs::{File as StdFile, Metadata as StdMetadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::standard::{duplicate, standard_descriptor, standing_inside};
 use crate::transfer::{ALIGN, Progress, Step};
+use crate::tree::{Facts, PLAIN, What};
 use crate::{Access, Action, Error, FileId, Io, Kind, Metadata, Queue, Result, Space, directory_of, hidden};
 
 /// The mark of a stream in a [`FileId`].
@@ -98,7 +101,7 @@ impl<T: Queues> Io for T {
     }
 
     fn resemble(&self, id: FileId, path: &Path, like: &Path) -> Result<()> {
-        resemble(id, like).map_err(|e| Error::new(Action::Protect, path, e))
+        resemble(id, CWD, like).map_err(|e| Error::new(Action::Protect, path, e))
     }
 
     fn check_replace(&self, path: &Path) -> Result<()> {
@@ -227,7 +230,9 @@ fn open(path: &Path, access: Access) -> Result<(FileId, bool)> {
     match access {
         Access::Read | Access::ReadDirect => options.read(true),
         Access::Create | Access::CreateDirect => options.read(true).write(true).create_new(true).mode(0o600),
-        Access::Update | Access::UpdateDirect => return reopen(path, access),
+        Access::Update | Access::UpdateDirect => {
+            return reopen(CWD, path, access.is_direct(), None).map_err(failed);
+        }
         Access::WriteStream => options.write(true),
     };
     if access == Access::Read {
@@ -257,57 +262,57 @@ fn open(path: &Path, access: Access) -> Result<(FileId, bool)> {
     opened.and_then(|file| adopt(file, false, false)).map_err(failed)
 }
 
-/// Opens a file that an earlier process made, if it is one. Touches nothing of what is none.
-fn reopen(path: &Path, access: Access) -> Result<(FileId, bool)> {
-    let failed = |e| Error::new(Action::Open, path, e);
-    let open = |flag| {
-        // A pipe is not waited for.
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | flag;
-        let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
-        opened.and_then(|file| clear_flag(&file, libc::O_NONBLOCK).map(|()| file))
+/// Opens a file that an earlier process of this user made and left, if it is one. Touches nothing of what is none. A
+/// file that was to be given to `heir` may belong to that user already. A path that does not begin at the root begins
+/// at `at`, as in all that follows.
+pub(crate) fn reopen(
+    at: BorrowedFd<'_>,
+    path: &Path,
+    direct: bool,
+    heir: Option<u32>,
+) -> io::Result<(FileId, bool)> {
+    let open = |flag: OFlags| {
+        retry_on_intr(|| rustix::fs::openat(at, path, OFlags::RDWR | PLAIN | flag, Mode::empty()))
     };
-    let direct = access.is_direct();
-    let opened = match open(if direct { libc::O_DIRECT } else { 0 }) {
-        Err(e) if direct && e.raw_os_error() == Some(libc::EINVAL) => open(0),
+    let opened = match open(if direct { OFlags::DIRECT } else { OFlags::empty() }) {
+        Err(Errno::INVAL) if direct => open(OFlags::empty()),
         opened => opened,
     };
     // What cannot be opened may be a link, or another user's.
     let there = match &opened {
-        Ok(file) => file.metadata(),
-        Err(_) => std::fs::symlink_metadata(path),
+        Ok(file) => rustix::fs::fstat(file),
+        Err(_) => rustix::fs::statat(at, path, AtFlags::SYMLINK_NOFOLLOW),
     };
-    if let Some(what) = foreign(path, &there.map_err(failed)?) {
-        let why = format!(
-            "it is {what}, and none that this user's thalweg made; remove it, or choose another place"
-        );
-        return Err(failed(io::Error::other(why)));
-    }
-    opened.and_then(|file| adopt(file, false, direct)).map_err(failed)
+    check_own(at, path, &there?.into(), heir)?;
+    let file = StdFile::from(opened?);
+    clear_flag(&file, libc::O_NONBLOCK)?;
+    adopt(file, false, direct)
 }
 
-/// What a file is if none that an earlier process of this user made and left under this name.
-fn foreign(path: &Path, there: &StdMetadata) -> Option<String> {
-    let (kind, own) = (there.file_type(), rustix::process::geteuid().as_raw());
-    match () {
-        () if kind.is_symlink() => Some("a symbolic link".into()),
-        // The system says so itself.
-        () if kind.is_dir() => None,
-        () if !kind.is_file() => Some("no regular file".into()),
-        () if there.nlink() > 1 => Some(format!("a file with {} names", there.nlink())),
-        // Where no file can be made, on a disk that is full, say, it is this user's if the file system says so.
-        () if there.uid() != made_beside(path).map_or(own, |made| made.uid()) => {
-            Some(format!("a file of user {}", there.uid()))
-        }
-        () => None,
-    }
+/// An error if this is nothing that an earlier process of this user made and left under this name.
+pub(crate) fn check_own(at: BorrowedFd<'_>, path: &Path, there: &Facts, heir: Option<u32>) -> io::Result<()> {
+    // Where no file can be made, on a disk that is full, say, it is this user's if the file system says so.
+    let own = || made_beside(at, path).map_or(rustix::process::geteuid().as_raw(), |made| made.user);
+    let what = match there.what {
+        What::Link => "a symbolic link".into(),
+        What::Special => "no regular file".into(),
+        What::File if there.links > 1 => format!("a file with {} names", there.links),
+        _ if Some(there.user) == heir || there.user == own() => return Ok(()),
+        What::File => format!("a file of user {}", there.user),
+        What::Directory => format!("a directory of user {}", there.user),
+    };
+    Err(io::Error::other(format!(
+        "it is {what}, and none that this user's thalweg made; remove it, or choose another place"
+    )))
 }
 
 /// Facts about a new file in the directory of `path`: who owns it, and its permission bits. Only the file system knows.
-fn made_beside(path: &Path) -> io::Result<StdMetadata> {
+fn made_beside(at: BorrowedFd<'_>, path: &Path) -> io::Result<Facts> {
     let trial = directory_of(path).join(hidden::unique("trial"));
-    let made = OpenOptions::new().write(true).create_new(true).open(&trial)?;
-    let removed = std::fs::remove_file(&trial);
-    removed.and_then(|()| made.metadata())
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let made = retry_on_intr(|| rustix::fs::openat(at, &trial, flags, Mode::from(0o666)))?;
+    rustix::fs::unlinkat(at, &trial, AtFlags::empty())?;
+    Ok(rustix::fs::fstat(made)?.into())
 }
 
 /// Marks a file with what it turned out to be.
@@ -425,33 +430,34 @@ fn facts(m: &StdMetadata) -> Metadata {
     }
 }
 
-fn resemble(id: FileId, like: &Path) -> io::Result<()> {
+/// See [`Io::resemble`].
+pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Result<()> {
     let file = borrow(id);
-    let ours = file.metadata()?;
+    let ours = Facts::from(rustix::fs::fstat(&*file)?);
     // A link is replaced, and what it leads to has no say.
-    let old = match std::fs::symlink_metadata(like) {
-        Ok(there) => Some(there).filter(StdMetadata::is_file),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-        Err(e) => return Err(e),
+    let old = match rustix::fs::statat(at, like, AtFlags::SYMLINK_NOFOLLOW).map(Facts::from) {
+        Ok(there) => Some(there).filter(|there| there.what == What::File),
+        Err(Errno::NOENT) => None,
+        Err(e) => return Err(e.into()),
     };
     // Not the bits that lend a program its owner's rights: what is written here is none.
     let mut mode = 0o777
         & match &old {
-            Some(old) => old.mode(),
+            Some(old) => old.mode,
             // A disk may have room for the file and for no other.
-            None => made_beside(like).map_or_else(|_| 0o666 & !umask(), |made| made.mode()),
+            None => made_beside(at, like).map_or_else(|_| 0o666 & !umask(), |made| made.mode),
         };
     // Few may give files away, some at least to another group. What the old one's group might do ours may not.
-    if let Some(old) = old.as_ref().filter(|old| old.gid() != ours.gid())
-        && fchown(&*file, None, Some(old.gid())).is_err()
+    if let Some(old) = old.as_ref().filter(|old| old.group != ours.group)
+        && fchown(&*file, None, Some(old.group)).is_err()
     {
         mode = mode & 0o707 | (mode & 0o007) << 3;
     }
-    if ours.mode() & 0o777 != mode {
+    if ours.mode & 0o777 != mode {
         file.set_permissions(Permissions::from_mode(mode))?;
     }
-    if let Some(old) = old.filter(|old| old.uid() != ours.uid()) {
-        let _ = fchown(&*file, Some(old.uid()), None);
+    if let Some(old) = old.filter(|old| old.user != ours.user) {
+        let _ = fchown(&*file, Some(old.user), None);
     }
     Ok(())
 }

@@ -58,8 +58,10 @@ pub struct Facts {
     pub user: u32,
     /// Its group.
     pub group: u32,
-    /// When its contents last changed, in nanoseconds of the file system's clock.
+    /// When its contents last changed, in nanoseconds of the file system's clock. Whoever may write it may set that.
     pub modified_ns: i128,
+    /// When anything about it last changed, which nobody can set.
+    pub changed_ns: i128,
 }
 
 const SECOND_NS: i128 = 1_000_000_000;
@@ -106,6 +108,7 @@ impl From<Stat> for Facts {
             user: stat.st_uid,
             group: stat.st_gid,
             modified_ns: i128::from(stat.st_mtime) * SECOND_NS + i128::from(stat.st_mtime_nsec as i64),
+            changed_ns: i128::from(stat.st_ctime) * SECOND_NS + i128::from(stat.st_ctime_nsec as i64),
         }
     }
 }
@@ -126,7 +129,8 @@ pub struct Dir {
 }
 
 /// The flags that keep an open from following links or waiting for the other end of a pipe.
-const PLAIN: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
+pub(crate) const PLAIN: OFlags =
+    OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 /// The flags that open a directory and no link to one.
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -230,24 +234,47 @@ impl Dir {
         Ok(file)
     }
 
-    /// Makes a file with these permissions, or empties the one that is there.
-    pub fn make_file(&self, io: &Arc<dyn Io>, name: &OsStr, mode: u32, direct: bool) -> Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
+    /// Makes a new file with these permissions, to be written and read. An error if anything has that name.
+    pub fn create_file(&self, io: &Arc<dyn Io>, name: &OsStr, mode: u32, direct: bool) -> Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let opened = self.open_flags(name, flags, mode, direct, Action::Create)?;
         self.adopt(io, name, opened, direct, Action::Create)
     }
 
-    /// Opens a file that is there, to be written and read.
-    pub fn take_up_file(&self, io: &Arc<dyn Io>, name: &OsStr, direct: bool) -> Result<File> {
-        let opened = self.open_flags(name, OFlags::RDWR, 0, direct, Action::Open)?;
-        self.adopt(io, name, opened, direct, Action::Open)
+    /// Opens a file that an earlier process of this user made and left, to be written and read, as
+    /// [`Access::Update`](crate::Access::Update) does. What was to be given to `heir` may be that user's already.
+    pub fn reopen_file(
+        &self,
+        io: &Arc<dyn Io>,
+        name: &OsStr,
+        direct: bool,
+        heir: Option<u32>,
+    ) -> Result<File> {
+        assert!(io.name() != "sim", "a simulated disk has no descriptors");
+        self.is_own(Action::Open, name)?;
+        let path = self.path.join(name);
+        let opened = os::reopen(self.fd.as_fd(), Path::new(name), direct, heir);
+        let opened = opened.map_err(|e| Error::new(Action::Open, &path, e))?;
+        Ok(File::of(io, &path, opened))
     }
 
-    /// Opens a file to be written and read as it is, made with these permissions if it is not there.
-    pub fn keep_file(&self, io: &Arc<dyn Io>, name: &OsStr, mode: u32, direct: bool) -> Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE;
-        let opened = self.open_flags(name, flags, mode, direct, Action::Create)?;
-        self.adopt(io, name, opened, direct, Action::Create)
+    /// Opens a directory that a process of this user made under a name that others might have used. An error if it is
+    /// none, as with [`reopen_file`](Dir::reopen_file).
+    pub fn reopen_dir(&self, name: &OsStr) -> Result<Dir> {
+        let opened = self.open_dir(name);
+        // What cannot be opened may be a link, or another user's.
+        let there = opened.as_ref().map_or_else(|_| self.facts(name), Dir::own_facts)?;
+        let checked = os::check_own(self.fd.as_fd(), Path::new(name), &there, None);
+        checked.map_err(|e| Error::new(Action::Open, self.path.join(name), e))?;
+        opened
+    }
+
+    /// Gives a file the permissions of what has this name here, and its owner where that is allowed, or the permissions
+    /// of a new file.
+    pub fn resemble(&self, file: &File, name: &OsStr) -> Result<()> {
+        self.is_own(Action::Protect, name)?;
+        let done = os::resemble(file.id(), self.fd.as_fd(), Path::new(name));
+        done.map_err(|e| Error::new(Action::Protect, file.path(), e))
     }
 
     /// Puts this process's mark on the directory, as [`File::mark`] does on a file; false if another has it.
@@ -327,13 +354,25 @@ impl Dir {
 
     /// Removes whatever bears the name, with all that is in it. Links are removed, not followed.
     pub fn remove_all(&self, name: &OsStr) -> Result<()> {
-        const SOME: usize = 1000;
         if self.facts(name)?.what != What::Directory {
             return self.remove(name);
         }
+        self.open_dir(name)?.clear()?;
+        self.remove_dir(name)
+    }
+
+    /// Removes the name of an empty directory.
+    pub fn remove_dir(&self, name: &OsStr) -> Result<()> {
+        self.on(Action::Remove, name, |n| rustix::fs::unlinkat(&self.fd, n, AtFlags::REMOVEDIR))
+    }
+
+    /// Removes all that is in the directory. Links are removed, not followed.
+    pub fn clear(&self) -> Result<()> {
+        const SOME: usize = 1000;
         // A stack, not recursion: a tree may be deeper than a thread's stack.
-        let mut open: Vec<(Dir, OsString)> = vec![(self.open_dir(name)?, name.to_os_string())];
-        while let Some((dir, _)) = open.last() {
+        let mut open: Vec<(Dir, OsString)> = Vec::new();
+        loop {
+            let dir = open.last().map_or(self, |(dir, _)| dir);
             let some = dir.names()?.some(SOME)?;
             let mut below = None;
             for (name, what) in &some {
@@ -346,13 +385,10 @@ impl Dir {
             if let Some(below) = below {
                 open.push(below);
             } else if some.is_empty() {
-                let (_, name) = open.pop().expect("it is the last");
-                let above = open.last().map_or(self, |(dir, _)| dir);
-                above
-                    .on(Action::Remove, &name, |n| rustix::fs::unlinkat(&above.fd, n, AtFlags::REMOVEDIR))?;
+                let Some((_, name)) = open.pop() else { return Ok(()) };
+                open.last().map_or(self, |(dir, _)| dir).remove_dir(&name)?;
             }
         }
-        Ok(())
     }
 
     /// Gives the directory itself the permissions, the owner where that is allowed, and the time of change.
@@ -529,9 +565,9 @@ mod tests {
                 dir.open_dir(n).map(drop),
                 dir.facts(n).map(drop),
                 dir.open_file(&io, n, false).map(drop),
-                dir.make_file(&io, n, 0o600, false).map(drop),
-                dir.take_up_file(&io, n, true).map(drop),
-                dir.keep_file(&io, n, 0o600, true).map(drop),
+                dir.create_file(&io, n, 0o600, false).map(drop),
+                dir.reopen_file(&io, n, true, None).map(drop),
+                dir.reopen_dir(n).map(drop),
                 dir.make_dir(n),
                 dir.read_link(n).map(drop),
                 dir.make_link(n, good),
@@ -541,6 +577,7 @@ mod tests {
                 dir.rename(good, n),
                 dir.remove(n),
                 dir.remove_all(n),
+                dir.remove_dir(n),
                 dir.dress_link(n, &facts),
             ];
             for (number, outcome) in refused.into_iter().enumerate() {

@@ -2,7 +2,6 @@
 //! name only when it is whole and durable.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -95,32 +94,12 @@ impl Output {
 
     /// Makes the name durable.
     pub fn sync_name(&self) -> Result<()> {
-        self.io.sync_directory(directory_of(&self.path)).map_err(|e| {
-            let source = std::io::Error::new(e.source.kind(), Undoable(self.path.clone(), e.source));
-            Error { source, ..e }
-        })
+        self.io.sync_directory(directory_of(&self.path)).map_err(|e| e.undoable(&self.path))
     }
 
     /// Whether it bears its name.
     pub fn is_named(&self) -> bool {
         self.is_named.load(Ordering::Relaxed)
-    }
-}
-
-/// Why the name of an output that bears it already is not durable.
-#[derive(Debug)]
-struct Undoable(PathBuf, std::io::Error);
-
-impl fmt::Display for Undoable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Undoable(path, why) = self;
-        write!(f, "{why}; {} is in place and whole, but a power loss may undo that", path.display())
-    }
-}
-
-impl std::error::Error for Undoable {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.1)
     }
 }
 

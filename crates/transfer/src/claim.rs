@@ -1,14 +1,21 @@
-//! Files that one process at a time may write: whoever has the mark on one has it for himself.
+//! Hidden files and directories that one process at a time may write: whoever has the mark on one has it for himself.
 //!
-//! Law: nothing of a file is touched before it is marked, and a file whose name has gone meanwhile is none of ours: it
-//! was another's, and is whole.
+//! ```text
+//! create new, 0600 -- there is one --> reopen own -- marked, still of that name --> remove it, or go on from it
+//!        |                                 | a link, several names, another user's: an error, nothing touched
+//!   mark, still of that name               | another process has the mark: looked at again for [`PATIENCE`]
+//! ```
+//!
+//! Law: nothing is written to a file that was not made new here or left by this user's earlier process, so nobody else
+//! reads or writes what comes into it. Nothing is touched before it is marked, and a file whose name has gone meanwhile
+//! is none of ours: it was another's, and is whole.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_io::tree::{Dir, Facts};
+use thalweg_io::tree::{Dir, Facts, What};
 use thalweg_io::{File, Io, look_until};
 
 use crate::{Error, Result};
@@ -16,33 +23,51 @@ use crate::{Error, Result};
 /// How long a file is waited for that another process has.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The file of that name with this process's mark on it, made with these permissions if there is none. What is in it
-/// stays.
-pub(crate) fn claim(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr, mode: u32, direct: bool) -> Result<File> {
-    let free = || -> Result<Option<File>> {
-        let file = dir.keep_file(io, name, mode, direct)?;
-        // Where there are no marks, nobody can be told from nobody.
-        if !file.mark() && file.is_marked_by_another() {
-            return Ok(None);
-        }
-        // Whoever had it may have given it another name meanwhile, or removed it.
-        let now = dir.facts_if_any(name)?;
-        Ok(now.is_some_and(|now| Facts::of(&file).is_ok_and(|f| f.inode == now.inode)).then_some(file))
-    };
-    look_until(PATIENCE, || free().transpose()).unwrap_or_else(|| Err(Error::Busy(dir.path().join(name))))
-}
-
-/// As [`claim`], and empties it.
-pub(crate) fn claim_empty(
+/// A new file of that name, for its owner alone, with this process's mark on it. What an earlier run left there goes;
+/// that may be the user's already to whom the file is to be given, the `heir`.
+pub(crate) fn claim_new(
     io: &Arc<dyn Io>,
     dir: &Dir,
     name: &OsStr,
-    mode: u32,
     direct: bool,
+    heir: Option<u32>,
 ) -> Result<File> {
-    let file = claim(io, dir, name, mode, direct)?;
-    file.set_len(0)?;
-    Ok(file)
+    wait(dir, name, || match dir.create_file(io, name, 0o600, direct) {
+        Err(e) if e.source.kind() == ErrorKind::AlreadyExists => {
+            clear_now(io, dir, name, heir)?;
+            Ok(None)
+        }
+        made => {
+            let file = made?;
+            Ok(is_ours(dir, name, &file)?.then_some(file))
+        }
+    })
+}
+
+/// The file that an earlier run left under that name, with this process's mark on it and as it is, if there is one.
+pub(crate) fn claim_left(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr, direct: bool) -> Result<Option<File>> {
+    wait(dir, name, || match dir.reopen_file(io, name, direct, None) {
+        Err(e) if e.source.kind() == ErrorKind::NotFound => Ok(Some(None)),
+        left => {
+            let file = left?;
+            Ok(is_ours(dir, name, &file)?.then_some(Some(file)))
+        }
+    })
+}
+
+/// The directory of that name, for its owner alone, with this process's mark on it: a new one, or the one that an
+/// earlier run left.
+pub(crate) fn claim_directory(dir: &Dir, name: &OsStr) -> Result<Dir> {
+    wait(dir, name, || {
+        dir.make_dir(name)?;
+        let there = dir.reopen_dir(name)?;
+        Ok(is_our_directory(dir, name, &there)?.then_some(there))
+    })
+}
+
+/// Removes the file or the directory that an earlier run left under that name, if there is one.
+pub(crate) fn clear(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr) -> Result<()> {
+    wait(dir, name, || Ok(clear_now(io, dir, name, None)?.then_some(())))
 }
 
 /// Gives what is whole its name. Where a directory has that, nothing is left of the other.
@@ -56,7 +81,42 @@ pub(crate) fn give_name(dir: &Dir, partial: &OsStr, name: &OsStr) -> Result<()> 
     })
 }
 
-/// Marks an open directory; an error if another process has it.
-pub(crate) fn claim_directory(dir: &Dir) -> Result<()> {
-    look_until(PATIENCE, || dir.mark().then_some(())).ok_or_else(|| Error::Busy(dir.path().to_path_buf()))
+fn wait<T>(dir: &Dir, name: &OsStr, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    look_until(PATIENCE, || look().transpose()).unwrap_or_else(|| Err(Error::Busy(dir.path().join(name))))
+}
+
+/// False if another process has it.
+fn clear_now(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr, heir: Option<u32>) -> Result<bool> {
+    let Some(there) = dir.facts_if_any(name)? else { return Ok(true) };
+    if there.what == What::Directory {
+        let left = dir.reopen_dir(name)?;
+        if !is_our_directory(dir, name, &left)? {
+            return Ok(false);
+        }
+        left.clear()?;
+        dir.remove_dir(name)?;
+        return Ok(true);
+    }
+    let left = dir.reopen_file(io, name, false, heir)?;
+    let ours = is_ours(dir, name, &left)?;
+    if ours {
+        dir.remove(name)?;
+    }
+    Ok(ours)
+}
+
+/// Marks a file that bears this name; false if another process has it, or it bears the name no longer.
+fn is_ours(dir: &Dir, name: &OsStr, file: &File) -> Result<bool> {
+    // Where there are no marks, nobody can be told from nobody.
+    Ok((file.mark() || !file.is_marked_by_another()) && bears(dir, name, &Facts::of(file)?)?)
+}
+
+fn is_our_directory(dir: &Dir, name: &OsStr, there: &Dir) -> Result<bool> {
+    Ok(there.mark() && bears(dir, name, &there.own_facts()?)?)
+}
+
+/// Whether this bears the name still. Whoever had it may have given it another one meanwhile, or removed it.
+fn bears(dir: &Dir, name: &OsStr, facts: &Facts) -> Result<bool> {
+    let now = dir.facts_if_any(name)?;
+    Ok(now.is_some_and(|now| (now.device, now.inode) == (facts.device, facts.inode)))
 }

@@ -88,12 +88,12 @@ mod tests {
     /// Mutations by seed, for who has no fuzzer.
     #[test]
     fn mutations_of_a_journal_are_answered() {
-        let mut whole = b"thalweg journal 1\n".to_vec();
+        let mut whole = b"thalweg journal 2\n".to_vec();
         for said in [
             "job 000000000000000000000000000000ab",
-            "file 0 100000 -5 1 2 a%20b",
+            "file 0 100000 -5 6 1 2 a%20b",
             "range 0 0 4096 00000000000000000000000000000001",
-            "file 1 18446744073709551615 7 1 3 b",
+            "file 1 18446744073709551615 7 8 1 3 b",
             "range 1 4096 18446744073709547519 00000000000000000000000000000002",
             "range 0 8192 91808 00000000000000000000000000000003",
         ] {

@@ -5,7 +5,7 @@
 //! Law: a new tree gets its name when all of it is there and durable. What is moved into a directory that is there
 //! gets its names file by file, and is durable when this returns.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,12 +17,12 @@ use thalweg_base::rng::Rng;
 use thalweg_base::units::MIB;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
-use thalweg_io::tree::{Dir, What};
+use thalweg_io::tree::Dir;
 use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{Meters, Sink, Source, pump};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::claim::{claim_directory, claim_empty};
+use crate::claim::{claim_new, clear};
 use crate::far::{Far, Streams};
 use crate::feed::{Feed, Found};
 use crate::journal::{Journal, Told};
@@ -149,19 +149,16 @@ impl<'j> Job<'j> {
         }
         if self.transfer.resume && told.end > 0 {
             self.watch.note(
-                "nothing to resume: what an earlier run left is damaged, or is of other sources; beginning anew",
+                "nothing to resume: what an earlier run left is damaged, of other sources, or of another version; beginning anew",
             );
         }
-        for root in &self.roots.roots {
-            let partial = names::partial(&root.there);
-            let left = if root.there.is_empty() { None } else { dir.facts_if_any(&partial)? };
-            let Some(left) = left else { continue };
-            match left.what {
-                What::Directory => claim_directory(&dir.open_dir(&partial)?)?,
-                _ => drop(claim_empty(self.io, dir, &partial, 0o600, false)?),
-            }
-            dir.remove_all(&partial)?;
+        let mut named = self.roots.roots.iter().filter(|root| !root.there.is_empty());
+        let cleared = named.try_for_each(|root| clear(self.io, dir, &names::partial(&root.there)));
+        if cleared.is_err() && told.end == 0 {
+            // It was made for this.
+            let _ = journal.remove();
         }
+        cleared?;
         journal.begin(identity)?;
         Ok((journal, Told::default()))
     }
@@ -307,7 +304,7 @@ impl<'j> Job<'j> {
         Ok(match (&self.transfer.dest, &self.roots.dir) {
             (To::Path(_), Some(dir)) => {
                 let (name, partial) = (self.roots.stem.clone(), names::partial(&self.roots.stem));
-                let file = claim_empty(self.io, dir, &partial, 0o666, true)?;
+                let file = claim_new(self.io, dir, &partial, true, None)?;
                 if let Err(e) = file.allocate(len.unwrap_or(0)) {
                     let _ = dir.remove(&partial);
                     return Err(e.into());
@@ -350,11 +347,24 @@ impl<'j> Job<'j> {
             return Err(Error::Mismatch { path, read, written, read_back: false });
         }
         if !shared.sync_each {
-            dir.sync_file_system()?;
+            let replaced = self.roots.roots.iter().any(|root| !root.is_new);
+            let failed = |e: thalweg_io::Error| if replaced { self.undoable(dir, e) } else { e };
+            dir.sync_file_system().map_err(failed)?;
         }
         for root in self.roots.roots.iter().filter(|root| root.is_new) {
-            dir.rename(&names::partial(&root.there), &root.there)?;
+            let partial = names::partial(&root.there);
+            if let Some(facts) = &root.facts {
+                let tree = dir.open_dir(&partial)?;
+                tree.dress(facts)?;
+                tree.sync()?;
+            }
+            dir.rename(&partial, &root.there)?;
         }
+        Ok(self.settle(shared, dir).map_err(|e| self.undoable(dir, e))?)
+    }
+
+    /// All has its name, which is made durable.
+    fn settle(&self, shared: &Shared<'_>, dir: &Dir) -> thalweg_io::Result<()> {
         if let Some(journal) = &shared.journal {
             journal.remove()?;
         }
@@ -363,7 +373,17 @@ impl<'j> Job<'j> {
         for facts in contents.filter_map(|root| root.facts) {
             dir.dress(&facts)?;
         }
-        Ok(dir.sync()?)
+        dir.sync()
+    }
+
+    /// What failed when everything bore its name already.
+    fn undoable(&self, dir: &Dir, e: thalweg_io::Error) -> thalweg_io::Error {
+        let name = match &self.roots.roots[..] {
+            [] => self.roots.stem.as_os_str(),
+            [root] => &root.there,
+            _ => OsStr::new(""),
+        };
+        e.undoable(&dir.path().join(name))
     }
 
     fn one_more(&self, shared: &Shared<'_>, dir: &Arc<Dir>, more: &OneMore) -> Result<()> {
@@ -388,6 +408,11 @@ impl<'j> Job<'j> {
     /// What is left of a transfer that failed: something to go on from, or nothing.
     pub(crate) fn leave(&self, shared: &Shared<'_>, why: &Error) {
         let (Some(dir), Some(journal)) = (&self.roots.dir, &shared.journal) else { return };
+        if matches!(why, Error::Io(e) if e.is_undoable()) {
+            // There is nothing that could be gone on from: it bears its name.
+            let _ = journal.remove();
+            return;
+        }
         let staged =
             self.roots.roots.iter().filter(|root| root.is_new).map(|root| names::partial(&root.there));
         let hopeless = shared.one_file && matches!(why, Error::Changed(_) | Error::Mismatch { .. });
@@ -399,7 +424,7 @@ impl<'j> Job<'j> {
                 worth = true;
             } else {
                 // Nothing can be done about a name that cannot be removed; the next run removes it.
-                let _ = dir.remove_all(&partial);
+                let _ = clear(self.io, dir, &partial);
             }
         }
         if hopeless {

@@ -1,9 +1,9 @@
 //! The journal: what of a transfer's files is durable at the destination, so that a later run can go on from it.
 //!
 //! ```text
-//! thalweg journal 1
+//! thalweg journal 2
 //! 6c1e2b... job 0f3a...                        whose journal it is
-//! 91d04f... file 0 1000000000 1763... 2049 77 data/big        a source, as it was
+//! 91d04f... file 0 1000000000 1763... 1763... 2049 77 data/big     a source, as it was
 //! 3be7aa... range 0 0 67108864 5d3e...         bytes of it that are durable in the partial file, with their sum
 //! ```
 //!
@@ -22,9 +22,9 @@ use thalweg_record::CELL_BYTES;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::Result;
-use crate::claim::claim;
+use crate::claim::{claim_left, claim_new};
 
-const MAGIC: &[u8] = b"thalweg journal 1\n";
+const MAGIC: &[u8] = b"thalweg journal 2\n";
 /// A journal larger than this is not one of ours.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -38,6 +38,7 @@ pub(crate) struct Noted {
     pub(crate) number: u64,
     pub(crate) len: u64,
     pub(crate) modified_ns: i128,
+    pub(crate) changed_ns: i128,
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) ranges: Ranges,
@@ -45,13 +46,14 @@ pub(crate) struct Noted {
 
 impl Noted {
     fn of(facts: &Facts) -> Noted {
-        let Facts { len, modified_ns, device, inode, .. } = *facts;
-        Noted { number: 0, len, modified_ns, device, inode, ranges: Ranges::new() }
+        let Facts { len, modified_ns, changed_ns, device, inode, .. } = *facts;
+        Noted { number: 0, len, modified_ns, changed_ns, device, inode, ranges: Ranges::new() }
     }
 
-    /// Whether the file is still what it was.
+    /// Whether the file is still what it was. Its length and the time of its contents can be put back after a change, and
+    /// the time of that cannot. A name more or less is a change too; then its bytes are moved again.
     pub(crate) fn is_of(&self, facts: &Facts) -> bool {
-        let told = |n: &Noted| (n.len, n.modified_ns, n.device, n.inode);
+        let told = |n: &Noted| (n.len, n.modified_ns, n.changed_ns, n.device, n.inode);
         told(self) == told(&Noted::of(facts))
     }
 
@@ -134,6 +136,7 @@ fn said(text: &str) -> Option<Said> {
                 number: word()?.parse().ok()?,
                 len: word()?.parse().ok()?,
                 modified_ns: word()?.parse().ok()?,
+                changed_ns: word()?.parse().ok()?,
                 device: word()?.parse().ok()?,
                 inode: word()?.parse().ok()?,
                 ranges: Ranges::new(),
@@ -211,7 +214,10 @@ impl Journal {
         name: OsString,
         identity: u128,
     ) -> Result<(Journal, Told)> {
-        let file = claim(io, dir, &name, 0o600, false)?;
+        let file = match claim_left(io, dir, &name, false)? {
+            Some(left) => left,
+            None => claim_new(io, dir, &name, false, None)?,
+        };
         let len = file.metadata()?.len;
         let mut bytes = vec![0; if len < BYTES_MAX { len as usize } else { 0 }];
         let read = file.read_at(0, &mut bytes)?;
@@ -241,10 +247,11 @@ impl Journal {
 
     /// Lists a file; returns its number, by which ranges name it.
     pub(crate) fn list(&self, key: &[u8], facts: &Facts) -> Result<u64> {
-        let Noted { len, modified_ns, device, inode, .. } = Noted::of(facts);
+        let Noted { len, modified_ns, changed_ns, device, inode, .. } = Noted::of(facts);
         let mut written = self.written.lock().expect("no lane panics");
         let number = written.count;
-        let said = format!("file {number} {len} {modified_ns} {device} {inode} {}", escaped(key));
+        let key = escaped(key);
+        let said = format!("file {number} {len} {modified_ns} {changed_ns} {device} {inode} {key}");
         self.append(&mut written, &line(&said))?;
         written.count += 1;
         Ok(number)
@@ -273,8 +280,8 @@ impl Journal {
     }
 
     /// Removes it: there is nothing to go on from.
-    pub(crate) fn remove(&self) -> Result<()> {
-        Ok(self.dir.remove(&self.name)?)
+    pub(crate) fn remove(&self) -> thalweg_io::Result<()> {
+        self.dir.remove(&self.name)
     }
 }
 
@@ -287,7 +294,7 @@ mod tests {
     fn sample() -> String {
         let mut text = String::from_utf8(MAGIC.to_vec()).unwrap();
         text += &line("job 000000000000000000000000000000ab");
-        text += &line("file 0 100000 -5 1 2 a%20b%0a/c");
+        text += &line("file 0 100000 -5 6 1 2 a%20b%0a/c");
         text += &line("range 0 0 4096 00000000000000000000000000000001");
         text += &line("range 0 8192 91808 00000000000000000000000000000002");
         text
@@ -299,7 +306,8 @@ mod tests {
         let told = parse(text.as_bytes());
         assert_eq!((told.identity, told.count, told.end), (Some(0xab), 1, text.len()));
         let noted = &told.files[b"a b\n/c".as_slice()];
-        assert_eq!((noted.len, noted.modified_ns, noted.device, noted.inode), (100_000, -5, 1, 2));
+        assert_eq!((noted.len, noted.modified_ns, noted.changed_ns), (100_000, -5, 6));
+        assert_eq!((noted.device, noted.inode), (1, 2));
         let ranges: Vec<_> = noted.ranges.iter().map(|(at, (len, sum))| (*at, *len, *sum)).collect();
         assert_eq!(ranges, [(0, 4096, 1), (8192, 91808, 2)]);
     }
@@ -314,20 +322,23 @@ mod tests {
             line("range 0 4097 4 00000000000000000000000000000000"),
             line("range 1 4096 4096 00000000000000000000000000000000"),
             line("range 0 4096 18446744073709551615 00000000000000000000000000000000"),
-            line("file 7 1 1 1 1 x"),
-            line("file 1 1 1 1 1 x y"),
+            line("file 7 1 1 1 1 1 x"),
+            line("file 1 1 1 1 1 1 x y"),
+            line("file 1 1 1 1 1 x"),
             line("job 000000000000000000000000000000ab"),
             line("nonsense 1"),
             sample().lines().nth(2).unwrap().replace("100000", "100001") + "\n",
             "torn".into(),
             String::new(),
         ] {
-            let told = parse(format!("{sound}{bad}{}", line("file 1 1 1 1 1 x")).as_bytes());
+            let told = parse(format!("{sound}{bad}{}", line("file 1 1 1 1 1 1 x")).as_bytes());
             let expected = if bad.is_empty() { 2 } else { 1 };
             assert_eq!(told.count, expected, "{bad}");
             assert_eq!(told.files[b"a b\n/c".as_slice()].ranges.len(), 2, "{bad}");
         }
         assert_eq!(parse(b"something else\n"), Told::default());
+        let old = sound.replace("thalweg journal 2", "thalweg journal 1");
+        assert_eq!(parse(old.as_bytes()), Told::default(), "it does not say when its sources were changed");
     }
 
     proptest! {

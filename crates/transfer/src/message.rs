@@ -406,7 +406,8 @@ impl Writer<'_> {
     }
 
     fn facts(&mut self, facts: &Facts) {
-        let Facts { what, len, allocated, device, inode, links, mode, user, group, modified_ns } = *facts;
+        let Facts { what, len, allocated, device, inode, links, mode, user, group, modified_ns, changed_ns } =
+            *facts;
         self.byte(match what {
             What::File => 1,
             What::Directory => 2,
@@ -416,6 +417,7 @@ impl Writer<'_> {
         self.numbers(&[len, allocated, device, inode, links]);
         self.numbers(&[u64::from(mode), u64::from(user), u64::from(group)]);
         self.u128(modified_ns as u128);
+        self.u128(changed_ns as u128);
     }
 }
 
@@ -489,10 +491,10 @@ impl<'b> Reader<'b> {
             (self.u64()?, self.u64()?, self.u64()?, self.u64()?, self.u64()?);
         let mut word = || u32::try_from(self.u64()?).ok();
         let (mode, user, group) = (word()?, word()?, word()?);
+        let (modified_ns, changed_ns) = (self.u128()? as i128, self.u128()? as i128);
         // What a time may be: seconds of 64 bits.
-        let modified_ns = self.u128()? as i128;
-        let fits = i64::try_from(modified_ns / 1_000_000_000).is_ok();
-        (fits && mode <= 0o7777).then_some(Facts {
+        let fits = |ns: i128| i64::try_from(ns / 1_000_000_000).is_ok();
+        (fits(modified_ns) && fits(changed_ns) && mode <= 0o7777).then_some(Facts {
             what,
             len,
             allocated,
@@ -503,6 +505,7 @@ impl<'b> Reader<'b> {
             user,
             group,
             modified_ns,
+            changed_ns,
         })
     }
 }
@@ -523,6 +526,7 @@ mod tests {
             user: 7,
             group: 8,
             modified_ns: -5,
+            changed_ns: 6,
         }
     }
 

@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::{Bytes, MIB};
-use thalweg_io::File;
 use thalweg_io::tree::{self, Dir, Facts};
+use thalweg_io::{Action, File};
 use thalweg_pump::ReadAhead;
 use thalweg_record::{CELL_BYTES, sum_at};
 
-use crate::claim::{claim, claim_empty, give_name};
+use crate::claim::{claim_left, claim_new, give_name};
 use crate::far::{Far, nonsense};
 use crate::job::{BLOCK_BYTES, DEPTH};
 use crate::journal::{Noted, Ranges};
@@ -341,15 +341,17 @@ impl<'a> Moving<'a> {
             if self.shared.verify {
                 self.compare(read, self.read_back(file, len)?, true)?;
             }
-            if let Some(facts) = &self.facts {
-                tree::dress_file(file, facts)?;
-            }
             if self.shared.sync_each {
                 file.sync()?;
             }
+            match &self.facts {
+                Some(facts) => tree::dress_file(file, facts)?,
+                None => dir.resemble(file, name)?,
+            }
             give_name(dir, partial, name)?;
+            self.finished.store(true, Ordering::Relaxed);
             if self.shared.sync_each {
-                dir.sync()?;
+                dir.sync().map_err(|e| e.undoable(&dir.path().join(name)))?;
             }
         }
         self.compare(read, written, false)?;
@@ -489,9 +491,12 @@ fn goal(
             }
         }
     }
-    let made = claim_empty(&shared.io, &dir, &partial, 0o600, true);
+    let made = claim_new(&shared.io, &dir, &partial, true, Some(facts.user));
+    // Of what could not be made the user knows one name only, unless the other one is in the way.
     let file = made.map_err(|e| match e {
-        Error::Io(e) => Error::Io(thalweg_io::Error { path: dir.path().join(&name), ..e }),
+        Error::Io(e) if e.action == Action::Create => {
+            Error::Io(thalweg_io::Error { path: dir.path().join(&name), ..e })
+        }
         other => other,
     })?;
     let goal = Goal::File { file: file.clone(), dir: Arc::clone(&dir), partial: partial.clone(), name };
@@ -531,12 +536,12 @@ fn taken_up(
     noted: &Noted,
     facts: &Facts,
 ) -> Result<Option<(File, Cells)>> {
-    let Some(there) = dir.facts_if_any(partial)? else { return Ok(None) };
     let end = noted.ranges.last_key_value().map_or(0, |(at, (len, _))| at + len);
-    if !noted.is_of(facts) || there.what != tree::What::File || there.len < end {
+    let left = if noted.is_of(facts) { claim_left(&shared.io, dir, partial, true)? } else { None };
+    let Some(file) = left else { return Ok(None) };
+    if file.metadata()?.len < end {
         return Ok(None);
     }
-    let file = claim(&shared.io, dir, partial, 0o600, true)?;
     let step = (noted.ranges.len() / PROBES).max(1);
     let mut cells = Vec::new();
     for (at, (len, _)) in noted.ranges.iter().rev().step_by(step) {

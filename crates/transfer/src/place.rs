@@ -215,15 +215,16 @@ impl<'a> Place<'a> {
         }
         let parent = self.parent.as_ref().expect("only roots' directories have no parent");
         let Some(above) = parent.there()? else { return Ok(None) };
-        above.make_dir(&self.name)?;
-        let opened = above.open_dir(&self.name).map_err(|why| match why.source.kind() {
-            ErrorKind::NotADirectory => Error::no_directory_there(&above.path().join(&self.name)),
-            _ => why.into(),
+        let dir = Arc::new(match self.is_staged_root() {
+            true => claim_directory(&above, &self.name)?,
+            false => {
+                above.make_dir(&self.name)?;
+                above.open_dir(&self.name).map_err(|why| match why.source.kind() {
+                    ErrorKind::NotADirectory => Error::no_directory_there(&above.path().join(&self.name)),
+                    _ => why.into(),
+                })?
+            }
         });
-        let dir = Arc::new(opened?);
-        if self.staged && parent.parent.is_none() {
-            claim_directory(&dir)?;
-        }
         if self.staged
             && self.shared.resume
             && let Some(source) = &self.source
@@ -234,7 +235,13 @@ impl<'a> Place<'a> {
         Ok(Some(dir))
     }
 
-    /// Gives the directory what it should have, once all is in it.
+    /// Whether the whole tree's hidden name is this one's.
+    fn is_staged_root(&self) -> bool {
+        self.staged && self.parent.as_ref().is_some_and(|parent| parent.parent.is_none())
+    }
+
+    /// Gives the directory what it should have, once all is in it. One with a hidden name stays its maker's alone until
+    /// just before it gets its own.
     fn finish(&self, facts: &Facts) -> Result<()> {
         if let Some(source) = &self.source
             && !source.own_facts()?.is_same(facts)
@@ -249,6 +256,9 @@ impl<'a> Place<'a> {
         if self.source.is_none() && self.staged && self.shared.resume {
             let named = self.named.lock().expect("no lane panics");
             self.remove_strangers(&there, |name| Ok(named.contains(name)))?;
+        }
+        if self.is_staged_root() {
+            return Ok(());
         }
         Ok(there.dress(facts)?)
     }

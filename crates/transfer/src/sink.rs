@@ -4,6 +4,8 @@
 //! of a file finishes it.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use thalweg_io::tree::{self, Dir};
@@ -11,7 +13,7 @@ use thalweg_io::{File, Queue};
 use thalweg_pump::{Sink, WriteBehind};
 use thalweg_record::sum_at;
 
-use crate::claim::{claim_empty, give_name};
+use crate::claim::{claim_new, give_name};
 use crate::moving::{Goal, Moving};
 use crate::shared::{Shared, count};
 use crate::source::{Content, Of, Packed, Parcel};
@@ -127,39 +129,52 @@ struct Small<'b> {
 
 impl Small<'_> {
     /// In a tree that nobody has seen yet under its own name; its time, which comes last, says that it is whole.
-    fn write(&self, dir: &Arc<Dir>, name: &std::ffi::OsStr, staged: bool) -> Result<()> {
-        let (for_now, mode) =
-            if staged { (name.to_os_string(), self.facts.mode) } else { (names::partial(name), 0o600) };
-        let written = self.fill(dir, &for_now, mode & 0o777, staged);
-        if written.as_ref().is_err_and(|e| !matches!(e, Error::Busy(_))) {
+    fn write(&self, dir: &Arc<Dir>, name: &OsStr, staged: bool) -> Result<()> {
+        let (for_now, file) = match staged {
+            true => (name.to_os_string(), self.make_staged(dir, name)?),
+            false => {
+                let partial = names::partial(name);
+                let file = claim_new(&self.shared.io, dir, &partial, false, Some(self.facts.user))?;
+                (partial, file)
+            }
+        };
+        let mut written = self.fill(&file);
+        if written.is_ok() && !staged {
+            written = give_name(dir, &for_now, name);
+        }
+        if written.is_err() {
             // Nothing can be done about a name that cannot be removed; the next run removes it.
             let _ = dir.remove(&for_now);
         }
-        written?;
-        if for_now != name {
-            give_name(dir, &for_now, name)?;
-        }
-        Ok(())
+        written
     }
 
-    fn fill(&self, dir: &Arc<Dir>, name: &std::ffi::OsStr, mode: u32, staged: bool) -> Result<()> {
-        let io = &self.shared.io;
-        let file = match staged {
-            true => dir.make_file(io, name, mode | 0o200, false)?,
-            false => claim_empty(io, dir, name, mode | 0o200, false)?,
-        };
+    /// A new file in place of what an earlier run brought. Nobody else gets there while the tree has a hidden name, so
+    /// it has the permissions that it will have.
+    fn make_staged(&self, dir: &Dir, name: &OsStr) -> Result<File> {
+        let make = || dir.create_file(&self.shared.io, name, self.facts.mode & 0o777 | 0o200, false);
+        match make() {
+            Err(e) if e.source.kind() == ErrorKind::AlreadyExists => {
+                dir.remove(name)?;
+                Ok(make()?)
+            }
+            made => Ok(made?),
+        }
+    }
+
+    fn fill(&self, file: &File) -> Result<()> {
         self.shared.meters.stage.for_write(|| file.write_at(0, self.bytes))?;
         self.shared.meters.output.wrote(self.bytes.len() as u64);
         count(&self.shared.counts.writes, 1);
-        self.compare(&file, self.written, false)?;
+        self.compare(file, self.written, false)?;
         if self.shared.verify {
             file.sync()?;
-            tree::forget(&file);
+            tree::forget(file);
             let mut there = vec![0; self.bytes.len()];
             let read = file.read_at(0, &mut there)?;
-            self.compare(&file, sum_at(0, &there[..read]), true)?;
+            self.compare(file, sum_at(0, &there[..read]), true)?;
         }
-        Ok(tree::dress_file(&file, self.facts)?)
+        Ok(tree::dress_file(file, self.facts)?)
     }
 
     fn compare(&self, file: &File, written: u128, read_back: bool) -> Result<()> {

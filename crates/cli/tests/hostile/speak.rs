@@ -50,7 +50,7 @@ pub(crate) fn name(name: &str) -> Field {
 pub(crate) fn facts(kind: u8, len: u64) -> Vec<Field> {
     let mode = if kind == 2 { 0o755 } else { 0o644 };
     let numbers = [len, len, 1, 2, 1, mode, 0, 0].map(Field::N);
-    [vec![Field::B(kind)], numbers.to_vec(), vec![Field::W(1_000_000_000)]].concat()
+    [vec![Field::B(kind)], numbers.to_vec(), vec![Field::W(1_000_000_000); 2]].concat()
 }
 
 /// What there is: flags (2 resumes), and each root with its name and kind.

@@ -124,7 +124,7 @@ fn a_source_that_changes_while_it_is_read_is_named_and_nothing_appears() {
 }
 
 /// Runs as somebody who may not do everything, where this user may become another.
-fn as_nobody(place: &Place, line: &str) -> Option<super::support::Outcome> {
+pub(crate) fn as_nobody(place: &Place, line: &str) -> Option<super::support::Outcome> {
     if place.shell("id -u").out != "0\n" {
         return Some(place.shell(line));
     }
@@ -188,6 +188,53 @@ fn a_full_disk_says_how_much_was_missing_and_leaves_nothing_in_the_way() {
     assert!(tree.err.contains("kept") && tree.err.contains("disk/"), "{tree:?}");
     assert_eq!(resumed.status, Some(0), "{resumed:?}");
     assert_eq!(there.status, Some(2), "{there:?}");
+}
+
+/// Its status was that of a failure, and nothing said that the old output was gone.
+#[test]
+fn a_name_that_cannot_be_made_durable_is_told_as_one_that_was_given() {
+    let place = Place::new();
+    place.shell("mkdir tree there shut; echo new > in; cp in tree/").is_done();
+    if place.shell("strace -qq -o trace -e trace=fsync true").status != Some(0) {
+        println!("skipped: nothing can be traced here");
+        return;
+    }
+    for (call, verb, named, out) in [
+        ("fsync:error=EIO:when=1", "pump in out", "out", "out"),
+        ("fsync:error=EIO:when=1", "pump - out < in", "out", "out"),
+        ("fsync:error=EIO:when=2", "pump tree copy", "copy", "copy/in"),
+        ("fsync:error=EIO:when=1", "pump tree/ there", "there/", "there/in"),
+        ("syncfs:error=EIO:when=1", "pump tree/ there", "there/", "there/in"),
+        ("fsync:error=EIO:when=2", "pump tree in there", "there/", "there/in"),
+    ] {
+        place.shell("echo old > out; rm -rf copy there; mkdir there").is_done();
+        let told = place.shell(&format!(
+            "exec strace -f -qq -o trace -e trace=fsync,fdatasync,syncfs -e inject={call} $T {verb}"
+        ));
+        let undoable = format!("{named} is in place and whole, but a power loss may undo that");
+        told.is_refused(&["Input/output error", &undoable]);
+        assert_eq!(place.read(out), b"new\n", "{call}, {verb}");
+        place.shell("! find . -name '.*thalweg*' | grep .").is_done();
+    }
+    // What failed before that says nothing of the kind.
+    for (call, verb) in
+        [("fdatasync:error=EIO:when=1", "pump in out"), ("fsync:error=EIO:when=1", "pump tree copy")]
+    {
+        place.shell("echo old > out; rm -rf copy").is_done();
+        let told = place.shell(&format!(
+            "exec strace -f -qq -o trace -e trace=fsync,fdatasync,syncfs -e inject={call} $T {verb}"
+        ));
+        assert!(told.status == Some(2) && !told.err.contains("replaced"), "{told:?}");
+        assert!(place.read("out") == b"old\n" && !place.0.join("copy").exists(), "{told:?}");
+    }
+    // A directory that cannot be read can be synced by nobody but root, and is refused before anything is touched.
+    place.shell("echo old > shut/out; chmod 666 shut/out; chmod 333 shut").is_done();
+    match as_nobody(&place, "$T pump in shut/out") {
+        Some(told) => told.is_refused(&["shut", "Permission denied"]),
+        None => println!("skipped: nobody else can reach this directory"),
+    }
+    place.shell("chmod 755 shut; ls -A shut").is_done();
+    assert_eq!(place.read("shut/out"), b"old\n");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod faults;
 mod files;
+mod planted;
 mod resume;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,0 +1,195 @@
+//! Hidden names in a directory that others may write to: what somebody has put there is neither followed nor used.
+//!
+//! Cause and consequence: a transfer took whatever bore the name of its partial file or its journal for its own. Somebody
+//! who had made such a file for all to read owned the result and read a secret, a second name of a file was written over,
+//! and a journal that somebody else had written proved his bytes right.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::{Command, Stdio};
+
+use super::faults::as_nobody;
+use super::files::bytes;
+use super::resume::{FILE_BYTES, JOURNAL, PARTIAL, SLOWLY, killed_after, prepared};
+use super::support::{Place, Running, until};
+use super::walk::are_same;
+
+/// What makes a place at a hidden name `$1`, and what is said of it.
+const PLANTED: [(&str, &str); 7] = [
+    ("ln -s $PWD/victim \"$1\"", "a symbolic link"),
+    ("ln -s nowhere \"$1\"", "a symbolic link"),
+    ("ln victim \"$1\"", "a file with 2 names"),
+    ("mkfifo \"$1\"", "no regular file"),
+    (": > \"$1\"; chown 1234 \"$1\"; chmod 666 \"$1\"", "a file of user 1234"),
+    ("cp -p journal \"$1\"; chown 1234 \"$1\"; chmod 600 \"$1\"", "a file of user 1234"),
+    ("mkdir -m 777 \"$1\"; chown 1234 \"$1\"", "a directory of user 1234"),
+];
+
+/// Whether files can be another user's.
+fn may_give_away(place: &Place) -> bool {
+    place.shell("id -u").out == "0\n"
+}
+
+/// A file, a small and a large one of a tree, and a tree with neither.
+fn sources() -> Place {
+    let place = Place::new();
+    place
+        .shell("mkdir -p tree there shallow/sub; echo secret > in; chmod 600 in; cp -p in tree/small")
+        .is_done();
+    place.write("tree/large", &bytes(5_000_000, 1));
+    place.write("victim", b"dear\n");
+    // As another user's own transfer would begin it.
+    place.write("journal", b"thalweg journal 2\n");
+    place
+}
+
+#[test]
+fn what_is_planted_at_a_hidden_name_is_refused_and_untouched() {
+    let place = sources();
+    for (name, verbs) in [
+        (PARTIAL, &["pump in out", "pump tree out", "pump tree out --resume", "pump - out < in"][..]),
+        (JOURNAL, &["pump in out", "pump in out --resume", "pump tree out", "pump - out < in"]),
+        ("there/.in.thalweg-partial", &["pump in there", "pump shallow in there"]),
+        ("there/.tree.thalweg-partial", &["pump tree there"]),
+        ("there/.small.thalweg-partial", &["pump tree/ there", "pump tree/ there --resume --streams 1"]),
+        ("there/.large.thalweg-partial", &["pump tree/ there", "pump tree/ there --resume --streams 1"]),
+    ] {
+        for (plant, what) in PLANTED {
+            if plant.contains("chown") && !may_give_away(&place) {
+                continue;
+            }
+            place.shell(&format!("plant() {{ {plant}; }}; plant {name}")).is_done();
+            let there = || {
+                let there = std::fs::symlink_metadata(place.0.join(name)).expect("it is there");
+                (there.ino(), there.len(), there.mode(), there.uid(), there.ctime_nsec())
+            };
+            let before = there();
+            let names = place.names();
+            for verb in verbs {
+                let told = place.shell(&format!("exec $T {verb} -q"));
+                assert_eq!(told.status, Some(2), "{plant} at {name}, {verb}: {told:?}");
+                let line = told.err.lines().last().unwrap_or_default();
+                assert!(line.contains(name) && line.contains(what), "{plant} at {name}, {verb}: {told:?}");
+                assert_eq!((there(), place.names()), (before, names.clone()), "{plant} at {name}, {verb}");
+                assert_eq!(place.read("victim"), b"dear\n", "{plant} at {name}, {verb}");
+            }
+            place
+                .shell(&format!(
+                    "rm -r {name} && ! find . -name '.*thalweg*' | grep . && rm -rf there && mkdir there"
+                ))
+                .is_done();
+        }
+    }
+    assert_eq!(place.names(), ["in", "journal", "shallow", "there", "tree", "victim"]);
+}
+
+/// Whoever is quick enough to make the file in between has one of his own, which is not written to.
+#[test]
+fn somebody_who_makes_a_hidden_file_all_the_time_never_gets_what_comes_into_it() {
+    let place = sources();
+    if !may_give_away(&place) || as_nobody(&place, "true").is_none() {
+        println!("skipped: nobody else can reach this directory");
+        return;
+    }
+    place.shell("chmod 777 there").is_done();
+    let racing = "set -C; umask 0; cd there; echo > begun; while :; do : > .out.thalweg-partial; done";
+    let mut racer = Command::new("setpriv");
+    racer.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "bash", "-c", racing]);
+    let racer = Running::start(racer.current_dir(&place.0).stdin(Stdio::null()).stderr(Stdio::null()));
+    until("the race", || place.0.join("there/begun").exists());
+    for verb in ["pump in there/out", "pump - there/out < in", "pump tree/large there/out"] {
+        for _ in 0..10 {
+            let told = place.shell(&format!("exec $T {verb} -q"));
+            let out = std::fs::symlink_metadata(place.0.join("there/out"));
+            match told.status {
+                Some(0) => assert_ne!(out.expect("it is done").uid(), 65534, "{verb}: {told:?}"),
+                _ => told.is_refused(&["there/.out.thalweg-partial", "a file of user 65534"]),
+            }
+            let theirs = std::fs::metadata(place.0.join("there/.out.thalweg-partial"));
+            assert!(theirs.is_ok_and(|theirs| theirs.len() == 0), "{verb}");
+            place.shell("rm -f there/out").is_done();
+        }
+    }
+    racer.signal("-KILL");
+    racer.ends();
+}
+
+/// Somebody's transfer that was killed, and in which he had changed a few bytes, was gone on from, and held.
+#[test]
+fn what_a_killed_transfer_left_is_gone_on_from_only_if_it_is_still_this_users() {
+    let place = prepared();
+    if !may_give_away(&place) {
+        return;
+    }
+    killed_after(&place, SLOWLY, JOURNAL, FILE_BYTES / 4);
+    for name in [JOURNAL, PARTIAL] {
+        for (change, back, what) in [
+            ("chown 1234 NAME; chmod 666 NAME", "chown 0 NAME; chmod 600 NAME", "user 1234"),
+            // A link to what is as it should be is a link.
+            ("mv NAME kept; ln -s $PWD/kept NAME", "mv kept NAME", "a symbolic link"),
+            ("ln NAME kept", "rm kept", "a file with 2 names"),
+        ] {
+            place.shell(&change.replace("NAME", name)).is_done();
+            let held = place.shell(&format!("sha256sum {PARTIAL} {JOURNAL}"));
+            for resume in ["--resume", "-q"] {
+                let told = place.run(&["pump", "in", "out", resume]);
+                let line = told.err.lines().last().unwrap_or_default();
+                assert!(told.status == Some(2) && line.contains(name) && line.contains(what), "{told:?}");
+            }
+            assert_eq!(place.shell(&format!("sha256sum {PARTIAL} {JOURNAL}")).is_done(), held.is_done());
+            place.shell(&back.replace("NAME", name)).is_done();
+        }
+    }
+    place.run(&["pump", "in", "out", "--resume", "-q"]).is_done();
+    assert!(place.read("out") == place.read("in"));
+    assert_eq!(place.names(), ["in", "out"]);
+}
+
+/// What a run that was killed just before a rename leaves belongs to whom the file is to be given already.
+#[test]
+fn a_file_that_was_given_away_before_its_run_was_killed_is_no_obstacle() {
+    let place = sources();
+    if !may_give_away(&place) {
+        return;
+    }
+    place
+        .shell("chown 1234 tree/*; touch there/.small.thalweg-partial there/.large.thalweg-partial")
+        .is_done();
+    place.shell("chown 1234 there/.*.thalweg-partial").is_done();
+    place.run(&["pump", "tree/", "there", "-q"]).is_done();
+    are_same(&place.0.join("tree"), &place.0.join("there"));
+}
+
+/// A stream's partial file was whatever the umask let it be, and so was the file that took the place of one of mode 0600.
+#[test]
+fn a_streams_output_is_for_its_owner_until_it_has_the_mode_and_owner_of_the_old_one() {
+    let place = sources();
+    place.shell("mkfifo pipe").is_done();
+    let line =
+        |umask: &str| format!("umask {umask}; exec {} pump pipe out -q", env!("CARGO_BIN_EXE_thalweg"));
+    for (umask, old, mode) in [("000", "echo old > out; chmod 640 out", 0o640), ("027", "rm -f out", 0o640)] {
+        let old = match may_give_away(&place) && !old.starts_with("rm") {
+            true => format!("{old}; chown 1234:5678 out"),
+            false => old.into(),
+        };
+        place.shell(&old).is_done();
+        let theirs = std::fs::metadata(place.0.join("out")).ok();
+        let mut command = Command::new("bash");
+        let running =
+            Running::start(command.args(["-c", &line(umask)]).current_dir(&place.0).stdin(Stdio::null()));
+        until("its output", || place.0.join(PARTIAL).exists());
+        for name in [PARTIAL, JOURNAL] {
+            let made = place.0.join(name).metadata().unwrap();
+            assert_eq!(made.permissions().mode() & 0o7777, 0o600, "{name}");
+            assert_ne!(made.uid(), 1234, "{name}");
+        }
+        place.shell("cat in > pipe").is_done();
+        running.ends().is_done();
+        let own = place.0.join("out").metadata().unwrap();
+        assert_eq!(own.permissions().mode() & 0o7777, mode, "{umask}");
+        if let Some(theirs) = theirs {
+            assert_eq!((own.uid(), own.gid()), (theirs.uid(), theirs.gid()));
+            assert_ne!(own.ino(), theirs.ino());
+        }
+        assert_eq!(place.read("out"), b"secret\n");
+    }
+}
