@@ -56,12 +56,12 @@ pub(crate) fn another(io: &Arc<dyn Io>, output: &Path, number: u64) -> bool {
     io.list(directory_of(output)).unwrap_or_default().iter().any(is_another)
 }
 
-/// Whether nobody has this file. Who was killed a moment ago, and what it had asked of a ring, holds it for some
-/// milliseconds more, which is waited for.
+/// Whether this is a file of this user's, and nobody has it. Who was killed a moment ago, and what it had asked of a ring,
+/// holds it for some milliseconds more, which is waited for.
 fn is_let_go(io: &Arc<dyn Io>, path: &Path) -> bool {
     const PATIENCE: Duration = Duration::from_millis(200);
-    let is_free = || File::open(io, path, Access::Update).is_ok_and(|file| file.mark()).then_some(());
-    look_until(PATIENCE, is_free).is_some()
+    let Ok(file) = File::open(io, path, Access::Update) else { return false };
+    look_until(PATIENCE, || file.mark().then_some(())).is_some()
 }
 
 fn beginning(output: &Path) -> Vec<u8> {
