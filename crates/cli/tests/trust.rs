@@ -7,6 +7,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::process::{Child, ChildStdin, Stdio};
 use std::time::{Duration, Instant};
 
@@ -292,6 +293,23 @@ fn a_node_that_was_down_learns_of_a_drop_before_it_serves_the_dropped() {
     let told = nodes.run_as("own/hosts/n3", &["exec", "--on", "n1", "--", "true"]);
     told.is_refused(&["our certificate was dropped"]);
     assert_eq!(epochs(&nodes), [2, 2]);
+}
+
+/// What went wrong: a node that starts asked one host after the other, and one that took the connection and said nothing kept it
+/// from those that knew of its drop. Principle: all are asked at once, and the silent delay nobody.
+#[test]
+fn a_dropped_host_that_is_silent_keeps_no_node_from_learning_of_its_drop() {
+    let mut nodes = Nodes::start(3);
+    end(&mut nodes, 2);
+    end(&mut nodes, 0);
+    let old = nodes.place.read("own/hosts/n3/cluster.json");
+    nodes.run(&["cluster", "drop", "n1"]).is_done();
+    nodes.place.write("own/hosts/n3/cluster.json", &old);
+    let _silent = TcpListener::bind(("127.0.0.1", nodes.ports[0])).unwrap();
+    nodes.begin(2);
+    nodes
+        .run_as("own/hosts/n1", &["exec", "--on", "n3", "--", "true"])
+        .is_refused(&["our certificate was dropped"]);
 }
 
 #[test]

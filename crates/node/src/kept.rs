@@ -25,8 +25,8 @@ use crate::threads::{caught, spawn};
 pub(crate) const ROUND: Duration = Duration::from_secs(1);
 /// The longest that a node which starts waits for what the others know.
 const CATCH_UP: Duration = Duration::from_secs(1);
-/// Hosts that one thread asks then.
-const HOSTS_OF_ONE: usize = 8;
+/// The most hosts that it asks at once then; of more, the next when one has answered.
+const CATCH_UP_MAX: usize = 128;
 /// How long those wait for whom nobody could dial yet.
 const CROWDED: Duration = Duration::from_millis(50);
 /// The most links that are dialled at once.
@@ -129,16 +129,21 @@ impl Kept {
     }
 }
 
-/// Asks all other hosts for a newer cluster file than its own; waits until each has answered, or [`CATCH_UP`].
+/// Asks all other hosts at once for a newer cluster file than its own, so that one that is silent delays no other; waits
+/// until each has answered, or [`CATCH_UP`].
 pub(crate) fn catch_up(node: &Arc<Node>) {
     let Some(hands) = node.hands() else { return };
     let file = node.cluster.lock().expect("no holder panics").clone();
     let hosts = file.into_iter().flat_map(|file| file.hosts).filter(|host| host.name != node.name());
+    let hosts: Vec<ClusterHost> = hosts.collect();
+    let threads = hosts.len().min(CATCH_UP_MAX);
+    let hosts = Arc::new(Mutex::new(hosts.into_iter()));
     let (said, answers) = std::sync::mpsc::channel::<()>();
-    for hosts in hosts.collect::<Vec<ClusterHost>>().chunks(HOSTS_OF_ONE) {
-        let (node, hands, said, hosts) = (node.clone(), hands.clone(), said.clone(), hosts.to_vec());
+    for _ in 0..threads {
+        let (node, hands, said, hosts) = (node.clone(), hands.clone(), said.clone(), hosts.clone());
+        let next = move || hosts.lock().expect("no holder panics").next();
         spawn("catch up", move || {
-            for host in hosts {
+            while let Some(host) = next() {
                 let Ok(address) = cluster::address_of(&host) else { continue };
                 if let Ok(link) = hands.connect(&host.name, address, node.terms) {
                     node.agree(&link);
