@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use support::nodes::{Nodes, soon, terminate};
 use support::{Outcome, Running};
-use thalweg_api::{ClusterDoctor, ClusterFile, ClusterReport, NodeRequest, from_json, to_json};
+use thalweg_api::{ClusterDoctor, ClusterFile, ClusterReport, DroppedHost, NodeRequest, from_json, to_json};
 use thalweg_wire::{Authority, Hands, Id, Identity, Named, Role, Terms, key_of, read_cluster, sign};
 
 const EXEC: [&str; 3] = ["exec", "--", "true"];
@@ -310,6 +310,30 @@ fn a_dropped_host_that_is_silent_keeps_no_node_from_learning_of_its_drop() {
     nodes
         .run_as("own/hosts/n1", &["exec", "--on", "n3", "--", "true"])
         .is_refused(&["our certificate was dropped"]);
+}
+
+/// What went wrong: nodes compared their epochs only when one dialled the other. With their link up the second served the dropped
+/// for ever. Principle: who learns of it tells all with whom it has a link.
+#[test]
+fn nodes_pass_on_over_their_links_what_only_one_was_told() {
+    let nodes = Nodes::start(3);
+    nodes.run(&["cluster", "client", "ada"]).is_done();
+    let links = || nodes.status().hosts.into_iter().map(|host| host.status.unwrap().links);
+    soon("all have links with each other", || links().all(|links| links >= 2));
+    let (authority, mut file) = authority(&nodes);
+    let ada = file.clients.pop().unwrap();
+    file.epoch += 1;
+    file.dropped.push(DroppedHost { name: ada.name, id: ada.id, epoch: file.epoch });
+    nodes.place.write("dropped.json", sign(&file, &authority).unwrap().as_bytes());
+    let begun = Instant::now();
+    assert_eq!(code(&nodes, "own", "-X PUT --data-binary @dropped.json N1/v1/cluster"), "200");
+    soon("all know of it", || epochs(&nodes) == [3, 3, 3]);
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    for host in ["n2", "n3"] {
+        nodes
+            .run_as("own/clients/ada", &["exec", "--on", host, "--", "true"])
+            .is_refused(&["our certificate was dropped"]);
+    }
 }
 
 #[test]

@@ -239,21 +239,23 @@ impl Node {
         }
     }
 
-    /// Takes a newer cluster file, keeps it, and closes all that those have here whom it does not list.
-    pub(crate) fn take_cluster(&self, text: &str) -> Result<u64> {
+    /// Takes a newer cluster file, keeps it, closes all that those have here whom it does not list, and passes it on. Returns the
+    /// epoch that holds, and whether it is a new one.
+    pub(crate) fn take_cluster(&self, text: &str) -> Result<(u64, bool)> {
         let (Some(directory), Some(hands)) = (&self.directory, self.hands()) else {
             return Err(Error::Asked("a node without identity is of no cluster".into()));
         };
         let mut ours = self.cluster.lock().expect("no holder panics");
         let now = ours.as_ref().expect("whoever has hands has a cluster file");
-        let Some(file) = cluster::newer(directory, now, text)? else { return Ok(now.epoch) };
+        let Some(file) = cluster::newer(directory, now, text)? else { return Ok((now.epoch, false)) };
         small::write(&directory.join(CLUSTER_FILE), text.as_bytes())?;
         let epoch = file.epoch;
         *ours = Some(file.clone());
         drop(ours);
         hands.identity().members.set(&file);
         self.changed.notify_waiters();
-        Ok(epoch)
+        self.kept.tell(text);
+        Ok((epoch, true))
     }
 
     /// The text of its cluster file.
@@ -265,8 +267,13 @@ impl Node {
 
     /// Brings both ends of a link to the newer of their cluster files.
     pub(crate) fn agree(&self, link: &Link) {
+        self.agree_at(link, link.hello().epoch);
+    }
+
+    /// The same, if the other's is of this epoch.
+    pub(crate) fn agree_at(&self, link: &Link, theirs: u64) {
         let Some(hands) = self.hands() else { return };
-        let (ours, theirs) = (hands.identity().members.epoch(), link.hello().epoch);
+        let ours = hands.identity().members.epoch();
         if theirs > ours {
             // What is wrong with it is no reason to refuse the peer, whom our own list has.
             let _ = answer(link, &NodeRequest::Cluster(None)).map(|text| self.take_cluster(&text));
@@ -433,12 +440,15 @@ impl Node {
     /// Takes the cluster file that a peer brings, if it is newer, and answers with the one that holds.
     fn serve_list(self: &Arc<Node>, link: &Link, file: Option<&str>) -> Result<String> {
         let Some(text) = file else { return self.cluster_text() };
-        let answer = self.take_cluster(text).map(|epoch| epoch.to_string());
-        self.audit.begin(self.audit.who(link), "cluster file", &[]).ends(match &answer {
-            Ok(epoch) => format!("epoch {epoch} holds"),
-            Err(why) => format!("refused: {why}"),
-        });
-        answer
+        let answer = self.take_cluster(text);
+        let begin = || self.audit.begin(self.audit.who(link), "cluster file", &[]);
+        match &answer {
+            Ok((epoch, true)) => begin().ends(format!("epoch {epoch} holds")),
+            // All who know of it bring it.
+            Ok((_, false)) => {}
+            Err(why) => begin().ends(format!("refused: {why}")),
+        }
+        answer.map(|(epoch, _)| epoch.to_string())
     }
 }
 

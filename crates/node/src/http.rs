@@ -175,7 +175,7 @@ async fn cancel(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Respon
 
 async fn take_cluster(State(node): State<Arc<Node>>, text: String) -> Response {
     match node.take_cluster(&text) {
-        Ok(epoch) => json(format!("{{\"epoch\":{epoch}}}")),
+        Ok((epoch, _)) => json(format!("{{\"epoch\":{epoch}}}")),
         Err(why) => (StatusCode::CONFLICT, format!("{why}\n")).into_response(),
     }
 }

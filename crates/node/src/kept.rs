@@ -3,6 +3,8 @@
 //! Model: of two hosts the one that the cluster file names first opens the link, and says that it is to be kept; from
 //! then on both open streams on it. One thread looks every [`ROUND`] which links are missing and dials them, each
 //! after a pause that grows with its failures; whoever needs one at once dials it himself.
+//! A node that takes a newer cluster file tells all with whom it keeps a link, and so do they; what gets lost of that is made up
+//! for by comparing epochs with one of them every [`ROUND`], in turn.
 //! Law: a link is kept only with a host of the cluster file; at most [`DIALS_MAX`] are dialled at once; beyond
 //! [`MESH_MAX`] hosts links are opened when they are needed, not before.
 //! Non-goals: what goes over them.
@@ -11,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg_api::{ClusterHost, NodeRequest};
+use thalweg_api::{ClusterHost, NodeRequest, NodeStatus, from_json};
 use thalweg_base::clock::now_ns;
 use thalweg_wire::{Id, Link};
 
@@ -63,6 +65,8 @@ pub(crate) struct Kept {
     links: Mutex<BTreeMap<Id, Arc<Link>>>,
     dialling: Mutex<BTreeSet<Id>>,
     failed: Mutex<BTreeMap<Id, Failures>>,
+    /// With whom epochs were compared last.
+    compared: Mutex<Option<Id>>,
 }
 
 #[derive(Clone, Copy)]
@@ -96,6 +100,32 @@ impl Kept {
     /// Lets go of a link that has ended.
     pub(crate) fn forget(&self, link: &Arc<Link>) {
         self.links.lock().expect("no holder panics").retain(|_, kept| !Arc::ptr_eq(kept, link));
+    }
+
+    /// Tells all hosts with which a link is kept of a cluster file. None is waited for.
+    pub(crate) fn tell(&self, text: &str) {
+        let request = NodeRequest::Cluster(Some(text.to_string()));
+        for (_, link) in self.others() {
+            let request = request.clone();
+            // Who is not told finds out when epochs are compared.
+            spawn("tell", move || drop(answer(&link, &request)));
+        }
+    }
+
+    /// The links with others that stand.
+    fn others(&self) -> Vec<(Id, Arc<Link>)> {
+        let links = self.links.lock().expect("no holder panics");
+        let stands = links.iter().filter(|(_, link)| link.is_open() && !link.hello().is_local());
+        stands.map(|(id, link)| (*id, link.clone())).collect()
+    }
+
+    /// The link with which epochs are to be compared next.
+    fn next_to_compare(&self) -> Option<Arc<Link>> {
+        let others = self.others();
+        let mut last = self.compared.lock().expect("no holder panics");
+        let next = others.iter().find(|(id, _)| last.is_none_or(|last| *id > last)).or(others.first())?;
+        *last = Some(next.0);
+        Some(next.1.clone())
     }
 
     /// Whether as many are dialled as may be.
@@ -162,6 +192,8 @@ pub(crate) fn run(node: &Arc<Node>) {
     loop {
         let all = caught(|| {
             node.look_at_identity();
+            let comparing = node.clone();
+            spawn("compare", move || comparing.compare_epochs());
             dial_missing(node)
         });
         if node.bell.wait(if all == Ok(false) { CROWDED } else { ROUND }) {
@@ -201,6 +233,15 @@ fn missing(node: &Node) -> Vec<(Id, ClusterHost)> {
 }
 
 impl Node {
+    /// Brings this node and the next of those that it has links with to the newer of their cluster files.
+    fn compare_epochs(&self) {
+        let Some(link) = self.kept.next_to_compare() else { return };
+        let Ok(said) = answer(&link, &NodeRequest::Status) else { return };
+        if let Ok(status) = from_json::<NodeStatus>(&said) {
+            self.agree_at(&link, status.epoch);
+        }
+    }
+
     /// The link that is kept with a host.
     pub(crate) fn kept_with(self: &Arc<Node>, host: &str) -> Option<Arc<Link>> {
         self.kept.with(self.host(host).ok()?.0)
@@ -256,5 +297,51 @@ impl Node {
             return Err(Error::Asked("no thread for a link is left".into()));
         }
         Ok(link)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::daemon::NodeOptions;
+
+    /// What went wrong: epochs were compared only when somebody dialled, so a link that stood never brought news.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // Tests listen by themselves.
+    fn links_that_stand_bring_the_news_that_got_lost() {
+        let owner = std::env::temp_dir().join(format!("thalweg-kept-{}", std::process::id()));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let hosts = [format!("n1={address}"), "n2=127.0.0.1:1".to_string()];
+        cluster::init(&owner, "river", &hosts).unwrap();
+        let [near, far] = ["n2", "n1"].map(|host| {
+            let identity = Some(cluster::host_directory(&owner, host));
+            Arc::new(Node::new(&NodeOptions { identity, ..NodeOptions::default() }).unwrap())
+        });
+        let served = far.clone();
+        let serving = std::thread::spawn(move || {
+            let link = served.hands().unwrap().accept(listener.accept().unwrap().0, served.terms).unwrap();
+            served.serve(link);
+        });
+        let (id, _) = near.host("n1").unwrap();
+        let link = near.hands().unwrap().connect("n1", address, near.terms).unwrap();
+        near.kept.keep(id, Arc::new(link));
+        let epochs = || [&near, &far].map(|node| node.status().epoch);
+        for (taker, client) in [(&far, "ada"), (&near, "bob")] {
+            cluster::client(&owner, client, thalweg_api::May::All).unwrap();
+            // As if nobody had been told.
+            let kept = std::mem::take(&mut *taker.kept.links.lock().unwrap());
+            let before = epochs()[0].max(epochs()[1]);
+            taker.take_cluster(&cluster::text_in(&owner).unwrap()).unwrap();
+            *taker.kept.links.lock().unwrap() = kept;
+            assert_ne!(epochs()[0], epochs()[1]);
+            near.compare_epochs();
+            assert_eq!(epochs(), [before + 1; 2], "{client}");
+        }
+        near.kept.with(id).unwrap().close();
+        serving.join().unwrap();
+        std::fs::remove_dir_all(&owner).unwrap();
     }
 }
