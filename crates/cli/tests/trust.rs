@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use support::nodes::{Nodes, soon, terminate};
 use support::{Outcome, Running};
 use thalweg_api::{ClusterDoctor, ClusterFile, ClusterReport, DroppedHost, NodeRequest, from_json, to_json};
-use thalweg_wire::{Authority, Hands, Id, Identity, Named, Role, Terms, key_of, read_cluster, sign};
+use thalweg_wire::{Authority, Hands, Id, Identity, Link, Named, Role, Terms, key_of, read_cluster, sign};
 
 const EXEC: [&str; 3] = ["exec", "--", "true"];
 
@@ -250,30 +250,86 @@ fn a_transfer_to_a_dropped_host_ends_though_its_own_side_began_it() {
     assert!(!nodes.place.0.join("copy").exists());
 }
 
+/// A link of this test's own with the node of this place, as whom the identity in a directory names.
+fn linked(nodes: &Nodes, directory: &str, i: usize) -> Link {
+    let (identity, file) = Identity::load(&nodes.place.0.join(directory)).unwrap();
+    let at = format!("127.0.0.1:{}", nodes.ports[i]).parse().unwrap();
+    Hands::of(identity).unwrap().connect(&file.hosts[i].name, at, Terms::default()).unwrap()
+}
+
+/// What a node answers on a link, or why not.
+fn ask(link: &Link, request: &NodeRequest) -> Result<String, String> {
+    let mut inc = link.ask(to_json(request).as_bytes(), None).map_err(|why| why.to_string())?;
+    inc.next_on().map_err(|why| why.to_string())?;
+    Ok(String::from_utf8_lossy(inc.result().unwrap()).into_owned())
+}
+
+/// Has the node of a place run nothing, which only who may do anything may ask.
+fn does(link: &Link) -> Result<String, String> {
+    let exec =
+        r#"{"exec":{"job":"JOB","command":["true"],"env":[],"stdin":false,"detach":true,"timeout_ms":null}}"#;
+    ask(link, &from_json(&exec.replace("JOB", &thalweg_wire::new_id().to_string())).unwrap())
+}
+
 #[test]
-fn a_client_that_may_look_may_no_more_over_a_link_that_outlives_its_renewal() {
+fn a_client_that_may_look_may_no_more_over_a_link_of_its_own() {
     let nodes = Nodes::start(1);
     nodes.run(&["cluster", "client", "eye", "--may", "status"]).is_done();
-    let eye = nodes.place.0.join("own/clients/eye");
-    let (identity, file) = Identity::load(&eye).unwrap();
-    let at = format!("127.0.0.1:{}", nodes.ports[0]).parse().unwrap();
-    let link = Hands::of(identity).unwrap().connect(&file.hosts[0].name, at, Terms::default()).unwrap();
-    let ask = |request: &NodeRequest| {
-        let mut inc = link.ask(to_json(request).as_bytes(), None).unwrap();
-        inc.next_on().map(|_| String::from_utf8_lossy(inc.result().unwrap()).into_owned())
-    };
-    let probe = r#"{"relay":{"on":["n1"],"ask":"ping"}}"#;
-    let relay: NodeRequest = from_json(probe).unwrap();
-    for epoch in [2, 3] {
-        assert!(ask(&NodeRequest::Status).unwrap().contains(&format!("\"epoch\":{epoch}")));
-        let why = ask(&relay).unwrap_err().to_string();
+    for change in ["renew", "drop"] {
+        let link = linked(&nodes, "own/clients/eye", 0);
+        assert!(ask(&link, &NodeRequest::Status).unwrap().contains("\"epoch\":"));
+        let why = does(&link).unwrap_err();
         assert!(why.contains("this certificate may only look"), "{why}");
-        if epoch == 2 {
-            nodes.run(&["cluster", "renew", "eye"]).is_done();
-        }
+        nodes.run(&["cluster", change, "eye"]).is_done();
+        assert!(ask(&link, &NodeRequest::Ping).is_err());
     }
-    nodes.run(&["cluster", "drop", "eye"]).is_done();
-    assert!(link.ask(b"\"ping\"", None).and_then(|mut inc| inc.next_on().map(drop)).is_err());
+}
+
+/// What went wrong: links that were open stayed when their peer was renewed, so whoever had copied the key went on with all rights.
+/// Principle: a link is worth what the id is worth that was proved on it.
+#[test]
+fn links_that_were_opened_with_an_old_key_end_with_the_renewal() {
+    let nodes = Nodes::start(2);
+    nodes.run(&["cluster", "client", "ada"]).is_done();
+    nodes
+        .place
+        .shell("cp -a own/clients/ada thief; cp -a own/hosts/n1 thief1; cp -a own/hosts/n2 thief2")
+        .is_done();
+    let mut command = nodes.place.command(&["exec", "--", "sleep", "1000"]);
+    let theirs = Running::start(command.env("THALWEG_IDENTITY", "thief"));
+    let http = KeptAlive::open(&nodes, "thief");
+    soon("it runs", || nodes.jobs().jobs.len() >= 2);
+    let begun = Instant::now();
+    nodes.run(&["cluster", "renew", "ada"]).is_done();
+    http.ends();
+    let told = theirs.ends();
+    assert!(
+        told.status == Some(2) && begun.elapsed() < Duration::from_secs(4),
+        "{told:?} {:?}",
+        begun.elapsed()
+    );
+    // Of a host: nothing new is asked once it has shown its new certificate, and what runs between nodes goes on.
+    for (thief, renewed, other, i) in [("thief2", "n2", "n1", 0), ("thief1", "n1", "n2", 1)] {
+        let link = linked(&nodes, thief, i);
+        does(&link).unwrap();
+        let script = "echo on; read line; echo $line";
+        let via = ["exec", "--via", other, "--on", renewed, "--", "sh", "-c", script];
+        let mut between = nodes.place.command(&via);
+        let between =
+            between.env("THALWEG_IDENTITY", "own").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut between = between.unwrap();
+        let mut said = BufReader::new(between.stdout.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line, format!("{renewed}: on\n"));
+        nodes.run(&["cluster", "renew", renewed]).is_done();
+        soon("the old key is worth nothing", || does(&link).is_err());
+        between.stdin.take().unwrap().write_all(b"still\n").unwrap();
+        line.clear();
+        said.read_line(&mut line).unwrap();
+        assert_eq!((line, between.wait().unwrap().code()), (format!("{renewed}: still\n"), Some(0)));
+        nodes.run(&["exec", "--via", other, "--", "true"]).is_done();
+    }
 }
 
 #[test]

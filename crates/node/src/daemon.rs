@@ -157,7 +157,8 @@ impl Node {
         self.hands.read().expect("no holder panics").clone()
     }
 
-    /// Takes a certificate that was brought meanwhile, and a newer cluster file. Links that are open stay so.
+    /// Takes a certificate that was brought meanwhile, and a newer cluster file. Links that are open stay so, for what runs on
+    /// them; those that are kept are dialled anew, so that the others see the new certificate.
     pub(crate) fn look_at_identity(&self) {
         let Some(directory) = self.directory.as_deref() else { return };
         let now = files_in(directory);
@@ -178,6 +179,9 @@ impl Node {
         let (Ok(hands), Ok(text)) = (Hands::of(identity), cluster::text_in(directory)) else { return };
         // An older list, or another of the same epoch, is no news, nor is what came with it.
         if self.take_cluster(&text).is_ok() {
+            if hands.identity().node != ours.node {
+                self.kept.forget_all();
+            }
             *self.hands.write().expect("no holder panics") = Some(Arc::new(hands));
             *last = now;
         }
@@ -321,10 +325,9 @@ impl Node {
         while let Ok(Some((request, out, inc))) = link.accept() {
             let request = String::from_utf8_lossy(&request).into_owned();
             if !link.hello().is_local() && self.may(peer) == May::Status && !is_harmless(&request) {
-                self.audit
-                    .begin(self.audit.who(link), "request", &[])
-                    .ends(format!("refused: {MAY_ONLY_LOOK}"));
-                let _ = out.abort(MAY_ONLY_LOOK);
+                let why = if link.hello().role == Role::Node { WAS_RENEWED } else { MAY_ONLY_LOOK };
+                self.audit.begin(self.audit.who(link), "request", &[]).ends(format!("refused: {why}"));
+                let _ = out.abort(why);
                 continue;
             }
             let Some((out, inc)) = pump::serve(self, link, &request, (out, inc)) else { continue };
@@ -462,6 +465,10 @@ fn tell(mut out: Outgoing, answer: Result<String>) -> bool {
 
 /// What a client is told that may only look.
 pub(crate) const MAY_ONLY_LOOK: &str = "this certificate may only look at status, jobs and metrics; thalweg cluster client NAME --may all makes one for more";
+
+/// What a host is told that asks over a link of before its renewal.
+const WAS_RENEWED: &str =
+    "this host has shown a newer certificate since this link was opened; open a new one";
 
 /// Whether a request only looks. A cluster file is the authority's word, whoever brings it.
 fn is_harmless(request: &str) -> bool {

@@ -102,6 +102,11 @@ impl Kept {
         self.links.lock().expect("no holder panics").retain(|_, kept| !Arc::ptr_eq(kept, link));
     }
 
+    /// Lets go of all links, because this node has a new certificate. What runs on them goes on.
+    pub(crate) fn forget_all(&self) {
+        self.links.lock().expect("no holder panics").clear();
+    }
+
     /// Tells all hosts with which a link is kept of a cluster file. None is waited for.
     pub(crate) fn tell(&self, text: &str) {
         let request = NodeRequest::Cluster(Some(text.to_string()));
@@ -192,6 +197,9 @@ pub(crate) fn run(node: &Arc<Node>) {
     loop {
         let all = caught(|| {
             node.look_at_identity();
+            if let Some(hands) = node.hands() {
+                hands.identity().members.close_old();
+            }
             let comparing = node.clone();
             spawn("compare", move || comparing.compare_epochs());
             dial_missing(node)
