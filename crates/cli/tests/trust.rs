@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use support::nodes::{Nodes, soon, terminate};
 use support::{Outcome, Running};
-use thalweg_api::{ClusterDoctor, ClusterFile, ClusterReport, DroppedHost, NodeRequest, from_json, to_json};
+use thalweg_api::{
+    AuditLine, ClusterDoctor, ClusterFile, ClusterReport, DroppedHost, NodeRequest, from_json, to_json,
+};
 use thalweg_wire::{Authority, Hands, Id, Identity, Link, Named, Role, Terms, key_of, read_cluster, sign};
 
 const EXEC: [&str; 3] = ["exec", "--", "true"];
@@ -63,6 +65,39 @@ fn a_cluster_file_that_is_forged_or_not_signed_is_refused_by_everybody() {
     nodes.run(&EXEC).is_refused(&["it is not signed", "thalweg cluster renew"]);
     nodes.run(&["cluster", "renew"]).is_done();
     soon("all have new certificates", || nodes.run(&EXEC).status == Some(0));
+}
+
+/// What went wrong: 40,000 requests of a client that may only look turned the audit log over in 5 s. Principle: what a peer is
+/// refused has its most lines a minute, and nobody pushes out what others did.
+#[test]
+fn who_may_only_look_cannot_wash_the_audit_log() {
+    let nodes = Nodes::start(1);
+    nodes.run(&["exec", "--", "echo", "before-it"]).is_done();
+    nodes.run(&["cluster", "client", "eye", "--may", "status"]).is_done();
+    let urls = "N1/xxx[1-300]";
+    assert_eq!(code(&nodes, "own/clients/eye", &format!("-X POST {urls}")).len(), 900);
+    assert_eq!(
+        code(&nodes, "own/clients/eye", &format!("-X ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJK {urls}")).len(),
+        900
+    );
+    assert_eq!(code(&nodes, "own/clients/eye", "-I N1/v1/status[1-100]").len(), 300);
+    let link = linked(&nodes, "own/clients/eye", 0);
+    let bad = NodeRequest::Cluster(Some("no cluster file".into()));
+    let same = NodeRequest::Cluster(Some(String::from_utf8(nodes.place.read("own/cluster.json")).unwrap()));
+    for _ in 0..100 {
+        assert!(does(&link).is_err() && ask(&link, &bad).is_err() && ask(&link, &same).is_ok());
+    }
+    let text = String::from_utf8(nodes.place.read("own/hosts/n1/audit.log")).unwrap();
+    let lines: Vec<AuditLine> = text.lines().map(|line| from_json(line).unwrap()).collect();
+    let eye = &cluster(&nodes, "own").clients[1].id;
+    let theirs: Vec<&AuditLine> = lines.iter().filter(|line| line.id == *eye).collect();
+    // A minute may have ended meanwhile.
+    assert!((60..=180).contains(&theirs.len()), "{}", theirs.len());
+    assert!(
+        theirs.iter().all(|line| line.ended.starts_with("refused: ") && line.what.len() <= 32),
+        "{theirs:?}"
+    );
+    assert!(lines.iter().any(|line| line.words.contains(&"before-it".to_string())));
 }
 
 #[test]

@@ -3,8 +3,9 @@
 //! Model: an [`Entry`] is made when something is asked, and is a line of IDENTITY/audit.log when it ends
 //! (docs/formats/audit.md). Questions that only look, and the parts of a job that nodes say to each other, are no entries.
 //! Law: no environment, input or output is told, and of a command [`WORDS_BYTES_MAX`] bytes. At most [`REFUSED_A_MINUTE`] lines a
-//! minute are about who was refused; the rest is a number. A log that cannot be written is told once, and stops nothing.
+//! minute tell what one peer was refused, or all strangers together; the rest is a number, so that nobody washes the log. A log that cannot be written is told once, and stops nothing.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,7 +22,9 @@ const FILES: usize = 8;
 const FILE_BYTES: u64 = 4 << 20;
 /// How many bytes of words are told.
 const WORDS_BYTES_MAX: usize = 1024;
-/// How many lines a minute are about peers that were refused.
+/// How many of what was asked, which of HTTP is any word.
+const WHAT_BYTES_MAX: usize = 32;
+/// How many lines a minute are about what one peer was refused.
 const REFUSED_A_MINUTE: u64 = 60;
 
 /// The log of a node.
@@ -35,8 +38,16 @@ struct State {
     came: Vec<(Weak<Link>, SocketAddr)>,
     /// It was told that the log cannot be written.
     told: bool,
-    /// The minute in which peers were refused last, how many, and how many of all were not told.
-    refused: (u64, u64, u64),
+    /// What was refused to whom, by id; of strangers together under none.
+    refused: BTreeMap<String, Refused>,
+}
+
+/// The minute in which something was refused last, how often in it, and how often in all that was not told.
+#[derive(Default)]
+struct Refused {
+    minute: u64,
+    count: u64,
+    untold: u64,
 }
 
 /// Who asks: name and address, and what it proved.
@@ -84,33 +95,34 @@ impl Audit {
             peer: who.peer,
             id: proved.map_or(String::new(), |(id, _)| id.to_string()),
             role: proved.map_or("", |(_, role)| if role == Role::Node { "node" } else { "client" }).into(),
-            what: what.into(),
+            what: what[..what.floor_char_boundary(WHAT_BYTES_MAX)].into(),
             words: shown(words),
             ended: "an internal error, which the node's log tells".into(),
             ..AuditLine::default()
         };
-        Entry { audit: self.clone(), line, watch: Stopwatch::start() }
+        Entry { audit: self.clone(), line, watch: Stopwatch::start(), is_refused: false }
     }
 
     /// Somebody was refused before anything could be asked.
     pub(crate) fn refused(self: &Arc<Audit>, peer: String, why: &str) {
-        let untold = {
-            let mut state = self.state();
-            let minute = wall_seconds() / 60;
-            let (last, count, untold) = &mut state.refused;
-            if *last != minute {
-                (*last, *count) = (minute, 0);
-            }
-            *count += 1;
-            if *count > REFUSED_A_MINUTE {
-                *untold += 1;
-                return;
-            }
-            std::mem::take(untold)
-        };
-        let more = if untold > 0 { format!("; {untold} before it were not told") } else { String::new() };
-        let mut entry = self.begin(Who { peer, proved: None }, "connect", &[]);
-        entry.ends(format!("refused: {why}{more}"));
+        self.begin(Who { peer, proved: None }, "connect", &[]).refused(why);
+    }
+
+    /// Whether another line may tell what this peer was refused: how many before it were not told.
+    fn may_tell(&self, id: &str, minute: u64) -> Option<u64> {
+        let mut state = self.state();
+        // Of those who have left nothing untold there is nothing to remember.
+        state.refused.retain(|_, refused| refused.minute == minute || refused.untold > 0);
+        let refused = state.refused.entry(id.to_string()).or_default();
+        if refused.minute != minute {
+            (refused.minute, refused.count) = (minute, 0);
+        }
+        refused.count += 1;
+        if refused.count > REFUSED_A_MINUTE {
+            refused.untold += 1;
+            return None;
+        }
+        Some(std::mem::take(&mut refused.untold))
     }
 
     fn write(&self, line: &AuditLine) {
@@ -155,9 +167,16 @@ pub(crate) struct Entry {
     audit: Arc<Audit>,
     line: AuditLine,
     watch: Stopwatch,
+    is_refused: bool,
 }
 
 impl Entry {
+    /// It was refused, and why.
+    pub(crate) fn refused(&mut self, why: impl std::fmt::Display) {
+        self.ends(format!("refused: {why}"));
+        self.is_refused = true;
+    }
+
     /// How it ended.
     pub(crate) fn ends(&mut self, ended: impl Into<String>) {
         self.line.ended = ended.into();
@@ -181,6 +200,13 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.line.time = wall_seconds();
+        if self.is_refused {
+            match self.audit.may_tell(&self.line.id, self.line.time / 60) {
+                None => return,
+                Some(0) => {}
+                Some(untold) => self.line.ended += &format!("; {untold} before it were not told"),
+            }
+        }
         self.line.seconds = (self.watch.seconds() * 1e3).round() / 1e3;
         self.audit.write(&self.line);
     }
@@ -189,6 +215,18 @@ impl Drop for Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_peer_is_refused_more_often_than_may_be_told_is_a_number() {
+        let audit = Audit::default();
+        let told = |id: &str, minute| (0..100).filter(|_| audit.may_tell(id, minute).is_some()).count();
+        assert_eq!((told("a", 1), told("b", 1), told("", 1)), (60, 60, 60), "each has its own");
+        assert_eq!((audit.may_tell("a", 2), audit.may_tell("a", 2)), (Some(40), Some(0)));
+        assert_eq!(audit.may_tell("b", 9), Some(40), "the next line says it, whenever it comes");
+        assert_eq!(audit.may_tell("c", 20), Some(0));
+        let left: Vec<String> = audit.state().refused.keys().cloned().collect();
+        assert_eq!(left, ["", "c"], "who has nothing untold is forgotten");
+    }
 
     #[test]
     fn words_come_to_an_end() {

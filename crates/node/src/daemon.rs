@@ -326,7 +326,7 @@ impl Node {
             let request = String::from_utf8_lossy(&request).into_owned();
             if !link.hello().is_local() && self.may(peer) == May::Status && !is_harmless(&request) {
                 let why = if link.hello().role == Role::Node { WAS_RENEWED } else { MAY_ONLY_LOOK };
-                self.audit.begin(self.audit.who(link), "request", &[]).ends(format!("refused: {why}"));
+                self.audit.begin(self.audit.who(link), "request", &[]).refused(why);
                 let _ = out.abort(why);
                 continue;
             }
@@ -449,7 +449,7 @@ impl Node {
             Ok((epoch, true)) => begin().ends(format!("epoch {epoch} holds")),
             // All who know of it bring it.
             Ok((_, false)) => {}
-            Err(why) => begin().ends(format!("refused: {why}")),
+            Err(why) => begin().refused(why),
         }
         answer.map(|(epoch, _)| epoch.to_string())
     }

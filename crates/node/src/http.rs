@@ -125,19 +125,24 @@ async fn doctor(State(node): State<Arc<Node>>) -> Response {
     }
 }
 
-/// What changes something has a line in the audit log.
+/// What changes something, or would have, has a line in the audit log.
 async fn audited(
     State((node, who)): State<(Arc<Node>, Who)>,
     request: axum::extract::Request,
     next: axum::middleware::Next,
 ) -> Response {
-    if request.method() == axum::http::Method::GET {
+    if [axum::http::Method::GET, axum::http::Method::HEAD].contains(request.method()) {
         return next.run(request).await;
     }
     let what = format!("http {}", request.method());
     let mut entry = node.audit.begin(who, &what, &[request.uri().path().to_string()]);
     let answer = next.run(request).await;
-    entry.ends(format!("status {}", answer.status().as_u16()));
+    let status = format!("status {}", answer.status().as_u16());
+    if answer.status().is_client_error() {
+        entry.refused(status)
+    } else {
+        entry.ends(status)
+    }
     answer
 }
 
