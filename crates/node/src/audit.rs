@@ -1,7 +1,7 @@
 //! The audit log: who asked what of this node, from where, and how it ended.
 //!
-//! Model: an [`Entry`] is made when something is asked, and is a line of IDENTITY/audit.log when it ends
-//! (docs/formats/audit.md). Questions that only look, and the parts of a job that nodes say to each other, are no entries.
+//! Model: an [`Entry`] is made when something is asked, and is a line of IDENTITY/audit.log when it ends; what may take long is
+//! one when it begins, too, which is left if the node is killed (docs/formats/audit.md). Questions that only look, and the parts of a job that nodes say to each other, are no entries.
 //! Law: no environment, input or output is told, and of a command [`WORDS_BYTES_MAX`] bytes. At most [`REFUSED_A_MINUTE`] lines a
 //! minute tell what one peer was refused, or all strangers together; the rest is a number, so that nobody washes the log. A log that cannot be written is told once, and stops nothing.
 
@@ -24,6 +24,8 @@ const FILE_BYTES: u64 = 4 << 20;
 const WORDS_BYTES_MAX: usize = 1024;
 /// How many of what was asked, which of HTTP is any word.
 const WHAT_BYTES_MAX: usize = 32;
+/// How many of a job's id, which is to have as many.
+const JOB_BYTES_MAX: usize = 32;
 /// How many lines a minute are about what one peer was refused.
 const REFUSED_A_MINUTE: u64 = 60;
 
@@ -94,8 +96,8 @@ impl Audit {
         let line = AuditLine {
             peer: who.peer,
             id: proved.map_or(String::new(), |(id, _)| id.to_string()),
-            role: proved.map_or("", |(_, role)| if role == Role::Node { "node" } else { "client" }).into(),
-            what: what[..what.floor_char_boundary(WHAT_BYTES_MAX)].into(),
+            role: proved.map_or("", |(_, role)| role.name()).into(),
+            what: cut(what, WHAT_BYTES_MAX),
             words: shown(words),
             ended: "an internal error, which the node's log tells".into(),
             ..AuditLine::default()
@@ -146,6 +148,10 @@ fn tell(state: &mut State, why: &thalweg_io::Error) {
     }
 }
 
+fn cut(text: &str, bytes: usize) -> String {
+    text[..text.floor_char_boundary(bytes)].to_string()
+}
+
 /// The first bytes of a command, each word as far as they reach.
 fn shown(words: &[String]) -> Vec<String> {
     let mut left = WORDS_BYTES_MAX;
@@ -171,6 +177,25 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Which job it is.
+    pub(crate) fn of_job(mut self, id: &str) -> Entry {
+        self.line.job = cut(id, JOB_BYTES_MAX);
+        self
+    }
+
+    /// Of which other hosts it is asked.
+    pub(crate) fn on(mut self, hosts: &[String]) -> Entry {
+        self.line.on = shown(hosts);
+        self
+    }
+
+    /// Tells that it runs.
+    pub(crate) fn runs(self) -> Entry {
+        let line = AuditLine { time: wall_seconds(), ended: "running".into(), ..self.line.clone() };
+        self.audit.write(&line);
+        self
+    }
+
     /// It was refused, and why.
     pub(crate) fn refused(&mut self, why: impl std::fmt::Display) {
         self.ends(format!("refused: {why}"));

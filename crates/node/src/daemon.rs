@@ -353,7 +353,12 @@ impl Node {
         match request {
             NodeRequest::Exec(exec) => self.serve_exec(link, exec, (out, inc)),
             NodeRequest::Relay(request) => {
-                self.audited(link, ("relay", "relay"), &request.on.clone(), move |node, entry| {
+                let (job, words) = match &*request.ask {
+                    NodeRequest::Exec(exec) => (&*exec.job, &exec.command[..]),
+                    _ => ("", &[][..]),
+                };
+                let entry = self.audit.begin(self.audit.who(link), "relay", words);
+                self.audited("relay", entry.of_job(job).on(&request.on), move |node, entry| {
                     relay::run(node, request, out, inc);
                     entry.ends("done");
                 })
@@ -366,21 +371,24 @@ impl Node {
                 out.end(&[]).is_ok()
             }
             NodeRequest::Sort(request) => {
-                self.audited(link, ("sort", "job"), &ask::typed(&request.ask), move |node, entry| {
+                let entry = self.audit.begin(self.audit.who(link), "job", &ask::typed(&request.ask));
+                self.audited("sort", entry.of_job(&request.job), move |node, entry| {
                     let id = request.job.clone();
                     share::serve(node, &asked, request, (out, inc));
                     node.job_ended(entry, &id);
                 })
             }
             NodeRequest::Check(request) => {
-                self.audited(link, ("check", "check"), &request.inputs.clone(), move |node, entry| {
+                let entry = self.audit.begin(self.audit.who(link), "check", &request.inputs);
+                self.audited("check", entry, move |node, entry| {
                     check::serve(node, &asked, &request, (out, inc));
                     entry.ends("done");
                 })
             }
             NodeRequest::Coordinate(request) => {
                 let words = ask::typed(&request.ask);
-                let mut entry = self.audit.begin(self.audit.who(link), "coordinate", &words);
+                let entry = self.audit.begin(self.audit.who(link), "coordinate", &words);
+                let mut entry = entry.of_job(&request.job);
                 let begun = successor::begin(self, request);
                 entry.ends(begun.as_ref().map_or_else(|why| format!("refused: {why}"), |()| "begun".into()));
                 out.end(to_json(&command::begun(begun)).as_bytes()).is_ok()
@@ -398,10 +406,13 @@ impl Node {
                     drop(inc);
                 })
             }
-            NodeRequest::Probe(request) => self.audited(link, ("probe", "probe"), &[], move |node, entry| {
-                probe::serve(node, request, (out, inc));
-                entry.ends("done");
-            }),
+            NodeRequest::Probe(request) => {
+                let entry = self.audit.begin(self.audit.who(link), "probe", &[]);
+                self.audited("probe", entry, move |node, entry| {
+                    probe::serve(node, request, (out, inc));
+                    entry.ends("done");
+                })
+            }
             NodeRequest::Pump(_) | NodeRequest::PumpLane { .. } => {
                 out.abort("a transfer has links of its own").is_ok()
             }
@@ -411,13 +422,11 @@ impl Node {
     /// Does what a link's peer asks for on a thread of this name, with an entry in the audit log.
     fn audited(
         self: &Arc<Node>,
-        link: &Link,
-        (thread, what): (&'static str, &str),
-        words: &[String],
+        thread: &'static str,
+        entry: Entry,
         work: impl FnOnce(&Arc<Node>, &mut Entry) + Send + 'static,
     ) -> bool {
-        let mut entry = self.audit.begin(self.audit.who(link), what, words);
-        let node = self.clone();
+        let (node, mut entry) = (self.clone(), entry.runs());
         spawn(thread, move || work(&node, &mut entry))
     }
 
@@ -428,9 +437,10 @@ impl Node {
         exec: ExecRequest,
         (out, inc): (Outgoing, Incoming),
     ) -> bool {
-        let (by, words) = (link.peer().to_string(), exec.command.clone());
+        let by = link.peer().to_string();
         let what = if exec.detach { "exec detached" } else { "exec" };
-        self.audited(link, ("stream", what), &words, move |node, entry| {
+        let entry = self.audit.begin(self.audit.who(link), what, &exec.command).of_job(&exec.job);
+        self.audited("stream", entry, move |node, entry| {
             let id = exec.job.clone();
             let end = command::run(&node.jobs, (node.name(), &by), exec, out, inc, &node.pool);
             entry.ends_as(&end);

@@ -216,10 +216,7 @@ impl Named {
 
     /// The second name that such a certificate carries; the host's comes before it.
     pub(crate) fn text(&self) -> String {
-        let role = match self.role {
-            Role::Node => "node",
-            Role::Client => "client",
-        };
+        let role = self.role.name();
         // A name's labels have at most 63 bytes, and the whole 253.
         format!("{}.{}.{role}.{}.{SUFFIX}", self.node, self.cluster, self.host.replace([':', '_'], "-"))
     }

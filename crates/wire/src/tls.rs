@@ -250,7 +250,7 @@ impl Hands {
         // Whoever reads looks up when it is time for a word of ours, and is woken before by each word of the peer's.
         let moment = Duration::from_millis(terms.patience.ping_ms);
         let receive = TcpReceive::new(socket, opening, early, moment).map_err(cut)?;
-        let far = Far { name: named.host.clone(), proved: Some(named.node) };
+        let far = Far { name: named.host.clone(), proved: Some((named.node, named.role)) };
         let carrier = (Box::new(transmit) as _, Box::new(receive) as _);
         let link = Link::unmet(self.hello(terms), far, began, carrier, terms.patience);
         self.identity.members.watch(&named, link.watch());
