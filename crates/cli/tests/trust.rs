@@ -445,6 +445,23 @@ fn a_node_that_nobody_told_learns_from_the_first_client_that_knows() {
     assert_eq!(cluster(&nodes, "before").epoch, 2);
 }
 
+/// What went wrong: a client that is behind learned of a drop from the first node and went on with the dropped one to the end of
+/// its command.
+#[test]
+fn a_client_that_learns_of_a_drop_is_done_with_the_dropped_at_once() {
+    let nodes = Nodes::start(2);
+    nodes.place.shell("cp -a own before").is_done();
+    nodes.run(&["cluster", "drop", "n2"]);
+    // It knows of nothing.
+    nodes.place.shell("cp before/cluster.json own/hosts/n2/cluster.json").is_done();
+    let told = nodes.run_as("before", &["exec", "--", "sh", "-c", "echo on; sleep 1; echo off"]);
+    assert!(
+        told.status == Some(2) && told.out.contains("n1: off\n") && !told.out.contains("n2: off"),
+        "{told:?}"
+    );
+    assert!(told.err.lines().count() == 1 && told.err.contains("n2"), "{told:?}");
+}
+
 #[test]
 fn a_copied_key_is_worth_nothing_after_a_renewal() {
     let nodes = Nodes::start(2);
