@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::time::{Duration, Instant};
 
 use support::nodes::{Nodes, soon, terminate};
-use support::{Outcome, Running};
+use support::{Outcome, Place, Running};
 use thalweg_api::{
     AuditLine, ClusterDoctor, ClusterFile, ClusterReport, DroppedHost, NodeRequest, from_json, to_json,
 };
@@ -451,9 +451,7 @@ fn a_node_that_nobody_told_learns_from_the_first_client_that_knows() {
 fn a_client_that_learns_of_a_drop_is_done_with_the_dropped_at_once() {
     let nodes = Nodes::start(2);
     nodes.place.shell("cp -a own before").is_done();
-    nodes.run(&["cluster", "drop", "n2"]);
-    // It knows of nothing.
-    nodes.place.shell("cp before/cluster.json own/hosts/n2/cluster.json").is_done();
+    nodes.run(&["cluster", "drop", "n2"]).is_done();
     let told = nodes.run_as("before", &["exec", "--", "sh", "-c", "echo on; sleep 1; echo off"]);
     assert!(
         told.status == Some(2) && told.out.contains("n1: off\n") && !told.out.contains("n2: off"),
@@ -484,6 +482,25 @@ fn a_copied_key_is_worth_nothing_after_a_renewal() {
         nodes.pids[1],
         "it was not started anew"
     );
+}
+
+/// What went wrong: changes took no lock, so two at once made two files of one epoch, and one was lost.
+#[test]
+fn changes_of_a_cluster_wait_for_each_other() {
+    let place = Place::new();
+    place.run(&["cluster", "init", "river", "n1=127.0.0.1:1", "--identity", "own"]).is_done();
+    let ended: Vec<Outcome> = std::thread::scope(|scope| {
+        let client = |i: usize| place.run(&["cluster", "client", &format!("c{i}"), "--identity", "own"]);
+        let running: Vec<_> = (0..8).map(|i| scope.spawn(move || client(i))).collect();
+        running.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    assert!(ended.iter().all(|end| end.status == Some(0)), "{ended:?}");
+    let file = read_cluster(&place.0.join("own")).unwrap().0;
+    assert_eq!((file.epoch, file.clients.len()), (9, 9));
+    // Where there is no cluster nothing is left behind.
+    place.shell("mkdir none").is_done();
+    place.run(&["cluster", "add", "n2", "--identity", "none"]).is_refused(&["no cluster in none"]);
+    assert_eq!(place.shell("ls -A none").is_done(), "");
 }
 
 #[test]
