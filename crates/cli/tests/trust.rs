@@ -157,6 +157,38 @@ fn a_certificate_of_the_authoritys_that_is_not_listed_opens_nothing() {
     nodes.run(&EXEC).is_done();
 }
 
+/// What went wrong: whatever the authority had signed for a name was taken as that host's certificate, a client's too.
+#[test]
+fn only_the_host_of_a_name_is_taken_for_it() {
+    let nodes = Nodes::start(1);
+    nodes.run(&["cluster", "client", "N1"]).is_refused(&["'N1' is there twice, as 'n1' too"]);
+    nodes.run(&["cluster", "client", "eve"]).is_done();
+    let (authority, mut file) = authority(&nodes);
+    let eve = file.clients.last_mut().unwrap();
+    let (node, cluster) = (eve.id.parse().unwrap(), file.id.parse().unwrap());
+    let named = Named { host: "n1".into(), node, cluster, role: Role::Client };
+    let issued = authority.issue(&named, 365).unwrap();
+    (eve.key, file.epoch) = (key_of(&issued.certificate).unwrap(), file.epoch + 1);
+    for directory in ["own", "own/clients/eve"] {
+        nodes.place.write(&format!("{directory}/cluster.json"), sign(&file, &authority).unwrap().as_bytes());
+    }
+    nodes.place.write("own/clients/eve/cert.pem", issued.certificate.as_bytes());
+    nodes.place.write("own/clients/eve/key.pem", issued.key.as_bytes());
+    let hands =
+        |directory: &str| Hands::of(Identity::load(&nodes.place.0.join(directory)).unwrap().0).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let (eve, host) = (hands("own/clients/eve"), hands("own/hosts/n1"));
+    let accepting = std::thread::spawn(move || {
+        [eve, host].map(|hands| hands.accept(listener.accept().unwrap().0, Terms::default()).is_ok())
+    });
+    let own = hands("own");
+    let why = own.connect("n1", at, Terms::default()).unwrap_err().to_string();
+    assert!(why.contains("its certificate names another host"), "{why}");
+    own.connect("n1", at, Terms::default()).unwrap();
+    assert_eq!(accepting.join().unwrap(), [false, true]);
+}
+
 #[test]
 fn a_client_that_may_look_looks_and_does_nothing_else() {
     let nodes = Nodes::start(2);

@@ -356,12 +356,15 @@ pub(crate) fn hands_in(directory: &Path) -> Result<(Hands, ClusterFile)> {
 
 fn is_sound(file: &ClusterFile) -> Result<()> {
     let hosts = file.hosts.iter().map(|h| h.name.as_str());
-    let mut names: Vec<&str> = hosts.chain(file.clients.iter().map(|c| c.name.as_str())).collect();
+    let names = hosts.chain(file.clients.iter().map(|c| c.name.as_str()));
+    // Certificates are compared without looking at case.
+    let mut names: Vec<(String, &str)> = names.map(|name| (name.to_ascii_lowercase(), name)).collect();
     names.sort_unstable();
-    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+    if let Some([(_, one), (_, other)]) = names.array_windows().find(|[one, other]| one.0 == other.0) {
+        let too = if one == other { String::new() } else { format!(", as '{other}' too") };
         return Err(Error::Asked(format!(
-            "'{}' is there twice; names of hosts and clients differ, and thalweg cluster drop frees one",
-            twice[0]
+            "'{one}' is there twice{too}; names of hosts and clients differ in more than case, and thalweg cluster drop \
+             frees one"
         )));
     }
     let mut addresses: Vec<&str> = file.hosts.iter().map(|h| h.address.as_str()).collect();

@@ -16,8 +16,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use ring::digest::{SHA256, digest};
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use thalweg_api::{ClusterFile, May, from_json, to_json};
 use thalweg_base::clock::now_ns;
 
@@ -224,6 +224,16 @@ impl Members {
             None if roll.dropped.contains(&named.node) => Standing::Dropped,
             _ => Standing::Unlisted,
         }
+    }
+
+    /// Whether a certificate is that of the host of this name, or there is no list.
+    pub(crate) fn is_host(&self, certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
+        let roll = self.0.lock().expect("no holder panics");
+        let Some(listed) = &roll.listed else { return true };
+        let member = Named::of(certificate).and_then(|named| listed.get(&named.node));
+        member.is_some_and(|member| {
+            member.role == Role::Node && ServerName::try_from(&*member.name).is_ok_and(|host| host == *name)
+        })
     }
 
     /// Closes this link once its peer is listed no longer; that may have come about since it was let in.

@@ -389,7 +389,7 @@ fn welcome(certificate: &CertificateDer<'_>, members: &Members) -> std::result::
     }
 }
 
-/// Takes servers that the cluster file lists.
+/// Takes servers that the cluster file lists as the host that is wanted.
 #[derive(Debug)]
 struct Servers {
     inner: Arc<WebPkiServerVerifier>,
@@ -406,7 +406,11 @@ impl ServerCertVerifier for Servers {
         now: UnixTime,
     ) -> std::result::Result<ServerCertVerified, rustls::Error> {
         let verified = self.inner.verify_server_cert(certificate, above, name, ocsp, now)?;
-        welcome(certificate, &self.members).map(|()| verified)
+        welcome(certificate, &self.members)?;
+        match self.members.is_host(certificate, name) {
+            true => Ok(verified),
+            false => Err(CertificateError::NotValidForName.into()),
+        }
     }
 
     fn verify_tls12_signature(
