@@ -191,6 +191,25 @@ fn a_renewed_certificate_is_taken_without_a_restart() {
     nodes.run(&["exec", "--", "true"]).is_done();
 }
 
+/// What went wrong: two machines with one identity took each other's place on the links of the others, and nobody said so.
+#[test]
+fn a_host_that_is_there_twice_is_told() {
+    let mut nodes = Nodes::start(2);
+    meshed(&nodes, 1);
+    nodes.place.shell("cp -a own/hosts/n1 copied").is_done();
+    let (copy, _) = nodes.spawn(&["--identity", "copied", "--listen", "127.0.0.1:0"]);
+    nodes.running.push(copy);
+    let twice = "n1 is there twice: two processes show its certificate; stop one of them, or thalweg cluster renew n1";
+    soon("it is told", || nodes.status().warnings == [twice]);
+    assert_eq!(nodes.run(&["cluster", "doctor"]).err, format!("thalweg: {twice}\n"));
+    let mut second = nodes.running.remove(1);
+    support::nodes::terminate(&second);
+    second.wait().unwrap();
+    let mut log = String::new();
+    second.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    assert_eq!(log, format!("thalweg: {twice}\n"));
+}
+
 #[test]
 fn a_node_that_dies_under_a_command_is_told_for_every_host() {
     let nodes = Nodes::start(2);

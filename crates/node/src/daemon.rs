@@ -240,6 +240,7 @@ impl Node {
             refused: self.refused.load(Ordering::Relaxed),
             resident_bytes: process::resident_bytes(),
             certificate_ends: identity.map_or(0, |identity| identity.ends[0]),
+            twice: self.kept.twice(),
         }
     }
 
@@ -367,7 +368,7 @@ impl Node {
             NodeRequest::Status => out.end(to_json(&self.status()).as_bytes()).is_ok(),
             NodeRequest::Cluster(file) => tell(out, self.serve_list(link, file.as_deref())),
             NodeRequest::Keep => {
-                self.kept.keep(peer, asked);
+                self.keep(peer, &asked);
                 out.end(&[]).is_ok()
             }
             NodeRequest::Sort(request) => {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use thalweg_api::{ClusterHost, NodeRequest, NodeStatus, from_json};
 use thalweg_base::clock::now_ns;
-use thalweg_wire::{Id, Link};
+use thalweg_wire::{Id, Link, Role};
 
 use crate::cluster;
 use crate::daemon::Node;
@@ -59,6 +59,9 @@ impl Bell {
     }
 }
 
+/// How long a host is told to be there twice after that was seen last.
+const TWICE: Duration = Duration::from_secs(60);
+
 /// The links that are kept, by node, and attempts to make more.
 #[derive(Default)]
 pub(crate) struct Kept {
@@ -67,6 +70,8 @@ pub(crate) struct Kept {
     failed: Mutex<BTreeMap<Id, Failures>>,
     /// With whom epochs were compared last.
     compared: Mutex<Option<Id>>,
+    /// Hosts whose certificate two processes showed, and when that was seen last.
+    twice: Mutex<BTreeMap<String, u64>>,
 }
 
 #[derive(Clone, Copy)]
@@ -81,9 +86,28 @@ impl Kept {
         self.links.lock().expect("no holder panics").get(&node).filter(|link| link.is_open()).cloned()
     }
 
-    /// Keeps a link.
-    pub(crate) fn keep(&self, node: Id, link: Arc<Link>) {
-        self.links.lock().expect("no holder panics").insert(node, link);
+    /// Keeps a link; returns the one in whose place it is, if that stands.
+    fn keep(&self, node: Id, link: Arc<Link>) -> Option<Arc<Link>> {
+        let before = self.links.lock().expect("no holder panics").insert(node, link);
+        before.filter(|before| before.is_open())
+    }
+
+    /// The hosts that are there twice.
+    pub(crate) fn twice(&self) -> Vec<String> {
+        let mut twice = self.twice.lock().expect("no holder panics");
+        twice.retain(|_, seen_ns| now_ns().saturating_sub(*seen_ns) < TWICE.as_nanos() as u64);
+        twice.keys().cloned().collect()
+    }
+
+    /// A host is there twice: says so, unless it was said.
+    fn is_twice(&self, host: &str) {
+        let is_new = !self.twice().iter().any(|known| known == host);
+        self.twice.lock().expect("no holder panics").insert(host.to_string(), now_ns());
+        if is_new {
+            use std::io::Write;
+            // Where there is no log there is nobody to tell.
+            let _ = writeln!(std::io::stderr(), "thalweg: {}", there_twice(host));
+        }
     }
 
     /// Keeps a link unless another stands already; the one that is kept.
@@ -162,6 +186,13 @@ impl Kept {
         let rounds = (1 << failures.count.min(6) >> 1).min(PAUSE_ROUNDS_MAX);
         failures.again_ns = now_ns() + rounds * ROUND.as_nanos() as u64;
     }
+}
+
+/// That two processes show a host's certificate, and what to do about it.
+pub(crate) fn there_twice(host: &str) -> String {
+    format!(
+        "{host} is there twice: two processes show its certificate; stop one of them, or thalweg cluster renew {host}"
+    )
 }
 
 /// Asks all other hosts at once for a newer cluster file than its own, so that one that is silent delays no other; waits
@@ -250,6 +281,29 @@ impl Node {
         }
     }
 
+    /// Keeps a link. If another with the same certificate stands, it is looked whether that is with another process: then the two
+    /// take each other's place again and again.
+    pub(crate) fn keep(self: &Arc<Node>, id: Id, link: &Arc<Link>) {
+        // A client says nothing to who asks.
+        if link.hello().role != Role::Node {
+            return;
+        }
+        let Some(before) = self.kept.keep(id, link.clone()) else { return };
+        let (node, links) = (self.clone(), [before, link.clone()]);
+        spawn("twice", move || {
+            let process = |link: &Arc<Link>| {
+                let status = from_json::<NodeStatus>(&answer(link, &NodeRequest::Status).ok()?).ok()?;
+                Some((status.pid, (now_ns() as f64 / 1e9 - status.seconds)))
+            };
+            // One that has gone without a word says nothing, and was the same one.
+            if let [Some((pid, began)), Some((other, other_began))] = [process(&links[0]), process(&links[1])]
+                && (pid != other || (began - other_began).abs() > 1.0)
+            {
+                node.kept.is_twice(links[0].peer());
+            }
+        });
+    }
+
     /// The link that is kept with a host.
     pub(crate) fn kept_with(self: &Arc<Node>, host: &str) -> Option<Arc<Link>> {
         self.kept.with(self.host(host).ok()?.0)
@@ -298,7 +352,7 @@ impl Node {
 
     fn keep_and_serve(self: &Arc<Node>, id: Id, link: Link) -> Result<Arc<Link>> {
         let link = Arc::new(link);
-        self.kept.keep(id, link.clone());
+        self.keep(id, &link);
         let (node, served) = (self.clone(), link.clone());
         if !spawn("link", move || node.serve_kept(id, &served)) {
             self.kept.forget(&link);
