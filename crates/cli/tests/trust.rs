@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use support::nodes::{Nodes, soon, terminate};
 use support::{Outcome, Place, Running};
 use thalweg_api::{
-    AuditLine, ClusterDoctor, ClusterFile, ClusterReport, DroppedHost, NodeRequest, from_json, to_json,
+    AuditLine, ClusterDoctor, ClusterFile, ClusterReport, DroppedHost, Links, NodeRequest, from_json, to_json,
 };
 use thalweg_wire::{Authority, Hands, Id, Identity, Link, Named, Role, Terms, key_of, read_cluster, sign};
 
@@ -98,6 +98,28 @@ fn who_may_only_look_cannot_wash_the_audit_log() {
         "{theirs:?}"
     );
     assert!(lines.iter().any(|line| line.words.contains(&"before-it".to_string())));
+}
+
+/// What went wrong: a file of before links were sealed was refused because it is not signed, and the remedy, to sign it, refused it
+/// because it is not sealed.
+#[test]
+fn a_cluster_file_of_before_links_were_sealed_is_renewed_in_one_step() {
+    let nodes = Nodes::start(1);
+    let text = String::from_utf8(nodes.place.read("own/cluster.json")).unwrap();
+    let (open, _) = text.split_once(",\"signature\"").unwrap();
+    let old =
+        format!("{open}}}\n").replace("\"format\":2", "\"format\":1").replace("\"sealed\"", "\"clear\"");
+    let (authority, mut file) = authority(&nodes);
+    (file.links, file.epoch) = (Links::Clear, 2);
+    let cases = [(old, "it is not signed"), (sign(&file, &authority).unwrap(), "links that are not sealed")];
+    for (text, why) in cases {
+        nodes.place.write("own/cluster.json", text.as_bytes());
+        nodes.run(&EXEC).is_refused(&[why, "in the owner's directory thalweg cluster renew"]);
+        nodes.run(&["cluster", "add", "n2"]).is_refused(&[why, "thalweg cluster renew"]);
+        nodes.run(&["cluster", "renew"]).is_done();
+        assert_eq!(cluster(&nodes, "own").links, Links::Sealed);
+    }
+    soon("all have new certificates", || nodes.run(&EXEC).status == Some(0));
 }
 
 #[test]

@@ -238,7 +238,7 @@ pub fn drop_named(owner: &Path, names: &[String]) -> Result<ClusterFile> {
 }
 
 /// Makes new certificates for these hosts and clients, or for all, with new keys and ids: those of before count for nothing
-/// where the new cluster file is known.
+/// where the new cluster file is known. A file of before files were signed, or links sealed, is signed and sealed.
 pub fn renew(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     let (mut file, cluster, authority, _alone) = opened(owner, read_unsigned)?;
     let is_known = |name: &&String| {
@@ -249,6 +249,7 @@ pub fn renew(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     }
     // One of before there were keys in it has to be made whole.
     let old = std::mem::replace(&mut file.format, 2) == 1;
+    file.links = Links::Sealed;
     if file.clients.is_empty() {
         file.clients.push(ClusterClient {
             name: OWNER.into(),
