@@ -166,6 +166,25 @@ fn a_detached_job_goes_on_and_can_be_looked_at_watched_and_cancelled() {
     nodes.run(&["job", "show", "ffffffffff"]).is_refused(&["no host knows a job"]);
 }
 
+/// What went wrong: what is said to open or to end a stream was asserted to fit into one frame of 64 KiB; requests and answers
+/// that did not ended the node that said them, and then its successors. Principle: they go in pieces.
+#[test]
+fn requests_and_answers_of_more_than_a_frame_go_through_and_the_nodes_live() {
+    let nodes = Nodes::start(2);
+    // Each of these bytes is two in the request.
+    let quotes = "\"".repeat(60_000);
+    let script = ["--", "sh", "-c", "printf %s \"$1\" | wc -c", "sh", &quotes];
+    for how in [&["exec", "--gather"][..], &["exec", "--gather", "--via", "n1"]] {
+        assert_eq!(nodes.run(&[how, &script[..]].concat()).is_done(), "n1: 60000\nn2: 60000\n", "{how:?}");
+    }
+    let line = "mkdir in && for i in $(seq 1500); do echo $((i * 7919 % 1500)) > in/a-file-with-a-longer-name-$i; done && \
+                export THALWEG_IDENTITY=own && $T sort in/* -o out --cluster river --memory 40MiB -q && \
+                LC_ALL=C sort in/* | cmp - out";
+    nodes.place.shell(line).is_done();
+    let pids: Vec<u32> = nodes.status().hosts.iter().map(|host| host.status.as_ref().unwrap().pid).collect();
+    assert_eq!(pids, nodes.pids, "the nodes live");
+}
+
 /// What went wrong: a panic in any thread ended the node, and with it the jobs of all others. Consequence: one request that hits
 /// a mistake of ours stops a cluster. Principle: it ends its own job, with one line to whoever asked and one in the log.
 #[test]
