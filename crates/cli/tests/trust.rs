@@ -448,7 +448,8 @@ fn a_dropped_host_that_is_silent_keeps_no_node_from_learning_of_its_drop() {
     end(&mut nodes, 2);
     end(&mut nodes, 0);
     let old = nodes.place.read("own/hosts/n3/cluster.json");
-    nodes.run(&["cluster", "drop", "n1"]).is_done();
+    let told = nodes.run(&["cluster", "drop", "n1"]);
+    assert!(told.err.contains("not told: n3") && !told.err.contains("n2"), "{told:?}");
     nodes.place.write("own/hosts/n3/cluster.json", &old);
     let _silent = TcpListener::bind(("127.0.0.1", nodes.ports[0])).unwrap();
     nodes.begin(2);
