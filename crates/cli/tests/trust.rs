@@ -399,6 +399,7 @@ fn links_that_were_opened_with_an_old_key_end_with_the_renewal() {
     );
     // Of a host: nothing new is asked once it has shown its new certificate, and what runs between nodes goes on.
     for (thief, renewed, other, i) in [("thief2", "n2", "n1", 0), ("thief1", "n1", "n2", 1)] {
+        nodes.place.shell(&format!("cp own/cluster.json {thief}")).is_done();
         let link = linked(&nodes, thief, i);
         does(&link).unwrap();
         let script = "echo on; read line; echo $line";
