@@ -195,6 +195,9 @@ pub struct NodeStatus {
     /// When its certificate ends, in seconds since 1970; 0 without an identity.
     #[serde(default)]
     pub certificate_ends: u64,
+    /// Hosts whose certificate two processes showed to it in the last minute.
+    #[serde(default)]
+    pub twice: Vec<String>,
 }
 
 /// A cluster, as its nodes see it.
@@ -206,7 +209,7 @@ pub struct ClusterReport {
     pub cluster: String,
     /// The epoch of the cluster file here.
     pub epoch: u64,
-    /// Certificates that end soon, a line each with the remedy.
+    /// Certificates that end soon and hosts that are there twice, a line each with the remedy.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// One for each host.
@@ -261,7 +264,7 @@ pub struct HostEnd {
 /// What every host offers and lacks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterDoctor {
-    /// Certificates that end soon, a line each with the remedy.
+    /// Certificates that end soon and hosts that are there twice, a line each with the remedy.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// One for each host, in the order of the cluster file.

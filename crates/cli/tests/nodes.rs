@@ -166,6 +166,25 @@ fn a_detached_job_goes_on_and_can_be_looked_at_watched_and_cancelled() {
     nodes.run(&["job", "show", "ffffffffff"]).is_refused(&["no host knows a job"]);
 }
 
+/// What went wrong: what is said to open or to end a stream was asserted to fit into one frame of 64 KiB; requests and answers
+/// that did not ended the node that said them, and then its successors. Principle: they go in pieces.
+#[test]
+fn requests_and_answers_of_more_than_a_frame_go_through_and_the_nodes_live() {
+    let nodes = Nodes::start(2);
+    // Each of these bytes is two in the request.
+    let quotes = "\"".repeat(60_000);
+    let script = ["--", "sh", "-c", "printf %s \"$1\" | wc -c", "sh", &quotes];
+    for how in [&["exec", "--gather"][..], &["exec", "--gather", "--via", "n1"]] {
+        assert_eq!(nodes.run(&[how, &script[..]].concat()).is_done(), "n1: 60000\nn2: 60000\n", "{how:?}");
+    }
+    let line = "mkdir in && for i in $(seq 1500); do echo $((i * 7919 % 1500)) > in/a-file-with-a-longer-name-$i; done && \
+                export THALWEG_IDENTITY=own && $T sort in/* -o out --cluster river --memory 40MiB -q && \
+                LC_ALL=C sort in/* | cmp - out";
+    nodes.place.shell(line).is_done();
+    let pids: Vec<u32> = nodes.status().hosts.iter().map(|host| host.status.as_ref().unwrap().pid).collect();
+    assert_eq!(pids, nodes.pids, "the nodes live");
+}
+
 /// What went wrong: a panic in any thread ended the node, and with it the jobs of all others. Consequence: one request that hits
 /// a mistake of ours stops a cluster. Principle: it ends its own job, with one line to whoever asked and one in the log.
 #[test]
@@ -228,15 +247,22 @@ fn who_asked_what_is_in_the_audit_log_and_no_secret_is() {
     let to = format!("n1:{}", nodes.place.0.join("out").display());
     nodes.run(&["pump", "in", &to]).is_done();
     let id = nodes.run(&["exec", "--detach", "--on", "n1", "--", "sleep", "1000"]).out.trim().to_string();
+    // It is told as it runs, so that it is not lost with the node.
+    let text = String::from_utf8(nodes.place.read(log)).unwrap();
+    let running: AuditLine = from_json(text.lines().last().unwrap()).unwrap();
+    assert_eq!((&running.what[..], &running.ended[..], &running.job), ("exec detached", "running", &id));
     nodes.run(&["job", "cancel", &id]).is_done();
+    nodes.run(&["exec", "--via", "n1", "--on", "n2", "--", "echo", "joined"]).is_done();
     // Somebody of no cluster.
     for _ in 0..100 {
         drop(TcpStream::connect(("127.0.0.1", nodes.ports[0])).unwrap());
     }
-    let lines = || -> Vec<AuditLine> {
+    let lines_of = |log: &str| -> Vec<AuditLine> {
         let text = String::from_utf8(nodes.place.read(log)).unwrap();
-        text.lines().map(|line| from_json(line).unwrap()).collect()
+        let all = text.lines().map(|line| from_json::<AuditLine>(line).unwrap());
+        all.filter(|line| line.ended != "running").collect()
     };
+    let lines = || lines_of(log);
     let refused = |lines: &[AuditLine]| lines.iter().filter(|line| line.what == "connect").count();
     soon("all is told", || {
         refused(&lines()) >= 60 && lines().iter().any(|line| line.what == "exec detached")
@@ -256,6 +282,11 @@ fn who_asked_what_is_in_the_audit_log_and_no_secret_is() {
     assert!(pump.ended == "done" && pump.bytes == Some(11), "{pump:?}");
     assert!(find("exec detached", "sleep").ended.starts_with("cancelled"), "{all:?}");
     assert_eq!(find("http POST", "/cancel").ended, "status 200");
+    // What a node relays is told there with the client and the command, and joined with what ran by the job's id.
+    let (relay, theirs) = (find("relay", "joined"), lines_of("own/hosts/n2/audit.log"));
+    let ran = theirs.iter().find(|line| line.what == "exec").unwrap();
+    assert_eq!((&relay.role[..], &relay.on[..], relay.job.len()), ("client", &["n2".to_string()][..], 32));
+    assert_eq!((&ran.role[..], &ran.words, &ran.job), ("node", &relay.words, &relay.job));
     assert!(refused(&all) <= 120, "a flood of strangers is no flood of lines: {}", refused(&all));
     let text = String::from_utf8(nodes.place.read(log)).unwrap();
     for secret in ["s3cret-env", "s3cret-in", "s3cret-file"] {

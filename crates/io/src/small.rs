@@ -43,6 +43,23 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     })
 }
 
+/// A file that one process at a time has locked, until this is dropped or the process ends.
+pub struct Locked(#[allow(dead_code)] fs::File);
+
+/// Waits for a lock on a file, which is made if it is not there, and holds nothing.
+pub fn lock(path: &Path) -> Result<Locked> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let file = options.open(path).map_err(|e| Error::new(Action::Create, path, e))?;
+    loop {
+        match file.lock() {
+            Ok(()) => return Ok(Locked(file)),
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::new(Action::Open, path, e)),
+        }
+    }
+}
+
 /// Makes the names in a directory durable.
 pub fn sync_directory(path: &Path) -> Result<()> {
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path);

@@ -1,10 +1,11 @@
 //! The audit log: who asked what of this node, from where, and how it ended.
 //!
-//! Model: an [`Entry`] is made when something is asked, and is a line of IDENTITY/audit.log when it ends
-//! (docs/formats/audit.md). Questions that only look, and the parts of a job that nodes say to each other, are no entries.
+//! Model: an [`Entry`] is made when something is asked, and is a line of IDENTITY/audit.log when it ends; what may take long is
+//! one when it begins, too, which is left if the node is killed (docs/formats/audit.md). Questions that only look, and the parts of a job that nodes say to each other, are no entries.
 //! Law: no environment, input or output is told, and of a command [`WORDS_BYTES_MAX`] bytes. At most [`REFUSED_A_MINUTE`] lines a
-//! minute are about who was refused; the rest is a number. A log that cannot be written is told once, and stops nothing.
+//! minute tell what one peer was refused, or all strangers together; the rest is a number, so that nobody washes the log. A log that cannot be written is told once, and stops nothing.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,7 +22,11 @@ const FILES: usize = 8;
 const FILE_BYTES: u64 = 4 << 20;
 /// How many bytes of words are told.
 const WORDS_BYTES_MAX: usize = 1024;
-/// How many lines a minute are about peers that were refused.
+/// How many of what was asked, which of HTTP is any word.
+const WHAT_BYTES_MAX: usize = 32;
+/// How many of a job's id, which is to have as many.
+const JOB_BYTES_MAX: usize = 32;
+/// How many lines a minute are about what one peer was refused.
 const REFUSED_A_MINUTE: u64 = 60;
 
 /// The log of a node.
@@ -35,8 +40,16 @@ struct State {
     came: Vec<(Weak<Link>, SocketAddr)>,
     /// It was told that the log cannot be written.
     told: bool,
-    /// The minute in which peers were refused last, how many, and how many of all were not told.
-    refused: (u64, u64, u64),
+    /// What was refused to whom, by id; of strangers together under none.
+    refused: BTreeMap<String, Refused>,
+}
+
+/// The minute in which something was refused last, how often in it, and how often in all that was not told.
+#[derive(Default)]
+struct Refused {
+    minute: u64,
+    count: u64,
+    untold: u64,
 }
 
 /// Who asks: name and address, and what it proved.
@@ -83,34 +96,35 @@ impl Audit {
         let line = AuditLine {
             peer: who.peer,
             id: proved.map_or(String::new(), |(id, _)| id.to_string()),
-            role: proved.map_or("", |(_, role)| if role == Role::Node { "node" } else { "client" }).into(),
-            what: what.into(),
+            role: proved.map_or("", |(_, role)| role.name()).into(),
+            what: cut(what, WHAT_BYTES_MAX),
             words: shown(words),
             ended: "an internal error, which the node's log tells".into(),
             ..AuditLine::default()
         };
-        Entry { audit: self.clone(), line, watch: Stopwatch::start() }
+        Entry { audit: self.clone(), line, watch: Stopwatch::start(), is_refused: false }
     }
 
     /// Somebody was refused before anything could be asked.
     pub(crate) fn refused(self: &Arc<Audit>, peer: String, why: &str) {
-        let untold = {
-            let mut state = self.state();
-            let minute = wall_seconds() / 60;
-            let (last, count, untold) = &mut state.refused;
-            if *last != minute {
-                (*last, *count) = (minute, 0);
-            }
-            *count += 1;
-            if *count > REFUSED_A_MINUTE {
-                *untold += 1;
-                return;
-            }
-            std::mem::take(untold)
-        };
-        let more = if untold > 0 { format!("; {untold} before it were not told") } else { String::new() };
-        let mut entry = self.begin(Who { peer, proved: None }, "connect", &[]);
-        entry.ends(format!("refused: {why}{more}"));
+        self.begin(Who { peer, proved: None }, "connect", &[]).refused(why);
+    }
+
+    /// Whether another line may tell what this peer was refused: how many before it were not told.
+    fn may_tell(&self, id: &str, minute: u64) -> Option<u64> {
+        let mut state = self.state();
+        // Of those who have left nothing untold there is nothing to remember.
+        state.refused.retain(|_, refused| refused.minute == minute || refused.untold > 0);
+        let refused = state.refused.entry(id.to_string()).or_default();
+        if refused.minute != minute {
+            (refused.minute, refused.count) = (minute, 0);
+        }
+        refused.count += 1;
+        if refused.count > REFUSED_A_MINUTE {
+            refused.untold += 1;
+            return None;
+        }
+        Some(std::mem::take(&mut refused.untold))
     }
 
     fn write(&self, line: &AuditLine) {
@@ -134,6 +148,10 @@ fn tell(state: &mut State, why: &thalweg_io::Error) {
     }
 }
 
+fn cut(text: &str, bytes: usize) -> String {
+    text[..text.floor_char_boundary(bytes)].to_string()
+}
+
 /// The first bytes of a command, each word as far as they reach.
 fn shown(words: &[String]) -> Vec<String> {
     let mut left = WORDS_BYTES_MAX;
@@ -155,9 +173,35 @@ pub(crate) struct Entry {
     audit: Arc<Audit>,
     line: AuditLine,
     watch: Stopwatch,
+    is_refused: bool,
 }
 
 impl Entry {
+    /// Which job it is.
+    pub(crate) fn of_job(mut self, id: &str) -> Entry {
+        self.line.job = cut(id, JOB_BYTES_MAX);
+        self
+    }
+
+    /// Of which other hosts it is asked.
+    pub(crate) fn on(mut self, hosts: &[String]) -> Entry {
+        self.line.on = shown(hosts);
+        self
+    }
+
+    /// Tells that it runs.
+    pub(crate) fn runs(self) -> Entry {
+        let line = AuditLine { time: wall_seconds(), ended: "running".into(), ..self.line.clone() };
+        self.audit.write(&line);
+        self
+    }
+
+    /// It was refused, and why.
+    pub(crate) fn refused(&mut self, why: impl std::fmt::Display) {
+        self.ends(format!("refused: {why}"));
+        self.is_refused = true;
+    }
+
     /// How it ended.
     pub(crate) fn ends(&mut self, ended: impl Into<String>) {
         self.line.ended = ended.into();
@@ -181,6 +225,13 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.line.time = wall_seconds();
+        if self.is_refused {
+            match self.audit.may_tell(&self.line.id, self.line.time / 60) {
+                None => return,
+                Some(0) => {}
+                Some(untold) => self.line.ended += &format!("; {untold} before it were not told"),
+            }
+        }
         self.line.seconds = (self.watch.seconds() * 1e3).round() / 1e3;
         self.audit.write(&self.line);
     }
@@ -189,6 +240,18 @@ impl Drop for Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_peer_is_refused_more_often_than_may_be_told_is_a_number() {
+        let audit = Audit::default();
+        let told = |id: &str, minute| (0..100).filter(|_| audit.may_tell(id, minute).is_some()).count();
+        assert_eq!((told("a", 1), told("b", 1), told("", 1)), (60, 60, 60), "each has its own");
+        assert_eq!((audit.may_tell("a", 2), audit.may_tell("a", 2)), (Some(40), Some(0)));
+        assert_eq!(audit.may_tell("b", 9), Some(40), "the next line says it, whenever it comes");
+        assert_eq!(audit.may_tell("c", 20), Some(0));
+        let left: Vec<String> = audit.state().refused.keys().cloned().collect();
+        assert_eq!(left, ["", "c"], "who has nothing untold is forgotten");
+    }
 
     #[test]
     fn words_come_to_an_end() {

@@ -4,7 +4,8 @@
 //! `hosts/NAME` is what goes to each host, `clients/NAME` what goes to another person or program: a certificate, its key,
 //! and the same cluster file.
 //! Law: the authority's key stays in the owner's directory and signs every cluster file. Every change grows the epoch by
-//! one; a node takes a cluster file only if its epoch is larger than that of the one it has.
+//! one; a node takes a cluster file only if its epoch is larger than that of the one it has. Changes wait for each other
+//! ([`LOCK`]), so no epoch has two files.
 //! Non-goals: bringing files to hosts.
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -29,6 +30,8 @@ use crate::error::{Error, Result};
 pub const PORT: u16 = 7171;
 /// The authority's key.
 const AUTHORITY_KEY_FILE: &str = "authority.key";
+/// Locked by whoever changes the cluster.
+const LOCK: &str = "cluster.lock";
 /// What goes to the hosts.
 const HOSTS: &str = "hosts";
 /// What goes to people and programs beside the owner.
@@ -125,12 +128,7 @@ pub fn address_of(host: &ClusterHost) -> Result<SocketAddr> {
 
 /// Makes a cluster's files in `owner`, which holds none yet.
 pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
-    if small::read(&owner.join(CLUSTER_FILE)).is_ok() {
-        return Err(Error::Asked(format!(
-            "{} holds a cluster already; give another --identity, or thalweg cluster add HOST",
-            owner.display()
-        )));
-    }
+    is_free(owner)?;
     let cluster = new_id();
     let hosts = hosts.iter().map(|typed| host_of(typed)).collect::<Result<Vec<_>>>()?;
     let owner_client =
@@ -148,6 +146,8 @@ pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
     is_sound(&file)?;
     let authority = Authority::new(cluster)?;
     small::make_directory(owner)?;
+    let _alone = small::lock(&owner.join(LOCK))?;
+    is_free(owner)?;
     let kept = authority.kept();
     small::write(&owner.join(AUTHORITY_KEY_FILE), kept.key.as_bytes())?;
     small::write(&owner.join(AUTHORITY_FILE), kept.certificate.as_bytes())?;
@@ -159,9 +159,20 @@ pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
     Ok(file)
 }
 
+/// An error if a directory holds a cluster.
+fn is_free(owner: &Path) -> Result<()> {
+    if small::read(&owner.join(CLUSTER_FILE)).is_err() {
+        return Ok(());
+    }
+    Err(Error::Asked(format!(
+        "{} holds a cluster already; give another --identity, or thalweg cluster add HOST",
+        owner.display()
+    )))
+}
+
 /// Takes hosts in.
 pub fn add(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
-    let (mut file, cluster, authority) = open(owner)?;
+    let (mut file, cluster, authority, _alone) = open(owner)?;
     let mut added = hosts.iter().map(|typed| host_of(typed)).collect::<Result<Vec<_>>>()?;
     for host in &added {
         if let Some(there) = file.hosts.iter().find(|there| there.name == host.name) {
@@ -183,7 +194,7 @@ pub fn add(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
 
 /// Makes a certificate for a person or a program, in a directory below the owner's that is theirs to have.
 pub fn client(owner: &Path, name: &str, may: May) -> Result<ClusterFile> {
-    let (mut file, cluster, authority) = open(owner)?;
+    let (mut file, cluster, authority, _alone) = open(owner)?;
     if !is_host_name(name) {
         return Err(Error::Asked(format!(
             "'{name}' is not a name for a client: letters, digits, '-' and '.'"
@@ -201,7 +212,7 @@ pub fn client(owner: &Path, name: &str, may: May) -> Result<ClusterFile> {
 
 /// Puts hosts and clients out: their certificates are refused from now on.
 pub fn drop_named(owner: &Path, names: &[String]) -> Result<ClusterFile> {
-    let (mut file, _, authority) = open(owner)?;
+    let (mut file, _, authority, _alone) = open(owner)?;
     file.epoch += 1;
     for name in names {
         let id = if let Some(at) = file.hosts.iter().position(|host| host.name == *name) {
@@ -227,9 +238,9 @@ pub fn drop_named(owner: &Path, names: &[String]) -> Result<ClusterFile> {
 }
 
 /// Makes new certificates for these hosts and clients, or for all, with new keys and ids: those of before count for nothing
-/// where the new cluster file is known.
+/// where the new cluster file is known. A file of before files were signed, or links sealed, is signed and sealed.
 pub fn renew(owner: &Path, names: &[String]) -> Result<ClusterFile> {
-    let (mut file, cluster, authority) = opened(owner, read_unsigned)?;
+    let (mut file, cluster, authority, _alone) = opened(owner, read_unsigned)?;
     let is_known = |name: &&String| {
         file.hosts.iter().any(|h| h.name == **name) || file.clients.iter().any(|c| c.name == **name)
     };
@@ -238,6 +249,7 @@ pub fn renew(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     }
     // One of before there were keys in it has to be made whole.
     let old = std::mem::replace(&mut file.format, 2) == 1;
+    file.links = Links::Sealed;
     if file.clients.is_empty() {
         file.clients.push(ClusterClient {
             name: OWNER.into(),
@@ -345,12 +357,15 @@ pub(crate) fn hands_in(directory: &Path) -> Result<(Hands, ClusterFile)> {
 
 fn is_sound(file: &ClusterFile) -> Result<()> {
     let hosts = file.hosts.iter().map(|h| h.name.as_str());
-    let mut names: Vec<&str> = hosts.chain(file.clients.iter().map(|c| c.name.as_str())).collect();
+    let names = hosts.chain(file.clients.iter().map(|c| c.name.as_str()));
+    // Certificates are compared without looking at case.
+    let mut names: Vec<(String, &str)> = names.map(|name| (name.to_ascii_lowercase(), name)).collect();
     names.sort_unstable();
-    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+    if let Some([(_, one), (_, other)]) = names.array_windows().find(|[one, other]| one.0 == other.0) {
+        let too = if one == other { String::new() } else { format!(", as '{other}' too") };
         return Err(Error::Asked(format!(
-            "'{}' is there twice; names of hosts and clients differ, and thalweg cluster drop frees one",
-            twice[0]
+            "'{one}' is there twice{too}; names of hosts and clients differ in more than case, and thalweg cluster drop \
+             frees one"
         )));
     }
     let mut addresses: Vec<&str> = file.hosts.iter().map(|h| h.address.as_str()).collect();
@@ -368,20 +383,27 @@ fn is_sound(file: &ClusterFile) -> Result<()> {
     Ok(())
 }
 
-fn open(owner: &Path) -> Result<(ClusterFile, Id, Authority)> {
+/// A cluster that is about to be changed: its file, its id, its authority, and that nobody else changes it.
+type Opened = (ClusterFile, Id, Authority, small::Locked);
+
+fn open(owner: &Path) -> Result<Opened> {
     opened(owner, read_cluster)
 }
 
 type Read = fn(&Path) -> std::result::Result<(ClusterFile, Id), IdentityError>;
 
-fn opened(owner: &Path, read: Read) -> Result<(ClusterFile, Id, Authority)> {
-    let (file, cluster) = read(owner)?;
+fn opened(owner: &Path, read: Read) -> Result<Opened> {
+    // Where there is no cluster nothing is left behind.
+    read(owner)?;
     let text = |name: &str| -> Result<String> {
         String::from_utf8(small::read(&owner.join(name))?)
             .map_err(|_| Error::Asked(format!("{} is not readable text", owner.join(name).display())))
     };
-    let authority = Authority::load(cluster, &text(AUTHORITY_FILE)?, &text(AUTHORITY_KEY_FILE)?)?;
-    Ok((file, cluster, authority))
+    let key = text(AUTHORITY_KEY_FILE)?;
+    let alone = small::lock(&owner.join(LOCK))?;
+    let (file, cluster) = read(owner)?;
+    let authority = Authority::load(cluster, &text(AUTHORITY_FILE)?, &key)?;
+    Ok((file, cluster, authority, alone))
 }
 
 /// Makes a host's certificate and writes down its key.

@@ -3,6 +3,7 @@
 //! Law: all hosts are asked at once, each answer is waited for at most [`ANSWER_SECONDS`], and a host that does not
 //! answer is reported and holds up no other.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use tokio_rustls::TlsConnector;
 use crate::cluster;
 use crate::error::{Error, Result};
 use crate::exec::Client;
+use crate::kept::there_twice;
 
 /// How long an answer may take.
 pub const ANSWER_SECONDS: u64 = 5;
@@ -56,8 +58,8 @@ pub fn status(identity: &Path) -> Result<ClusterReport> {
     })
 }
 
-/// Certificates that end soon: this client's, the authority's, and those that nodes show.
-fn warnings<'a>(client: &Client, statuses: impl Iterator<Item = &'a NodeStatus>) -> Vec<String> {
+/// Certificates that end soon: this client's, the authority's, and those that nodes show; and hosts that are there twice.
+fn warnings<'a>(client: &Client, statuses: impl Iterator<Item = &'a NodeStatus> + Clone) -> Vec<String> {
     let identity = client.hands.identity();
     let [own, authority] = identity.ends;
     let renew = |name: &str| format!("thalweg cluster renew {name} makes a new one");
@@ -65,11 +67,13 @@ fn warnings<'a>(client: &Client, statuses: impl Iterator<Item = &'a NodeStatus>)
     let own = cluster::ends_soon(&format!("the certificate of this client, {name},"), own, &renew(name));
     let remedy = "make a cluster anew, with thalweg cluster init in another --identity, and install it";
     let authority = cluster::ends_soon("the certificate of the cluster's authority", authority, remedy);
+    let twice: BTreeSet<&String> = statuses.clone().flat_map(|node| &node.twice).collect();
     let hosts = statuses.filter_map(|node| {
         let remedy = format!("{}, and thalweg cluster install brings it", renew(&node.name));
         cluster::ends_soon(&format!("the certificate of host {}", node.name), node.certificate_ends, &remedy)
     });
-    own.into_iter().chain(authority).chain(hosts).collect()
+    let twice = twice.into_iter().map(|host| there_twice(host));
+    own.into_iter().chain(authority).chain(hosts).chain(twice).collect()
 }
 
 /// What these hosts, or all, offer and lack, as their own nodes see it.

@@ -157,7 +157,8 @@ impl Node {
         self.hands.read().expect("no holder panics").clone()
     }
 
-    /// Takes a certificate that was brought meanwhile, and a newer cluster file. Links that are open stay so.
+    /// Takes a certificate that was brought meanwhile, and a newer cluster file. Links that are open stay so, for what runs on
+    /// them; those that are kept are dialled anew, so that the others see the new certificate.
     pub(crate) fn look_at_identity(&self) {
         let Some(directory) = self.directory.as_deref() else { return };
         let now = files_in(directory);
@@ -178,6 +179,9 @@ impl Node {
         let (Ok(hands), Ok(text)) = (Hands::of(identity), cluster::text_in(directory)) else { return };
         // An older list, or another of the same epoch, is no news, nor is what came with it.
         if self.take_cluster(&text).is_ok() {
+            if hands.identity().node != ours.node {
+                self.kept.forget_all();
+            }
             *self.hands.write().expect("no holder panics") = Some(Arc::new(hands));
             *last = now;
         }
@@ -236,24 +240,27 @@ impl Node {
             refused: self.refused.load(Ordering::Relaxed),
             resident_bytes: process::resident_bytes(),
             certificate_ends: identity.map_or(0, |identity| identity.ends[0]),
+            twice: self.kept.twice(),
         }
     }
 
-    /// Takes a newer cluster file, keeps it, and closes all that those have here whom it does not list.
-    pub(crate) fn take_cluster(&self, text: &str) -> Result<u64> {
+    /// Takes a newer cluster file, keeps it, closes all that those have here whom it does not list, and passes it on. Returns the
+    /// epoch that holds, and whether it is a new one.
+    pub(crate) fn take_cluster(&self, text: &str) -> Result<(u64, bool)> {
         let (Some(directory), Some(hands)) = (&self.directory, self.hands()) else {
             return Err(Error::Asked("a node without identity is of no cluster".into()));
         };
         let mut ours = self.cluster.lock().expect("no holder panics");
         let now = ours.as_ref().expect("whoever has hands has a cluster file");
-        let Some(file) = cluster::newer(directory, now, text)? else { return Ok(now.epoch) };
+        let Some(file) = cluster::newer(directory, now, text)? else { return Ok((now.epoch, false)) };
         small::write(&directory.join(CLUSTER_FILE), text.as_bytes())?;
         let epoch = file.epoch;
         *ours = Some(file.clone());
         drop(ours);
         hands.identity().members.set(&file);
         self.changed.notify_waiters();
-        Ok(epoch)
+        self.kept.tell(text);
+        Ok((epoch, true))
     }
 
     /// The text of its cluster file.
@@ -265,8 +272,13 @@ impl Node {
 
     /// Brings both ends of a link to the newer of their cluster files.
     pub(crate) fn agree(&self, link: &Link) {
+        self.agree_at(link, link.hello().epoch);
+    }
+
+    /// The same, if the other's is of this epoch.
+    pub(crate) fn agree_at(&self, link: &Link, theirs: u64) {
         let Some(hands) = self.hands() else { return };
-        let (ours, theirs) = (hands.identity().members.epoch(), link.hello().epoch);
+        let ours = hands.identity().members.epoch();
         if theirs > ours {
             // What is wrong with it is no reason to refuse the peer, whom our own list has.
             let _ = answer(link, &NodeRequest::Cluster(None)).map(|text| self.take_cluster(&text));
@@ -314,10 +326,9 @@ impl Node {
         while let Ok(Some((request, out, inc))) = link.accept() {
             let request = String::from_utf8_lossy(&request).into_owned();
             if !link.hello().is_local() && self.may(peer) == May::Status && !is_harmless(&request) {
-                self.audit
-                    .begin(self.audit.who(link), "request", &[])
-                    .ends(format!("refused: {MAY_ONLY_LOOK}"));
-                let _ = out.abort(MAY_ONLY_LOOK);
+                let why = if link.hello().role == Role::Node { WAS_RENEWED } else { MAY_ONLY_LOOK };
+                self.audit.begin(self.audit.who(link), "request", &[]).refused(why);
+                let _ = out.abort(why);
                 continue;
             }
             let Some((out, inc)) = pump::serve(self, link, &request, (out, inc)) else { continue };
@@ -343,7 +354,12 @@ impl Node {
         match request {
             NodeRequest::Exec(exec) => self.serve_exec(link, exec, (out, inc)),
             NodeRequest::Relay(request) => {
-                self.audited(link, ("relay", "relay"), &request.on.clone(), move |node, entry| {
+                let (job, words) = match &*request.ask {
+                    NodeRequest::Exec(exec) => (&*exec.job, &exec.command[..]),
+                    _ => ("", &[][..]),
+                };
+                let entry = self.audit.begin(self.audit.who(link), "relay", words);
+                self.audited("relay", entry.of_job(job).on(&request.on), move |node, entry| {
                     relay::run(node, request, out, inc);
                     entry.ends("done");
                 })
@@ -352,25 +368,28 @@ impl Node {
             NodeRequest::Status => out.end(to_json(&self.status()).as_bytes()).is_ok(),
             NodeRequest::Cluster(file) => tell(out, self.serve_list(link, file.as_deref())),
             NodeRequest::Keep => {
-                self.kept.keep(peer, asked);
+                self.keep(peer, &asked);
                 out.end(&[]).is_ok()
             }
             NodeRequest::Sort(request) => {
-                self.audited(link, ("sort", "job"), &ask::typed(&request.ask), move |node, entry| {
+                let entry = self.audit.begin(self.audit.who(link), "job", &ask::typed(&request.ask));
+                self.audited("sort", entry.of_job(&request.job), move |node, entry| {
                     let id = request.job.clone();
                     share::serve(node, &asked, request, (out, inc));
                     node.job_ended(entry, &id);
                 })
             }
             NodeRequest::Check(request) => {
-                self.audited(link, ("check", "check"), &request.inputs.clone(), move |node, entry| {
+                let entry = self.audit.begin(self.audit.who(link), "check", &request.inputs);
+                self.audited("check", entry, move |node, entry| {
                     check::serve(node, &asked, &request, (out, inc));
                     entry.ends("done");
                 })
             }
             NodeRequest::Coordinate(request) => {
                 let words = ask::typed(&request.ask);
-                let mut entry = self.audit.begin(self.audit.who(link), "coordinate", &words);
+                let entry = self.audit.begin(self.audit.who(link), "coordinate", &words);
+                let mut entry = entry.of_job(&request.job);
                 let begun = successor::begin(self, request);
                 entry.ends(begun.as_ref().map_or_else(|why| format!("refused: {why}"), |()| "begun".into()));
                 out.end(to_json(&command::begun(begun)).as_bytes()).is_ok()
@@ -388,10 +407,13 @@ impl Node {
                     drop(inc);
                 })
             }
-            NodeRequest::Probe(request) => self.audited(link, ("probe", "probe"), &[], move |node, entry| {
-                probe::serve(node, request, (out, inc));
-                entry.ends("done");
-            }),
+            NodeRequest::Probe(request) => {
+                let entry = self.audit.begin(self.audit.who(link), "probe", &[]);
+                self.audited("probe", entry, move |node, entry| {
+                    probe::serve(node, request, (out, inc));
+                    entry.ends("done");
+                })
+            }
             NodeRequest::Pump(_) | NodeRequest::PumpLane { .. } => {
                 out.abort("a transfer has links of its own").is_ok()
             }
@@ -401,13 +423,11 @@ impl Node {
     /// Does what a link's peer asks for on a thread of this name, with an entry in the audit log.
     fn audited(
         self: &Arc<Node>,
-        link: &Link,
-        (thread, what): (&'static str, &str),
-        words: &[String],
+        thread: &'static str,
+        entry: Entry,
         work: impl FnOnce(&Arc<Node>, &mut Entry) + Send + 'static,
     ) -> bool {
-        let mut entry = self.audit.begin(self.audit.who(link), what, words);
-        let node = self.clone();
+        let (node, mut entry) = (self.clone(), entry.runs());
         spawn(thread, move || work(&node, &mut entry))
     }
 
@@ -418,9 +438,10 @@ impl Node {
         exec: ExecRequest,
         (out, inc): (Outgoing, Incoming),
     ) -> bool {
-        let (by, words) = (link.peer().to_string(), exec.command.clone());
+        let by = link.peer().to_string();
         let what = if exec.detach { "exec detached" } else { "exec" };
-        self.audited(link, ("stream", what), &words, move |node, entry| {
+        let entry = self.audit.begin(self.audit.who(link), what, &exec.command).of_job(&exec.job);
+        self.audited("stream", entry, move |node, entry| {
             let id = exec.job.clone();
             let end = command::run(&node.jobs, (node.name(), &by), exec, out, inc, &node.pool);
             entry.ends_as(&end);
@@ -433,12 +454,15 @@ impl Node {
     /// Takes the cluster file that a peer brings, if it is newer, and answers with the one that holds.
     fn serve_list(self: &Arc<Node>, link: &Link, file: Option<&str>) -> Result<String> {
         let Some(text) = file else { return self.cluster_text() };
-        let answer = self.take_cluster(text).map(|epoch| epoch.to_string());
-        self.audit.begin(self.audit.who(link), "cluster file", &[]).ends(match &answer {
-            Ok(epoch) => format!("epoch {epoch} holds"),
-            Err(why) => format!("refused: {why}"),
-        });
-        answer
+        let answer = self.take_cluster(text);
+        let begin = || self.audit.begin(self.audit.who(link), "cluster file", &[]);
+        match &answer {
+            Ok((epoch, true)) => begin().ends(format!("epoch {epoch} holds")),
+            // All who know of it bring it.
+            Ok((_, false)) => {}
+            Err(why) => begin().refused(why),
+        }
+        answer.map(|(epoch, _)| epoch.to_string())
     }
 }
 
@@ -452,6 +476,10 @@ fn tell(mut out: Outgoing, answer: Result<String>) -> bool {
 
 /// What a client is told that may only look.
 pub(crate) const MAY_ONLY_LOOK: &str = "this certificate may only look at status, jobs and metrics; thalweg cluster client NAME --may all makes one for more";
+
+/// What a host is told that asks over a link of before its renewal.
+const WAS_RENEWED: &str =
+    "this host has shown a newer certificate since this link was opened; open a new one";
 
 /// Whether a request only looks. A cluster file is the authority's word, whoever brings it.
 fn is_harmless(request: &str) -> bool {

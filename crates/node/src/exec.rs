@@ -148,12 +148,14 @@ impl Client {
         Ok(link)
     }
 
-    /// Brings both ends to the newer of their cluster files; what is new here counts from the next command on.
+    /// Brings both ends to the newer of their cluster files. Whom a newer one does not list is no peer of this command any more;
+    /// what else is new here counts from the next on.
     fn agree(&self, link: &Link) {
         let theirs = link.hello().epoch;
         if theirs > self.file.epoch && !self.asked.swap(true, Ordering::SeqCst) {
             let Ok(text) = answer(link, &NodeRequest::Cluster(None)) else { return };
-            if let Ok(Some(_)) = cluster::newer(&self.directory, &self.file, &text) {
+            if let Ok(Some(file)) = cluster::newer(&self.directory, &self.file, &text) {
+                self.hands.identity().members.set(&file);
                 // A client that may not write there asks again next time.
                 let _ = small::write(&self.directory.join(CLUSTER_FILE), text.as_bytes());
             }

@@ -125,19 +125,24 @@ async fn doctor(State(node): State<Arc<Node>>) -> Response {
     }
 }
 
-/// What changes something has a line in the audit log.
+/// What changes something, or would have, has a line in the audit log.
 async fn audited(
     State((node, who)): State<(Arc<Node>, Who)>,
     request: axum::extract::Request,
     next: axum::middleware::Next,
 ) -> Response {
-    if request.method() == axum::http::Method::GET {
+    if [axum::http::Method::GET, axum::http::Method::HEAD].contains(request.method()) {
         return next.run(request).await;
     }
     let what = format!("http {}", request.method());
     let mut entry = node.audit.begin(who, &what, &[request.uri().path().to_string()]);
     let answer = next.run(request).await;
-    entry.ends(format!("status {}", answer.status().as_u16()));
+    let status = format!("status {}", answer.status().as_u16());
+    if answer.status().is_client_error() {
+        entry.refused(status)
+    } else {
+        entry.ends(status)
+    }
     answer
 }
 
@@ -175,7 +180,7 @@ async fn cancel(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Respon
 
 async fn take_cluster(State(node): State<Arc<Node>>, text: String) -> Response {
     match node.take_cluster(&text) {
-        Ok(epoch) => json(format!("{{\"epoch\":{epoch}}}")),
+        Ok((epoch, _)) => json(format!("{{\"epoch\":{epoch}}}")),
         Err(why) => (StatusCode::CONFLICT, format!("{why}\n")).into_response(),
     }
 }

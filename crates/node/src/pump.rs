@@ -476,6 +476,7 @@ pub(crate) fn serve_alone(
             let to = request.to.iter().map(|(host, word)| format!("{host}:{word}"));
             let words: Vec<String> = ends.chain(to).collect();
             let entry = node.map(|node| node.audit.begin(node.audit.who(link), "pump", &words));
+            let entry = entry.map(|entry| entry.of_job(&request.id).runs());
             let ended = take_part(pumps, node, link, &request, streams);
             if let Some(mut entry) = entry {
                 match ended {

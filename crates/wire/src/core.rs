@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::frame::{CONTROL_BYTES_MAX, FrameError, Head, Kind, MORE, PAYLOAD_BYTES_MAX};
-use crate::hello::{Hello, HelloError, Id};
+use crate::hello::{Hello, HelloError, Id, Role};
 
 /// The most streams of a link at once.
 pub const STREAMS_MAX: usize = 1024;
@@ -96,8 +96,8 @@ pub enum Fault {
     Order(Kind),
     /// The peer is of this other cluster.
     Cluster(Id),
-    /// The peer says that it is this one, and its certificate says otherwise.
-    Impostor(Id),
+    /// The peer says that it is this one in this role, and its certificate says otherwise.
+    Impostor(Id, Role),
     /// This frame came where another was due: some were lost, doubled or swapped.
     Sequence(u32, u32),
     /// About a stream that there is not.
@@ -125,7 +125,9 @@ impl fmt::Display for Fault {
             Fault::Hello(why) => write!(f, "sent {why}"),
             Fault::Order(kind) => write!(f, "sent a {kind:?} frame where none may be"),
             Fault::Cluster(id) => write!(f, "is of another cluster, {id}"),
-            Fault::Impostor(id) => write!(f, "says that it is {id}, and its certificate says otherwise"),
+            Fault::Impostor(id, role) => {
+                write!(f, "says that it is {} {id}, and its certificate says otherwise", role.name())
+            }
             Fault::Sequence(due, came) => {
                 write!(f, "sent frame {came} where {due} was due: some were lost, doubled or swapped")
             }
@@ -164,8 +166,8 @@ struct Stream {
 #[derive(Debug)]
 pub struct Core {
     ours: Hello,
-    /// Whom the certificate of the peer names, if there was one.
-    proved: Option<Id>,
+    /// Whom the certificate of the peer names, if there was one, and as what.
+    proved: Option<(Id, Role)>,
     patience: Patience,
     met: bool,
     closed: bool,
@@ -185,7 +187,7 @@ impl Core {
     /// One side of a new link, and what it does first. Streams of the side that `began` have odd numbers.
     pub fn new(
         ours: Hello,
-        proved: Option<Id>,
+        proved: Option<(Id, Role)>,
         began: bool,
         patience: Patience,
         now_ms: u64,
@@ -379,8 +381,8 @@ impl Core {
         if hello.cluster != self.ours.cluster {
             return Err(Fault::Cluster(hello.cluster));
         }
-        if self.proved.is_some_and(|id| id != hello.node) {
-            return Err(Fault::Impostor(hello.node));
+        if self.proved.is_some_and(|proved| proved != (hello.node, hello.role)) {
+            return Err(Fault::Impostor(hello.node, hello.role));
         }
         self.met = true;
         self.block_bytes = self.ours.block_bytes.min(hello.block_bytes);

@@ -48,6 +48,16 @@ pub enum Role {
     Client = 2,
 }
 
+impl Role {
+    /// As it is told, and as certificates have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Node => "node",
+            Role::Client => "client",
+        }
+    }
+}
+
 /// What a side says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {

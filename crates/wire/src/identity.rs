@@ -63,8 +63,8 @@ impl fmt::Display for IdentityError {
             IdentityError::File(path, why) => write!(f, "{} cannot be used: {why}", path.display()),
             IdentityError::Clear(path) => write!(
                 f,
-                "{} asks for links that are not sealed, and there are none any more: write \"links\":\"sealed\" there on \
-                 every host",
+                "{} asks for links that are not sealed, and there are none any more; in the owner's directory thalweg \
+                 cluster renew seals them, and install brings it",
                 path.display()
             ),
             IdentityError::Open(path) => write!(
@@ -152,18 +152,26 @@ impl Identity {
 /// The cluster file in a directory, whose authority has signed it, and the cluster that it is of.
 pub fn read_cluster(directory: &Path) -> Result<(ClusterFile, Id), IdentityError> {
     let (path, text) = cluster_text(directory)?;
-    let authority = certificate_in(directory, AUTHORITY_FILE)?;
-    let file = verify(&text, &authority).map_err(|why| IdentityError::File(path.clone(), why))?;
-    sealed(path, file)
+    let file = signed(directory, &path, &text)?;
+    match file.links {
+        Links::Sealed => with_id(path, file),
+        Links::Clear => Err(IdentityError::Clear(path)),
+    }
 }
 
-/// The same of the owner, who is about to sign it: it may be one of before cluster files were signed.
+/// The same of the owner, who is about to sign it: it may be one of before cluster files were signed, or links sealed.
 pub fn read_unsigned(directory: &Path) -> Result<(ClusterFile, Id), IdentityError> {
     let (path, text) = cluster_text(directory)?;
-    match from_json::<ClusterFile>(&text) {
-        Ok(file) if file.format == 1 => sealed(path, file),
-        _ => read_cluster(directory),
-    }
+    let file = match from_json::<ClusterFile>(&text) {
+        Ok(file) if file.format == 1 => file,
+        _ => signed(directory, &path, &text)?,
+    };
+    with_id(path, file)
+}
+
+fn signed(directory: &Path, path: &Path, text: &str) -> Result<ClusterFile, IdentityError> {
+    let authority = certificate_in(directory, AUTHORITY_FILE)?;
+    verify(text, &authority).map_err(|why| IdentityError::File(path.to_path_buf(), why))
 }
 
 fn cluster_text(directory: &Path) -> Result<(PathBuf, String), IdentityError> {
@@ -177,10 +185,7 @@ fn cluster_text(directory: &Path) -> Result<(PathBuf, String), IdentityError> {
     Ok((path, text))
 }
 
-fn sealed(path: PathBuf, file: ClusterFile) -> Result<(ClusterFile, Id), IdentityError> {
-    if file.links == Links::Clear {
-        return Err(IdentityError::Clear(path));
-    }
+fn with_id(path: PathBuf, file: ClusterFile) -> Result<(ClusterFile, Id), IdentityError> {
     let cluster = file.id.parse().map_err(|why| IdentityError::File(path, why))?;
     Ok((file, cluster))
 }
@@ -216,10 +221,7 @@ impl Named {
 
     /// The second name that such a certificate carries; the host's comes before it.
     pub(crate) fn text(&self) -> String {
-        let role = match self.role {
-            Role::Node => "node",
-            Role::Client => "client",
-        };
+        let role = self.role.name();
         // A name's labels have at most 63 bytes, and the whole 253.
         format!("{}.{}.{role}.{}.{SUFFIX}", self.node, self.cluster, self.host.replace([':', '_'], "-"))
     }

@@ -25,7 +25,7 @@ use crate::carrier::{Receive, Silence, Transmit};
 use crate::core::{Core, Effect, Event, Fault, Patience};
 use crate::error::{LinkError, Result, What};
 use crate::frame::{HEAD_BYTES, Head, Kind, PAYLOAD_BYTES_MAX};
-use crate::hello::{Hello, Id};
+use crate::hello::{Hello, Id, Role};
 use crate::stream::{Gift, Given, Incoming, News, Outgoing};
 
 /// How long nobody may have read before a keeper does.
@@ -106,8 +106,8 @@ struct Out {
 pub(crate) struct Far {
     /// For messages.
     pub(crate) name: String,
-    /// Whom its certificate names.
-    pub(crate) proved: Option<Id>,
+    /// Whom its certificate names, and as what.
+    pub(crate) proved: Option<(Id, Role)>,
 }
 
 pub(crate) fn now_ms() -> u64 {

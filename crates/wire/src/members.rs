@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Law: a list counts only if the authority's key has signed exactly its bytes. A certificate counts only if the list
-//! has its id, in its role, with the SHA-256 of its public key. A link lives only as long as its peer's name is listed; a peer that
-//! was renewed meanwhile keeps the links that it has, and one that was dropped none.
+//! has its id, in its role, with the SHA-256 of its public key. A link lives only as long as the id that its peer proved is
+//! listed. One exception lets jobs between hosts outlive a renewal: a link with a host that was renewed stays for
+//! [`RENEWAL_SECONDS`] at most, and once the host has shown its new certificate nothing new may be asked on it.
 //! Non-goals: which of two lists is the newer; what members may ask.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,9 +16,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use ring::digest::{SHA256, digest};
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use thalweg_api::{ClusterFile, May, from_json, to_json};
+use thalweg_base::clock::now_ns;
 
 use crate::authority::Authority;
 use crate::hello::{Id, Role};
@@ -28,6 +30,9 @@ use crate::link::Watched;
 const MARK: &str = ",\"signature\":\"";
 /// Before the list in what is signed, so that it is no signature of anything else.
 const PURPOSE: &[u8] = b"thalweg cluster file\0";
+
+/// How long a link stays with a host that was renewed since.
+const RENEWAL_SECONDS: u64 = 60;
 
 /// The text of a cluster file, signed.
 pub fn sign(file: &ClusterFile, authority: &Authority) -> Result<String, IdentityError> {
@@ -106,6 +111,10 @@ struct Held {
     name: String,
     role: Role,
     link: Watched,
+    /// When it is to be closed, if its host was renewed.
+    until_ns: Option<u64>,
+    /// Its host has shown its new certificate.
+    is_superseded: bool,
 }
 
 struct Member {
@@ -141,13 +150,20 @@ impl Members {
         let since = roll.epoch;
         let was_dropped =
             |name: &str| file.dropped.iter().any(|gone| gone.name == name && gone.epoch > since);
-        let stays = |held: &Held| {
-            let is_renewed =
-                || listed.values().any(|member| (&member.name, member.role) == (&held.name, held.role));
-            listed.contains_key(&held.id) || (is_renewed() && !was_dropped(&held.name))
+        let until_ns = now_ns() + RENEWAL_SECONDS * 1_000_000_000;
+        let stays = |held: &mut Held| {
+            let is_host = |member: &Member| (&member.name, member.role) == (&held.name, Role::Node);
+            let is_renewed = || listed.values().any(is_host) && !was_dropped(&held.name);
+            if listed.contains_key(&held.id) {
+                return true;
+            }
+            held.until_ns.get_or_insert(until_ns);
+            held.role == Role::Node && is_renewed()
         };
-        let links = std::mem::take(&mut roll.links).into_iter().filter(|held| !held.link.has_gone());
-        let (links, gone): (Vec<Held>, Vec<Held>) = links.partition(stays);
+        let (mut links, mut gone) = (Vec::new(), Vec::new());
+        for mut held in std::mem::take(&mut roll.links).into_iter().filter(|held| !held.link.has_gone()) {
+            if stays(&mut held) { &mut links } else { &mut gone }.push(held);
+        }
         *roll = Roll {
             epoch: file.epoch,
             listed: Some(listed),
@@ -156,6 +172,21 @@ impl Members {
         };
         drop(roll);
         gone.iter().for_each(|held| held.link.close());
+    }
+
+    /// Closes the links that have stayed long enough with hosts that were renewed.
+    pub fn close_old(&self) {
+        self.close_old_at(now_ns());
+    }
+
+    fn close_old_at(&self, now_ns: u64) {
+        let mut roll = self.0.lock().expect("no holder panics");
+        let is_old = |held: &Held| held.until_ns.is_some_and(|until_ns| until_ns <= now_ns);
+        let (old, links): (Vec<Held>, Vec<Held>) =
+            std::mem::take(&mut roll.links).into_iter().partition(is_old);
+        roll.links = links;
+        drop(roll);
+        old.iter().for_each(|held| held.link.close());
     }
 
     /// Of the list.
@@ -168,16 +199,17 @@ impl Members {
         self.0.lock().expect("no holder panics").listed.as_ref().is_none_or(|listed| listed.contains_key(&id))
     }
 
-    /// What a peer may ask: as the list has it, under another id if it was renewed since its link was opened. Who is not
-    /// listed may not more than look, until its link is closed.
+    /// What a peer may ask: as the list has it. A host that was renewed since its link was opened may go on until it has shown its
+    /// new certificate; who is not listed may not more than look, until its link is closed.
     pub fn may(&self, id: Id) -> May {
         let roll = self.0.lock().expect("no holder panics");
         let Some(listed) = &roll.listed else { return May::All };
-        let renewed = || {
-            let held = roll.links.iter().find(|held| held.id == id)?;
-            listed.values().find(|member| (&member.name, member.role) == (&held.name, held.role))
-        };
-        listed.get(&id).or_else(renewed).map_or(May::Status, |member| member.may)
+        let goes_on = || roll.links.iter().any(|held| held.id == id && !held.is_superseded);
+        match listed.get(&id) {
+            Some(member) => member.may,
+            None if goes_on() => May::All,
+            None => May::Status,
+        }
     }
 
     pub(crate) fn standing(&self, certificate: &CertificateDer<'_>) -> Standing {
@@ -194,6 +226,16 @@ impl Members {
         }
     }
 
+    /// Whether a certificate is that of the host of this name, or there is no list.
+    pub(crate) fn is_host(&self, certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
+        let roll = self.0.lock().expect("no holder panics");
+        let Some(listed) = &roll.listed else { return true };
+        let member = Named::of(certificate).and_then(|named| listed.get(&named.node));
+        member.is_some_and(|member| {
+            member.role == Role::Node && ServerName::try_from(&*member.name).is_ok_and(|host| host == *name)
+        })
+    }
+
     /// Closes this link once its peer is listed no longer; that may have come about since it was let in.
     pub(crate) fn watch(&self, peer: &Named, link: Watched) {
         let mut roll = self.0.lock().expect("no holder panics");
@@ -202,6 +244,57 @@ impl Members {
             return link.close();
         }
         roll.links.retain(|held| !held.link.has_gone());
-        roll.links.push(Held { id: peer.node, name: peer.host.clone(), role: peer.role, link });
+        for held in roll.links.iter_mut().filter(|held| held.until_ns.is_some() && held.name == peer.host) {
+            held.is_superseded = true;
+        }
+        let (id, name, role) = (peer.node, peer.host.clone(), peer.role);
+        roll.links.push(Held { id, name, role, link, until_ns: None, is_superseded: false });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Link;
+    use crate::tls::Terms;
+
+    fn cluster(epoch: u64, host: u128, client: u128) -> ClusterFile {
+        let text = format!(
+            r#"{{"format":2,"name":"x","id":"{:032x}","epoch":{epoch},"links":"sealed","hosts":[{{"name":"n1",
+            "address":"n1:1","id":"{host:032x}","key":"","roles":[],"data":[]}}],"clients":[{{"name":"ada",
+            "id":"{client:032x}","key":"","may":"all"}}],"dropped":[]}}"#,
+            9
+        );
+        from_json(&text).unwrap()
+    }
+
+    /// What went wrong: a link that was opened with the old key was compared with the list by its name, and lived on with all
+    /// rights. Principle: a link is of the id that it proved.
+    #[test]
+    fn a_link_of_before_a_renewal_ends_with_it_or_of_a_host_within_a_minute() {
+        let members = Members::of(&cluster(1, 1, 2));
+        let named =
+            |host: &str, node: u128, role| Named { host: host.into(), node: Id(node), cluster: Id(9), role };
+        let mut others = Vec::new();
+        let mut watched = |named: &Named| -> Link {
+            let (near, far) = crate::pair(Terms::default()).unwrap();
+            others.push(far);
+            members.watch(named, near.watch());
+            near
+        };
+        let client = watched(&named("ada", 2, Role::Client));
+        let host = watched(&named("n1", 1, Role::Node));
+        members.set(&cluster(2, 3, 4));
+        assert!(!client.is_open() && host.is_open());
+        assert_eq!((members.may(Id(2)), members.may(Id(1))), (May::Status, May::All));
+        // It has shown its new certificate: nothing new is asked on the old link.
+        let renewed = watched(&named("n1", 3, Role::Node));
+        assert_eq!((members.may(Id(1)), members.may(Id(3))), (May::Status, May::All));
+        members.set(&cluster(3, 3, 4));
+        let soon = now_ns() + 59 * 1_000_000_000;
+        members.close_old_at(soon);
+        assert!(host.is_open(), "what runs on it goes on");
+        members.close_old_at(soon + 2_000_000_000);
+        assert!(!host.is_open() && renewed.is_open());
     }
 }

@@ -59,7 +59,7 @@ impl World {
     fn new(trouble: Trouble) -> World {
         let mut wires = [VecDeque::new(), VecDeque::new()];
         let mut side = |i: usize| {
-            let far = Some(Id(2 - i as u128));
+            let far = Some((Id(2 - i as u128), hello(0).role));
             let (core, first) = Core::new(hello(i as u128 + 1), far, i == 0, Patience::default(), 0);
             let Effect::Send(head, payload) = first else { panic!("no hello") };
             wires[1 - i].push_back((head, payload));
@@ -312,7 +312,13 @@ fn a_peer_that_breaks_the_rules_is_told_apart() {
     };
     let other = Hello { cluster: Id(8), ..hello(2) };
     assert_eq!(first(&other.encode()), Fault::Cluster(Id(8)));
-    assert_eq!(first(&hello(3).encode()), Fault::Impostor(Id(3)));
+    assert_eq!(first(&hello(3).encode()), Fault::Impostor(Id(3), Role::Node));
+    let as_client = Hello { role: Role::Client, ..hello(2) };
+    assert_eq!(
+        first(&as_client.encode()),
+        Fault::Impostor(Id(2), Role::Client),
+        "its own id in another role"
+    );
     let mut world = World::new(Trouble::None);
     world.apply(0, Event::Frame(control(Kind::Ping, 0, 0), Vec::new()));
     assert_eq!(world.sides[0].closed, Some(Some(Fault::Order(Kind::Ping))), "no hello first");

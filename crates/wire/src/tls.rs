@@ -250,7 +250,7 @@ impl Hands {
         // Whoever reads looks up when it is time for a word of ours, and is woken before by each word of the peer's.
         let moment = Duration::from_millis(terms.patience.ping_ms);
         let receive = TcpReceive::new(socket, opening, early, moment).map_err(cut)?;
-        let far = Far { name: named.host.clone(), proved: Some(named.node) };
+        let far = Far { name: named.host.clone(), proved: Some((named.node, named.role)) };
         let carrier = (Box::new(transmit) as _, Box::new(receive) as _);
         let link = Link::unmet(self.hello(terms), far, began, carrier, terms.patience);
         self.identity.members.watch(&named, link.watch());
@@ -389,7 +389,7 @@ fn welcome(certificate: &CertificateDer<'_>, members: &Members) -> std::result::
     }
 }
 
-/// Takes servers that the cluster file lists.
+/// Takes servers that the cluster file lists as the host that is wanted.
 #[derive(Debug)]
 struct Servers {
     inner: Arc<WebPkiServerVerifier>,
@@ -406,7 +406,11 @@ impl ServerCertVerifier for Servers {
         now: UnixTime,
     ) -> std::result::Result<ServerCertVerified, rustls::Error> {
         let verified = self.inner.verify_server_cert(certificate, above, name, ocsp, now)?;
-        welcome(certificate, &self.members).map(|()| verified)
+        welcome(certificate, &self.members)?;
+        match self.members.is_host(certificate, name) {
+            true => Ok(verified),
+            false => Err(CertificateError::NotValidForName.into()),
+        }
     }
 
     fn verify_tls12_signature(
