@@ -224,6 +224,32 @@ fn a_panic_in_one_job_ends_that_job_alone() {
     assert!(log.lines().all(|line| line.contains("internal error at ") && line.contains("the node goes on")));
 }
 
+/// The lines of a node's audit log.
+fn told(nodes: &Nodes, host: &str) -> Vec<AuditLine> {
+    let text = String::from_utf8(nodes.place.read(&format!("own/hosts/{host}/audit.log"))).unwrap();
+    text.lines().map(|line| from_json(line).unwrap()).collect()
+}
+
+/// What went wrong: a relay was told without its command, the command without its client, and neither before it ended. Principle:
+/// the job's id joins them, and what a node that is killed leaves says what ran.
+#[test]
+fn what_runs_is_in_the_audit_log_of_all_nodes_that_have_a_part_in_it() {
+    let nodes = Nodes::start(2);
+    let id = nodes.run(&["exec", "--detach", "--on", "n1", "--", "sleep", "1000"]).out.trim().to_string();
+    let running = told(&nodes, "n1").pop().unwrap();
+    assert_eq!((&running.what[..], &running.ended[..], &running.job), ("exec detached", "running", &id));
+    nodes.run(&["exec", "--via", "n1", "--on", "n2", "--", "echo", "joined"]).is_done();
+    let ended = |host: &str, what: &str| {
+        let is_it = |line: &AuditLine| line.what == what && line.ended != "running";
+        told(&nodes, host).into_iter().find(is_it)
+    };
+    soon("both are told", || ended("n1", "relay").is_some() && ended("n2", "exec").is_some());
+    let (relay, ran) = (ended("n1", "relay").unwrap(), ended("n2", "exec").unwrap());
+    assert_eq!((&relay.role[..], &relay.words[..]), ("client", &["echo", "joined"].map(String::from)[..]));
+    assert_eq!((&relay.on[..], relay.job.len()), (&["n2".to_string()][..], 32));
+    assert_eq!((&ran.role[..], &ran.words, &ran.job), ("node", &relay.words, &relay.job));
+}
+
 /// What went wrong: nobody could say later who ran what. Consequence: a certificate in wrong hands leaves no trace. Principle: each
 /// request that does something is a line, and none tells what may be secret.
 #[test]
@@ -247,22 +273,14 @@ fn who_asked_what_is_in_the_audit_log_and_no_secret_is() {
     let to = format!("n1:{}", nodes.place.0.join("out").display());
     nodes.run(&["pump", "in", &to]).is_done();
     let id = nodes.run(&["exec", "--detach", "--on", "n1", "--", "sleep", "1000"]).out.trim().to_string();
-    // It is told as it runs, so that it is not lost with the node.
-    let text = String::from_utf8(nodes.place.read(log)).unwrap();
-    let running: AuditLine = from_json(text.lines().last().unwrap()).unwrap();
-    assert_eq!((&running.what[..], &running.ended[..], &running.job), ("exec detached", "running", &id));
     nodes.run(&["job", "cancel", &id]).is_done();
-    nodes.run(&["exec", "--via", "n1", "--on", "n2", "--", "echo", "joined"]).is_done();
     // Somebody of no cluster.
     for _ in 0..100 {
         drop(TcpStream::connect(("127.0.0.1", nodes.ports[0])).unwrap());
     }
-    let lines_of = |log: &str| -> Vec<AuditLine> {
-        let text = String::from_utf8(nodes.place.read(log)).unwrap();
-        let all = text.lines().map(|line| from_json::<AuditLine>(line).unwrap());
-        all.filter(|line| line.ended != "running").collect()
+    let lines = || -> Vec<AuditLine> {
+        told(&nodes, "n1").into_iter().filter(|line| line.ended != "running").collect()
     };
-    let lines = || lines_of(log);
     let refused = |lines: &[AuditLine]| lines.iter().filter(|line| line.what == "connect").count();
     soon("all is told", || {
         refused(&lines()) >= 60 && lines().iter().any(|line| line.what == "exec detached")
@@ -282,11 +300,6 @@ fn who_asked_what_is_in_the_audit_log_and_no_secret_is() {
     assert!(pump.ended == "done" && pump.bytes == Some(11), "{pump:?}");
     assert!(find("exec detached", "sleep").ended.starts_with("cancelled"), "{all:?}");
     assert_eq!(find("http POST", "/cancel").ended, "status 200");
-    // What a node relays is told there with the client and the command, and joined with what ran by the job's id.
-    let (relay, theirs) = (find("relay", "joined"), lines_of("own/hosts/n2/audit.log"));
-    let ran = theirs.iter().find(|line| line.what == "exec").unwrap();
-    assert_eq!((&relay.role[..], &relay.on[..], relay.job.len()), ("client", &["n2".to_string()][..], 32));
-    assert_eq!((&ran.role[..], &ran.words, &ran.job), ("node", &relay.words, &relay.job));
     assert!(refused(&all) <= 120, "a flood of strangers is no flood of lines: {}", refused(&all));
     let text = String::from_utf8(nodes.place.read(log)).unwrap();
     for secret in ["s3cret-env", "s3cret-in", "s3cret-file"] {

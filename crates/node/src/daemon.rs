@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use thalweg_api::{
-    ClusterFile, ClusterHost, ExecRequest, May, NodeReady, NodeRequest, NodeStatus, from_json, to_json,
+    ClusterFile, ClusterHost, ExecRequest, May, NodeReady, NodeRequest, NodeStatus, RelayRequest, from_json,
+    to_json,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
@@ -353,17 +354,7 @@ impl Node {
         let asked = link.clone();
         match request {
             NodeRequest::Exec(exec) => self.serve_exec(link, exec, (out, inc)),
-            NodeRequest::Relay(request) => {
-                let (job, words) = match &*request.ask {
-                    NodeRequest::Exec(exec) => (&*exec.job, &exec.command[..]),
-                    _ => ("", &[][..]),
-                };
-                let entry = self.audit.begin(self.audit.who(link), "relay", words);
-                self.audited("relay", entry.of_job(job).on(&request.on), move |node, entry| {
-                    relay::run(node, request, out, inc);
-                    entry.ends("done");
-                })
-            }
+            NodeRequest::Relay(request) => self.serve_relay(link, request, (out, inc)),
             NodeRequest::Ping => out.end(to_json(&command::nothing()).as_bytes()).is_ok(),
             NodeRequest::Status => out.end(to_json(&self.status()).as_bytes()).is_ok(),
             NodeRequest::Cluster(file) => tell(out, self.serve_list(link, file.as_deref())),
@@ -448,6 +439,24 @@ impl Node {
             if let Some(job) = node.jobs.find(&id) {
                 entry.bytes(job.report().output_bytes);
             }
+        })
+    }
+
+    /// Asks other hosts for a peer.
+    fn serve_relay(
+        self: &Arc<Node>,
+        link: &Link,
+        request: RelayRequest,
+        (out, inc): (Outgoing, Incoming),
+    ) -> bool {
+        let (job, words) = match &*request.ask {
+            NodeRequest::Exec(exec) => (&*exec.job, &exec.command[..]),
+            _ => ("", &[][..]),
+        };
+        let entry = self.audit.begin(self.audit.who(link), "relay", words).of_job(job).on(&request.on);
+        self.audited("relay", entry, move |node, entry| {
+            relay::run(node, request, out, inc);
+            entry.ends("done");
         })
     }
 

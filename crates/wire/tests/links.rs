@@ -490,7 +490,10 @@ fn what_comes_of_a_link_that_a_sender_found_broken_is_nobodys() {
         let _passing = scope.spawn(move || {
             let mut some = [0; 4096];
             while let Ok(came @ 1..) = passes_on.read(&mut some) {
-                there.write_all(&some[..came]).unwrap();
+                // At the end the far side may have gone before the last of it.
+                if there.write_all(&some[..came]).is_err() {
+                    break;
+                }
             }
             // Returned, so that the far side's way in stays.
             there
