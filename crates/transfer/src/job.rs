@@ -453,8 +453,10 @@ pub(crate) fn flush_along(shared: &Shared<'_>, dir: &Dir, moving: &AtomicBool) {
         let packed = shared.counts.packed_bytes.load(Ordering::Relaxed);
         if packed - flushed >= FLUSH_BYTES {
             flushed = packed;
-            // Whatever is wrong with it, the sync at the end will say.
-            let _ = dir.sync_file_system();
+            // The system says once of an open directory what went wrong: the sync at the end would not say it again.
+            if let Err(why) = dir.sync_file_system() {
+                return shared.fail(why.into());
+            }
         }
     }
 }
