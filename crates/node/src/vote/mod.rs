@@ -10,6 +10,8 @@ mod core;
 mod files;
 #[cfg(test)]
 mod sim_test;
+#[cfg(test)]
+mod votes_test;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -87,11 +89,14 @@ impl Votes {
         let Some(directory) = identity.map(|identity| identity.join(DIRECTORY)) else {
             return Votes::default();
         };
+        let _ = small::remove_unfinished(&directory);
         let mut table = BTreeMap::new();
         for path in small::list(&directory).unwrap_or_default() {
             let text = small::read(&path).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-            // What cannot be read is a lost vote: the node does not know the job.
-            let Some(record) = text.and_then(|text| from_json::<VoteRecord>(&text).ok()) else { continue };
+            let record = text.and_then(|text| from_json::<VoteRecord>(&text).ok());
+            // What cannot be read, or is a copy under another name, is a lost vote: the node does not know the job.
+            let is_its = |record: &VoteRecord| path.file_name().is_some_and(|name| name == &*record.job);
+            let Some(record) = record.filter(is_its) else { continue };
             table.insert(record.job.clone(), Arc::new(Seat::of(Core::load(name, record))));
         }
         let votes = Votes { directory: Some(directory), table: Mutex::new(table) };
