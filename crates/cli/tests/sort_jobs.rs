@@ -460,6 +460,24 @@ fn nobody_gives_names_before_all_have_said_that_they_are_there() {
     }
 }
 
+/// The node that coordinates cannot keep its votes: nobody's job goes on, and all say why.
+#[test]
+fn a_coordinator_that_cannot_keep_its_vote_ends_the_job() {
+    let Some(bed) = Bed::new() else { return };
+    let votes = bed.lab.directory("n1").join("identity/votes");
+    let _ = std::fs::remove_dir(&votes);
+    std::fs::write(&votes, "no directory").unwrap();
+    let told = ended(bed.sort(&["--detach"]), "asking");
+    let id = from_json::<thalweg_api::Detached>(told.is_done()).unwrap().job;
+    until("an end everywhere", || bed.jobs().iter().all(|job| job.state != JobState::Running));
+    let why = |job: &JobReport| job.why.clone().unwrap_or_default();
+    let jobs = bed.jobs();
+    let its: Vec<&JobReport> = jobs.iter().filter(|job| job.id == id).collect();
+    assert!(its.len() == HOSTS && its.iter().all(|job| job.state == JobState::Failed), "{jobs:?}");
+    assert!(its.iter().all(|job| why(job).starts_with("n1 cannot keep its vote: ")), "{jobs:?}");
+    bed.is_tidy("a vote that cannot be kept", false);
+}
+
 /// Nodes that see one directory each put their range under one name there.
 #[test]
 fn one_name_in_a_directory_that_all_see_is_refused() {

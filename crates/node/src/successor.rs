@@ -100,6 +100,9 @@ pub(crate) fn follow(node: &Arc<Node>, job: &Arc<Job>, request: SortJob, why: &s
         let hosts: Vec<String> = voters.into_iter().filter(|host| *host != lost).collect();
         match vote::decide(node, &request.job, Proposal::Supersede(hosts, line.clone())) {
             Ok(decision) => return go_on(node, job, request, decision, line),
+            Err(GaveUp::NoVote(cause)) => {
+                return node.jobs.end_sort(job, failed(&format!("{line} ({why}); {cause}")));
+            }
             Err(why) => gave_up = Some(why),
         }
         next_seconds = missed.seconds() + AGAIN_SECONDS + turn(node, &request, &lost);

@@ -24,6 +24,9 @@ impl Coordinator<'_> {
                 drop(vote::tell(node, (&self.job.job, &attempt), &decision, (&attempt.hosts, false)));
             }
             Ok(other) => end.why = Some(format!("{why}; {}", outputs::superseded(&other))),
+            // That is why it ended.
+            Err(GaveUp::NoVote(cause)) if why.contains(&cause) => {}
+            Err(GaveUp::NoVote(cause)) => end.why = Some(format!("{why}; {cause}")),
             Err(_) => {
                 let few = "too few of its hosts answer to know whether others go on with it";
                 end.why = Some(format!("{why}; {few}"));
@@ -48,6 +51,7 @@ impl Coordinator<'_> {
                 GaveUp::Few(have, of) => {
                     format!("{have} of {of} hosts cannot know whether the others go on with the sort")
                 }
+                GaveUp::NoVote(why) => why,
                 GaveUp::Outbid | GaveUp::Hears(_) => "another host has taken the sort up".into(),
             };
             Error::Gone(why, None)

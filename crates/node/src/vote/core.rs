@@ -38,6 +38,8 @@ pub(crate) enum Event {
     Said(String, Question, VoteSaid),
     /// Another host does not answer.
     Silent(String, Question),
+    /// Whoever proposes does not wait for an end any more.
+    Withdraw,
 }
 
 /// What is answered: a late answer to another question is no vote for this one.
@@ -101,6 +103,8 @@ pub(crate) enum GaveUp {
     Outbid,
     /// So many of so many hosts voted, which is no quorum.
     Few(usize, usize),
+    /// This host has no vote itself, and why.
+    NoVote(String),
 }
 
 /// A proposal that goes on.
@@ -150,6 +154,11 @@ impl Core {
         Core { me: me.to_string(), record, hears: false, open: None }
     }
 
+    /// The host's name.
+    pub(crate) fn me(&self) -> &str {
+        &self.me
+    }
+
     /// What is to be kept.
     pub(crate) fn record(&self) -> &VoteRecord {
         &self.record
@@ -190,6 +199,7 @@ impl Core {
                 self.answered(from, false, &mut effects)
             }
             Event::Silent(..) => {}
+            Event::Withdraw => self.open = None,
         }
         effects
     }

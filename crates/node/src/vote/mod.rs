@@ -209,16 +209,15 @@ impl Votes {
         let kept = small::make_directory(directory)
             .and_then(|()| small::write(&directory.join(&record.job), to_json(record).as_bytes()))
             .and_then(|()| small::sync_directory(directory));
-        kept.map_err(|why| format!("its vote cannot be kept: {why}"))
+        kept.map_err(|why| why.to_string())
     }
 
     /// Has a seat take note of an event, and does what is to be done.
     fn apply(&self, seat: &Seat, event: Event) -> Carried {
         let mut state = seat.state.lock().expect("no holder panics");
         let mut carried = Carried::default();
-        if let Some(why) = &state.broken {
-            carried.answer = Some(VoteSaid::Abstains(why.clone()));
-            return carried;
+        if let Some(why) = state.broken.clone() {
+            return state.has_no_vote(why);
         }
         if matches!(&event, Event::Asked(_, _, VoteAsk::Prepare(_) | VoteAsk::Accept(..))) {
             state.asked = Some(Stopwatch::start());
@@ -230,9 +229,11 @@ impl Votes {
                 match effect {
                     Effect::Keep => {
                         if let Err(why) = self.keep(state.core.record()) {
-                            state.outcome = Some(Err(GaveUp::Few(0, 1)));
+                            let me = state.core.me();
+                            let why =
+                                format!("{me} cannot keep its vote: {why}; mend that, and restart the node");
                             state.broken = Some(why.clone());
-                            return Carried { answer: Some(VoteSaid::Abstains(why)), ask: None };
+                            return state.has_no_vote(why);
                         }
                     }
                     Effect::Ask(attempt, ask) => carried.ask = Some((attempt, ask)),
@@ -255,6 +256,14 @@ impl Votes {
     }
 }
 
+impl State {
+    /// What follows from any event. A proposal ends.
+    fn has_no_vote(&mut self, why: String) -> Carried {
+        self.outcome = Some(Err(GaveUp::NoVote(why.clone())));
+        Carried { answer: Some(VoteSaid::Abstains(why)), ask: None }
+    }
+}
+
 impl Seat {
     fn of(core: Core) -> Seat {
         let state = State { core, outcome: None, kept: Vec::new(), broken: None, asked: None };
@@ -266,9 +275,11 @@ impl Seat {
     }
 }
 
-/// Has the hosts of the job's last attempt decide what becomes of it. Other hosts' proposals may be decided instead.
+/// Has the hosts of the job's last attempt decide what becomes of it. Other hosts' proposals may be decided instead. It has an
+/// end: there are at most two questions, and who does not answer one within [`VOTE_SECONDS`] is counted as silent.
 pub(crate) fn decide(node: &Arc<Node>, job: &str, want: Proposal) -> Result<Decision, GaveUp> {
-    let seat = node.votes.seat(job).ok_or(GaveUp::Few(0, 1))?;
+    let unknown = || GaveUp::NoVote(format!("{} does not know job {job}", node.name()));
+    let seat = node.votes.seat(job).ok_or_else(unknown)?;
     let _only = seat.proposing.lock().expect("no holder panics");
     seat.take_outcome();
     let mut carried = node.votes.apply(&seat, Event::Propose(want));
@@ -293,7 +304,11 @@ pub(crate) fn decide(node: &Arc<Node>, job: &str, want: Proposal) -> Result<Deci
             Err(RecvTimeoutError::Timeout) if asked.seconds() > VOTE_SECONDS => {
                 match unanswered.pop_front() {
                     Some((host, request)) => (host, request, None),
-                    None => continue,
+                    // All have answered, or are counted as silent, and whoever did so last has ended the proposal.
+                    None => {
+                        node.votes.apply(&seat, Event::Withdraw);
+                        return seat.take_outcome().unwrap_or(Err(GaveUp::Outbid));
+                    }
                 }
             }
             Err(RecvTimeoutError::Timeout) => continue,

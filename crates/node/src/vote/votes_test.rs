@@ -2,12 +2,17 @@
 #![allow(clippy::disallowed_methods)] // Tests look at files by other means than ours.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
-use thalweg_api::{AttemptId, VoteRecord, to_json};
+use thalweg_api::{AttemptId, JobState, VoteRecord, to_json};
 use thalweg_io::small;
 
-use super::core::Core;
-use super::{DIRECTORY, Votes};
+use super::core::{Core, GaveUp, Proposal};
+use super::{DIRECTORY, Votes, decide};
+use crate::daemon::Node;
+use crate::threads::spawn;
 
 const JOB: &str = "00000000000000000000000000000001";
 
@@ -29,6 +34,13 @@ impl Place {
 
     fn votes(&self) -> Votes {
         Votes::load("n1", Some(&self.0))
+    }
+
+    /// A node that reaches nobody.
+    fn node(&self) -> Arc<Node> {
+        let mut node = Node::embedded("n1").unwrap();
+        node.votes = self.votes();
+        Arc::new(node)
     }
 }
 
@@ -67,4 +79,19 @@ fn a_record_that_was_not_finished_is_no_vote() {
     assert_eq!(votes.known(JOB), Some((attempt(2, &hosts), None)));
     assert_eq!(votes.known(other), None, "it speaks of another job");
     assert_eq!(std::fs::read_dir(place.0.join(DIRECTORY)).unwrap().count(), 2, "nothing unfinished is left");
+}
+
+/// A proposal of a host that could not keep its vote asked nobody and had no end, so its job ran for ever, whoever cancelled it.
+#[test]
+fn who_cannot_keep_a_vote_proposes_nothing_and_says_why() {
+    let place = Place::new("broken");
+    std::fs::write(place.0.join(DIRECTORY), "no directory").unwrap();
+    let node = place.node();
+    let entered = node.votes.enter("n1", JOB, &attempt(1, &["n1", "n2"])).unwrap_err();
+    assert!(entered.starts_with("n1 cannot keep its vote: ") && entered.contains("/votes"), "{entered}");
+    let (tell, told) = channel();
+    assert!(spawn("proposes", move || {
+        let _ = tell.send(decide(&node, JOB, Proposal::End(JobState::Failed, "why".into())));
+    }));
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)).unwrap(), Err(GaveUp::NoVote(entered)));
 }
