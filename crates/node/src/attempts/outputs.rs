@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use thalweg::{Error, Receipt, Result};
-use thalweg_api::{Decision, Edge, ReadyFile, ShareEnd, ShareSaid, ShareTold, to_json};
+use thalweg_api::{AttemptId, Decision, Edge, ReadyFile, ShareEnd, ShareSaid, ShareTold, to_json};
 
 use crate::daemon::Node;
 use crate::talk::say;
@@ -111,7 +111,7 @@ impl Coordinator<'_> {
         let (maker, shared) = shared.unzip();
         let receipt = Some(Box::new(receipt.clone()));
         let want = Proposal::Commit(Decision::Committed { shared: shared.flatten(), receipt });
-        let (attempt, _) = node.votes.known(&self.job.job).expect("it has entered its attempt");
+        let attempt = self.voted_on(node)?;
         let decision = match self.decide(node, want)? {
             decision @ Decision::Committed { .. } => decision,
             other => return Err(Error::Gone(superseded(&other), None).into()),
@@ -145,11 +145,14 @@ impl Coordinator<'_> {
 pub(super) fn superseded(decision: &Decision) -> String {
     match decision {
         Decision::Committed { .. } => "the attempt was committed by another host".into(),
-        Decision::Superseded { next, .. } => {
-            format!("{} took the sort up as attempt {}", next.coordinator, next.number)
-        }
+        Decision::Superseded { next, .. } => followed_by(next),
         Decision::Ended { why, .. } => why.clone(),
     }
+}
+
+/// What one says whom this attempt has replaced.
+pub(super) fn followed_by(next: &AttemptId) -> String {
+    format!("{} took the sort up as attempt {}", next.coordinator, next.number)
 }
 
 /// Bytes of the file that all write to, and what of it is no whole sector of any node's range.

@@ -275,14 +275,19 @@ impl Seat {
     }
 }
 
-/// Has the hosts of the job's last attempt decide what becomes of it. Other hosts' proposals may be decided instead. It has an
-/// end: there are at most two questions, and who does not answer one within [`VOTE_SECONDS`] is counted as silent.
-pub(crate) fn decide(node: &Arc<Node>, job: &str, want: Proposal) -> Result<Decision, GaveUp> {
+/// Has the hosts of an attempt decide what becomes of it; what is returned is about that attempt, whatever has followed it.
+/// Other hosts' proposals may be decided instead. It has an end: there are at most two questions, and who does not answer one
+/// within [`VOTE_SECONDS`] is counted as silent.
+pub(crate) fn decide(
+    node: &Arc<Node>,
+    (job, number): (&str, u32),
+    want: Proposal,
+) -> Result<Decision, GaveUp> {
     let unknown = || GaveUp::NoVote(format!("{} does not know job {job}", node.name()));
     let seat = node.votes.seat(job).ok_or_else(unknown)?;
     let _only = seat.proposing.lock().expect("no holder panics");
     seat.take_outcome();
-    let mut carried = node.votes.apply(&seat, Event::Propose(want));
+    let mut carried = node.votes.apply(&seat, Event::Propose(number, want));
     let (tell, said) = channel();
     // Those who have not answered the present question, and since when it is asked.
     let (mut unanswered, mut asked): (VecDeque<VoteRequestTo>, Stopwatch) =
@@ -488,9 +493,9 @@ pub(crate) fn settle(node: &Arc<Node>) {
             }
             node.votes.hears(&record.job, false);
             let why = "nobody went on with it before it was committed".to_string();
-            if let Ok(decision) = decide(node, &record.job, Proposal::End(JobState::Failed, why)) {
-                let to = (&record.attempt.hosts[..], true);
-                drop(tell(node, (&record.job, &record.attempt), &decision, to));
+            let (job, attempt) = (&record.job, &record.attempt);
+            if let Ok(decision) = decide(node, (job, attempt.number), Proposal::End(JobState::Failed, why)) {
+                drop(tell(node, (job, attempt), &decision, (&attempt.hosts, true)));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Hosts that agree on their job's attempts, from a seed: messages are lost, late and doubled, links are cut in one
-//! direction or between one pair, hosts crash at any moment and come back with what they had made durable, and a user puts
-//! files of his own under the outputs' names.
+//! direction or between one pair, hosts stand still before they propose, crash at any moment and come back with what they
+//! had made durable, and a user puts files of his own under the outputs' names.
 //!
 //! Invariant: at most one attempt's outputs get names, none before its commitment was decided by a quorum of its hosts, and
 //! each once; what a user put under a name is never overwritten. When everything works again, every host that is of the
@@ -45,6 +45,10 @@ struct Host {
     named: Vec<u32>,
     /// The attempt that it coordinates, and which hosts have said that they are ready.
     coordinates: Option<(u32, BTreeSet<String>)>,
+    /// What it is about to propose, and for which attempt; much may happen before it does.
+    wants: Option<(AttemptId, Proposal)>,
+    /// The attempt that its last proposal was for.
+    about: Option<AttemptId>,
 }
 
 struct World {
@@ -80,6 +84,8 @@ impl World {
             name_is: None,
             named: Vec::new(),
             coordinates: None,
+            wants: None,
+            about: None,
         };
         let hosts = (0..count).map(host).collect();
         let (wires, cut, votes) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
@@ -226,25 +232,20 @@ impl World {
     }
 
     fn decided(&mut self, at: usize, decision: &Decision) {
+        let about = self.hosts[at].about.clone().expect("it proposed");
+        self.hosts[at].coordinates = None;
+        self.tell(at, about, decision.clone());
         match decision {
             Decision::Superseded { next, .. } if next.coordinator == self.hosts[at].name => {
                 self.begin(at, next.clone());
             }
             // An attempt of another coordinator, or no more at all.
-            _ => {
-                self.hosts[at].coordinates = None;
-                self.tell(at, decision.clone());
-            }
+            _ => {}
         }
     }
 
-    /// Tells all hosts of the attempt what was decided about it.
-    fn tell(&mut self, at: usize, decision: Decision) {
-        let Some(core) = &self.hosts[at].core else { return };
-        let attempt = core.record().attempt.clone();
-        if matches!(decision, Decision::Superseded { .. }) {
-            return;
-        }
+    /// Tells all hosts of an attempt what was decided about it.
+    fn tell(&mut self, at: usize, attempt: AttemptId, decision: Decision) {
         for name in attempt.hosts.clone() {
             let (to, decision) = (self.index(&name), decision.clone());
             if to != at {
@@ -320,14 +321,37 @@ impl World {
         let (of, ready) = (*of, ready.len());
         let Some(core) = &host.core else { return };
         let attempt = &core.record().attempt;
-        if attempt.number == of && ready == attempt.hosts.len() && core.asks().is_none() {
+        if attempt.number == of && ready == attempt.hosts.len() {
             let decision = Decision::Committed { shared: None, receipt: None };
-            self.apply(to, None, Event::Propose(Proposal::Commit(decision)));
+            let attempt = attempt.clone();
+            self.want(to, (attempt, Proposal::Commit(decision)));
         }
+    }
+
+    /// Proposes something at once, or later.
+    fn want(&mut self, at: usize, wants: (AttemptId, Proposal)) {
+        self.hosts[at].wants = Some(wants);
+        if self.calm || self.rng.one_in(2) {
+            self.propose_wanted(at);
+        }
+    }
+
+    fn propose_wanted(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        if host.core.as_ref().is_none_or(|core| core.asks().is_some()) {
+            return;
+        }
+        let Some((attempt, want)) = host.wants.take() else { return };
+        let number = attempt.number;
+        host.about = Some(attempt);
+        self.apply(at, None, Event::Propose(number, want));
     }
 
     /// A host that is up would like something to be decided: because it coordinates, or misses who does.
     fn propose(&mut self, at: usize) {
+        if self.hosts[at].wants.is_some() {
+            return self.propose_wanted(at);
+        }
         let Some(core) = self.hosts[at].core.as_ref().filter(|core| core.asks().is_none()) else { return };
         let attempt = core.record().attempt.clone();
         let hosts = attempt.hosts.iter().filter(|host| **host == self.hosts[at].name || !self.rng.one_in(3));
@@ -338,7 +362,7 @@ impl World {
         };
         if attempt.number < 6 {
             self.apply(at, None, Event::Hears(false));
-            self.apply(at, None, Event::Propose(want));
+            self.want(at, (attempt, want));
         }
     }
 
@@ -353,7 +377,7 @@ impl World {
 
     fn crash(&mut self, at: usize) {
         let host = &mut self.hosts[at];
-        (host.up, host.core, host.coordinates) = (false, None, None);
+        (host.up, host.core, host.coordinates, host.wants) = (false, None, None, None);
     }
 
     fn restart(&mut self, at: usize) {
@@ -372,6 +396,7 @@ impl World {
             3 => drop(self.cut.insert((at, other))),
             4 => self.cut.clear(),
             5 => self.propose(at),
+            8 => self.propose_wanted(at),
             6 => self.give_up(at),
             7 if self.rng.one_in(4) => {
                 // Somebody takes the output away, or puts something else there.
@@ -398,11 +423,11 @@ impl World {
             // Nobody coordinates any more.
             (0..self.hosts.len()).for_each(|at| self.apply(at, None, Event::Hears(false)));
             if let Some(core) = self.hosts[at].core.as_ref().filter(|core| !core.is_left_out()) {
+                let attempt = core.record().attempt.clone();
                 match core.record().decided.clone() {
-                    Some(decision) => self.tell(at, decision),
+                    Some(decision) => self.tell(at, attempt, decision),
                     None if core.asks().is_none() => {
-                        let end = Proposal::End(JobState::Failed, String::new());
-                        self.apply(at, None, Event::Propose(end));
+                        self.want(at, (attempt, Proposal::End(JobState::Failed, String::new())));
                     }
                     None => {}
                 }

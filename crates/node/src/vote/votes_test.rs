@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use thalweg_api::{AttemptId, JobState, VoteRecord, to_json};
+use thalweg_api::{AttemptId, Decision, JobState, VoteRecord, to_json};
 use thalweg_io::small;
 
 use super::core::{Core, GaveUp, Proposal};
@@ -91,7 +91,21 @@ fn who_cannot_keep_a_vote_proposes_nothing_and_says_why() {
     assert!(entered.starts_with("n1 cannot keep its vote: ") && entered.contains("/votes"), "{entered}");
     let (tell, told) = channel();
     assert!(spawn("proposes", move || {
-        let _ = tell.send(decide(&node, JOB, Proposal::End(JobState::Failed, "why".into())));
+        let _ = tell.send(decide(&node, (JOB, 1), Proposal::End(JobState::Failed, "why".into())));
     }));
     assert_eq!(told.recv_timeout(Duration::from_secs(20)).unwrap(), Err(GaveUp::NoVote(entered)));
+}
+
+/// A host proposed what it wanted of attempt 1 when its record was at attempt 2 already: the outputs of the first were committed
+/// as those of the second, and who had not moved on yet was told that they were to get their names.
+#[test]
+fn what_is_wanted_of_one_attempt_is_not_proposed_for_another() {
+    let place = Place::new("moved-on");
+    let node = place.node();
+    node.votes.enter("n1", JOB, &attempt(1, &["n1"])).unwrap();
+    let second = AttemptId { coordinator: "n2".into(), ..attempt(2, &["n1", "n2"]) };
+    node.votes.enter("n1", JOB, &second).unwrap();
+    let commit = Proposal::Commit(Decision::Committed { shared: None, receipt: None });
+    assert_eq!(decide(&node, (JOB, 1), commit), Err(GaveUp::Other(second.clone())));
+    assert_eq!(node.votes.known(JOB), Some((second, None)));
 }
