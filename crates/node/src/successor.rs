@@ -156,11 +156,11 @@ fn go_on(
         }
         Decision::Committed { ref shared, .. } => {
             let namer = shared.as_ref().map(|_| node.name());
-            let kept = vote::name_all(node, (&request.job, &attempt), &decision, namer);
+            let kept = vote::name_all(node, ((&request.job, &attempt), &decision), namer);
             node.jobs.end_sort(job, vote::end_of(decision, &kept));
         }
         decision => {
-            drop(vote::tell(node, (&request.job, &attempt), &decision, (&attempt.hosts, false)));
+            vote::tell(node, ((&request.job, &attempt), &decision), (&attempt.hosts, false));
             node.jobs.end_sort(job, vote::end_of(decision, &[]));
         }
     }

@@ -117,7 +117,7 @@ impl Coordinator<'_> {
             other => return Err(Error::Gone(superseded(&other), None).into()),
         };
         let maker = maker.map(|maker| self.peers[maker].name.clone());
-        Ok(vote::name_all(node, (&self.job.job, &attempt), &decision, maker.as_deref()))
+        Ok(vote::name_all(node, ((&self.job.job, &attempt), &decision), maker.as_deref()))
     }
 
     fn ready(&mut self, whose: Whose) -> Attempted<Option<ReadyFile>> {

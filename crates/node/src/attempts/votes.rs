@@ -21,7 +21,7 @@ impl Coordinator<'_> {
         let why = end.why.clone().unwrap_or_default();
         match self.vote(node, Proposal::End(end.state, why.clone())) {
             Ok(decision @ Decision::Ended { .. }) => {
-                drop(vote::tell(node, (&self.job.job, &attempt), &decision, (&attempt.hosts, false)));
+                vote::tell(node, ((&self.job.job, &attempt), &decision), (&attempt.hosts, false));
             }
             Ok(other) => end.why = Some(format!("{why}; {}", outputs::superseded(&other))),
             Err(GaveUp::Other(next)) => end.why = Some(format!("{why}; {}", outputs::followed_by(&next))),
@@ -92,7 +92,7 @@ impl Coordinator<'_> {
         let before = self.voted_on(&node).map_err(told)?;
         let decision = self.decide(&node, want).map_err(told)?;
         // Whoever is left out hears of it.
-        drop(vote::tell(&node, (&self.job.job, &before), &decision, (&before.hosts, false)));
+        vote::tell(&node, ((&self.job.job, &before), &decision), (&before.hosts, false));
         match decision {
             Decision::Superseded { next, .. } if next.coordinator == node.name() => {
                 self.peers.retain(|peer| next.hosts.contains(&peer.name));

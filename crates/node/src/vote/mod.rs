@@ -13,9 +13,9 @@ mod sim_test;
 #[cfg(test)]
 mod votes_test;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ const JOBS_MAX: usize = 1024;
 /// How long a host may take to vote; who takes longer is counted as silent, though what it answers later is not wrong.
 pub(crate) const VOTE_SECONDS: f64 = 2.0;
 /// How long the host that made the shared output has to name it, before another one does.
-const NAMING: Duration = Duration::from_secs(8);
+const NAMING_SECONDS: f64 = 8.0;
 /// How often a proposal looks whether somebody else has ended it.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long a host that cannot be reached is left in peace before it is told again.
@@ -354,56 +354,101 @@ fn ask_one(node: &Arc<Node>, host: &str, request: VoteRequest, tell: Sender<Answ
     }
 }
 
-/// Tells these hosts what was decided about an attempt. Each answers with the outputs that kept their temporary names, or
-/// not at all; nobody has to wait for that.
-pub(crate) fn tell(
-    node: &Arc<Node>,
-    (job, attempt): (&str, &AttemptId),
-    decision: &Decision,
-    (hosts, names_shared): (&[String], bool),
-) -> Receiver<Answer> {
-    let (tell, said) = channel();
-    let ask = VoteAsk::Learn { decision: decision.clone(), names_shared };
-    for host in hosts {
-        let request = request(node, job, attempt, &ask);
-        if host == node.name() {
-            let answer = learn(node, request.clone());
-            let _ = tell.send((host.clone(), request, Some(answer)));
-        } else {
-            ask_one(node, host, request, tell.clone());
-        }
-    }
-    said
+/// A decision, and the job and the attempt that it is about.
+pub(crate) type Told<'a> = ((&'a str, &'a AttemptId), &'a Decision);
+
+/// Tells these hosts what was decided about an attempt; nobody waits for their answers.
+pub(crate) fn tell(node: &Arc<Node>, about: Told<'_>, (hosts, names_shared): (&[String], bool)) {
+    let (tell, _) = channel();
+    hosts.iter().for_each(|host| tell_one(node, about, (host, names_shared), &tell));
 }
 
-/// Has the outputs of a committed attempt named: the one that all wrote to by who made it, or else here; those of each host's
-/// own by all of them, however long that takes as long as the job is not cancelled. Returns what kept its temporary name.
-pub(crate) fn name_all(
+/// Each answers with the outputs that kept their temporary names, or not at all.
+fn tell_one(
     node: &Arc<Node>,
-    (job, attempt): (&str, &AttemptId),
-    decision: &Decision,
-    maker: Option<&str>,
-) -> Vec<String> {
-    let tell_some =
-        |hosts: &[String], names_shared| tell(node, (job, attempt), decision, (hosts, names_shared));
-    let mut kept = Vec::new();
-    let mut waiting = attempt.hosts.clone();
-    if let Some(maker) = maker {
-        for host in [maker, node.name()] {
-            if let Ok((_, _, Some(VoteSaid::Learned(lines)))) =
-                tell_some(&[host.to_string()], true).recv_timeout(NAMING)
-            {
-                kept = lines;
-                break;
+    ((job, attempt), decision): Told<'_>,
+    (host, names_shared): (&str, bool),
+    tell: &Sender<Answer>,
+) {
+    let request = request(node, job, attempt, &VoteAsk::Learn { decision: decision.clone(), names_shared });
+    if host != node.name() {
+        return ask_one(node, host, request, tell.clone());
+    }
+    // Names wait for the disk, as those of another host do.
+    let (here, asked, told) = (node.clone(), request.clone(), tell.clone());
+    let learns = spawn("vote", move || {
+        let said = learn(&here, asked.clone());
+        let _ = told.send((here.name().to_string(), asked, Some(said)));
+    });
+    if !learns {
+        let _ = tell.send((host.to_string(), request, None));
+    }
+}
+
+/// Has the outputs of a committed attempt named: the one that all wrote to by who made it, or else by this node or another
+/// one; those of each host's own by all of them. That takes as long as it takes, unless the job is cancelled. Returns what
+/// kept its temporary name, and what may have.
+pub(crate) fn name_all(node: &Arc<Node>, about: Told<'_>, maker: Option<&str>) -> Vec<String> {
+    let hosts = &about.0.1.hosts;
+    let Some(maker) = maker else { return name_own(node, about) };
+    let others = hosts.iter().map(String::as_str).filter(|host| *host != maker && *host != node.name());
+    let mut namers: Vec<&str> = [maker, node.name()].into_iter().chain(others).collect();
+    namers.dedup();
+    let kept = name_shared(node, about, &namers);
+    tell(node, about, (hosts, false));
+    kept
+}
+
+/// The output that all wrote to, by the first of these who can.
+fn name_shared(node: &Arc<Node>, about: Told<'_>, namers: &[&str]) -> Vec<String> {
+    let (tell, said) = channel();
+    let mut told = BTreeSet::new();
+    loop {
+        for namer in namers {
+            // Who has not answered yet is not told again.
+            if told.insert(namer.to_string()) {
+                tell_one(node, about, (namer, true), &tell);
+            }
+            let asked = Stopwatch::start();
+            while asked.seconds() < NAMING_SECONDS && !goes(node, about.0.0) {
+                let Ok((host, _, answer)) = said.recv_timeout(LOOK) else { continue };
+                if let Some(VoteSaid::Learned(kept)) = answer {
+                    return kept;
+                }
+                told.remove(&host);
+                if host == *namer {
+                    break;
+                }
+            }
+            show_waiting(node, about.0.0, namers[0]);
+        }
+        if goes(node, about.0.0) || node.bell.wait(NAMES_AGAIN) {
+            let Decision::Committed { shared: Some(shared), .. } = about.1 else { return Vec::new() };
+            let ReadyFile { hidden, name, .. } = shared;
+            return vec![format!(
+                "nobody has said that {name} has its name; else it is whole, at {hidden}, and {} names it when it can be reached",
+                namers[0]
+            )];
+        }
+    }
+}
+
+/// Outputs of the hosts' own.
+fn name_own(node: &Arc<Node>, about: Told<'_>) -> Vec<String> {
+    let (tell, said) = channel();
+    let (mut kept, mut told) = (Vec::new(), BTreeSet::new());
+    let mut waiting = about.0.1.hosts.clone();
+    while !waiting.is_empty() && !goes(node, about.0.0) {
+        for host in &waiting {
+            // Who has not answered yet is not told again.
+            if told.insert(host.clone()) {
+                tell_one(node, about, (host, false), &tell);
             }
         }
-        drop(tell_some(&waiting, false));
-        return kept;
-    }
-    loop {
-        let said = tell_some(&waiting, false);
-        // It ends when the last has answered, or does not.
-        for (host, _, answer) in said {
+        let round = Stopwatch::start();
+        while !waiting.is_empty() && round.seconds() < NAMES_AGAIN.as_secs_f64() {
+            let Ok((host, _, answer)) = said.recv_timeout(LOOK) else { continue };
+            told.remove(&host);
             match answer {
                 Some(VoteSaid::Learned(lines)) => kept.extend(lines),
                 Some(VoteSaid::Abstains(why)) => kept.push(why),
@@ -411,15 +456,8 @@ pub(crate) fn name_all(
             }
             waiting.retain(|other| *other != host);
         }
-        let here = node.jobs.find(job);
-        if waiting.is_empty() || here.as_ref().is_some_and(|here| here.cancelled().is_some()) {
-            break;
-        }
-        if let Some(here) = here {
-            here.show(|view| view.stage = format!("committed, waiting for {}", waiting.join(", ")));
-        }
-        if node.bell.wait(NAMES_AGAIN) {
-            break;
+        if !waiting.is_empty() {
+            show_waiting(node, about.0.0, &waiting.join(", "));
         }
     }
     let late = |host: String| {
@@ -427,6 +465,17 @@ pub(crate) fn name_all(
     };
     kept.extend(waiting.into_iter().map(late));
     kept
+}
+
+/// Whether nobody waits for a job's names any more.
+fn goes(node: &Node, job: &str) -> bool {
+    node.bell.wait(Duration::ZERO) || node.jobs.find(job).is_some_and(|job| job.cancelled().is_some())
+}
+
+fn show_waiting(node: &Node, job: &str, hosts: &str) {
+    if let Some(job) = node.jobs.find(job) {
+        job.show(|view| view.stage = format!("committed, waiting for {hosts}"));
+    }
 }
 
 fn learn(node: &Arc<Node>, request: VoteRequest) -> VoteSaid {
@@ -495,7 +544,7 @@ pub(crate) fn settle(node: &Arc<Node>) {
             let why = "nobody went on with it before it was committed".to_string();
             let (job, attempt) = (&record.job, &record.attempt);
             if let Ok(decision) = decide(node, (job, attempt.number), Proposal::End(JobState::Failed, why)) {
-                drop(tell(node, (job, attempt), &decision, (&attempt.hosts, true)));
+                tell(node, ((job, attempt), &decision), (&attempt.hosts, true));
             }
         }
     }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use thalweg_api::{AttemptId, Decision, JobState, VoteRecord, to_json};
+use thalweg_api::{AttemptId, Decision, ExecRequest, FileStamp, JobState, ReadyFile, VoteRecord, to_json};
+use thalweg_base::clock::Stopwatch;
 use thalweg_io::small;
 
 use super::core::{Core, GaveUp, Proposal};
-use super::{DIRECTORY, Votes, decide};
+use super::{DIRECTORY, Votes, decide, name_all};
 use crate::daemon::Node;
 use crate::threads::spawn;
 
@@ -53,6 +54,40 @@ impl Drop for Place {
 fn attempt(number: u32, hosts: &[&str]) -> AttemptId {
     let hosts = hosts.iter().map(|host| host.to_string()).collect();
     AttemptId { number, coordinator: "n1".into(), hosts }
+}
+
+/// Has a job's outputs named until that waits for this host, and cancels it then; what is said of them.
+fn named_until_cancelled(
+    node: &Arc<Node>,
+    hosts: &[&str],
+    shared: Option<ReadyFile>,
+    waits_for: &str,
+) -> Vec<String> {
+    let asked = ExecRequest {
+        job: JOB.into(),
+        command: Vec::new(),
+        env: Vec::new(),
+        stdin: false,
+        detach: true,
+        timeout_ms: None,
+    };
+    let job = node.jobs.begin(asked, "n1", "client").unwrap();
+    let maker = shared.is_some().then_some("n2");
+    let decision = Decision::Committed { shared, receipt: None };
+    let (tell, told) = channel();
+    let (naming, attempt) = (node.clone(), attempt(1, hosts));
+    assert!(spawn("names", move || {
+        let _ = tell.send(name_all(&naming, ((JOB, &attempt), &decision), maker));
+    }));
+    let waits = format!("committed, waiting for {waits_for}");
+    let begun = Stopwatch::start();
+    while job.report().share.is_none_or(|share| share.stage != waits) {
+        assert!(told.try_recv().is_err(), "it does not wait");
+        assert!(begun.seconds() < 20.0, "{:?}", job.report());
+        std::thread::yield_now();
+    }
+    job.cancel("on purpose");
+    told.recv_timeout(Duration::from_secs(20)).expect("it can be cancelled")
 }
 
 fn record(job: &str, attempt: AttemptId) -> VoteRecord {
@@ -108,4 +143,28 @@ fn what_is_wanted_of_one_attempt_is_not_proposed_for_another() {
     let commit = Proposal::Commit(Decision::Committed { shared: None, receipt: None });
     assert_eq!(decide(&node, (JOB, 1), commit), Err(GaveUp::Other(second.clone())));
     assert_eq!(node.votes.known(JOB), Some((second, None)));
+}
+
+/// The host that made the output was lost, and the coordinator could not name it: that counted as named.
+#[test]
+fn an_output_that_nobody_named_is_waited_for() {
+    let place = Place::new("nobody");
+    let stamp = FileStamp { inode: 1, bytes: 1, modified_ns: 1 };
+    let shared = ReadyFile { hidden: ".out.ready".into(), name: "out".into(), file: stamp, before: None };
+    let kept = named_until_cancelled(&place.node(), &["n1", "n2"], Some(shared), "n2");
+    assert!(kept.len() == 1 && kept[0].contains("it is whole, at .out.ready, and n2 names it"), "{kept:?}");
+}
+
+/// A host answers pings, but its disk does not come to an end: nobody was told whom the job waits for, and it could not be
+/// cancelled.
+#[test]
+fn a_host_whose_disk_hangs_does_not_keep_a_job_from_being_cancelled() {
+    let place = Place::new("hangs");
+    let node = place.node();
+    node.votes.enter("n1", JOB, &attempt(1, &["n1"])).unwrap();
+    let seat = node.votes.seat(JOB).unwrap();
+    let hangs = seat.state.lock().unwrap();
+    let kept = named_until_cancelled(&node, &["n1"], None, "n1");
+    drop(hangs);
+    assert_eq!(kept, ["n1 has not given its output its name yet, and will when it can be reached"]);
 }
