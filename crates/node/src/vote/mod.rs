@@ -8,6 +8,7 @@
 
 mod core;
 mod files;
+mod settle;
 #[cfg(test)]
 mod sim_test;
 #[cfg(test)]
@@ -23,21 +24,24 @@ use thalweg_api::{
     AttemptId, Decision, JobState, NodeRequest, ReadyFile, SortEnd, VoteAsk, VoteRecord, VoteRequest,
     VoteSaid, from_json, to_json,
 };
-use thalweg_base::clock::Stopwatch;
+use thalweg_base::clock::{Stopwatch, wall_seconds};
 use thalweg_io::small;
 use thalweg_wire::{Link, Role};
 
 use self::core::{Core, Effect, Event, Question};
 pub(crate) use self::core::{GaveUp, Proposal};
 pub(crate) use self::files::{clear, name, ready_file};
+pub(crate) use self::settle::settle;
 use crate::daemon::Node;
 use crate::talk::answer;
 use crate::threads::spawn;
 
 /// Where records are, in the directory of an identity.
 const DIRECTORY: &str = "votes";
-/// The most jobs that a node has a vote in. Of those that are settled the oldest go first.
+/// The most jobs that a node has a vote in. Of those that are settled the oldest go first, and of those that are not decided,
+/// and that nobody can have waited for since, those without outputs.
 const JOBS_MAX: usize = 1024;
+const UNDECIDED_SECONDS: u64 = 86_400;
 /// How long a host may take to vote; who takes longer is counted as silent, though what it answers later is not wrong.
 pub(crate) const VOTE_SECONDS: f64 = 2.0;
 /// How long the host that made the shared output has to name it, before another one does.
@@ -46,9 +50,6 @@ const NAMING_SECONDS: f64 = 8.0;
 const LOOK: Duration = Duration::from_millis(20);
 /// How long a host that cannot be reached is left in peace before it is told again.
 const NAMES_AGAIN: Duration = Duration::from_secs(1);
-/// How often a node looks for outputs that wait for a decision, and how long after its start: who lives comes first.
-const SETTLE: Duration = Duration::from_secs(5);
-const SETTLE_ROUNDS_FIRST: u32 = 7;
 
 /// The jobs that a node has a vote in.
 #[derive(Default)]
@@ -74,6 +75,8 @@ struct State {
     broken: Option<String>,
     /// Since another host asked for a vote.
     asked: Option<Stopwatch>,
+    /// Why its outputs wait for a decision, as the log was told last.
+    doubt: Option<GaveUp>,
 }
 
 /// What follows from an event beside what was done.
@@ -115,7 +118,8 @@ impl Votes {
     }
 
     /// Takes part in an attempt that its coordinator begins. A node that does not know the job takes part in the first only.
-    pub(crate) fn enter(&self, me: &str, job: &str, attempt: &AttemptId) -> Result<(), String> {
+    pub(crate) fn enter(&self, node: &Node, job: &str, attempt: &AttemptId) -> Result<(), String> {
+        let me = node.name();
         if job.len() != 32 || !job.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(format!(
                 "a job's id has 32 hexadecimal digits, and '{}' is none",
@@ -127,7 +131,7 @@ impl Votes {
         let seat = match self.seat(job) {
             Some(seat) => seat,
             None if attempt.number == 1 => {
-                self.make_room()?;
+                self.make_room(|job| runs(node, job))?;
                 let seat = Arc::new(Seat::of(Core::new(me, job, attempt.clone())));
                 self.table.lock().expect("no holder panics").insert(job.to_string(), seat.clone());
                 seat
@@ -179,28 +183,33 @@ impl Votes {
         self.seat(job).map_or(Vec::new(), kept)
     }
 
-    /// Forgets the oldest settled job if there are too many.
-    fn make_room(&self) -> Result<(), String> {
+    /// Forgets the oldest job that may be forgotten, if there are too many.
+    fn make_room(&self, runs: impl Fn(&str) -> bool) -> Result<(), String> {
         let mut table = self.table.lock().expect("no holder panics");
         if table.len() < JOBS_MAX {
             return Ok(());
         }
-        let is_settled = |seat: &Arc<Seat>| {
-            let state = seat.state.lock().expect("no holder panics");
-            state.core.record().decided.is_some() && state.core.record().ready.is_empty()
+        let path = |job: &str| Some(self.directory.as_ref()?.join(job));
+        let long_ago = i128::from(wall_seconds().saturating_sub(UNDECIDED_SECONDS)) * 1_000_000_000;
+        let rank = |job: &str, seat: &Seat| {
+            // One that is busy is needed.
+            let state = seat.state.try_lock().ok()?;
+            let (record, modified) = (state.core.record(), path(job).and_then(|path| small::modified(&path)));
+            let is_undecided = record.decided.is_none();
+            let may_go = record.ready.is_empty()
+                && (!is_undecided || modified.is_some_and(|modified| modified < long_ago));
+            (may_go && !runs(job)).then_some((is_undecided, modified))
         };
-        let settled = table.iter().filter(|(_, seat)| is_settled(seat)).map(|(job, _)| job.clone());
-        let path = |job: &String| Some(self.directory.as_ref()?.join(job));
-        let oldest = settled.min_by_key(|job| path(job).and_then(|path| small::modified(&path)));
-        let Some(oldest) = oldest else {
+        let may_go = table.iter().filter_map(|(job, seat)| Some((rank(job, seat)?, job)));
+        let Some((_, job)) = may_go.min().map(|(rank, job)| (rank, job.clone())) else {
             return Err(format!(
                 "this node has {JOBS_MAX} jobs that are not decided, the maximum; bring their hosts back"
             ));
         };
-        if let Some(path) = path(&oldest) {
+        if let Some(path) = path(&job) {
             let _ = small::remove(&path);
         }
-        table.remove(&oldest);
+        table.remove(&job);
         Ok(())
     }
 
@@ -266,7 +275,7 @@ impl State {
 
 impl Seat {
     fn of(core: Core) -> Seat {
-        let state = State { core, outcome: None, kept: Vec::new(), broken: None, asked: None };
+        let state = State { core, outcome: None, kept: Vec::new(), broken: None, asked: None, doubt: None };
         Seat { state: Mutex::new(state), proposing: Mutex::new(()) }
     }
 
@@ -467,6 +476,11 @@ fn name_own(node: &Arc<Node>, about: Told<'_>) -> Vec<String> {
     kept
 }
 
+/// Whether the job goes on here.
+fn runs(node: &Node, job: &str) -> bool {
+    node.sorts.knows(job) || node.jobs.find(job).is_some_and(|job| !job.has_ended())
+}
+
 /// Whether nobody waits for a job's names any more.
 fn goes(node: &Node, job: &str) -> bool {
     node.bell.wait(Duration::ZERO) || node.jobs.find(job).is_some_and(|job| job.cancelled().is_some())
@@ -524,28 +538,5 @@ pub(crate) fn end_of(decision: Decision, kept: &[String]) -> SortEnd {
             receipt: None,
         },
         Decision::Ended { state, why } => SortEnd { state, why: Some(why), receipt: None },
-    }
-}
-
-/// Until the node goes down, has outputs that wait for a decision get one: their process may have ended before it heard of
-/// it. Nothing is proposed while anybody hears a coordinator of theirs.
-pub(crate) fn settle(node: &Arc<Node>) {
-    let mut round = 0;
-    while !node.bell.wait(SETTLE) {
-        round += 1;
-        for seat in node.votes.seats() {
-            let record = seat.state.lock().expect("no holder panics").core.record().clone();
-            let goes_on = node.sorts.knows(&record.job)
-                || node.jobs.find(&record.job).is_some_and(|job| !job.has_ended());
-            if goes_on || record.decided.is_some() || record.ready.is_empty() || round < SETTLE_ROUNDS_FIRST {
-                continue;
-            }
-            node.votes.hears(&record.job, false);
-            let why = "nobody went on with it before it was committed".to_string();
-            let (job, attempt) = (&record.job, &record.attempt);
-            if let Ok(decision) = decide(node, (job, attempt.number), Proposal::End(JobState::Failed, why)) {
-                tell(node, ((job, attempt), &decision), (&attempt.hosts, true));
-            }
-        }
     }
 }

@@ -4,14 +4,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use thalweg_api::{AttemptId, Decision, ExecRequest, FileStamp, JobState, ReadyFile, VoteRecord, to_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::small;
 
 use super::core::{Core, GaveUp, Proposal};
-use super::{DIRECTORY, Votes, decide, name_all};
+use super::settle::settle_some;
+use super::{DIRECTORY, JOBS_MAX, Votes, decide, name_all};
 use crate::daemon::Node;
 use crate::threads::spawn;
 
@@ -54,6 +55,11 @@ impl Drop for Place {
 fn attempt(number: u32, hosts: &[&str]) -> AttemptId {
     let hosts = hosts.iter().map(|host| host.to_string()).collect();
     AttemptId { number, coordinator: "n1".into(), hosts }
+}
+
+fn ready(name: &str) -> ReadyFile {
+    let file = FileStamp { inode: 1, bytes: 1, modified_ns: 1 };
+    ReadyFile { hidden: format!(".{name}.ready"), name: name.into(), file, before: None }
 }
 
 /// Has a job's outputs named until that waits for this host, and cancels it then; what is said of them.
@@ -122,7 +128,7 @@ fn who_cannot_keep_a_vote_proposes_nothing_and_says_why() {
     let place = Place::new("broken");
     std::fs::write(place.0.join(DIRECTORY), "no directory").unwrap();
     let node = place.node();
-    let entered = node.votes.enter("n1", JOB, &attempt(1, &["n1", "n2"])).unwrap_err();
+    let entered = node.votes.enter(&node, JOB, &attempt(1, &["n1", "n2"])).unwrap_err();
     assert!(entered.starts_with("n1 cannot keep its vote: ") && entered.contains("/votes"), "{entered}");
     let (tell, told) = channel();
     assert!(spawn("proposes", move || {
@@ -137,9 +143,9 @@ fn who_cannot_keep_a_vote_proposes_nothing_and_says_why() {
 fn what_is_wanted_of_one_attempt_is_not_proposed_for_another() {
     let place = Place::new("moved-on");
     let node = place.node();
-    node.votes.enter("n1", JOB, &attempt(1, &["n1"])).unwrap();
+    node.votes.enter(&node, JOB, &attempt(1, &["n1"])).unwrap();
     let second = AttemptId { coordinator: "n2".into(), ..attempt(2, &["n1", "n2"]) };
-    node.votes.enter("n1", JOB, &second).unwrap();
+    node.votes.enter(&node, JOB, &second).unwrap();
     let commit = Proposal::Commit(Decision::Committed { shared: None, receipt: None });
     assert_eq!(decide(&node, (JOB, 1), commit), Err(GaveUp::Other(second.clone())));
     assert_eq!(node.votes.known(JOB), Some((second, None)));
@@ -149,9 +155,7 @@ fn what_is_wanted_of_one_attempt_is_not_proposed_for_another() {
 #[test]
 fn an_output_that_nobody_named_is_waited_for() {
     let place = Place::new("nobody");
-    let stamp = FileStamp { inode: 1, bytes: 1, modified_ns: 1 };
-    let shared = ReadyFile { hidden: ".out.ready".into(), name: "out".into(), file: stamp, before: None };
-    let kept = named_until_cancelled(&place.node(), &["n1", "n2"], Some(shared), "n2");
+    let kept = named_until_cancelled(&place.node(), &["n1", "n2"], Some(ready("out")), "n2");
     assert!(kept.len() == 1 && kept[0].contains("it is whole, at .out.ready, and n2 names it"), "{kept:?}");
 }
 
@@ -161,10 +165,68 @@ fn an_output_that_nobody_named_is_waited_for() {
 fn a_host_whose_disk_hangs_does_not_keep_a_job_from_being_cancelled() {
     let place = Place::new("hangs");
     let node = place.node();
-    node.votes.enter("n1", JOB, &attempt(1, &["n1"])).unwrap();
+    node.votes.enter(&node, JOB, &attempt(1, &["n1"])).unwrap();
     let seat = node.votes.seat(JOB).unwrap();
     let hangs = seat.state.lock().unwrap();
     let kept = named_until_cancelled(&node, &["n1"], None, "n1");
     drop(hangs);
     assert_eq!(kept, ["n1 has not given its output its name yet, and will when it can be reached"]);
+}
+
+/// A node that was killed with outputs ready kept them, and nobody was told where, nor what they waited for.
+#[test]
+fn outputs_in_doubt_are_told_once_for_each_reason() {
+    let place = Place::new("doubt");
+    small::make_directory(&place.0.join(DIRECTORY)).unwrap();
+    let kept =
+        VoteRecord { ready: vec![ready("a"), ready("b")], ..record(JOB, attempt(1, &["n2", "n1", "n3"])) };
+    small::write(&place.record(JOB), to_json(&kept).as_bytes()).unwrap();
+    let node = place.node();
+    let seat = node.votes.seat(JOB).unwrap();
+    // It reaches nobody, and says so.
+    settle_some(&node, 1);
+    let mut state = seat.state.lock().unwrap();
+    assert_eq!(state.doubt, Some(GaveUp::Few(1, 3)));
+    assert_eq!(state.doubt(GaveUp::Few(1, 3)), None);
+    assert_eq!(state.doubt(GaveUp::Outbid), None);
+    let told = state.doubt(GaveUp::Few(0, 3)).unwrap();
+    let words =
+        format!("job {JOB}: a is whole, at .a.ready (and 1 more), and waits for its name: 0 of 3 hosts are");
+    assert!(told.starts_with(&words), "{told}");
+    assert_eq!(state.core.record().ready, kept.ready);
+}
+
+/// A host that was killed inside a job kept an undecided record for ever; 1,024 of them, and it took part in nothing any more.
+#[test]
+fn a_job_that_nobody_goes_on_with_is_decided_or_makes_room_in_the_end() {
+    let place = Place::new("room");
+    small::make_directory(&place.0.join(DIRECTORY)).unwrap();
+    let id = |number: usize| format!("{number:032x}");
+    let write = |number: usize, ready: Vec<ReadyFile>, days: u64| {
+        let kept = VoteRecord { ready, ..record(&id(number), attempt(1, &["n1", "n2"])) };
+        std::fs::write(place.record(&id(number)), to_json(&kept)).unwrap();
+        let long_ago = SystemTime::now() - Duration::from_secs(days * 86_400);
+        let file = std::fs::File::options().write(true).open(place.record(&id(number))).unwrap();
+        file.set_modified(long_ago).unwrap();
+    };
+    (0..JOBS_MAX).for_each(|number| write(number, Vec::new(), 0));
+    write(3, vec![ready("a")], 9);
+    let (new, later) = (attempt(1, &["n1"]), id(JOBS_MAX));
+    let told = place.node().votes.enter(&place.node(), &later, &new).unwrap_err();
+    assert!(told.contains("1024 jobs that are not decided"), "{told}");
+    write(5, Vec::new(), 2);
+    write(4, Vec::new(), 3);
+    let node = place.node();
+    node.votes.enter(&node, &later, &new).unwrap();
+    assert!(node.votes.known(&id(4)).is_none() && !place.record(&id(4)).exists(), "the oldest goes");
+    assert!(node.votes.known(&id(3)).is_some() && node.votes.known(&id(5)).is_some());
+    assert!(node.votes.enter(&node, &id(4), &attempt(2, &["n1", "n2"])).is_err(), "it has no vote");
+    // One that has only this host is decided.
+    (0..JOBS_MAX)
+        .filter(|number| *number != 4)
+        .for_each(|number| std::fs::remove_file(place.record(&id(number))).unwrap());
+    let node = place.node();
+    settle_some(&node, 1);
+    let decided = node.votes.known(&later).unwrap().1;
+    assert!(matches!(decided, Some(Decision::Ended { state: JobState::Failed, .. })), "{decided:?}");
 }
