@@ -91,6 +91,15 @@ pub fn make_directory(path: &Path) -> Result<()> {
     made.map_err(|e| Error::new(Action::Create, path, e))
 }
 
+/// A directory that only its owner may enter, whose name is durable when it is made here.
+pub fn make_durable_directory(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    make_directory(path)?;
+    sync_directory(directory_of(path))
+}
+
 /// Whether others than the owner may read or write it.
 pub fn is_open_to_others(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;

@@ -92,6 +92,8 @@ impl Votes {
         let Some(directory) = identity.map(|identity| identity.join(DIRECTORY)) else {
             return Votes::default();
         };
+        // Where it cannot be made no vote can be kept, which is said when there is one.
+        let _ = small::make_durable_directory(&directory);
         let _ = small::remove_unfinished(&directory);
         let mut table = BTreeMap::new();
         for path in small::list(&directory).unwrap_or_default() {
@@ -215,7 +217,7 @@ impl Votes {
 
     fn keep(&self, record: &VoteRecord) -> Result<(), String> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        let kept = small::make_directory(directory)
+        let kept = small::make_durable_directory(directory)
             .and_then(|()| small::write(&directory.join(&record.job), to_json(record).as_bytes()))
             .and_then(|()| small::sync_directory(directory));
         kept.map_err(|why| why.to_string())

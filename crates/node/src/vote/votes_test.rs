@@ -122,6 +122,14 @@ fn a_record_that_was_not_finished_is_no_vote() {
     assert_eq!(std::fs::read_dir(place.0.join(DIRECTORY)).unwrap().count(), 2, "nothing unfinished is left");
 }
 
+/// Records were synced, but not the name of their directory: a power cut took all votes of a node that had made it just before.
+#[test]
+fn the_directory_of_votes_is_there_before_the_first() {
+    let place = Place::new("directory");
+    drop(place.votes());
+    assert!(place.0.join(DIRECTORY).is_dir());
+}
+
 /// A proposal of a host that could not keep its vote asked nobody and had no end, so its job ran for ever, whoever cancelled it.
 #[test]
 fn who_cannot_keep_a_vote_proposes_nothing_and_says_why() {
