@@ -12,7 +12,7 @@ use thalweg_io::small;
 
 use super::core::{Core, GaveUp, Proposal};
 use super::settle::settle_some;
-use super::{DIRECTORY, JOBS_MAX, Votes, decide, name_all};
+use super::{DIRECTORY, JOBS_MAX, Votes, decide, end_of, name_all, ready_file};
 use crate::daemon::Node;
 use crate::threads::spawn;
 
@@ -237,4 +237,27 @@ fn a_job_that_nobody_goes_on_with_is_decided_or_makes_room_in_the_end() {
     settle_some(&node, 1);
     let decided = node.votes.known(&later).unwrap().1;
     assert!(matches!(decided, Some(Decision::Ended { state: JobState::Failed, .. })), "{decided:?}");
+}
+
+/// The user takes an output's name between ready and committed: his file stays, and the job's end says where the output lies.
+#[test]
+fn an_output_whose_name_the_user_has_taken_is_kept_and_its_place_told() {
+    let place = Place::new("taken");
+    let (hidden, name) = (place.0.join(".out.ready"), place.0.join("out"));
+    std::fs::write(&hidden, "sorted").unwrap();
+    let node = place.node();
+    node.votes.enter(&node, JOB, &attempt(1, &["n1"])).unwrap();
+    node.votes.ready(JOB, 1, vec![ready_file(&hidden, &name).unwrap()]).unwrap();
+    std::fs::write(&name, "of the user").unwrap();
+    let commit = Proposal::Commit(Decision::Committed { shared: None, receipt: None });
+    let decision = decide(&node, (JOB, 1), commit).unwrap();
+    let end = end_of(decision, &node.votes.kept(JOB));
+    let said = format!(
+        "{} has changed since the output was ready; the output is whole, at {}",
+        name.display(),
+        hidden.display()
+    );
+    assert_eq!((end.state, end.why), (JobState::Failed, Some(said)));
+    assert_eq!(std::fs::read_to_string(&name).unwrap(), "of the user");
+    assert_eq!(std::fs::read_to_string(&hidden).unwrap(), "sorted");
 }
