@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{JobState, Receipt};
 
 /// One attempt of a job. Its hosts decide, by a majority, what becomes of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttemptId {
     /// Its number, from 1.

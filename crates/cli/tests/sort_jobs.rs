@@ -332,6 +332,37 @@ fn what_was_committed_gets_its_names_whoever_is_lost_meanwhile() {
     assert_eq!(bed.files().len(), 400, "nothing but the parts is left");
 }
 
+/// A host is lost when its attempt is committed and it has not named its output yet: the others give theirs their names, the job
+/// says whom it waits for, and is done when that host is back.
+#[test]
+fn a_committed_job_says_which_host_it_waits_for() {
+    let Some(bed) = Bed::new() else { return };
+    let name = format!("lab-{}", bed.lab.id);
+    let words = ["sort", "in", "-o", "nodes:own-{}", "--record", "100", "--memory", "40MiB", "--detach"];
+    let args = [&words[..], &["--cluster", &name]].concat();
+    let sort = Running::start(bed.lab.command(&args).current_dir(&bed.place.0));
+    let id = bed.at("sort+write");
+    ended(sort, "the sort").is_done();
+    let of = |host: &str| -> Vec<PathBuf> {
+        bed.files().into_iter().filter(|file| file.starts_with(bed.lab.directory(host))).collect()
+    };
+    // Whoever names it waits for its lock.
+    until("n3's output", || of("n3").len() == 1);
+    let locked = std::fs::File::open(&of("n3")[0]).unwrap();
+    locked.lock().unwrap();
+    let is_named = |file: &PathBuf| file.file_name().unwrap().to_str().unwrap().starts_with("own-");
+    let has_name = |host: &str| of(host).iter().any(is_named);
+    until("n4's name", || has_name("n4"));
+    bed.lab.call("kill", &["n3"]);
+    assert_eq!(bed.at("committed, waiting for n3"), id);
+    drop(locked);
+    assert!(has_name("n1") && has_name("n2") && !has_name("n3"), "{:?}", bed.files());
+    bed.lab.call("revive", &["n3"]);
+    until("an end everywhere", || bed.jobs().iter().all(|job| job.state != JobState::Running));
+    assert!(bed.jobs().iter().all(|job| job.id != id || job.state == JobState::Done), "{:?}", bed.jobs());
+    assert!(has_name("n3") && bed.files().len() == HOSTS, "{:?}", bed.files());
+}
+
 /// Only the link between the coordinator and its first follower is cut: exactly one of them has the output named, once. What the
 /// user puts in its place afterwards stays.
 #[test]
@@ -458,6 +489,24 @@ fn nobody_gives_names_before_all_have_said_that_they_are_there() {
             "{fault}: inputs"
         );
     }
+}
+
+/// The node that coordinates cannot keep its votes: nobody's job goes on, and all say why.
+#[test]
+fn a_coordinator_that_cannot_keep_its_vote_ends_the_job() {
+    let Some(bed) = Bed::new() else { return };
+    let votes = bed.lab.directory("n1").join("identity/votes");
+    let _ = std::fs::remove_dir(&votes);
+    std::fs::write(&votes, "no directory").unwrap();
+    let told = ended(bed.sort(&["--detach"]), "asking");
+    let id = from_json::<thalweg_api::Detached>(told.is_done()).unwrap().job;
+    until("an end everywhere", || bed.jobs().iter().all(|job| job.state != JobState::Running));
+    let why = |job: &JobReport| job.why.clone().unwrap_or_default();
+    let jobs = bed.jobs();
+    let its: Vec<&JobReport> = jobs.iter().filter(|job| job.id == id).collect();
+    assert!(its.len() == HOSTS && its.iter().all(|job| job.state == JobState::Failed), "{jobs:?}");
+    assert!(its.iter().all(|job| why(job).starts_with("n1 cannot keep its vote: ")), "{jobs:?}");
+    bed.is_tidy("a vote that cannot be kept", false);
 }
 
 /// Nodes that see one directory each put their range under one name there.

@@ -1,18 +1,28 @@
 //! Gives a finished file its name, once, and only in place of what is known to bear it.
 //!
-//! Invariant: a file that somebody has put under the name meanwhile is still there, under that name, whatever happens.
+//! Invariant: a file that somebody has put under the name meanwhile is still there, under that name, whatever happens; the
+//! file system has to be able to exchange two names for that, which NFS is not. However many hosts give one file its name
+//! at once, it is there under one of its names: whoever moves it holds its lock.
 //! Non-goal: making the name durable; see [`crate::Io::sync_directory`].
 
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::thread::park_timeout;
+use std::time::Duration;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, link, rename, renameat_with};
 use rustix::io::Errno;
+use thalweg_base::clock::Stopwatch;
 
 use crate::{Action, Error, Result};
 
-/// What tells a file from another one, and from itself after a change.
+/// How long others may take to give a file its name, and how often one looks whether they have.
+const OTHERS_SECONDS: f64 = 2.0;
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What tells a file from another one, and from itself after a change. Not when its inode changed: a rename changes that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// Its number on its file system.
@@ -27,24 +37,31 @@ impl Stamp {
     /// Of whatever bears this name; a link is not followed.
     pub fn of(path: &Path) -> Result<Option<Stamp>> {
         match std::fs::symlink_metadata(path) {
-            Ok(found) => Ok(Some(Stamp {
-                inode: found.ino(),
-                bytes: found.len(),
-                modified_ns: found.mtime().saturating_mul(1_000_000_000).saturating_add(found.mtime_nsec()),
-            })),
+            Ok(found) => Ok(Some(Stamp::of_file(&found))),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::new(Action::Stat, path, e)),
+        }
+    }
+
+    fn of_file(found: &Metadata) -> Stamp {
+        Stamp {
+            inode: found.ino(),
+            bytes: found.len(),
+            modified_ns: found.mtime().saturating_mul(1_000_000_000).saturating_add(found.mtime_nsec()),
         }
     }
 }
 
 /// Renames `hidden`, which is `file`, to `name`, if what bears that is still `before`. False if it is not: then both files
-/// are as they were. True as well if it was done before.
+/// are as they were. True as well if it was done before. Where names cannot be exchanged, what comes under the name between
+/// the last look and the rename is replaced as well, if there was a file before.
 pub fn give_name(hidden: &Path, name: &Path, file: Stamp, before: Option<Stamp>) -> Result<bool> {
+    let _only = lock(hidden, name, file)?;
     let there = Stamp::of(name)?;
     if there == Some(file) {
-        // Somebody did it, and may have stopped before the old file was gone.
-        if before.is_some() && Stamp::of(hidden)? == before {
+        // Somebody did it, and may have stopped before the old file was gone, or the second name of the new one.
+        let rest = Stamp::of(hidden)?;
+        if rest.is_some() && (rest == before || rest == there) {
             remove(hidden)?;
         }
         return Ok(true);
@@ -63,16 +80,66 @@ pub fn give_name(hidden: &Path, name: &Path, file: Stamp, before: Option<Stamp>)
         Ok(()) if Stamp::of(hidden)? == before => remove(hidden).map(|()| true),
         Ok(()) => swap().map(|()| false).map_err(|e| failed(name, e)),
         Err(Errno::EXIST | Errno::NOENT) => Ok(Stamp::of(hidden)?.is_none()),
-        // The file system has no such calls: there is a moment between the look and the rename.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            rustix::fs::rename(hidden, name).map(|()| true).map_err(|e| failed(name, e))
-        }
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => plainly(hidden, name, file, before.is_some()),
         Err(e) => Err(failed(name, e)),
     }
 }
 
+/// The same where the file system has no such calls. A link replaces nothing.
+fn plainly(hidden: &Path, name: &Path, file: Stamp, replaces: bool) -> Result<bool> {
+    let linked = if replaces { Err(Errno::NOSYS) } else { link(hidden, name) };
+    match linked {
+        Ok(()) => return remove(hidden).map(|()| true),
+        Err(Errno::EXIST | Errno::NOENT) if Stamp::of(name)? == Some(file) => {
+            return remove(hidden).map(|()| true);
+        }
+        Err(Errno::EXIST) => return Ok(false),
+        // There are no links either, or there is a file to be replaced.
+        Err(_) => {}
+    }
+    match rename(hidden, name) {
+        Ok(()) => Ok(true),
+        Err(Errno::NOENT) => Ok(Stamp::of(hidden)?.is_none()),
+        Err(e) => Err(failed(name, e)),
+    }
+}
+
+/// Has those who give a file its name do so one after the other, as far as its file system has locks: what one has seen is so
+/// until it has done what follows from it. A lock goes with its process.
+fn lock(hidden: &Path, name: &Path, file: Stamp) -> Result<Option<File>> {
+    let begun = Stopwatch::start();
+    // Whoever exchanges the two meanwhile does so once.
+    for path in [hidden, name, hidden] {
+        if Stamp::of(path)? != Some(file) {
+            continue;
+        }
+        let options =
+            OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+        let Ok(opened) = options else { continue };
+        if opened.metadata().ok().as_ref().map(Stamp::of_file) != Some(file) {
+            continue;
+        }
+        loop {
+            match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) if begun.seconds() > OTHERS_SECONDS => {
+                    let other = "another host gives it its name, and does not come to an end";
+                    return Err(Error::new(Action::Rename, name, std::io::Error::other(other)));
+                }
+                Err(Errno::WOULDBLOCK) => park_timeout(LOOK),
+                Ok(()) => return Ok(Some(opened)),
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whoever else did it has done what was to be done.
 fn remove(path: &Path) -> Result<()> {
-    std::fs::remove_file(path).map_err(|e| Error::new(Action::Remove, path, e))
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::new(Action::Remove, path, e)),
+        _ => Ok(()),
+    }
 }
 
 fn failed(name: &Path, e: Errno) -> Error {
@@ -117,6 +184,64 @@ mod tests {
         std::fs::write(&name, "again").unwrap();
         assert!(give_name(&hidden, &name, file, Some(before)).unwrap(), "it had its name");
         assert_eq!(std::fs::read_to_string(&name).unwrap(), "again");
+        std::fs::remove_dir_all(&place).unwrap();
+    }
+
+    /// Two hosts gave one output its name at once. One had looked, the other exchanged the files, the first exchanged them back,
+    /// and the other removed what it took for the old file: the output.
+    #[test]
+    fn of_two_that_give_a_name_at_once_neither_removes_the_output() {
+        let (place, hidden, name) = place("two");
+        for round in 0..500 {
+            std::fs::write(&hidden, "new").unwrap();
+            std::fs::write(&name, "of before").unwrap();
+            let (file, before) = (stamp(&hidden), stamp(&name));
+            let start = std::sync::Barrier::new(2);
+            let give = || {
+                start.wait();
+                give_name(&hidden, &name, file, Some(before)).unwrap()
+            };
+            let given = std::thread::scope(|scope| {
+                let other = scope.spawn(give);
+                (give(), other.join().unwrap())
+            });
+            assert_eq!((given, Stamp::of(&name).unwrap()), ((true, true), Some(file)), "round {round}");
+            assert!(!hidden.exists(), "round {round}: the old file is gone");
+        }
+        std::fs::remove_dir_all(&place).unwrap();
+    }
+
+    /// As where names cannot be exchanged: a plain rename replaced what the user had put there after the last look.
+    #[test]
+    fn where_there_was_nothing_a_name_replaces_nothing_without_the_kernels_help_either() {
+        let (place, hidden, name) = place("plainly");
+        let file = stamp(&hidden);
+        std::fs::write(&name, "of the user").unwrap();
+        assert!(!plainly(&hidden, &name, file, false).unwrap());
+        assert_eq!(std::fs::read_to_string(&name).unwrap(), "of the user");
+        std::fs::remove_file(&name).unwrap();
+        // Somebody stopped before the second name was gone.
+        link(&hidden, &name).unwrap();
+        assert!(give_name(&hidden, &name, file, None).unwrap() && !hidden.exists());
+        link(&name, &hidden).unwrap();
+        std::fs::remove_file(&name).unwrap();
+        assert!(plainly(&hidden, &name, file, false).unwrap() && !hidden.exists());
+        assert!(plainly(&hidden, &name, file, false).unwrap(), "it was done before");
+        assert!(plainly(&hidden, &name, file, true).unwrap(), "it was done before");
+        assert_eq!(stamp(&name), file);
+        std::fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn who_cannot_have_the_lock_leaves_all_as_it_is() {
+        let (place, hidden, name) = place("locked");
+        let file = stamp(&hidden);
+        let held = lock(&hidden, &name, file).unwrap().expect("it has a lock");
+        let told = give_name(&hidden, &name, file, None).unwrap_err().to_string();
+        assert!(told.contains("another host gives it its name"), "{told}");
+        assert!(hidden.exists() && !name.exists());
+        drop(held);
+        assert!(give_name(&hidden, &name, file, None).unwrap());
         std::fs::remove_dir_all(&place).unwrap();
     }
 

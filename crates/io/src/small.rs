@@ -11,6 +11,8 @@ use crate::{Action, Error, Result, directory_of, hidden};
 
 /// A file that is larger is no small one.
 const BYTES_MAX: u64 = 16 << 20;
+/// What a file is called until it is whole; see [`hidden::unique`].
+const PARTIAL: &str = "partial";
 
 /// All of a file.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
@@ -32,7 +34,7 @@ pub fn open(path: &Path) -> Result<fs::File> {
 /// Makes or replaces a file that only its owner may read.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = |e| Error::new(Action::Write, path, e);
-    let partial = directory_of(path).join(hidden::unique("partial"));
+    let partial = directory_of(path).join(hidden::unique(PARTIAL));
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
     let mut file = made.map_err(|e| Error::new(Action::Create, path, e))?;
     let written =
@@ -66,13 +68,26 @@ pub fn sync_directory(path: &Path) -> Result<()> {
     opened.and_then(|directory| directory.sync_all()).map_err(|e| Error::new(Action::Sync, path, e))
 }
 
-/// The files of a directory whose names have no extension, as those that are being written have.
+/// The files of a directory but hidden ones, as those are that are being written.
 pub fn list(path: &Path) -> Result<Vec<PathBuf>> {
+    Ok(all(path)?.into_iter().filter(|path| !begins_with(path, ".")).collect())
+}
+
+/// Removes what is left of writes to a directory that did not come to their end. Nobody may be writing there.
+pub fn remove_unfinished(path: &Path) -> Result<()> {
+    let beginning = format!(".thalweg-{PARTIAL}-");
+    all(path)?.iter().filter(|path| begins_with(path, &beginning)).try_for_each(|path| remove(path))
+}
+
+fn all(path: &Path) -> Result<Vec<PathBuf>> {
     let failed = |e| Error::new(Action::Read, path, e);
     let entries = fs::read_dir(path).map_err(failed)?;
-    let paths =
-        entries.map(|entry| entry.map(|entry| entry.path())).collect::<std::io::Result<Vec<PathBuf>>>();
-    Ok(paths.map_err(failed)?.into_iter().filter(|path| path.extension().is_none()).collect())
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    paths.collect::<std::io::Result<_>>().map_err(failed)
+}
+
+fn begins_with(path: &Path, beginning: &str) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(beginning.as_bytes()))
 }
 
 /// When a file last changed, in nanoseconds since 1970.
@@ -91,6 +106,15 @@ pub fn remove(path: &Path) -> Result<()> {
 pub fn make_directory(path: &Path) -> Result<()> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|e| Error::new(Action::Create, path, e))
+}
+
+/// A directory that only its owner may enter, whose name is durable when it is made here.
+pub fn make_durable_directory(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    make_directory(path)?;
+    sync_directory(directory_of(path))
 }
 
 /// Whether others than the owner may read or write it.
@@ -116,5 +140,23 @@ mod tests {
         assert_eq!(fs::read_dir(place.join("a/b")).unwrap().count(), 1, "no partial file is left");
         fs::remove_dir_all(&place).unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("cannot open"));
+    }
+
+    /// A kill between the write and the rename left a file without extension, which was listed beside the whole ones.
+    #[test]
+    fn what_was_not_written_to_its_end_is_not_listed_and_goes() {
+        let place = std::env::temp_dir().join(format!("thalweg-unfinished-{}", std::process::id()));
+        make_directory(&place).unwrap();
+        let (whole, other) = (place.join("whole"), place.join(".other"));
+        write(&whole, b"whole").unwrap();
+        for unfinished in [&place.join(hidden::unique(PARTIAL)), &other] {
+            fs::write(unfinished, "half").unwrap();
+        }
+        assert_eq!(list(&place).unwrap(), std::slice::from_ref(&whole));
+        remove_unfinished(&place).unwrap();
+        let mut left = all(&place).unwrap();
+        left.sort();
+        assert_eq!(left, [other, whole]);
+        fs::remove_dir_all(&place).unwrap();
     }
 }

@@ -410,7 +410,7 @@ impl<'a> Coordinator<'a> {
         let range = self.kept.as_ref().map(|kept| range_of(&kept.within));
         let vote = self.node.is_some().then(|| self.attempt_id());
         if let (Some(node), Some(vote)) = (&self.node, &vote) {
-            node.votes.enter(node.name(), &self.job.job, vote).map_err(could_not)?;
+            node.votes.enter(node, &self.job.job, vote).map_err(could_not)?;
         }
         for place in 0..self.peers.len() {
             (self.peers[place].done, self.peers[place].range) = ((0, 0), None);

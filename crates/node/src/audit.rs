@@ -15,6 +15,8 @@ use thalweg_base::clock::{Stopwatch, wall_seconds};
 use thalweg_io::rotated::Rotated;
 use thalweg_wire::{Id, Link, Role};
 
+use crate::daemon::log;
+
 /// Its name in the identity's directory.
 pub(crate) const AUDIT_FILE: &str = "audit.log";
 /// How many files are kept, and how large one gets.
@@ -139,12 +141,7 @@ impl Audit {
 
 fn tell(state: &mut State, why: &thalweg_io::Error) {
     if !std::mem::replace(&mut state.told, true) {
-        use std::io::Write;
-        // Where there is no log there is nobody to tell.
-        let _ = writeln!(
-            std::io::stderr(),
-            "thalweg: the audit log is not written: {why}; the node goes on without it"
-        );
+        log(&format!("the audit log is not written: {why}; the node goes on without it"));
     }
 }
 

@@ -475,6 +475,13 @@ impl Node {
     }
 }
 
+/// A line in the node's own log.
+pub(crate) fn log(line: &str) {
+    use std::io::Write;
+    // Where there is no log there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "thalweg: {line}");
+}
+
 /// Ends a stream with an answer, or why there is none; whether that could be said.
 fn tell(mut out: Outgoing, answer: Result<String>) -> bool {
     match answer {

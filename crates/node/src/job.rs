@@ -184,7 +184,15 @@ impl Jobs {
                 Err(format!("job {} runs here already", request.job))
             };
         }
-        // What this node knows of it is not how it ended.
+        // That others are not heard any more is not how it ended; all else is.
+        let has_ended = |job: &Arc<Job>| {
+            let live = job.live.lock().expect("no holder panics");
+            let has_receipt = live.share.as_ref().is_some_and(|share| share.receipt.is_some());
+            live.end.as_ref().is_some_and(|(end, _)| end.state != JobState::Failed || has_receipt)
+        };
+        if table.ended.iter().any(|job| is_it(&job) && has_ended(job)) {
+            return Err(format!("job {} has ended here, and is not begun again", request.job));
+        }
         table.ended.retain(|job| !is_it(&job));
         let command = ExecRequest {
             job: request.job.clone(),
@@ -304,5 +312,29 @@ impl Jobs {
         table.running.iter().for_each(|job| job.cancel(GOES_DOWN));
         let some = |table: &mut Table| !table.running.is_empty();
         drop(self.emptied.wait_timeout_while(table, patience, some).expect("no holder panics"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_api::from_json;
+
+    /// A coordinator that had been cut off began a job again on a node that had ended it, whose record of that was gone then.
+    #[test]
+    fn a_job_that_is_done_is_not_begun_again() {
+        let request = r#"{"job": "j", "by": "", "hosts": [], "coordinator": "n1", "failed": [], "lost": [], "ask": {"inputs": [],
+            "own_inputs": false, "output": "out", "own_output": false, "record": 100, "keys": [], "unique": false,
+            "memory_bytes": null, "scratch": [], "scratch_limit": null, "threads": null}}"#;
+        let request = from_json::<SortJob>(request).unwrap();
+        for (state, may) in [(JobState::Done, false), (JobState::Cancelled, false), (JobState::Failed, true)]
+        {
+            let jobs = Jobs::default();
+            let job = jobs.begin_sort(&request, "n1").unwrap();
+            jobs.end_sort(&job, SortEnd { state, why: None, receipt: None });
+            assert_eq!(jobs.begin_sort(&request, "n1").is_ok(), may, "{state:?}");
+            let kept = jobs.find("j").unwrap().report().state;
+            assert_eq!(kept, if may { JobState::Running } else { state });
+        }
     }
 }

@@ -354,7 +354,7 @@ impl Part<'_> {
             return Err(could_not("a place that there is not"));
         }
         if let Some(vote) = &attempt.vote {
-            let entered = self.node.votes.enter(self.node.name(), &self.request.job, vote);
+            let entered = self.node.votes.enter(self.node, &self.request.job, vote);
             entered.map_err(|why| Error::Gone(why, None))?;
         }
         self.clear();

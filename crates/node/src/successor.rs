@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg::Progress;
-use thalweg_api::{Decision, JobState, SortEnd, SortJob};
+use thalweg_api::{AttemptId, Decision, JobState, SortEnd, SortJob};
 use thalweg_base::clock::Stopwatch;
 use thalweg_wire::{LinkError, What};
 
@@ -96,10 +96,15 @@ pub(crate) fn follow(node: &Arc<Node>, job: &Arc<Job>, request: SortJob, why: &s
             std::thread::park_timeout(LOOK);
             continue;
         }
-        let voters = node.votes.known(&request.job).map_or(Vec::new(), |(attempt, _)| attempt.hosts);
-        let hosts: Vec<String> = voters.into_iter().filter(|host| *host != lost).collect();
-        match vote::decide(node, &request.job, Proposal::Supersede(hosts, line.clone())) {
-            Ok(decision) => return go_on(node, job, request, decision, line),
+        // One that is not known is none to propose for, and its proposal says so.
+        let attempt = node.votes.known(&request.job).map(|(attempt, _)| attempt).unwrap_or_default();
+        let hosts = attempt.hosts.iter().filter(|host| **host != lost).cloned().collect();
+        let about = (&*request.job, attempt.number);
+        match vote::decide(node, about, Proposal::Supersede(hosts, line.clone())) {
+            Ok(decision) => return go_on(node, job, request, (attempt, decision), line),
+            Err(GaveUp::NoVote(cause)) => {
+                return node.jobs.end_sort(job, failed(&format!("{line} ({why}); {cause}")));
+            }
             Err(why) => gave_up = Some(why),
         }
         next_seconds = missed.seconds() + AGAIN_SECONDS + turn(node, &request, &lost);
@@ -120,8 +125,13 @@ fn turn(node: &Node, request: &SortJob, lost: &str) -> f64 {
 }
 
 /// What follows from a decision about the attempt whose coordinator was lost.
-fn go_on(node: &Arc<Node>, job: &Arc<Job>, request: SortJob, decision: Decision, line: String) {
-    let Some((attempt, decided)) = node.votes.known(&request.job) else { return };
+fn go_on(
+    node: &Arc<Node>,
+    job: &Arc<Job>,
+    request: SortJob,
+    (attempt, decision): (AttemptId, Decision),
+    line: String,
+) {
     match decision {
         Decision::Superseded { next, .. } if next.coordinator == node.name() => {
             let hosts = next.hosts.clone();
@@ -134,7 +144,7 @@ fn go_on(node: &Arc<Node>, job: &Arc<Job>, request: SortJob, decision: Decision,
             coordinate(node, job, request);
         }
         // Another one begins it: it opens a stream, or this node has no part in it.
-        Decision::Superseded { .. } if decided.is_none() => {
+        Decision::Superseded { ref next, .. } if next.hosts.iter().any(|host| host == node.name()) => {
             let late = Stopwatch::start();
             while late.seconds() < FOLLOW_SECONDS && !node.sorts.knows(&request.job) && !job.has_ended() {
                 std::thread::park_timeout(LOOK);
@@ -146,11 +156,11 @@ fn go_on(node: &Arc<Node>, job: &Arc<Job>, request: SortJob, decision: Decision,
         }
         Decision::Committed { ref shared, .. } => {
             let namer = shared.as_ref().map(|_| node.name());
-            let kept = vote::name_all(node, (&request.job, &attempt), &decision, namer);
+            let kept = vote::name_all(node, ((&request.job, &attempt), &decision), namer);
             node.jobs.end_sort(job, vote::end_of(decision, &kept));
         }
         decision => {
-            drop(vote::tell(node, (&request.job, &attempt), &decision, (&attempt.hosts, false)));
+            vote::tell(node, ((&request.job, &attempt), &decision), (&attempt.hosts, false));
             node.jobs.end_sort(job, vote::end_of(decision, &[]));
         }
     }

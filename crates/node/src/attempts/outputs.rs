@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use thalweg::{Error, Receipt, Result};
-use thalweg_api::{Decision, Edge, ReadyFile, ShareEnd, ShareSaid, ShareTold, to_json};
+use thalweg_api::{AttemptId, Decision, Edge, ReadyFile, ShareEnd, ShareSaid, ShareTold, to_json};
 
 use crate::daemon::Node;
 use crate::talk::say;
 use crate::vote::{self, Proposal};
 
-use super::{Attempted, Coordinator};
+use super::{Attempted, Coordinator, reason_of};
 
 /// What is said when an attempt fails while names are given.
 pub(super) const SOME_NAMED: &str =
@@ -80,10 +80,17 @@ impl Coordinator<'_> {
         // Parts of fewer nodes would stand beside those that have their names by then.
         self.names = true;
         let Some(maker) = maker else {
-            for place in 0..self.peers.len() {
-                self.tell(place, &ShareTold::Publish, &[])?;
+            // Whoever is not told clears what others have named.
+            let mut lost = None;
+            for peer in &mut self.peers {
+                if let Err(why) = say(&mut peer.out, &to_json(&ShareTold::Publish), &[]) {
+                    lost.get_or_insert((peer.id, reason_of(&why)));
+                }
             }
-            return self.published(Whose::All);
+            return match lost {
+                Some((id, reason)) => Err(self.cause(id, reason)),
+                None => self.published(Whose::All),
+            };
         };
         self.tell(maker, &ShareTold::Publish, &[])?;
         let kept = self.published(Whose::Only(maker))?;
@@ -111,13 +118,13 @@ impl Coordinator<'_> {
         let (maker, shared) = shared.unzip();
         let receipt = Some(Box::new(receipt.clone()));
         let want = Proposal::Commit(Decision::Committed { shared: shared.flatten(), receipt });
-        let (attempt, _) = node.votes.known(&self.job.job).expect("it has entered its attempt");
+        let attempt = self.voted_on(node)?;
         let decision = match self.decide(node, want)? {
             decision @ Decision::Committed { .. } => decision,
             other => return Err(Error::Gone(superseded(&other), None).into()),
         };
         let maker = maker.map(|maker| self.peers[maker].name.clone());
-        Ok(vote::name_all(node, (&self.job.job, &attempt), &decision, maker.as_deref()))
+        Ok(vote::name_all(node, ((&self.job.job, &attempt), &decision), maker.as_deref()))
     }
 
     fn ready(&mut self, whose: Whose) -> Attempted<Option<ReadyFile>> {
@@ -145,15 +152,61 @@ impl Coordinator<'_> {
 pub(super) fn superseded(decision: &Decision) -> String {
     match decision {
         Decision::Committed { .. } => "the attempt was committed by another host".into(),
-        Decision::Superseded { next, .. } => {
-            format!("{} took the sort up as attempt {}", next.coordinator, next.number)
-        }
+        Decision::Superseded { next, .. } => followed_by(next),
         Decision::Ended { why, .. } => why.clone(),
     }
+}
+
+/// What one says whom this attempt has replaced.
+pub(super) fn followed_by(next: &AttemptId) -> String {
+    format!("{} took the sort up as attempt {}", next.coordinator, next.number)
 }
 
 /// Bytes of the file that all write to, and what of it is no whole sector of any node's range.
 fn whole(ends: &[ShareEnd]) -> (u64, Vec<Edge>) {
     let bytes = ends.iter().map(|end| end.node.output.1).sum();
     (bytes, ends.iter().flat_map(|end| end.edges.clone()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg::Progress;
+    use thalweg_api::{SortJob, from_json};
+    use thalweg_wire::{Terms, pair};
+
+    use super::super::{Peer, Reach};
+    use super::*;
+    use crate::talk::Hearing;
+
+    /// The link with the first of three nodes was lost when all were ready: the two others were not told, cleared what they had
+    /// written when they were stopped, and n1 may have had its name by then.
+    #[test]
+    fn all_are_told_that_their_outputs_get_names_whoever_is_lost() {
+        let job = r#"{"job": "j", "by": "", "hosts": [], "coordinator": null, "failed": [], "lost": [], "ask": {"inputs": [],
+            "own_inputs": true, "output": "out", "own_output": true, "record": 100, "keys": [], "unique": false,
+            "memory_bytes": null, "scratch": [], "scratch_limit": null, "threads": null}}"#;
+        let (progress, links) = (Progress::default(), [(); 3].map(|()| pair(Terms::default()).unwrap()));
+        let job = from_json::<SortJob>(job).unwrap();
+        let reach = Reach { to: &|_| unreachable!("all are there"), own: false, all: &[] };
+        let mut coordinator = Coordinator::new(job, reach, &progress).unwrap();
+        let mut hearing = Vec::new();
+        for (id, (near, far)) in links.into_iter().enumerate() {
+            let link = Arc::new(near);
+            let (out, answers) = link.open(b"").unwrap();
+            let (_, answering, inc) = far.accept().unwrap().unwrap();
+            if id == 0 {
+                link.close();
+            }
+            hearing.push((Hearing::new(inc, "coordinator", 1 << 16).unwrap(), (far, answers, answering)));
+            let name = format!("n{}", id + 1);
+            coordinator.peers.push(Peer { id, name, link, out, done: (0, 0), range: None });
+        }
+        assert!(coordinator.publish_for_client(None).is_err());
+        for peer in &mut coordinator.peers[1..] {
+            say(&mut peer.out, &to_json(&ShareTold::Stop), &[]).unwrap();
+        }
+        for (hearing, _) in &mut hearing[1..] {
+            assert_eq!(hearing.next().unwrap().unwrap().0, to_json(&ShareTold::Publish));
+        }
+    }
 }

@@ -19,11 +19,15 @@ impl Coordinator<'_> {
         let Some(node) = &self.node else { return };
         let Some((attempt, None)) = node.votes.known(&self.job.job) else { return };
         let why = end.why.clone().unwrap_or_default();
-        match vote::decide(node, &self.job.job, Proposal::End(end.state, why.clone())) {
+        match self.vote(node, Proposal::End(end.state, why.clone())) {
             Ok(decision @ Decision::Ended { .. }) => {
-                drop(vote::tell(node, (&self.job.job, &attempt), &decision, (&attempt.hosts, false)));
+                vote::tell(node, ((&self.job.job, &attempt), &decision), (&attempt.hosts, false));
             }
             Ok(other) => end.why = Some(format!("{why}; {}", outputs::superseded(&other))),
+            Err(GaveUp::Other(next)) => end.why = Some(format!("{why}; {}", outputs::followed_by(&next))),
+            // That is why it ended.
+            Err(GaveUp::NoVote(cause)) if why.contains(&cause) => {}
+            Err(GaveUp::NoVote(cause)) => end.why = Some(format!("{why}; {cause}")),
             Err(_) => {
                 let few = "too few of its hosts answer to know whether others go on with it";
                 end.why = Some(format!("{why}; {few}"));
@@ -38,16 +42,38 @@ impl Coordinator<'_> {
         if !hosts.contains(&coordinator) {
             hosts.push(coordinator.clone());
         }
-        AttemptId { number: self.job.failed.len() as u32 + 1, coordinator, hosts }
+        AttemptId { number: self.number(), coordinator, hosts }
+    }
+
+    /// The number of the attempt that runs.
+    fn number(&self) -> u32 {
+        self.job.failed.len() as u32 + 1
+    }
+
+    /// What the hosts of the attempt that runs decide about it.
+    fn vote(&self, node: &Arc<Node>, want: Proposal) -> std::result::Result<Decision, GaveUp> {
+        vote::decide(node, (&self.job.job, self.number()), want)
+    }
+
+    /// That attempt as they know it, unless this host has moved on.
+    pub(super) fn voted_on(&self, node: &Node) -> Result<AttemptId> {
+        let gone = |why: String| Error::Gone(why, None);
+        match node.votes.known(&self.job.job) {
+            Some((attempt, _)) if attempt.number == self.number() => Ok(attempt),
+            Some((other, _)) => Err(gone(outputs::followed_by(&other))),
+            None => Err(gone(format!("{} does not know job {} any more", node.name(), self.job.job))),
+        }
     }
 
     /// What the hosts of the attempt decide about it. An error if too few of them answer, or another host proposed more.
     pub(super) fn decide(&self, node: &Arc<Node>, want: Proposal) -> Result<Decision> {
-        vote::decide(node, &self.job.job, want).map_err(|why| {
+        self.vote(node, want).map_err(|why| {
             let why = match why {
                 GaveUp::Few(have, of) => {
                     format!("{have} of {of} hosts cannot know whether the others go on with the sort")
                 }
+                GaveUp::NoVote(why) => why,
+                GaveUp::Other(next) => outputs::followed_by(&next),
                 GaveUp::Outbid | GaveUp::Hears(_) => "another host has taken the sort up".into(),
             };
             Error::Gone(why, None)
@@ -58,17 +84,15 @@ impl Coordinator<'_> {
     /// that do not answer.
     pub(super) fn supersede(&mut self, line: &str) -> Result<()> {
         let Some(node) = self.node.clone() else { return Ok(()) };
-        let before = node.votes.known(&self.job.job).map(|(attempt, _)| attempt);
         let want = Proposal::Supersede(self.attempt_id().hosts, line.to_string());
         let told = |why: Error| match why {
             Error::Gone(why, place) => Error::Gone(format!("{line}; {why}"), place),
             other => other,
         };
+        let before = self.voted_on(&node).map_err(told)?;
         let decision = self.decide(&node, want).map_err(told)?;
-        if let Some(before) = before {
-            // Whoever is left out hears of it.
-            drop(vote::tell(&node, (&self.job.job, &before), &decision, (&before.hosts, false)));
-        }
+        // Whoever is left out hears of it.
+        vote::tell(&node, ((&self.job.job, &before), &decision), (&before.hosts, false));
         match decision {
             Decision::Superseded { next, .. } if next.coordinator == node.name() => {
                 self.peers.retain(|peer| next.hosts.contains(&peer.name));

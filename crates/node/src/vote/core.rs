@@ -30,14 +30,16 @@ pub(crate) enum Event {
     Ready(u32, Vec<ReadyFile>),
     /// The outputs of the last [`Effect::Name`] have been dealt with.
     Named,
-    /// It should have this decided.
-    Propose(Proposal),
+    /// It should have this decided about the attempt of this number.
+    Propose(u32, Proposal),
     /// Another host asks.
     Asked(String, AttemptId, VoteAsk),
     /// Another host answers.
     Said(String, Question, VoteSaid),
     /// Another host does not answer.
     Silent(String, Question),
+    /// Whoever proposes does not wait for an end any more.
+    Withdraw,
 }
 
 /// What is answered: a late answer to another question is no vote for this one.
@@ -86,7 +88,7 @@ pub(crate) enum Effect {
     Name(Vec<ReadyFile>),
     /// Remove these files.
     Clear(Vec<ReadyFile>),
-    /// The proposal has ended: this was decided, perhaps at another host's instance.
+    /// The proposal has ended: this was decided about the attempt that it was for, perhaps at another host's instance.
     Decided(Decision),
     /// The proposal has ended without a decision, and why. Nothing is known about what will be decided.
     GaveUp(GaveUp),
@@ -101,6 +103,10 @@ pub(crate) enum GaveUp {
     Outbid,
     /// So many of so many hosts voted, which is no quorum.
     Few(usize, usize),
+    /// The host has moved on: this is the job's last attempt that it knows of.
+    Other(AttemptId),
+    /// This host has no vote itself, and why.
+    NoVote(String),
 }
 
 /// A proposal that goes on.
@@ -150,6 +156,11 @@ impl Core {
         Core { me: me.to_string(), record, hears: false, open: None }
     }
 
+    /// The host's name.
+    pub(crate) fn me(&self) -> &str {
+        &self.me
+    }
+
     /// What is to be kept.
     pub(crate) fn record(&self) -> &VoteRecord {
         &self.record
@@ -183,13 +194,14 @@ impl Core {
                 self.record.ready.clear();
                 effects.push(Effect::Keep);
             }
-            Event::Propose(want) => self.propose(want, &mut effects),
+            Event::Propose(number, want) => self.propose(number, want, &mut effects),
             Event::Asked(from, attempt, ask) => self.asked(&from, attempt, ask, &mut effects),
             Event::Said(from, asked, said) => self.said(from, asked, said, &mut effects),
             Event::Silent(from, asked) if self.asks() == Some(asked.clone()) => {
                 self.answered(from, false, &mut effects)
             }
             Event::Silent(..) => {}
+            Event::Withdraw => self.open = None,
         }
         effects
     }
@@ -271,8 +283,12 @@ impl Core {
         }
     }
 
-    fn propose(&mut self, want: Proposal, effects: &mut Vec<Effect>) {
+    fn propose(&mut self, number: u32, want: Proposal, effects: &mut Vec<Effect>) {
         assert!(self.open.is_none(), "one proposal after the other");
+        if number != self.record.attempt.number {
+            // What is wanted of one attempt is not proposed for another.
+            return effects.push(Effect::GaveUp(GaveUp::Other(self.record.attempt.clone())));
+        }
         if let Some(decision) = &self.record.decided {
             return effects.push(Effect::Decided(decision.clone()));
         }

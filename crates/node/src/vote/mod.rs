@@ -8,12 +8,15 @@
 
 mod core;
 mod files;
+mod settle;
 #[cfg(test)]
 mod sim_test;
+#[cfg(test)]
+mod votes_test;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,32 +24,32 @@ use thalweg_api::{
     AttemptId, Decision, JobState, NodeRequest, ReadyFile, SortEnd, VoteAsk, VoteRecord, VoteRequest,
     VoteSaid, from_json, to_json,
 };
-use thalweg_base::clock::Stopwatch;
+use thalweg_base::clock::{Stopwatch, wall_seconds};
 use thalweg_io::small;
 use thalweg_wire::{Link, Role};
 
 use self::core::{Core, Effect, Event, Question};
 pub(crate) use self::core::{GaveUp, Proposal};
 pub(crate) use self::files::{clear, name, ready_file};
+pub(crate) use self::settle::settle;
 use crate::daemon::Node;
 use crate::talk::answer;
 use crate::threads::spawn;
 
 /// Where records are, in the directory of an identity.
 const DIRECTORY: &str = "votes";
-/// The most jobs that a node has a vote in. Of those that are settled the oldest go first.
+/// The most jobs that a node has a vote in. Of those that are settled the oldest go first, and of those that are not decided,
+/// and that nobody can have waited for since, those without outputs.
 const JOBS_MAX: usize = 1024;
+const UNDECIDED_SECONDS: u64 = 86_400;
 /// How long a host may take to vote; who takes longer is counted as silent, though what it answers later is not wrong.
 pub(crate) const VOTE_SECONDS: f64 = 2.0;
 /// How long the host that made the shared output has to name it, before another one does.
-const NAMING: Duration = Duration::from_secs(8);
+const NAMING_SECONDS: f64 = 8.0;
 /// How often a proposal looks whether somebody else has ended it.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long a host that cannot be reached is left in peace before it is told again.
 const NAMES_AGAIN: Duration = Duration::from_secs(1);
-/// How often a node looks for outputs that wait for a decision, and how long after its start: who lives comes first.
-const SETTLE: Duration = Duration::from_secs(5);
-const SETTLE_ROUNDS_FIRST: u32 = 7;
 
 /// The jobs that a node has a vote in.
 #[derive(Default)]
@@ -72,6 +75,8 @@ struct State {
     broken: Option<String>,
     /// Since another host asked for a vote.
     asked: Option<Stopwatch>,
+    /// Why its outputs wait for a decision, as the log was told last.
+    doubt: Option<GaveUp>,
 }
 
 /// What follows from an event beside what was done.
@@ -87,11 +92,16 @@ impl Votes {
         let Some(directory) = identity.map(|identity| identity.join(DIRECTORY)) else {
             return Votes::default();
         };
+        // Where it cannot be made no vote can be kept, which is said when there is one.
+        let _ = small::make_durable_directory(&directory);
+        let _ = small::remove_unfinished(&directory);
         let mut table = BTreeMap::new();
         for path in small::list(&directory).unwrap_or_default() {
             let text = small::read(&path).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-            // What cannot be read is a lost vote: the node does not know the job.
-            let Some(record) = text.and_then(|text| from_json::<VoteRecord>(&text).ok()) else { continue };
+            let record = text.and_then(|text| from_json::<VoteRecord>(&text).ok());
+            // What cannot be read, or is a copy under another name, is a lost vote: the node does not know the job.
+            let is_its = |record: &VoteRecord| path.file_name().is_some_and(|name| name == &*record.job);
+            let Some(record) = record.filter(is_its) else { continue };
             table.insert(record.job.clone(), Arc::new(Seat::of(Core::load(name, record))));
         }
         let votes = Votes { directory: Some(directory), table: Mutex::new(table) };
@@ -110,7 +120,8 @@ impl Votes {
     }
 
     /// Takes part in an attempt that its coordinator begins. A node that does not know the job takes part in the first only.
-    pub(crate) fn enter(&self, me: &str, job: &str, attempt: &AttemptId) -> Result<(), String> {
+    pub(crate) fn enter(&self, node: &Node, job: &str, attempt: &AttemptId) -> Result<(), String> {
+        let me = node.name();
         if job.len() != 32 || !job.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(format!(
                 "a job's id has 32 hexadecimal digits, and '{}' is none",
@@ -122,7 +133,7 @@ impl Votes {
         let seat = match self.seat(job) {
             Some(seat) => seat,
             None if attempt.number == 1 => {
-                self.make_room()?;
+                self.make_room(|job| runs(node, job))?;
                 let seat = Arc::new(Seat::of(Core::new(me, job, attempt.clone())));
                 self.table.lock().expect("no holder panics").insert(job.to_string(), seat.clone());
                 seat
@@ -174,46 +185,50 @@ impl Votes {
         self.seat(job).map_or(Vec::new(), kept)
     }
 
-    /// Forgets the oldest settled job if there are too many.
-    fn make_room(&self) -> Result<(), String> {
+    /// Forgets the oldest job that may be forgotten, if there are too many.
+    fn make_room(&self, runs: impl Fn(&str) -> bool) -> Result<(), String> {
         let mut table = self.table.lock().expect("no holder panics");
         if table.len() < JOBS_MAX {
             return Ok(());
         }
-        let is_settled = |seat: &Arc<Seat>| {
-            let state = seat.state.lock().expect("no holder panics");
-            state.core.record().decided.is_some() && state.core.record().ready.is_empty()
+        let path = |job: &str| Some(self.directory.as_ref()?.join(job));
+        let long_ago = i128::from(wall_seconds().saturating_sub(UNDECIDED_SECONDS)) * 1_000_000_000;
+        let rank = |job: &str, seat: &Seat| {
+            // One that is busy is needed.
+            let state = seat.state.try_lock().ok()?;
+            let (record, modified) = (state.core.record(), path(job).and_then(|path| small::modified(&path)));
+            let is_undecided = record.decided.is_none();
+            let may_go = record.ready.is_empty()
+                && (!is_undecided || modified.is_some_and(|modified| modified < long_ago));
+            (may_go && !runs(job)).then_some((is_undecided, modified))
         };
-        let settled = table.iter().filter(|(_, seat)| is_settled(seat)).map(|(job, _)| job.clone());
-        let path = |job: &String| Some(self.directory.as_ref()?.join(job));
-        let oldest = settled.min_by_key(|job| path(job).and_then(|path| small::modified(&path)));
-        let Some(oldest) = oldest else {
+        let may_go = table.iter().filter_map(|(job, seat)| Some((rank(job, seat)?, job)));
+        let Some((_, job)) = may_go.min().map(|(rank, job)| (rank, job.clone())) else {
             return Err(format!(
                 "this node has {JOBS_MAX} jobs that are not decided, the maximum; bring their hosts back"
             ));
         };
-        if let Some(path) = path(&oldest) {
+        if let Some(path) = path(&job) {
             let _ = small::remove(&path);
         }
-        table.remove(&oldest);
+        table.remove(&job);
         Ok(())
     }
 
     fn keep(&self, record: &VoteRecord) -> Result<(), String> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        let kept = small::make_directory(directory)
+        let kept = small::make_durable_directory(directory)
             .and_then(|()| small::write(&directory.join(&record.job), to_json(record).as_bytes()))
             .and_then(|()| small::sync_directory(directory));
-        kept.map_err(|why| format!("its vote cannot be kept: {why}"))
+        kept.map_err(|why| why.to_string())
     }
 
     /// Has a seat take note of an event, and does what is to be done.
     fn apply(&self, seat: &Seat, event: Event) -> Carried {
         let mut state = seat.state.lock().expect("no holder panics");
         let mut carried = Carried::default();
-        if let Some(why) = &state.broken {
-            carried.answer = Some(VoteSaid::Abstains(why.clone()));
-            return carried;
+        if let Some(why) = state.broken.clone() {
+            return state.has_no_vote(why);
         }
         if matches!(&event, Event::Asked(_, _, VoteAsk::Prepare(_) | VoteAsk::Accept(..))) {
             state.asked = Some(Stopwatch::start());
@@ -225,9 +240,11 @@ impl Votes {
                 match effect {
                     Effect::Keep => {
                         if let Err(why) = self.keep(state.core.record()) {
-                            state.outcome = Some(Err(GaveUp::Few(0, 1)));
+                            let me = state.core.me();
+                            let why =
+                                format!("{me} cannot keep its vote: {why}; mend that, and restart the node");
                             state.broken = Some(why.clone());
-                            return Carried { answer: Some(VoteSaid::Abstains(why)), ask: None };
+                            return state.has_no_vote(why);
                         }
                     }
                     Effect::Ask(attempt, ask) => carried.ask = Some((attempt, ask)),
@@ -250,9 +267,17 @@ impl Votes {
     }
 }
 
+impl State {
+    /// What follows from any event. A proposal ends.
+    fn has_no_vote(&mut self, why: String) -> Carried {
+        self.outcome = Some(Err(GaveUp::NoVote(why.clone())));
+        Carried { answer: Some(VoteSaid::Abstains(why)), ask: None }
+    }
+}
+
 impl Seat {
     fn of(core: Core) -> Seat {
-        let state = State { core, outcome: None, kept: Vec::new(), broken: None, asked: None };
+        let state = State { core, outcome: None, kept: Vec::new(), broken: None, asked: None, doubt: None };
         Seat { state: Mutex::new(state), proposing: Mutex::new(()) }
     }
 
@@ -261,12 +286,19 @@ impl Seat {
     }
 }
 
-/// Has the hosts of the job's last attempt decide what becomes of it. Other hosts' proposals may be decided instead.
-pub(crate) fn decide(node: &Arc<Node>, job: &str, want: Proposal) -> Result<Decision, GaveUp> {
-    let seat = node.votes.seat(job).ok_or(GaveUp::Few(0, 1))?;
+/// Has the hosts of an attempt decide what becomes of it; what is returned is about that attempt, whatever has followed it.
+/// Other hosts' proposals may be decided instead. It has an end: there are at most two questions, and who does not answer one
+/// within [`VOTE_SECONDS`] is counted as silent.
+pub(crate) fn decide(
+    node: &Arc<Node>,
+    (job, number): (&str, u32),
+    want: Proposal,
+) -> Result<Decision, GaveUp> {
+    let unknown = || GaveUp::NoVote(format!("{} does not know job {job}", node.name()));
+    let seat = node.votes.seat(job).ok_or_else(unknown)?;
     let _only = seat.proposing.lock().expect("no holder panics");
     seat.take_outcome();
-    let mut carried = node.votes.apply(&seat, Event::Propose(want));
+    let mut carried = node.votes.apply(&seat, Event::Propose(number, want));
     let (tell, said) = channel();
     // Those who have not answered the present question, and since when it is asked.
     let (mut unanswered, mut asked): (VecDeque<VoteRequestTo>, Stopwatch) =
@@ -288,7 +320,11 @@ pub(crate) fn decide(node: &Arc<Node>, job: &str, want: Proposal) -> Result<Deci
             Err(RecvTimeoutError::Timeout) if asked.seconds() > VOTE_SECONDS => {
                 match unanswered.pop_front() {
                     Some((host, request)) => (host, request, None),
-                    None => continue,
+                    // All have answered, or are counted as silent, and whoever did so last has ended the proposal.
+                    None => {
+                        node.votes.apply(&seat, Event::Withdraw);
+                        return seat.take_outcome().unwrap_or(Err(GaveUp::Outbid));
+                    }
                 }
             }
             Err(RecvTimeoutError::Timeout) => continue,
@@ -329,56 +365,101 @@ fn ask_one(node: &Arc<Node>, host: &str, request: VoteRequest, tell: Sender<Answ
     }
 }
 
-/// Tells these hosts what was decided about an attempt. Each answers with the outputs that kept their temporary names, or
-/// not at all; nobody has to wait for that.
-pub(crate) fn tell(
-    node: &Arc<Node>,
-    (job, attempt): (&str, &AttemptId),
-    decision: &Decision,
-    (hosts, names_shared): (&[String], bool),
-) -> Receiver<Answer> {
-    let (tell, said) = channel();
-    let ask = VoteAsk::Learn { decision: decision.clone(), names_shared };
-    for host in hosts {
-        let request = request(node, job, attempt, &ask);
-        if host == node.name() {
-            let answer = learn(node, request.clone());
-            let _ = tell.send((host.clone(), request, Some(answer)));
-        } else {
-            ask_one(node, host, request, tell.clone());
-        }
-    }
-    said
+/// A decision, and the job and the attempt that it is about.
+pub(crate) type Told<'a> = ((&'a str, &'a AttemptId), &'a Decision);
+
+/// Tells these hosts what was decided about an attempt; nobody waits for their answers.
+pub(crate) fn tell(node: &Arc<Node>, about: Told<'_>, (hosts, names_shared): (&[String], bool)) {
+    let (tell, _) = channel();
+    hosts.iter().for_each(|host| tell_one(node, about, (host, names_shared), &tell));
 }
 
-/// Has the outputs of a committed attempt named: the one that all wrote to by who made it, or else here; those of each host's
-/// own by all of them, however long that takes as long as the job is not cancelled. Returns what kept its temporary name.
-pub(crate) fn name_all(
+/// Each answers with the outputs that kept their temporary names, or not at all.
+fn tell_one(
     node: &Arc<Node>,
-    (job, attempt): (&str, &AttemptId),
-    decision: &Decision,
-    maker: Option<&str>,
-) -> Vec<String> {
-    let tell_some =
-        |hosts: &[String], names_shared| tell(node, (job, attempt), decision, (hosts, names_shared));
-    let mut kept = Vec::new();
-    let mut waiting = attempt.hosts.clone();
-    if let Some(maker) = maker {
-        for host in [maker, node.name()] {
-            if let Ok((_, _, Some(VoteSaid::Learned(lines)))) =
-                tell_some(&[host.to_string()], true).recv_timeout(NAMING)
-            {
-                kept = lines;
-                break;
+    ((job, attempt), decision): Told<'_>,
+    (host, names_shared): (&str, bool),
+    tell: &Sender<Answer>,
+) {
+    let request = request(node, job, attempt, &VoteAsk::Learn { decision: decision.clone(), names_shared });
+    if host != node.name() {
+        return ask_one(node, host, request, tell.clone());
+    }
+    // Names wait for the disk, as those of another host do.
+    let (here, asked, told) = (node.clone(), request.clone(), tell.clone());
+    let learns = spawn("vote", move || {
+        let said = learn(&here, asked.clone());
+        let _ = told.send((here.name().to_string(), asked, Some(said)));
+    });
+    if !learns {
+        let _ = tell.send((host.to_string(), request, None));
+    }
+}
+
+/// Has the outputs of a committed attempt named: the one that all wrote to by who made it, or else by this node or another
+/// one; those of each host's own by all of them. That takes as long as it takes, unless the job is cancelled. Returns what
+/// kept its temporary name, and what may have.
+pub(crate) fn name_all(node: &Arc<Node>, about: Told<'_>, maker: Option<&str>) -> Vec<String> {
+    let hosts = &about.0.1.hosts;
+    let Some(maker) = maker else { return name_own(node, about) };
+    let others = hosts.iter().map(String::as_str).filter(|host| *host != maker && *host != node.name());
+    let mut namers: Vec<&str> = [maker, node.name()].into_iter().chain(others).collect();
+    namers.dedup();
+    let kept = name_shared(node, about, &namers);
+    tell(node, about, (hosts, false));
+    kept
+}
+
+/// The output that all wrote to, by the first of these who can.
+fn name_shared(node: &Arc<Node>, about: Told<'_>, namers: &[&str]) -> Vec<String> {
+    let (tell, said) = channel();
+    let mut told = BTreeSet::new();
+    loop {
+        for namer in namers {
+            // Who has not answered yet is not told again.
+            if told.insert(namer.to_string()) {
+                tell_one(node, about, (namer, true), &tell);
+            }
+            let asked = Stopwatch::start();
+            while asked.seconds() < NAMING_SECONDS && !goes(node, about.0.0) {
+                let Ok((host, _, answer)) = said.recv_timeout(LOOK) else { continue };
+                if let Some(VoteSaid::Learned(kept)) = answer {
+                    return kept;
+                }
+                told.remove(&host);
+                if host == *namer {
+                    break;
+                }
+            }
+            show_waiting(node, about.0.0, namers[0]);
+        }
+        if goes(node, about.0.0) || node.bell.wait(NAMES_AGAIN) {
+            let Decision::Committed { shared: Some(shared), .. } = about.1 else { return Vec::new() };
+            let ReadyFile { hidden, name, .. } = shared;
+            return vec![format!(
+                "nobody has said that {name} has its name; else it is whole, at {hidden}, and {} names it when it can be reached",
+                namers[0]
+            )];
+        }
+    }
+}
+
+/// Outputs of the hosts' own.
+fn name_own(node: &Arc<Node>, about: Told<'_>) -> Vec<String> {
+    let (tell, said) = channel();
+    let (mut kept, mut told) = (Vec::new(), BTreeSet::new());
+    let mut waiting = about.0.1.hosts.clone();
+    while !waiting.is_empty() && !goes(node, about.0.0) {
+        for host in &waiting {
+            // Who has not answered yet is not told again.
+            if told.insert(host.clone()) {
+                tell_one(node, about, (host, false), &tell);
             }
         }
-        drop(tell_some(&waiting, false));
-        return kept;
-    }
-    loop {
-        let said = tell_some(&waiting, false);
-        // It ends when the last has answered, or does not.
-        for (host, _, answer) in said {
+        let round = Stopwatch::start();
+        while !waiting.is_empty() && round.seconds() < NAMES_AGAIN.as_secs_f64() {
+            let Ok((host, _, answer)) = said.recv_timeout(LOOK) else { continue };
+            told.remove(&host);
             match answer {
                 Some(VoteSaid::Learned(lines)) => kept.extend(lines),
                 Some(VoteSaid::Abstains(why)) => kept.push(why),
@@ -386,15 +467,8 @@ pub(crate) fn name_all(
             }
             waiting.retain(|other| *other != host);
         }
-        let here = node.jobs.find(job);
-        if waiting.is_empty() || here.as_ref().is_some_and(|here| here.cancelled().is_some()) {
-            break;
-        }
-        if let Some(here) = here {
-            here.show(|view| view.stage = format!("committed, waiting for {}", waiting.join(", ")));
-        }
-        if node.bell.wait(NAMES_AGAIN) {
-            break;
+        if !waiting.is_empty() {
+            show_waiting(node, about.0.0, &waiting.join(", "));
         }
     }
     let late = |host: String| {
@@ -402,6 +476,22 @@ pub(crate) fn name_all(
     };
     kept.extend(waiting.into_iter().map(late));
     kept
+}
+
+/// Whether the job goes on here.
+fn runs(node: &Node, job: &str) -> bool {
+    node.sorts.knows(job) || node.jobs.find(job).is_some_and(|job| !job.has_ended())
+}
+
+/// Whether nobody waits for a job's names any more.
+fn goes(node: &Node, job: &str) -> bool {
+    node.bell.wait(Duration::ZERO) || node.jobs.find(job).is_some_and(|job| job.cancelled().is_some())
+}
+
+fn show_waiting(node: &Node, job: &str, hosts: &str) {
+    if let Some(job) = node.jobs.find(job) {
+        job.show(|view| view.stage = format!("committed, waiting for {hosts}"));
+    }
 }
 
 fn learn(node: &Arc<Node>, request: VoteRequest) -> VoteSaid {
@@ -450,28 +540,5 @@ pub(crate) fn end_of(decision: Decision, kept: &[String]) -> SortEnd {
             receipt: None,
         },
         Decision::Ended { state, why } => SortEnd { state, why: Some(why), receipt: None },
-    }
-}
-
-/// Until the node goes down, has outputs that wait for a decision get one: their process may have ended before it heard of
-/// it. Nothing is proposed while anybody hears a coordinator of theirs.
-pub(crate) fn settle(node: &Arc<Node>) {
-    let mut round = 0;
-    while !node.bell.wait(SETTLE) {
-        round += 1;
-        for seat in node.votes.seats() {
-            let record = seat.state.lock().expect("no holder panics").core.record().clone();
-            let goes_on = node.sorts.knows(&record.job)
-                || node.jobs.find(&record.job).is_some_and(|job| !job.has_ended());
-            if goes_on || record.decided.is_some() || record.ready.is_empty() || round < SETTLE_ROUNDS_FIRST {
-                continue;
-            }
-            node.votes.hears(&record.job, false);
-            let why = "nobody went on with it before it was committed".to_string();
-            if let Ok(decision) = decide(node, &record.job, Proposal::End(JobState::Failed, why)) {
-                let to = (&record.attempt.hosts[..], true);
-                drop(tell(node, (&record.job, &record.attempt), &decision, to));
-            }
-        }
     }
 }

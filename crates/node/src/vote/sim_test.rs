@@ -1,10 +1,12 @@
 //! Hosts that agree on their job's attempts, from a seed: messages are lost, late and doubled, links are cut in one
-//! direction or between one pair, hosts crash at any moment and come back with what they had made durable, and a user puts
-//! files of his own under the outputs' names.
+//! direction or between one pair, hosts stand still before they propose, crash at any moment and come back with what they
+//! had made durable, or without it, forget jobs for want of room, and a user puts files of his own under the outputs' names.
+//! Each host has an output of its own, or the first of an attempt makes one that all see, and any of them names it.
 //!
 //! Invariant: at most one attempt's outputs get names, none before its commitment was decided by a quorum of its hosts, and
-//! each once; what a user put under a name is never overwritten. When everything works again, every host that is of the
-//! last attempt learns the same decision, and no ready output is left without one.
+//! each once; what a user put under a name is never overwritten; a host that has lost its record gives no vote any more. When
+//! everything works again, every host that is of the last attempt learns the same decision, no ready output is left without
+//! one, and an output that all see has its name, unless a user took that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +18,7 @@ use thalweg_base::rng::Rng;
 use super::core::{Core, Effect, Event, Proposal, Question, is_quorum};
 
 /// `THALWEG_SEEDS` of them, if that is set.
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 2_000;
 const STEPS: u64 = 600;
 const JOB: &str = "j";
 
@@ -24,9 +26,19 @@ const JOB: &str = "j";
 #[derive(Debug, Clone)]
 enum Message {
     Enter(AttemptId),
-    IsReady(u32),
+    /// With the output that all see, from who made it.
+    IsReady(u32, Option<ReadyFile>),
     Ask(AttemptId, VoteAsk),
     Said(Option<Question>, VoteSaid),
+}
+
+/// What outputs are on.
+#[derive(Default)]
+struct Disk {
+    /// Temporary outputs by their attempts, and who bears the name: an attempt's number, or a user's file.
+    hidden: BTreeSet<u32>,
+    name_is: Option<FileStamp>,
+    named: Vec<u32>,
 }
 
 /// One host: its process, and its disk.
@@ -39,17 +51,22 @@ struct Host {
     kept: Option<VoteRecord>,
     /// The process, by how often it was started. What was meant for one before it is not heard.
     life: u32,
-    /// Temporary outputs by their attempts, and who bears the name: an attempt's number, or a user's file.
-    hidden: BTreeSet<u32>,
-    name_is: Option<FileStamp>,
-    named: Vec<u32>,
-    /// The attempt that it coordinates, and which hosts have said that they are ready.
-    coordinates: Option<(u32, BTreeSet<String>)>,
+    /// Whether it has lost a record of the job.
+    forgot: bool,
+    disk: Disk,
+    /// The attempt that it coordinates, which hosts have said that they are ready, and the output that all see.
+    coordinates: Option<(u32, BTreeSet<String>, Option<ReadyFile>)>,
+    /// What it is about to propose, and for which attempt; much may happen before it does.
+    wants: Option<(AttemptId, Proposal)>,
+    /// The attempt that its last proposal was for.
+    about: Option<AttemptId>,
 }
 
 struct World {
     rng: Rng,
     hosts: Vec<Host>,
+    /// What all see, if they write to one output.
+    shared: Option<Disk>,
     /// On their way: from, to, the lives of both ends, and what.
     wires: Vec<(usize, usize, (u32, u32), Message)>,
     /// Links that carry nothing from the first to the second.
@@ -76,14 +93,17 @@ impl World {
             up: true,
             kept: None,
             life: 0,
-            hidden: BTreeSet::new(),
-            name_is: None,
-            named: Vec::new(),
+            forgot: false,
+            disk: Disk::default(),
             coordinates: None,
+            wants: None,
+            about: None,
         };
         let hosts = (0..count).map(host).collect();
         let (wires, cut, votes) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
-        let mut world = World { rng, hosts, wires, cut, votes, users: 0, calm: false, trace: Vec::new() };
+        let shared = rng.one_in(2).then(Disk::default);
+        let mut world =
+            World { rng, hosts, shared, wires, cut, votes, users: 0, calm: false, trace: Vec::new() };
         let names: Vec<String> = world.hosts.iter().map(|host| host.name.clone()).collect();
         let coordinator = world.rng.below(count as u64) as usize;
         world.begin(
@@ -104,7 +124,7 @@ impl World {
 
     /// A coordinator has the hosts of its attempt take part.
     fn begin(&mut self, at: usize, attempt: AttemptId) {
-        self.hosts[at].coordinates = Some((attempt.number, BTreeSet::new()));
+        self.hosts[at].coordinates = Some((attempt.number, BTreeSet::new(), None));
         for name in attempt.hosts.clone() {
             let to = self.index(&name);
             self.send(at, to, Message::Enter(attempt.clone()));
@@ -167,12 +187,17 @@ impl World {
             Effect::Clear(files) => {
                 for file in files {
                     let number = file.file.inode as u32;
-                    self.hosts[at].hidden.remove(&((number - 1000) / 10));
+                    self.disk(at).hidden.remove(&((number - 1000) / 10));
                 }
             }
             Effect::Decided(decision) => self.decided(at, &decision),
             Effect::GaveUp(_) => {}
         }
+    }
+
+    /// The disk that a host's output is on.
+    fn disk(&mut self, at: usize) -> &mut Disk {
+        self.shared.as_mut().unwrap_or(&mut self.hosts[at].disk)
     }
 
     /// Makes the record durable.
@@ -185,6 +210,7 @@ impl World {
     fn count(&mut self, at: usize, (number, ballot, decision): (u32, Ballot, Decision)) {
         let vote = self.votes.entry((number, ballot)).or_insert_with(|| (decision.clone(), BTreeSet::new()));
         assert_eq!(vote.0, decision, "one ballot proposes one decision");
+        assert!(!self.hosts[at].forgot, "it has no vote\n{}", self.trace.join("\n"));
         vote.1.insert(self.hosts[at].name.clone());
     }
 
@@ -202,11 +228,11 @@ impl World {
             "attempt {attempt} gets names before it is committed\n{}",
             self.trace.join("\n")
         );
-        let host = &mut self.hosts[at];
-        if host.hidden.contains(&attempt) && host.name_is == file.before {
-            host.hidden.remove(&attempt);
-            host.name_is = Some(file.file);
-            host.named.push(attempt);
+        let disk = self.disk(at);
+        if disk.hidden.contains(&attempt) && disk.name_is == file.before {
+            disk.hidden.remove(&attempt);
+            disk.name_is = Some(file.file);
+            disk.named.push(attempt);
         }
     }
 
@@ -226,29 +252,25 @@ impl World {
     }
 
     fn decided(&mut self, at: usize, decision: &Decision) {
+        let about = self.hosts[at].about.clone().expect("it proposed");
+        self.hosts[at].coordinates = None;
+        self.tell(at, about, decision.clone());
         match decision {
             Decision::Superseded { next, .. } if next.coordinator == self.hosts[at].name => {
                 self.begin(at, next.clone());
             }
             // An attempt of another coordinator, or no more at all.
-            _ => {
-                self.hosts[at].coordinates = None;
-                self.tell(at, decision.clone());
-            }
+            _ => {}
         }
     }
 
-    /// Tells all hosts of the attempt what was decided about it.
-    fn tell(&mut self, at: usize, decision: Decision) {
-        let Some(core) = &self.hosts[at].core else { return };
-        let attempt = core.record().attempt.clone();
-        if matches!(decision, Decision::Superseded { .. }) {
-            return;
-        }
+    /// Tells all hosts of an attempt what was decided about it.
+    fn tell(&mut self, at: usize, attempt: AttemptId, decision: Decision) {
         for name in attempt.hosts.clone() {
             let (to, decision) = (self.index(&name), decision.clone());
-            if to != at {
-                let ask = VoteAsk::Learn { decision, names_shared: false };
+            let names_shared = self.shared.is_some() && (self.calm || self.rng.one_in(2));
+            if to != at || names_shared {
+                let ask = VoteAsk::Learn { decision, names_shared };
                 self.send(at, to, Message::Ask(attempt.clone(), ask));
             }
         }
@@ -271,7 +293,11 @@ impl World {
         }
         match message {
             Message::Enter(attempt) => self.enter(from, to, attempt),
-            Message::IsReady(number) => self.is_ready(from, to, number),
+            Message::IsReady(number, shared) => self.is_ready(from, to, number, shared),
+            Message::Ask(attempt, ask) if self.hosts[to].core.is_none() => {
+                let said = VoteSaid::Abstains("it does not know the job".into());
+                self.send(to, from, Message::Said(Question::of(&attempt, &ask), said));
+            }
             Message::Ask(attempt, ask) => {
                 let name = self.hosts[from].name.clone();
                 let asked = Question::of(&attempt, &ask);
@@ -295,39 +321,66 @@ impl World {
             self.hosts[to].core = Some(Core::new(&self.hosts[to].name, JOB, attempt.clone()));
         }
         self.apply(to, None, Event::Enter(attempt.clone()));
-        let host = &mut self.hosts[to];
-        let Some(core) = &host.core else { return };
+        let Some(core) = &self.hosts[to].core else { return };
         if core.record().attempt != attempt || core.record().decided.is_some() {
             return;
         }
-        let before = host.name_is;
-        if core.record().ready.is_empty() {
-            host.hidden.insert(number);
-            let file =
-                ReadyFile { hidden: String::new(), name: String::new(), file: stamp_of(number, to), before };
+        let writes = self.shared.is_none() || attempt.hosts[0] == self.hosts[to].name;
+        if writes && core.record().ready.is_empty() {
+            let disk = self.disk(to);
+            disk.hidden.insert(number);
+            let (hidden, name, before) = (String::new(), String::new(), disk.name_is);
+            let file = ReadyFile { hidden, name, file: stamp_of(number, to), before };
             self.apply(to, None, Event::Ready(number, vec![file]));
         }
-        if self.hosts[to].core.is_some() {
-            self.send(to, from, Message::IsReady(number));
+        if let Some(core) = &self.hosts[to].core {
+            let shared = core.record().ready.first().filter(|_| self.shared.is_some()).cloned();
+            self.send(to, from, Message::IsReady(number, shared));
         }
     }
 
-    fn is_ready(&mut self, from: usize, to: usize, number: u32) {
+    fn is_ready(&mut self, from: usize, to: usize, number: u32, made: Option<ReadyFile>) {
         let name = self.hosts[from].name.clone();
         let host = &mut self.hosts[to];
-        let Some((of, ready)) = host.coordinates.as_mut().filter(|(of, _)| *of == number) else { return };
+        let Some((of, ready, shared)) = host.coordinates.as_mut().filter(|(of, ..)| *of == number) else {
+            return;
+        };
         ready.insert(name);
-        let (of, ready) = (*of, ready.len());
+        *shared = shared.take().or(made);
+        let (of, ready, shared) = (*of, ready.len(), shared.clone());
         let Some(core) = &host.core else { return };
         let attempt = &core.record().attempt;
-        if attempt.number == of && ready == attempt.hosts.len() && core.asks().is_none() {
-            let decision = Decision::Committed { shared: None, receipt: None };
-            self.apply(to, None, Event::Propose(Proposal::Commit(decision)));
+        if attempt.number == of && ready == attempt.hosts.len() {
+            let decision = Decision::Committed { shared, receipt: None };
+            let attempt = attempt.clone();
+            self.want(to, (attempt, Proposal::Commit(decision)));
         }
+    }
+
+    /// Proposes something at once, or later.
+    fn want(&mut self, at: usize, wants: (AttemptId, Proposal)) {
+        self.hosts[at].wants = Some(wants);
+        if self.calm || self.rng.one_in(2) {
+            self.propose_wanted(at);
+        }
+    }
+
+    fn propose_wanted(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        if host.core.as_ref().is_none_or(|core| core.asks().is_some()) {
+            return;
+        }
+        let Some((attempt, want)) = host.wants.take() else { return };
+        let number = attempt.number;
+        host.about = Some(attempt);
+        self.apply(at, None, Event::Propose(number, want));
     }
 
     /// A host that is up would like something to be decided: because it coordinates, or misses who does.
     fn propose(&mut self, at: usize) {
+        if self.hosts[at].wants.is_some() {
+            return self.propose_wanted(at);
+        }
         let Some(core) = self.hosts[at].core.as_ref().filter(|core| core.asks().is_none()) else { return };
         let attempt = core.record().attempt.clone();
         let hosts = attempt.hosts.iter().filter(|host| **host == self.hosts[at].name || !self.rng.one_in(3));
@@ -338,7 +391,7 @@ impl World {
         };
         if attempt.number < 6 {
             self.apply(at, None, Event::Hears(false));
-            self.apply(at, None, Event::Propose(want));
+            self.want(at, (attempt, want));
         }
     }
 
@@ -353,7 +406,24 @@ impl World {
 
     fn crash(&mut self, at: usize) {
         let host = &mut self.hosts[at];
-        (host.up, host.core, host.coordinates) = (false, None, None);
+        (host.up, host.core, host.coordinates, host.wants) = (false, None, None, None);
+    }
+
+    /// It has the job's record no more: its disk was lost, or it needed room and does not run the job. What speaks of an attempt
+    /// that begins has long come by then.
+    fn forget(&mut self, at: usize) {
+        let comes = |(_, to, _, message): &(usize, usize, (u32, u32), Message)| {
+            *to == at && matches!(message, Message::Enter(_))
+        };
+        let host = &mut self.hosts[at];
+        let may = |core: &Core| core.record().ready.is_empty() && core.asks().is_none();
+        let is_idle =
+            host.coordinates.is_none() && host.wants.is_none() && host.core.as_ref().is_some_and(may);
+        if !host.up || (is_idle && !self.wires.iter().any(comes)) {
+            self.trace.push(format!("{} forgets", host.name));
+            host.forgot = host.kept.take().is_some() || host.forgot;
+            (host.core, host.disk.hidden) = (None, BTreeSet::new());
+        }
     }
 
     fn restart(&mut self, at: usize) {
@@ -372,12 +442,14 @@ impl World {
             3 => drop(self.cut.insert((at, other))),
             4 => self.cut.clear(),
             5 => self.propose(at),
+            8 | 10 => self.propose_wanted(at),
+            9 if self.rng.one_in(8) => self.forget(at),
             6 => self.give_up(at),
             7 if self.rng.one_in(4) => {
                 // Somebody takes the output away, or puts something else there.
                 self.users += 1;
                 let inode = self.users;
-                self.hosts[at].name_is =
+                self.disk(at).name_is =
                     (inode.is_multiple_of(2)).then_some(FileStamp { inode, bytes: 0, modified_ns: 0 });
             }
             _ => self.deliver(),
@@ -398,11 +470,11 @@ impl World {
             // Nobody coordinates any more.
             (0..self.hosts.len()).for_each(|at| self.apply(at, None, Event::Hears(false)));
             if let Some(core) = self.hosts[at].core.as_ref().filter(|core| !core.is_left_out()) {
+                let attempt = core.record().attempt.clone();
                 match core.record().decided.clone() {
-                    Some(decision) => self.tell(at, decision),
+                    Some(decision) => self.tell(at, attempt, decision),
                     None if core.asks().is_none() => {
-                        let end = Proposal::End(JobState::Failed, String::new());
-                        self.apply(at, None, Event::Propose(end));
+                        self.want(at, (attempt, Proposal::End(JobState::Failed, String::new())));
                     }
                     None => {}
                 }
@@ -429,11 +501,15 @@ impl World {
         if committed.len() > 1 {
             fail("two attempts are committed");
         }
-        for host in &self.hosts {
-            if host.named.len() > 1 || host.named.iter().any(|attempt| !committed.contains(attempt)) {
+        for Disk { named, .. } in self.disks() {
+            if named.len() > 1 || named.iter().any(|attempt| !committed.contains(attempt)) {
                 fail("names beside those of one committed attempt");
             }
         }
+    }
+
+    fn disks(&self) -> impl Iterator<Item = &Disk> {
+        self.hosts.iter().map(|host| &host.disk).chain(&self.shared)
     }
 
     /// That nothing is in doubt any more.
@@ -459,6 +535,11 @@ impl World {
             if record.decided.is_some() && !record.ready.is_empty() {
                 fail("outputs of a decided attempt are neither named nor cleared");
             }
+            let Some(Decision::Committed { shared: Some(file), .. }) = &record.decided else { continue };
+            let disk = self.shared.as_ref().expect("all see it");
+            if disk.hidden.contains(&record.attempt.number) && disk.name_is == file.before {
+                fail("nobody named the output that all see");
+            }
         }
     }
 }
@@ -474,7 +555,7 @@ fn run(seed: u64) -> bool {
     world.settle();
     world.check(seed);
     world.is_settled(seed);
-    world.hosts.iter().any(|host| !host.named.is_empty())
+    world.disks().any(|disk| !disk.named.is_empty())
 }
 
 #[test]
