@@ -5,13 +5,13 @@
 //! that was not told of yet waits for it.
 //! Law: a directory is finished when all of its names that the source counted have come, a file when all of its pieces
 //! are written and their sum is the source's.
-//! Law: the source is not believed. In the directory that roots go into, which may hold anything, it reaches only the roots
+//! Law: the source is not believed. It offers what it was asked for, where this end knows that. In the directory that roots go into, which may hold anything, it reaches only the roots
 //! that it offered; what it tells of and leaves unfinished is bounded by [`TOLD_BYTES_MAX`] and [`DEPTH_MAX`].
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -54,9 +54,10 @@ const DEPTH_MAX: u32 = 4096;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Takes all that the other end sends to the destination. How it is moved is the source's to say. The receipt is of this
-/// end alone, with the source's sum.
+/// end alone, with the source's sum. Who knows which paths the source was asked for says so: nothing else is taken.
 pub fn receive(
     dest: &To,
+    asked: Option<&[PathBuf]>,
     way: &dyn Way,
     control: Streams,
     io: &Arc<dyn Io>,
@@ -81,6 +82,9 @@ pub fn receive(
     };
     let lanes = if is_in_order(&transfer) { 1 } else { (offer.lanes as usize).clamp(1, LANES_MAX) };
     let look = || {
+        if let Some(asked) = asked {
+            roots::check_asked(asked, &offer.roots, &way.peer())?;
+        }
         let roots = roots::look_at_offer(dest, &offer.roots, &way.peer())?;
         let job = Job { transfer: &transfer, io, watch, roots, lanes, part: Part::Sink };
         let shared = job.shared(Pool::new(FRAME_BYTES, lanes * READ_BACK_BLOCKS)?, None)?;

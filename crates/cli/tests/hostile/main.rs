@@ -199,7 +199,7 @@ fn attacks() -> Vec<(&'static str, &'static str, Vec<Step>)> {
     for (of, steps) in beside_dest() {
         let last = vec![Tell(dir_end(1, 0)), Tell(end())];
         let tree = vec![Tell(offer(2, &[("tree", 2)])), Tell(dir(1, 0, "tree", Some(0)))];
-        for first in [vec![Tell(offer(2, &[("one", 1)]))], tree] {
+        for first in [vec![Tell(offer(2, &[("tree", 1)]))], tree] {
             all.push((of, "box/new", [first, steps.clone(), last.clone()].concat()));
         }
     }
@@ -216,6 +216,42 @@ fn no_way_leads_out_of_dest() {
         yard.is_as_it_was(of);
         is_one_line(&outcome, &format!("{of} into {dest}: {steps:?}"));
     }
+}
+
+/// As in CVE-2019-6111 of scp: into a directory that is there a source brought any name that it liked.
+#[test]
+fn an_offer_of_what_was_not_asked_for_touches_nothing() {
+    use Step::{Block, Tell};
+    let receipt = receipt();
+    let brings = |offer, rest: Vec<Step>| [vec![Tell(offer)], rest, vec![Tell(end())]].concat();
+    let below = |called: &str| {
+        let tree = Tell(dir(1, 0, called, Some(0)));
+        vec![tree, Block(4, small(1, "old", 4)), Tell(dir_end(1, 1))]
+    };
+    let mut contents = offer(0, &[("tree", 2)]);
+    contents.fields[6] = Field::B(1);
+    let files = vec![Block(4, small(0, "tree", 4)), Block(4, small(0, "old", 4))];
+    let cases = [
+        ("'old'", brings(offer(0, &[("old", 1)]), files[1..].to_vec())),
+        ("'sub'", brings(offer(0, &[("sub", 2)]), below("sub"))),
+        ("what is in 'tree'", brings(contents, below("tree"))),
+        ("2", brings(offer(0, &[("tree", 1), ("old", 1)]), files.clone())),
+    ];
+    for (offered, steps) in cases {
+        let yard = Yard::new("box/dest");
+        let all = |yard: &Yard| picture(&yard.place.0, &yard.place.0.join("nothing"));
+        let before = all(&yard);
+        let outcome = yard.pump(&[], &steps, &receipt);
+        assert_eq!(all(&yard), before, "{offered}: {outcome:?}");
+        is_one_line(&outcome, offered);
+        assert!(
+            outcome.err.contains("far was asked for ")
+                && outcome.err.contains(&format!(" and offers {offered},"))
+        );
+    }
+    let yard = Yard::new("box/dest");
+    yard.pump(&[], &brings(offer(0, &[("tree", 1)]), files[..1].to_vec()), &receipt).is_done();
+    yard.place.shell("test $(cat box/dest/tree) = xxxx").is_done();
 }
 
 /// A file that is whole but for a piece without bytes.
