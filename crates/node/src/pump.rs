@@ -13,6 +13,7 @@
 //! Non-goals: how bytes are moved; that is the transfer room's.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -112,7 +113,8 @@ pub(crate) fn pull(way: &dyn Asks, options: &PumpOptions, progress: &Progress) -
     let dest = ends::dest(options, &io)?;
     let request = request(way, options, words_of(options)?);
     let control = way.begin(&NodeRequest::Pump(request)).map_err(could_not)?;
-    let received = receive(&dest, way, control, &io, &ends::watch(progress));
+    let asked = paths_of(options);
+    let received = receive(&dest, Some(&asked), way, control, &io, &ends::watch(progress));
     let mut receipt = received.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)
@@ -226,6 +228,28 @@ pub(crate) fn words_of(options: &PumpOptions) -> Result<Vec<String>> {
     options.sources.iter().map(of).collect()
 }
 
+/// The paths that were typed as sources.
+fn paths_of(options: &PumpOptions) -> Vec<PathBuf> {
+    let path = |end: &PumpEnd| match end {
+        PumpEnd::Path(path) => Some(path.clone()),
+        PumpEnd::Node(_, end) | PumpEnd::Ssh(_, end) => match &**end {
+            // The user's own directory goes as it is.
+            PumpEnd::Path(path) if below_home(path) == Some(Path::new("")) => Some("/~/".into()),
+            PumpEnd::Path(path) => Some(path.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    options.sources.iter().filter_map(path).collect()
+}
+
+/// A path where ssh goes, if it begins at the user's own directory there; with the slash at its end, which means something.
+fn below_home(path: &Path) -> Option<&Path> {
+    let below = path.as_os_str().as_bytes().strip_prefix(b"/~")?;
+    let below = if below.is_empty() { below } else { below.strip_prefix(b"/")? };
+    Some(Path::new(OsStr::from_bytes(below)))
+}
+
 /// An end, as one word.
 pub(crate) fn word_of(end: &PumpEnd) -> Result<String> {
     match end {
@@ -241,9 +265,9 @@ pub(crate) fn word_of(end: &PumpEnd) -> Result<String> {
 /// The same of an end where ssh goes: below `/~` it is the user's own directory there.
 pub(crate) fn word_over_ssh(end: &PumpEnd) -> Result<String> {
     match end {
-        PumpEnd::Path(path) => match path.strip_prefix("/~") {
-            Ok(below) => Ok(format!("home:{}", escaped(below.as_os_str().as_bytes()))),
-            Err(_) => word_of(end),
+        PumpEnd::Path(path) => match below_home(path) {
+            Some(below) => Ok(format!("home:{}", escaped(below.as_os_str().as_bytes()))),
+            None => word_of(end),
         },
         end => word_of(end),
     }
@@ -525,7 +549,8 @@ fn take_part(
     // What comes of it the other end hears from the transfer itself.
     if request.dest.is_some() {
         match ends::dest(&options, &io) {
-            Ok(dest) => receive(&dest, &way, (out, inc), &io, &Alone).map_err(|why| why.to_string()),
+            // Whoever is the source said where it goes as well.
+            Ok(dest) => receive(&dest, None, &way, (out, inc), &io, &Alone).map_err(|why| why.to_string()),
             Err(why) => refuse(out, why.to_string()),
         }
     } else {

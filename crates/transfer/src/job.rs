@@ -337,9 +337,7 @@ impl<'j> Job<'j> {
         let links = std::mem::take(&mut *shared.links.lock().expect("no lane panics"));
         for more in &links.more {
             self.one_more(shared, dir, more)?;
-            if let Some((len, sums)) = links.sums.get(&more.first_key) {
-                shared.add_sums(&more.key, *len, *sums);
-            }
+            shared.add_one_more(&links, more, &self.roots.roots[more.top as usize].there);
         }
         let written = shared.sums.lock().expect("no lane panics").1;
         if let Some(read) = sum.filter(|sum| shared.hashing && *sum != written) {
@@ -394,13 +392,12 @@ impl<'j> Job<'j> {
             (false, false) => dir.open_dir(&root.there)?,
         };
         // The other end gave these paths, and sent the directories that they lead through.
-        let place = top.open_below(&more.place)?;
-        let (above, first) = (more.first.parent(), more.first.file_name());
-        let (above, first) = (top.open_below(above.unwrap_or(Path::new("")))?, first.unwrap_or_default());
-        if place.facts_if_any(&more.name)?.is_some() {
-            place.remove(&more.name)?;
+        let place = top.open_below(&more.name.dir)?;
+        let above = top.open_below(&more.first.dir)?;
+        if place.facts_if_any(&more.name.own)?.is_some() {
+            place.remove(&more.name.own)?;
         }
-        place.link(&more.name, &above, first)?;
+        place.link(&more.name.own, &above, &more.first.own)?;
         count(&shared.counts.hard_links, 1);
         Ok(place.dress(&more.facts)?)
     }

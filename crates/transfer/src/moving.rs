@@ -233,10 +233,20 @@ impl<'a> Moving<'a> {
         self.left.fetch_add(more, Ordering::AcqRel).wrapping_add(more) == 0
     }
 
-    /// Whether a piece that another process sends lies in it.
+    /// Whether a piece that another process sends lies in it. A file comes in whole cells up to its end: what is noted of
+    /// less could grow without bytes coming.
     pub(crate) fn has_room(&self, at: u64, len: u64) -> bool {
-        let most = self.facts.map_or(i64::MAX as u64, |facts| facts.len);
-        at.is_multiple_of(CELL_BYTES as u64) && at.checked_add(len).is_some_and(|end| end <= most)
+        let cell = CELL_BYTES as u64;
+        let Some(end) = at.checked_add(len).filter(|_| at.is_multiple_of(cell)) else { return false };
+        match self.facts {
+            Some(facts) => len > 0 && end <= facts.len && (len.is_multiple_of(cell) || end == facts.len),
+            None => end <= i64::MAX as u64,
+        }
+    }
+
+    /// Bytes of its place in the transfer.
+    pub(crate) fn key_bytes(&self) -> u64 {
+        self.key.len() as u64
     }
 
     /// One more piece is on its way.

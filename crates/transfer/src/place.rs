@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -190,14 +190,9 @@ impl<'a> Place<'a> {
         key
     }
 
-    /// The way to a name in it, from the top of the tree.
-    pub(crate) fn way_to(&self, name: &OsStr) -> PathBuf {
-        OsString::from_vec(self.key_of(name).split_off(self.top.1)).into()
-    }
-
     /// Its own way from the top of the tree.
-    pub(crate) fn own_way(&self) -> PathBuf {
-        OsString::from_vec(self.key.get(self.top.1..).unwrap_or_default().to_vec()).into()
+    pub(crate) fn own_way(&self) -> &Path {
+        Path::new(OsStr::from_bytes(self.key.get(self.top.1..).unwrap_or_default()))
     }
 
     /// What it will be given.

@@ -5,12 +5,13 @@
 //! that was not told of yet waits for it.
 //! Law: a directory is finished when all of its names that the source counted have come, a file when all of its pieces
 //! are written and their sum is the source's.
-//! Law: the source is not believed. In the directory that roots go into, which may hold anything, it reaches only the roots
+//! Law: the source is not believed. It offers what it was asked for, where this end knows that. In the directory that roots go into, which may hold anything, it reaches only the roots
 //! that it offered; what it tells of and leaves unfinished is bounded by [`TOLD_BYTES_MAX`] and [`DEPTH_MAX`].
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -41,8 +42,9 @@ use crate::{Error, Result};
 pub(crate) const LANE_BLOCKS: usize = 2 * DEPTH;
 /// What is read back with, for each lane.
 const READ_BACK_BLOCKS: usize = 2;
-/// The most that is kept of what the source tells and has not finished: open directories and files, names asked for, further
-/// names of files. An honest source has few open at once; four million further names fit.
+/// The most that is kept of what the source tells and has not finished: open directories and files, names asked for, sums of
+/// files that may get further names, and those. An honest source has few open at once; more than a million files with a
+/// further name each fit.
 const TOLD_BYTES_MAX: u64 = 512 << 20;
 /// What one of these takes beside its names.
 const KNOWN_BYTES: u64 = 512;
@@ -52,9 +54,10 @@ const DEPTH_MAX: u32 = 4096;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Takes all that the other end sends to the destination. How it is moved is the source's to say. The receipt is of this
-/// end alone, with the source's sum.
+/// end alone, with the source's sum. Who knows which paths the source was asked for says so: nothing else is taken.
 pub fn receive(
     dest: &To,
+    asked: Option<&[PathBuf]>,
     way: &dyn Way,
     control: Streams,
     io: &Arc<dyn Io>,
@@ -79,6 +82,9 @@ pub fn receive(
     };
     let lanes = if is_in_order(&transfer) { 1 } else { (offer.lanes as usize).clamp(1, LANES_MAX) };
     let look = || {
+        if let Some(asked) = asked {
+            roots::check_asked(asked, &offer.roots, &way.peer())?;
+        }
         let roots = roots::look_at_offer(dest, &offer.roots, &way.peer())?;
         let job = Job { transfer: &transfer, io, watch, roots, lanes, part: Part::Sink };
         let shared = job.shared(Pool::new(FRAME_BYTES, lanes * READ_BACK_BLOCKS)?, None)?;
@@ -183,6 +189,8 @@ struct Known<'a> {
 /// A file that the source told of.
 struct Coming<'a> {
     moving: Arc<Moving<'a>>,
+    /// Of [`TOLD_BYTES_MAX`].
+    bytes: u64,
     /// Pieces that have come, and how many there are, once that is told.
     came: u64,
     in_all: Option<u64>,
@@ -247,6 +255,14 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         )))
     }
 
+    /// The sum of a file with several names is kept to the end.
+    fn remembers_sum(&self, facts: &Facts) -> Result<()> {
+        match self.shared.hashing && facts.links > 1 {
+            true => self.remembers(&mut self.lock(), KNOWN_BYTES / 4),
+            false => Ok(()),
+        }
+    }
+
     /// Takes what the source says.
     fn hear(&self, message: Message) -> Result<()> {
         match message {
@@ -282,18 +298,15 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                 if !self.job.roots.roots.get(named.top as usize).is_some_and(|root| root.is_tree) {
                     return self.nonsense();
                 }
-                let paths = [named.place.as_os_str(), named.first.as_os_str(), &named.name].map(OsStr::len);
-                let bytes = paths.iter().sum::<usize>() + named.key.len() + named.first_key.len();
-                self.remembers(&mut self.lock(), KNOWN_BYTES / 4 + bytes as u64)?;
-                self.shared.links.lock().expect("no lane panics").more.push(OneMore {
-                    place: named.place,
-                    facts: named.facts,
-                    name: named.name,
-                    first: named.first,
-                    top: named.top,
-                    key: named.key,
-                    first_key: named.first_key,
-                });
+                let (above, first) = (named.first.parent(), named.first.file_name());
+                let first = first.unwrap_or_default().to_os_string();
+                let mut links = self.shared.links.lock().expect("no lane panics");
+                let (name, bytes) = links.name(&named.place, named.name);
+                let (first, first_bytes) = links.name(above.unwrap_or(Path::new("")), first);
+                // The places of both in the transfer follow from this.
+                links.more.push(OneMore { name, facts: named.facts, first, top: named.top });
+                drop(links);
+                self.remembers(&mut self.lock(), KNOWN_BYTES / 2 + (bytes + first_bytes) as u64)?;
             }
             Message::End(sum) => {
                 let _ = self.sum.set(sum);
@@ -339,13 +352,15 @@ impl<'j, 'a> Arrivals<'j, 'a> {
 
     fn file(&self, id: u64, dir: u64, file: Arriving) -> Result<()> {
         let place = self.place(dir)?;
-        match file.facts {
-            Some(_) => self.is_its_own(dir, &file.name)?,
+        match &file.facts {
+            Some(facts) => {
+                self.is_its_own(dir, &file.name)?;
+                self.remembers_sum(facts)?;
+            }
             // A stream is the only thing of its transfer, and has no name.
             None if dir == 0 && self.job.roots.roots.is_empty() => {}
             None => return self.nonsense(),
         }
-        self.remembers(&mut self.lock(), KNOWN_BYTES)?;
         let whole = came(&mut self.lock(), dir, 1);
         drop(whole);
         let stream = file.facts.is_none().then(|| self.job.goal_of_stream(file.len)).transpose()?;
@@ -395,8 +410,10 @@ impl<'j, 'a> Arrivals<'j, 'a> {
     }
 
     fn comes(&self, id: u64, moving: Moving<'a>) -> Result<()> {
-        let coming = Coming { moving: Arc::new(moving), came: 0, in_all: None };
-        match self.lock().files.insert(id, coming) {
+        let bytes = KNOWN_BYTES + moving.key_bytes();
+        let mut state = self.lock();
+        self.remembers(&mut state, bytes)?;
+        match state.files.insert(id, Coming { moving: Arc::new(moving), bytes, came: 0, in_all: None }) {
             None => Ok(()),
             Some(_) => self.nonsense(),
         }
@@ -409,7 +426,13 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         }
         let mut known = Vec::with_capacity(names.len());
         let bytes = names.iter().map(|name| KNOWN_BYTES / 4 + name.len() as u64).sum();
-        self.remembers(&mut self.lock(), bytes)?;
+        let mut state = self.lock();
+        self.remembers(&mut state, bytes)?;
+        // They are forgotten with the directory.
+        if let Some(known) = state.dirs.get_mut(&dir) {
+            known.bytes += bytes;
+        }
+        drop(state);
         for name in names {
             self.is_its_own(dir, &name)?;
             let facts = match place.there()? {
@@ -456,6 +479,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                             if from > len {
                                 return self.nonsense();
                             }
+                            self.remembers_sum(&small.facts)?;
                             Content::Bytes(at, sum)
                         }
                     };
@@ -517,8 +541,8 @@ fn piece_came(state: &mut State<'_>, file: u64, pieces: u64) {
     if let Some(coming) = state.files.get_mut(&file) {
         coming.came += pieces;
         if coming.in_all == Some(coming.came) {
+            state.told_bytes -= coming.bytes;
             state.files.remove(&file);
-            state.told_bytes -= KNOWN_BYTES;
         }
     }
 }

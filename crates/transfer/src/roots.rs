@@ -162,6 +162,30 @@ pub(crate) fn look(transfer: &Transfer) -> Result<Roots> {
     settled(&transfer.dest, dest, givens(transfer)?, true)
 }
 
+/// Refuses what another process offers if it is not what it was asked for: in a directory that is there it would choose the
+/// names. What is no file has no name, and is alone.
+pub(crate) fn check_asked(asked: &[PathBuf], offered: &[Offered], peer: &str) -> Result<()> {
+    let (wanted, has) = match asked.iter().zip(offered).find(|(path, root)| !is_asked(path, root)) {
+        Some((path, root)) => {
+            let all = if root.contents { "what is in " } else { "" };
+            (path.display().to_string(), format!("{all}'{}'", root.name.display()))
+        }
+        None if asked.len() == offered.len() || (offered.is_empty() && asked.len() == 1) => return Ok(()),
+        None => (format!("{} paths", asked.len()), format!("{}", offered.len())),
+    };
+    refused(format!(
+        "{peer} was asked for {wanted} and offers {has}, so nothing was touched; name SOURCE by its own name, and trust \
+         {peer} no more if you did"
+    ))
+}
+
+fn is_asked(path: &Path, root: &Offered) -> bool {
+    match means_contents(path) {
+        true => root.contents && root.facts.is_some(),
+        false => !root.contents && path.file_name() == Some(&root.name),
+    }
+}
+
 /// Looks at the destination's end of what another process offers. Its sources are called by its name.
 pub(crate) fn look_at_offer(to: &To, offered: &[Offered], peer: &str) -> Result<Roots> {
     let first_is_tree = offered.first().is_some_and(|root| root.facts.is_some());
@@ -325,5 +349,41 @@ fn check_apart(
             }
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_asked_for_is_taken() {
+        let facts = Dir::open(Path::new("/")).unwrap().own_facts().unwrap();
+        let root = |name: &str, is_tree: bool, contents| Offered {
+            path: "/anywhere".into(),
+            name: name.into(),
+            facts: is_tree.then_some(facts),
+            contents,
+        };
+        let (file, tree, all) = (root("a", false, false), root("a", true, false), root("a", true, true));
+        let other = root("b", false, false);
+        let is_taken = |asked: &[&str], offered: &[&Offered]| {
+            let asked: Vec<PathBuf> = asked.iter().map(PathBuf::from).collect();
+            let offered: Vec<Offered> = offered.iter().map(|root| (*root).clone()).collect();
+            check_asked(&asked, &offered, "far").is_ok()
+        };
+        for path in ["/x/a", "a", "/~/a"] {
+            assert!(is_taken(&[path], &[&file]) && is_taken(&[path], &[&tree]) && is_taken(&[path], &[]));
+            assert!(!is_taken(&[path], &[&all]) && !is_taken(&[path], &[&other]));
+            assert!(!is_taken(&[path], &[&file, &other]) && !is_taken(&[path, "b"], &[&file]));
+            assert!(is_taken(&[path, "b"], &[&file, &other]) && !is_taken(&[path, "b"], &[&other, &file]));
+        }
+        for path in ["/x/a/", "/x/a/.", "/", "/~/"] {
+            assert!(
+                is_taken(&[path], &[&all]) && !is_taken(&[path], &[&tree]) && !is_taken(&[path], &[&file])
+            );
+        }
+        assert!(!is_taken(&["/x/.."], &[&tree]) && !is_taken(&["/x/a", "/x/b"], &[]));
+        assert!(is_taken(&[], &[]) && !is_taken(&[], &[&file]));
     }
 }

@@ -128,7 +128,7 @@ fn perform(
         for lane in lanes {
             lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
-        let ours = match shared.goes_on().and_then(|()| finish(shared, far, told)) {
+        let ours = match shared.goes_on().and_then(|()| finish(job, shared, far, told)) {
             Ok(ours) => Some(ours),
             Err(e) => {
                 shared.fail(e);
@@ -146,21 +146,25 @@ fn perform(
 }
 
 /// All blocks are sent: further names, and the sum of everything.
-fn finish(shared: &Shared<'_>, far: &Far<'_>, told: &dyn Fn() -> PumpReceipt) -> Result<PumpReceipt> {
+fn finish(
+    job: &Job<'_>,
+    shared: &Shared<'_>,
+    far: &Far<'_>,
+    told: &dyn Fn() -> PumpReceipt,
+) -> Result<PumpReceipt> {
     let links = std::mem::take(&mut *shared.links.lock().expect("no lane panics"));
-    for more in links.more {
-        if let Some((len, sums)) = links.sums.get(&more.first_key) {
-            shared.add_sums(&more.key, *len, *sums);
-        }
+    for more in &links.more {
+        let root = &job.roots.roots[more.top as usize].there;
+        shared.add_one_more(&links, more, root);
         count(&shared.counts.hard_links, 1);
         far.tell(&Message::Name(Box::new(Named {
-            place: more.place,
+            place: more.name.dir.to_path_buf(),
             facts: more.facts,
-            name: more.name,
-            first: more.first,
+            name: more.name.own.clone(),
+            first: more.first.way(),
             top: more.top,
-            key: more.key,
-            first_key: more.first_key,
+            key: more.name.key(root),
+            first_key: more.first.key(root),
         })))?;
     }
     let sum = shared.sums.lock().expect("no lane panics").0;

@@ -260,13 +260,12 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         }
         let mut links = self.shared.links.lock().expect("no lane panics");
         let file = (place.top.0, facts.device, facts.inode);
-        let key = place.key_of(there);
-        let Some((first, first_key)) = links.first.get(&file).cloned() else {
-            links.first.insert(file, (place.way_to(there), key));
+        let (name, _) = links.name(place.own_way(), there.clone());
+        let Some(first) = links.first.get(&file).cloned() else {
+            links.first.insert(file, name);
             return Ok(false);
         };
-        let (name, top) = (there.clone(), place.top.0);
-        links.more.push(OneMore { place: place.own_way(), facts: own, name, first, top, key, first_key });
+        links.more.push(OneMore { name, facts: own, first, top: place.top.0 });
         Ok(true)
     }
 

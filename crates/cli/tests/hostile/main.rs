@@ -199,7 +199,7 @@ fn attacks() -> Vec<(&'static str, &'static str, Vec<Step>)> {
     for (of, steps) in beside_dest() {
         let last = vec![Tell(dir_end(1, 0)), Tell(end())];
         let tree = vec![Tell(offer(2, &[("tree", 2)])), Tell(dir(1, 0, "tree", Some(0)))];
-        for first in [vec![Tell(offer(2, &[("one", 1)]))], tree] {
+        for first in [vec![Tell(offer(2, &[("tree", 1)]))], tree] {
             all.push((of, "box/new", [first, steps.clone(), last.clone()].concat()));
         }
     }
@@ -216,6 +216,50 @@ fn no_way_leads_out_of_dest() {
         yard.is_as_it_was(of);
         is_one_line(&outcome, &format!("{of} into {dest}: {steps:?}"));
     }
+}
+
+/// As in CVE-2019-6111 of scp: into a directory that is there a source brought any name that it liked.
+#[test]
+fn an_offer_of_what_was_not_asked_for_touches_nothing() {
+    use Step::{Block, Tell};
+    let receipt = receipt();
+    let brings = |offer, rest: Vec<Step>| [vec![Tell(offer)], rest, vec![Tell(end())]].concat();
+    let below = |called: &str| {
+        let tree = Tell(dir(1, 0, called, Some(0)));
+        vec![tree, Block(4, small(1, "old", 4)), Tell(dir_end(1, 1))]
+    };
+    let mut contents = offer(0, &[("tree", 2)]);
+    contents.fields[6] = Field::B(1);
+    let files = vec![Block(4, small(0, "tree", 4)), Block(4, small(0, "old", 4))];
+    let cases = [
+        ("'old'", brings(offer(0, &[("old", 1)]), files[1..].to_vec())),
+        ("'sub'", brings(offer(0, &[("sub", 2)]), below("sub"))),
+        ("what is in 'tree'", brings(contents, below("tree"))),
+        ("2", brings(offer(0, &[("tree", 1), ("old", 1)]), files.clone())),
+    ];
+    for (offered, steps) in cases {
+        let yard = Yard::new("box/dest");
+        let all = |yard: &Yard| picture(&yard.place.0, &yard.place.0.join("nothing"));
+        let before = all(&yard);
+        let outcome = yard.pump(&[], &steps, &receipt);
+        assert_eq!(all(&yard), before, "{offered}: {outcome:?}");
+        is_one_line(&outcome, offered);
+        assert!(
+            outcome.err.contains("far was asked for ")
+                && outcome.err.contains(&format!(" and offers {offered},"))
+        );
+    }
+    let yard = Yard::new("box/dest");
+    yard.pump(&[], &brings(offer(0, &[("tree", 1)]), files[..1].to_vec()), &receipt).is_done();
+    yard.place.shell("test $(cat box/dest/tree) = xxxx").is_done();
+}
+
+/// A file that is whole but for a piece without bytes.
+fn with_a_piece_of_nothing() -> Vec<Step> {
+    use Step::{Block, Tell};
+    let pieces = [Block(0, piece(1, 0)), Block(4096, piece(1, 0))];
+    let ends = [Tell(file_end(1, 2)), Tell(dir_end(1, 1)), Tell(end())];
+    [vec![Tell(file(1, 1, "f", 4096))], pieces.to_vec(), ends.to_vec()].concat()
 }
 
 #[test]
@@ -251,6 +295,7 @@ fn disorder_and_numbers_without_sense_end_in_one_line() {
         ("a file that is not all there", tree(vec![Tell(file(1, 1, "f", 9)), Tell(end())])),
         ("a piece behind the end", huge(8192, 4096)),
         ("a piece at an odd place", huge(1, 1 << 20)),
+        ("a piece of nothing", tree(with_a_piece_of_nothing())),
         ("a piece beyond all", huge(u64::MAX - 4095, u64::MAX)),
         ("a file of all there is", huge(0, 1 << 62)),
         (
@@ -280,6 +325,39 @@ fn disorder_and_numbers_without_sense_end_in_one_line() {
         let outcome = yard.pump(&[], &steps, &receipt);
         yard.is_as_it_was(of);
         is_one_line(&outcome, of);
+    }
+}
+
+#[test]
+fn open_files_count_with_all_their_names() {
+    use Step::Tell;
+    let long = "n".repeat(255);
+    let mut steps = vec![Tell(offer(0, &[("tree", 2)])), Tell(dir(1, 0, "tree", Some(0)))];
+    steps.extend((2..900).map(|id| Tell(dir(id, id - 1, &long, None))));
+    // Each 230 kB of names.
+    steps.extend((1..2500).map(|id| Tell(file(id, 899, &id.to_string(), 4096))));
+    let yard = Yard::new("box/new");
+    let outcome = yard.pump(&[], &steps, &receipt());
+    yard.is_as_it_was("open files");
+    is_one_line(&outcome, "open files");
+    assert!(outcome.err.contains("open than 512 MiB of memory hold"), "{outcome:?}");
+}
+
+/// Both ends kept whole paths of every file with several names: 4,000 of them below 900 directories took 1.1 GB at the sink,
+/// and a hundred thousand would have taken 25.
+#[test]
+fn what_is_kept_of_a_file_with_two_names_does_not_grow_with_its_depth() {
+    const PEAK_BYTES_MAX: u64 = 128 << 20;
+    let place = Place::new();
+    let deep = format!("tree{}", format!("/{}", "d".repeat(250)).repeat(14));
+    place.shell(&format!("mkdir -p {deep}/a && cd {deep}/a && touch f{{1..10000}}")).is_done();
+    place.shell(&format!("cp -al {deep}/a {deep}/b && echo 'exec \"$T\" pump --serve' > ssh.sh")).is_done();
+    let far = format!("ssh://far{}/out", place.0.display());
+    let told = place.shell(&format!("$T pump tree {far} --ssh 'sh ssh.sh' --through-ssh --json"));
+    let told: PumpReceipt = from_json(told.is_done()).unwrap();
+    assert!(told.holds && (told.files, told.hard_links) == (10_000, 10_000), "{told:?}");
+    for end in [&told.source, &told.dest] {
+        assert!(end.peak_bytes < PEAK_BYTES_MAX, "{end:?}");
     }
 }
 

@@ -223,7 +223,7 @@ pub(crate) fn pump(place: &Place, flags: &[&str], dest: &str, steps: &[Step], re
     };
     let (down, up) = (fifo("down"), fifo("up"));
     place.write("ssh.sh", b"cat <down & exec cat >up\n");
-    let args = [&["pump", "ssh://far/src", dest, "--ssh", "sh ssh.sh", "--through-ssh"], flags].concat();
+    let args = [&["pump", "ssh://far/src/tree", dest, "--ssh", "sh ssh.sh", "--through-ssh"], flags].concat();
     let mut command = place.command(&args);
     let running = Running::start(command.stdin(Stdio::null()));
     let open = |path: &Path, write: bool| -> OwnedFd {
