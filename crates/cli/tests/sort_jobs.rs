@@ -621,6 +621,14 @@ fn no_room_on_one_node_is_that_nodes_matter() {
     assert!([part("n1", 0), part("n3", 1)].concat() == place.read("expected"));
     assert!(place.read("out") == place.read("expected"));
     assert_eq!(there("n2", "ls -A").is_done(), "");
+    // Whoever coordinates goes on doing so without a part in it.
+    let told = sort(&["-o", "nodes:dir/part-{}", "--detach", "--on", "n2,n1,n3"]);
+    let id = from_json::<thalweg_api::Detached>(told.is_done()).unwrap().job;
+    let watched = ended(Running::start(&mut lab.command(&["job", "watch", &id, "--json"])), "the watch");
+    assert_eq!(watched.status, Some(0), "{watched:?}");
+    let receipt = receipt_of(&watched, true);
+    assert!(receipt.nodes.iter().map(|node| &node.host).eq(["n1", "n3"]), "{receipt:?}");
+    assert!([part("n1", 0), part("n3", 1)].concat() == place.read("expected"));
     // Where nobody has room, another attempt would not help.
     for host in ["n1", "n3"] {
         there(host, "mount -t tmpfs -o size=1m small").is_done();

@@ -408,7 +408,7 @@ impl<'a> Coordinator<'a> {
         let hosts = self.names();
         (self.starts_told, self.spared, self.crossed, self.all_bytes) = (0, None, false, 0);
         let range = self.kept.as_ref().map(|kept| range_of(&kept.within));
-        let vote = self.node.is_some().then(|| self.attempt_id());
+        let vote = self.node.as_ref().map(|node| self.voted_for(node));
         if let (Some(node), Some(vote)) = (&self.node, &vote) {
             node.votes.enter(node, &self.job.job, vote).map_err(could_not)?;
         }

@@ -13,6 +13,7 @@ use thalweg_io::{File, Queue};
 use thalweg_pump::{Carrier, ReadAhead, Source};
 use thalweg_record::sum_at;
 
+use crate::far::nonsense;
 use crate::feed::{Feed, Found, Work};
 use crate::job::BLOCK_BYTES;
 use crate::message::{Message, TAIL_BYTES_MAX};
@@ -178,8 +179,9 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         if let (Some(far), true) = (&self.shared.far, self.shared.resume) {
             let names = found.iter().map(|found| found.there.clone()).collect();
             far.ask(&Message::Ask(place.number(), names), |answer| {
-                if let Message::There(known) = answer {
-                    there = known;
+                match answer {
+                    Message::There(known) if known.len() == found.len() => there = known,
+                    _ => return Err(nonsense("the other end")),
                 }
                 Ok(false)
             })?;

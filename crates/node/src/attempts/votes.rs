@@ -45,6 +45,13 @@ impl Coordinator<'_> {
         AttemptId { number: self.number(), coordinator, hosts }
     }
 
+    /// The attempt that begins: the first, or the one that the hosts of the one before decided on. Its hosts may be more than
+    /// those that take part, and are in the order in which they were before.
+    pub(super) fn voted_for(&self, node: &Node) -> AttemptId {
+        let known = node.votes.known(&self.job.job).map(|(attempt, _)| attempt);
+        known.filter(|attempt| attempt.number == self.number()).unwrap_or_else(|| self.attempt_id())
+    }
+
     /// The number of the attempt that runs.
     fn number(&self) -> u32 {
         self.job.failed.len() as u32 + 1

@@ -78,8 +78,8 @@ fn error_of(error: thalweg_transfer::Error, progress: &Progress) -> Error {
     use thalweg_transfer::Error::*;
     match (error, progress.cancelled()) {
         (Stopped, signal) => Error::Interrupted(signal.unwrap_or(0)),
-        // Whoever stops closes the links, and who waits for one of them hears of that.
-        (Link(_), Some(signal)) => Error::Interrupted(signal),
+        // Whoever stops closes the links and tells the other end, and who waits for one of them hears of that.
+        (Link(_) | Far { wrong: false, .. }, Some(signal)) => Error::Interrupted(signal),
         (wrong, _) if wrong.is_wrong() => Error::Wrong(wrong.to_string()),
         (Io(e), _) => e.into(),
         (other, _) => Error::CouldNot(other.to_string()),
