@@ -46,7 +46,9 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// A file that one process at a time has locked, until this is dropped or the process ends.
-pub struct Locked(#[allow(dead_code)] fs::File);
+pub struct Locked {
+    _file: fs::File,
+}
 
 /// Waits for a lock on a file, which is made if it is not there, and holds nothing.
 pub fn lock(path: &Path) -> Result<Locked> {
@@ -55,7 +57,7 @@ pub fn lock(path: &Path) -> Result<Locked> {
     let file = options.open(path).map_err(|e| Error::new(Action::Create, path, e))?;
     loop {
         match file.lock() {
-            Ok(()) => return Ok(Locked(file)),
+            Ok(()) => return Ok(Locked { _file: file }),
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             Err(e) => return Err(Error::new(Action::Open, path, e)),
         }

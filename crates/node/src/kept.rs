@@ -18,7 +18,7 @@ use thalweg_base::clock::now_ns;
 use thalweg_wire::{Id, Link, Role};
 
 use crate::cluster;
-use crate::daemon::Node;
+use crate::daemon::{Node, log};
 use crate::error::{Error, Result};
 use crate::talk::answer;
 use crate::threads::{caught, spawn};
@@ -104,9 +104,7 @@ impl Kept {
         let is_new = !self.twice().iter().any(|known| known == host);
         self.twice.lock().expect("no holder panics").insert(host.to_string(), now_ns());
         if is_new {
-            use std::io::Write;
-            // Where there is no log there is nobody to tell.
-            let _ = writeln!(std::io::stderr(), "thalweg: {}", there_twice(host));
+            log(&there_twice(host));
         }
     }
 
