@@ -320,7 +320,7 @@ impl Part<'_> {
                 self.kept.get_or_insert(*laid);
                 self.attempt(&next)
             }
-            Err(why) => self.failed(&named(why, &attempt.hosts)),
+            Err(why) => self.failed(&why),
         }
     }
 
@@ -472,8 +472,12 @@ impl Part<'_> {
             Ok(ends)
         };
         let shared = shared.as_deref().map(path_of).transpose()?;
-        let end =
-            laid.run(&mut rivers, (&pages, range_bytes, keys), shared.as_deref(), talk, (progress, written))?;
+        let ran =
+            laid.run(&mut rivers, (&pages, range_bytes, keys), shared.as_deref(), talk, (progress, written));
+        let end = ran.map_err(|why| match &links {
+            Some(links) => links.missed(named(why, &attempt.hosts), &attempt.hosts),
+            None => why,
+        })?;
         let mut links = links.expect("there is a side");
         if self.request.ask.lends() {
             links.0.push((Arc::clone(self.link), asked));
@@ -621,6 +625,15 @@ impl Links {
         };
         self.0.iter().map(since).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
     }
+
+    /// The same failure, without the place of a node that is missed while all links with it stand: it gave its streams up,
+    /// and says itself whom it misses.
+    fn missed(&self, why: Error, hosts: &[String]) -> Error {
+        let Error::Gone(text, Some(place)) = why else { return why };
+        let with_it = |(link, _): &&(Arc<Link>, _)| hosts.get(place).is_some_and(|host| link.peer() == host);
+        let stand = self.0.iter().filter(with_it).all(|(link, _)| link.is_open());
+        Error::Gone(text, (!stand).then_some(place))
+    }
 }
 
 /// Opens a stream to every other node and waits for theirs. `build` makes the ends of the river of them: how outlets
@@ -669,6 +682,23 @@ fn join(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_missed_over_a_link_that_stands_is_not_the_cause() {
+        let (near, far) = thalweg_wire::pair(thalweg_wire::Terms::default()).unwrap();
+        let hosts = ["n1", near.peer()].map(String::from);
+        let links = Links(vec![(Arc::new(near), (0, 0))]);
+        let missed = || match links.missed(Error::Gone("it has gone".into(), Some(1)), &hosts) {
+            Error::Gone(_, place) => place,
+            other => panic!("{other}"),
+        };
+        assert_eq!(missed(), None);
+        far.close();
+        while links.0[0].0.is_open() {
+            let _ = links.0[0].0.accept();
+        }
+        assert_eq!(missed(), Some(1));
+    }
 
     #[test]
     fn what_has_gone_is_told_by_the_name_of_its_host() {
