@@ -301,9 +301,14 @@ pub(crate) fn check_own(at: BorrowedFd<'_>, path: &Path, there: &Facts, heir: Op
         What::File => format!("a file of user {}", there.user),
         What::Directory => format!("a directory of user {}", there.user),
     };
-    Err(io::Error::other(format!(
+    Err(not_ours(&what))
+}
+
+/// That what lies under a hidden name is something else.
+pub(crate) fn not_ours(what: &str) -> io::Error {
+    io::Error::other(format!(
         "it is {what}, and none that this user's thalweg made; remove it, or choose another place"
-    )))
+    ))
 }
 
 /// Facts about a new file in the directory of `path`: who owns it, and its permission bits. Only the file system knows.

@@ -22,7 +22,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::{Action, Error, File, Io, Result, os};
+use crate::{Action, Error, File, Io, Result, hidden, os};
 
 /// What a name in a directory stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub struct Facts {
 }
 
 const SECOND_NS: i128 = 1_000_000_000;
+/// The mode of hidden directories.
+const HIDDEN_MODE: u32 = 0o1700;
 
 impl Facts {
     /// Of an open file.
@@ -111,6 +113,11 @@ impl From<Stat> for Facts {
             changed_ns: i128::from(stat.st_ctime) * SECOND_NS + i128::from(stat.st_ctime_nsec as i64),
         }
     }
+}
+
+/// Whether a hidden directory was made with this mode. One may also have the group of the directory that it is made in.
+fn is_hidden_mode(facts: &Facts) -> bool {
+    facts.mode & 0o1777 == HIDDEN_MODE
 }
 
 fn facts_of(fd: impl AsFd) -> rustix::io::Result<Facts> {
@@ -258,15 +265,30 @@ impl Dir {
         Ok(File::of(io, &path, opened))
     }
 
-    /// Opens a directory that a process of this user made under a name that others might have used. An error if it is
-    /// none, as with [`reopen_file`](Dir::reopen_file).
+    /// Opens a directory that a process of this user made with [`make_hidden_dir`](Dir::make_hidden_dir), or one that is
+    /// empty. An error if it is neither, as with [`reopen_file`](Dir::reopen_file): whoever may write to this directory may
+    /// have renamed one that holds something else.
     pub fn reopen_dir(&self, name: &OsStr) -> Result<Dir> {
         let opened = self.open_dir(name);
         // What cannot be opened may be a link, or another user's.
         let there = opened.as_ref().map_or_else(|_| self.facts(name), Dir::own_facts)?;
-        let checked = os::check_own(self.fd.as_fd(), Path::new(name), &there, None);
-        checked.map_err(|e| Error::new(Action::Open, self.path.join(name), e))?;
-        opened
+        let refused = |e| Error::new(Action::Open, self.path.join(name), e);
+        os::check_own(self.fd.as_fd(), Path::new(name), &there, None).map_err(refused)?;
+        let opened = opened?;
+        let holds = || opened.names().and_then(|mut names| names.some(1)).map(|some| !some.is_empty());
+        if !is_hidden_mode(&there) && holds()? && self.keeps_modes() {
+            return Err(refused(os::not_ours("a directory that holds something")));
+        }
+        Ok(opened)
+    }
+
+    /// Whether the mode of a hidden directory can tell it from another on this file system.
+    fn keeps_modes(&self) -> bool {
+        let trial = hidden::unique("trial");
+        let Ok(()) = rustix::fs::mkdirat(&self.fd, &trial, Mode::from(HIDDEN_MODE)) else { return true };
+        let made = rustix::fs::statat(&self.fd, &trial, AtFlags::SYMLINK_NOFOLLOW).map(Facts::from);
+        let _ = rustix::fs::unlinkat(&self.fd, &trial, AtFlags::REMOVEDIR);
+        made.is_ok_and(|made| is_hidden_mode(&made))
     }
 
     /// Gives a file the permissions of what has this name here, and its owner where that is allowed, or the permissions
@@ -318,7 +340,17 @@ impl Dir {
 
     /// Makes a directory for its owner alone; one that is there already is as good.
     pub fn make_dir(&self, name: &OsStr) -> Result<()> {
-        self.on(Action::Create, name, |n| match rustix::fs::mkdirat(&self.fd, n, Mode::from(0o700)) {
+        self.make_dir_of(name, 0o700)
+    }
+
+    /// The same of a hidden directory, whose mode tells it from any that a user would make: the sticky bit on a directory
+    /// that is for its owner alone.
+    pub fn make_hidden_dir(&self, name: &OsStr) -> Result<()> {
+        self.make_dir_of(name, HIDDEN_MODE)
+    }
+
+    fn make_dir_of(&self, name: &OsStr, mode: u32) -> Result<()> {
+        self.on(Action::Create, name, |n| match rustix::fs::mkdirat(&self.fd, n, Mode::from(mode)) {
             Err(Errno::EXIST) => Ok(()),
             made => made,
         })

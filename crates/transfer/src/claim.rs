@@ -6,8 +6,8 @@
 //!   mark, still of that name               | another process has the mark: looked at again for [`PATIENCE`]
 //! ```
 //!
-//! Law: nothing is written to a file that was not made new here or left by this user's earlier process, so nobody else
-//! reads or writes what comes into it. Nothing is touched before it is marked, and a file whose name has gone meanwhile
+//! Law: nothing is written to a file or a directory that was not made new here or left by this user's earlier process, so
+//! nobody else reads or writes what comes into it. What is open stays in use: its name is not looked up again. Nothing is touched before it is marked, and a file whose name has gone meanwhile
 //! is none of ours: it was another's, and is whole.
 
 use std::ffi::OsStr;
@@ -59,7 +59,7 @@ pub(crate) fn claim_left(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr, direct: bool
 /// earlier run left.
 pub(crate) fn claim_directory(dir: &Dir, name: &OsStr) -> Result<Dir> {
     wait(dir, name, || {
-        dir.make_dir(name)?;
+        dir.make_hidden_dir(name)?;
         let there = dir.reopen_dir(name)?;
         Ok(is_our_directory(dir, name, &there)?.then_some(there))
     })
@@ -68,6 +68,19 @@ pub(crate) fn claim_directory(dir: &Dir, name: &OsStr) -> Result<Dir> {
 /// Removes the file or the directory that an earlier run left under that name, if there is one.
 pub(crate) fn clear(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr) -> Result<()> {
     wait(dir, name, || Ok(clear_now(io, dir, name, None)?.then_some(())))
+}
+
+/// Gives a tree that is whole, and is open here, its name. An error if something else bears its hidden name: whoever may
+/// write to the directory may have put it there.
+pub(crate) fn give_tree_name(dir: &Dir, tree: &Dir, partial: &OsStr, name: &OsStr) -> Result<()> {
+    let facts = tree.own_facts()?;
+    let check = |now: &OsStr| match bears(dir, now, &facts)? {
+        true => Ok(()),
+        false => Err(Error::replaced(&dir.path().join(now))),
+    };
+    check(partial)?;
+    dir.rename(partial, name)?;
+    check(name)
 }
 
 /// Gives what is whole its name. Where a directory has that, nothing is left of the other.

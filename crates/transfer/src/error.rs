@@ -61,6 +61,14 @@ impl Error {
         Error::Refused(format!("{} is a directory; a file cannot replace it", path.display()))
     }
 
+    /// Somebody gave the name of a tree that was moved to something else meanwhile.
+    pub(crate) fn replaced(path: &Path) -> Error {
+        Error::Refused(format!(
+            "{} is not the directory that was made there: somebody else gave the name away meanwhile; see who may write there, and choose another DEST",
+            path.display()
+        ))
+    }
+
     /// A directory has none where there is something else.
     pub(crate) fn no_directory_there(path: &Path) -> Error {
         Error::Refused(format!(

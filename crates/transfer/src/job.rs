@@ -22,7 +22,7 @@ use thalweg_io::{Access, File, Io, process};
 use thalweg_pump::{Meters, Sink, Source, pump};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::claim::{claim_new, clear};
+use crate::claim::{claim_new, clear, give_tree_name};
 use crate::far::{Far, Streams};
 use crate::feed::{Feed, Found};
 use crate::journal::{Journal, Told};
@@ -133,6 +133,7 @@ impl<'j> Job<'j> {
             meters: Meters::default(),
             counts: Counts::default(),
             links: Mutex::new(Links::default()),
+            staged: Mutex::default(),
             sums: Mutex::default(),
             failed: AtomicBool::new(false),
             error: Mutex::new(None),
@@ -349,14 +350,17 @@ impl<'j> Job<'j> {
             let failed = |e: thalweg_io::Error| if replaced { self.undoable(dir, e) } else { e };
             dir.sync_file_system().map_err(failed)?;
         }
-        for root in self.roots.roots.iter().filter(|root| root.is_new) {
+        for (number, root) in self.roots.roots.iter().enumerate().filter(|(_, root)| root.is_new) {
             let partial = names::partial(&root.there);
+            let tree = match shared.staged(number as u64) {
+                Some(tree) => tree,
+                None => Arc::new(dir.reopen_dir(&partial)?),
+            };
             if let Some(facts) = &root.facts {
-                let tree = dir.open_dir(&partial)?;
                 tree.dress(facts)?;
-                tree.sync()?;
             }
-            dir.rename(&partial, &root.there)?;
+            tree.sync()?;
+            give_tree_name(dir, &tree, &partial, &root.there)?;
         }
         Ok(self.settle(shared, dir).map_err(|e| self.undoable(dir, e))?)
     }
@@ -386,10 +390,10 @@ impl<'j> Job<'j> {
 
     fn one_more(&self, shared: &Shared<'_>, dir: &Arc<Dir>, more: &OneMore) -> Result<()> {
         let root = &self.roots.roots[more.top as usize];
-        let top = match (root.is_new, root.there.is_empty()) {
-            (true, _) => dir.open_dir(&names::partial(&root.there))?,
-            (false, true) => dir.open_dir(".".as_ref())?,
-            (false, false) => dir.open_dir(&root.there)?,
+        let top = match (shared.staged(more.top), root.there.is_empty()) {
+            (Some(tree), _) => tree,
+            (None, true) => Arc::clone(dir),
+            (None, false) => Arc::new(dir.open_dir(&root.there)?),
         };
         // The other end gave these paths, and sent the directories that they lead through.
         let place = top.open_below(&more.name.dir)?;

@@ -13,7 +13,7 @@ use thalweg_api::PumpVerdict;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::Io;
-use thalweg_io::tree::Facts;
+use thalweg_io::tree::{Dir, Facts};
 use thalweg_pump::Meters;
 use thalweg_record::sum_of_file;
 use xxhash_rust::xxh3::xxh3_128;
@@ -131,6 +131,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) meters: Meters,
     pub(crate) counts: Counts,
     pub(crate) links: Mutex<Links>,
+    /// The directories of new trees, by the number of their root, for as long as they have hidden names.
+    pub(crate) staged: Mutex<HashMap<u64, Arc<Dir>>>,
     /// Of what was read, and of what was written.
     pub(crate) sums: Mutex<(u128, u128)>,
     pub(crate) failed: AtomicBool,
@@ -138,6 +140,11 @@ pub(crate) struct Shared<'a> {
 }
 
 impl Shared<'_> {
+    /// The directory of a new tree.
+    pub(crate) fn staged(&self, root: u64) -> Option<Arc<Dir>> {
+        self.staged.lock().expect("no lane panics").get(&root).cloned()
+    }
+
     /// Whether to begin something more.
     pub(crate) fn goes_on(&self) -> Result<()> {
         let stop = self.failed.load(Ordering::Relaxed) || self.watch.stopped();

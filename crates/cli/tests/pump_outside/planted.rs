@@ -14,7 +14,7 @@ use super::support::{Place, Running, until};
 use super::walk::are_same;
 
 /// What makes a place at a hidden name `$1`, and what is said of it.
-const PLANTED: [(&str, &str); 7] = [
+const PLANTED: [(&str, &str); 8] = [
     ("ln -s $PWD/victim \"$1\"", "a symbolic link"),
     ("ln -s nowhere \"$1\"", "a symbolic link"),
     ("ln victim \"$1\"", "a file with 2 names"),
@@ -22,6 +22,7 @@ const PLANTED: [(&str, &str); 7] = [
     (": > \"$1\"; chown 1234 \"$1\"; chmod 666 \"$1\"", "a file of user 1234"),
     ("cp -p journal \"$1\"; chown 1234 \"$1\"; chmod 600 \"$1\"", "a file of user 1234"),
     ("mkdir -m 777 \"$1\"; chown 1234 \"$1\"", "a directory of user 1234"),
+    ("mkdir -m 700 \"$1\"; echo dear > \"$1\"/diary", "a directory"),
 ];
 
 /// Whether files can be another user's.
@@ -83,6 +84,24 @@ fn what_is_planted_at_a_hidden_name_is_refused_and_untouched() {
 }
 
 /// Whoever is quick enough to make the file in between has one of his own, which is not written to.
+/// Whoever may write to a directory may rename in it what he may neither read nor remove: a tree's hidden name went to a
+/// private directory meanwhile, which got the tree's mode and its name, for all to read.
+#[test]
+fn a_private_directory_that_is_put_in_the_place_of_a_tree_stays_private() {
+    let place = sources();
+    place.shell("chmod 755 tree; mkdir -m 700 private; echo dear > private/diary; chmod 777 there").is_done();
+    let pump = Running::start(&mut place.command(&["pump", "tree", "there", "--limit", "5MB", "-q"]));
+    let hidden = place.0.join("there/.tree.thalweg-partial");
+    until("a tree under its hidden name", || hidden.read_dir().is_ok_and(|mut names| names.next().is_some()));
+    place
+        .shell("mv there/.tree.thalweg-partial there/aside && mv private there/.tree.thalweg-partial")
+        .is_done();
+    pump.ends().is_refused(&["there/.tree.thalweg-partial is not the directory that was made there"]);
+    let told =
+        place.shell("ls -A there; stat -c %a there/.tree.thalweg-partial; ls there/.tree.thalweg-partial");
+    assert!(told.out.ends_with("700\ndiary\n") && !told.out.contains("\ntree\n"), "{told:?}");
+}
+
 #[test]
 fn somebody_who_makes_a_hidden_file_all_the_time_never_gets_what_comes_into_it() {
     let place = sources();
