@@ -374,6 +374,34 @@ fn a_client_that_may_look_may_no_more_over_a_link_of_its_own() {
     }
 }
 
+/// What went wrong: a client that may only look took all 1,024 places of every node, which kept out the owner, and the
+/// word that it was dropped; each of its links had a node keep 8 MiB of a request that never ended.
+/// Principle: who may do less may also take less.
+#[test]
+fn a_client_that_may_look_cannot_keep_others_out() {
+    let nodes = Nodes::start(1);
+    nodes.run(&["cluster", "client", "eye", "--may", "status"]).is_done();
+    // Places are counted when a handshake is done, so one that is refused is told by what it does not answer.
+    let looks = |link: &Link| ask(link, &NodeRequest::Status).is_ok();
+    let links: Vec<Link> = (0..32).map(|_| linked(&nodes, "own/clients/eye", 0)).collect();
+    assert!(links.iter().all(looks));
+    let (identity, _) = Identity::load(&nodes.place.0.join("own/clients/eye")).unwrap();
+    let at = format!("127.0.0.1:{}", nodes.ports[0]).parse().unwrap();
+    let hands = Hands::of(identity).unwrap();
+    let more = (0..100).filter(|_| hands.connect("n1", at, Terms::default()).is_ok_and(|link| looks(&link)));
+    assert_eq!(more.count(), 0, "it has as many links as it may");
+    assert_eq!(code(&nodes, "own/clients/eye", "N1/v1/status"), "000", "nor a connection for HTTP");
+    assert!(nodes.run(&EXEC).status == Some(0), "others are let in");
+    let long = links[0].open(&[b' '; 300 << 10]).map(|(_out, mut inc)| inc.next_on().map(|_| ()));
+    assert!(long.is_err() || long.is_ok_and(|ended| ended.is_err()), "a request of more than 256 KiB");
+    soon("the end of a link", || !looks(&links[0]));
+    soon("a place that is free again", || {
+        hands.connect("n1", at, Terms::default()).is_ok_and(|link| looks(&link))
+    });
+    nodes.run(&["cluster", "drop", "eye"]).is_done();
+    assert!(!links.iter().any(looks));
+}
+
 /// What went wrong: links that were open stayed when their peer was renewed, so whoever had copied the key went on with all rights.
 /// Principle: a link is worth what the id is worth that was proved on it.
 #[test]

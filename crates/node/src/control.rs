@@ -313,13 +313,25 @@ async fn ask(client: &Client, host: &ClusterHost, method: Method, path: &str, bo
     let mut sender = connect(client, host).await?;
     let answer = sender.send_request(request(&host.name, method, path, body)?).await;
     // What the node's TLS thinks of our certificate comes with the first answer.
-    let answer =
-        answer.map_err(|e| std::error::Error::source(&e).map_or(e.to_string(), ToString::to_string))?;
+    let answer = answer.map_err(|e| match std::error::Error::source(&e) {
+        Some(cause) if is_end(cause) => {
+            "it closed the connection without an answer: it goes down, or has as many as it may; ask again"
+                .into()
+        }
+        Some(cause) => cause.to_string(),
+        None => e.to_string(),
+    })?;
     let status = answer.status();
     let body =
         Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
     if status.is_success() { Ok(text) } else { Err(format!("{status}: {}", text.trim_end())) }
+}
+
+/// Whether a connection ended where more was to come.
+fn is_end(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let cause = cause.downcast_ref::<std::io::Error>();
+    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::UnexpectedEof)
 }
 
 /// Sends on every report of a stream of events, which come twice a second; whether the last was of the job's end.

@@ -3,11 +3,11 @@
 //! Model: one thread accepts and shakes hands (the asynchronous edge); what asks for a link goes, socket and keys, to a
 //! thread of its own that blocks; what asks for HTTP stays at the edge.
 //! Law: nothing is listed, read, run or written for a peer without a certificate of the cluster. There are at most
-//! [`HANDSHAKES_MAX`] handshakes and [`CONNECTIONS_MAX`] connections at once; when there are more handshakes the oldest
-//! gives way, so a flood of strangers does not keep the others out. A node without identity listens on loopback
+//! [`HANDSHAKES_MAX`] handshakes and [`CONNECTIONS_MAX`] connections at once, [`CONNECTIONS_OF_LOOKER_MAX`] of one client that
+//! may only look; when there are more handshakes the oldest gives way, so a flood of strangers does not keep the others out. A node without identity listens on loopback
 //! only, and answers with nothing but its status.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -49,8 +49,14 @@ use crate::{ask, command, http, probe, relay, successor};
 pub const HANDSHAKES_MAX: usize = 256;
 /// The most connections at once that have proved who they are.
 pub const CONNECTIONS_MAX: usize = 1024;
+/// The most of them of one client that may only look, who could else keep out those who may drop it.
+const CONNECTIONS_OF_LOOKER_MAX: usize = 32;
+/// The most bytes of what such a client asks: a cluster file.
+const REQUEST_OF_LOOKER_BYTES_MAX: usize = 256 << 10;
 /// Files that a node may have open, if the system allows it.
 const FILES: u64 = 16_384;
+/// Threads of the edge for what is asked beside watching jobs.
+const FOR_OTHERS: usize = 64;
 /// Blocks for what clients send.
 const BLOCKS: usize = 64;
 pub(crate) const BLOCK_BYTES: usize = thalweg_transfer::FRAME_BYTES;
@@ -95,6 +101,8 @@ pub(crate) struct Node {
     watch: Stopwatch,
     links: Mutex<Vec<(Id, Arc<Link>)>>,
     connections: AtomicUsize,
+    /// How many of them each client has that may only look.
+    of_lookers: Mutex<HashMap<Id, usize>>,
     refused: AtomicU64,
     pub(crate) pool: Pool,
     pub(crate) terms: Terms,
@@ -142,6 +150,7 @@ impl Node {
             watch: Stopwatch::start(),
             links: Mutex::new(Vec::new()),
             connections: AtomicUsize::new(0),
+            of_lookers: Mutex::default(),
             refused: AtomicU64::new(0),
             pool,
             terms: Terms { block_bytes: BLOCK_BYTES as u32, ..Terms::default() },
@@ -517,7 +526,10 @@ pub fn run(options: &NodeOptions, stop: &Stop, ready: impl FnOnce(&NodeReady)) -
     let address = listen_at(options, &node)?;
     // What changed while it was down it learns before it serves anybody.
     kept::catch_up(&node);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    // Each connection may watch a job, and each watcher has a thread.
+    let threads = CONNECTIONS_MAX + FOR_OTHERS;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(threads).build();
     let runtime = runtime.map_err(|e| Error::Asked(format!("no runtime for the edge: {e}")))?;
     let outcome = runtime.block_on(async {
         #[allow(clippy::disallowed_methods)] // Accepting is the edge's, and the edge is here.
@@ -622,15 +634,20 @@ async fn greet(node: &Node, socket: TcpStream) -> Option<Peer> {
 }
 
 async fn converse(node: &Arc<Node>, peer: Peer) {
-    let Some(_place) = Place::take(node) else { return };
+    let named = match &peer {
+        Peer::Local(_) => None,
+        Peer::Proved(tls, _) => {
+            tls.get_ref().1.peer_certificates().and_then(|chain| Named::of(chain.first()?))
+        }
+    };
+    let Some(place) = Place::take(node, named.as_ref().map(|named| named.node)) else { return };
     match peer {
         Peer::Local(socket) => http::serve(node, socket, Who::default()).await,
         Peer::Proved(tls, agreed) if tls.get_ref().1.alpn_protocol() == Some(ALPN_LINK) => {
-            let _ = hand_over(node, (*tls, agreed), _place);
+            let _ = hand_over(node, (*tls, agreed), place);
         }
         Peer::Proved(mut tls, _) => {
             tls.get_mut().0.uncork();
-            let named = tls.get_ref().1.peer_certificates().and_then(|chain| Named::of(chain.first()?));
             if let Some(named) = named {
                 let address = tls.get_ref().0.socket.peer_addr();
                 let peer =
@@ -652,6 +669,9 @@ fn hand_over(node: &Arc<Node>, (tls, agreed): (Tls, Agreed), place: Place) -> st
         match hands.adopt(socket, (connection.into(), agreed), terms) {
             Ok(link) => {
                 let link = Arc::new(link);
+                if place.looker.is_some() {
+                    link.bound_payloads(REQUEST_OF_LOOKER_BYTES_MAX);
+                }
                 node.audit.came(&link, from);
                 node.serve_kept(link.hello().node, &link);
             }
@@ -666,13 +686,26 @@ fn hand_over(node: &Arc<Node>, (tls, agreed): (Tls, Agreed), place: Place) -> st
 }
 
 /// One of the connections that a node may have.
-struct Place(Arc<Node>);
+struct Place {
+    node: Arc<Node>,
+    /// The client that has it, if that may only look.
+    looker: Option<Id>,
+}
 
 impl Place {
-    fn take(node: &Arc<Node>) -> Option<Place> {
+    /// None if there are as many as may be: of all, or of a peer that may only look.
+    fn take(node: &Arc<Node>, peer: Option<Id>) -> Option<Place> {
+        let looker = peer.filter(|peer| node.may(*peer) == May::Status);
         let had = node.connections.fetch_add(1, Ordering::Relaxed);
-        let place = Place(node.clone());
-        if had < CONNECTIONS_MAX {
+        let place = Place { node: node.clone(), looker };
+        let mut of_lookers = node.of_lookers.lock().expect("no holder panics");
+        let has = looker.map_or(0, |looker| {
+            let of_it = of_lookers.entry(looker).or_default();
+            *of_it += 1;
+            *of_it
+        });
+        drop(of_lookers);
+        if had < CONNECTIONS_MAX && has <= CONNECTIONS_OF_LOOKER_MAX {
             return Some(place);
         }
         node.refused.fetch_add(1, Ordering::Relaxed);
@@ -682,6 +715,15 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.node.connections.fetch_sub(1, Ordering::Relaxed);
+        let Some(looker) = self.looker else { return };
+        let mut of_lookers = self.node.of_lookers.lock().expect("no holder panics");
+        let left = of_lookers.get_mut(&looker).map_or(0, |of_it| {
+            *of_it -= 1;
+            *of_it
+        });
+        if left == 0 {
+            of_lookers.remove(&looker);
+        }
     }
 }

@@ -109,7 +109,7 @@ pub enum Fault {
     /// A block larger than was agreed.
     Block(u32, u32),
     /// A request or a result of more bytes than there may be.
-    Long(Kind),
+    Long(Kind, usize),
     /// It has not taken so many frames that were due to it.
     Deaf(usize),
     /// No word for so many milliseconds.
@@ -137,7 +137,7 @@ impl fmt::Display for Fault {
             Fault::Streams => write!(f, "opened more than {STREAMS_MAX} streams at once"),
             Fault::Credit(stream) => write!(f, "sent a block of stream {stream} for which it had no credit"),
             Fault::Block(len, most) => write!(f, "sent a block of {len} bytes, where {most} was agreed"),
-            Fault::Long(kind) => write!(f, "sent an {kind:?} of more than {PAYLOAD_BYTES_MAX} bytes"),
+            Fault::Long(kind, most) => write!(f, "sent an {kind:?} of more than {most} bytes"),
             Fault::Deaf(frames) => write!(f, "has left {frames} answers unread and goes on asking"),
             Fault::Silent(ms) => write!(f, "has said nothing for {:.1} s", *ms as f64 / 1e3),
             Fault::Told(why) => write!(f, "says that this side {why}"),
@@ -179,6 +179,8 @@ pub struct Core {
     streams: BTreeMap<u32, Stream>,
     /// What has come of a payload that goes on, and in which kind of frame of which stream.
     partial: Option<(Kind, u32, Vec<u8>)>,
+    /// The most bytes of a payload that the peer may send.
+    payload_bytes_max: usize,
     heard_ms: u64,
     sent_ms: u64,
 }
@@ -204,6 +206,7 @@ impl Core {
             next_sequence: 0,
             streams: BTreeMap::new(),
             partial: None,
+            payload_bytes_max: PAYLOAD_BYTES_MAX,
             heard_ms: now_ms,
             sent_ms: now_ms,
         };
@@ -357,6 +360,16 @@ impl Core {
         }
     }
 
+    /// From now on the peer may send requests and results of so many bytes and no more.
+    pub(crate) fn bound_payloads(&mut self, bytes: usize) {
+        self.payload_bytes_max = bytes;
+    }
+
+    /// The most bytes of a request that the peer may send.
+    pub(crate) fn payload_bytes_max(&self) -> usize {
+        self.payload_bytes_max
+    }
+
     /// The whole payload of a request or a result, when its last piece has come.
     fn whole(&mut self, head: &Head, payload: Vec<u8>) -> Result<Option<Vec<u8>>, Fault> {
         let more = head.flags & MORE != 0 && matches!(head.kind, Kind::Open | Kind::End);
@@ -365,8 +378,8 @@ impl Core {
             None => Vec::new(),
             Some((.., before)) => before,
         };
-        if all.len() + payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(Fault::Long(head.kind));
+        if all.len() + payload.len() > self.payload_bytes_max {
+            return Err(Fault::Long(head.kind, self.payload_bytes_max));
         }
         all.extend(payload);
         if !more {

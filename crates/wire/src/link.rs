@@ -8,8 +8,8 @@
 //! whoever is sending; else two sides that both write would each wait for the other to read. So a side that streams both
 //! ways at once reads on a thread of its own. Once closed, a link says to everyone the same thing: what closed it first.
 //! Law: a thread that panics while it has a link closes that link, and nothing else.
-//! Law: what a peer can make this side keep is bounded: [`ASKED_BYTES_MAX`] of requests that nobody has accepted, and
-//! [`ANSWERS_MAX`] frames that it does not read. A stream that is given up before it was accepted leaves nothing.
+//! Law: what a peer can make this side keep is bounded: [`REQUESTS_MAX`] x [`PAYLOAD_BYTES_MAX`] of requests that nobody
+//! has accepted, and [`ANSWERS_MAX`] frames that it does not read. A stream that is given up before it was accepted leaves nothing.
 //! Non-goals: opening it again, what requests and blocks mean.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -33,8 +33,9 @@ const KEEPER_MS: u64 = 500;
 const KEEPER_STACK_BYTES: usize = 128 << 10;
 /// What leaves together of frames that are no blocks.
 const TOGETHER_BYTES: usize = 16 << 10;
-/// The most bytes of requests that wait to be accepted; the streams of what is beyond are refused.
-const ASKED_BYTES_MAX: usize = 64 << 20;
+/// So many of the longest requests that the peer may send wait to be accepted, or more of shorter ones; the streams of what is
+/// beyond are refused.
+const REQUESTS_MAX: usize = 8;
 /// The most frames that may wait to leave when the peer says something that has to be answered.
 const ANSWERS_MAX: usize = 1 << 16;
 
@@ -265,6 +266,12 @@ impl Link {
         (shared.end)();
         drop(out);
         shared.wake(&shared.lock());
+    }
+
+    /// From now on the peer may send requests and results of so many bytes and no more, where [`PAYLOAD_BYTES_MAX`] is the
+    /// most for others; and so much less of what it asks waits here.
+    pub fn bound_payloads(&self, bytes: usize) {
+        self.0.0.lock().core.bound_payloads(bytes);
     }
 
     /// Whether it still stands, as far as anybody here has noticed.
@@ -581,10 +588,10 @@ impl Shared {
     /// Keeps what the peer asks until it is accepted, if there is room for it.
     fn asked(&self, state: &mut State, stream: u32, request: Vec<u8>) {
         let waiting: usize = state.asked.iter().map(|(_, request)| request.len()).sum();
-        if waiting + request.len() > ASKED_BYTES_MAX {
-            let why = format!(
-                "{waiting} bytes of requests wait here, and {ASKED_BYTES_MAX} is the most; ask again later"
-            );
+        let most = REQUESTS_MAX * state.core.payload_bytes_max();
+        if waiting + request.len() > most {
+            let why =
+                format!("{waiting} bytes of requests wait here, and {most} is the most; ask again later");
             self.apply(state, Event::Abort(stream, why));
             return;
         }
