@@ -40,6 +40,8 @@ pub enum What {
     Full,
     /// A request or a result of so many bytes, more than there may be.
     Long(usize),
+    /// A block of so many bytes, where the peer takes at most so many.
+    Block(usize, usize),
 }
 
 impl What {
@@ -94,6 +96,10 @@ impl fmt::Display for LinkError {
                 f,
                 "{len} bytes for {peer} in one request or answer, where {} is the most; ask for less at once",
                 crate::frame::PAYLOAD_BYTES_MAX
+            ),
+            What::Block(len, most) => write!(
+                f,
+                "a block of {len} bytes for {peer}, which takes at most {most}; bring both sides to one version of thalweg"
             ),
             What::Full => write!(
                 f,

@@ -9,6 +9,8 @@ use std::fmt;
 const MAGIC: &[u8; 8] = b"thalweg\0";
 /// The version that is spoken here, and the oldest that is understood.
 pub const VERSION: u16 = 4;
+/// A peer takes blocks of at least so many bytes.
+const BLOCK_BYTES_MIN: u32 = 4096;
 /// Bytes of a hello's payload, without those that later versions may add.
 pub(crate) const HELLO_BYTES: usize = 64;
 
@@ -81,12 +83,17 @@ pub enum HelloError {
     Garbage,
     /// It speaks versions that are not understood here.
     Version(u16, u16),
+    /// It takes only blocks of so many bytes.
+    Blocks(u32),
 }
 
 impl fmt::Display for HelloError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HelloError::Garbage => f.write_str("a hello that is none"),
+            HelloError::Blocks(most) => {
+                write!(f, "blocks of at most {most} bytes, where {BLOCK_BYTES_MIN} are the least")
+            }
             HelloError::Version(first, last) if first == last => {
                 write!(
                     f,
@@ -145,7 +152,11 @@ impl Hello {
             _ => return Err(HelloError::Garbage),
         };
         let epoch = u64::from(number(56)?) | u64::from(number(60)?) << 32;
-        Ok(Hello { cluster: id(16)?, node: id(32)?, role, block_bytes: number(52)?, epoch })
+        let block_bytes = number(52)?;
+        if block_bytes < BLOCK_BYTES_MIN {
+            return Err(HelloError::Blocks(block_bytes));
+        }
+        Ok(Hello { cluster: id(16)?, node: id(32)?, role, block_bytes, epoch })
     }
 }
 
@@ -182,6 +193,10 @@ mod tests {
         assert_eq!(Hello::decode(&bytes), Ok(hello()), "a later one that knows ours too");
         for len in 0..HELLO_BYTES {
             assert_eq!(Hello::decode(&bytes[..len]), Err(HelloError::Garbage), "{len} bytes");
+        }
+        for (least, is_taken) in [(0, false), (4095, false), (4096, true)] {
+            let told = Hello::decode(&Hello { block_bytes: least, ..hello() }.encode());
+            assert_eq!(told.is_ok(), is_taken, "blocks of {least} bytes");
         }
         bytes[48] = 3;
         assert_eq!(Hello::decode(&bytes), Err(HelloError::Garbage), "a role that there is not");

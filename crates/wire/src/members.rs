@@ -48,7 +48,9 @@ pub fn verify(text: &str, authority: &CertificateDer<'_>) -> Result<ClusterFile,
         "it is not signed; in the owner's directory thalweg cluster renew signs it, and install brings it";
     let forged =
         "its signature is not the authority's; bring the owner's file again with thalweg cluster install";
-    let (open, rest) = text.trim_end().rsplit_once(MARK).ok_or(unsigned)?;
+    // Nothing may stand behind what is verified: the text is kept and passed on as it came.
+    let whole = text.strip_suffix('\n').unwrap_or(text);
+    let (open, rest) = whole.rsplit_once(MARK).ok_or(unsigned)?;
     let signature = rest.strip_suffix("\"}").and_then(bytes_of).ok_or(forged)?;
     let list = format!("{open}}}");
     let authority = webpki::EndEntityCert::try_from(authority).map_err(|e| format!("{AUTHORITY}: {e}"))?;

@@ -105,12 +105,17 @@ fn requests_that_nobody_accepts_are_refused_before_they_fill_the_memory() {
 
 /// A peer that is nothing but the bytes it writes, of this cluster; and the link with it.
 fn raw() -> (Raw, Link) {
+    raw_of(1 << 20)
+}
+
+/// The same, who takes blocks of so many bytes.
+fn raw_of(block_bytes: u32) -> (Raw, Link) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let meeting = new_id();
     let mut raw = Raw { socket: ours, sequence: 0 };
     let versions = VERSION.to_le_bytes().repeat(2);
     let ids = [meeting, Id(7)].map(|id| id.0.to_be_bytes()).concat();
-    let rest = [Role::Client as u32, 1 << 20, 0, 0].map(u32::to_le_bytes).concat();
+    let rest = [Role::Client as u32, block_bytes, 0, 0].map(u32::to_le_bytes).concat();
     let hello = [&b"thalweg\0"[..], &versions, &[0; 4], &ids, &rest].concat();
     raw.frame(Head::control(Kind::Hello, 0, 0, &hello), &hello);
     let (from, to) = (OwnedFd::from(theirs.try_clone().unwrap()), OwnedFd::from(theirs));
@@ -178,6 +183,18 @@ fn pieces_of_a_request_stand_together_and_have_an_end() {
         link.accept().map(drop).unwrap_err().to_string()
     });
     assert!(why.contains("sent an Open of more than 8388608 bytes"), "{why}");
+}
+
+/// A peer that takes only small blocks had the other side panic.
+#[test]
+fn a_block_that_the_peer_does_not_take_is_an_error() {
+    let (_raw, link) = raw_of(4096);
+    let (mut out, _inc) = link.open(b"?").unwrap();
+    let pool = Pool::new(8192, 1).unwrap();
+    let mut block = pool.try_take().unwrap();
+    block.set_len(8192);
+    let why = out.put_on(0, block).unwrap_err().to_string();
+    assert!(why.contains("a block of 8192 bytes for it, which takes at most 4096"), "{why}");
 }
 
 #[test]

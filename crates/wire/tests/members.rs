@@ -30,6 +30,10 @@ fn a_list_counts_only_with_the_signature_of_its_own_authority() {
         let why = verify(&text, &authority).unwrap_err();
         assert!(why.contains("its signature is not the authority's"), "{what}: {why}");
     }
+    for behind in [" ", "\n", " \n", "x"] {
+        let why = verify(&format!("{text}{behind}"), &authority).unwrap_err();
+        assert!(why.contains("not signed") || why.contains("not the authority's"), "{behind:?}: {why}");
+    }
     let why = verify(&format!("{unsigned}}}\n"), &authority).unwrap_err();
     assert!(why.contains("it is not signed") && why.contains("thalweg cluster renew"), "{why}");
 }
