@@ -234,7 +234,9 @@ impl Drop for Manifest {
 fn read(io: &Arc<dyn Io>, path: &Path) -> thalweg_io::Result<Option<(File, Told)>> {
     let file = File::open(io, path, Access::Update)?;
     let len = file.metadata()?.len;
-    if len >= BYTES_MAX {
+    // Something else may have been put there, of any size.
+    let mut magic = [0; MAGIC.len()];
+    if len >= BYTES_MAX || file.read_at(0, &mut magic)? < magic.len() || magic != *MAGIC {
         return Ok(None);
     }
     let mut bytes = vec![0; len as usize];

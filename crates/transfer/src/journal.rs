@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::Result;
 use crate::claim::{claim_left, claim_new};
 
-const MAGIC: &[u8] = b"thalweg journal 2\n";
+const MAGIC: &[u8; 18] = b"thalweg journal 2\n";
 /// A journal larger than this is not one of ours.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -219,7 +219,10 @@ impl Journal {
             None => claim_new(io, dir, &name, false, None)?,
         };
         let len = file.metadata()?.len;
-        let mut bytes = vec![0; if len < BYTES_MAX { len as usize } else { 0 }];
+        // Something else may have been put there, of any size.
+        let mut magic = [0; MAGIC.len()];
+        let is_one = len < BYTES_MAX && file.read_at(0, &mut magic)? == magic.len() && magic == *MAGIC;
+        let mut bytes = vec![0; if is_one { len as usize } else { 0 }];
         let read = file.read_at(0, &mut bytes)?;
         let told = parse(&bytes[..read]);
         let journal = Journal {
@@ -232,7 +235,7 @@ impl Journal {
             journal.file.set_len(told.end as u64)?;
             return Ok((journal, told));
         }
-        Ok((journal, Told { end: read, ..Told::default() }))
+        Ok((journal, Told { end: len as usize, ..Told::default() }))
     }
 
     /// Begins it anew.

@@ -279,3 +279,17 @@ fn an_output_is_for_its_owner_until_it_has_its_name() {
         place.shell(&format!("rm {out}")).is_done();
     }
 }
+
+/// Whoever may write to the directory had renamed a large file to the name of a manifest: all of it was read into memory.
+#[test]
+fn a_large_file_at_a_manifests_name_is_not_read() {
+    let place = Place::new();
+    place.write("in", b"b\na\n");
+    for verb in ["sort in -o out", "sort in -o out --resume"] {
+        place.shell("truncate -s 1G .out.thalweg-manifest").is_done();
+        let told = place.shell(&format!("exec $T {verb} --memory 64MiB -q"));
+        assert_eq!(told.status, Some(0), "{told:?}");
+        assert!(told.peak_bytes < 64 << 20, "{} bytes at the peak", told.peak_bytes);
+        assert_eq!(place.names(), ["in", "out"]);
+    }
+}

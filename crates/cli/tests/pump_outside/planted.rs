@@ -212,3 +212,16 @@ fn a_streams_output_is_for_its_owner_until_it_has_the_mode_and_owner_of_the_old_
         assert_eq!(place.read("out"), b"secret\n");
     }
 }
+
+/// The same with a large file at a journal's name.
+#[test]
+fn a_large_file_at_a_journals_name_is_not_read() {
+    let place = sources();
+    for verb in ["pump in out", "pump in out --resume"] {
+        place.shell(&format!("truncate -s 1023M {JOURNAL}; rm -f out")).is_done();
+        let told = place.shell(&format!("exec $T {verb} -q"));
+        assert_eq!(told.status, Some(0), "{told:?}");
+        assert!(told.peak_bytes < 100 << 20, "{} bytes at the peak", told.peak_bytes);
+        assert!(!place.0.join(JOURNAL).exists() && place.0.join("out").exists());
+    }
+}
