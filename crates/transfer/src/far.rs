@@ -6,7 +6,7 @@
 //! Law: of what both ends say of a failure the cause is told and not its echo: a link that was closed waits
 //! [`ECHO_SECONDS`] for the word of the other end that came before it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -82,6 +82,8 @@ pub(crate) struct Far<'w> {
     is_source: bool,
     out: Mutex<Out>,
     answers: (SyncSender<Message>, Mutex<Receiver<Message>>),
+    /// Whether somebody has asked, and does not have all of the answer.
+    asked: AtomicBool,
     /// What the other end said last.
     verdict: OnceLock<PumpVerdict>,
     /// Whether nothing more will be heard.
@@ -103,6 +105,7 @@ impl<'w> Far<'w> {
             is_source,
             out: Mutex::new(Out { stream: Some(out), gathered: Vec::new() }),
             answers: (send, Mutex::new(receive)),
+            asked: AtomicBool::new(false),
             verdict: OnceLock::new(),
             deaf: OnceLock::new(),
             files: AtomicU64::new(1),
@@ -148,8 +151,20 @@ impl<'w> Far<'w> {
     }
 
     /// Asks, and takes what is said next; one at a time.
-    pub(crate) fn ask(&self, message: &Message, mut take: impl FnMut(Message) -> Result<bool>) -> Result<()> {
+    pub(crate) fn ask(&self, message: &Message, take: impl FnMut(Message) -> Result<bool>) -> Result<()> {
         let answers = self.answers.1.lock().expect("no lane panics");
+        self.asked.store(true, Ordering::Relaxed);
+        let taken = self.ask_and_take(message, &answers, take);
+        self.asked.store(false, Ordering::Relaxed);
+        taken
+    }
+
+    fn ask_and_take(
+        &self,
+        message: &Message,
+        answers: &Receiver<Message>,
+        mut take: impl FnMut(Message) -> Result<bool>,
+    ) -> Result<()> {
         self.tell(message)?;
         self.flush()?;
         loop {
@@ -164,14 +179,16 @@ impl<'w> Far<'w> {
         }
     }
 
-    /// An answer that has come; waits until who asked has taken those before it.
+    /// An answer that has come; waits until who asked has taken those before it. One that nobody waits for has no meaning: to
+    /// wait with it would be to hear nothing more of the other end, not even that it has gone.
     pub(crate) fn answered(&self, shared: &Shared<'_>, mut answer: Message) -> Result<()> {
-        while let Err(TrySendError::Full(back)) = self.answers.0.try_send(answer) {
+        while self.asked.load(Ordering::Relaxed) {
+            let Err(TrySendError::Full(back)) = self.answers.0.try_send(answer) else { return Ok(()) };
             shared.goes_on()?;
             answer = back;
             std::thread::park_timeout(BREATH);
         }
-        Ok(())
+        Err(nonsense(&self.way.peer()))
     }
 
     /// Says that there is no more, and what came of it at this end.
