@@ -33,5 +33,6 @@ pub mod uring;
 pub use error::{Action, Error, Result};
 pub use file::{Access, File, FileId, Io, Metadata, Space, directory_of, look_until};
 pub use naming::{Stamp, give_name};
+pub use os::check_planted;
 pub use queue::{Done, Kind, Op, Queue};
 pub use transfer::ALIGN;

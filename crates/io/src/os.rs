@@ -496,6 +496,31 @@ fn check_replace(path: &Path) -> io::Result<()> {
     )))
 }
 
+/// An error if another user may have put there what bears this name, or what a link of this name leads on to: in a directory
+/// where everybody may make files and nobody may remove another's, as `/tmp`, only one's own and those of the directory's owner
+/// are followed, written to or resembled. The kernel's `fs.protected_symlinks`, `_fifos` and `_regular` say the same of an open that
+/// may create a file.
+pub fn check_planted(path: &Path) -> Result<()> {
+    /// As many as the system follows.
+    const LINKS_MAX: usize = 40;
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        let Ok(there) = std::fs::symlink_metadata(&path) else { break };
+        let Ok(directory) = std::fs::metadata(or_here(directory_of(&path))) else { break };
+        let own = [directory.uid(), rustix::process::geteuid().as_raw()].contains(&there.uid());
+        if directory.mode() & 0o1002 == 0o1002 && !own && !there.is_dir() {
+            let user = there.uid();
+            let why = format!(
+                "user {user} made it, in a directory where everybody may; remove it, or choose another name"
+            );
+            return Err(Error::new(Action::Create, &path, io::Error::other(why)));
+        }
+        let Ok(next) = std::fs::read_link(&path) else { break };
+        path = directory_of(&path).join(next);
+    }
+    Ok(())
+}
+
 /// The length of an open file.
 pub(crate) fn length(id: FileId) -> io::Result<u64> {
     Ok(borrow(id).metadata()?.len())

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_base::units::Bytes;
-use thalweg_io::{Access, Error as IoError, File, Io, directory_of};
+use thalweg_io::{Access, Error as IoError, File, Io, check_planted, directory_of};
 use thalweg_pump::Output;
 
 use crate::{Endpoint, Error, Progress, Result, partial};
@@ -39,6 +39,7 @@ impl Target {
             }
             Endpoint::Path(path) => path,
         };
+        check_planted(path)?;
         let name = path.display();
         match io.stat(path) {
             Ok(there) if there.is_directory => {

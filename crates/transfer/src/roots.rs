@@ -13,8 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thalweg_io::directory_of;
 use thalweg_io::tree::{Dir, Facts, What};
+use thalweg_io::{check_planted, directory_of};
 
 use crate::inside::lies_in;
 use crate::message::Offered;
@@ -261,6 +261,7 @@ struct Destination {
 
 fn destination(path: &Path, is_tree: bool, count: usize) -> Result<Destination> {
     let shown = path.display();
+    check_planted(path)?;
     // A link at the end leads on, as far as it leads to anything.
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     if real.is_dir() {

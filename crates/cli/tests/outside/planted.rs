@@ -293,3 +293,33 @@ fn a_large_file_at_a_manifests_name_is_not_read() {
         assert_eq!(place.names(), ["in", "out"]);
     }
 }
+
+/// In a directory like `/tmp` somebody had made what the output was to be called: a link was followed, a pipe was given the
+/// records, and a file for all to read gave its mode to the output.
+#[test]
+fn what_another_user_put_at_an_outputs_name_is_not_used() {
+    let place = Place::new();
+    if !may_give_away(&place) {
+        return;
+    }
+    place.shell("echo dear > victim; echo secret > in; mkdir -m 1777 shared").is_done();
+    for plant in
+        ["ln -s $PWD/victim out", "ln -s $PWD/nowhere out", "mkfifo -m 666 out", ": > out; chmod 666 out"]
+    {
+        for verb in
+            ["sort in -o", "gen 1", "merge in -o", "join in in -o", "partition in --parts 1 -o", "pump in"]
+        {
+            let output = if verb.starts_with("partition") { "shared/out{}" } else { "shared/out" };
+            let name = if verb.starts_with("partition") { "out0" } else { "out" };
+            place.shell(&format!("cd shared; {plant}; mv out {name} 2>&-; chown -h 1234 {name}")).is_done();
+            let told = place.shell(&format!("timeout 10 $T {verb} {output}"));
+            told.is_refused(&["shared/out", "user 1234 made it"]);
+            assert_eq!(place.read("victim"), b"dear\n", "{plant}, {verb}");
+            assert_eq!(place.names(), ["in", "shared", "victim"], "{plant}, {verb}");
+            place.shell(&format!("test \"$(ls -A shared)\" = {name} && rm shared/{name}")).is_done();
+        }
+    }
+    // What is the user's own is used as ever.
+    place.shell("ln -s ../victim shared/out; $T sort in -o shared/out -q; cat victim").is_done();
+    assert_eq!(place.read("victim"), b"secret\n");
+}

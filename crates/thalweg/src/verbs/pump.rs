@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_api::PumpReceipt;
-use thalweg_io::Io;
+use thalweg_io::{Io, check_planted};
 use thalweg_transfer::{From as Origin, To, Transfer, Watch};
 
 use crate::{Error, Progress, PumpEnd, PumpOptions, Result, machine};
@@ -142,11 +142,14 @@ fn dest(end: &PumpEnd, io: &Arc<dyn Io>) -> Result<To> {
         PumpEnd::Node(host, _) => Err(elsewhere(host)),
         PumpEnd::Ssh(host, _) => Err(elsewhere(&host.to_string())),
         PumpEnd::Zeros(_) => Err(Error::CouldNot("zero: takes nothing; it is a SOURCE".into())),
-        PumpEnd::Path(path) => match io.stat(named(path)?) {
-            Ok(there) if !there.is_regular && !there.is_directory => Ok(To::Stream(path.clone())),
-            // What is not there is made; what cannot be looked at will say so when it is opened.
-            _ => Ok(To::Path(path.clone())),
-        },
+        PumpEnd::Path(path) => {
+            check_planted(named(path)?)?;
+            match io.stat(path) {
+                Ok(there) if !there.is_regular && !there.is_directory => Ok(To::Stream(path.clone())),
+                // What is not there is made; what cannot be looked at will say so when it is opened.
+                _ => Ok(To::Path(path.clone())),
+            }
+        }
     }
 }
 
