@@ -4,10 +4,11 @@
 //! thread of its own that blocks; what asks for HTTP stays at the edge.
 //! Law: nothing is listed, read, run or written for a peer without a certificate of the cluster. There are at most
 //! [`HANDSHAKES_MAX`] handshakes and [`CONNECTIONS_MAX`] connections at once, [`CONNECTIONS_OF_LOOKER_MAX`] of one client that
-//! may only look; when there are more handshakes the oldest gives way, so a flood of strangers does not keep the others out. A node without identity listens on loopback
+//! may only look; when there are more handshakes the oldest of the address that has most gives way, so a flood from
+//! one stranger does not keep the others out. A node without identity listens on loopback
 //! only, and answers with nothing but its status.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -583,17 +584,17 @@ fn listen_at(options: &NodeOptions, node: &Node) -> Result<SocketAddr> {
 async fn accept(node: &Arc<Node>, listener: &TcpListener) {
     /// How long to wait before the next attempt when the system has no descriptor left.
     const BREATH: Duration = Duration::from_millis(20);
-    let mut handshakes: VecDeque<AbortHandle> = VecDeque::new();
+    let mut handshakes: Vec<(IpAddr, AbortHandle)> = Vec::new();
     loop {
         let Ok((socket, address)) = listener.accept().await else {
             tokio::time::sleep(BREATH).await;
             continue;
         };
         resend_soon(&socket);
-        handshakes.retain(|handshake| !handshake.is_finished());
+        handshakes.retain(|(_, handshake)| !handshake.is_finished());
         if handshakes.len() >= HANDSHAKES_MAX {
             node.refused.fetch_add(1, Ordering::Relaxed);
-            handshakes.pop_front().expect("there are some").abort();
+            handshakes.remove(gives_way(&handshakes)).1.abort();
         }
         let node = node.clone();
         let (shaken, proved) = tokio::sync::oneshot::channel();
@@ -602,7 +603,7 @@ async fn accept(node: &Arc<Node>, listener: &TcpListener) {
             let greeted = tokio::time::timeout(patience, greet(&node, socket)).await;
             let _ = shaken.send((node, greeted));
         });
-        handshakes.push_back(handshake.abort_handle());
+        handshakes.push((address.ip(), handshake.abort_handle()));
         tokio::spawn(async move {
             if let Ok((node, greeted)) = proved.await {
                 match greeted {
@@ -615,6 +616,16 @@ async fn accept(node: &Arc<Node>, listener: &TcpListener) {
             }
         });
     }
+}
+
+/// The place of the handshake that gives way to another: the oldest of the address that has most, so that a flood from one does not
+/// cut off those whose way is long.
+fn gives_way<T>(handshakes: &[(IpAddr, T)]) -> usize {
+    let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
+    handshakes.iter().for_each(|(address, _)| *of_address.entry(*address).or_default() += 1);
+    // Of several that have as many, the address of the oldest.
+    let most = of_address.values().max().copied().unwrap_or(0);
+    handshakes.iter().position(|(address, _)| of_address[address] == most).unwrap_or(0)
 }
 
 type Tls = tokio_rustls::server::TlsStream<Cork>;
@@ -725,5 +736,20 @@ impl Drop for Place {
         if left == 0 {
             of_lookers.remove(&looker);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_handshakes_the_oldest_of_the_address_with_most_gives_way() {
+        let of = |hosts: &[u8]| -> Vec<(IpAddr, ())> {
+            hosts.iter().map(|host| (IpAddr::from([10, 0, 0, *host]), ())).collect()
+        };
+        assert_eq!(gives_way(&of(&[1, 2, 2, 3])), 1);
+        assert_eq!(gives_way(&of(&[1, 2, 3])), 0);
+        assert_eq!(gives_way(&of(&[3, 1, 1, 3])), 0);
     }
 }
