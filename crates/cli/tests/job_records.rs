@@ -1,0 +1,141 @@
+//! What hosts remember of a job on several nodes, and a second begin of one that runs or has ended.
+//! Without root each test says that it was skipped.
+#![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use support::lab::{Lab, hosts};
+use support::{Outcome, Place, until};
+use thalweg_api::{
+    ClusterFile, ExecEnd, JobList, JobReport, JobState, NodeRequest, SortJob, from_json, to_json,
+};
+use thalweg_wire::{Hands, Identity, Link, Terms, read_cluster};
+
+const HOSTS: usize = 4;
+/// Longer than this no host takes to refuse what it would have to wait for: 12 s.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+/// Nodes with disks so slow that a sort takes seconds, and an input that all of them see.
+struct Bed {
+    lab: Lab,
+    place: Place,
+}
+
+impl Bed {
+    fn new() -> Option<Bed> {
+        let lab = Lab::up(&[&HOSTS.to_string(), "--disk", "6MB/s"])?;
+        let place = Place::new();
+        place.shell("$T gen 300k in --skewed -q && $T sort in -o expected --record 100 -q").is_done();
+        Some(Bed { lab, place })
+    }
+
+    /// Has nodes sort these inputs without their client; the job's id, when records cross the river.
+    fn sort(&self, inputs: &[&str]) -> String {
+        let name = format!("lab-{}", self.lab.id);
+        let words =
+            ["-o", "out", "--record", "100", "--memory", "40MiB", "--detach", "-q", "--cluster", &name];
+        let args = [&["sort"], inputs, &words].concat();
+        let asked = Outcome::of(self.lab.command(&args).current_dir(&self.place.0).output().unwrap());
+        let id = asked.is_done().trim().to_string();
+        until("records on the river", || {
+            let is_there =
+                |job: &JobReport| job.share.as_ref().is_some_and(|share| share.stage == "read+river");
+            self.jobs().iter().any(|job| job.id == id && is_there(job))
+        });
+        id
+    }
+
+    /// What nodes tell of a job, those that can be asked.
+    fn jobs(&self) -> Vec<JobReport> {
+        from_json::<JobList>(&self.lab.run(&["job", "list", "--json"]).out)
+            .map_or(Vec::new(), |list| list.jobs)
+    }
+
+    fn cluster(&self) -> ClusterFile {
+        read_cluster(&self.lab.directory("own")).unwrap().0
+    }
+
+    /// A link of the owner's with a host.
+    fn linked(&self, host: &str) -> Link {
+        let identity = Identity::load(&self.lab.directory("own")).unwrap().0;
+        let all = self.cluster().hosts;
+        let at = all.into_iter().find(|other| other.name == host).unwrap().address;
+        Hands::of(identity).unwrap().connect(host, at.parse().unwrap(), Terms::default()).unwrap()
+    }
+
+    /// That the output is the sorted input, and nothing else is left.
+    fn is_done(&self) {
+        assert!(self.place.read("out") == self.place.read("expected"), "other bytes");
+        until("an end everywhere", || self.jobs().iter().all(|job| job.state != JobState::Running));
+    }
+}
+
+/// What a host answers to a second begin, as a share or as whoever coordinates it. One that is taken as a share has no end of its
+/// own, so the link has.
+fn begin(link: &Arc<Link>, request: &NodeRequest) -> Result<(), String> {
+    let held = link.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(ANSWERS_WITHIN);
+        held.close();
+    });
+    let (_out, mut inc) = link.open(to_json(request).as_bytes()).map_err(|why| why.to_string())?;
+    while inc.next_on().map_err(|why| why.to_string())?.is_some() {}
+    let told = String::from_utf8_lossy(inc.result().unwrap_or_default()).into_owned();
+    match from_json::<ExecEnd>(&told) {
+        Ok(ExecEnd { state: JobState::Running, .. }) => Ok(()),
+        Ok(ExecEnd { why, .. }) => Err(why.unwrap_or_default()),
+        Err(_) => Ok(()),
+    }
+}
+
+/// What went wrong: a second begin of a job erased the record "done" of the first, or had a node coordinate it twice, one of which
+/// ended what the other one did. Consequence: the output that was named was written again, over what the user had put there.
+/// Principle: a job begins once, whoever says what.
+#[test]
+fn a_second_begin_of_a_job_that_runs_or_is_done_is_refused_and_changes_nothing() {
+    let Some(bed) = Bed::new() else { return };
+    bed.place.shell("$T gen 300k other -q").is_done();
+    let id = bed.sort(&["in"]);
+    let path = |name: &str| bed.place.0.join(name).display().to_string();
+    let words = r#"{"job": "JOB", "by": "client", "hosts": ["n1", "n2", "n3", "n4"], "coordinator": "n1", "failed": [], "lost": [],
+        "ask": {"inputs": ["IN"], "own_inputs": false, "output": "OUT", "own_output": false, "record": 100, "keys": [],
+        "unique": false, "memory_bytes": 41943040, "scratch": [], "scratch_limit": null, "threads": null}}"#;
+    let words = words.replace("JOB", &id).replace("IN", &path("other")).replace("OUT", &path("out"));
+    let forged = from_json::<SortJob>(&words).unwrap();
+    let again = |host: &str| {
+        let link = Arc::new(bed.linked(host));
+        let coordinator = Some(host.to_string());
+        let coordinate = NodeRequest::Coordinate(SortJob { coordinator, ..forged.clone() });
+        // A share waits for the one that goes on, and is refused when that has ended, too.
+        let ends = [coordinate, NodeRequest::Sort(forged.clone())].map(|request| begin(&link, &request));
+        for end in ends {
+            let why = end.expect_err("a job begins once");
+            assert!(why.contains(&id), "{host}: {why}");
+        }
+    };
+    let all = hosts(HOSTS);
+    let at_once = || {
+        std::thread::scope(|scope| all.iter().for_each(|host| drop(scope.spawn(|| again(host)))));
+    };
+    at_once();
+    bed.is_done();
+    let records = || -> Vec<JobReport> {
+        let mut jobs = bed.jobs();
+        jobs.retain(|job| job.id == id);
+        jobs
+    };
+    let before = records();
+    assert!(before.len() == HOSTS && before.iter().all(|job| job.state == JobState::Done), "{before:?}");
+    let coordinators = |jobs: &[JobReport]| -> Vec<_> {
+        jobs.iter().map(|job| job.share.as_ref().unwrap().coordinator.clone()).collect()
+    };
+    assert_eq!(coordinators(&before), vec![Some("n1".to_string()); HOSTS]);
+    // The user has put something else there meanwhile.
+    bed.place.write("out", b"of the user");
+    at_once();
+    assert_eq!(records(), before);
+    assert_eq!(bed.place.read("out"), b"of the user");
+    assert_eq!(bed.place.names(), ["expected", "in", "other", "out"]);
+}
