@@ -1,14 +1,15 @@
-//! What hosts remember of a job on several nodes, and a second begin of one that runs or has ended.
+//! What hosts remember of a job on several nodes: a second begin of one that runs or has ended, and a coordinator that is lost with a
+//! request longer than a frame.
 //! Without root each test says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
 
 mod support;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::lab::{Lab, hosts};
-use support::{Outcome, Place, until};
+use support::{Outcome, Place, Running, until};
 use thalweg_api::{
     ClusterFile, ExecEnd, JobList, JobReport, JobState, NodeRequest, SortJob, from_json, to_json,
 };
@@ -17,6 +18,11 @@ use thalweg_wire::{Hands, Identity, Link, Terms, read_cluster};
 const HOSTS: usize = 4;
 /// Longer than this no host takes to refuse what it would have to wait for: 12 s.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+/// Longer than this nobody takes to leave out a host, or to find that too few are left.
+const ENDS_WITHIN: Duration = Duration::from_secs(45);
+/// Names of files are so long that a request for all of them is longer than a frame.
+const INPUTS: usize = 844;
+
 /// Nodes with disks so slow that a sort takes seconds, and an input that all of them see.
 struct Bed {
     lab: Lab,
@@ -53,6 +59,14 @@ impl Bed {
             .map_or(Vec::new(), |list| list.jobs)
     }
 
+    /// A watch of a job, from now to its end.
+    fn watch(&self, id: &str) -> Running {
+        let watch = Running::start(&mut self.lab.command(&["job", "watch", id]));
+        // It has to know where to look before there is less to see.
+        std::thread::sleep(Duration::from_millis(300));
+        watch
+    }
+
     fn cluster(&self) -> ClusterFile {
         read_cluster(&self.lab.directory("own")).unwrap().0
     }
@@ -70,6 +84,16 @@ impl Bed {
         assert!(self.place.read("out") == self.place.read("expected"), "other bytes");
         until("an end everywhere", || self.jobs().iter().all(|job| job.state != JobState::Running));
     }
+}
+
+/// Waits for an end that may take as long as leaving hosts out.
+fn ended(mut running: Running) -> Outcome {
+    let since = Instant::now();
+    while running.0.try_wait().unwrap().is_none() {
+        assert!(since.elapsed() < ENDS_WITHIN, "it goes on and on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    running.ends()
 }
 
 /// What a host answers to a second begin, as a share or as whoever coordinates it. One that is taken as a share has no end of its
@@ -138,4 +162,33 @@ fn a_second_begin_of_a_job_that_runs_or_is_done_is_refused_and_changes_nothing()
     assert_eq!(records(), before);
     assert_eq!(bed.place.read("out"), b"of the user");
     assert_eq!(bed.place.names(), ["expected", "in", "other", "out"]);
+}
+
+/// What went wrong: the node that took a job of 844 inputs up asserted that what it asks fits into a frame, and ended; and so did
+/// its successors. Principle: requests go in pieces, whoever coordinates.
+#[test]
+fn a_job_of_very_many_inputs_is_taken_up_when_its_coordinator_is_lost() {
+    let Some(bed) = Bed::new() else { return };
+    let line = format!(
+        "mkdir a-directory-with-a-longer-name && split -a 4 -d -b {} in a-directory-with-a-longer-name/input-",
+        300_000 / INPUTS * 100
+    );
+    bed.place.shell(&line).is_done();
+    let listed = bed.place.shell("echo a-directory-with-a-longer-name/*");
+    let inputs: Vec<&str> = listed.is_done().split_whitespace().collect();
+    assert!(inputs.len() >= INPUTS, "{}", inputs.len());
+    let bytes: usize = inputs.iter().map(|input| bed.place.0.join(input).as_os_str().len()).sum();
+    assert!(bytes > 64 << 10, "{bytes} bytes are no more than a frame");
+    let id = bed.sort(&inputs);
+    let watch = bed.watch(&id);
+    bed.lab.call("kill", &["n1"]);
+    let told = ended(watch);
+    assert_eq!(told.status, Some(0), "{told:?}");
+    for text in ["attempt 2, ", "law       out = in: holds"] {
+        assert!(told.out.contains(text), "no {text}: {told:?}");
+    }
+    bed.is_done();
+    let jobs = bed.jobs();
+    let done = jobs.iter().filter(|job| job.id == id && job.state == JobState::Done);
+    assert_eq!(done.count(), HOSTS - 1, "the nodes live: {jobs:?}");
 }
