@@ -1,5 +1,5 @@
-//! What hosts remember of a job on several nodes: a second begin of one that runs or has ended, and a coordinator that is lost with a
-//! request longer than a frame.
+//! What hosts remember of a job on several nodes: a second begin of one that runs or has ended, a coordinator that is lost with a
+//! request longer than a frame, and a host that comes back with another certificate, or as another under its old name.
 //! Without root each test says that it was skipped.
 #![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
 
@@ -191,4 +191,55 @@ fn a_job_of_very_many_inputs_is_taken_up_when_its_coordinator_is_lost() {
     let jobs = bed.jobs();
     let done = jobs.iter().filter(|job| job.id == id && job.state == JobState::Done);
     assert_eq!(done.count(), HOSTS - 1, "the nodes live: {jobs:?}");
+}
+
+/// Has the owner do something about n2 while it is down, with n1, and has it run again as what that made of it.
+fn comes_back(change: &str, keeps_votes: bool) -> Option<(Bed, Outcome)> {
+    let bed = Bed::new()?;
+    let id = bed.sort(&["in"]);
+    let watch = bed.watch(&id);
+    bed.lab.call("kill", &["n1"]);
+    bed.lab.call("kill", &["n2"]);
+    let (own, n2) = (bed.lab.directory("own"), bed.lab.directory("n2").join("identity"));
+    let votes = if keeps_votes { "cp -a $N2/votes votes && " } else { "" };
+    let back = if keeps_votes { " && mv votes $N2/votes" } else { "" };
+    let at = bed.cluster().hosts[1].address.clone();
+    let change = change.replace("AT", &at);
+    let line = format!(
+        "export THALWEG_IDENTITY={} N2={}; test -d $N2/votes && {votes}cp -a $N2 $THALWEG_IDENTITY/hosts/n2 && \
+         ({change}) >/dev/null 2>&1; rm -r $N2 && mv $THALWEG_IDENTITY/hosts/n2 $N2{back}",
+        own.display(),
+        n2.display()
+    );
+    bed.place.shell(&line).is_done();
+    bed.lab.call("revive", &["n2"]);
+    let told = ended(watch);
+    until("an end everywhere", || bed.jobs().iter().all(|job| job.state != JobState::Running));
+    Some((bed, told))
+}
+
+/// The votes of a host are its own, and not its certificate's: with them three of four go on.
+#[test]
+fn a_host_that_was_renewed_while_it_was_down_has_its_vote() {
+    let Some((bed, told)) = comes_back("$T cluster renew n2", true) else { return };
+    assert!(told.status == Some(0), "{told:?}");
+    bed.is_done();
+}
+
+/// A host that bears the name of one that had a vote, and was made anew, does not know what that one has said: it abstains, and two
+/// of four, without the first, cannot know whether the others go on.
+#[test]
+fn a_replacement_under_an_old_name_abstains() {
+    let change = "$T cluster drop n2; rm -rf $THALWEG_IDENTITY/hosts/n2; $T cluster add n2=AT";
+    let Some((bed, told)) = comes_back(change, false) else { return };
+    assert!(told.status == Some(2) && told.err.contains("2 of 4 hosts cannot know"), "{told:?}");
+    // It could be asked by those that are left, and knows nothing of the job.
+    bed.lab.run(&["exec", "--via", "n3", "--on", "n2", "--", "true"]).is_done();
+    let mut jobs = bed.jobs();
+    jobs.retain(|job| job.detached);
+    assert_eq!(
+        jobs.iter().map(|job| (&job.host[..], job.state)).collect::<Vec<_>>(),
+        [("n3", JobState::Failed), ("n4", JobState::Failed)]
+    );
+    assert!(!bed.place.names().contains(&"out".to_string()), "{:?}", bed.place.names());
 }
