@@ -171,6 +171,16 @@ impl Jobs {
         self.begin_in(&mut self.table.lock().expect("no holder panics"), request, host, by)
     }
 
+    /// A sort on several nodes that this one is to coordinate, as a client asks: one that nobody has begun here before.
+    pub(crate) fn begin_coordinated(&self, request: &SortJob, host: &str) -> Result<Arc<Job>, String> {
+        let mut table = self.table.lock().expect("no holder panics");
+        let is_it = |job: &Arc<Job>| job.request.job == request.job;
+        if table.running.iter().chain(&table.ended).any(is_it) {
+            return Err(format!("job {} was begun here already, and is not begun again", request.job));
+        }
+        self.begin_sort_in(&mut table, request, host)
+    }
+
     /// A sort on several nodes: the job that runs here already if another node coordinated it until now.
     pub(crate) fn begin_sort(&self, request: &SortJob, host: &str) -> Result<Arc<Job>, String> {
         let mut table = self.table.lock().expect("no holder panics");
@@ -194,6 +204,10 @@ impl Jobs {
             return Err(format!("job {} has ended here, and is not begun again", request.job));
         }
         table.ended.retain(|job| !is_it(&job));
+        self.begin_sort_in(&mut table, request, host)
+    }
+
+    fn begin_sort_in(&self, table: &mut Table, request: &SortJob, host: &str) -> Result<Arc<Job>, String> {
         let command = ExecRequest {
             job: request.job.clone(),
             command: crate::ask::typed(&request.ask),
@@ -202,7 +216,7 @@ impl Jobs {
             detach: request.coordinator.is_some(),
             timeout_ms: None,
         };
-        let job = self.begin_in(&mut table, command, host, &request.by)?;
+        let job = self.begin_in(table, command, host, &request.by)?;
         job.show(|view| {
             view.coordinator.clone_from(&request.coordinator);
             view.hosts.clone_from(&request.hosts);

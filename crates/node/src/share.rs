@@ -173,12 +173,14 @@ impl Place<'_> {
 /// Serves a stream on which a job is talked about, to its end, or to that of whoever coordinates it.
 pub(crate) fn serve(node: &Arc<Node>, link: &Arc<Link>, request: SortJob, (out, inc): (Outgoing, Incoming)) {
     let saying = Saying(Mutex::new(Some(out)));
-    let hearing = Hearing::new(inc, link.peer(), BLOCK_BYTES).map_err(|why| why.to_string());
-    let entered = hearing.and_then(|hearing| {
-        let place = node.sorts.enter(&request)?;
-        Ok((hearing, place, node.jobs.begin_sort(&request, node.name())?))
-    });
-    let (mut hearing, place, job) = match entered {
+    // It is let go of after the refusal, which the peer would not hear otherwise.
+    let mut hearing = match Hearing::new(inc, link.peer(), BLOCK_BYTES) {
+        Ok(hearing) => hearing,
+        Err(why) => return saying.give_up(&why.to_string()),
+    };
+    let entered = node.sorts.enter(&request);
+    let entered = entered.and_then(|place| Ok((place, node.jobs.begin_sort(&request, node.name())?)));
+    let (place, job) = match entered {
         Ok(entered) => entered,
         Err(why) => return saying.give_up(&why),
     };

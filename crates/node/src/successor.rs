@@ -36,7 +36,7 @@ pub(crate) fn begin(node: &Arc<Node>, request: SortJob) -> Result<(), String> {
     if request.coordinator.as_deref() != Some(node.name()) {
         return Err("another node is to coordinate it".into());
     }
-    let job = node.jobs.begin_sort(&request, node.name())?;
+    let job = node.jobs.begin_coordinated(&request, node.name())?;
     let (coordinating, begun) = (node.clone(), job.clone());
     let coordinates = move || {
         if let Err(why) = caught(|| coordinate(&coordinating, &begun, request)) {

@@ -86,8 +86,8 @@ pub(crate) struct Far<'w> {
     asked: AtomicBool,
     /// What the other end said last.
     verdict: OnceLock<PumpVerdict>,
-    /// Whether nothing more will be heard.
-    deaf: OnceLock<()>,
+    /// That nothing more will be heard, and whether the other end meant that.
+    deaf: OnceLock<bool>,
     files: AtomicU64,
     dirs: AtomicU64,
 }
@@ -173,8 +173,15 @@ impl<'w> Far<'w> {
                     true => {}
                     false => return Ok(()),
                 },
-                Err(_) if self.deaf.get().is_some() => return Err(Error::Stopped),
-                Err(_) => {}
+                Err(_) => match self.deaf.get() {
+                    // Why is known.
+                    Some(false) => return Err(Error::Stopped),
+                    Some(true) => {
+                        let why = "it ended before it had answered".into();
+                        return Err(Error::Far { peer: self.way.peer(), why, wrong: false });
+                    }
+                    None => {}
+                },
             }
         }
     }
@@ -225,6 +232,7 @@ impl<'w> Far<'w> {
             }
             let _ = self.verdict.set(verdict);
         }
+        let was_meant = heard.is_ok();
         if let Err(e) = heard {
             shared.fail(e);
             // Before the stream is let go of, which the other end would hear first.
@@ -232,7 +240,7 @@ impl<'w> Far<'w> {
                 self.give_up(&shared.verdict());
             }
         }
-        let _ = self.deaf.set(());
+        let _ = self.deaf.set(was_meant);
     }
 
     /// Whether nothing more will be heard.

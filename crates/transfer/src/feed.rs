@@ -13,13 +13,14 @@ use std::time::Duration;
 
 use thalweg_io::tree::{Names, What};
 
+use crate::message::ASKED;
 use crate::moving::{Cursor, Entry, Moving, Origin};
 use crate::place::Place;
 use crate::shared::Shared;
 use crate::{Error, Result};
 
 /// Names that a lane looks at in one go; so many small files are asked for before the first of them is read.
-const NAMES: usize = 64;
+const NAMES: usize = ASKED;
 /// How often who waits for others looks whether somebody asked to stop.
 const LOOK_UP: Duration = Duration::from_millis(100);
 

@@ -15,8 +15,11 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// A message is at most so long.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// So many ranges go into one message.
+/// So many ranges go into one message, so many names into a question, and so many cells are shown of what is there. More are not
+/// read: an entry of [`Message::There`] takes a byte on its way and 48 in memory.
 pub(crate) const RANGES: usize = 4096;
+pub(crate) const ASKED: usize = 64;
+pub(crate) const CELLS: usize = 16;
 /// What stands behind the bytes of a block, and its hash and length behind that.
 pub(crate) const TAIL_BYTES_MAX: usize = 64 << 10;
 const TAIL_END: usize = 12;
@@ -276,7 +279,7 @@ impl Message {
             ),
             6 => Message::Take(from.u64()?, from.byte()? != 0),
             7 => Message::FileEnd(from.u64()?, from.u64()?, from.u128()?),
-            8 => Message::Ask(from.u64()?, from.many(Reader::bare)?),
+            8 => Message::Ask(from.u64()?, from.at_most(ASKED, Reader::bare)?),
             9 => Message::Name(Box::new(Named {
                 place: from.way()?,
                 facts: from.facts()?,
@@ -289,11 +292,12 @@ impl Message {
             10 => Message::End(from.u128()?),
             11 => {
                 let more = from.byte()? != 0;
-                Message::Ranges(from.many(|from| Some((from.u64()?, from.u64()?, from.u128()?)))?, more)
+                let range = |from: &mut Reader<'_>| Some((from.u64()?, from.u64()?, from.u128()?));
+                Message::Ranges(from.at_most(RANGES, range)?, more)
             }
-            12 => Message::Cells(from.many(|from| Some((from.u64()?, from.bytes()?.to_vec())))?),
+            12 => Message::Cells(from.at_most(CELLS, |from| Some((from.u64()?, from.bytes()?.to_vec())))?),
             13 => Message::There(
-                from.many(|from| from.option(|from| Some((from.u64()?, from.u128()? as i128))))?,
+                from.at_most(ASKED, |from| from.option(|from| Some((from.u64()?, from.u128()? as i128))))?,
             ),
             _ => return None,
         })
@@ -462,8 +466,12 @@ impl<'b> Reader<'b> {
     }
 
     /// So many as are said to follow, and not more than there are bytes for.
-    fn many<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        let count = self.u64()?;
+    fn many<T>(&mut self, one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        self.at_most(usize::MAX, one)
+    }
+
+    fn at_most<T>(&mut self, max: usize, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = self.u64().filter(|count| *count <= max as u64)?;
         let mut all = Vec::new();
         for _ in 0..count {
             all.push(one(self)?);
@@ -571,6 +579,28 @@ mod tests {
             for cut in 4..bytes.len() {
                 assert_eq!(Message::decode(&bytes[4..cut]), None, "{message:?} cut at {cut}");
             }
+        }
+    }
+
+    /// A message of 1 MiB took 48 MiB of memory.
+    #[test]
+    fn answers_are_no_longer_than_questions_may_be() {
+        let cell = (0, vec![0; 1]);
+        for (most, more) in [
+            (Message::There(vec![None; ASKED]), Message::There(vec![None; ASKED + 1])),
+            (Message::Ask(0, vec!["n".into(); ASKED]), Message::Ask(0, vec!["n".into(); ASKED + 1])),
+            (Message::Cells(vec![cell.clone(); CELLS]), Message::Cells(vec![cell; CELLS + 1])),
+            (
+                Message::Ranges(vec![(0, 1, 2); RANGES], false),
+                Message::Ranges(vec![(0, 1, 2); RANGES + 1], false),
+            ),
+        ] {
+            let decoded = [&most, &more].map(|message| {
+                let mut bytes = Vec::new();
+                message.encode(&mut bytes);
+                Message::decode(&bytes[4..])
+            });
+            assert_eq!(decoded, [Some(most), None]);
         }
     }
 

@@ -22,7 +22,7 @@ use crate::claim::{claim_left, claim_new, give_name};
 use crate::far::{Far, nonsense};
 use crate::job::{BLOCK_BYTES, DEPTH};
 use crate::journal::{Noted, Ranges};
-use crate::message::Message;
+use crate::message::{CELLS, Message};
 use crate::place::Place;
 use crate::shared::{Shared, count};
 use crate::{Error, Result, names};
@@ -38,6 +38,8 @@ const NOTES_MAX: u64 = 1 << 14;
 const RANGES_MAX: usize = 1 << 20;
 /// How many cells of what was noted are compared with the source before it is gone on from.
 const PROBES: usize = 8;
+/// Every so-manieth range, rounded down, gives less than twice as many.
+const _: () = assert!(2 * PROBES <= CELLS);
 
 /// Where the bytes come from.
 pub(crate) enum Origin {

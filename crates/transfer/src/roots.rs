@@ -17,8 +17,11 @@ use thalweg_io::tree::{Dir, Facts, What};
 use thalweg_io::{check_planted, directory_of};
 
 use crate::inside::lies_in;
-use crate::message::Offered;
+use crate::message::{Offered, is_bare};
 use crate::{Error, Result, names};
+
+/// No file system has longer ones.
+const NAME_BYTES_MAX: usize = 255;
 
 /// Where bytes come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,6 +129,12 @@ pub(crate) struct Given {
 }
 
 impl Given {
+    /// Whether another process may call it so: what goes into a directory as it is has no name there.
+    pub(crate) fn may_be_called(&self, name: &OsStr) -> bool {
+        let bytes = name.as_bytes();
+        (is_bare(bytes) && bytes.len() <= NAME_BYTES_MAX) || (bytes.is_empty() && self.contents)
+    }
+
     /// What another process has to know of it.
     pub(crate) fn offered(&self) -> Offered {
         Offered {

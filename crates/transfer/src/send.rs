@@ -83,7 +83,13 @@ fn agreed<'j>(mut job: Job<'j>, far: &Far<'_>, inc: &mut Control) -> Result<Job<
     let Some(Message::Accept(lanes, names)) = answer else {
         return Err(inc.refusal());
     };
-    if names.len() != givens.len() || lanes == 0 || lanes as usize > transfer.streams {
+    // They go into all that is said of these: a name that no file can have, or that leads elsewhere, has no place there.
+    let mut named = givens.iter().zip(&names);
+    if names.len() != givens.len()
+        || !named.all(|(given, name)| given.may_be_called(name))
+        || lanes == 0
+        || lanes as usize > transfer.streams
+    {
         return Err(inc.nonsense());
     }
     job.lanes = lanes as usize;

@@ -1,9 +1,10 @@
-//! The receipt of a transfer.
+//! The receipt of a transfer. Words of the other end, which may be any, stay on their lines.
 
 use thalweg_api::{PumpEnd, PumpLink, PumpReceipt};
 use thalweg_base::units::{Bytes, Count};
 
 use super::columns::{columns, labelled, rate, seconds, traffic};
+use crate::print::on_one_line;
 
 /// What was moved, that it came out as it went in, what each end cost, and what the rest waited for.
 pub(crate) fn pump(receipt: &PumpReceipt) -> String {
@@ -14,7 +15,7 @@ pub(crate) fn pump(receipt: &PumpReceipt) -> String {
         0.0 => String::new(),
         waited => format!("; lanes waited {} for --limit", seconds(waited)),
     };
-    text += &labelled("slowest", &format!("{}{busy}", receipt.bottleneck));
+    text += &labelled("slowest", &format!("{}{busy}", on_one_line(&receipt.bottleneck)));
     text += &labelled("io", &io(receipt));
     let memory = &receipt.memory;
     let (peak, blocks) = (Bytes(memory.peak_bytes), Bytes(memory.limit_bytes));
@@ -63,14 +64,15 @@ fn link(link: &PumpLink) -> String {
     let sealed = if link.sealed { "sealed" } else { "clear" };
     let each = traffic(link.bytes_per_completion as u64);
     let sent = traffic(link.sent_bytes);
-    labelled("link", &format!("{sent}, {}, {sealed}, {each} with each receive", link.route))
+    labelled("link", &format!("{sent}, {}, {sealed}, {each} with each receive", on_one_line(&link.route)))
 }
 
 fn end(label: &str, end: &PumpEnd) -> Vec<String> {
+    let kind = on_one_line(&end.kind);
     vec![
         match &end.host[..] {
-            "" => format!("{label}: {}", end.kind),
-            host => format!("{label}: {} at {host}", end.kind),
+            "" => format!("{label}: {kind}"),
+            host => format!("{label}: {kind} at {}", on_one_line(host)),
         },
         traffic(end.bytes),
         traffic(end.direct_bytes),
@@ -82,7 +84,8 @@ fn end(label: &str, end: &PumpEnd) -> Vec<String> {
 }
 
 fn io(receipt: &PumpReceipt) -> String {
-    let fallback = receipt.fallback.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+    let fallback =
+        receipt.fallback.as_ref().map(|why| format!(" ({})", on_one_line(why))).unwrap_or_default();
     let streams = counted(u64::from(receipt.streams), "stream", "streams");
     let cached = match receipt.source.cached_bytes {
         0 => String::new(),
@@ -90,7 +93,7 @@ fn io(receipt: &PumpReceipt) -> String {
     };
     format!(
         "{}{fallback}, {streams}{cached}, made durable in {}",
-        receipt.backend,
+        on_one_line(&receipt.backend),
         seconds(receipt.sync_seconds)
     )
 }

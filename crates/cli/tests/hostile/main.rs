@@ -6,6 +6,7 @@
 //! changed, the sink ends by itself with one clear line, and its memory has a bound.
 #![allow(clippy::disallowed_methods)] // Tests look at files by other means than ours.
 
+mod sink;
 mod speak;
 #[path = "../support/mod.rs"]
 mod support;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use speak::{
@@ -425,23 +427,32 @@ fn changed() -> Vec<(String, Vec<Step>)> {
     all
 }
 
-/// Every so many of the changes, from one on, several at once.
-fn sweep(first: usize, stride: usize) {
-    let (receipt, all, next) = (receipt(), changed(), AtomicUsize::new(first));
-    let ended = AtomicUsize::new(0);
+/// Does something with each of these, four at once.
+fn several_at_once<T>(all: impl Iterator<Item = T> + Send, does: impl Fn(T) + Sync) {
+    let all = Mutex::new(all);
+    let next = || all.lock().expect("nobody panics who has it").next();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                while let Some((of, steps)) = all.get(next.fetch_add(stride, Ordering::Relaxed)) {
-                    let yard = Yard::new(["box/new", "box/dest"][ended.fetch_add(1, Ordering::Relaxed) % 2]);
-                    let outcome = yard.pump(&[], steps, &receipt);
-                    yard.is_as_it_was(of);
-                    // A change may make no difference.
-                    if outcome.status != Some(0) {
-                        is_one_line(&outcome, of);
-                    }
+                while let Some(one) = next() {
+                    does(one);
                 }
             });
+        }
+    });
+}
+
+/// Every so many of the changes, from one on, several at once.
+fn sweep(first: usize, stride: usize) {
+    let (receipt, all) = (receipt(), changed());
+    let ended = AtomicUsize::new(0);
+    several_at_once(all.iter().skip(first).step_by(stride), |(of, steps)| {
+        let yard = Yard::new(["box/new", "box/dest"][ended.fetch_add(1, Ordering::Relaxed) % 2]);
+        let outcome = yard.pump(&[], steps, &receipt);
+        yard.is_as_it_was(of);
+        // A change may make no difference.
+        if outcome.status != Some(0) {
+            is_one_line(&outcome, of);
         }
     });
     println!("{} of {} changes", ended.into_inner(), all.len());

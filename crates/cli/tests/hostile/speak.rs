@@ -4,7 +4,9 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_api::{SshGreeting, to_json};
@@ -12,7 +14,7 @@ use thalweg_block::Pool;
 use thalweg_wire::{Fleeting, Heard, Incoming, Link, Outgoing, Pipes, Role, Terms, VERSION, new_id};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::support::{Outcome, Place, Running};
+use crate::support::{Outcome, Place, Running, peak_of};
 
 /// A frame has a block of 1 MiB and what it is about.
 const FRAME_BYTES: usize = (1 << 20) + (64 << 10);
@@ -214,8 +216,8 @@ impl Far {
     }
 }
 
-/// Has a real sink, started as users do, receive what this source says.
-pub(crate) fn pump(place: &Place, flags: &[&str], dest: &str, steps: &[Step], receipt: &str) -> Outcome {
+/// Starts the command with this end where ssh would be, has `talk` talk to it, and returns how both ended.
+fn talked<T>(place: &Place, args: &[&str], talk: impl FnOnce(Far, u32) -> T) -> (Outcome, Option<T>) {
     let fifo = |name: &str| {
         let path = place.0.join(name);
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -223,21 +225,121 @@ pub(crate) fn pump(place: &Place, flags: &[&str], dest: &str, steps: &[Step], re
     };
     let (down, up) = (fifo("down"), fifo("up"));
     place.write("ssh.sh", b"cat <down & exec cat >up\n");
-    let args = [&["pump", "ssh://far/src/tree", dest, "--ssh", "sh ssh.sh", "--through-ssh"], flags].concat();
-    let mut command = place.command(&args);
+    let mut command = place.command(&[args, &["--ssh", "sh ssh.sh", "--through-ssh"]].concat());
     let running = Running::start(command.stdin(Stdio::null()));
     let open = |path: &Path, write: bool| -> OwnedFd {
         std::fs::OpenOptions::new().write(write).read(!write).open(path).unwrap().into()
     };
     let to = open(&down, true);
-    if let Some(mut far) = Far::meet(open(&up, false), to) {
-        // Who has been refused has nothing more to say.
-        let _ = steps.iter().try_for_each(|step| far.step(step));
-        far.end(receipt);
-    }
+    let far = Far::meet(open(&up, false), to);
+    let talked = far.map(|far| talk(far, running.0.id()));
     let outcome = running.ends();
     for name in ["down", "up", "ssh.sh"] {
         std::fs::remove_file(place.0.join(name)).unwrap();
     }
-    outcome
+    (outcome, talked)
+}
+
+/// Has a real sink, started as users do, receive what this source says.
+pub(crate) fn pump(place: &Place, flags: &[&str], dest: &str, steps: &[Step], receipt: &str) -> Outcome {
+    let args = [&["pump", "ssh://far/src/tree", dest], flags].concat();
+    let talk = |mut far: Far, _| {
+        // Who has been refused has nothing more to say.
+        let _ = steps.iter().try_for_each(|step| far.step(step));
+        far.end(receipt);
+    };
+    talked(place, &args, talk).0
+}
+
+/// What a sink says, when the source has said something with this tag; or at once.
+#[derive(Debug, Clone)]
+pub(crate) struct Turn {
+    pub(crate) after: Option<u8>,
+    pub(crate) said: Said,
+}
+
+/// What a sink has heard of a source.
+pub(crate) struct Got {
+    /// Bytes of all streams.
+    pub(crate) bytes: Vec<u8>,
+    /// The most memory that the source had.
+    pub(crate) peak_bytes: u64,
+}
+
+/// Longer than this a sink does not wait for the source to ask.
+const ASKS_WITHIN: Duration = Duration::from_millis(1000);
+
+/// Has a real source, started as users do, send `tree` to this sink, whose last word follows from the sum that the source told.
+pub(crate) fn serve(
+    place: &Place,
+    flags: &[&str],
+    turns: &[Turn],
+    verdict: impl FnOnce(u128) -> String,
+) -> (Outcome, Got) {
+    let args = [&["pump", "tree", "ssh://far/dest"], flags].concat();
+    let (outcome, heard) = talked(place, &args, |far, pid| {
+        let (bytes, sum) = (Mutex::new(Vec::new()), Mutex::new(0));
+        let (peak_bytes, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+        let Far { link, control: (mut out, mut inc), .. } = far;
+        std::thread::scope(|scope| {
+            let (bytes, sum, link) = (&bytes, &sum, &link);
+            let (tags, asked) = channel();
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    peak_bytes.fetch_max(peak_of(pid), Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            scope.spawn(move || {
+                let mut rest = Vec::new();
+                while let Ok(Some((_, block))) = inc.next_on() {
+                    rest.extend_from_slice(&block);
+                    bytes.lock().unwrap().extend_from_slice(&block);
+                    while let Some(message) = first_of(&mut rest) {
+                        if let (10, Some(told)) = (message[0], message.last_chunk()) {
+                            *sum.lock().unwrap() = u128::from_le_bytes(*told);
+                        }
+                        let _ = tags.send(message[0]);
+                    }
+                }
+            });
+            scope.spawn(move || {
+                while let Ok(Some((_, out, inc))) = link.accept() {
+                    scope.spawn(move || {
+                        // Without the other direction the stream would end.
+                        let _out = out;
+                        let mut inc = inc.takes(&Pool::new(FRAME_BYTES, 4).unwrap(), 2);
+                        while let Ok(Some((_, block))) = inc.next_on() {
+                            bytes.lock().unwrap().extend_from_slice(&block);
+                        }
+                    });
+                }
+            });
+            let has_come =
+                |tag: &u8| std::iter::from_fn(|| asked.recv_timeout(ASKS_WITHIN).ok()).any(|t| t == *tag);
+            for Turn { after, said } in turns {
+                if after.as_ref().is_none_or(has_come) {
+                    let said = said.bytes();
+                    let _ = out.send(0, &mut [&(said.len() as u32).to_le_bytes()[..], &said].concat());
+                }
+            }
+            while asked.recv_timeout(ASKS_WITHIN).is_ok() {}
+            let _ = out.end(verdict(*sum.lock().unwrap()).as_bytes());
+            // The source closes it when it has heard that.
+            std::thread::sleep(Duration::from_millis(100));
+            link.close();
+            ended.store(true, Ordering::Relaxed);
+        });
+        let peak_bytes = peak_bytes.into_inner();
+        Got { bytes: bytes.into_inner().unwrap(), peak_bytes }
+    });
+    (outcome, heard.expect("they meet"))
+}
+
+/// Takes the first message off what came, if all of it has come.
+fn first_of(rest: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let len = u32::from_le_bytes(*rest.first_chunk()?) as usize;
+    let message = rest.get(4..4 + len)?.to_vec();
+    rest.drain(..4 + len);
+    Some(message)
 }

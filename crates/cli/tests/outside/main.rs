@@ -11,6 +11,7 @@ mod files;
 mod planted;
 mod replaced;
 mod signals;
+mod squashed;
 #[path = "../support/mod.rs"]
 mod support;
 mod terminal;

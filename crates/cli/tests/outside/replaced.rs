@@ -39,17 +39,31 @@ fn what_is_in_place_when_a_system_call_fails_is_said() {
     if place.shell("strace -o /dev/null true").status != Some(0) {
         return println!("skipped: no strace, or it may not trace");
     }
-    place.run(&["gen", "100", "in", "-q"]).is_done();
+    place.shell("$T gen 100 in -q; $T sort in -o s --datamation -q").is_done();
     let failing = |call: &str, verb: &str| {
         place.shell(&format!("exec strace -f -qq -o /dev/null -e inject={call} $T {verb} --io threads -q"))
     };
-    // The first is that of the file, the second that of its directory.
-    let told = failing("fsync:error=EIO:when=1", "sort in -o out --datamation");
-    told.is_refused(&["cannot sync .: ", "out is in place and whole", "power loss"]);
+    // Files are synced with fdatasync, so that of the directory is the first of its kind.
+    for verb in [
+        "sort in -o out --datamation",
+        "merge s s -o out --datamation",
+        "join in s -o out --datamation",
+        "gen 100 out",
+    ] {
+        place.write("out", b"old\n");
+        let told = failing("fsync:error=EIO:when=1", verb);
+        told.is_refused(&["cannot sync ", "out is in place and whole, but a power loss may undo that"]);
+        assert!(place.read("out").len() >= 10_000, "{verb}");
+        // What fails before that says nothing of the kind, and leaves what was there.
+        place.write("out", b"old\n");
+        let told = failing("fdatasync:error=EIO:when=1", verb);
+        assert!(told.status == Some(2) && !told.err.contains("in place"), "{verb}: {told:?}");
+        assert_eq!((place.read("out"), place.names().len()), (b"old\n".to_vec(), 3), "{verb}");
+    }
     let partition = "partition in -o part-{} --parts 3 --pick hash --datamation";
     let told = failing("rename:error=ENOSPC:when=3", partition);
     told.is_refused(&["of 3 parts the first 2 are in place, part-0 to part-1"]);
-    assert_eq!(place.names(), ["in", "out", "part-0", "part-1"]);
+    assert_eq!(place.names(), ["in", "out", "part-0", "part-1", "s"]);
 }
 
 #[test]

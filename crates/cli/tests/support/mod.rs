@@ -239,7 +239,7 @@ pub(crate) fn run(args: &[&str]) -> Outcome {
 }
 
 /// The most memory that a process has had so far, as the kernel counts it; 0 if it has ended.
-fn peak_of(pid: u32) -> u64 {
+pub(crate) fn peak_of(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
     kib.and_then(|kib| kib.parse::<u64>().ok()).map_or(0, |kib| kib << 10)

@@ -1,0 +1,245 @@
+//! What hosts remember of a job on several nodes: a second begin of one that runs or has ended, a coordinator that is lost with a
+//! request longer than a frame, and a host that comes back with another certificate, or as another under its old name.
+//! Without root each test says that it was skipped.
+#![allow(clippy::disallowed_methods)] // Tests look at files and the clock by other means than ours.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use support::lab::{Lab, hosts};
+use support::{Outcome, Place, Running, until};
+use thalweg_api::{
+    ClusterFile, ExecEnd, JobList, JobReport, JobState, NodeRequest, SortJob, from_json, to_json,
+};
+use thalweg_wire::{Hands, Identity, Link, Terms, read_cluster};
+
+const HOSTS: usize = 4;
+/// Longer than this no host takes to refuse what it would have to wait for: 12 s.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+/// Longer than this nobody takes to leave out a host, or to find that too few are left.
+const ENDS_WITHIN: Duration = Duration::from_secs(45);
+/// Names of files are so long that a request for all of them is longer than a frame.
+const INPUTS: usize = 844;
+
+/// Nodes with disks so slow that a sort takes seconds, and an input that all of them see.
+struct Bed {
+    lab: Lab,
+    place: Place,
+}
+
+impl Bed {
+    fn new() -> Option<Bed> {
+        let lab = Lab::up(&[&HOSTS.to_string(), "--disk", "6MB/s"])?;
+        let place = Place::new();
+        place.shell("$T gen 300k in --skewed -q && $T sort in -o expected --record 100 -q").is_done();
+        Some(Bed { lab, place })
+    }
+
+    /// Has nodes sort these inputs without their client; the job's id, when records cross the river.
+    fn sort(&self, inputs: &[&str]) -> String {
+        let name = format!("lab-{}", self.lab.id);
+        let words =
+            ["-o", "out", "--record", "100", "--memory", "40MiB", "--detach", "-q", "--cluster", &name];
+        let args = [&["sort"], inputs, &words].concat();
+        let asked = Outcome::of(self.lab.command(&args).current_dir(&self.place.0).output().unwrap());
+        let id = asked.is_done().trim().to_string();
+        until("records on the river", || {
+            let is_there =
+                |job: &JobReport| job.share.as_ref().is_some_and(|share| share.stage == "read+river");
+            self.jobs().iter().any(|job| job.id == id && is_there(job))
+        });
+        id
+    }
+
+    /// What nodes tell of a job, those that can be asked.
+    fn jobs(&self) -> Vec<JobReport> {
+        from_json::<JobList>(&self.lab.run(&["job", "list", "--json"]).out)
+            .map_or(Vec::new(), |list| list.jobs)
+    }
+
+    /// A watch of a job, from now to its end.
+    fn watch(&self, id: &str) -> Running {
+        let watch = Running::start(&mut self.lab.command(&["job", "watch", id]));
+        // It has to know where to look before there is less to see.
+        std::thread::sleep(Duration::from_millis(300));
+        watch
+    }
+
+    fn cluster(&self) -> ClusterFile {
+        read_cluster(&self.lab.directory("own")).unwrap().0
+    }
+
+    /// A link of the owner's with a host.
+    fn linked(&self, host: &str) -> Link {
+        let identity = Identity::load(&self.lab.directory("own")).unwrap().0;
+        let all = self.cluster().hosts;
+        let at = all.into_iter().find(|other| other.name == host).unwrap().address;
+        Hands::of(identity).unwrap().connect(host, at.parse().unwrap(), Terms::default()).unwrap()
+    }
+
+    /// That the output is the sorted input, and nothing else is left.
+    fn is_done(&self) {
+        assert!(self.place.read("out") == self.place.read("expected"), "other bytes");
+        until("an end everywhere", || self.jobs().iter().all(|job| job.state != JobState::Running));
+    }
+}
+
+/// Waits for an end that may take as long as leaving hosts out.
+fn ended(mut running: Running) -> Outcome {
+    let since = Instant::now();
+    while running.0.try_wait().unwrap().is_none() {
+        assert!(since.elapsed() < ENDS_WITHIN, "it goes on and on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    running.ends()
+}
+
+/// What a host answers to a second begin, as a share or as whoever coordinates it. One that is taken as a share has no end of its
+/// own, so the link has.
+fn begin(link: &Arc<Link>, request: &NodeRequest) -> Result<(), String> {
+    let held = link.clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(ANSWERS_WITHIN);
+        held.close();
+    });
+    let (_out, mut inc) = link.open(to_json(request).as_bytes()).map_err(|why| why.to_string())?;
+    while inc.next_on().map_err(|why| why.to_string())?.is_some() {}
+    let told = String::from_utf8_lossy(inc.result().unwrap_or_default()).into_owned();
+    match from_json::<ExecEnd>(&told) {
+        Ok(ExecEnd { state: JobState::Running, .. }) => Ok(()),
+        Ok(ExecEnd { why, .. }) => Err(why.unwrap_or_default()),
+        Err(_) => Ok(()),
+    }
+}
+
+/// What went wrong: a second begin of a job erased the record "done" of the first, or had a node coordinate it twice, one of which
+/// ended what the other one did. Consequence: the output that was named was written again, over what the user had put there.
+/// Principle: a job begins once, whoever says what.
+#[test]
+fn a_second_begin_of_a_job_that_runs_or_is_done_is_refused_and_changes_nothing() {
+    let Some(bed) = Bed::new() else { return };
+    bed.place.shell("$T gen 300k other -q").is_done();
+    let id = bed.sort(&["in"]);
+    let path = |name: &str| bed.place.0.join(name).display().to_string();
+    let words = r#"{"job": "JOB", "by": "client", "hosts": ["n1", "n2", "n3", "n4"], "coordinator": "n1", "failed": [], "lost": [],
+        "ask": {"inputs": ["IN"], "own_inputs": false, "output": "OUT", "own_output": false, "record": 100, "keys": [],
+        "unique": false, "memory_bytes": 41943040, "scratch": [], "scratch_limit": null, "threads": null}}"#;
+    let words = words.replace("JOB", &id).replace("IN", &path("other")).replace("OUT", &path("out"));
+    let forged = from_json::<SortJob>(&words).unwrap();
+    let again = |host: &str| {
+        let link = Arc::new(bed.linked(host));
+        let coordinator = Some(host.to_string());
+        let coordinate = NodeRequest::Coordinate(SortJob { coordinator, ..forged.clone() });
+        // A share waits for the one that goes on, and is refused when that has ended, too.
+        let ends = [coordinate, NodeRequest::Sort(forged.clone())].map(|request| begin(&link, &request));
+        for end in ends {
+            let why = end.expect_err("a job begins once");
+            assert!(why.contains(&id), "{host}: {why}");
+        }
+    };
+    let all = hosts(HOSTS);
+    let at_once = || {
+        std::thread::scope(|scope| all.iter().for_each(|host| drop(scope.spawn(|| again(host)))));
+    };
+    at_once();
+    bed.is_done();
+    let records = || -> Vec<JobReport> {
+        let mut jobs = bed.jobs();
+        jobs.retain(|job| job.id == id);
+        jobs
+    };
+    let before = records();
+    assert!(before.len() == HOSTS && before.iter().all(|job| job.state == JobState::Done), "{before:?}");
+    let coordinators = |jobs: &[JobReport]| -> Vec<_> {
+        jobs.iter().map(|job| job.share.as_ref().unwrap().coordinator.clone()).collect()
+    };
+    assert_eq!(coordinators(&before), vec![Some("n1".to_string()); HOSTS]);
+    // The user has put something else there meanwhile.
+    bed.place.write("out", b"of the user");
+    at_once();
+    assert_eq!(records(), before);
+    assert_eq!(bed.place.read("out"), b"of the user");
+    assert_eq!(bed.place.names(), ["expected", "in", "other", "out"]);
+}
+
+/// What went wrong: the node that took a job of 844 inputs up asserted that what it asks fits into a frame, and ended; and so did
+/// its successors. Principle: requests go in pieces, whoever coordinates.
+#[test]
+fn a_job_of_very_many_inputs_is_taken_up_when_its_coordinator_is_lost() {
+    let Some(bed) = Bed::new() else { return };
+    let line = format!(
+        "mkdir a-directory-with-a-longer-name && split -a 4 -d -b {} in a-directory-with-a-longer-name/input-",
+        300_000 / INPUTS * 100
+    );
+    bed.place.shell(&line).is_done();
+    let listed = bed.place.shell("echo a-directory-with-a-longer-name/*");
+    let inputs: Vec<&str> = listed.is_done().split_whitespace().collect();
+    assert!(inputs.len() >= INPUTS, "{}", inputs.len());
+    let bytes: usize = inputs.iter().map(|input| bed.place.0.join(input).as_os_str().len()).sum();
+    assert!(bytes > 64 << 10, "{bytes} bytes are no more than a frame");
+    let id = bed.sort(&inputs);
+    let watch = bed.watch(&id);
+    bed.lab.call("kill", &["n1"]);
+    let told = ended(watch);
+    assert_eq!(told.status, Some(0), "{told:?}");
+    for text in ["attempt 2, ", "law       out = in: holds"] {
+        assert!(told.out.contains(text), "no {text}: {told:?}");
+    }
+    bed.is_done();
+    let jobs = bed.jobs();
+    let done = jobs.iter().filter(|job| job.id == id && job.state == JobState::Done);
+    assert_eq!(done.count(), HOSTS - 1, "the nodes live: {jobs:?}");
+}
+
+/// Has the owner do something about n2 while it is down, with n1, and has it run again as what that made of it.
+fn comes_back(change: &str, keeps_votes: bool) -> Option<(Bed, Outcome)> {
+    let bed = Bed::new()?;
+    let id = bed.sort(&["in"]);
+    let watch = bed.watch(&id);
+    bed.lab.call("kill", &["n1"]);
+    bed.lab.call("kill", &["n2"]);
+    let (own, n2) = (bed.lab.directory("own"), bed.lab.directory("n2").join("identity"));
+    let votes = if keeps_votes { "cp -a $N2/votes votes && " } else { "" };
+    let back = if keeps_votes { " && mv votes $N2/votes" } else { "" };
+    let at = bed.cluster().hosts[1].address.clone();
+    let change = change.replace("AT", &at);
+    let line = format!(
+        "export THALWEG_IDENTITY={} N2={}; test -d $N2/votes && {votes}cp -a $N2 $THALWEG_IDENTITY/hosts/n2 && \
+         ({change}) >/dev/null 2>&1; rm -r $N2 && mv $THALWEG_IDENTITY/hosts/n2 $N2{back}",
+        own.display(),
+        n2.display()
+    );
+    bed.place.shell(&line).is_done();
+    bed.lab.call("revive", &["n2"]);
+    let told = ended(watch);
+    until("an end everywhere", || bed.jobs().iter().all(|job| job.state != JobState::Running));
+    Some((bed, told))
+}
+
+/// The votes of a host are its own, and not its certificate's: with them three of four go on.
+#[test]
+fn a_host_that_was_renewed_while_it_was_down_has_its_vote() {
+    let Some((bed, told)) = comes_back("$T cluster renew n2", true) else { return };
+    assert!(told.status == Some(0), "{told:?}");
+    bed.is_done();
+}
+
+/// A host that bears the name of one that had a vote, and was made anew, does not know what that one has said: it abstains, and two
+/// of four, without the first, cannot know whether the others go on.
+#[test]
+fn a_replacement_under_an_old_name_abstains() {
+    let change = "$T cluster drop n2; rm -rf $THALWEG_IDENTITY/hosts/n2; $T cluster add n2=AT";
+    let Some((bed, told)) = comes_back(change, false) else { return };
+    assert!(told.status == Some(2) && told.err.contains("2 of 4 hosts cannot know"), "{told:?}");
+    // It could be asked by those that are left, and knows nothing of the job.
+    bed.lab.run(&["exec", "--via", "n3", "--on", "n2", "--", "true"]).is_done();
+    let mut jobs = bed.jobs();
+    jobs.retain(|job| job.detached);
+    assert_eq!(
+        jobs.iter().map(|job| (&job.host[..], job.state)).collect::<Vec<_>>(),
+        [("n3", JobState::Failed), ("n4", JobState::Failed)]
+    );
+    assert!(!bed.place.names().contains(&"out".to_string()), "{:?}", bed.place.names());
+}
