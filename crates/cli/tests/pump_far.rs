@@ -122,7 +122,9 @@ fn trees_go_there_and_back_and_past_the_client() {
 #[test]
 fn what_a_node_notices_and_how_far_it_is_reaches_whoever_asked() {
     let Some((lab, place)) = prepared("2") else { return };
-    place.shell("mkdir tree && mkfifo tree/pipe && mv in tree/in").is_done();
+    place
+        .shell("mkdir tree && mkfifo tree/pipe && mv in tree/in && : > tree/.x.thalweg-journal && mkdir tree/.y.thalweg-partial")
+        .is_done();
     for (from, to) in [("n1", "n2"), ("n1", "n1")] {
         let dest = format!("out-{to}");
         let args = ["pump", &at(from, &place, "tree"), &at(to, &place, &dest), "--progress", "always"];
@@ -130,6 +132,12 @@ fn what_a_node_notices_and_how_far_it_is_reaches_whoever_asked() {
         let told = Running::start(lab.command(&limited).current_dir(&place.0)).ends();
         assert_eq!(told.status, Some(0), "{told:?}");
         assert!(told.err.contains("tree/pipe is a pipe, a socket or a device; passed over"), "{told:?}");
+        // On one host they are names as others are.
+        let hidden = if to == "n2" { &[".x.thalweg-journal", ".y.thalweg-partial"][..] } else { &[] };
+        for hidden in hidden {
+            let line = format!("tree/{hidden} is what another run left, or is writing; passed over");
+            assert!(told.err.contains(&line) && !place.0.join(&dest).join(hidden).exists(), "{told:?}");
+        }
         let lines: Vec<&str> = told.err.lines().filter(|line| line.contains("read+write")).collect();
         assert!(lines.len() >= 2 && lines.iter().any(|line| line.contains("MB")), "{told:?}");
         assert!(place.0.join(&dest).join("in").exists());

@@ -24,6 +24,9 @@ use crate::directory_of;
 /// stands around this one.
 const NAME_BYTES_MAX: usize = 160;
 
+/// What all hidden names have in them.
+const MARK: &[u8] = b".thalweg-";
+
 /// The hidden name of what lies in the directory of an output of this name.
 pub fn name(output: &OsStr, end: &str) -> OsString {
     let bytes = output.as_bytes();
@@ -47,6 +50,11 @@ pub fn elsewhere(output: &Path, end: &str) -> OsString {
     OsString::from_vec([&beginning(file_name.as_bytes(), Some(hash)), end.as_bytes()].concat())
 }
 
+/// Whether a name may be a hidden one, whatever it is of.
+pub fn is_hidden(name: &[u8]) -> bool {
+    name.starts_with(b".") && name.windows(MARK.len()).any(|some| some == MARK)
+}
+
 /// A hidden name that nobody can guess, for a file that nobody looks for later.
 pub fn unique(what: &str) -> String {
     format!(".thalweg-{what}-{}-{}", std::process::id(), random())
@@ -65,7 +73,7 @@ fn beginning(name: &[u8], hash: Option<u64>) -> Vec<u8> {
         end -= 1;
     }
     let hash = hash.map_or(String::new(), |hash| format!("-{hash:016x}"));
-    [b".", &name[..end], hash.as_bytes(), b".thalweg-"].concat()
+    [b".", &name[..end], hash.as_bytes(), MARK].concat()
 }
 
 #[cfg(test)]
@@ -85,6 +93,8 @@ mod tests {
         }
         let longest = format!("{}-{}.partial", u32::MAX, u64::MAX);
         assert!(all.iter().all(|name| name.len() - "partial".len() + longest.len() <= 255));
+        assert!(all.iter().all(|name| is_hidden(name.as_bytes())));
+        assert!(is_hidden(unique("trial").as_bytes()) && !is_hidden(b"x.thalweg-y") && !is_hidden(b".x"));
         all.sort();
         all.dedup();
         assert_eq!(all.len(), 3 * names.len(), "{all:?}");

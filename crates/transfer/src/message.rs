@@ -10,6 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
+use thalweg_io::hidden::is_hidden;
 use thalweg_io::tree::{Facts, What};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -368,9 +369,11 @@ impl Tail {
     }
 }
 
-/// Whether a name is one in a directory, and leads nowhere else.
+/// Whether a name is one in a directory, and leads nowhere else; and none under which a transfer or a sort keeps what it goes
+/// on from, for that would be believed.
 pub(crate) fn is_bare(name: &[u8]) -> bool {
-    !name.is_empty() && name != b"." && name != b".." && !name.iter().any(|b| *b == b'/' || *b == 0)
+    let is_name = !name.is_empty() && name != b"." && name != b"..";
+    is_name && !name.iter().any(|b| *b == b'/' || *b == 0) && !is_hidden(name)
 }
 
 struct Writer<'v>(&'v mut Vec<u8>);
@@ -461,7 +464,9 @@ impl<'b> Reader<'b> {
 
     /// A way down from some directory.
     fn way(&mut self) -> Option<PathBuf> {
-        let is_down = |path: &Path| path.components().all(|part| matches!(part, Component::Normal(_)));
+        let is_name =
+            |part: Component<'_>| matches!(part, Component::Normal(name) if is_bare(name.as_bytes()));
+        let is_down = |path: &Path| path.components().all(is_name);
         self.path().filter(|path| is_down(path))
     }
 

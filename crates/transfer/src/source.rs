@@ -4,10 +4,12 @@
 //! opened ends the transfer.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_block::Block;
+use thalweg_io::hidden::is_hidden;
 use thalweg_io::tree::{self, Facts, What};
 use thalweg_io::{File, Queue};
 use thalweg_pump::{Carrier, ReadAhead, Source};
@@ -174,7 +176,11 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         Ok(filled)
     }
 
-    fn look_at_all(&mut self, place: &Arc<Place<'a>>, found: Vec<Found>) -> Result<()> {
+    fn look_at_all(&mut self, place: &Arc<Place<'a>>, mut found: Vec<Found>) -> Result<()> {
+        if self.shared.far.is_some() {
+            // The other end would take them for its own.
+            found.retain(|found| !self.passes_over_hidden(place, found));
+        }
         let mut there = Vec::new();
         if let (Some(far), true) = (&self.shared.far, self.shared.resume) {
             let names = found.iter().map(|found| found.there.clone()).collect();
@@ -188,6 +194,17 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         }
         let mut there = there.into_iter();
         found.into_iter().try_for_each(|found| self.look_at(place, found, there.next().flatten()))
+    }
+
+    /// Whether it is what a transfer or a sort left, or makes; then a line says so.
+    fn passes_over_hidden(&self, place: &Place<'a>, found: &Found) -> bool {
+        let is_hidden = is_hidden(found.name.as_bytes());
+        if is_hidden {
+            let path = place.source().path().join(&found.name);
+            let line = format!("{} is what another run left, or is writing; passed over", path.display());
+            self.shared.watch.note(&line);
+        }
+        is_hidden
     }
 
     /// Sees what a name stands for, and sends it its way. Of a file that another process has, the length and time.

@@ -220,6 +220,39 @@ fn no_way_leads_out_of_dest() {
     }
 }
 
+/// A source named what only a transfer or a sort of the receiver's own names so. A hard link from a partial name to a file of
+/// DEST's had a run with `--resume` compare it with the source, which read it so; a journal or a manifest would be believed.
+#[test]
+fn hidden_names_are_taken_from_no_source() {
+    use Step::{Block, Tell};
+    let receipt = receipt();
+    for (called, ways) in [(".old.thalweg-partial", 7), (".x.thalweg-journal", 1), (".thalweg-trial-1-2", 1)]
+    {
+        let pieces = vec![Tell(file(1, 1, called, 4)), Block(4, piece(1, 0)), Tell(file_end(1, 1))];
+        for attack in [
+            vec![Block(4, small(1, called, 4))],
+            pieces,
+            vec![Block(0, link(1, called, "old"))],
+            vec![Tell(dir(2, 1, called, None)), Tell(dir_end(2, 0))],
+            vec![Tell(dir_end(1, 2)), Tell(one_more("", called, "old", 0))],
+            vec![Tell(dir_end(1, 2)), Tell(one_more("", "new", called, 0))],
+            vec![Tell(dir_end(1, 2)), Tell(one_more(called, "new", "old", 0))],
+        ]
+        .into_iter()
+        .take(ways)
+        {
+            let yard = Yard::new("box/dest");
+            let steps = with_link("old", attack);
+            let outcome = yard.pump(&[], &steps, &receipt);
+            is_one_line(&outcome, &format!("{steps:?}"));
+            let left =
+                yard.place.shell("cd box/dest && find . -name '*thalweg*' ! -name .tree.thalweg-journal");
+            assert!(!left.out.contains(called), "{steps:?}: {left:?}");
+            yard.is_as_it_was(called);
+        }
+    }
+}
+
 /// As in CVE-2019-6111 of scp: into a directory that is there a source brought any name that it liked.
 #[test]
 fn an_offer_of_what_was_not_asked_for_touches_nothing() {

@@ -213,6 +213,15 @@ fn answers_that_nobody_asked_for_take_no_memory() {
     }
 }
 
+/// Answers that nobody waited for kept the source from hearing that the sink had gone: it waited for ever.
+#[test]
+fn answers_that_nobody_asked_for_end_the_transfer() {
+    let place = yard();
+    let turns = [vec![turn(1, accept(&["tree"]))], vec![at_once(there(1, 6, 0)); 8]].concat();
+    let (told, _) = serve(&place, &["-q", "--limit", "300KB"], &turns, verdict);
+    assert!(told.status == Some(2) && told.err.contains("it said what has no meaning here"), "{told:?}");
+}
+
 /// A receipt with one thing changed.
 type Change = Box<dyn Fn(&mut PumpReceipt)>;
 /// What a sink says last, of this sum.
