@@ -374,6 +374,17 @@ fn a_client_that_may_look_may_no_more_over_a_link_of_its_own() {
     }
 }
 
+#[test]
+fn an_identity_in_another_users_directory_is_refused() {
+    let place = Place::new();
+    if place.shell("mkdir theirs && chown 1234 theirs && test $(id -u) = 0").status != Some(0) {
+        return;
+    }
+    let told = place.run(&["cluster", "init", "river", "n1=127.0.0.1:1", "--identity", "theirs"]);
+    told.is_refused(&["theirs is another user's; give another --identity"]);
+    assert!(std::fs::read_dir(place.0.join("theirs")).unwrap().next().is_none());
+}
+
 /// What went wrong: a client that may only look took all 1,024 places of every node, which kept out the owner, and the
 /// word that it was dropped; each of its links had a node keep 8 MiB of a request that never ended.
 /// Principle: who may do less may also take less.

@@ -119,6 +119,12 @@ pub fn make_durable_directory(path: &Path) -> Result<()> {
     sync_directory(directory_of(path))
 }
 
+/// Whether it is another user's.
+pub fn is_of_another(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).is_ok_and(|there| there.uid() != rustix::process::geteuid().as_raw())
+}
+
 /// Whether others than the owner may read or write it.
 pub fn is_open_to_others(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;

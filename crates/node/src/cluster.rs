@@ -146,6 +146,7 @@ pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
     is_sound(&file)?;
     let authority = Authority::new(cluster)?;
     small::make_directory(owner)?;
+    is_own(owner)?;
     let _alone = small::lock(&owner.join(LOCK))?;
     is_free(owner)?;
     let kept = authority.kept();
@@ -160,6 +161,14 @@ pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
 }
 
 /// An error if a directory holds a cluster.
+/// An error if the directory is another user's, who could put other identities into it.
+fn is_own(owner: &Path) -> Result<()> {
+    match small::is_of_another(owner) {
+        true => Err(Error::Asked(format!("{} is another user's; give another --identity", owner.display()))),
+        false => Ok(()),
+    }
+}
+
 fn is_free(owner: &Path) -> Result<()> {
     if small::read(&owner.join(CLUSTER_FILE)).is_err() {
         return Ok(());
