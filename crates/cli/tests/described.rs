@@ -8,12 +8,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use support::nodes::Nodes;
+use support::skipped;
 
 #[test]
 fn a_node_answers_as_it_describes_itself() {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../schemathesis/bin/schemathesis");
     if !program.exists() {
-        println!("skipped: there is no schemathesis; ./test installs it");
+        skipped("there is no schemathesis; ./test installs it");
         return;
     }
     let nodes = Nodes::start(1);

@@ -6,8 +6,8 @@ mod support;
 
 use std::process::Command;
 
-use support::Place;
 use support::sshd::{Sshd, free_port};
+use support::{Place, skipped};
 use thalweg_api::{ClusterReport, HostSteps, from_json};
 use thalweg_io::process;
 
@@ -93,7 +93,7 @@ fn a_shell_that_prints_at_its_start_is_not_taken_for_the_answer() {
     place.shell("printf 'echo Welcome; echo to >&2; printf n1' > home/.bashrc").is_done();
     let heard = place.shell(&format!("{} n1 true", sshd.ssh)).out;
     if heard != "Welcome\nn1" {
-        println!("skipped: this user's shell reads no .bashrc: {heard:?}");
+        skipped(&format!("this user's shell reads no .bashrc: {heard:?}"));
         return;
     }
     let done = |what: &str| {

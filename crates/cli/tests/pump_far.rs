@@ -9,7 +9,7 @@ mod walk;
 use std::time::{Duration, Instant};
 
 use support::lab::Lab;
-use support::{Outcome, Place, Running, until};
+use support::{Outcome, Place, Running, skipped, until};
 use thalweg_api::{ClusterReport, PumpReceipt, from_json};
 use walk::{OF_EVERYTHING, are_same};
 
@@ -277,7 +277,7 @@ fn a_full_disk_and_a_source_that_changes_are_told_by_their_host() {
         disk.shell("umount disk").is_done();
         told.is_refused(&["n1: cannot write", "disk/out", "it takes 38.15 MiB and", "left"]);
     } else {
-        println!("skipped: nothing can be mounted here: {}", mounted.err);
+        skipped(&format!("nothing can be mounted here: {}", mounted.err));
     }
     // Whoever does the reading: to here, and from one directory of the node to another.
     for out in ["out".to_string(), at("n1", &place, "out")] {

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use support::sshd::Sshd;
-use support::{Outcome, Place, Running, until};
+use support::{Outcome, Place, Running, skipped, until};
 use thalweg_api::{PumpReceipt, from_json};
 use walk::{OF_EVERYTHING, are_same};
 
@@ -280,7 +280,7 @@ impl Unanswered<'_> {
     fn set(place: &Place) -> Option<Unanswered<'_>> {
         let set = place.shell(&format!("iptables -w -I {RULE}"));
         if set.status != Some(0) {
-            println!("skipped: no rule can be set here: {}", set.err);
+            skipped(&format!("no rule can be set here: {}", set.err));
             return None;
         }
         Some(Unanswered(place))
@@ -362,7 +362,7 @@ fn a_shell_that_prints_is_told_apart_from_thalweg() {
     there.place.write("home/.bashrc", b"echo Good morning\n");
     let told = there.place.shell(&format!("{} n1 true", there.sshd.ssh));
     if told.out != "Good morning\n" {
-        println!("skipped: the shell of this user reads no .bashrc: {told:?}");
+        skipped(&format!("the shell of this user reads no .bashrc: {told:?}"));
         return;
     }
     there.pump(&["in", &there.at("n1", "out")]).is_refused(&["the shell of n1 prints 'Good morning'"]);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use support::lab::{Lab, deal, hosts};
-use support::{Outcome, Place, Running, until};
+use support::{Outcome, Place, Running, skipped, until};
 use thalweg_api::{JobList, JobState, NodeReady, Receipt, from_json};
 
 const MIB: u64 = 1 << 20;
@@ -322,7 +322,7 @@ fn a_full_disk_on_one_host_ends_all_and_leaves_nothing() {
     let (node, small) = (from_json::<NodeReady>(ready.trim()).unwrap().pid, lab.directory("n2").join("out"));
     let there = |line: &str| place.shell(&format!("nsenter -m -t {node} {line} {}", small.display()));
     if there("mount -t tmpfs -o size=1m small").status != Some(0) {
-        return println!("skipped: nothing can be mounted here");
+        return skipped("nothing can be mounted here");
     }
     let told = sort(&lab, &place, &["nodes:in.dat", "-o", "nodes:out/part-{}", "--record", "100"]);
     assert!(told.status == Some(2) && told.err.contains("n2: cannot create"), "{told:?}");

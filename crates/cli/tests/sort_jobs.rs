@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use support::lab::Lab;
-use support::{Outcome, Place, Running, until};
+use support::{Outcome, Place, Running, skipped, until};
 use thalweg_api::{JobList, JobReport, JobState, NodeReady, Receipt, ShareView, from_json};
 
 const HOSTS: usize = 4;
@@ -595,7 +595,7 @@ fn no_room_on_one_node_is_that_nodes_matter() {
     }
     // The node sees what is mounted where it is: it entered its network with a view of its own.
     if there("n2", "mount -t tmpfs -o size=1m small").status != Some(0) {
-        return println!("skipped: nothing can be mounted here");
+        return skipped("nothing can be mounted here");
     }
     let name = format!("lab-{}", lab.id);
     let sort = |more: &[&str]| {

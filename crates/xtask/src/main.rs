@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-cargo xtask ci              every check there is, then `N passed, N failed`
+cargo xtask ci              every check there is, then `N passed, N failed, N skipped`
 cargo xtask tidy            the rules of style that are tests
 cargo xtask tidy --ratchet  note in ratchet.txt what has become shorter
 cargo xtask docs            write the manual page and the completions anew

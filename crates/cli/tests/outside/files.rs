@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use thalweg_api::{Receipt, from_json};
 
-use super::support::{Place, Running, until};
+use super::support::{Place, Running, skipped, until};
 
 /// The permission bits of a file.
 fn mode(place: &Place, name: &str) -> u32 {
@@ -87,7 +87,7 @@ fn a_disk_with_room_for_the_output_and_no_other_file_is_enough() {
     let line = "umask 027; mkdir d; mount -t tmpfs -o nr_inodes=2 none d || exit 77; $T sort in -o d/out --datamation -q && stat -c %a d/out";
     let told = place.shell(&format!("exec unshare -m bash -c '{line}'"));
     if [Some(1), Some(77)].contains(&told.status) {
-        return println!("skipped: nothing can be mounted here: {told:?}");
+        return skipped(&format!("nothing can be mounted here: {told:?}"));
     }
     assert_eq!(told.is_done(), "640\n");
 }
@@ -99,7 +99,7 @@ fn a_group_that_an_output_cannot_have_lends_it_no_rights() {
     let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups";
     place.run(&["gen", "10", "in", "-q"]).is_done();
     if place.shell(&format!("chmod 777 . && {nobody} test -r in -a -x $T")).status != Some(0) {
-        return println!("skipped: no other user can be tried here");
+        return skipped("no other user can be tried here");
     }
     place.shell("echo old > out; chown 65534:5678 out; chmod 664 out").is_done();
     place.shell(&format!("exec {nobody} $T sort in -o out --datamation -q")).is_done();

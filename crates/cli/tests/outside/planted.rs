@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use thalweg_api::{Receipt, from_json};
 
-use super::support::{Place, Running, until};
+use super::support::{Place, Running, may_give_away, until};
 
 const BENCH: &str = "--datamation";
 /// What makes a place at a hidden name `$1`, and what is said of it.
@@ -21,11 +21,6 @@ const PLANTED: [(&str, &str); 7] = [
     ("echo theirs > \"$1\"; chown 1234 \"$1\"", "a file of user 1234"),
     ("echo theirs > \"$1\"; chown 1234 \"$1\"; chmod 666 \"$1\"", "a file of user 1234"),
 ];
-
-/// Whether files can be another user's.
-fn may_give_away(place: &Place) -> bool {
-    place.shell("id -u").out == "0\n"
-}
 
 /// A sort that has noted what it did, killed.
 fn killed_with_notes(place: &Place, scratch: &[&str]) {
@@ -53,7 +48,7 @@ fn what_is_planted_at_a_hidden_name_is_refused_and_untouched() {
     let scratch = place.scratch("out");
     for name in [".out.thalweg-partial", ".out.thalweg-manifest", &scratch] {
         for (plant, what) in PLANTED {
-            if plant.contains("chown") && !may_give_away(&place) {
+            if plant.contains("chown") && !may_give_away() {
                 continue;
             }
             place.shell(&format!("plant() {{ {plant}; }}; plant '{name}'")).is_done();
@@ -108,7 +103,7 @@ fn links_at_every_name_that_was_used_with_a_number_are_not_followed() {
 #[test]
 fn what_a_killed_sort_left_is_gone_on_from_only_if_it_is_still_this_users() {
     let place = Place::new();
-    if !may_give_away(&place) {
+    if !may_give_away() {
         return;
     }
     place.shell("mkdir scratch; $T gen 400k in -q && cp in same").is_done();
@@ -247,7 +242,7 @@ fn an_output_is_for_its_owner_until_it_has_its_name() {
         ("merge pipe s -o out --datamation", "out"),
         ("partition pipe -o out{} --parts 1 --pick hash --datamation", "out0"),
     ] {
-        let old = match may_give_away(&place) {
+        let old = match may_give_away() {
             true => "chown 1234:5678 OLD; chmod 640 OLD".replace("OLD", out),
             false => format!("chmod 640 {out}"),
         };
@@ -299,7 +294,7 @@ fn a_large_file_at_a_manifests_name_is_not_read() {
 #[test]
 fn what_another_user_put_at_an_outputs_name_is_not_used() {
     let place = Place::new();
-    if !may_give_away(&place) {
+    if !may_give_away() {
         return;
     }
     place.shell("echo dear > victim; echo secret > in; mkdir -m 1777 shared").is_done();

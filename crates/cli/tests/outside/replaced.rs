@@ -1,6 +1,6 @@
 //! Outputs that cannot have their names, or whose names cannot be made durable: what was done is said.
 
-use super::support::Place;
+use super::support::{Place, skipped};
 
 const BENCH: &str = "--datamation";
 /// What root may do beside others.
@@ -37,7 +37,7 @@ fn an_output_whose_directory_cannot_be_synced_was_replaced_and_that_is_said() {
 fn what_is_in_place_when_a_system_call_fails_is_said() {
     let place = Place::new();
     if place.shell("strace -o /dev/null true").status != Some(0) {
-        return println!("skipped: no strace, or it may not trace");
+        return skipped("no strace, or it may not trace");
     }
     place.shell("$T gen 100 in -q; $T sort in -o s --datamation -q").is_done();
     let failing = |call: &str, verb: &str| {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use thalweg_api::{Receipt, from_json};
 
-use super::support::{Place, Running, until};
+use super::support::{Place, Running, skipped, until};
 
 /// Whose all files are.
 const NOBODY: u32 = 65534;
@@ -257,7 +257,7 @@ impl Drop for Share {
 fn on_a_share_that_squashes_root_a_killed_sort_is_gone_on_from_and_its_leavings_go() {
     let place = Place::new();
     let Some(share) = Share::mount(place.0.join("share")) else {
-        return println!("skipped: no file system of our own can be mounted here");
+        return skipped("no file system of our own can be mounted here");
     };
     place.shell("$T gen 400k in -q && $T sort in -o expected --datamation -q").is_done();
     place.shell("touch share/it && rm share/it").is_done();

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::files::bytes;
-use super::support::Place;
+use super::support::{Place, skipped};
 
 #[test]
 fn ends_that_do_not_go_together_are_refused_before_anything_is_touched() {
@@ -82,7 +82,7 @@ fn a_dest_in_its_source_is_known_through_mounts() {
     place.shell("mkdir -p tree/sub view view2; echo 1 > tree/one").is_done();
     let mounted = place.shell("mount --bind tree view && mount --bind tree/sub view2");
     if mounted.status != Some(0) {
-        println!("skipped: nothing can be mounted here: {}", mounted.err);
+        skipped(&format!("nothing can be mounted here: {}", mounted.err));
         return;
     }
     let told: Vec<_> = [["view", "tree/new"], ["tree", "view2"], ["tree", "view2/new"], ["tree/", "view"]]
@@ -146,7 +146,7 @@ fn what_may_not_be_read_or_written_is_named() {
         .is_done();
     place.shell("mkdir tree2 tree2/closed; chmod 0 tree2/closed; chmod 755 . tree tree2").is_done();
     let Some(told) = as_nobody(&place, "$T pump tree copy") else {
-        println!("skipped: nobody else can reach this directory");
+        skipped("nobody else can reach this directory");
         return;
     };
     told.is_refused(&["tree/secret", "Permission denied", "chmod"]);
@@ -164,7 +164,7 @@ fn a_full_disk_says_how_much_was_missing_and_leaves_nothing_in_the_way() {
     let place = Place::new();
     let mounted = place.shell("mkdir disk && mount -t tmpfs -o size=20M,mode=777 none disk");
     if mounted.status != Some(0) {
-        println!("skipped: nothing can be mounted here: {}", mounted.err);
+        skipped(&format!("nothing can be mounted here: {}", mounted.err));
         return;
     }
     place.write("in", &bytes(50_000_000, 1));
@@ -196,7 +196,7 @@ fn a_full_disk_says_how_much_was_missing_and_leaves_nothing_in_the_way() {
 fn what_fails_to_be_written_back_on_the_way_is_an_error() {
     let place = Place::new();
     if place.shell("strace -qq -o trace -e trace=syncfs true").status != Some(0) {
-        println!("skipped: nothing can be traced here");
+        skipped("nothing can be traced here");
         return;
     }
     place.shell("mkdir tree; head -c 150M /dev/zero | split -b 100k -a 4 - tree/").is_done();
@@ -212,7 +212,7 @@ fn a_name_that_cannot_be_made_durable_is_told_as_one_that_was_given() {
     let place = Place::new();
     place.shell("mkdir tree there shut; echo new > in; cp in tree/").is_done();
     if place.shell("strace -qq -o trace -e trace=fsync true").status != Some(0) {
-        println!("skipped: nothing can be traced here");
+        skipped("nothing can be traced here");
         return;
     }
     for (call, verb, named, out) in [
@@ -247,7 +247,7 @@ fn a_name_that_cannot_be_made_durable_is_told_as_one_that_was_given() {
     place.shell("echo old > shut/out; chmod 666 shut/out; chmod 333 shut").is_done();
     match as_nobody(&place, "$T pump in shut/out") {
         Some(told) => told.is_refused(&["shut", "Permission denied"]),
-        None => println!("skipped: nobody else can reach this directory"),
+        None => skipped("nobody else can reach this directory"),
     }
     place.shell("chmod 755 shut; ls -A shut").is_done();
     assert_eq!(place.read("shut/out"), b"old\n");

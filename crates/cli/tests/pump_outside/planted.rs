@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use super::faults::as_nobody;
 use super::files::bytes;
 use super::resume::{FILE_BYTES, JOURNAL, PARTIAL, SLOWLY, killed_after, prepared};
-use super::support::{Place, Running, until};
+use super::support::{Place, Running, may_give_away, skipped, until};
 use super::walk::are_same;
 
 /// What makes a place at a hidden name `$1`, and what is said of it.
@@ -24,11 +24,6 @@ const PLANTED: [(&str, &str); 8] = [
     ("mkdir -m 777 \"$1\"; chown 1234 \"$1\"", "a directory of user 1234"),
     ("mkdir -m 700 \"$1\"; echo dear > \"$1\"/diary", "a directory"),
 ];
-
-/// Whether files can be another user's.
-fn may_give_away(place: &Place) -> bool {
-    place.shell("id -u").out == "0\n"
-}
 
 /// A file, a small and a large one of a tree, and a tree with neither.
 fn sources() -> Place {
@@ -55,7 +50,7 @@ fn what_is_planted_at_a_hidden_name_is_refused_and_untouched() {
         ("there/.large.thalweg-partial", &["pump tree/ there", "pump tree/ there --resume --streams 1"]),
     ] {
         for (plant, what) in PLANTED {
-            if plant.contains("chown") && !may_give_away(&place) {
+            if plant.contains("chown") && !may_give_away() {
                 continue;
             }
             place.shell(&format!("plant() {{ {plant}; }}; plant {name}")).is_done();
@@ -105,8 +100,8 @@ fn a_private_directory_that_is_put_in_the_place_of_a_tree_stays_private() {
 #[test]
 fn somebody_who_makes_a_hidden_file_all_the_time_never_gets_what_comes_into_it() {
     let place = sources();
-    if !may_give_away(&place) || as_nobody(&place, "true").is_none() {
-        println!("skipped: nobody else can reach this directory");
+    if !may_give_away() || as_nobody(&place, "true").is_none() {
+        skipped("nobody else can reach this directory");
         return;
     }
     place.shell("chmod 777 there").is_done();
@@ -136,7 +131,7 @@ fn somebody_who_makes_a_hidden_file_all_the_time_never_gets_what_comes_into_it()
 #[test]
 fn what_a_killed_transfer_left_is_gone_on_from_only_if_it_is_still_this_users() {
     let place = prepared();
-    if !may_give_away(&place) {
+    if !may_give_away() {
         return;
     }
     killed_after(&place, SLOWLY, JOURNAL, FILE_BYTES / 4);
@@ -167,7 +162,7 @@ fn what_a_killed_transfer_left_is_gone_on_from_only_if_it_is_still_this_users() 
 #[test]
 fn a_file_that_was_given_away_before_its_run_was_killed_is_no_obstacle() {
     let place = sources();
-    if !may_give_away(&place) {
+    if !may_give_away() {
         return;
     }
     place
@@ -186,7 +181,7 @@ fn a_streams_output_is_for_its_owner_until_it_has_the_mode_and_owner_of_the_old_
     let line =
         |umask: &str| format!("umask {umask}; exec {} pump pipe out -q", env!("CARGO_BIN_EXE_thalweg"));
     for (umask, old, mode) in [("000", "echo old > out; chmod 640 out", 0o640), ("027", "rm -f out", 0o640)] {
-        let old = match may_give_away(&place) && !old.starts_with("rm") {
+        let old = match may_give_away() && !old.starts_with("rm") {
             true => format!("{old}; chown 1234:5678 out"),
             false => old.into(),
         };

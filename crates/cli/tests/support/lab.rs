@@ -38,7 +38,7 @@ impl Lab {
         let output = call("up", "", args);
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if err.contains("need root") || err.contains("is missing") || err.contains("not permitted") {
-            println!("skipped: {}", err.trim());
+            super::skipped(err.trim());
             return None;
         }
         assert!(output.status.success(), "{out}{err}");

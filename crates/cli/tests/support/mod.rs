@@ -8,6 +8,7 @@ pub(crate) mod lab;
 pub(crate) mod nodes;
 pub(crate) mod sshd;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -105,6 +106,27 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// Says that this test, or a part of it, cannot run on this machine, and why. `./test` counts it as skipped: it names a file in
+/// `THALWEG_SKIPPED`, to which a line is added.
+pub(crate) fn skipped(why: &str) {
+    println!("skipped: {why}");
+    let Some(file) = std::env::var_os("THALWEG_SKIPPED") else { return };
+    let thread = std::thread::current();
+    let (program, test) = (env!("CARGO_CRATE_NAME"), thread.name().unwrap_or("?"));
+    let line = format!("{program}::{test} {}\n", why.lines().collect::<Vec<_>>().join(" "));
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
+    file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the file can be written");
+}
+
+/// Whether files can be another user's; if not, that is why something is skipped.
+pub(crate) fn may_give_away() -> bool {
+    let may = process::is_root();
+    if !may {
+        skipped("only root may give files away");
+    }
+    may
 }
 
 /// Waits until the condition holds, as it soon should.

@@ -29,7 +29,7 @@ impl Sshd {
     pub(crate) fn start(place: &Place) -> Option<Sshd> {
         let program = ["/usr/sbin/sshd", "/usr/bin/sshd"].into_iter().find(|path| Path::new(path).exists());
         let Some(program) = program else {
-            println!("skipped: there is no sshd; install openssh-server");
+            super::skipped("there is no sshd; install openssh-server");
             return None;
         };
         let (dir, port) = (place.0.display().to_string(), free_port());
