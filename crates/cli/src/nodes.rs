@@ -365,7 +365,9 @@ fn next_of(identity: &Path, asked: &ClusterAsk) -> String {
     match asked {
         ClusterAsk::Add(_) => "; thalweg cluster install and up bring the new to life".into(),
         ClusterAsk::Renew(_) => {
-            "; thalweg cluster install brings the new certificates, and nodes take them as they run".into()
+            "; thalweg cluster install brings hosts theirs, and nodes take them as they run; copy cluster.json to each \
+             client, and what lies in clients/NAME to one that was renewed"
+                .into()
         }
         ClusterAsk::Client(name, _) => {
             let directory = thalweg_node::cluster::client_directory(identity, name);

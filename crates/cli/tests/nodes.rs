@@ -296,7 +296,7 @@ fn who_asked_what_is_in_the_audit_log_and_no_secret_is() {
     assert!(exec.peer.contains("127.0.0.1:") && exec.time > 1_500_000_000, "{exec:?}");
     assert_eq!(exec.bytes, Some(11), "{exec:?}");
     assert_eq!(find("exec", "cat").ended, "done, status 0");
-    let pump = find("pump", "/out");
+    let pump = find("pump sink", "/out");
     assert!(pump.ended == "done" && pump.bytes == Some(11), "{pump:?}");
     assert!(find("exec detached", "sleep").ended.starts_with("cancelled"), "{all:?}");
     assert_eq!(find("http POST", "/cancel").ended, "status 200");

@@ -92,7 +92,7 @@ fn host_of(typed: &str) -> Result<ClusterHost> {
     }
     let address = address_as(address).ok_or_else(|| {
         Error::Asked(format!(
-            "'{address}' is no address: write a name or an address, perhaps with :PORT behind it"
+            "'{address}' is no address: write a name or an address, perhaps with :PORT behind it, and other words behind an @"
         ))
     })?;
     let id = new_id().to_string();

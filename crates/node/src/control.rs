@@ -318,7 +318,7 @@ async fn ask(client: &Client, host: &ClusterHost, method: Method, path: &str, bo
             "it closed the connection without an answer: it goes down, or has as many as it may; ask again"
                 .into()
         }
-        Some(cause) => cause.to_string(),
+        Some(cause) => refused(cause).unwrap_or_else(|| cause.to_string()),
         None => e.to_string(),
     })?;
     let status = answer.status();
@@ -326,6 +326,12 @@ async fn ask(client: &Client, host: &ClusterHost, method: Method, path: &str, bo
         Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
     if status.is_success() { Ok(text) } else { Err(format!("{status}: {}", text.trim_end())) }
+}
+
+/// What the other side's TLS, or ours, has against the other's certificate.
+fn refused(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let inner = cause.downcast_ref::<std::io::Error>()?.get_ref()?;
+    inner.downcast_ref::<rustls::Error>().map(thalweg_wire::refusal)
 }
 
 /// Whether a connection ended where more was to come.

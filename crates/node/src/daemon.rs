@@ -662,7 +662,8 @@ async fn converse(node: &Arc<Node>, peer: Peer) {
             if let Some(named) = named {
                 let address = tls.get_ref().0.socket.peer_addr();
                 let peer =
-                    address.map_or_else(|_| "a peer that has gone".into(), |address| address.to_string());
+                    address.map_or_else(|_| "an address that has gone".into(), |address| address.to_string());
+                let peer = format!("{} at {peer}", named.host);
                 http::serve(node, *tls, Who { peer, proved: Some((named.node, named.role)) }).await;
             }
         }

@@ -499,7 +499,12 @@ pub(crate) fn serve_alone(
             let ends = request.sources.iter().chain(&request.dest).cloned();
             let to = request.to.iter().map(|(host, word)| format!("{host}:{word}"));
             let words: Vec<String> = ends.chain(to).collect();
-            let entry = node.map(|node| node.audit.begin(node.audit.who(link), "pump", &words));
+            let what = match (request.sources.is_empty(), &request.dest) {
+                (false, Some(_)) => "pump",
+                (true, _) => "pump sink",
+                (false, None) => "pump source",
+            };
+            let entry = node.map(|node| node.audit.begin(node.audit.who(link), what, &words));
             let entry = entry.map(|entry| entry.of_job(&request.id).runs());
             let ended = take_part(pumps, node, link, &request, streams);
             if let Some(mut entry) = entry {

@@ -81,3 +81,8 @@ pub use thalweg_river::{Batch, Builder as RiverBuilder, Inlet, Outlet, Pick, Riv
 pub use verbs::{check, doctor, generate, join, merge, partition, plan, pump, shuffle, sort};
 #[doc(hidden)]
 pub use verbs::{check_joined, check_key, ends, examine, share};
+
+// The examples of the guide are tests of this crate's documents.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/library.md")]
+struct Guide;

@@ -70,7 +70,7 @@ impl std::fmt::Display for SealError {
 }
 
 /// What a peer's TLS means by its alert.
-fn alert(number: u8) -> &'static str {
+pub(crate) fn alert(number: u8) -> &'static str {
     match number {
         42 | 46 => "an alert: it does not take our certificate",
         44 => "an alert: our certificate was dropped from its cluster",

@@ -357,7 +357,7 @@ pub fn refusal(why: &rustls::Error) -> String {
             "it was dropped from the cluster; thalweg cluster add takes it in again".into()
         }
         rustls::Error::InvalidCertificate(C::ApplicationVerificationFailure) => {
-            "it is not in the cluster file; thalweg cluster add or client takes it in, install brings a renewed key".into()
+            "it is not in the cluster file here; if it was renewed since, bring the owner's cluster.json here, and if it is new, thalweg cluster add or client takes it in".into()
         }
         rustls::Error::InvalidCertificate(C::Expired | C::ExpiredContext { .. }) => {
             "its certificate has expired; thalweg cluster renew makes a new one".into()
@@ -372,6 +372,7 @@ pub fn refusal(why: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => {
             "its certificate names another host; see the addresses in the cluster file".into()
         }
+        rustls::Error::AlertReceived(alert) => crate::seal::alert(u8::from(*alert)).into(),
         rustls::Error::NoCertificatesPresented => "it showed no certificate".into(),
         rustls::Error::PeerIncompatible(_) => "it speaks no TLS 1.3 that both know".into(),
         rustls::Error::NoApplicationProtocol => "it speaks another protocol".into(),

@@ -98,11 +98,13 @@ fn joined(receipt: &Receipt, sides: &Sides) -> String {
     text += &proof("right", &sides.right, bytes(&sides.right), receipt);
     text += &proof("out", &receipt.output, receipt.output_file_bytes, receipt);
     let verdict = if receipt.holds { "holds" } else { "BROKEN" };
-    let (pairs, alone) = (Count(sides.pairs), Count(sides.unmatched));
-    text + &labelled(
-        "law",
-        &format!("out = left x right, key by key: {verdict}; {pairs} pairs, {alone} without a match"),
-    )
+    // An inner join does not count those that it leaves out.
+    let alone = match sides.unmatched {
+        0 => String::new(),
+        alone => format!(", {} without a match", Count(alone)),
+    };
+    let pairs = Count(sides.pairs);
+    text + &labelled("law", &format!("out = left x right, key by key: {verdict}; {pairs} pairs{alone}"))
 }
 
 /// What went by. Where files hold more than records, newlines, both numbers are told.

@@ -1,5 +1,7 @@
 //! Help, manual page and completions: there, whole, and understood by the programs that read them.
 
+mod examples;
+
 use std::io::Write;
 use std::process::{Command, Stdio};
 

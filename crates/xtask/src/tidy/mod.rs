@@ -6,6 +6,7 @@
 
 mod fences;
 mod lengths;
+mod links;
 mod places;
 mod rooms;
 mod words;
@@ -43,6 +44,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     found.extend(rooms::check(tree));
     found.extend(fences::check(tree));
     found.extend(places::check(tree));
+    found.extend(links::check(tree));
     found.extend(words::check(tree));
     found.extend(lengths::check(tree, ratchet));
     found.sort();
