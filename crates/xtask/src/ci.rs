@@ -142,7 +142,7 @@ fn result_of(line: &str) -> Option<Tally> {
         let (before, _) = rest.split_once(what)?;
         before.split_whitespace().next_back()?.parse().ok()
     };
-    Some(Tally { passed: count(" passed;")?, failed: count(" failed;")?, skipped: count(" ignored;")? })
+    Some(Tally { passed: count(" passed;")?, failed: count(" failed;")?, skipped: count(" ignored")? })
 }
 
 /// The tests that could not run, each with all it said of that.
