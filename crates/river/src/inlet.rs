@@ -40,8 +40,6 @@ pub struct Inlet {
     /// The open batch of each lane, and what the lane got in this attempt.
     open: Vec<Open>,
     sums: Vec<Head>,
-    /// The outlet of each lane in this split.
-    owners: Vec<usize>,
     parking: Parking<Batch>,
     /// The split and attempt that are being put, and the last of those that were.
     now: Option<(u64, u32)>,
@@ -78,7 +76,6 @@ impl Inlet {
             epoch: 0,
             open: (0..bed.lanes).map(|_| Open::default()).collect(),
             sums: vec![head; bed.lanes],
-            owners: Vec::new(),
             parking: Parking::new((bed.outlets, bed.rules.exclusive), bed.lanes, bed.lane_parked, bed.parked),
             now: None,
             splits: 0,
@@ -101,7 +98,6 @@ impl Inlet {
     /// Begins an attempt of a split, whose first byte lies at `at` in the input.
     pub fn begin(&mut self, split: u64, attempt: u32, at: u64) -> Result<()> {
         assert!(self.now.is_none(), "an attempt ends before the next begins");
-        self.bed.owners(split, &mut self.owners);
         let head = Head { split, attempt, ..Head::new(Kind::End, self.bed.rules.river, self.epoch) };
         self.sums.iter_mut().enumerate().for_each(|(lane, sum)| *sum = Head { lane: lane as u32, ..head });
         self.answers.fill(None);
@@ -312,7 +308,7 @@ impl Inlet {
         while self.parking.is_full(lane) {
             self.read_mail(true)?;
         }
-        let outlet = self.owners[lane];
+        let outlet = self.bed.outlet_of(lane);
         self.parking.park(outlet, lane, batch);
         self.send_parked(outlet)?;
         if matches!(self.bed.pick, Pick::LeastBusy) {
@@ -325,7 +321,7 @@ impl Inlet {
     fn least_busy(&self) -> usize {
         let lanes = self.bed.lanes;
         let from = (self.index + 1) % lanes;
-        let slack = |lane: &usize| self.parking.slack(self.owners[*lane]);
+        let slack = |lane: &usize| self.parking.slack(self.bed.outlet_of(*lane));
         (from..lanes).chain(0..from).rev().max_by_key(slack).expect("there is a lane")
     }
 
@@ -353,7 +349,7 @@ impl Inlet {
             }
         }
         let mut lanes: Vec<usize> = (0..self.bed.lanes).collect();
-        lanes.sort_by_key(|&lane| self.turn_of(self.owners[lane]));
+        lanes.sort_by_key(|&lane| self.turn_of(self.bed.outlet_of(lane)));
         lanes.into_iter().try_for_each(|lane| self.depart(lane, false))?;
         let mut outlets: Vec<usize> = (0..self.bed.outlets).collect();
         outlets.sort_by_key(|&outlet| self.turn_of(outlet));
@@ -390,9 +386,7 @@ impl Inlet {
     fn close(&mut self, outlet: usize) -> Result<()> {
         let mut close = Head { kind: Kind::Close, ..self.sums[0] };
         (close.lane, close.sequence, close.records, close.bytes, close.checksum) = (0, 0, 0, 0, 0);
-        for (sum, _) in
-            self.sums.iter().zip(&self.owners).filter(|(sum, owner)| **owner == outlet && sum.sequence > 0)
-        {
+        for sum in self.sums[self.bed.lanes_of(outlet)].iter().filter(|sum| sum.sequence > 0) {
             self.ways[outlet].send(Message::Mark(*sum))?;
             close.sequence += 1;
             close.records += sum.records;

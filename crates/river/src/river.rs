@@ -1,6 +1,7 @@
 //! A river as it is asked for, and its ends: all in one process, or each where it belongs.
 
-use std::sync::{Arc, RwLock};
+use std::ops::Range;
+use std::sync::Arc;
 
 use thalweg_block::Pool;
 use thalweg_record::{Key, Layout};
@@ -13,7 +14,7 @@ use crate::{Inlet, Outlet, Pick, Reach, link};
 
 /// Blocks of a pool are whole pages.
 const PAGE_BYTES: usize = 4096;
-/// Lanes for each outlet, if nobody says: enough to move some of them elsewhere.
+/// Lanes for each outlet, if nobody says.
 const LANES_PER_OUTLET: usize = 16;
 /// The longest record, if nobody says.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
@@ -221,7 +222,6 @@ impl Builder {
             window: self.window,
             splits: self.splits,
             record_max: self.record_max,
-            route: RwLock::new(Route::default()),
         }))
     }
 
@@ -246,13 +246,8 @@ impl Builder {
     }
 }
 
-/// The outlet that takes a lane as long as nobody moves it: neighbours go together.
-fn outlet_of(lane: usize, outlets: usize, lanes: usize) -> usize {
-    lane * outlets / lanes
-}
-
-/// The lanes that an outlet, of so many, takes of so many lanes as long as nobody moves them.
-pub fn lanes_of(outlet: usize, outlets: usize, lanes: usize) -> std::ops::Range<usize> {
+/// The lanes that an outlet, of so many, takes of so many lanes.
+pub fn lanes_of(outlet: usize, outlets: usize, lanes: usize) -> Range<usize> {
     let first = |outlet: usize| (outlet * lanes).div_ceil(outlets);
     first(outlet)..first(outlet + 1)
 }
@@ -274,16 +269,6 @@ pub struct Bed {
     pub(crate) window: Option<usize>,
     pub(crate) splits: u64,
     pub(crate) record_max: u64,
-    route: RwLock<Route>,
-}
-
-/// Which outlet takes a lane: at first neighbours together, then as lanes were moved.
-#[derive(Debug, Default)]
-struct Route {
-    /// From which split on, which lane, to which outlet.
-    moves: Vec<(u64, usize, usize)>,
-    /// One past the last split that anybody has begun.
-    begun: u64,
 }
 
 impl Bed {
@@ -292,25 +277,14 @@ impl Bed {
         self.lanes
     }
 
-    /// Moves a lane to another outlet, from the first split on that nobody has begun: an attempt that is run again goes
-    /// where the first one went. Returns that split.
-    pub fn move_lane(&self, lane: usize, outlet: usize) -> u64 {
-        assert!(lane < self.lanes && outlet < self.outlets, "lane {lane} to outlet {outlet}");
-        let mut route = self.route.write().expect("no holder panics");
-        let from = route.begun;
-        route.moves.push((from, lane, outlet));
-        from
+    /// The outlet that takes a lane: neighbours go together.
+    pub(crate) fn outlet_of(&self, lane: usize) -> usize {
+        lane * self.outlets / self.lanes
     }
 
-    /// Begins a split: the outlet of each lane in it.
-    pub(crate) fn owners(&self, split: u64, owners: &mut Vec<usize>) {
-        let mut route = self.route.write().expect("no holder panics");
-        route.begun = route.begun.max(split + 1);
-        owners.clear();
-        owners.extend((0..self.lanes).map(|lane| outlet_of(lane, self.outlets, self.lanes)));
-        for &(_, lane, outlet) in route.moves.iter().filter(|(from, ..)| *from <= split) {
-            owners[lane] = outlet;
-        }
+    /// The lanes that an outlet takes.
+    pub(crate) fn lanes_of(&self, outlet: usize) -> Range<usize> {
+        lanes_of(outlet, self.outlets, self.lanes)
     }
 
     /// Bytes of a block that holds a batch and its head.
