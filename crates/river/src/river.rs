@@ -25,8 +25,6 @@ pub struct River {
     pub inlets: Vec<Inlet>,
     /// One for each sink.
     pub outlets: Vec<Outlet>,
-    /// What they share.
-    pub bed: Arc<Bed>,
 }
 
 impl River {
@@ -46,7 +44,6 @@ impl River {
             lane_parked: 4,
             parked: 16,
             ordered: false,
-            keeps: false,
             checked: false,
             proved: false,
             window: None,
@@ -72,7 +69,6 @@ pub struct Builder {
     lane_parked: usize,
     parked: usize,
     ordered: bool,
-    keeps: bool,
     checked: bool,
     proved: bool,
     window: Option<usize>,
@@ -126,16 +122,9 @@ impl Builder {
         Builder { lane_parked: of_lane, parked: of_all, ..self }
     }
 
-    /// Splits are given out in the order of their numbers. Every source must put its own in that order, and nothing is
-    /// kept apart.
+    /// Splits are given out in the order of their numbers. Every source must put its own in that order.
     pub fn ordered(self) -> Builder {
         Builder { ordered: true, ..self }
-    }
-
-    /// An outlet keeps what came of a split until it is proved, at most the exclusive credits of one source, so that
-    /// a lost split can be run again.
-    pub fn keep_apart(self) -> Builder {
-        Builder { keeps: true, ..self }
     }
 
     /// Every batch bears a checksum, which its outlet looks at.
@@ -185,15 +174,6 @@ impl Builder {
             self.batch_bytes == 0 || self.lane_parked == 0 || self.parked == 0 || self.exclusive == 0,
             "batches, credits and parking have at least 1",
         )?;
-        shape(
-            self.keeps && self.ordered,
-            "splits that are kept apart leave when they are proved; an order as well could fill all buffers for ever",
-        )?;
-        shape(
-            self.keeps && self.splits == 0,
-            "of splits that are kept apart one whose source has gone would not be missed; say with splits how many there are",
-        )?;
-        shape(self.keeps && !self.pick.repeats(), "a split that is picked for by load cannot be run again")?;
         let (layout, whole) = (self.layout, |layout| Key::new(layout, &[]));
         let key = match self.key {
             Some(key) => key,
@@ -204,10 +184,8 @@ impl Builder {
                 river: self.river,
                 sources: self.inlets,
                 exclusive: self.exclusive,
-                float: self.float.unwrap_or(if self.keeps { 0 } else { 2 * self.inlets as u64 }),
-                keeps: self.keeps,
+                float: self.float.unwrap_or(2 * self.inlets as u64),
                 ordered: self.ordered,
-                in_order: true,
             },
             outlets: self.outlets,
             lanes,
@@ -242,7 +220,7 @@ impl Builder {
         let inlets = at_inlets.iter().enumerate().map(|(i, mail)| {
             Inlet::new(Arc::clone(&bed), i, pool.clone(), ways(&at_outlets, i), Arc::clone(mail))
         });
-        Ok(River { inlets: inlets.collect::<Result<_>>()?, outlets, bed })
+        Ok(River { inlets: inlets.collect(), outlets })
     }
 }
 
@@ -272,11 +250,6 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// How many lanes there are.
-    pub fn lanes(&self) -> usize {
-        self.lanes
-    }
-
     /// The outlet that takes a lane: neighbours go together.
     pub(crate) fn outlet_of(&self, lane: usize) -> usize {
         lane * self.outlets / self.lanes
@@ -345,7 +318,7 @@ impl Bed {
         let pool = Pool::new(self.block_bytes(), self.blocks_of_inlet() + lent)?;
         // What comes to an inlet is marks alone.
         let ways = self.ends(reaches, &mail, (here, index), (PAGE_BYTES, 0))?;
-        Inlet::new(Arc::clone(self), index, pool, ways, mail)
+        Ok(Inlet::new(Arc::clone(self), index, pool, ways, mail))
     }
 
     fn outlet_with(
