@@ -27,8 +27,6 @@ pub enum Error {
     NoLane(usize, usize),
     /// A block was put that does not follow the one before.
     Gap(u64, u64),
-    /// An attempt was refused by its outlets, and may be run again.
-    Refused(u64, u32),
     /// Somebody stopped this end.
     Stopped,
     /// What was built cannot work.
@@ -76,9 +74,6 @@ impl fmt::Display for Error {
             ),
             Error::NoLane(lane, lanes) => write!(f, "the pick chose lane {lane}, and there are {lanes}"),
             Error::Gap(at, expected) => write!(f, "a block at {at} was put where {expected} follows"),
-            Error::Refused(split, attempt) => {
-                write!(f, "attempt {attempt} of split {split} did not arrive whole; run the split again")
-            }
             Error::Shape(why) => f.write_str(why),
             Error::Memory(error) => write!(f, "{error}"),
             Error::Link(_, error) => write!(f, "{error}"),

@@ -1,6 +1,6 @@
 //! Heads: what is said of a batch on its way, and everything else that inlets and outlets say to each other.
 //!
-//! Model: every message is one head of 96 bytes; a batch's head is followed by its records. `docs/formats/batch.md`
+//! Model: every message is one head of 80 bytes; a batch's head is followed by its records. `docs/formats/batch.md`
 //! draws every byte.
 //! Law: a head that decodes encodes to the same bytes; one with any bit changed does not decode.
 //! Non-goals: whether a message may come now; that is [`crate::core`]'s.
@@ -8,11 +8,11 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes of a head.
-pub const HEAD_BYTES: usize = 96;
+pub const HEAD_BYTES: usize = 80;
 /// The version of this format.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 /// Bytes of a head that its own checksum covers.
-const COVERED_BYTES: usize = 88;
+const COVERED_BYTES: usize = 72;
 
 /// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,33 +20,25 @@ const COVERED_BYTES: usize = 88;
 pub enum Kind {
     /// To an outlet: records of one lane.
     Batch = 1,
-    /// To an outlet: all there is of one lane in this attempt; `sequence` is how many batches, the sums are of all.
+    /// To an outlet: all there is of one lane in this split; `sequence` is how many batches, the sums are of all.
     End = 2,
-    /// To an outlet: the attempt is over; `sequence` is how many lanes ended, the sums are of all of them.
+    /// To an outlet: the split is over; `sequence` is how many lanes ended, the sums are of all of them.
     Close = 3,
     /// To an outlet: this source sends nothing more; `split` is one past the last split that it knows of.
     Finish = 4,
-    /// To an outlet: this source has gone, and what it had not closed counts for nothing.
+    /// To an outlet: this source has gone before its end.
     Lost = 5,
-    /// To an inlet: `sequence` batches may be sent in this epoch, those that were sent included. The first epoch begins with
-    /// those that every source has for itself.
+    /// To an inlet: `sequence` batches may be sent, those that were sent and those that every source has for itself
+    /// included.
     Credit = 6,
-    /// To an inlet: the attempt is proved here. Said where splits are kept apart.
-    Proved = 7,
-    /// To an inlet: the attempt was not what its end said, and counts for nothing.
-    Refused = 8,
     /// To an inlet: this outlet has gone.
-    Gone = 9,
-    /// To an outlet: this source begins in this epoch, which is not the first; what it sent in earlier ones and is not proved counts for nothing.
-    Begin = 10,
+    Gone = 7,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Batch, End, Close, Finish, Lost, Credit, Proved, Refused, Gone, Begin]
-            .into_iter()
-            .find(|k| *k as u8 == byte)
+        [Batch, End, Close, Finish, Lost, Credit, Gone].into_iter().find(|k| *k as u8 == byte)
     }
 }
 
@@ -59,18 +51,12 @@ pub struct Head {
     pub more: bool,
     /// Which river it is about.
     pub river: u64,
-    /// The epoch that its sender lives in.
-    pub epoch: u32,
     /// Which part of the input.
     pub split: u64,
-    /// Which execution of it.
-    pub attempt: u32,
     /// Which lane.
     pub lane: u32,
     /// The number of the batch in its lane, from 0; or how many.
     pub sequence: u64,
-    /// Of a batch: how many its source sent before it to this outlet in this epoch.
-    pub serial: u64,
     /// Records that begin here.
     pub records: u64,
     /// Bytes of them.
@@ -83,27 +69,19 @@ pub struct Head {
 
 impl Head {
     /// A message that is about nothing yet.
-    pub fn new(kind: Kind, river: u64, epoch: u32) -> Head {
+    pub fn new(kind: Kind, river: u64) -> Head {
         Head {
             kind,
             more: false,
             river,
-            epoch,
             split: 0,
-            attempt: 0,
             lane: 0,
             sequence: 0,
-            serial: 0,
             records: 0,
             bytes: 0,
             checksum: 0,
             origin: 0,
         }
-    }
-
-    /// The same of another kind, without sums.
-    pub fn reply(self, kind: Kind) -> Head {
-        Head { split: self.split, attempt: self.attempt, ..Head::new(kind, self.river, self.epoch) }
     }
 
     /// As bytes.
@@ -115,13 +93,10 @@ impl Head {
             at += part.len();
         };
         put(&self.river.to_le_bytes());
-        put(&self.epoch.to_le_bytes());
+        put(&self.lane.to_le_bytes());
         put(&[self.kind as u8, VERSION, self.more.into(), 0]);
         put(&self.split.to_le_bytes());
-        put(&self.attempt.to_le_bytes());
-        put(&self.lane.to_le_bytes());
         put(&self.sequence.to_le_bytes());
-        put(&self.serial.to_le_bytes());
         put(&self.records.to_le_bytes());
         put(&self.bytes.to_le_bytes());
         put(&self.checksum.to_le_bytes());
@@ -141,19 +116,16 @@ impl Head {
             return None;
         }
         Some(Head {
+            river: long(0),
+            lane: short(8),
             kind: Kind::of(bytes[12])?,
             more: bytes[14] == 1,
-            river: long(0),
-            epoch: short(8),
             split: long(16),
-            attempt: short(24),
-            lane: short(28),
-            sequence: long(32),
-            serial: long(40),
-            records: long(48),
-            bytes: long(56),
-            checksum: u128::from(long(64)) | u128::from(long(72)) << 64,
-            origin: long(80),
+            sequence: long(24),
+            records: long(32),
+            bytes: long(40),
+            checksum: u128::from(long(48)) | u128::from(long(56)) << 64,
+            origin: long(64),
         })
     }
 }
@@ -166,22 +138,19 @@ mod tests {
     proptest! {
         #[test]
         fn a_head_comes_back_and_a_changed_one_does_not(
-            kind in 1u8..11, more in any::<bool>(), words in prop::array::uniform8(any::<u64>()), bit in 0usize..HEAD_BYTES * 8,
+            kind in 1u8..8, more in any::<bool>(), words in prop::array::uniform8(any::<u64>()), bit in 0usize..HEAD_BYTES * 8,
         ) {
             let head = Head {
                 kind: Kind::of(kind).unwrap(),
                 more,
                 river: words[0],
-                epoch: words[1] as u32,
                 split: words[2],
-                attempt: (words[1] >> 32) as u32,
                 lane: words[7] as u32,
                 sequence: words[3],
-                serial: words[6] ^ words[2],
                 records: words[4],
                 bytes: words[5],
                 checksum: u128::from(words[6]) << 64 | u128::from(words[7]),
-                origin: words[0] ^ words[3],
+                origin: words[1],
             };
             let mut bytes = head.encode();
             prop_assert_eq!(Head::decode(&bytes), Some(head));

@@ -1,8 +1,8 @@
 //! Inlets: where records go in, each into the open batch of the lane that the pick says.
 //!
 //! Model: a sink for blocks of consecutive bytes, which may cut records, and for the batches of another river's outlet.
-//! What is put belongs to a *split*, a part of the input that could be put again; without [`Inlet::begin`] all of it is
-//! the one split with the inlet's own number.
+//! What is put belongs to a *split*, a part of the input; without [`Inlet::begin`] all of it is the one split with the
+//! inlet's own number.
 //! Law: a record is copied once, into its batch; nothing is allocated and nothing locked for a record.
 //! Law: batches leave from the outlet behind one's own on, so that inlets that end together do not all meet at one.
 
@@ -36,18 +36,14 @@ pub struct Inlet {
     ways: Vec<Box<dyn Way>>,
     mail: Arc<Mailbox>,
     letters: VecDeque<Letter>,
-    epoch: u32,
-    /// The open batch of each lane, and what the lane got in this attempt.
+    /// The open batch of each lane, and what the lane got in this split.
     open: Vec<Open>,
     sums: Vec<Head>,
-    /// The outlet of each lane in this split.
-    owners: Vec<usize>,
     parking: Parking<Batch>,
-    /// The split and attempt that are being put, and the last of those that were.
-    now: Option<(u64, u32)>,
+    /// A split has begun and has not ended.
+    is_open: bool,
+    /// One past the last split that has begun.
     splits: u64,
-    /// What each outlet said of the attempt.
-    answers: Vec<Option<Kind>>,
     /// Where the next byte lies in the input.
     at: u64,
     /// The beginning of a record whose end has not come.
@@ -67,22 +63,19 @@ impl Inlet {
         pool: Pool,
         ways: Vec<Box<dyn Way>>,
         mail: Arc<Mailbox>,
-    ) -> Result<Inlet> {
-        let head = Head::new(Kind::End, bed.rules.river, 0);
-        Ok(Inlet {
+    ) -> Inlet {
+        let head = Head::new(Kind::End, bed.rules.river);
+        Inlet {
             index,
             pool,
             ways,
             mail,
             letters: VecDeque::new(),
-            epoch: 0,
             open: (0..bed.lanes).map(|_| Open::default()).collect(),
             sums: vec![head; bed.lanes],
-            owners: Vec::new(),
             parking: Parking::new((bed.outlets, bed.rules.exclusive), bed.lanes, bed.lane_parked, bed.parked),
-            now: None,
+            is_open: false,
             splits: 0,
-            answers: vec![None; bed.outlets],
             at: 0,
             carry: Vec::new(),
             begun: Begun::default(),
@@ -90,7 +83,7 @@ impl Inlet {
             proof: Proof::default(),
             finished: false,
             bed,
-        })
+        }
     }
 
     /// What stops it, from another thread.
@@ -98,33 +91,18 @@ impl Inlet {
         Stopper(Arc::clone(&self.mail))
     }
 
-    /// Begins an attempt of a split, whose first byte lies at `at` in the input.
-    pub fn begin(&mut self, split: u64, attempt: u32, at: u64) -> Result<()> {
-        assert!(self.now.is_none(), "an attempt ends before the next begins");
-        self.bed.owners(split, &mut self.owners);
-        let head = Head { split, attempt, ..Head::new(Kind::End, self.bed.rules.river, self.epoch) };
+    /// Begins a split, whose first byte lies at `at` in the input. No inlet of the river may put the same split again.
+    pub fn begin(&mut self, split: u64, at: u64) {
+        assert!(!self.is_open, "a split ends before the next begins");
+        let head = Head { split, ..Head::new(Kind::End, self.bed.rules.river) };
         self.sums.iter_mut().enumerate().for_each(|(lane, sum)| *sum = Head { lane: lane as u32, ..head });
-        self.answers.fill(None);
-        self.now = Some((split, attempt));
+        self.is_open = true;
         self.splits = self.splits.max(split + 1);
         self.at = at;
         self.hint = match self.bed.pick {
             Pick::LeastBusy => self.least_busy(),
             _ => (split % self.bed.lanes as u64) as usize,
         };
-        Ok(())
-    }
-
-    /// Begins anew in a later epoch: what was put and is not proved counts for nothing.
-    pub fn restart(&mut self, epoch: u32) -> Result<()> {
-        assert!(epoch > self.epoch, "epochs only grow");
-        self.epoch = epoch;
-        self.now = None;
-        self.carry.clear();
-        self.begun = Begun::default();
-        self.open.iter_mut().for_each(|open| *open = Open::default());
-        self.parking.clear();
-        self.say_to_all(Kind::Begin)
     }
 
     /// What was put, if the river was to prove it: records, bytes and checksum.
@@ -149,8 +127,8 @@ impl Inlet {
 
     /// Puts the next bytes of the split.
     pub fn put_bytes(&mut self, bytes: &[u8]) -> Result<()> {
-        if self.now.is_none() {
-            self.begin(self.index as u64, 0, 0)?;
+        if !self.is_open {
+            self.begin(self.index as u64, 0);
         }
         let rest = if self.carry.is_empty() { bytes } else { self.finish_carry(bytes)? };
         let done = self.deal_all(rest)?;
@@ -312,7 +290,7 @@ impl Inlet {
         while self.parking.is_full(lane) {
             self.read_mail(true)?;
         }
-        let outlet = self.owners[lane];
+        let outlet = self.bed.outlet_of(lane);
         self.parking.park(outlet, lane, batch);
         self.send_parked(outlet)?;
         if matches!(self.bed.pick, Pick::LeastBusy) {
@@ -325,27 +303,27 @@ impl Inlet {
     fn least_busy(&self) -> usize {
         let lanes = self.bed.lanes;
         let from = (self.index + 1) % lanes;
-        let slack = |lane: &usize| self.parking.slack(self.owners[*lane]);
+        let slack = |lane: &usize| self.parking.slack(self.bed.outlet_of(*lane));
         (from..lanes).chain(0..from).rev().max_by_key(slack).expect("there is a lane")
     }
 
     fn send_parked(&mut self, outlet: usize) -> Result<()> {
-        while let Some((serial, mut batch)) = self.parking.next(outlet) {
-            batch.head.serial = serial;
+        while let Some(batch) = self.parking.next(outlet) {
             self.ways[outlet].send(Message::Batch(batch))?;
         }
         Ok(())
     }
 
-    /// Ends the attempt: every lane is closed with what it got. If outlets keep splits apart, waits until all have
-    /// proved it; [`Error::Refused`] says that it is to be run again.
+    /// Ends the split: every outlet hears what its lanes got.
     pub fn end(&mut self) -> Result<()> {
         self.end_split(false)
     }
 
     /// The same. Each outlet hears with the end of the split, if `finishes`, that there is no other.
     fn end_split(&mut self, finishes: bool) -> Result<()> {
-        let Some((split, attempt)) = self.now else { return Ok(()) };
+        if !self.is_open {
+            return Ok(());
+        }
         if !self.carry.is_empty() {
             match self.bed.layout {
                 Layout::Fixed(_) => return Err(Error::Unfinished(self.at, self.carry.len())),
@@ -353,7 +331,7 @@ impl Inlet {
             }
         }
         let mut lanes: Vec<usize> = (0..self.bed.lanes).collect();
-        lanes.sort_by_key(|&lane| self.turn_of(self.owners[lane]));
+        lanes.sort_by_key(|&lane| self.turn_of(self.bed.outlet_of(lane)));
         lanes.into_iter().try_for_each(|lane| self.depart(lane, false))?;
         let mut outlets: Vec<usize> = (0..self.bed.outlets).collect();
         outlets.sort_by_key(|&outlet| self.turn_of(outlet));
@@ -370,14 +348,8 @@ impl Inlet {
             outlets = waiting;
             self.read_mail(!outlets.is_empty())?;
         }
-        while self.bed.rules.keeps && self.answers.iter().any(Option::is_none) {
-            self.read_mail(true)?;
-        }
-        self.now = None;
-        match self.answers.contains(&Some(Kind::Refused)) {
-            true => Err(Error::Refused(split, attempt)),
-            false => Ok(()),
-        }
+        self.is_open = false;
+        Ok(())
     }
 
     /// How many outlets come before this one: the first is the one behind one's own.
@@ -390,9 +362,7 @@ impl Inlet {
     fn close(&mut self, outlet: usize) -> Result<()> {
         let mut close = Head { kind: Kind::Close, ..self.sums[0] };
         (close.lane, close.sequence, close.records, close.bytes, close.checksum) = (0, 0, 0, 0, 0);
-        for (sum, _) in
-            self.sums.iter().zip(&self.owners).filter(|(sum, owner)| **owner == outlet && sum.sequence > 0)
-        {
+        for sum in self.sums[self.bed.lanes_of(outlet)].iter().filter(|sum| sum.sequence > 0) {
             self.ways[outlet].send(Message::Mark(*sum))?;
             close.sequence += 1;
             close.records += sum.records;
@@ -409,14 +379,9 @@ impl Inlet {
         self.ways[outlet].end()
     }
 
-    fn say_to_all(&mut self, kind: Kind) -> Result<()> {
-        let head = self.of_all(kind);
-        self.ways.iter_mut().try_for_each(|way| way.say(head))
-    }
-
     /// What is said of the source, and not of a split.
     fn of_all(&self, kind: Kind) -> Head {
-        Head { split: self.bed.splits.max(self.splits), ..Head::new(kind, self.bed.rules.river, self.epoch) }
+        Head { split: self.bed.splits.max(self.splits), ..Head::new(kind, self.bed.rules.river) }
     }
 
     /// Reads what outlets said, and sends what may go by it. With `wait`, until there is something.
@@ -426,12 +391,9 @@ impl Inlet {
             let Letter::Came(outlet, Message::Mark(head)) = letter else { continue };
             match head.kind {
                 Kind::Gone => return Err(Error::Gone(outlet)),
-                Kind::Credit if head.epoch == self.epoch => {
+                Kind::Credit => {
                     self.parking.credit(outlet, head.sequence);
                     self.send_parked(outlet)?;
-                }
-                Kind::Proved | Kind::Refused if self.now == Some((head.split, head.attempt)) => {
-                    self.answers[outlet] = Some(head.kind);
                 }
                 _ => {}
             }
@@ -445,7 +407,7 @@ impl Sink for Inlet {
 
     /// Takes the next block of the split; its offset must say so.
     fn put(&mut self, block: Block) -> Result<()> {
-        let expected = if self.now.is_some() { self.at + self.carry.len() as u64 } else { 0 };
+        let expected = if self.is_open { self.at + self.carry.len() as u64 } else { 0 };
         if block.offset() != expected {
             return Err(Error::Gap(block.offset(), expected));
         }
@@ -453,14 +415,12 @@ impl Sink for Inlet {
     }
 
     fn finish(&mut self) -> Result<()> {
-        if self.now.is_none() && self.splits == 0 && self.bed.splits == 0 {
-            self.begin(self.index as u64, 0, 0)?;
+        if !self.is_open && self.splits == 0 && self.bed.splits == 0 {
+            self.begin(self.index as u64, 0);
         }
-        // Where outlets keep splits apart, what they say of the last one comes first.
-        let at_once = self.now.is_some() && !self.bed.rules.keeps;
-        self.end_split(at_once)?;
-        if !at_once {
-            (0..self.bed.outlets).try_for_each(|outlet| self.finish_with(outlet))?;
+        match self.is_open {
+            true => self.end_split(true)?,
+            false => (0..self.bed.outlets).try_for_each(|outlet| self.finish_with(outlet))?,
         }
         self.finished = true;
         Ok(())

@@ -13,7 +13,7 @@
 //!
 //! Law: what the outlets give out is what the inlets took, each record once, or it is an error.
 //! Law: memory is bounded: a credit is a buffer, and an inlet holds one open batch a lane and so many parked ones.
-//! Non-goals: opening files, sorting, deciding who runs a lost split again.
+//! Non-goals: opening files, sorting, going on without an end that has gone: the whole river is run again.
 
 mod batch;
 pub mod core;

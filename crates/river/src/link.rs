@@ -57,8 +57,7 @@ pub(crate) fn ends(
             continue;
         };
         ways.push(Box::new(LinkWay { to: i, out, marks: Vec::new() }));
-        let mut postman =
-            Postman { mail: Arc::clone(mail), from: i, head: Head::new(Kind::Lost, river, 0), gone: false };
+        let mut postman = Postman { mail: Arc::clone(mail), from: i, river, gone: false };
         incoming.give(&pool, window, move |came| postman.bring(came));
     }
     Ok(ways)
@@ -108,8 +107,7 @@ impl Way for LinkWay {
 struct Postman {
     mail: Arc<Mailbox>,
     from: usize,
-    /// What is said of a peer that has gone, in the epoch of its last mark.
-    head: Head,
+    river: u64,
     gone: bool,
 }
 
@@ -130,14 +128,13 @@ impl Postman {
 
     fn marks(&mut self, bytes: &[u8]) {
         let Some(marks) = marks(bytes) else { return self.is_gone() };
-        self.head.epoch = marks.last().map_or(self.head.epoch, |last| last.epoch);
         self.mail.put(marks.into_iter().map(|head| Letter::Came(self.from, Message::Mark(head))));
     }
 
     fn is_gone(&mut self) {
         self.gone = true;
         // Each end knows the one that it may hear from.
-        let heads = [Kind::Lost, Kind::Gone].map(|kind| Head { kind, ..self.head });
+        let heads = [Kind::Lost, Kind::Gone].map(|kind| Head::new(kind, self.river));
         self.mail.put(heads.map(|head| Letter::Came(self.from, Message::Mark(head))));
     }
 }

@@ -71,12 +71,6 @@ impl Outlet {
         Stopper(Arc::clone(&self.mail))
     }
 
-    /// Declares that a source lives in a later epoch: what it still sends in earlier ones counts for nothing.
-    pub fn fence(&mut self, source: usize, epoch: u32) -> Result<()> {
-        let effects = self.core.apply(Event::Fence(source, epoch));
-        self.carry_out(effects, None)
-    }
-
     /// The next record, without the newline of a line. It lies where it came, or in a buffer of this outlet's if it
     /// was too long for one batch.
     pub fn get_record(&mut self) -> Result<Option<&[u8]>> {
@@ -138,16 +132,12 @@ impl Outlet {
                     let batch = came.take().expect("a batch came");
                     self.kept.insert(name_of(&batch.head), batch);
                 }
-                Effect::Drop => came = None,
                 Effect::Give(source, name) => {
                     let mut batch = self.kept.remove(&name).expect("it was kept");
                     batch.ticket = Some(Ticket { outlet: Arc::clone(&self.mail), source });
                     self.ready.extend(sabotage::given(batch).into_iter().flatten());
                 }
-                Effect::Void(split, attempt) => {
-                    self.kept.retain(|name, _| (name.0, name.1) != (split, attempt));
-                }
-                // A source that has gone hears nothing any more, and its attempts are void.
+                // A source that has gone hears nothing any more, and its way in says so.
                 Effect::Say(source, head) => drop(self.ways[source].say(head)),
                 Effect::End => {
                     self.ended = true;
@@ -161,7 +151,7 @@ impl Outlet {
 }
 
 fn name_of(head: &Head) -> Name {
-    (head.split, head.attempt, head.lane, head.sequence)
+    (head.split, head.lane, head.sequence)
 }
 
 impl Source<Batch> for Outlet {
@@ -183,7 +173,7 @@ impl Source<Batch> for Outlet {
 impl Drop for Outlet {
     fn drop(&mut self) {
         if !self.ended {
-            let gone = Head::new(Kind::Gone, self.bed.rules.river, 0);
+            let gone = Head::new(Kind::Gone, self.bed.rules.river);
             self.ways.iter_mut().for_each(|way| drop(way.say(gone)));
         }
     }

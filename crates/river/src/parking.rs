@@ -18,7 +18,7 @@ pub(crate) struct Parking<T> {
 
 #[derive(Debug)]
 struct Waiting<T> {
-    /// Credits of this epoch, and how many were used.
+    /// Credits, and how many were used.
     promised: u64,
     sent: u64,
     queue: VecDeque<(usize, T)>,
@@ -66,8 +66,8 @@ impl<T> Parking<T> {
         (waiting.promised - waiting.sent) as i64 - waiting.queue.len() as i64
     }
 
-    /// The next for this outlet that may go, and how many went before it.
-    pub(crate) fn next(&mut self, outlet: usize) -> Option<(u64, T)> {
+    /// The next for this outlet that may go.
+    pub(crate) fn next(&mut self, outlet: usize) -> Option<T> {
         let waiting = &mut self.outlets[outlet];
         if waiting.sent == waiting.promised {
             return None;
@@ -76,22 +76,12 @@ impl<T> Parking<T> {
         waiting.sent += 1;
         self.lanes[lane] -= 1;
         self.parked -= 1;
-        Some((waiting.sent - 1, item))
+        Some(item)
     }
 
     /// Whether any wait for this outlet.
     pub(crate) fn waits_for(&self, outlet: usize) -> bool {
         !self.outlets[outlet].queue.is_empty()
-    }
-
-    /// Lets go of all that wait and of all credits: they were of an earlier epoch.
-    pub(crate) fn clear(&mut self) {
-        for waiting in &mut self.outlets {
-            (waiting.promised, waiting.sent) = (0, 0);
-            waiting.queue.clear();
-        }
-        self.lanes.fill(0);
-        self.parked = 0;
     }
 }
 
@@ -110,11 +100,11 @@ mod tests {
         assert!(parking.is_full(0) && !parking.is_full(1) && !parking.is_full(2));
         for item in 10..20 {
             parking.park(1, 2, item);
-            assert_eq!(parking.next(1), Some((item - 10, item)));
+            assert_eq!(parking.next(1), Some(item));
         }
         assert_eq!((parking.next(0), parking.next(1)), (None, None));
         parking.credit(0, 1);
-        assert_eq!((parking.next(0), parking.next(0)), (Some((0, 0)), None));
+        assert_eq!((parking.next(0), parking.next(0)), (Some(0), None));
         assert!(!parking.is_full(0) && parking.waits_for(0));
     }
 }

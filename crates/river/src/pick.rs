@@ -26,13 +26,6 @@ pub enum Pick {
     Own(Box<Own>),
 }
 
-impl Pick {
-    /// Whether a split that is run again sends every record where it went before.
-    pub(crate) fn repeats(&self) -> bool {
-        !matches!(self, Pick::LeastBusy)
-    }
-}
-
 impl std::fmt::Debug for Pick {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -1,6 +1,7 @@
 //! A river as it is asked for, and its ends: all in one process, or each where it belongs.
 
-use std::sync::{Arc, RwLock};
+use std::ops::Range;
+use std::sync::Arc;
 
 use thalweg_block::Pool;
 use thalweg_record::{Key, Layout};
@@ -13,7 +14,7 @@ use crate::{Inlet, Outlet, Pick, Reach, link};
 
 /// Blocks of a pool are whole pages.
 const PAGE_BYTES: usize = 4096;
-/// Lanes for each outlet, if nobody says: enough to move some of them elsewhere.
+/// Lanes for each outlet, if nobody says.
 const LANES_PER_OUTLET: usize = 16;
 /// The longest record, if nobody says.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
@@ -24,8 +25,6 @@ pub struct River {
     pub inlets: Vec<Inlet>,
     /// One for each sink.
     pub outlets: Vec<Outlet>,
-    /// What they share.
-    pub bed: Arc<Bed>,
 }
 
 impl River {
@@ -45,7 +44,6 @@ impl River {
             lane_parked: 4,
             parked: 16,
             ordered: false,
-            keeps: false,
             checked: false,
             proved: false,
             window: None,
@@ -71,7 +69,6 @@ pub struct Builder {
     lane_parked: usize,
     parked: usize,
     ordered: bool,
-    keeps: bool,
     checked: bool,
     proved: bool,
     window: Option<usize>,
@@ -125,16 +122,9 @@ impl Builder {
         Builder { lane_parked: of_lane, parked: of_all, ..self }
     }
 
-    /// Splits are given out in the order of their numbers. Every source must put its own in that order, and nothing is
-    /// kept apart.
+    /// Splits are given out in the order of their numbers. Every source must put its own in that order.
     pub fn ordered(self) -> Builder {
         Builder { ordered: true, ..self }
-    }
-
-    /// An outlet keeps what came of a split until it is proved, at most the exclusive credits of one source, so that
-    /// a lost split can be run again.
-    pub fn keep_apart(self) -> Builder {
-        Builder { keeps: true, ..self }
     }
 
     /// Every batch bears a checksum, which its outlet looks at.
@@ -184,15 +174,6 @@ impl Builder {
             self.batch_bytes == 0 || self.lane_parked == 0 || self.parked == 0 || self.exclusive == 0,
             "batches, credits and parking have at least 1",
         )?;
-        shape(
-            self.keeps && self.ordered,
-            "splits that are kept apart leave when they are proved; an order as well could fill all buffers for ever",
-        )?;
-        shape(
-            self.keeps && self.splits == 0,
-            "of splits that are kept apart one whose source has gone would not be missed; say with splits how many there are",
-        )?;
-        shape(self.keeps && !self.pick.repeats(), "a split that is picked for by load cannot be run again")?;
         let (layout, whole) = (self.layout, |layout| Key::new(layout, &[]));
         let key = match self.key {
             Some(key) => key,
@@ -203,10 +184,8 @@ impl Builder {
                 river: self.river,
                 sources: self.inlets,
                 exclusive: self.exclusive,
-                float: self.float.unwrap_or(if self.keeps { 0 } else { 2 * self.inlets as u64 }),
-                keeps: self.keeps,
+                float: self.float.unwrap_or(2 * self.inlets as u64),
                 ordered: self.ordered,
-                in_order: true,
             },
             outlets: self.outlets,
             lanes,
@@ -221,7 +200,6 @@ impl Builder {
             window: self.window,
             splits: self.splits,
             record_max: self.record_max,
-            route: RwLock::new(Route::default()),
         }))
     }
 
@@ -242,17 +220,12 @@ impl Builder {
         let inlets = at_inlets.iter().enumerate().map(|(i, mail)| {
             Inlet::new(Arc::clone(&bed), i, pool.clone(), ways(&at_outlets, i), Arc::clone(mail))
         });
-        Ok(River { inlets: inlets.collect::<Result<_>>()?, outlets, bed })
+        Ok(River { inlets: inlets.collect(), outlets })
     }
 }
 
-/// The outlet that takes a lane as long as nobody moves it: neighbours go together.
-fn outlet_of(lane: usize, outlets: usize, lanes: usize) -> usize {
-    lane * outlets / lanes
-}
-
-/// The lanes that an outlet, of so many, takes of so many lanes as long as nobody moves them.
-pub fn lanes_of(outlet: usize, outlets: usize, lanes: usize) -> std::ops::Range<usize> {
+/// The lanes that an outlet, of so many, takes of so many lanes.
+pub fn lanes_of(outlet: usize, outlets: usize, lanes: usize) -> Range<usize> {
     let first = |outlet: usize| (outlet * lanes).div_ceil(outlets);
     first(outlet)..first(outlet + 1)
 }
@@ -274,43 +247,17 @@ pub struct Bed {
     pub(crate) window: Option<usize>,
     pub(crate) splits: u64,
     pub(crate) record_max: u64,
-    route: RwLock<Route>,
-}
-
-/// Which outlet takes a lane: at first neighbours together, then as lanes were moved.
-#[derive(Debug, Default)]
-struct Route {
-    /// From which split on, which lane, to which outlet.
-    moves: Vec<(u64, usize, usize)>,
-    /// One past the last split that anybody has begun.
-    begun: u64,
 }
 
 impl Bed {
-    /// How many lanes there are.
-    pub fn lanes(&self) -> usize {
-        self.lanes
+    /// The outlet that takes a lane: neighbours go together.
+    pub(crate) fn outlet_of(&self, lane: usize) -> usize {
+        lane * self.outlets / self.lanes
     }
 
-    /// Moves a lane to another outlet, from the first split on that nobody has begun: an attempt that is run again goes
-    /// where the first one went. Returns that split.
-    pub fn move_lane(&self, lane: usize, outlet: usize) -> u64 {
-        assert!(lane < self.lanes && outlet < self.outlets, "lane {lane} to outlet {outlet}");
-        let mut route = self.route.write().expect("no holder panics");
-        let from = route.begun;
-        route.moves.push((from, lane, outlet));
-        from
-    }
-
-    /// Begins a split: the outlet of each lane in it.
-    pub(crate) fn owners(&self, split: u64, owners: &mut Vec<usize>) {
-        let mut route = self.route.write().expect("no holder panics");
-        route.begun = route.begun.max(split + 1);
-        owners.clear();
-        owners.extend((0..self.lanes).map(|lane| outlet_of(lane, self.outlets, self.lanes)));
-        for &(_, lane, outlet) in route.moves.iter().filter(|(from, ..)| *from <= split) {
-            owners[lane] = outlet;
-        }
+    /// The lanes that an outlet takes.
+    pub(crate) fn lanes_of(&self, outlet: usize) -> Range<usize> {
+        lanes_of(outlet, self.outlets, self.lanes)
     }
 
     /// Bytes of a block that holds a batch and its head.
@@ -371,7 +318,7 @@ impl Bed {
         let pool = Pool::new(self.block_bytes(), self.blocks_of_inlet() + lent)?;
         // What comes to an inlet is marks alone.
         let ways = self.ends(reaches, &mail, (here, index), (PAGE_BYTES, 0))?;
-        Inlet::new(Arc::clone(self), index, pool, ways, mail)
+        Ok(Inlet::new(Arc::clone(self), index, pool, ways, mail))
     }
 
     fn outlet_with(

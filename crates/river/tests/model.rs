@@ -24,7 +24,7 @@ struct Case {
     float: u64,
     parked: usize,
     ordered: bool,
-    keeps: bool,
+    checked: bool,
     piece: usize,
     /// The records of each split, as numbers.
     splits: Vec<Vec<u8>>,
@@ -35,13 +35,10 @@ fn cases() -> impl Strategy<Value = Case> {
     let sizes = (1usize..=40, 1u64..=3, 0u64..=4, 1usize..=3, 1usize..=50);
     let splits = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..12);
     (shape, sizes, splits).prop_map(|(shape, sizes, splits)| {
-        let (inlets, outlets, lanes, pick, lines, ordered, keeps) = shape;
+        let (inlets, outlets, lanes, pick, lines, ordered, checked) = shape;
         let (batch, exclusive, float, parked, piece) = sizes;
-        // A split that is kept apart must fit into what is kept of one.
-        let exclusive = if keeps { 2000 } else { exclusive };
         // In an unordered river a batch holds at least a record.
         let batch = if ordered { batch } else { batch + RECORD };
-        let keeps = keeps && !ordered && pick != 4;
         Case {
             lines,
             inlets,
@@ -53,7 +50,7 @@ fn cases() -> impl Strategy<Value = Case> {
             float,
             parked,
             ordered,
-            keeps,
+            checked,
             piece,
             splits,
         }
@@ -133,7 +130,7 @@ impl Case {
 
     fn feed(&self, inlet: &mut Inlet, index: usize) {
         for split in (index..self.splits.len()).step_by(self.inlets) {
-            inlet.begin(split as u64, 0, split as u64 * 1000).unwrap();
+            inlet.begin(split as u64, split as u64 * 1000);
             for piece in self.bytes(split).chunks(self.piece) {
                 inlet.put_bytes(piece).unwrap();
             }
@@ -162,7 +159,7 @@ impl Case {
             .parked(self.parked, self.parked * 2)
             .splits(self.splits.len() as u64);
         let builder = if self.ordered { builder.ordered() } else { builder };
-        let builder = if self.keeps { builder.keep_apart().checked() } else { builder };
+        let builder = if self.checked { builder.checked() } else { builder };
         let mut river = builder.build().unwrap();
         std::thread::scope(|scope| {
             let running: Vec<_> =

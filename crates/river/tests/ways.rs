@@ -1,5 +1,5 @@
-//! What goes on between the ends of a river: slow outlets, ends that vanish, splits that are run again, lanes that are
-//! moved; and the same over links with sockets, where a link is cut.
+//! What goes on between the ends of a river: slow outlets, ends that vanish, a split that is put twice; and the
+//! same over links with sockets, where a link is cut.
 #![allow(clippy::disallowed_methods)] // The cluster that links need has its files.
 
 #[path = "../../wire/tests/support/mod.rs"]
@@ -127,12 +127,6 @@ fn an_end_that_waits_for_one_that_says_nothing_can_be_stopped() {
 }
 
 #[test]
-fn splits_kept_apart_are_counted() {
-    let why = river().keep_apart().build().err().expect("an error").to_string();
-    assert!(why.contains("say with splits how many there are"), "{why}");
-}
-
-#[test]
 fn the_least_busy_outlet_gets_more() {
     let river = river().outlets(2).lanes(2).pick(Pick::LeastBusy).credits(2, 0).build().unwrap();
     let mut outlets = river.outlets.into_iter();
@@ -167,40 +161,25 @@ fn an_end_that_vanishes_is_told_to_the_other() {
     assert_eq!(error, "the pick chose lane 99, and there are 16");
 }
 
+/// What was put a second time was dropped without a word.
 #[test]
-fn a_lane_moves_with_the_next_split_and_a_lost_split_is_run_again_by_another() {
-    let builder = river().inlets(2).outlets(2).lanes(2).pick(by_first()).credits(8, 0).keep_apart().checked();
-    let river = builder.splits(3).build().unwrap();
-    let (bed, mut inlets) = (river.bed, river.inlets.into_iter());
-    let (mut first, mut second) = (inlets.next().unwrap(), inlets.next().unwrap());
-    let taking =
-        river.outlets.into_iter().map(|mut outlet| std::thread::spawn(move || all(&mut outlet).unwrap()));
-    let taking: Vec<_> = taking.collect();
-    let put = |inlet: &mut Inlet, split: u64| {
-        (0..9).try_for_each(|i| inlet.put_record(&record((i % 2) as u8, split as u32 * 100 + i))).unwrap();
-    };
-    first.begin(0, 0, 0).unwrap();
-    put(&mut first, 0);
-    first.end().unwrap();
-    assert_eq!(bed.move_lane(0, 1), 1, "from the next split on");
-    // The first source dies in the middle of its second split; the other one runs that again.
-    first.begin(1, 0, 0).unwrap();
-    put(&mut first, 1);
-    drop(first);
-    for (split, attempt) in [(1, 1), (2, 0)] {
-        second.begin(split, attempt, 0).unwrap();
-        put(&mut second, split);
-        second.end().unwrap();
+fn a_split_that_is_put_twice_is_a_fault() {
+    let mut one = river().inlets(2).build().unwrap();
+    for inlet in &mut one.inlets {
+        inlet.begin(0, 0);
+        inlet.put_record(&record(0, 1)).unwrap();
+        finish(inlet).unwrap();
     }
-    finish(&mut second).unwrap();
-    let mut got: Vec<Vec<Vec<u8>>> = taking.into_iter().map(|outlet| outlet.join().unwrap()).collect();
-    got.iter_mut().for_each(|records| records.sort());
-    let expected = |lane: u8, splits: &[u32]| -> Vec<Vec<u8>> {
-        let of = |split: u32| (0..9).filter(move |i| i % 2 == u32::from(lane)).map(move |i| split * 100 + i);
-        splits.iter().copied().flat_map(of).map(|number| record(lane, number).to_vec()).collect::<Vec<_>>()
-    };
-    assert_eq!(got[0], expected(0, &[0]));
-    assert_eq!(got[1], [expected(0, &[1, 2]), expected(1, &[0, 1, 2])].concat());
+    let why = all(&mut one.outlets[0]).unwrap_err().to_string();
+    assert!(why.contains("source 1 sent of split 0, which is closed or another source's"), "{why}");
+    let mut two = river().inlets(2).splits(3).build().unwrap();
+    for (split, inlet) in two.inlets.iter_mut().enumerate() {
+        inlet.begin(split as u64, 0);
+        inlet.put_record(&record(0, 1)).unwrap();
+        finish(inlet).unwrap();
+    }
+    let why = all(&mut two.outlets[0]).unwrap_err().to_string();
+    assert!(why.contains("split 2 was never whole"), "{why}");
 }
 
 /// Has somebody read what comes on a link, as a node does.
@@ -249,7 +228,7 @@ fn the_same_goes_over_links_with_sockets() {
         std::thread::spawn(move || {
             let mut inlet = here.inlet_over(i, streams).unwrap();
             for split in [i as u64, i as u64 + 2] {
-                inlet.begin(split, 0, 0).unwrap();
+                inlet.begin(split, 0);
                 (0..50_000).try_for_each(|n| inlet.put_record(&record(split as u8, n))).unwrap();
                 inlet.end().unwrap();
             }
@@ -293,7 +272,7 @@ fn a_node_reaches_itself_without_a_link() {
     let nodes = nodes.into_iter().enumerate().map(|(node, (mut inlet, mut outlet))| {
         let putting = std::thread::spawn(move || {
             for split in [node as u64, node as u64 + 2] {
-                inlet.begin(split, 0, 0).unwrap();
+                inlet.begin(split, 0);
                 (0..10_000u32).try_for_each(|n| inlet.put_record(&record(n as u8 % 2, n))).unwrap();
                 inlet.end().unwrap();
             }
@@ -323,7 +302,7 @@ fn whoever_goes_tells_all_that_have_not_been_told_the_end() {
         builder.batch_bytes(10 * RECORD).splits(2).ordered().proved().bed().unwrap()
     });
     let waiting = std::thread::spawn(move || {
-        second.begin(0, 0, 0).unwrap();
+        second.begin(0, 0);
         second.put_record(&record(0, 1)).unwrap();
         (0..50).try_for_each(|n| second.put_record(&record(1, n))).unwrap();
         finish(&mut second).unwrap_err().to_string()

@@ -258,7 +258,7 @@ impl<'a> Job<'a> {
             Input::Stream(path) => {
                 let file = File::open(self.io, path, Access::Read)?;
                 let blocks = read_along(file, pool.clone());
-                inlet.begin(0, 0, 0)?;
+                inlet.begin(0, 0);
                 while lanes.go_on() {
                     match blocks.recv_timeout(LOOK_UP) {
                         Ok(block) => {

@@ -163,7 +163,7 @@ impl Pages<'_> {
         let input = self.inputs.file_of(page);
         let in_file = (page - input.first_page) * page_bytes;
         let (from, ends_inside) = bounds(block, in_file, self.layout);
-        inlet.begin(split, 0, split * page_bytes + from as u64)?;
+        inlet.begin(split, split * page_bytes + from as u64);
         let mut read = 0;
         if from < block.len() || !ends_inside {
             let first = in_file + from as u64;
