@@ -128,7 +128,7 @@ fn a_join_is_what_join_makes_of_the_same_lines() {
     let told =
         place.run(&["join", "l", "r", "-o", "out", "--by", "0:4", "--between", " ", "--memory", "64MiB"]);
     assert!(
-        told.is_done().contains("law       out = left x right, key by key: holds; 1 516 pairs, 0 without"),
+        told.is_done().contains("law       out = left x right, key by key: holds; 1 516 pairs"),
         "{told:?}"
     );
     place.shell("cut -d' ' -f1,2,4 out | cmp - expected").is_done();
