@@ -50,9 +50,9 @@ pub fn elsewhere(output: &Path, end: &str) -> OsString {
     OsString::from_vec([&beginning(file_name.as_bytes(), Some(hash)), end.as_bytes()].concat())
 }
 
-/// Whether a name may be a hidden one, whatever it is of.
+/// Whether a name may be a hidden one, whatever it is of: on some file systems case tells no names apart.
 pub fn is_hidden(name: &[u8]) -> bool {
-    name.starts_with(b".") && name.windows(MARK.len()).any(|some| some == MARK)
+    name.starts_with(b".") && name.windows(MARK.len()).any(|some| some.eq_ignore_ascii_case(MARK))
 }
 
 /// A hidden name that nobody can guess, for a file that nobody looks for later.

@@ -503,7 +503,8 @@ fn check_replace(path: &Path) -> io::Result<()> {
 pub fn check_planted(path: &Path) -> Result<()> {
     /// As many as the system follows.
     const LINKS_MAX: usize = 40;
-    let mut path = path.to_path_buf();
+    // With a slash or a dot behind it a link would be followed here.
+    let mut path: PathBuf = path.components().collect();
     for _ in 0..LINKS_MAX {
         let Ok(there) = std::fs::symlink_metadata(&path) else { break };
         let Ok(directory) = std::fs::metadata(or_here(directory_of(&path))) else { break };
@@ -516,7 +517,7 @@ pub fn check_planted(path: &Path) -> Result<()> {
             return Err(Error::new(Action::Create, &path, io::Error::other(why)));
         }
         let Ok(next) = std::fs::read_link(&path) else { break };
-        path = directory_of(&path).join(next);
+        path = directory_of(&path).join(next).components().collect();
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::{Action, Error, File, Io, Result, hidden, os};
+use crate::{Action, Error, File, Io, Result, os};
 
 /// What a name in a directory stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,19 +276,10 @@ impl Dir {
         os::check_own(self.fd.as_fd(), Path::new(name), &there, None).map_err(refused)?;
         let opened = opened?;
         let holds = || opened.names().and_then(|mut names| names.some(1)).map(|some| !some.is_empty());
-        if !is_hidden_mode(&there) && holds()? && self.keeps_modes() {
+        if !is_hidden_mode(&there) && holds()? {
             return Err(refused(os::not_ours("a directory that holds something")));
         }
         Ok(opened)
-    }
-
-    /// Whether the mode of a hidden directory can tell it from another on this file system.
-    fn keeps_modes(&self) -> bool {
-        let trial = hidden::unique("trial");
-        let Ok(()) = rustix::fs::mkdirat(&self.fd, &trial, Mode::from(HIDDEN_MODE)) else { return true };
-        let made = rustix::fs::statat(&self.fd, &trial, AtFlags::SYMLINK_NOFOLLOW).map(Facts::from);
-        let _ = rustix::fs::unlinkat(&self.fd, &trial, AtFlags::REMOVEDIR);
-        made.is_ok_and(|made| is_hidden_mode(&made))
     }
 
     /// Gives a file the permissions of what has this name here, and its owner where that is allowed, or the permissions

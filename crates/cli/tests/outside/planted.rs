@@ -314,6 +314,11 @@ fn what_another_user_put_at_an_outputs_name_is_not_used() {
             place.shell(&format!("test \"$(ls -A shared)\" = {name} && rm shared/{name}")).is_done();
         }
     }
+    place.shell("mkdir own; ln -s $PWD/own shared/out; chown -h 1234 shared/out").is_done();
+    for dest in ["shared/out", "shared/out/", "shared/out/."] {
+        place.run(&["pump", "in", dest]).is_refused(&["user 1234 made it"]);
+    }
+    place.shell("rm shared/out; rmdir own").is_done();
     // What is the user's own is used as ever.
     place.shell("ln -s ../victim shared/out; $T sort in -o shared/out -q; cat victim").is_done();
     assert_eq!(place.read("victim"), b"secret\n");
