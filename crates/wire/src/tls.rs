@@ -18,8 +18,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::version::TLS13;
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct, DistinguishedName,
-    ExtractedSecrets, ServerConfig, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct,
+    DistinguishedName, ExtractedSecrets, ServerConfig, SignatureScheme,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
@@ -372,7 +372,10 @@ pub fn refusal(why: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => {
             "its certificate names another host; see the addresses in the cluster file".into()
         }
-        rustls::Error::AlertReceived(alert) => crate::seal::alert(u8::from(*alert)).into(),
+        // As a link says it, whose alerts come sealed.
+        rustls::Error::AlertReceived(alert @ AlertDescription::CertificateRevoked) => {
+            crate::seal::alert(u8::from(*alert)).into()
+        }
         rustls::Error::NoCertificatesPresented => "it showed no certificate".into(),
         rustls::Error::PeerIncompatible(_) => "it speaks no TLS 1.3 that both know".into(),
         rustls::Error::NoApplicationProtocol => "it speaks another protocol".into(),
