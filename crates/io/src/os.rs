@@ -496,10 +496,10 @@ fn check_replace(path: &Path) -> io::Result<()> {
     )))
 }
 
-/// An error if another user may have put there what bears this name, or what a link of this name leads on to: in a directory
-/// where everybody may make files and nobody may remove another's, as `/tmp`, only one's own and those of the directory's owner
-/// are followed, written to or resembled. The kernel's `fs.protected_symlinks`, `_fifos` and `_regular` say the same of an open that
-/// may create a file.
+/// Checks that an output's name was not prepared by another user. In a directory like `/tmp`, which is sticky and writable by
+/// everybody, a link, a pipe or a file is accepted only if it belongs to this user or to the directory's owner; so is everything
+/// that a link leads to. The kernel has the same rule for an open that may create a file: `fs.protected_symlinks`, `_fifos` and
+/// `_regular` (proc_sys_fs(5)). The directories of the path are not checked. Fails with [`Action::Create`].
 pub fn check_planted(path: &Path) -> Result<()> {
     /// As many as the system follows.
     const LINKS_MAX: usize = 40;

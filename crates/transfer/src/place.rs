@@ -210,20 +210,19 @@ impl<'a> Place<'a> {
         }
         let parent = self.parent.as_ref().expect("only roots' directories have no parent");
         let Some(above) = parent.there()? else { return Ok(None) };
-        let dir = match self.is_staged_root() {
-            true => {
-                let dir = Arc::new(claim_directory(&above, &self.name)?);
-                self.shared.staged.lock().expect("no lane panics").insert(self.top.0, Arc::clone(&dir));
-                dir
-            }
+        let dir = Arc::new(match self.is_staged_root() {
+            true => claim_directory(&above, &self.name)?,
             false => {
                 above.make_dir(&self.name)?;
-                Arc::new(above.open_dir(&self.name).map_err(|why| match why.source.kind() {
+                above.open_dir(&self.name).map_err(|why| match why.source.kind() {
                     ErrorKind::NotADirectory => Error::no_directory_there(&above.path().join(&self.name)),
                     _ => why.into(),
-                })?)
+                })?
             }
-        };
+        });
+        if self.is_staged_root() {
+            self.shared.staged.lock().expect("no lane panics").insert(self.top.0, Arc::clone(&dir));
+        }
         if self.staged
             && self.shared.resume
             && let Some(source) = &self.source

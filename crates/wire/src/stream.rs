@@ -63,12 +63,12 @@ impl Outgoing {
     fn send_at(&self, (channel, offset): (u8, u64), payload: &mut [u8]) -> Result<()> {
         let head = Head::data(self.stream, channel, offset, payload, self.checked);
         let (shared, stream) = (self.shared.clone(), self.stream);
-        let most = shared.lock().core.block_bytes() as usize;
-        if payload.len() > most {
-            return Err(shared.error(What::Block(payload.len(), most)));
-        }
+        let len = payload.len();
         shared.wait(|state| match (shared.alive(state), state.core.may_put(stream)) {
             (Err(closed), _) => Some(Err(closed)),
+            _ if len > state.core.block_bytes() as usize => {
+                Some(Err(shared.error(What::Block(len, state.core.block_bytes() as usize))))
+            }
             (_, None) => Some(Err(self.given_up(state))),
             (_, Some(false)) => None,
             (_, Some(true)) => {

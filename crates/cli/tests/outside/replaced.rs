@@ -1,20 +1,18 @@
 //! Outputs that cannot have their names, or whose names cannot be made durable: what was done is said.
 
+use thalweg_io::process;
+
 use super::support::{Place, skipped};
 
 const BENCH: &str = "--datamation";
 /// What root may do beside others.
 const AS_ANYBODY: &str = "setpriv --bounding-set=-all --inh-caps=-all";
 
-fn is_root(place: &Place) -> bool {
-    place.shell("id -u").out == "0\n"
-}
-
 #[test]
 fn an_output_whose_directory_cannot_be_synced_was_replaced_and_that_is_said() {
     let place = Place::new();
     place.shell("$T gen 100 in -q; $T sort in -o s --datamation -q; mkdir d; chmod 333 d").is_done();
-    let anybody = if is_root(&place) { AS_ANYBODY } else { "" };
+    let anybody = if process::is_root() { AS_ANYBODY } else { "" };
     for (verb, out) in [
         ("sort in -o d/out --datamation -q", "out"),
         ("merge s s -o d/out --datamation -q", "out"),
@@ -77,7 +75,7 @@ fn a_partition_one_of_whose_names_is_not_to_be_had_touches_none() {
         (place.read("d/part-0"), place.shell("ls -A d").out),
         (b"old\n".to_vec(), "part-0\npart-1\n".into())
     );
-    if !is_root(&place) {
+    if !process::is_root() {
         return;
     }
     let line = format!("exec {AS_ANYBODY} $T {}", args.join(" "));

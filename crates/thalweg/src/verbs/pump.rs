@@ -142,14 +142,14 @@ fn dest(end: &PumpEnd, io: &Arc<dyn Io>) -> Result<To> {
         PumpEnd::Node(host, _) => Err(elsewhere(host)),
         PumpEnd::Ssh(host, _) => Err(elsewhere(&host.to_string())),
         PumpEnd::Zeros(_) => Err(Error::CouldNot("zero: takes nothing; it is a SOURCE".into())),
-        PumpEnd::Path(path) => {
-            check_planted(named(path)?)?;
-            match io.stat(path) {
-                Ok(there) if !there.is_regular && !there.is_directory => Ok(To::Stream(path.clone())),
-                // What is not there is made; what cannot be looked at will say so when it is opened.
-                _ => Ok(To::Path(path.clone())),
+        PumpEnd::Path(path) => match io.stat(named(path)?) {
+            Ok(there) if !there.is_regular && !there.is_directory => {
+                check_planted(path)?;
+                Ok(To::Stream(path.clone()))
             }
-        }
+            // What is not there is made; what cannot be looked at will say so when it is opened.
+            _ => Ok(To::Path(path.clone())),
+        },
     }
 }
 
