@@ -512,7 +512,7 @@ pub fn check_planted(path: &Path) -> Result<()> {
         if directory.mode() & 0o1002 == 0o1002 && !own && !there.is_dir() {
             let user = there.uid();
             let why = format!(
-                "user {user} made it, in a directory where everybody may; remove it, or choose another name"
+                "user {user} made it, in a directory that everybody may write to; remove it, or choose another name"
             );
             return Err(Error::new(Action::Create, &path, io::Error::other(why)));
         }

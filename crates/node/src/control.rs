@@ -315,7 +315,7 @@ async fn ask(client: &Client, host: &ClusterHost, method: Method, path: &str, bo
     // What the node's TLS thinks of our certificate comes with the first answer.
     let answer = answer.map_err(|e| match std::error::Error::source(&e) {
         Some(cause) if is_end(cause) => {
-            "it closed the connection without an answer: it goes down, or has as many as it may; ask again"
+            "it closed the connection without an answer: it is shutting down, or has as many connections as it allows; try again"
                 .into()
         }
         Some(cause) => refused(cause).unwrap_or_else(|| cause.to_string()),
