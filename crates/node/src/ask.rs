@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use thalweg::share::{RightSide, ShareOptions, Within};
-use thalweg::{Endpoint, KeyPart, Layout, Result, Size, SortOptions};
 use thalweg_api::{JoinAsk, KeyBound, LostRange, SortAsk, SortAttempt, SortJob, Work};
+use thalweg_engine::share::{RightSide, ShareOptions, Within};
+use thalweg_engine::{Endpoint, KeyPart, Layout, Result, Size, SortOptions};
 use thalweg_record::Cut;
 use thalweg_transfer::{escaped, unescaped};
 

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use thalweg::share::{LentOutput, Within, by_range, cuts, deal, origins, receipt};
-use thalweg::{Error, Progress, Receipt, Result, SortOptions};
 use thalweg_api::{
     JobState, NodeRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble, Work,
     from_json, to_json,
 };
 use thalweg_base::clock::Stopwatch;
+use thalweg_engine::share::{LentOutput, Within, by_range, cuts, deal, origins, receipt};
+use thalweg_engine::{Error, Progress, Receipt, Result, SortOptions};
 use thalweg_io::process;
 use thalweg_record::{Cut, pack_cuts, thin_cuts, unpack_cuts};
 use thalweg_wire::{Link, LinkError, Outgoing, What};

@@ -13,10 +13,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use thalweg::{CheckOptions, Endpoint, Error, IoChoice, Layout, Progress, Result, check_joined, check_key};
 use thalweg_api::{Check, CheckSaid, CheckShare, ClusterHost, Examined, NodeRequest, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
+use thalweg_engine::{
+    CheckOptions, Endpoint, Error, IoChoice, Layout, Progress, Result, check_joined, check_key,
+};
 use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What};
 
 use crate::ask::{matching, part_of, word_of};
@@ -246,7 +248,7 @@ fn take_part(node: &Node, request: &CheckShare, out: &mut Outgoing) -> Result<()
     let stretch = std::thread::scope(|scope| {
         let (end, ended) = channel();
         let (options, progress) = (&options, &progress);
-        scope.spawn(move || drop(end.send(thalweg::examine(options, progress))));
+        scope.spawn(move || drop(end.send(thalweg_engine::examine(options, progress))));
         let mut heard = true;
         loop {
             match ended.recv_timeout(PROGRESS) {

@@ -5,8 +5,8 @@
 
 use std::fmt::Debug;
 
-use thalweg::{KeyPart, Layout};
 use thalweg_api::{CheckSaid, NodeRequest, ShareSaid, ShareTold, from_json, to_json};
+use thalweg_engine::{KeyPart, Layout};
 use thalweg_record::{Key, Stretch, unpack_cuts};
 
 use crate::ask::part_of;

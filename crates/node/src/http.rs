@@ -115,7 +115,7 @@ async fn doctor(State(node): State<Arc<Node>>) -> Response {
     let looked = tokio::task::spawn_blocking(move || {
         // It guards nothing but the turn.
         let _turn = node.doctoring.lock().unwrap_or_else(PoisonError::into_inner);
-        thalweg::doctor(&[])
+        thalweg_engine::doctor(&[])
     });
     let failed = |why: String| (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response();
     match looked.await {

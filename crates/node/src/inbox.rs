@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg::Progress;
 use thalweg_api::{ShareTold, from_json};
 use thalweg_base::clock::Stopwatch;
+use thalweg_engine::Progress;
 use thalweg_wire::Patience;
 
 use crate::job::Job;

@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use thalweg::Result;
 use thalweg_api::{LentAsk, LentFile, from_json, to_json};
 use thalweg_block::Pool;
+use thalweg_engine::Result;
 use thalweg_io::threads::Threads;
 use thalweg_io::{Access, Action, Done, Error, File, FileId, Io, Kind, Metadata, Op, Queue, Space};
 use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What};

@@ -5,9 +5,9 @@
 //! short.
 //! Law: runs nothing; nothing is left on any node.
 
-use thalweg::Result;
-use thalweg::model::{self, Facts, LINE_BYTES, NodeFacts};
 use thalweg_api::{ClusterHost, ClusterPlan, NodePlan, NodeRates, RatesFrom, SortAsk};
+use thalweg_engine::Result;
+use thalweg_engine::model::{self, Facts, LINE_BYTES, NodeFacts};
 
 use crate::ask::ask_of;
 use crate::pump::could_not;

@@ -38,12 +38,12 @@ impl Node {
         let bytes = small::read(&self.rates_file()?).ok()?;
         let rates: NodeRates = from_json(std::str::from_utf8(&bytes).ok()?.trim()).ok()?;
         let since = wall_seconds().checked_sub(rates.hardware.measured_at_seconds);
-        (since.is_some() && thalweg::model::is_sound(&rates)).then_some(rates)
+        (since.is_some() && thalweg_engine::model::is_sound(&rates)).then_some(rates)
     }
 
     fn keep_rates(&self, rates: &NodeRates) -> Answer<()> {
         let file = self.rates_file().ok_or("a node without identity keeps no rates")?;
-        if !thalweg::model::is_sound(rates) {
+        if !thalweg_engine::model::is_sound(rates) {
             return Err("rates that are none are not kept".into());
         }
         small::write(&file, (to_json(rates) + "\n").as_bytes()).map_err(|e| e.to_string())
@@ -63,8 +63,8 @@ pub(crate) fn serve(node: &Arc<Node>, request: ProbeRequest, (mut out, inc): (Ou
         ProbeRequest::Take => take(inc),
         ProbeRequest::Kept => Ok(ProbeSaid::Rates(node.kept_rates())),
         ProbeRequest::Keep(rates) => node.keep_rates(&rates).map(|()| ProbeSaid::Rates(Some(rates))),
-        ProbeRequest::Disk { thorough } => here(node, || thalweg::probe_disk(&node.data(), thorough)),
-        ProbeRequest::Cores => here(node, thalweg::probe_cores),
+        ProbeRequest::Disk { thorough } => here(node, || thalweg_engine::probe_disk(&node.data(), thorough)),
+        ProbeRequest::Cores => here(node, thalweg_engine::probe_cores),
         ProbeRequest::Send { to, milliseconds } => send(node, &to, milliseconds.min(SEND_MS_MAX)),
     };
     let _ = match said {
@@ -74,7 +74,7 @@ pub(crate) fn serve(node: &Arc<Node>, request: ProbeRequest, (mut out, inc): (Ou
 }
 
 /// Measures something of this host, unless somebody does already.
-fn here(node: &Node, measure: impl FnOnce() -> thalweg::Result<Hardware>) -> Answer<ProbeSaid> {
+fn here(node: &Node, measure: impl FnOnce() -> thalweg_engine::Result<Hardware>) -> Answer<ProbeSaid> {
     let _turn = match node.probing.try_lock() {
         Err(TryLockError::WouldBlock) => {
             return Err("it is being measured already; try again when that has ended".into());

@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg::{IoChoice, Progress, PumpEnd, PumpOptions, ends};
 use thalweg_api::{
     ClusterFile, ClusterHost, NodeRequest, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, from_json,
     to_json,
 };
+use thalweg_engine::{IoChoice, Progress, PumpEnd, PumpOptions, ends};
 use thalweg_transfer::{FRAME_BYTES, Route, Streams, Watch, Way, escaped, receive, send, unescaped};
 use thalweg_wire::{Hands, Incoming, Link, LinkError, Outgoing, Patience, Terms, What, new_id};
 
@@ -43,10 +43,10 @@ const LANES_MAX: usize = 256;
 /// How often it is looked whether somebody asked to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-pub(crate) type Result<T> = std::result::Result<T, thalweg::Error>;
+pub(crate) type Result<T> = std::result::Result<T, thalweg_engine::Error>;
 
-pub(crate) fn could_not(why: impl ToString) -> thalweg::Error {
-    thalweg::Error::CouldNot(why.to_string())
+pub(crate) fn could_not(why: impl ToString) -> thalweg_engine::Error {
+    thalweg_engine::Error::CouldNot(why.to_string())
 }
 
 /// Moves files between this machine and a host of the cluster, or between two hosts.
@@ -165,7 +165,7 @@ pub(crate) fn follow(
         heard
     });
     if let Some(signal) = progress.cancelled() {
-        return Err(thalweg::Error::Interrupted(signal));
+        return Err(thalweg_engine::Error::Interrupted(signal));
     }
     heard.map_err(|e| ends::error(e.into(), progress))?;
     let said = hearing.result().map(String::from_utf8_lossy).unwrap_or_default();
@@ -178,7 +178,7 @@ pub(crate) fn follow(
         }
         (_, why) => {
             let why = format!("{host}: {}", why.unwrap_or_default());
-            Err(if verdict.wrong { thalweg::Error::Wrong(why) } else { could_not(why) })
+            Err(if verdict.wrong { thalweg_engine::Error::Wrong(why) } else { could_not(why) })
         }
     }
 }
@@ -546,7 +546,7 @@ fn take_part(
         let moved = both_ends((node, link), request, &options, (&mut out, &inc));
         let verdict = match &moved {
             Ok(receipt) => PumpVerdict::done(receipt.clone()),
-            Err(why) => PumpVerdict::failed(why, matches!(why, thalweg::Error::Wrong(_))),
+            Err(why) => PumpVerdict::failed(why, matches!(why, thalweg_engine::Error::Wrong(_))),
         };
         let _ = out.end(to_json(&verdict).as_bytes());
         return moved.map_err(|why| why.to_string());
@@ -647,7 +647,7 @@ fn both_ends(
             Some((hands, node.cluster.lock().expect("no holder panics").clone()?))
         };
         let moved = match (&request.to, &met) {
-            (None, _) => thalweg::pump(options, &progress),
+            (None, _) => thalweg_engine::pump(options, &progress),
             (Some((_, dest)), Some(way)) => push(way, dest.clone(), options, &progress),
             (Some((host, dest)), None) => match cluster() {
                 Some((hands, file)) => ToNode::new(&hands, &file, host)

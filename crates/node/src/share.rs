@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use thalweg::share::{Laid, LentDisks, Share, Starts};
-use thalweg::{Error, Progress, Result};
 use thalweg_api::{
     Edge, JobState, NodeRequest, ReadyFile, ShareEnd, ShareSaid, ShareTold, SortAsk, SortAttempt, SortEnd,
     SortJob, Trouble, to_json,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::begin_work;
+use thalweg_engine::share::{Laid, LentDisks, Share, Starts};
+use thalweg_engine::{Error, Progress, Result};
 use thalweg_io::{Io, process};
 use thalweg_record::{Cut, pack_cuts, unpack_cuts};
 use thalweg_river::{Inlet, Outlet, Reach, Stopper};

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thalweg::share::{LentOutput, RightSide};
-use thalweg::{Endpoint, Progress, Receipt, Result, SortOptions};
 use thalweg_api::{
     ClusterHost, Detached, ExecEnd, JobState, NodeRequest, NodeShare, PartReceipt, PartitionReceipt, SortJob,
     Work, from_json,
 };
+use thalweg_engine::share::{LentOutput, RightSide};
+use thalweg_engine::{Endpoint, Progress, Receipt, Result, SortOptions};
 use thalweg_wire::{Link, LinkError, What, new_id};
 
 use crate::ask::ask_of;

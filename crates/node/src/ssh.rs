@@ -18,9 +18,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use thalweg::{Progress, PumpEnd, PumpOptions, SshHost};
 use thalweg_api::{NodeRequest, PumpReceipt, SshAnswer, SshGreeting, SshMeeting, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
+use thalweg_engine::{Progress, PumpEnd, PumpOptions, SshHost};
 use thalweg_transfer::{Route, Streams, Way};
 use thalweg_wire::{
     Fleeting, Hands, Heard, Id, Link, LinkError, Pipes, Quit, Role, VERSION, What, is_host_name, new_id,
@@ -103,8 +103,8 @@ pub(crate) fn outcome(
             Ok(receipt)
         }
         // A terminal's signal reaches ssh too, and its end may be heard first.
-        (Err(_), Some(signal)) => Err(thalweg::Error::Interrupted(signal)),
-        (Err(thalweg::Error::CouldNot(why)), None) => match theres.iter_mut().find_map(There::died) {
+        (Err(_), Some(signal)) => Err(thalweg_engine::Error::Interrupted(signal)),
+        (Err(thalweg_engine::Error::CouldNot(why)), None) => match theres.iter_mut().find_map(There::died) {
             Some(how) => Err(could_not(format!("{how}: {why}"))),
             None => Err(could_not(why)),
         },
@@ -151,7 +151,7 @@ impl<'a> There<'a> {
         let goes_on = || progress.cancelled().is_none() && watch.seconds() < GREETING_SECONDS;
         let heard = channel.hear(goes_on).map_err(could_not)?;
         match progress.cancelled() {
-            Some(signal) => Err(thalweg::Error::Interrupted(signal)),
+            Some(signal) => Err(thalweg_engine::Error::Interrupted(signal)),
             None => Ok((channel, self.understood(heard)?)),
         }
     }

@@ -14,9 +14,9 @@
 
 use std::sync::Arc;
 
-use thalweg::{Progress, PumpOptions, SshHost};
 use thalweg_api::{NodeRequest, PumpReceipt, PumpRequest, PumpSaid, SshMeeting, from_json, to_json};
 use thalweg_block::Pool;
+use thalweg_engine::{Progress, PumpOptions, SshHost};
 use thalweg_transfer::FRAME_BYTES;
 use thalweg_wire::{Fleeting, Incoming, Link, LinkError, Outgoing, Role, What};
 

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use thalweg::SshHost;
+use thalweg_engine::SshHost;
 
 use crate::serving::GREETING;
 

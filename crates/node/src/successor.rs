@@ -9,9 +9,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg::Progress;
 use thalweg_api::{AttemptId, Decision, JobState, SortEnd, SortJob};
 use thalweg_base::clock::Stopwatch;
+use thalweg_engine::Progress;
 use thalweg_wire::{LinkError, What};
 
 use crate::attempts::{Coordinator, Reach};

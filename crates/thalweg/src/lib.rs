@@ -49,38 +49,20 @@
 //! # }
 //! ```
 
-mod calibrate;
-mod error;
-mod lanes;
-mod machine;
-#[doc(hidden)]
-pub mod model;
-mod options;
-mod partial;
-mod progress;
-mod sorter;
-mod target;
-mod verbs;
-
-pub use calibrate::calibration_bytes;
-#[doc(hidden)]
-pub use calibrate::{probe_cores, probe_disk};
-pub use error::{Error, Result};
-pub use options::{
-    CheckOptions, Endpoint, GenOptions, IoChoice, JoinOptions, MergeOptions, PartitionOptions, PumpEnd,
-    PumpOptions, ShuffleOptions, SortOptions, SorterOptions, SshHost,
-};
-pub use progress::{Progress, ProgressView};
-pub use sorter::{Sorted, Sorter};
 pub use thalweg_api::{JoinKind, PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt};
 pub use thalweg_base::units::Size;
 pub use thalweg_block::Block;
+pub use thalweg_engine::{
+    CheckOptions, Endpoint, Error, GenOptions, IoChoice, JoinOptions, MergeOptions, PartitionOptions,
+    Progress, ProgressView, PumpEnd, PumpOptions, Result, ShuffleOptions, SortOptions, Sorted, Sorter,
+    SorterOptions, SshHost,
+};
+pub use thalweg_engine::{check, doctor, generate, join, merge, partition, plan, pump, shuffle, sort};
+#[doc(hidden)]
+pub use thalweg_engine::{model, share};
 pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};
 pub use thalweg_river::{Batch, Builder as RiverBuilder, Inlet, Outlet, Pick, River};
-pub use verbs::{check, doctor, generate, join, merge, partition, plan, pump, shuffle, sort};
-#[doc(hidden)]
-pub use verbs::{check_joined, check_key, ends, examine, share};
 
 // The examples of the guide are tests of this crate's documents.
 #[cfg(doctest)]

@@ -56,11 +56,19 @@ const STEPS: &[(&str, Step)] = &[
     ("canaries", Step::Tests(&["--package", "thalweg-sort", "--features", "sabotage", "--test", "canaries"])),
     (
         "canaries of a river",
-        Step::Tests(&["--package", "thalweg", "--features", "sabotage", "--test", "partition", "canaries"]),
+        Step::Tests(&[
+            "--package",
+            "thalweg-engine",
+            "--features",
+            "sabotage",
+            "--test",
+            "partition",
+            "canaries",
+        ]),
     ),
     (
         "canaries of merge and join",
-        Step::Tests(&["--package", "thalweg", "--features", "sabotage", "--test", "canaries"]),
+        Step::Tests(&["--package", "thalweg-engine", "--features", "sabotage", "--test", "canaries"]),
     ),
 ];
 

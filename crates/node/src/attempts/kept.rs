@@ -13,8 +13,8 @@
 
 use std::ops::Range;
 
-use thalweg::share::Within;
 use thalweg_api::{ShareEnd, ShareSaid, Trouble, Work};
+use thalweg_engine::share::Within;
 use thalweg_record::Cut;
 
 use super::{Attempted, Coordinator, Failure, Peer, Reason, Whose};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use thalweg::{Error, Receipt, Result};
 use thalweg_api::{AttemptId, Decision, Edge, ReadyFile, ShareEnd, ShareSaid, ShareTold, to_json};
+use thalweg_engine::{Error, Receipt, Result};
 
 use crate::daemon::Node;
 use crate::talk::say;
@@ -170,8 +170,8 @@ fn whole(ends: &[ShareEnd]) -> (u64, Vec<Edge>) {
 
 #[cfg(test)]
 mod tests {
-    use thalweg::Progress;
     use thalweg_api::{SortJob, from_json};
+    use thalweg_engine::Progress;
     use thalweg_wire::{Terms, pair};
 
     use super::super::{Peer, Reach};

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use thalweg::{Error, Result};
 use thalweg_api::{AttemptId, Decision, SortEnd};
+use thalweg_engine::{Error, Result};
 
 use crate::daemon::Node;
 use crate::vote::{self, GaveUp, Proposal};

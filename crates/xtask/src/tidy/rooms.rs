@@ -6,7 +6,7 @@ use crate::tree::{File, Tree};
 /// The order of the stream; DESIGN's law.
 const ROOMS: &[&str] = &[
     "base", "api", "block", "record", "io", "pump", "wire", "transfer", "river", "merge", "sort", "volume",
-    "table", "thalweg", "node", "cli", "py", "sim", "bench", "xtask",
+    "table", "engine", "job", "node", "thalweg", "cli", "py", "bench", "xtask",
 ];
 
 /// The one import to the right: `thalweg bench` is a command.

@@ -5,8 +5,10 @@ mod place;
 
 use place::Place;
 use proptest::prelude::*;
-use thalweg::{Endpoint, Error, IoChoice, JoinKind, JoinOptions, KeyPart, Layout, Progress, Size, join};
 use thalweg_base::rng::Rng;
+use thalweg_engine::{
+    Endpoint, Error, IoChoice, JoinKind, JoinOptions, KeyPart, Layout, Progress, Size, join,
+};
 
 const MEMORY: u64 = 64 << 20;
 

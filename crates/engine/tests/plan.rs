@@ -9,9 +9,11 @@ mod place;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use place::Place;
-use thalweg::{Endpoint, GenOptions, IoChoice, KeyPart, Layout, Progress, SortOptions, generate, plan, sort};
 use thalweg_api::{Hardware, Plan, Receipt};
 use thalweg_base::units::{MIB, Size};
+use thalweg_engine::{
+    Endpoint, GenOptions, IoChoice, KeyPart, Layout, Progress, SortOptions, generate, plan, sort,
+};
 use thalweg_sort::{Facts, forecast};
 
 /// A plan counts the memory that its process holds; tests side by side would change it for each other.
@@ -98,7 +100,7 @@ fn what_the_rates_were_measured_on_is_far_smaller_than_what_is_predicted() {
     let (_alone, place) = (alone(), Place::new());
     let asked = options(records(&place, "in", 1_000_000), place.end("out"), 512 * MIB);
     let plan = plan(&asked).unwrap();
-    assert_eq!(plan.hardware.measured_bytes, thalweg::calibration_bytes(), "{:?}", plan.hardware);
+    assert_eq!(plan.hardware.measured_bytes, thalweg_engine::calibration_bytes(), "{:?}", plan.hardware);
     assert!(plan.hardware.measured_bytes * 4 <= plan.input_bytes);
     assert!(plan.seconds > 0.0 && plan.seconds < 600.0, "{plan:?}");
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use thalweg::Endpoint;
+use thalweg_engine::Endpoint;
 
 /// The directory.
 pub(crate) struct Place(PathBuf);

@@ -5,7 +5,7 @@
 mod place;
 
 use place::Place;
-use thalweg::{
+use thalweg_engine::{
     Error, GenOptions, IoChoice, KeyPart, Layout, PartitionOptions, PartitionPick, PartitionReceipt,
     Progress, Size,
 };
@@ -26,7 +26,7 @@ fn options(place: &Place, inputs: &[&str], pick: PartitionPick, parts: usize) ->
 }
 
 fn run(options: &PartitionOptions) -> Result<PartitionReceipt, Error> {
-    thalweg::partition(options, &Progress::default())
+    thalweg_engine::partition(options, &Progress::default())
 }
 
 /// The parts, having looked that receipt and files agree.
@@ -34,7 +34,7 @@ fn parts(place: &Place, options: &PartitionOptions) -> Vec<Vec<u8>> {
     let receipt = run(options).unwrap();
     assert!(receipt.receipt.holds && receipt.parts.len() == options.parts);
     let width = (options.parts - 1).to_string().len();
-    let read = |(i, part): (usize, &thalweg::PartReceipt)| {
+    let read = |(i, part): (usize, &thalweg_engine::PartReceipt)| {
         let bytes = place.read(&format!("part-{i:0width$}"));
         assert_eq!(bytes.len() as u64, part.file_bytes);
         bytes
@@ -114,7 +114,7 @@ fn generate(place: &Place, count: u128, skewed: bool) {
         start: 0,
         io: IoChoice::Threads,
     };
-    thalweg::generate(&asked, &Progress::default()).unwrap();
+    thalweg_engine::generate(&asked, &Progress::default()).unwrap();
 }
 
 fn datamation(place: &Place, pick: PartitionPick, parts: usize) -> PartitionOptions {
@@ -226,7 +226,8 @@ fn a_partition_that_is_stopped_leaves_nothing() {
     generate(&place, 200_000, false);
     let progress = Progress::default();
     progress.cancel(15);
-    let error = thalweg::partition(&datamation(&place, PartitionPick::Hash, 4), &progress).unwrap_err();
+    let error =
+        thalweg_engine::partition(&datamation(&place, PartitionPick::Hash, 4), &progress).unwrap_err();
     assert_eq!(error.exit_status(), 128 + 15);
     assert_eq!(place.names(), ["records"]);
 }

@@ -5,8 +5,8 @@
 mod place;
 
 use place::Place;
-use thalweg::{CheckOptions, Endpoint, Error, IoChoice, KeyPart, Layout, Progress, check};
 use thalweg_api::Check;
+use thalweg_engine::{CheckOptions, Endpoint, Error, IoChoice, KeyPart, Layout, Progress, check};
 use thalweg_record::{Generator, KEY_BYTES, Kind, RECORD_BYTES, Summary};
 
 const TEN: KeyPart = KeyPart { offset: 0, length: KEY_BYTES as u32, descending: false };
@@ -22,7 +22,7 @@ fn benchmark(inputs: Vec<Endpoint>) -> CheckOptions {
     CheckOptions { layout: Layout::Fixed(RECORD_BYTES as u32), keys: vec![TEN], ..lines(inputs) }
 }
 
-fn run(options: &CheckOptions) -> thalweg::Result<Check> {
+fn run(options: &CheckOptions) -> thalweg_engine::Result<Check> {
     check(options, &Progress::default())
 }
 

@@ -27,13 +27,13 @@ const MEMORY_BYTES_USUAL: u64 = 1024 * MIB;
 /// scratch. [`Sorter::sorted`] ends the input and gives the [`Sorted`] stream.
 ///
 /// ```
-/// use thalweg::{KeyPart, Layout, Sink, Sorter, SorterOptions, Source};
+/// use thalweg_engine::{KeyPart, Layout, Sink, Sorter, SorterOptions, Source};
 ///
-/// # fn main() -> thalweg::Result<()> {
+/// # fn main() -> thalweg_engine::Result<()> {
 /// let mut sorter = Sorter::new(&SorterOptions {
 ///     layout: Layout::Fixed(16),
 ///     keys: vec![KeyPart { offset: 0, length: 8, descending: false }],
-///     memory: Some(thalweg::Size::Bytes(64 << 20)),
+///     memory: Some(thalweg_engine::Size::Bytes(64 << 20)),
 ///     ..SorterOptions::default()
 /// })?;
 ///

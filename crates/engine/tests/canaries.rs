@@ -10,7 +10,7 @@ mod place;
 use std::process::Command;
 
 use place::Place;
-use thalweg::{
+use thalweg_engine::{
     Error, IoChoice, JoinKind, JoinOptions, KeyPart, Layout, MergeOptions, Progress, Size, join, merge,
 };
 

@@ -9,8 +9,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
 use place::Place;
-use thalweg::{Endpoint, Error, GenOptions, IoChoice, Progress, generate};
 use thalweg_api::Receipt;
+use thalweg_engine::{Endpoint, Error, GenOptions, IoChoice, Progress, generate};
 use thalweg_record::{Generator, Kind, RECORD_BYTES};
 
 /// Records of a page of the verb, where its edges are.
@@ -20,7 +20,7 @@ fn options(count: u128, output: Endpoint) -> GenOptions {
     GenOptions { count, output, ascii: false, skewed: false, start: 0, io: IoChoice::Auto }
 }
 
-fn run(options: &GenOptions) -> thalweg::Result<Receipt> {
+fn run(options: &GenOptions) -> thalweg_engine::Result<Receipt> {
     generate(options, &Progress::default())
 }
 

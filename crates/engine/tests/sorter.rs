@@ -5,9 +5,11 @@
 mod place;
 
 use place::Place;
-use thalweg::{Error, KeyPart, Layout, Receipt, Result, Sink, Size, Sorted, Sorter, SorterOptions, Source};
 use thalweg_base::rng::Rng;
 use thalweg_block::Pool;
+use thalweg_engine::{
+    Error, KeyPart, Layout, Receipt, Result, Sink, Size, Sorted, Sorter, SorterOptions, Source,
+};
 
 /// More than 16 MiB can hold.
 const SPILLS: usize = 24_000_000;
@@ -377,7 +379,7 @@ struct Infallible<'a>(thalweg_pump::MemorySource<'a>);
 impl Source for Infallible<'_> {
     type Error = Error;
 
-    fn next(&mut self) -> Result<Option<thalweg::Block>> {
+    fn next(&mut self) -> Result<Option<thalweg_block::Block>> {
         self.0.next().map_err(|never| match never {})
     }
 }

@@ -5,9 +5,9 @@ mod place;
 use std::path::PathBuf;
 
 use place::Place;
-use thalweg::share::{LentDisks, Share, ShareOptions, Within};
-use thalweg::{IoChoice, Layout, SortOptions};
 use thalweg_api::Work;
+use thalweg_engine::share::{LentDisks, Share, ShareOptions, Within};
+use thalweg_engine::{IoChoice, Layout, SortOptions};
 
 fn share(place: &Place, number: u64, lost: &[PathBuf]) -> Share {
     let sort = SortOptions {

@@ -5,7 +5,7 @@
 mod place;
 
 use place::Place;
-use thalweg::{Endpoint, Error, KeyPart, Layout, Progress, Receipt, Size, SortOptions};
+use thalweg_engine::{Endpoint, Error, KeyPart, Layout, Progress, Receipt, Size, SortOptions};
 
 const KEY: KeyPart = KeyPart { offset: 0, length: 4, descending: false };
 
@@ -20,7 +20,7 @@ fn options(place: &Place, inputs: &[&str], layout: Layout, keys: &[KeyPart]) -> 
 }
 
 fn sorted(place: &Place, options: &SortOptions) -> (Vec<u8>, Receipt) {
-    let receipt = thalweg::sort(options, &Progress::default()).unwrap();
+    let receipt = thalweg_engine::sort(options, &Progress::default()).unwrap();
     assert!(receipt.holds, "{receipt:?}");
     (place.read("out"), receipt)
 }
@@ -126,7 +126,7 @@ fn the_memory_that_nodes_are_said_to_need_is_what_they_need() {
         let sort = |mebibytes: u64| {
             let memory = Some(Size::Bytes(mebibytes << 20));
             let asked = options(&place, &["in"], Layout::Lines, &[]);
-            thalweg::sort(&SortOptions { nodes, memory, ..asked }, &Progress::default())
+            thalweg_engine::sort(&SortOptions { nodes, memory, ..asked }, &Progress::default())
         };
         let told = sort(32).unwrap_err().to_string();
         let needed = told.split("they need ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
@@ -156,7 +156,7 @@ fn what_nodes_cannot_do_is_refused_in_one_line() {
     let place = Place::new();
     place.write("in", b"b\na\n");
     let asked = SortOptions { nodes: 4, ..options(&place, &["in"], Layout::Lines, &[]) };
-    let refusal = |options: &SortOptions| match thalweg::sort(options, &Progress::default()) {
+    let refusal = |options: &SortOptions| match thalweg_engine::sort(options, &Progress::default()) {
         Err(Error::CouldNot(text)) if !text.contains('\n') => text,
         other => panic!("{other:?}"),
     };
