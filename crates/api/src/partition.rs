@@ -1,8 +1,8 @@
-//! The receipt of a partition.
+//! What the receipt of a partition has beside others.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Receipt, hex};
+use crate::hex;
 
 /// Which part a record belongs to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,12 +42,9 @@ pub struct PartReceipt {
     pub checksum: u128,
 }
 
-/// What a partition did: the receipt of the whole, whose law is out = in over all parts together, and each part.
+/// What a partition made: a part of its receipt, whose invariant is out = in over all parts together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartitionReceipt {
-    /// The whole.
-    #[serde(flatten)]
-    pub receipt: Receipt,
     /// `range`, `hash` or `robin`.
     pub pick: String,
     /// The parts in order.
@@ -59,16 +56,11 @@ pub struct PartitionReceipt {
 }
 
 impl PartitionReceipt {
-    /// Of a whole, and its parts in the order of their numbers.
-    pub fn new(
-        receipt: Receipt,
-        pick: PartitionPick,
-        parts: Vec<PartReceipt>,
-        sampled_bytes: u64,
-    ) -> PartitionReceipt {
+    /// Of parts in the order of their numbers.
+    pub fn new(pick: PartitionPick, parts: Vec<PartReceipt>, sampled_bytes: u64) -> PartitionReceipt {
         let largest = parts.iter().map(|part| part.file_bytes).max().unwrap_or(0);
         let mean = parts.iter().map(|part| part.file_bytes).sum::<u64>() as f64 / parts.len() as f64;
         let spread = if mean > 0.0 { largest as f64 / mean - 1.0 } else { 0.0 };
-        PartitionReceipt { receipt, pick: pick.name().into(), parts, spread, sampled_bytes }
+        PartitionReceipt { pick: pick.name().into(), parts, spread, sampled_bytes }
     }
 }

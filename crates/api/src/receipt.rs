@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{NodeShare, Plan, hex};
+use crate::{NodeShare, PartitionReceipt, Plan, hex};
 
 /// What is known of a stream of records from having seen all of it. Proofs of parts merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -106,8 +106,8 @@ pub struct Sides {
     pub unmatched: u64,
 }
 
-/// What a run did. A verb succeeds only if its law holds between `input` and `output`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What a run did. A verb succeeds only if its invariant holds between `input` and `output`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Receipt {
     /// The verb: `sort`, `shuffle`, `merge`, `join`, `gen`.
     pub verb: String,
@@ -128,7 +128,7 @@ pub struct Receipt {
     pub output_file_bytes: u64,
     /// Whether checksums were taken. If not, proofs are of counts alone.
     pub proved: bool,
-    /// Whether the verb's law holds.
+    /// Whether the verb's invariant holds.
     pub holds: bool,
     /// Wall-clock seconds of the whole run.
     pub seconds: f64,
@@ -154,4 +154,7 @@ pub struct Receipt {
     /// Why each attempt before this one came to nothing, if nodes failed.
     #[serde(default)]
     pub failed: Vec<String>,
+    /// What a partition made.
+    #[serde(flatten)]
+    pub partition: Option<PartitionReceipt>,
 }

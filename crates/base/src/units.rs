@@ -63,6 +63,18 @@ impl fmt::Display for SizeError {
 
 impl std::error::Error for SizeError {}
 
+/// A number of bytes as people write it, of which no percentage can be taken; else one line that says what is wrong.
+pub fn parse_bytes(typed: &str) -> Result<u64, String> {
+    match typed.parse() {
+        Ok(Size::Bytes(bytes)) => Ok(bytes),
+        Ok(Size::Percent(_)) => Err(format!("'{typed}' is a share of nothing; write bytes, as in 100MB")),
+        Err(error @ SizeError::TooLarge(_)) => Err(error.to_string()),
+        Err(_) => {
+            Err(format!("'{typed}' is not a size: write a number and a unit, as in 512M, 1GiB or 100MB"))
+        }
+    }
+}
+
 impl std::str::FromStr for Size {
     type Err = SizeError;
 

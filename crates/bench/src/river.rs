@@ -8,7 +8,7 @@
 use std::process::Command;
 
 use thalweg::{Error, Layout, Pick, Result, River, RiverBuilder, Sink, Source};
-use thalweg_api::{BenchOther, BenchPhase, BenchReport, BenchRow, BenchTarget, PartitionReceipt, from_json};
+use thalweg_api::{BenchOther, BenchPhase, BenchReport, BenchRow, BenchTarget, Receipt, from_json};
 use thalweg_block::{Block, Pool};
 use thalweg_record::{Cut, Cuts, Generator, Key, KeyPart, Kind, RECORD_BYTES};
 
@@ -199,13 +199,13 @@ fn on_disk(asked: &Asked<'_>, place: &Place, name: &str, fio: Option<&Fio>) -> R
             .arg("-o")
             .arg(place.path().join("part-{}"));
         let ended = whole_process(&mut command)?;
-        let receipt: PartitionReceipt = from_json(ended.out.trim())
+        let receipt: Receipt = from_json(ended.out.trim())
             .map_err(|e| Error::CouldNot(format!("the receipt of a partition cannot be read: {e}")))?;
-        if !receipt.receipt.holds {
+        if !receipt.holds {
             return Err(Error::Wrong("a partition's parts are not its input; see its receipt".into()));
         }
         ours.add(ended.seconds, ended.usage);
-        for part in &receipt.parts {
+        for part in receipt.partition.iter().flat_map(|made| &made.parts) {
             std::fs::remove_file(&part.path).map_err(|e| failed("remove", part.path.as_ref(), &e))?;
         }
         if let Some(replays) = replays.as_mut().filter(|_| round == 0 || !asked.tiny) {

@@ -6,15 +6,12 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use thalweg::model::Simulated;
-use thalweg::share::RightSide;
+use thalweg::nodes::{ExecOptions, NodeOptions};
 use thalweg::{
-    CheckOptions, Endpoint, GenOptions, JoinOptions, KeyPart, Layout, MergeOptions, PartitionOptions,
-    PartitionPick, PumpOptions, ShuffleOptions, SortOptions,
+    CheckOptions, Cluster, Endpoint, GenOptions, KeyPart, Layout, PartitionPick, RightSide, Size, Task,
+    Transfer, Work, WorkOptions,
 };
-use thalweg_api::Work;
-use thalweg_base::units::Size;
 use thalweg_bench::{BenchOptions, Which};
-use thalweg_node::{ClusterCheck, ClusterSort, ExecOptions, NodeOptions, SshOptions};
 
 use crate::commands::Command;
 use crate::hi_nodes::{self, ClusterAsk, Exec, JobsAsk};
@@ -35,27 +32,15 @@ pub(crate) enum Job {
     /// Print this and be done.
     Say(String),
     Gen(GenOptions),
-    Check(CheckOptions),
-    CheckOnNodes(ClusterCheck),
-    Sort(SortOptions),
-    OnNodes(ClusterSort),
-    /// The same for parts.
-    PartOnNodes(ClusterSort),
+    /// Here, or on the nodes of a cluster.
+    Check(CheckOptions, Option<Cluster>),
+    Task(Task),
     /// The same, and not wait for its end.
-    Detached(ClusterSort),
-    Shuffle(ShuffleOptions),
-    Merge(MergeOptions),
-    Join(JoinOptions),
-    Plan(SortOptions),
-    PlanOnNodes(ClusterSort),
+    Detached(Task),
+    Plan(Task),
     /// Of a cluster that need not be, with so much memory for each node, and such records.
     PlanSimulated(Simulated, Option<u64>, Layout),
-    Partition(PartitionOptions),
-    Pump(PumpOptions),
-    /// With this identity, to or from hosts of its cluster.
-    PumpFar(PathBuf, PumpOptions),
-    /// To or from a host that ssh reaches.
-    PumpSsh(SshOptions, PumpOptions),
+    Pump(Transfer),
     /// Look at the machine, and at these directories.
     Doctor(Vec<PathBuf>),
     Bench(BenchOptions),
@@ -143,22 +128,17 @@ fn job(low: LowArgs) -> Result<Job, Usage> {
         of_nodes_alone(command, &low)?;
     }
     match (command, low.help) {
-        (_, None) if is_work && hi_nodes::is_on_nodes(&low) => worked_on_nodes(command, low),
+        (Sort | Shuffle | Merge | Join | Partition, None) => {
+            let job = if low.detach { Job::Detached } else { Job::Task };
+            task(command, low).map(job)
+        }
         (Command::Help, _) => Ok(Job::Say(explained(&low.words)?)),
         (_, Some(Help::Short)) => Ok(Job::Say(help::command_in_short(command))),
         (_, Some(Help::Long)) => Ok(Job::Say(help::command_at_length(command))),
         (Command::Gen, None) => generated(low).map(Job::Gen),
-        (Command::Check, None) => match hi_nodes::is_on_nodes(&low) {
-            true => checked_on_nodes(low),
-            false => checked(low).map(Job::Check),
-        },
-        (Command::Sort, None) => sorted(low).map(Job::Sort),
-        (Command::Shuffle, None) => shuffled(low).map(Job::Shuffle),
-        (Command::Merge, None) => merged(low).map(Job::Merge),
-        (Command::Join, None) => joined(low).map(Job::Join),
+        (Command::Check, None) => checked(low),
         (Command::Plan, None) => subject(low, command).and_then(|(_, low)| planned(low)),
-        (Command::Partition, None) => parted(low).map(Job::Partition),
-        (Command::Pump, None) => hi_pump::pumped(low),
+        (Command::Pump, None) => hi_pump::pumped(low).map(Job::Pump),
         (Command::Doctor, None) => nothing_left(&low.words, command).map(|()| Job::Doctor(low.scratch)),
         (Command::Bench, None) => {
             let (which, low) = subject(low, command)?;
@@ -222,7 +202,7 @@ fn generated(low: LowArgs) -> Result<GenOptions, Usage> {
     };
     Ok(GenOptions {
         count: values::count(count).map_err(Usage)?,
-        output: endpoint(file),
+        output: Endpoint::from(&**file),
         ascii: low.ascii,
         skewed: low.skewed,
         start: low.start,
@@ -230,69 +210,26 @@ fn generated(low: LowArgs) -> Result<GenOptions, Usage> {
     })
 }
 
-fn checked(low: LowArgs) -> Result<CheckOptions, Usage> {
+fn checked(low: LowArgs) -> Result<Job, Usage> {
     if low.words.is_empty() {
         return Err(Usage("check needs at least one FILE ('-' is standard input)".into()));
     }
+    let cluster = cluster(&low)?;
     let (layout, keys) = records(&low)?;
-    Ok(CheckOptions {
-        inputs: low.words.iter().map(|word| endpoint(word)).collect(),
+    let check = CheckOptions {
+        inputs: ends(&low.words),
         layout,
         keys,
         summary: low.summary,
         merge: low.merge,
         io: low.io,
-    })
-}
-
-/// A check of files on the nodes of a cluster.
-fn checked_on_nodes(mut low: LowArgs) -> Result<Job, Usage> {
-    if low.merge || low.io != thalweg::IoChoice::Auto {
-        return Err(Usage("a check on the nodes of a cluster has no --merge or --io; leave them out".into()));
-    }
-    let plain = |word: &OsString| hi_nodes::own(word).map(OsStr::to_os_string);
-    let Some(words) = low.words.iter().map(plain).collect::<Option<Vec<_>>>() else {
-        return Err(Usage(
-            "nodes check files of their own, with nodes: before every name; check other files without".into(),
-        ));
     };
-    low.words = words;
-    let (identity, name) = hi_nodes::cluster_meant(&low)?;
-    let on = std::mem::take(&mut low.on);
-    Ok(Job::CheckOnNodes(ClusterCheck { identity, name, on, check: checked(low)? }))
+    Ok(Job::Check(check, cluster))
 }
 
 fn seed(low: &LowArgs) -> Result<u64, Usage> {
     low.seed
         .ok_or_else(|| Usage("say which random order: --seed N; the same number gives the same order".into()))
-}
-
-fn shuffled(low: LowArgs) -> Result<ShuffleOptions, Usage> {
-    Ok(ShuffleOptions {
-        seed: seed(&low)?,
-        inputs: low.words.iter().map(|word| endpoint(word)).collect(),
-        output: output(&low)?,
-        layout: records(&low)?.0,
-        memory: low.memory,
-        scratch: low.scratch,
-        scratch_limit: low.scratch_limit,
-        threads: low.threads,
-        io: low.io,
-    })
-}
-
-fn merged(low: LowArgs) -> Result<MergeOptions, Usage> {
-    let (layout, keys) = records(&low)?;
-    Ok(MergeOptions {
-        inputs: low.words.iter().map(|word| endpoint(word)).collect(),
-        output: output(&low)?,
-        layout,
-        keys,
-        memory: low.memory,
-        threads: low.threads,
-        unique: low.unique,
-        io: low.io,
-    })
 }
 
 /// What is said of the right side of a join.
@@ -311,7 +248,7 @@ fn right_side(low: &LowArgs) -> Result<RightSide, Usage> {
         return Err(Usage("--between is for lines; nothing stands between records of --record bytes".into()));
     }
     Ok(RightSide {
-        inputs: vec![endpoint(right)],
+        inputs: vec![Endpoint::from(&**right)],
         layout: low.right_record_bytes.map_or(layout, Layout::Fixed),
         keys: if low.right_keys.is_empty() { keys } else { low.right_keys.clone() },
         kind: low.kind,
@@ -319,33 +256,21 @@ fn right_side(low: &LowArgs) -> Result<RightSide, Usage> {
     })
 }
 
-fn joined(low: LowArgs) -> Result<JoinOptions, Usage> {
-    let right = right_side(&low)?;
-    let (layout, keys) = records(&low)?;
-    let [left, right_input] = [0, 1].map(|side| endpoint(&low.words[side]));
-    Ok(JoinOptions {
-        inputs: [left, right_input],
-        output: output(&low)?,
-        layouts: [layout, right.layout],
-        keys: [keys, right.keys],
-        kind: right.kind,
-        between: right.between,
-        memory: low.memory,
-        scratch: low.scratch,
-        scratch_limit: low.scratch_limit,
-        threads: low.threads,
-        io: low.io,
-    })
-}
-
-/// Where the records go.
-fn output(low: &LowArgs) -> Result<Endpoint, Usage> {
-    let said = low.output.as_ref().map(|word| endpoint(word));
-    said.ok_or_else(|| Usage("say where the records go: -o OUTPUT ('-' is standard output)".into()))
-}
-
-fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
-    let output = output(&low)?;
+/// What is to be done with records, and where.
+fn task(command: Command, mut low: LowArgs) -> Result<Task, Usage> {
+    let work = match command {
+        Command::Shuffle => Work::Shuffle(seed(&low)?),
+        Command::Merge => Work::Merge,
+        Command::Join => Work::Join,
+        Command::Partition => partition(&low)?,
+        _ => Work::Sort,
+    };
+    let right = if work == Work::Join { Some(right_side(&low)?) } else { None };
+    // It is the second word.
+    low.words.truncate(if right.is_some() { 1 } else { usize::MAX });
+    let output = low.output.as_deref().map(Endpoint::from);
+    let output =
+        output.ok_or_else(|| Usage("say where the records go: -o OUTPUT ('-' is standard output)".into()))?;
     let (layout, keys) = records(&low)?;
     let nodes = match low.nodes[..] {
         [] => 1,
@@ -355,105 +280,45 @@ fn sorted(low: LowArgs) -> Result<SortOptions, Usage> {
     if nodes > 1 && low.resume {
         return Err(Usage("--resume goes on from a sort on one node; leave out --nodes".into()));
     }
-    Ok(SortOptions {
-        nodes,
-        inputs: low.words.iter().map(|word| endpoint(word)).collect(),
+    let cluster = cluster(&low)?;
+    let options = WorkOptions {
+        work,
+        inputs: ends(&low.words),
         output,
         layout,
         keys,
+        right,
         memory: low.memory,
         scratch: low.scratch,
         scratch_limit: low.scratch_limit,
         threads: low.threads,
+        nodes,
+        equal_shares: low.equal,
         unique: low.unique,
         resume: low.resume,
         io: low.io,
         proof: !low.no_proof,
-    })
+    };
+    Ok(Task { options, cluster })
 }
 
-/// What the nodes of a cluster are to do.
-fn worked_on_nodes(command: Command, low: LowArgs) -> Result<Job, Usage> {
-    let work = match command {
-        Command::Shuffle => Work::Shuffle(seed(&low)?),
-        Command::Merge => Work::Merge,
-        Command::Join => Work::Join,
-        Command::Partition => {
-            let (parts, split_keys) = parts(&low)?;
-            Work::Partition { pick: low.pick, parts, split_keys }
-        }
-        _ => Work::Sort,
-    };
-    let job = match (low.detach, command) {
-        (true, _) => Job::Detached,
-        (false, Command::Partition) => Job::PartOnNodes,
-        (false, _) => Job::OnNodes,
-    };
-    on_nodes(low, work).map(job)
+/// The cluster on whose nodes it is done, if it is.
+fn cluster(low: &LowArgs) -> Result<Option<Cluster>, Usage> {
+    if !hi_nodes::is_on_nodes(low) {
+        return Ok(None);
+    }
+    let (identity, name) = hi_nodes::cluster_meant(low)?;
+    Ok(Some(Cluster { identity, name, on: low.on.clone() }))
 }
 
-fn on_nodes(mut low: LowArgs, work: Work) -> Result<ClusterSort, Usage> {
-    let verb = work.verb();
-    if low.resume || low.no_proof || !low.nodes.is_empty() || low.io != thalweg::IoChoice::Auto {
-        return Err(Usage(format!(
-            "a {verb} on the nodes of a cluster has no --resume, --no-proof, --nodes or --io; leave them out"
-        )));
-    }
-    let all_or_none = |named: fn(&OsStr) -> Option<&OsStr>, whose: &str, prefix: &str| {
-        let count = low.words.iter().filter(|word| named(word).is_some()).count();
-        let mixed = || format!("either all inputs are {whose}, with {prefix} before their names, or none");
-        if count % low.words.len().max(1) == 0 { Ok(count > 0) } else { Err(Usage(mixed())) }
-    };
-    let own_inputs = all_or_none(hi_nodes::own, "the nodes' own", "nodes:")?;
-    let lent_inputs = all_or_none(hi_nodes::lent, "this client's", "client:")?;
-    if low.words.is_empty() {
-        return Err(Usage(format!("say what the nodes are to {verb}: files, or nodes:FILES")));
-    }
-    let own_output = low.output.as_ref().is_some_and(|word| hi_nodes::own(word).is_some());
-    let lent_output = low.output.as_ref().is_some_and(|word| hi_nodes::lent(word).is_some());
-    if lent_output && matches!(work, Work::Partition { .. }) {
-        return Err(Usage("parts are written where nodes are; name them as all nodes see them, or with nodes:, and pump them here".into()));
-    }
-    for word in low.words.iter().chain(&low.output) {
-        if hi_nodes::own(word).or(hi_nodes::lent(word)).is_some_and(OsStr::is_empty) {
-            return Err(Usage(format!("{} comes before the name of a file", word.to_string_lossy())));
-        }
-    }
-    let bare = |word: &OsStr| hi_nodes::own(word).or(hi_nodes::lent(word)).map(OsStr::to_os_string);
-    let plain = |word: OsString| bare(&word).unwrap_or(word);
-    low.words = low.words.into_iter().map(plain).collect();
-    low.output = low.output.map(plain);
-    let (identity, name) = hi_nodes::cluster_meant(&low)?;
-    let (on, equal) = (std::mem::take(&mut low.on), low.equal);
-    let join = match work {
-        Work::Join => {
-            let right = right_side(&low)?;
-            low.words.pop();
-            Some(right)
-        }
-        _ => None,
-    };
-    let sort = sorted(low)?;
-    Ok(ClusterSort {
-        work,
-        identity,
-        name,
-        on,
-        sort,
-        own_inputs,
-        lent_inputs,
-        own_output,
-        lent_output,
-        equal,
-        join,
-    })
+fn ends(words: &[OsString]) -> Vec<Endpoint> {
+    words.iter().map(|word| Endpoint::from(&**word)).collect()
 }
 
 fn planned(low: LowArgs) -> Result<Job, Usage> {
     match low.simulate {
         Some(asked) => simulated(asked, &low),
-        None if hi_nodes::is_on_nodes(&low) => on_nodes(low, Work::Sort).map(Job::PlanOnNodes),
-        None => sorted(low).map(Job::Plan),
+        None => task(Command::Plan, low).map(Job::Plan),
     }
 }
 
@@ -485,8 +350,8 @@ fn simulated(asked: Simulated, low: &LowArgs) -> Result<Job, Usage> {
     Ok(Job::PlanSimulated(asked, memory, records(low)?.0))
 }
 
-/// How many parts there are to be, and whether keys may be split among them.
-fn parts(low: &LowArgs) -> Result<(usize, bool), Usage> {
+/// How many parts there are to be, and which record goes to which.
+fn partition(low: &LowArgs) -> Result<Work, Usage> {
     let Some(parts) = low.parts else {
         return Err(Usage("say how many parts there are to be: --parts N".into()));
     };
@@ -499,24 +364,7 @@ fn parts(low: &LowArgs) -> Result<(usize, bool), Usage> {
             low.pick.name()
         )));
     }
-    Ok((parts, low.split_keys))
-}
-
-fn parted(low: LowArgs) -> Result<PartitionOptions, Usage> {
-    let (parts, split_keys) = parts(&low)?;
-    let (layout, keys) = records(&low)?;
-    Ok(PartitionOptions {
-        inputs: low.words.iter().map(|word| endpoint(word)).collect(),
-        output: PathBuf::from(low.output.unwrap_or_default()),
-        layout,
-        keys,
-        pick: low.pick,
-        parts,
-        split_keys,
-        memory: low.memory,
-        threads: low.threads,
-        io: low.io,
-    })
+    Ok(Work::Partition { pick: low.pick, parts, split_keys: low.split_keys })
 }
 
 fn benched(which: &str, low: LowArgs) -> Result<BenchOptions, Usage> {
@@ -548,8 +396,4 @@ fn records(low: &LowArgs) -> Result<(Layout, Vec<KeyPart>), Usage> {
         return Err(Usage("--datamation means --record 100 --by 0:10; leave out those two, or it".into()));
     }
     Ok((Layout::Fixed(100), vec![KeyPart { offset: 0, length: 10, descending: false }]))
-}
-
-fn endpoint(word: &OsStr) -> Endpoint {
-    if word == "-" { Endpoint::Standard } else { Endpoint::Path(PathBuf::from(word)) }
 }

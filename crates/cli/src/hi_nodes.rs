@@ -2,13 +2,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
+use thalweg::Endpoint;
+use thalweg::nodes::hosts::Step;
+use thalweg::nodes::{ExecOptions, NodeOptions};
 use thalweg_api::{May, Schedule};
-use thalweg_node::hosts::Step;
-use thalweg_node::{ExecOptions, NodeOptions};
 
 use crate::commands::Command;
 use crate::hi::nothing_left;
@@ -234,19 +234,9 @@ pub(crate) fn identity(low: &LowArgs) -> Result<PathBuf, Usage> {
         .ok_or_else(|| Usage("say where the cluster's identity is: --identity DIR".into()))
 }
 
-/// What stands behind `nodes:` in a word: a file that each node has for itself.
-pub(crate) fn own(word: &OsStr) -> Option<&OsStr> {
-    word.as_bytes().strip_prefix(b"nodes:").map(OsStr::from_bytes)
-}
-
-/// What stands behind `client:` in a word: a file that the nodes read or write here.
-pub(crate) fn lent(word: &OsStr) -> Option<&OsStr> {
-    word.as_bytes().strip_prefix(b"client:").map(OsStr::from_bytes)
-}
-
 /// Whether a sort or a check is meant to run on the nodes of a cluster.
 pub(crate) fn is_on_nodes(low: &LowArgs) -> bool {
-    let is_theirs = |word: &OsString| own(word).is_some() || lent(word).is_some();
+    let is_theirs = |word: &OsString| Endpoint::from(&**word).is_of_cluster();
     low.cluster.is_some() || low.words.iter().chain(&low.output).any(is_theirs)
 }
 

@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use thalweg::Error;
+use thalweg::nodes::{Cancel, Channel, ExecOptions, Forward, NodeOptions, Stop, control};
 use thalweg_api::{ExecReport, JobReport, JobState, to_json};
 use thalweg_base::units::Bytes;
-use thalweg_node::{Cancel, Channel, ExecOptions, Forward, NodeOptions, Stop, control};
 
 use crate::hi::Show;
 use crate::hi_nodes::{ClusterAsk, Exec, JobsAsk, OverSsh};
@@ -19,7 +19,7 @@ use crate::{show, signals};
 const GATHERED_BYTES: usize = 16 << 20;
 const LINE_BYTES: usize = 1 << 20;
 
-fn could_not(error: thalweg_node::Error) -> Error {
+fn could_not(error: thalweg::nodes::Error) -> Error {
     Error::CouldNot(error.to_string())
 }
 
@@ -33,7 +33,7 @@ fn no_signals(e: std::io::Error) -> Error {
 
 /// `node run`.
 pub(crate) fn run(options: &NodeOptions) -> Result<u8, Error> {
-    if !thalweg_node::is_guarded() {
+    if !thalweg::nodes::is_guarded() {
         return guard();
     }
     crate::outlive_panics();
@@ -42,7 +42,7 @@ pub(crate) fn run(options: &NodeOptions) -> Result<u8, Error> {
     // A second one would leave what the node has started.
     signals::on_every_signal(move |_| asked.stop()).map_err(no_signals)?;
     let ready = |ready: &_| drop(say(&(to_json(ready) + "\n"), false));
-    thalweg_node::run(options, &stop, ready).map_err(could_not)?;
+    thalweg::nodes::run(options, &stop, ready).map_err(could_not)?;
     Ok(DONE)
 }
 
@@ -55,7 +55,7 @@ fn guard() -> Result<u8, Error> {
         Error::CouldNot(format!("a node is started by this program, which cannot be found: {e}"))
     })?;
     let args: Vec<_> = std::env::args_os().skip(1).collect();
-    let ended = thalweg_node::guard(&program, &args, &forward).map_err(could_not)?;
+    let ended = thalweg::nodes::guard(&program, &args, &forward).map_err(could_not)?;
     if let Some(signal) = ended.signal {
         complain(&format!(
             "the node was ended by signal {signal}; {} that it had started {} with it",
@@ -80,7 +80,7 @@ pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Error> {
     // The object has standard output for itself, and what is gathered.
     let quiet = how.json && !asked.gather;
     let mut unwritten = None;
-    let mut said = thalweg_node::exec(&asked.options, &cancel, |host, channel, bytes| {
+    let mut said = thalweg::nodes::exec(&asked.options, &cancel, |host, channel, bytes| {
         let shown = if quiet { Ok(()) } else { output.take(host, channel, bytes) };
         if let (Err(why), None) = (shown, &unwritten) {
             unwritten = Some(why);
@@ -121,7 +121,7 @@ pub(crate) fn ping(options: &ExecOptions, how: Show) -> Result<u8, Error> {
     let cancel = Cancel::default();
     let stop = cancel.clone();
     on_signals(move |signal| stop.cancel(signal))?;
-    let said = thalweg_node::ping(options, &cancel).map_err(could_not)?;
+    let said = thalweg::nodes::ping(options, &cancel).map_err(could_not)?;
     if let Some(signal) = cancel.signal() {
         return Err(Error::Interrupted(signal));
     }
@@ -284,11 +284,11 @@ fn status_of(job: &JobReport) -> u8 {
 
 /// Takes a step on all hosts over ssh.
 fn step(identity: &Path, asked: &OverSsh, how: Show) -> Result<u8, Error> {
-    let hosts = thalweg_node::hosts::Hosts::new(identity, &asked.program, &asked.ssh);
+    let hosts = thalweg::nodes::hosts::Hosts::new(identity, &asked.program, &asked.ssh);
     let hosts = hosts.map_err(could_not)?;
     let steps = match &asked.step {
         Some(step) => hosts.take(step, &asked.on),
-        None => thalweg_node::fleet::mend(&hosts, &asked.on),
+        None => thalweg::nodes::fleet::mend(&hosts, &asked.on),
     };
     let steps = steps.map_err(could_not)?;
     report(how, || to_json(&steps), || show::steps(&steps))?;
@@ -299,7 +299,7 @@ fn step(identity: &Path, asked: &OverSsh, how: Show) -> Result<u8, Error> {
 
 /// `cluster`.
 pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<u8, Error> {
-    use thalweg_node::cluster;
+    use thalweg::nodes::cluster;
     let changed = match asked {
         ClusterAsk::Status => {
             let found = control::status(identity).map_err(could_not)?;
@@ -317,12 +317,12 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
             return Ok(if lost.is_empty() { DONE } else { COULD_NOT });
         }
         ClusterAsk::Probe(on) => {
-            let found = thalweg_node::probe(identity, on).map_err(could_not)?;
+            let found = thalweg::nodes::probe(identity, on).map_err(could_not)?;
             return report(how, || to_json(&found), || show::probe(&found));
         }
         ClusterAsk::Exchange(on, bytes, rounds, schedule) => {
             let found =
-                thalweg_node::exchange(identity, on, (*bytes, *rounds), *schedule).map_err(could_not)?;
+                thalweg::nodes::exchange(identity, on, (*bytes, *rounds), *schedule).map_err(could_not)?;
             return report(how, || to_json(&found), || show::exchange(&found));
         }
         ClusterAsk::Step(asked) => return step(identity, asked, how),
@@ -370,7 +370,7 @@ fn next_of(identity: &Path, asked: &ClusterAsk) -> String {
                 .into()
         }
         ClusterAsk::Client(name, _) => {
-            let directory = thalweg_node::cluster::client_directory(identity, name);
+            let directory = thalweg::nodes::cluster::client_directory(identity, name);
             format!("; its identity is {}", directory.display())
         }
         _ => String::new(),

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use thalweg::{Error, Progress, model};
-use thalweg_api::{Check, PartitionReceipt, Receipt, to_json};
+use thalweg::{Error, Progress, TaskPlan, model};
+use thalweg_api::{Check, Receipt, to_json};
 
 use crate::bar::Shown;
 use crate::hi::{HiArgs, Job, Show, mean};
@@ -25,7 +25,7 @@ const SIGPIPE: i32 = 13;
 pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     signals::outlive_large_files();
     let args: Vec<OsString> = args.into_iter().collect();
-    if args == thalweg_node::SERVE {
+    if args == thalweg::nodes::SERVE {
         return served();
     }
     let asked = match parse(args).and_then(mean) {
@@ -45,7 +45,7 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
 
 /// What ssh has started, as the other end of a transfer: no command for people, so it is in no table.
 fn served() -> u8 {
-    match thalweg_node::serve() {
+    match thalweg::nodes::serve() {
         Ok(()) => DONE,
         Err(why) => {
             complain(&why);
@@ -58,51 +58,27 @@ fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
     match job {
         Job::Say(text) => tell(how, text),
         Job::Gen(options) => settle(how, watched(how, |progress| thalweg::generate(&options, progress))?),
-        Job::Sort(options) => settle(how, watched(how, |progress| thalweg::sort(&options, progress))?),
-        Job::OnNodes(asked) => settle(how, watched(how, |progress| thalweg_node::sort(&asked, progress))?),
-        Job::PartOnNodes(asked) => {
-            parted(how, &watched(how, |progress| thalweg_node::partition(&asked, progress))?)
-        }
-        Job::Detached(asked) => {
-            let detached = thalweg_node::detach(&asked)?;
+        Job::Task(task) => settle(how, watched(how, |progress| task.run(progress))?),
+        Job::Detached(task) => {
+            let detached = task.detach()?;
             tell(how, if how.json { to_json(&detached) } else { detached.job } + "\n")
         }
-        Job::Shuffle(options) => settle(how, watched(how, |progress| thalweg::shuffle(&options, progress))?),
-        Job::Merge(options) => settle(how, watched(how, |progress| thalweg::merge(&options, progress))?),
-        Job::Join(options) => settle(how, watched(how, |progress| thalweg::join(&options, progress))?),
-        Job::Plan(options) => {
-            let plan = thalweg::plan(&options)?;
-            report(how, || to_json(&plan), || show::plan(&plan))
-        }
-        Job::PlanOnNodes(asked) => {
-            let plan = thalweg_node::plan(&asked)?;
-            report(how, || to_json(&plan), || show::cluster_plan(&plan))
-        }
+        Job::Plan(task) => match task.plan()? {
+            TaskPlan::Machine(plan) => report(how, || to_json(&plan), || show::plan(&plan)),
+            TaskPlan::Cluster(plan) => report(how, || to_json(&plan), || show::cluster_plan(&plan)),
+        },
         Job::PlanSimulated(asked, memory_bytes, layout) => {
             let plan = model::predict(&model::simulate(&asked, layout, memory_bytes)?);
             report(how, || to_json(&plan), || show::cluster_plan(&plan))
         }
-        Job::Partition(options) => {
-            parted(how, &watched(how, |progress| thalweg::partition(&options, progress))?)
-        }
-        Job::Pump(options) => {
-            let receipt = watched(how, |progress| thalweg::pump(&options, progress))?;
+        Job::Pump(transfer) => {
+            let receipt = watched(how, |progress| transfer.run(progress))?;
             report(how, || to_json(&receipt), || show::pump(&receipt))?;
             held(&receipt.verb, receipt.holds)
         }
-        Job::PumpFar(identity, options) => {
-            let receipt = watched(how, |progress| thalweg_node::pump(&identity, &options, progress))?;
-            report(how, || to_json(&receipt), || show::pump(&receipt))?;
-            held(&receipt.verb, receipt.holds)
-        }
-        Job::PumpSsh(ssh, options) => {
-            let receipt = watched(how, |progress| thalweg_node::pump_over_ssh(&ssh, &options, progress))?;
-            report(how, || to_json(&receipt), || show::pump(&receipt))?;
-            held(&receipt.verb, receipt.holds)
-        }
-        Job::Check(options) => checked(how, &watched(how, |progress| thalweg::check(&options, progress))?),
-        Job::CheckOnNodes(asked) => {
-            checked(how, &watched(how, |progress| thalweg_node::check(&asked, progress))?)
+        Job::Check(options, cluster) => {
+            let check = |progress: &_| thalweg::check(&options, cluster.as_ref(), progress);
+            checked(how, &watched(how, check)?)
         }
         Job::Doctor(scratch) => {
             let found = thalweg::doctor(&scratch)?;
@@ -142,19 +118,7 @@ fn watched<T>(how: Show, verb: impl FnOnce(&Progress) -> Result<T, Error>) -> Re
 fn settle(how: Show, receipt: Receipt) -> Result<u8, Error> {
     let shown = report(how, || to_json(&receipt), || show::receipt(&receipt));
     held(&receipt.verb, receipt.holds)?;
-    shown.map_err(without_receipt)
-}
-
-/// The same of a partition.
-fn parted(how: Show, receipt: &PartitionReceipt) -> Result<u8, Error> {
-    let shown = report(how, || to_json(receipt), || show::partition(receipt));
-    held(&receipt.receipt.verb, receipt.receipt.holds)?;
-    shown.map_err(without_receipt)
-}
-
-/// Of a receipt that could not be shown.
-fn without_receipt(why: Error) -> Error {
-    Error::CouldNot(format!("{why}; only the receipt is missing: the output is whole"))
+    shown.map_err(|why| Error::CouldNot(format!("{why}; only the receipt is missing: the output is whole")))
 }
 
 /// Shows what was checked; that it is not in order is an answer, not an error.

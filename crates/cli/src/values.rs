@@ -7,7 +7,7 @@ use std::time::Duration;
 use thalweg::KeyPart;
 use thalweg::model::Simulated;
 use thalweg_api::{May, Schedule};
-use thalweg_base::units::{Size, SizeError};
+use thalweg_base::units::{Size, parse_bytes};
 
 /// The value as text, or why it is none.
 pub(crate) fn text(value: &OsStr) -> Result<&str, String> {
@@ -121,15 +121,7 @@ pub(crate) fn parts(value: &OsStr) -> Result<usize, String> {
 
 /// Bytes, of which no percentage can be taken.
 pub(crate) fn bytes(value: &OsStr) -> Result<u64, String> {
-    let typed = text(value)?;
-    match typed.parse() {
-        Ok(Size::Bytes(bytes)) => Ok(bytes),
-        Ok(Size::Percent(_)) => Err(format!("'{typed}' is a share of nothing; write bytes, as in 100MB")),
-        Err(error @ SizeError::TooLarge(_)) => Err(error.to_string()),
-        Err(_) => {
-            Err(format!("'{typed}' is not a size: write a number and a unit, as in 512M, 1GiB or 100MB"))
-        }
-    }
+    parse_bytes(text(value)?)
 }
 
 /// Bytes per second, written as such or as bits.

@@ -169,17 +169,17 @@ fn parts_lie_on_the_nodes_or_where_all_see_them() {
     inputs(&place);
     place.shell("mkdir one all").is_done();
     let part = |asked: &[&str]| -> PartitionReceipt {
-        from_json(run(&lab, &place, &[&["partition"], asked].concat()).is_done()).unwrap()
+        let asked = run(&lab, &place, &[&["partition"], asked].concat());
+        let receipt: Receipt = from_json(asked.is_done()).unwrap();
+        assert!(receipt.holds, "{receipt:?}");
+        receipt.partition.unwrap()
     };
     // By a hash the parts are those of one machine, however many nodes there are.
     for (parts, width) in [("2", 1), ("16", 2)] {
         let args = ["a", "b", "--by", "0:6", "--pick", "hash", "--parts", parts];
         let done = part(&[&args[..], &["-o", "all/{}"]].concat());
         assert!(
-            done.receipt.holds
-                && done.sampled_bytes == 0
-                && done.pick == "hash"
-                && done.parts.len().to_string() == parts,
+            done.sampled_bytes == 0 && done.pick == "hash" && done.parts.len().to_string() == parts,
             "{done:?}"
         );
         place.run(&[&["partition"], &args[..], &["-o", "one/{}", "-q"]].concat()).is_done();

@@ -5,6 +5,7 @@
 //! a file. Nothing here knows flags, links or nodes.
 
 mod calibrate;
+mod endpoint;
 mod error;
 mod lanes;
 mod machine;
@@ -20,18 +21,16 @@ mod verbs;
 pub use calibrate::calibration_bytes;
 #[doc(hidden)]
 pub use calibrate::{probe_cores, probe_disk};
+pub use endpoint::{Endpoint, SshHost};
 pub use error::{Error, Result};
-pub use options::{
-    CheckOptions, Endpoint, GenOptions, IoChoice, JoinOptions, MergeOptions, PartitionOptions, PumpEnd,
-    PumpOptions, ShuffleOptions, SortOptions, SorterOptions, SshHost,
-};
+pub use options::{CheckOptions, GenOptions, IoChoice, PumpOptions, RightSide, SorterOptions, WorkOptions};
 pub use progress::{Progress, ProgressView};
 pub use sorter::{Sorted, Sorter};
 // What options and results are made of.
-pub use thalweg_api::{JoinKind, PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt};
+pub use thalweg_api::{JoinKind, PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt, Work};
 pub use thalweg_base::units::Size;
 pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};
-pub use verbs::{check, doctor, generate, join, merge, partition, plan, pump, shuffle, sort};
+pub use verbs::{check, doctor, generate, plan, pump, run};
 #[doc(hidden)]
 pub use verbs::{check_joined, check_key, ends, examine, share};

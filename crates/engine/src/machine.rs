@@ -9,7 +9,7 @@ use thalweg_io::uring::Uring;
 use thalweg_io::{Io, process};
 use thalweg_pump::Inputs;
 
-use crate::{Error, IoChoice, Result, SortOptions};
+use crate::{Error, IoChoice, Result, WorkOptions};
 
 /// A lane of a sort has one ring for what it takes and one for what it gives.
 const RINGS_OF_LANE: u64 = 2;
@@ -37,7 +37,7 @@ pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn Io>, Option<String>)> {
 
 /// The back end for a sort with so many lanes, inputs and scratch directories. Where rings would take the open files
 /// that it needs itself, it goes without them.
-pub(crate) fn io_of_sort(options: &SortOptions) -> Result<(Arc<dyn Io>, Option<String>)> {
+pub(crate) fn io_of_sort(options: &WorkOptions) -> Result<(Arc<dyn Io>, Option<String>)> {
     let rings = RINGS_OF_LANE * lanes(options.threads) as u64;
     let files = Inputs::open_at_once(options.inputs.len().max(1)) + options.scratch.len().max(1) as u64;
     let needed = process::open_files() + files + FILES_BESIDE + rings;

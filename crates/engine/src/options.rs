@@ -2,18 +2,11 @@
 
 use std::path::PathBuf;
 
-use thalweg_api::{JoinKind, PartitionPick};
+use thalweg_api::{JoinKind, Work};
 use thalweg_base::units::Size;
 use thalweg_record::{KeyPart, Layout};
 
-/// Where bytes come from or go to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Endpoint {
-    /// A file by name.
-    Path(PathBuf),
-    /// Standard input or output, written `-`.
-    Standard,
-}
+use crate::Endpoint;
 
 /// Which I/O back end to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,51 +20,60 @@ pub enum IoChoice {
     Threads,
 }
 
-/// What to sort and how.
+/// What to do with records, and how: to sort, shuffle, merge, join or partition them.
 #[derive(Debug, Clone)]
-pub struct SortOptions {
-    /// Where the records are, in order; standard input if empty.
+pub struct WorkOptions {
+    /// What is done with them.
+    pub work: Work,
+    /// Where the records are, in order; standard input if empty. Of a join, the left side, which is one input.
     pub inputs: Vec<Endpoint>,
-    /// Where the sorted records go. May be one of the inputs.
+    /// Where the result goes. May be one of the inputs. Of a partition, a path with `{}` where a part's number goes.
     pub output: Endpoint,
     /// How records lie in the inputs.
     pub layout: Layout,
     /// The parts of the key; the whole record if empty.
     pub keys: Vec<KeyPart>,
+    /// The right side of a join, and nothing else.
+    pub right: Option<RightSide>,
     /// Memory for the whole process; half of what is available if not given.
     pub memory: Option<Size>,
     /// Directories for what does not fit; the output's directory if empty.
     pub scratch: Vec<PathBuf>,
     /// The most scratch space to use; a percentage is of the space available.
     pub scratch_limit: Option<Size>,
-    /// Lanes; one for each core if not given.
+    /// Threads that work side by side; one for each core if not given.
     pub threads: Option<usize>,
     /// Nodes inside this process, each of which reads a share of the input and sorts a range of the keys; 1 is the
     /// sort itself, and no river.
     pub nodes: usize,
-    /// Keep only the first of records with equal keys.
+    /// Whether all nodes have equal shares, however fast they are; else each has as much as it does in the same time.
+    pub equal_shares: bool,
+    /// Of a sort or a merge: keep only the first of records with equal keys.
     pub unique: bool,
-    /// Go on from what an earlier run of the same command left.
+    /// Of a sort: go on from what an earlier run of the same command left.
     pub resume: bool,
     /// The I/O back end.
     pub io: IoChoice,
-    /// Whether to compute proofs. Only benchmarks turn this off.
+    /// Whether to compute proofs. Only benchmarks of a sort turn this off.
     pub proof: bool,
 }
 
-impl SortOptions {
-    /// A sort by whole records, with everything as it is if not given.
-    pub fn new(inputs: Vec<Endpoint>, output: Endpoint, layout: Layout) -> SortOptions {
-        SortOptions {
+impl WorkOptions {
+    /// Some work by whole records, with everything as it is if not given.
+    pub fn new(work: Work, inputs: Vec<Endpoint>, output: Endpoint, layout: Layout) -> WorkOptions {
+        WorkOptions {
+            work,
             inputs,
             output,
             layout,
             keys: Vec::new(),
+            right: None,
             memory: None,
             scratch: Vec::new(),
             scratch_limit: None,
             threads: None,
             nodes: 1,
+            equal_shares: false,
             unique: false,
             resume: false,
             io: IoChoice::Auto,
@@ -80,75 +82,19 @@ impl SortOptions {
     }
 }
 
-/// What to shuffle and how.
+/// The right side of a join, and what is made of both.
 #[derive(Debug, Clone)]
-pub struct ShuffleOptions {
-    /// Where the records are, in order; standard input if empty.
+pub struct RightSide {
+    /// Where its records are: one input, or on a cluster any number of files.
     pub inputs: Vec<Endpoint>,
-    /// Where the shuffled records go. May be one of the inputs.
-    pub output: Endpoint,
-    /// How records lie in the inputs.
+    /// How records lie in them: as in the left side, in lines or with a length.
     pub layout: Layout,
-    /// Which of the permutations.
-    pub seed: u64,
-    /// Memory for the whole process; half of what is available if not given.
-    pub memory: Option<Size>,
-    /// Directories for what does not fit; the output's directory if empty.
-    pub scratch: Vec<PathBuf>,
-    /// The most scratch space to use; a percentage is of the space available.
-    pub scratch_limit: Option<Size>,
-    /// Lanes; one for each core if not given.
-    pub threads: Option<usize>,
-    /// The I/O back end.
-    pub io: IoChoice,
-}
-
-/// What to merge and how.
-#[derive(Debug, Clone)]
-pub struct MergeOptions {
-    /// Where the records are, each input in order; standard input if empty.
-    pub inputs: Vec<Endpoint>,
-    /// Where the merged records go. May be one of the inputs.
-    pub output: Endpoint,
-    /// How records lie in the inputs.
-    pub layout: Layout,
-    /// The parts of the key; the whole record if empty.
+    /// The parts of the key, alike in lengths and directions to those of the left side; the whole record if empty.
     pub keys: Vec<KeyPart>,
-    /// Memory for the whole process; half of what is available if not given, and no more than helps.
-    pub memory: Option<Size>,
-    /// Lanes; one for each core if not given.
-    pub threads: Option<usize>,
-    /// Keep only the first of records with equal keys.
-    pub unique: bool,
-    /// The I/O back end.
-    pub io: IoChoice,
-}
-
-/// What to join and how. Of a pair, the left comes first.
-#[derive(Debug, Clone)]
-pub struct JoinOptions {
-    /// Where the records are.
-    pub inputs: [Endpoint; 2],
-    /// Where what is made goes. May be one of the inputs.
-    pub output: Endpoint,
-    /// How records lie in the inputs: in both as lines, or in both with a length.
-    pub layouts: [Layout; 2],
-    /// The parts of the keys, alike in lengths and directions; the whole record if empty.
-    pub keys: [Vec<KeyPart>; 2],
     /// Which records to give.
     pub kind: JoinKind,
     /// What stands between the parts of a line.
     pub between: Vec<u8>,
-    /// Memory for the whole process; half of what is available if not given.
-    pub memory: Option<Size>,
-    /// Directories for what does not fit; the output's directory if empty.
-    pub scratch: Vec<PathBuf>,
-    /// The most scratch space to use; a percentage is of the space available.
-    pub scratch_limit: Option<Size>,
-    /// Lanes of each sort; one for each core if not given.
-    pub threads: Option<usize>,
-    /// The I/O back end.
-    pub io: IoChoice,
 }
 
 /// How a [`Sorter`](crate::Sorter) is to sort.
@@ -192,31 +138,6 @@ impl Default for SorterOptions {
     }
 }
 
-/// What to part and how.
-#[derive(Debug, Clone)]
-pub struct PartitionOptions {
-    /// Where the records are, in order: files, or one stream; standard input if empty.
-    pub inputs: Vec<Endpoint>,
-    /// The names of the parts, with `{}` where the number goes.
-    pub output: PathBuf,
-    /// How records lie in the inputs.
-    pub layout: Layout,
-    /// The parts of the key; the whole record if empty.
-    pub keys: Vec<KeyPart>,
-    /// How the part of a record is picked.
-    pub pick: PartitionPick,
-    /// How many parts.
-    pub parts: usize,
-    /// Whether records with equal keys may lie in several parts, so that those are equal whatever the keys.
-    pub split_keys: bool,
-    /// Memory for the whole process; half of what is available if not given.
-    pub memory: Option<Size>,
-    /// Threads that read, and as many that write; one for each core if not given.
-    pub threads: Option<usize>,
-    /// The I/O back end.
-    pub io: IoChoice,
-}
-
 /// What to generate.
 #[derive(Debug, Clone)]
 pub struct GenOptions {
@@ -251,50 +172,13 @@ pub struct CheckOptions {
     pub io: IoChoice,
 }
 
-/// One end of a transfer, as typed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PumpEnd {
-    /// A file or a tree.
-    Path(PathBuf),
-    /// Standard input or output, written `-`.
-    Standard,
-    /// So many zeros, written `zero:SIZE`.
-    Zeros(u64),
-    /// Nothing is kept, written `null:`.
-    Null,
-    /// One of these on a host of the cluster, written `HOST:/PATH`, `HOST:null:` or `HOST:zero:SIZE`.
-    Node(String, Box<PumpEnd>),
-    /// A path where ssh goes, written `ssh://[USER@]HOST[:PORT]/PATH`.
-    Ssh(SshHost, Box<PumpEnd>),
-}
-
-/// Where ssh goes; what is not said is for the user's own settings to say.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SshHost {
-    /// Who logs in.
-    pub user: Option<String>,
-    /// The host, or its name in those settings.
-    pub host: String,
-    /// The port of its ssh.
-    pub port: Option<u16>,
-}
-
-impl std::fmt::Display for SshHost {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.user {
-            Some(user) => write!(f, "{user}@{}", self.host),
-            None => f.write_str(&self.host),
-        }
-    }
-}
-
 /// What to move and how.
 #[derive(Debug, Clone)]
 pub struct PumpOptions {
     /// Where the bytes are.
-    pub sources: Vec<PumpEnd>,
+    pub sources: Vec<Endpoint>,
     /// Where they go.
-    pub dest: PumpEnd,
+    pub dest: Endpoint,
     /// Lanes that move side by side; one for each core if not given.
     pub streams: Option<usize>,
     /// The most bytes in a second.
@@ -309,4 +193,21 @@ pub struct PumpOptions {
     pub checksum: bool,
     /// The I/O back end.
     pub io: IoChoice,
+}
+
+impl PumpOptions {
+    /// A transfer with everything as it is if not given.
+    pub fn new(sources: Vec<Endpoint>, dest: Endpoint) -> PumpOptions {
+        PumpOptions {
+            sources,
+            dest,
+            streams: None,
+            limit: None,
+            resume: false,
+            verify: false,
+            no_disk: None,
+            checksum: true,
+            io: IoChoice::Auto,
+        }
+    }
 }

@@ -31,13 +31,13 @@ pub(crate) enum Target {
 impl Target {
     /// Looks at what is there. Touches nothing.
     pub(crate) fn of(io: &Arc<dyn Io>, endpoint: &Endpoint) -> Result<Target> {
-        let standard = PathBuf::from("/dev/stdout");
         let path = match endpoint {
-            Endpoint::Standard => {
-                io.stat(&standard)?;
-                return Ok(Target::Stream(standard));
-            }
             Endpoint::Path(path) => path,
+            other => {
+                let standard = other.here("/dev/stdout")?;
+                io.stat(standard)?;
+                return Ok(Target::Stream(standard.into()));
+            }
         };
         check_planted(path)?;
         let name = path.display();

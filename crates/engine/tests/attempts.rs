@@ -7,18 +7,16 @@ use std::path::PathBuf;
 use place::Place;
 use thalweg_api::Work;
 use thalweg_engine::share::{LentDisks, Share, ShareOptions, Within};
-use thalweg_engine::{IoChoice, Layout, SortOptions};
+use thalweg_engine::{IoChoice, Layout, WorkOptions};
 
 fn share(place: &Place, number: u64, lost: &[PathBuf]) -> Share {
-    let sort = SortOptions {
+    let sort = WorkOptions {
         threads: Some(1),
         io: IoChoice::Threads,
-        ..SortOptions::new(vec![place.end("in")], place.end("out"), Layout::Fixed(100))
+        ..WorkOptions::new(Work::Sort, vec![place.end("in")], place.end("out"), Layout::Fixed(100))
     };
     let (node, lost) = ((0, 1), lost.to_vec());
     let options = ShareOptions {
-        work: Work::Sort,
-        join: None,
         sort,
         node,
         own_inputs: false,

@@ -10,9 +10,7 @@ mod place;
 use std::process::Command;
 
 use place::Place;
-use thalweg_engine::{
-    Error, IoChoice, JoinKind, JoinOptions, KeyPart, Layout, MergeOptions, Progress, Size, join, merge,
-};
+use thalweg_engine::{Error, JoinKind, KeyPart, Layout, Progress, RightSide, Size, Work, WorkOptions, run};
 
 const SABOTAGE: &str = "THALWEG_SABOTAGE";
 /// Names what the process is to do; without it, it does nothing.
@@ -29,33 +27,28 @@ fn a_task_in_a_process_of_its_own() {
     let inputs = [place.write("a", &records(2)), place.write("b", &records(3))];
     let output = place.end("out");
     let memory = Some(Size::Bytes(64 << 20));
-    let outcome = match task.as_str() {
+    let options = match task.as_str() {
         "merge" => {
-            let (inputs, keys) = (inputs.to_vec(), vec![KEY]);
-            let (unique, threads, io) = (false, None, IoChoice::Auto);
-            let options = MergeOptions { inputs, output, layout: LAYOUT, keys, memory, threads, unique, io };
-            merge(&options, &Progress::default())
+            let options = WorkOptions::new(Work::Merge, inputs.to_vec(), output, LAYOUT);
+            WorkOptions { keys: vec![KEY], memory, ..options }
         }
         "join" => {
             // A key of two of its bytes is many records' on either side.
             let keys = vec![KeyPart { length: 3, ..KEY }];
-            let options = JoinOptions {
-                inputs,
-                output,
-                layouts: [LAYOUT; 2],
-                keys: [keys.clone(), keys],
+            let [left, right] = inputs.map(|input| vec![input]);
+            let right = RightSide {
+                inputs: right,
+                layout: LAYOUT,
+                keys: keys.clone(),
                 kind: JoinKind::Left,
                 between: Vec::new(),
-                memory,
-                scratch: Vec::new(),
-                scratch_limit: None,
-                threads: None,
-                io: IoChoice::Auto,
             };
-            join(&options, &Progress::default())
+            let options = WorkOptions::new(Work::Join, left, output, LAYOUT);
+            WorkOptions { keys, right: Some(right), memory, ..options }
         }
         other => panic!("no task is called {other}"),
     };
+    let outcome = run(&options, &Progress::default());
     let has_name = place.names().contains(&"out".to_string());
     println!(
         "came: {}",

@@ -7,7 +7,7 @@ use place::Place;
 use proptest::prelude::*;
 use thalweg_base::rng::Rng;
 use thalweg_engine::{
-    Endpoint, Error, IoChoice, JoinKind, JoinOptions, KeyPart, Layout, Progress, Size, join,
+    Endpoint, Error, JoinKind, KeyPart, Layout, Progress, RightSide, Size, Work, WorkOptions, run,
 };
 
 const MEMORY: u64 = 64 << 20;
@@ -16,19 +16,16 @@ fn part(offset: u32, length: u32) -> KeyPart {
     KeyPart { offset, length, descending: false }
 }
 
-fn options(place: &Place, layouts: [Layout; 2], keys: [Vec<KeyPart>; 2], kind: JoinKind) -> JoinOptions {
-    JoinOptions {
-        inputs: [place.end("left"), place.end("right")],
-        output: place.end("out"),
-        layouts,
+fn options(place: &Place, layouts: [Layout; 2], keys: [Vec<KeyPart>; 2], kind: JoinKind) -> WorkOptions {
+    let [keys, right_keys] = keys;
+    let (inputs, between) = (vec![place.end("right")], b", ".to_vec());
+    let right = RightSide { inputs, layout: layouts[1], keys: right_keys, kind, between };
+    WorkOptions {
         keys,
-        kind,
-        between: b", ".to_vec(),
+        right: Some(right),
         memory: Some(Size::Bytes(MEMORY)),
-        scratch: Vec::new(),
-        scratch_limit: None,
         threads: Some(2),
-        io: IoChoice::Auto,
+        ..WorkOptions::new(Work::Join, vec![place.end("left")], place.end("out"), layouts[0])
     }
 }
 
@@ -39,22 +36,24 @@ fn key_of<'r>(keys: &[KeyPart], record: &'r [u8]) -> &'r [u8] {
 }
 
 /// What must come out.
-fn model(sides: [&[Vec<u8>]; 2], options: &JoinOptions) -> Vec<Vec<u8>> {
+fn model(sides: [&[Vec<u8>]; 2], options: &WorkOptions) -> Vec<Vec<u8>> {
+    let right_side = options.right.as_ref().unwrap();
+    let keys = [&options.keys, &right_side.keys];
     let mut sides = sides.map(<[Vec<u8>]>::to_vec);
-    for (side, keys) in sides.iter_mut().zip(&options.keys) {
+    for (side, keys) in sides.iter_mut().zip(keys) {
         side.sort_by(|a, b| key_of(keys, a).cmp(key_of(keys, b)));
     }
-    let is_line = options.layouts[0] == Layout::Lines;
+    let is_line = options.layout == Layout::Lines;
     let mut out = Vec::new();
     for left in &sides[0] {
-        let like = |right: &&Vec<u8>| key_of(&options.keys[1], right) == key_of(&options.keys[0], left);
+        let like = |right: &&Vec<u8>| key_of(keys[1], right) == key_of(keys[0], left);
         let matches: Vec<&Vec<u8>> = sides[1].iter().filter(like).collect();
-        if options.kind != JoinKind::Anti {
-            let between = if is_line { &options.between[..] } else { b"" };
+        if right_side.kind != JoinKind::Anti {
+            let between = if is_line { &right_side.between[..] } else { b"" };
             out.extend(matches.iter().map(|right| [left, between, right].concat()));
         }
-        if options.kind != JoinKind::Inner && matches.is_empty() {
-            let zeros = match (options.kind, options.layouts[1]) {
+        if right_side.kind != JoinKind::Inner && matches.is_empty() {
+            let zeros = match (right_side.kind, right_side.layout) {
                 (JoinKind::Left, Layout::Fixed(n)) => vec![0; n as usize],
                 _ => Vec::new(),
             };
@@ -69,12 +68,12 @@ fn bytes_of(layout: Layout, records: &[Vec<u8>]) -> Vec<u8> {
     records.iter().flat_map(|record| [record, end].concat()).collect()
 }
 
-fn check(place: &Place, sides: [&[Vec<u8>]; 2], options: &JoinOptions) {
-    place.write("left", &bytes_of(options.layouts[0], sides[0]));
-    place.write("right", &bytes_of(options.layouts[1], sides[1]));
-    let receipt = join(options, &Progress::default()).unwrap();
+fn check(place: &Place, sides: [&[Vec<u8>]; 2], options: &WorkOptions) {
+    place.write("left", &bytes_of(options.layout, sides[0]));
+    place.write("right", &bytes_of(options.right.as_ref().unwrap().layout, sides[1]));
+    let receipt = run(options, &Progress::default()).unwrap();
     let expected = model(sides, options);
-    let layout = if options.layouts[0] == Layout::Lines { Layout::Lines } else { Layout::Fixed(1) };
+    let layout = if options.layout == Layout::Lines { Layout::Lines } else { Layout::Fixed(1) };
     assert!(place.read("out") == bytes_of(layout, &expected), "{options:?}");
     let told = receipt.sides.unwrap();
     assert!(receipt.holds && receipt.output.records == expected.len() as u64, "{receipt:?}");
@@ -128,7 +127,7 @@ fn a_key_that_fills_both_sides_takes_no_more_memory() {
     place.write("right", &whole(2));
     let key = vec![part(0, 8)];
     let options = options(&place, [Layout::Fixed(2000); 2], [key.clone(), key], JoinKind::Inner);
-    let receipt = join(&options, &Progress::default()).unwrap();
+    let receipt = run(&options, &Progress::default()).unwrap();
     assert!(receipt.holds && receipt.output.records == 12 * 2500, "{receipt:?}");
     assert!(receipt.io.scratch.written_bytes > 1_000_000, "the group went to scratch: {:?}", receipt.io);
     assert_eq!(place.names(), ["left", "out", "right"]);
@@ -162,7 +161,7 @@ fn what_cannot_be_joined_is_refused_in_one_line() {
             "not a multiple",
         ),
         (
-            JoinOptions {
+            WorkOptions {
                 memory: Some(Size::Bytes(20 << 20)),
                 ..options(&place, fixed, [vec![part(0, 2)], vec![part(0, 2)]], JoinKind::Inner)
             },
@@ -170,7 +169,7 @@ fn what_cannot_be_joined_is_refused_in_one_line() {
         ),
     ];
     for (options, expected) in cases {
-        let error = join(&options, &Progress::default()).unwrap_err();
+        let error = run(&options, &Progress::default()).unwrap_err();
         assert!(matches!(error, Error::CouldNot(_)), "{error:?}");
         let text = error.to_string();
         assert!(text.contains(expected) && !text.contains('\n'), "{text}");

@@ -6,40 +6,37 @@ mod place;
 
 use place::Place;
 use thalweg_engine::{
-    Error, GenOptions, IoChoice, KeyPart, Layout, PartitionOptions, PartitionPick, PartitionReceipt,
-    Progress, Size,
+    Error, GenOptions, IoChoice, KeyPart, Layout, PartitionPick, Progress, Receipt, Size, Work, WorkOptions,
 };
 
-fn options(place: &Place, inputs: &[&str], pick: PartitionPick, parts: usize) -> PartitionOptions {
-    PartitionOptions {
-        inputs: inputs.iter().map(|name| place.end(name)).collect(),
-        output: place.at("part-{}"),
-        layout: Layout::Lines,
-        keys: Vec::new(),
-        pick,
-        parts,
-        split_keys: false,
+fn options(place: &Place, inputs: &[&str], pick: PartitionPick, parts: usize) -> WorkOptions {
+    let inputs = inputs.iter().map(|name| place.end(name)).collect();
+    let work = Work::Partition { pick, parts, split_keys: false };
+    WorkOptions {
         memory: Some(Size::Bytes(64 << 20)),
         threads: Some(2),
         io: IoChoice::Threads,
+        ..WorkOptions::new(work, inputs, place.end("part-{}"), Layout::Lines)
     }
 }
 
-fn run(options: &PartitionOptions) -> Result<PartitionReceipt, Error> {
-    thalweg_engine::partition(options, &Progress::default())
+fn run(options: &WorkOptions) -> Result<Receipt, Error> {
+    thalweg_engine::run(options, &Progress::default())
 }
 
 /// The parts, having looked that receipt and files agree.
-fn parts(place: &Place, options: &PartitionOptions) -> Vec<Vec<u8>> {
+fn parts(place: &Place, options: &WorkOptions) -> Vec<Vec<u8>> {
+    let Work::Partition { parts, .. } = options.work else { panic!("{options:?}") };
     let receipt = run(options).unwrap();
-    assert!(receipt.receipt.holds && receipt.parts.len() == options.parts);
-    let width = (options.parts - 1).to_string().len();
+    let made = receipt.partition.unwrap();
+    assert!(receipt.holds && made.parts.len() == parts);
+    let width = (parts - 1).to_string().len();
     let read = |(i, part): (usize, &thalweg_engine::PartReceipt)| {
         let bytes = place.read(&format!("part-{i:0width$}"));
         assert_eq!(bytes.len() as u64, part.file_bytes);
         bytes
     };
-    receipt.parts.iter().enumerate().map(read).collect()
+    made.parts.iter().enumerate().map(read).collect()
 }
 
 /// Lines of very different lengths, the last without a newline.
@@ -74,7 +71,7 @@ fn parts_of_lines_are_the_input_in_order_whatever_the_threads_and_pages() {
     for pick in [PartitionPick::Range, PartitionPick::Hash, PartitionPick::Robin] {
         let mut before = None;
         for (threads, memory) in [(1, 64), (2, 64), (5, 64), (2, 17)] {
-            let asked = PartitionOptions {
+            let asked = WorkOptions {
                 threads: Some(threads),
                 memory: Some(Size::Bytes(memory << 20)),
                 ..options(&place, &["a", "empty", "b"], pick, 7)
@@ -117,9 +114,9 @@ fn generate(place: &Place, count: u128, skewed: bool) {
     thalweg_engine::generate(&asked, &Progress::default()).unwrap();
 }
 
-fn datamation(place: &Place, pick: PartitionPick, parts: usize) -> PartitionOptions {
+fn datamation(place: &Place, pick: PartitionPick, parts: usize) -> WorkOptions {
     let keys = vec![KeyPart { offset: 0, length: 10, descending: false }];
-    PartitionOptions { layout: Layout::Fixed(100), keys, ..options(place, &["records"], pick, parts) }
+    WorkOptions { layout: Layout::Fixed(100), keys, ..options(place, &["records"], pick, parts) }
 }
 
 #[test]
@@ -130,8 +127,9 @@ fn parts_are_equal_within_five_percent_on_skewed_records_too() {
         for pick in [PartitionPick::Range, PartitionPick::Hash, PartitionPick::Robin] {
             let receipt = run(&datamation(&place, pick, 16)).unwrap();
             let mean = 600_000.0 / 16.0;
+            let made = receipt.partition.unwrap();
             let off =
-                receipt.parts.iter().map(|part| (part.records as f64 / mean - 1.0).abs()).fold(0.0, f64::max);
+                made.parts.iter().map(|part| (part.records as f64 / mean - 1.0).abs()).fold(0.0, f64::max);
             assert!(off <= 0.05, "{pick:?}, skewed {skewed}: {off}");
         }
     }
@@ -143,10 +141,16 @@ fn a_hot_key_stays_together_unless_it_may_be_split() {
     let line = |i: u32| format!("{:04}-{i}\n", if i.is_multiple_of(2) { 5000 } else { i % 10_000 });
     place.write("records", (0..80_000).map(line).collect::<String>().as_bytes());
     let keys = vec![KeyPart { offset: 0, length: 4, descending: false }];
-    let asked = PartitionOptions { keys, ..options(&place, &["records"], PartitionPick::Range, 8) };
+    let asked = WorkOptions { keys, ..options(&place, &["records"], PartitionPick::Range, 8) };
     let hot = |part: &[u8]| split_lines(part).iter().any(|line| line.starts_with(b"5000"));
     assert_eq!(parts(&place, &asked).iter().filter(|part| hot(part)).count(), 1);
-    let got = parts(&place, &PartitionOptions { split_keys: true, ..asked });
+    let got = parts(
+        &place,
+        &WorkOptions {
+            work: Work::Partition { pick: PartitionPick::Range, parts: 8, split_keys: true },
+            ..asked
+        },
+    );
     assert!(got.iter().filter(|part| hot(part)).count() >= 4);
     let records: Vec<usize> = got.iter().map(|part| split_lines(part).len()).collect();
     assert!(records.iter().all(|&n| (9_500..=10_500).contains(&n)), "{records:?}");
@@ -162,7 +166,7 @@ fn records_that_straddle_pages_and_are_longer_than_batches_come_whole() {
             (0..count * record).map(|i| byte(i / record).wrapping_add((i % record) as u8)).collect();
         place.write("records", &bytes);
         let layout = Layout::Fixed(record as u32);
-        let asked = PartitionOptions { layout, ..options(&place, &["records"], PartitionPick::Hash, 3) };
+        let asked = WorkOptions { layout, ..options(&place, &["records"], PartitionPick::Hash, 3) };
         let got = parts(&place, &asked);
         let mut records: Vec<&[u8]> = got.iter().flat_map(|part| part.chunks(record)).collect();
         let mut expected: Vec<&[u8]> = bytes.chunks(record).collect();
@@ -177,8 +181,12 @@ fn a_pipe_is_parted_and_has_no_ranges() {
     let place = Place::new();
     let text = lines(20_000, 3);
     let pipe = place.pipe("pipe");
-    let asked = PartitionOptions { inputs: vec![pipe], ..options(&place, &[], PartitionPick::Robin, 3) };
-    let error = run(&PartitionOptions { pick: PartitionPick::Range, ..asked.clone() }).unwrap_err();
+    let asked = WorkOptions { inputs: vec![pipe], ..options(&place, &[], PartitionPick::Robin, 3) };
+    let error = run(&WorkOptions {
+        work: Work::Partition { pick: PartitionPick::Range, parts: 3, split_keys: false },
+        ..asked.clone()
+    })
+    .unwrap_err();
     assert!(error.exit_status() == 2 && error.to_string().contains("--pick hash"), "{error}");
     let path = place.at("pipe");
     let written = text.clone();
@@ -197,13 +205,16 @@ fn what_cannot_be_done_is_one_line_and_leaves_nothing() {
     place.write("records", &[b'x'; 1000]);
     place.write("ragged", &[b'x'; 1050]);
     let asked = datamation(&place, PartitionPick::Hash, 4);
-    let ragged = PartitionOptions { inputs: vec![place.end("ragged")], ..asked.clone() };
-    let no_place = PartitionOptions { output: place.at("part"), ..asked.clone() };
-    let twice = PartitionOptions { output: place.at("{}-{}"), ..asked.clone() };
-    let nowhere = PartitionOptions { output: place.at("not/{}"), ..asked.clone() };
-    let missing = PartitionOptions { inputs: vec![place.end("missing")], ..asked.clone() };
-    let small = PartitionOptions { memory: Some(Size::Bytes(1 << 20)), ..asked.clone() };
-    let none = PartitionOptions { parts: 0, ..asked };
+    let ragged = WorkOptions { inputs: vec![place.end("ragged")], ..asked.clone() };
+    let no_place = WorkOptions { output: place.end("part"), ..asked.clone() };
+    let twice = WorkOptions { output: place.end("{}-{}"), ..asked.clone() };
+    let nowhere = WorkOptions { output: place.end("not/{}"), ..asked.clone() };
+    let missing = WorkOptions { inputs: vec![place.end("missing")], ..asked.clone() };
+    let small = WorkOptions { memory: Some(Size::Bytes(1 << 20)), ..asked.clone() };
+    let none = WorkOptions {
+        work: Work::Partition { pick: PartitionPick::Hash, parts: 0, split_keys: false },
+        ..asked
+    };
     for (asked, words) in [
         (ragged, "50 left over"),
         (no_place, "must have {}"),
@@ -226,8 +237,7 @@ fn a_partition_that_is_stopped_leaves_nothing() {
     generate(&place, 200_000, false);
     let progress = Progress::default();
     progress.cancel(15);
-    let error =
-        thalweg_engine::partition(&datamation(&place, PartitionPick::Hash, 4), &progress).unwrap_err();
+    let error = thalweg_engine::run(&datamation(&place, PartitionPick::Hash, 4), &progress).unwrap_err();
     assert_eq!(error.exit_status(), 128 + 15);
     assert_eq!(place.names(), ["records"]);
 }
@@ -248,7 +258,7 @@ mod canaries {
         generate(&place, 100_000, false);
         let receipt = run(&datamation(&place, PartitionPick::Hash, 4)).unwrap();
         let unnamed = place.names() == ["records"];
-        println!("came: {} {unnamed}", receipt.receipt.holds);
+        println!("came: {} {unnamed}", receipt.holds);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use place::Place;
 use thalweg_api::{Hardware, Plan, Receipt};
 use thalweg_base::units::{MIB, Size};
 use thalweg_engine::{
-    Endpoint, GenOptions, IoChoice, KeyPart, Layout, Progress, SortOptions, generate, plan, sort,
+    Endpoint, GenOptions, IoChoice, KeyPart, Layout, Progress, Work, WorkOptions, generate, plan,
 };
 use thalweg_sort::{Facts, forecast};
 
@@ -29,33 +29,24 @@ fn records(place: &Place, name: &str, count: u128) -> Endpoint {
     place.end(name)
 }
 
-fn options(input: Endpoint, output: Endpoint, memory_bytes: u64) -> SortOptions {
-    SortOptions {
-        nodes: 1,
-        inputs: vec![input],
-        output,
-        layout: Layout::Fixed(100),
+fn options(input: Endpoint, output: Endpoint, memory_bytes: u64) -> WorkOptions {
+    WorkOptions {
         keys: vec![KeyPart { offset: 0, length: 10, descending: false }],
         memory: Some(Size::Bytes(memory_bytes)),
-        scratch: Vec::new(),
-        scratch_limit: None,
         threads: Some(2),
-        unique: false,
-        resume: false,
-        io: IoChoice::Auto,
-        proof: true,
+        ..WorkOptions::new(Work::Sort, vec![input], output, Layout::Fixed(100))
     }
 }
 
-fn run(options: &SortOptions) -> Receipt {
-    sort(options, &Progress::default()).unwrap()
+fn run(options: &WorkOptions) -> Receipt {
+    thalweg_engine::run(options, &Progress::default()).unwrap()
 }
 
 fn names(plan: &Plan) -> Vec<&str> {
     plan.stages.iter().map(|stage| stage.name.as_str()).collect()
 }
 
-fn refusal(options: &SortOptions) -> String {
+fn refusal(options: &WorkOptions) -> String {
     let error = plan(options).unwrap_err();
     assert_eq!(error.exit_status(), 2);
     let text = error.to_string();
@@ -127,7 +118,7 @@ fn what_a_sort_would_refuse_a_plan_refuses() {
     let small = refusal(&options(input.clone(), place.end("out"), MIB));
     assert!(small.contains("too small"), "{small}");
     let scratch = vec![place.at("in")];
-    let asked = SortOptions { scratch, ..options(input, place.end("out"), 64 * MIB) };
+    let asked = WorkOptions { scratch, ..options(input, place.end("out"), 64 * MIB) };
     assert!(refusal(&asked).contains("is not a directory"));
     assert_eq!(place.names(), ["in", "pipe", "ragged"]);
 }

@@ -5,15 +5,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use thalweg_api::{JoinAsk, KeyBound, LostRange, SortAsk, SortAttempt, SortJob, Work};
-use thalweg_engine::share::{RightSide, ShareOptions, Within};
-use thalweg_engine::{Endpoint, KeyPart, Layout, Result, Size, SortOptions};
+use thalweg_engine::share::{ShareOptions, Within};
+use thalweg_engine::{Endpoint, IoChoice, KeyPart, Layout, Result, RightSide, Size, WorkOptions};
 use thalweg_record::Cut;
 use thalweg_transfer::{escaped, unescaped};
 
 use crate::daemon::Node;
 use crate::lent::CLIENT;
 use crate::pump::could_not;
-use crate::sort::ClusterSort;
 
 /// A path as a word.
 pub(crate) fn word_of(path: &Path) -> String {
@@ -25,29 +24,42 @@ pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(OsString::from_vec(bytes)))
 }
 
-/// What was typed, in words that mean the same on every host.
-pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
-    let ClusterSort { sort, work, own_inputs, lent_inputs, own_output, lent_output, equal, join, .. } = asked;
-    let (own_inputs, own_output) = (*own_inputs, *own_output);
-    let path = |endpoint: &Endpoint, own: bool| match endpoint {
-        Endpoint::Path(path) if own => Ok(word_of(path)),
-        // What all nodes have is named from the root.
-        Endpoint::Path(path) => std::path::absolute(path).map(|path| word_of(&path)).map_err(could_not),
-        Endpoint::Standard => {
-            Err(could_not("nodes read and write files, and '-' is a stream of this process"))
-        }
+/// What is asked, in words that mean the same on every host.
+pub(crate) fn ask_of(options: &WorkOptions) -> Result<SortAsk> {
+    let WorkOptions { work, output, right, .. } = options;
+    let verb = work.verb();
+    if options.resume || !options.proof || options.nodes > 1 || options.io != IoChoice::Auto {
+        return Err(could_not(format!(
+            "a {verb} on the nodes of a cluster has no --resume, --no-proof, --nodes or --io; leave them out"
+        )));
+    }
+    let inputs = || options.inputs.iter().chain(right.iter().flat_map(|right| &right.inputs));
+    if inputs().next().is_none() {
+        return Err(could_not(format!("say what the nodes are to {verb}: files, or nodes:FILES")));
+    }
+    let all_or_none = |named: fn(&Endpoint) -> bool, whose: &str, prefix: &str| match (
+        inputs().any(named),
+        inputs().all(named),
+    ) {
+        (true, false) => Err(could_not(format!(
+            "either all inputs are {whose}, with {prefix} before their names, or none"
+        ))),
+        (_, all) => Ok(all),
     };
-    let path = |endpoint: &Endpoint, own: bool, lent: bool| {
-        let word = path(endpoint, own)?;
-        Ok(if lent { format!("{CLIENT}{word}") } else { word })
-    };
-    let input = |endpoint: &Endpoint| path(endpoint, own_inputs, *lent_inputs);
-    let (memory_bytes, memory_percent) = match sort.memory {
+    let own_inputs = all_or_none(|end| matches!(end, Endpoint::Nodes(_)), "the nodes' own", "nodes:")?;
+    let lent_inputs = all_or_none(|end| matches!(end, Endpoint::Client(_)), "this client's", "client:")?;
+    let lent_output = matches!(output, Endpoint::Client(_));
+    if lent_output && matches!(work, Work::Partition { .. }) {
+        return Err(could_not(
+            "parts are written where nodes are; name them as all nodes see them, or with nodes:, and pump them here",
+        ));
+    }
+    let (memory_bytes, memory_percent) = match options.memory {
         Some(Size::Percent(percent)) => (None, Some(percent)),
         Some(Size::Bytes(bytes)) => (Some(bytes), None),
         None => (None, None),
     };
-    let scratch_limit = match sort.scratch_limit {
+    let scratch_limit = match options.scratch_limit {
         Some(Size::Percent(_)) => {
             return Err(could_not("--scratch-limit of a cluster's nodes is in bytes"));
         }
@@ -56,28 +68,46 @@ pub(crate) fn ask_of(asked: &ClusterSort) -> Result<SortAsk> {
     };
     Ok(SortAsk {
         work: *work,
-        inputs: sort.inputs.iter().map(input).collect::<Result<_>>()?,
+        inputs: options.inputs.iter().map(word_of_end).collect::<Result<_>>()?,
         own_inputs,
-        lent_inputs: *lent_inputs,
-        output: path(&sort.output, own_output, *lent_output)?,
-        own_output,
-        lent_output: *lent_output,
-        record: bytes_of(sort.layout),
-        keys: words_of(&sort.keys),
-        unique: sort.unique,
+        lent_inputs,
+        output: word_of_end(output)?,
+        own_output: matches!(output, Endpoint::Nodes(_)),
+        lent_output,
+        record: bytes_of(options.layout),
+        keys: words_of(&options.keys),
+        unique: options.unique,
         memory_bytes,
         memory_percent,
-        scratch: sort.scratch.iter().map(|path| word_of(path)).collect(),
+        scratch: options.scratch.iter().map(|path| word_of(path)).collect(),
         scratch_limit,
-        threads: sort.threads,
-        equal: *equal,
-        join: join.as_ref().map(|right| join_ask(right, input)).transpose()?,
+        threads: options.threads,
+        equal: options.equal_shares,
+        join: right.as_ref().map(join_ask).transpose()?,
     })
 }
 
-fn join_ask(right: &RightSide, path: impl FnMut(&Endpoint) -> Result<String>) -> Result<JoinAsk> {
+/// An end of the work, as a word.
+fn word_of_end(end: &Endpoint) -> Result<String> {
+    // What all nodes have, and what is the client's, is named from the root.
+    let absolute = |path: &Path| std::path::absolute(path).map(|path| word_of(&path)).map_err(could_not);
+    match end {
+        Endpoint::Nodes(path) | Endpoint::Client(path) if path.as_os_str().is_empty() => {
+            Err(could_not(format!("{end} comes before the name of a file")))
+        }
+        Endpoint::Nodes(path) => Ok(word_of(path)),
+        Endpoint::Path(path) => absolute(path),
+        Endpoint::Client(path) => Ok(format!("{CLIENT}{}", absolute(path)?)),
+        Endpoint::Standard => {
+            Err(could_not("nodes read and write files, and '-' is a stream of this process"))
+        }
+        other => Err(could_not(format!("'{other}' is an end of a transfer; nodes read and write files"))),
+    }
+}
+
+fn join_ask(right: &RightSide) -> Result<JoinAsk> {
     Ok(JoinAsk {
-        inputs: right.inputs.iter().map(path).collect::<Result<_>>()?,
+        inputs: right.inputs.iter().map(word_of_end).collect::<Result<_>>()?,
         record: bytes_of(right.layout),
         keys: words_of(&right.keys),
         kind: right.kind,
@@ -102,17 +132,17 @@ fn layout_of(record: Option<u32>) -> Layout {
 }
 
 /// The same as options, with paths as they are named in it.
-pub(crate) fn options_of(ask: &SortAsk) -> Result<SortOptions> {
+pub(crate) fn options_of(ask: &SortAsk) -> Result<WorkOptions> {
     let paths = |words: &[String]| words.iter().map(|word| path_of(word)).collect::<Result<Vec<PathBuf>>>();
     let inputs = paths(&ask.inputs)?.into_iter().map(Endpoint::Path).collect();
-    Ok(SortOptions {
+    Ok(WorkOptions {
         keys: ask.keys.iter().map(part_of).collect(),
         memory: ask.memory_percent.map(Size::Percent).or(ask.memory_bytes.map(Size::Bytes)),
         scratch: paths(&ask.scratch)?,
         scratch_limit: ask.scratch_limit.map(Size::Bytes),
         threads: ask.threads,
         unique: ask.unique,
-        ..SortOptions::new(inputs, Endpoint::Path(path_of(&ask.output)?), layout_of(ask.record))
+        ..WorkOptions::new(ask.work, inputs, Endpoint::Path(path_of(&ask.output)?), layout_of(ask.record))
     })
 }
 
@@ -151,9 +181,8 @@ pub(crate) fn share_of(node: &Node, job: &SortJob, attempt: &SortAttempt) -> Res
             between: right.between.clone(),
         })
     };
+    sort.right = ask.join.as_ref().map(right).transpose()?;
     Ok(ShareOptions {
-        join: ask.join.as_ref().map(right).transpose()?,
-        work: ask.work,
         sort,
         node: (attempt.index, attempt.hosts.len()),
         own_inputs: ask.own_inputs,

@@ -19,7 +19,7 @@ use thalweg_api::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_engine::share::{LentOutput, Within, by_range, cuts, deal, origins, receipt};
-use thalweg_engine::{Error, Progress, Receipt, Result, SortOptions};
+use thalweg_engine::{Error, Progress, Receipt, Result, WorkOptions};
 use thalweg_io::process;
 use thalweg_record::{Cut, pack_cuts, thin_cuts, unpack_cuts};
 use thalweg_wire::{Link, LinkError, Outgoing, What};
@@ -115,7 +115,7 @@ struct Peer {
 /// Whoever coordinates a job.
 pub(crate) struct Coordinator<'a> {
     job: SortJob,
-    sort: SortOptions,
+    sort: WorkOptions,
     reach: Reach<'a>,
     progress: &'a Progress,
     watch: Stopwatch,
@@ -472,7 +472,7 @@ impl<'a> Coordinator<'a> {
         let files = ends.iter().map(|end| end.node.input.1);
         let input_file_bytes = if own_inputs { files.sum() } else { files.max().unwrap_or(0) };
         let work = self.job.ask.work;
-        let mut receipt = receipt(&self.sort, work, (&ends, again), input_file_bytes, self.watch.seconds())?;
+        let mut receipt = receipt(&self.sort, (&ends, again), input_file_bytes, self.watch.seconds())?;
         // The model is one of sorts, of what nodes have.
         let plan = plan.iter().filter(|_| work == Work::Sort && !self.job.ask.lends());
         for (stage, said) in receipt.stages.iter_mut().zip(plan.flat_map(|plan| &plan.stages)) {

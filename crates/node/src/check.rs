@@ -7,7 +7,6 @@
 //! within [`PROGRESS`]. A node does at most [`CHECKS_MAX`] at once.
 //! Non-goals: files that all nodes see; those are checked on one machine.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -26,7 +25,7 @@ use crate::daemon::{BLOCK_BYTES, Node};
 use crate::exec::{Cancel, Client};
 use crate::inbox::SIGTERM;
 use crate::pump::could_not;
-use crate::sort::{client_of, linked};
+use crate::sort::{Cluster, client_of, linked};
 use crate::talk::{Hearing, say};
 
 /// The most checks that a node does at once: each has up to 72 MB of blocks.
@@ -39,26 +38,13 @@ const LOOK: Duration = Duration::from_millis(50);
 const END_BYTES_MAX: usize = 512 << 10;
 const STACK_BYTES: usize = 256 << 10;
 
-/// What to check, and where.
-#[derive(Debug, Clone)]
-pub struct ClusterCheck {
-    /// The directory of the client's identity.
-    pub identity: PathBuf,
-    /// The name that its cluster is to have, if one was said.
-    pub name: Option<String>,
-    /// The hosts; none means all.
-    pub on: Vec<String>,
-    /// What is checked: patterns that each node has files of its own for. The summary is written here.
-    pub check: CheckOptions,
-}
-
 /// Checks that the nodes' own files, those of each host in turn, are one sorted sequence.
-pub fn check(asked: &ClusterCheck, progress: &Progress) -> Result<Check> {
+pub fn check(cluster: &Cluster, options: &CheckOptions, progress: &Progress) -> Result<Check> {
     let watch = Stopwatch::start();
-    check_key(&asked.check)?;
-    let request = NodeRequest::Check(request(&asked.check)?);
-    let client = Arc::new(client_of(&asked.identity, asked.name.as_deref())?);
-    let hosts = client.hosts(&asked.on).map_err(could_not)?;
+    check_key(options)?;
+    let request = NodeRequest::Check(request(options)?);
+    let client = Arc::new(client_of(&cluster.identity, cluster.name.as_deref())?);
+    let hosts = client.hosts(&cluster.on).map_err(could_not)?;
     let cancel = Cancel::default();
     let (tell, said) = channel();
     for (index, host) in hosts.iter().enumerate() {
@@ -81,7 +67,7 @@ pub fn check(asked: &ClusterCheck, progress: &Progress) -> Result<Check> {
         cancel.cancel(SIGTERM);
     }
     let pieces = hosts.into_iter().map(|host| host.name).zip(heard?).collect();
-    check_joined(&asked.check, pieces, &watch)
+    check_joined(options, pieces, &watch)
 }
 
 /// What all nodes found, in their order.
@@ -187,9 +173,14 @@ impl Ask {
 }
 
 fn request(check: &CheckOptions) -> Result<CheckShare> {
+    if check.merge || check.io != IoChoice::Auto {
+        return Err(could_not("a check on the nodes of a cluster has no --merge or --io; leave them out"));
+    }
     let pattern = |input: &Endpoint| match input {
-        Endpoint::Path(path) => Ok(word_of(path)),
-        Endpoint::Standard => Err(could_not("nodes check files, and '-' is a stream of this process")),
+        Endpoint::Nodes(path) => Ok(word_of(path)),
+        _ => Err(could_not(
+            "nodes check files of their own, with nodes: before every name; check other files without",
+        )),
     };
     Ok(CheckShare {
         inputs: check.inputs.iter().map(pattern).collect::<Result<_>>()?,

@@ -44,7 +44,7 @@ mod talk;
 mod threads;
 mod vote;
 
-pub use check::{ClusterCheck, check};
+pub use check::check;
 pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Stop, run};
 pub use error::{Error, Result};
 pub use exchange::exchange;
@@ -54,5 +54,5 @@ pub use plan::plan;
 pub use pump::pump;
 pub use rates::probe;
 pub use serving::{SERVE, serve};
-pub use sort::{ClusterSort, detach, partition, sort};
+pub use sort::{Cluster, detach, run as work};
 pub use ssh::{SshOptions, pump_over_ssh};

@@ -6,13 +6,12 @@
 //! Law: runs nothing; nothing is left on any node.
 
 use thalweg_api::{ClusterHost, ClusterPlan, NodePlan, NodeRates, RatesFrom, SortAsk};
-use thalweg_engine::Result;
 use thalweg_engine::model::{self, Facts, LINE_BYTES, NodeFacts};
+use thalweg_engine::{Result, WorkOptions};
 
-use crate::ask::ask_of;
 use crate::pump::could_not;
 use crate::rates;
-use crate::sort::{ClusterSort, Meant, found};
+use crate::sort::{Cluster, Meant, found};
 
 /// What the nodes of a sort have found.
 pub(crate) struct Found {
@@ -41,15 +40,16 @@ impl Found {
 }
 
 /// Says what a sort on the nodes of a cluster would do. Runs nothing.
-pub fn plan(asked: &ClusterSort) -> Result<ClusterPlan> {
-    if asked.lends() {
+pub fn plan(cluster: &Cluster, options: &WorkOptions) -> Result<ClusterPlan> {
+    let meant = Meant::of(cluster)?;
+    let job = meant.job(options)?;
+    if job.ask.lends() {
         return Err(could_not(
             "nobody has measured how fast a client's files come to the nodes or go back; plan for files that nodes have",
         ));
     }
-    let meant = Meant::of(asked)?;
-    let ask = ask_of(asked)?;
-    let (found, names) = found(&meant, asked)?;
+    let ask = job.ask.clone();
+    let (found, names) = found(&meant, job)?;
     let rates = match found.rates() {
         Some(kept) => (kept, RatesFrom::Probe),
         None => {

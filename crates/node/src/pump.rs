@@ -24,7 +24,7 @@ use thalweg_api::{
     ClusterFile, ClusterHost, NodeRequest, PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, from_json,
     to_json,
 };
-use thalweg_engine::{IoChoice, Progress, PumpEnd, PumpOptions, ends};
+use thalweg_engine::{Endpoint, Progress, PumpOptions, ends};
 use thalweg_transfer::{FRAME_BYTES, Route, Streams, Watch, Way, escaped, receive, send, unescaped};
 use thalweg_wire::{Hands, Incoming, Link, LinkError, Outgoing, Patience, Terms, What, new_id};
 
@@ -54,10 +54,10 @@ pub fn pump(identity: &Path, options: &PumpOptions, progress: &Progress) -> Resu
     let client = Client::load(identity).map_err(could_not)?;
     let from = sources_host(options)?;
     match (from, &options.dest) {
-        (None, PumpEnd::Node(host, end)) => {
+        (None, Endpoint::Host(host, end)) => {
             push(&ToNode::new(&client.hands, &client.file, host)?, word_of(end)?, options, progress)
         }
-        (Some(host), PumpEnd::Node(to, end)) => between(&client, &host, to, end, options, progress),
+        (Some(host), Endpoint::Host(to, end)) => between(&client, &host, to, end, options, progress),
         (Some(host), _) => pull(&ToNode::new(&client.hands, &client.file, &host)?, options, progress),
         (None, _) => Err(could_not("neither end is on another host")),
     }
@@ -74,7 +74,7 @@ pub(crate) trait Asks: Way {
 /// The one host that all sources are on, or none.
 fn sources_host(options: &PumpOptions) -> Result<Option<String>> {
     let mut hosts = options.sources.iter().map(|end| match end {
-        PumpEnd::Node(host, _) => Some(host),
+        Endpoint::Host(host, _) => Some(host),
         _ => None,
     });
     let first = hosts.next().flatten();
@@ -125,7 +125,7 @@ fn between(
     client: &Client,
     host: &str,
     to: &str,
-    end: &PumpEnd,
+    end: &Endpoint,
     options: &PumpOptions,
     progress: &Progress,
 ) -> Result<PumpReceipt> {
@@ -220,9 +220,9 @@ pub(crate) fn request(way: &dyn Asks, options: &PumpOptions, sources: Vec<String
 }
 
 pub(crate) fn words_of(options: &PumpOptions) -> Result<Vec<String>> {
-    let of = |end: &PumpEnd| match end {
-        PumpEnd::Node(_, end) => word_of(end),
-        PumpEnd::Ssh(_, end) => word_over_ssh(end),
+    let of = |end: &Endpoint| match end {
+        Endpoint::Host(_, end) => word_of(end),
+        Endpoint::Ssh(_, path) => Ok(word_over_ssh(path)),
         end => word_of(end),
     };
     options.sources.iter().map(of).collect()
@@ -230,12 +230,16 @@ pub(crate) fn words_of(options: &PumpOptions) -> Result<Vec<String>> {
 
 /// The paths that were typed as sources.
 fn paths_of(options: &PumpOptions) -> Vec<PathBuf> {
-    let path = |end: &PumpEnd| match end {
-        PumpEnd::Path(path) => Some(path.clone()),
-        PumpEnd::Node(_, end) | PumpEnd::Ssh(_, end) => match &**end {
-            // The user's own directory goes as it is.
-            PumpEnd::Path(path) if below_home(path) == Some(Path::new("")) => Some("/~/".into()),
-            PumpEnd::Path(path) => Some(path.clone()),
+    // The user's own directory goes as it is.
+    let over_ssh = |path: &PathBuf| match below_home(path) {
+        Some(below) if below.as_os_str().is_empty() => "/~/".into(),
+        _ => path.clone(),
+    };
+    let path = |end: &Endpoint| match end {
+        Endpoint::Path(path) => Some(path.clone()),
+        Endpoint::Ssh(_, path) => Some(over_ssh(path)),
+        Endpoint::Host(_, end) => match &**end {
+            Endpoint::Path(path) => Some(over_ssh(path)),
             _ => None,
         },
         _ => None,
@@ -251,41 +255,36 @@ fn below_home(path: &Path) -> Option<&Path> {
 }
 
 /// An end, as one word.
-pub(crate) fn word_of(end: &PumpEnd) -> Result<String> {
+pub(crate) fn word_of(end: &Endpoint) -> Result<String> {
     match end {
-        PumpEnd::Path(path) => Ok(format!("path:{}", escaped(path.as_os_str().as_bytes()))),
-        PumpEnd::Zeros(bytes) => Ok(format!("zero:{bytes}")),
-        PumpEnd::Null => Ok("null:".into()),
-        PumpEnd::Standard | PumpEnd::Node(..) | PumpEnd::Ssh(..) => {
-            Err(could_not("a stream of this process is not on another host"))
-        }
+        Endpoint::Path(path) => Ok(format!("path:{}", escaped(path.as_os_str().as_bytes()))),
+        Endpoint::Zeros(bytes) => Ok(format!("zero:{bytes}")),
+        Endpoint::Null => Ok("null:".into()),
+        _ => Err(could_not("a stream of this process is not on another host")),
     }
 }
 
 /// The same of an end where ssh goes: below `/~` it is the user's own directory there.
-pub(crate) fn word_over_ssh(end: &PumpEnd) -> Result<String> {
-    match end {
-        PumpEnd::Path(path) => match below_home(path) {
-            Some(below) => Ok(format!("home:{}", escaped(below.as_os_str().as_bytes()))),
-            None => word_of(end),
-        },
-        end => word_of(end),
+pub(crate) fn word_over_ssh(path: &Path) -> String {
+    match below_home(path) {
+        Some(below) => format!("home:{}", escaped(below.as_os_str().as_bytes())),
+        None => format!("path:{}", escaped(path.as_os_str().as_bytes())),
     }
 }
 
-fn end_of(word: &str) -> Option<PumpEnd> {
+fn end_of(word: &str) -> Option<Endpoint> {
     if let Some(below) = word.strip_prefix("home:") {
         let below = PathBuf::from(std::ffi::OsString::from_vec(unescaped(below)?));
         let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-        return home.filter(|_| below.is_relative()).map(|home| PumpEnd::Path(home.join(below)));
+        return home.filter(|_| below.is_relative()).map(|home| Endpoint::Path(home.join(below)));
     }
     if let Some(path) = word.strip_prefix("path:") {
         let path = PathBuf::from(std::ffi::OsString::from_vec(unescaped(path)?));
-        return path.is_absolute().then_some(PumpEnd::Path(path));
+        return path.is_absolute().then_some(Endpoint::Path(path));
     }
     match word.strip_prefix("zero:") {
-        Some(bytes) => bytes.parse().ok().map(PumpEnd::Zeros),
-        None => (word == "null:").then_some(PumpEnd::Null),
+        Some(bytes) => bytes.parse().ok().map(Endpoint::Zeros),
+        None => (word == "null:").then_some(Endpoint::Null),
     }
 }
 
@@ -572,20 +571,17 @@ fn options_of(request: &PumpRequest) -> Result<PumpOptions> {
     };
     let dest = match (&request.dest, &request.to) {
         (Some(word), None) => end(word)?,
-        (None, Some((host, word))) => PumpEnd::Node(host.clone(), Box::new(end(word)?)),
-        (None, None) if !request.sources.is_empty() => PumpEnd::Null,
+        (None, Some((host, word))) => Endpoint::Host(host.clone(), Box::new(end(word)?)),
+        (None, None) if !request.sources.is_empty() => Endpoint::Null,
         _ => return Err(could_not("a transfer has one destination")),
     };
     Ok(PumpOptions {
-        sources: request.sources.iter().map(end).collect::<Result<_>>()?,
-        dest,
         streams: Some(request.streams as usize).filter(|streams| *streams > 0),
         limit: request.limit,
         resume: request.resume,
         verify: request.verify,
-        no_disk: None,
         checksum: request.checksum,
-        io: IoChoice::Auto,
+        ..PumpOptions::new(request.sources.iter().map(end).collect::<Result<_>>()?, dest)
     })
 }
 

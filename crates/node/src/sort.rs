@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_api::{
-    ClusterHost, Detached, ExecEnd, JobState, NodeRequest, NodeShare, PartReceipt, PartitionReceipt, SortJob,
-    Work, from_json,
+    ClusterHost, Detached, ExecEnd, JobState, NodeRequest, NodeShare, PartReceipt, PartitionPick,
+    PartitionReceipt, SortAsk, SortJob, Work, from_json,
 };
-use thalweg_engine::share::{LentOutput, RightSide};
-use thalweg_engine::{Endpoint, Progress, Receipt, Result, SortOptions};
+use thalweg_engine::share::LentOutput;
+use thalweg_engine::{Endpoint, Progress, Receipt, Result, WorkOptions};
 use thalweg_wire::{Link, LinkError, What, new_id};
 
 use crate::ask::ask_of;
@@ -22,45 +22,25 @@ use crate::talk::answer;
 /// Bytes of a frame to and from a node.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// What to sort, and where.
-#[derive(Debug, Clone)]
-pub struct ClusterSort {
-    /// What is done with the records.
-    pub work: Work,
+/// A cluster, as its client knows it.
+#[derive(Debug, Clone, Default)]
+pub struct Cluster {
     /// The directory of the client's identity.
     pub identity: PathBuf,
-    /// The name that its cluster is to have, if one was said.
+    /// The name that the cluster is to have, if one was given.
     pub name: Option<String>,
     /// The hosts; none means all.
     pub on: Vec<String>,
-    /// What is sorted and how. Memory and scratch are of each node.
-    pub sort: SortOptions,
-    /// Whether each node has inputs of its own, by patterns; else all have the same files.
-    pub own_inputs: bool,
-    /// Whether the inputs are this client's, which lends them to the nodes.
-    pub lent_inputs: bool,
-    /// Whether each node writes its range to a file of its own; else all write to the same.
-    pub own_output: bool,
-    /// Whether the output is this client's, which lends it to the nodes to write to.
-    pub lent_output: bool,
-    /// Whether all nodes have equal shares, however fast they are.
-    pub equal: bool,
-    /// What a join has beside its left side, which is in `sort`.
-    pub join: Option<RightSide>,
 }
 
-impl ClusterSort {
-    /// Whether this client lends something, and so has to stay.
-    pub(crate) fn lends(&self) -> bool {
-        self.lent_inputs || self.lent_output
-    }
-}
-
-/// Sorts files on the nodes of a cluster. The receipt's law: out + dropped = in, and out is in order from each node's
-/// range to the next's.
-pub fn sort(asked: &ClusterSort, progress: &Progress) -> Result<Receipt> {
-    let meant = Meant::of(asked)?;
-    let lender = lender_of(asked)?;
+/// Does some work on the nodes of a cluster, with memory and scratch of each as the options say.
+///
+/// The receipt's invariant is that of the same work on one machine; a sort's output is in order from each node's range to
+/// the next's, and each part of a partition lies with one node.
+pub fn run(cluster: &Cluster, options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
+    let meant = Meant::of(cluster)?;
+    let job = meant.job(options)?;
+    let lender = lender_of(&job.ask, options)?;
     let to = |name: &str| {
         let link = meant.linked(name)?;
         let no_thread =
@@ -68,59 +48,61 @@ pub fn sort(asked: &ClusterSort, progress: &Progress) -> Result<Receipt> {
         lender.iter().try_for_each(|lender| lend(lender, &link)).map_err(no_thread)?;
         Ok(link)
     };
-    let output = match &lender {
-        Some(lender) if asked.lent_output => {
-            Some((Arc::clone(lender), LentOutput::of(lender.io(), &asked.sort.output)?))
+    let output = match (&lender, &options.output) {
+        (Some(lender), Endpoint::Client(path)) => {
+            Some((Arc::clone(lender), LentOutput::of(lender.io(), &Endpoint::Path(path.clone()))?))
         }
         _ => None,
     };
-    Coordinator::new(meant.job(asked)?, meant.reach(&to), progress)?.lending(output).run().0
+    let own_output = job.ask.own_output;
+    let receipt = Coordinator::new(job, meant.reach(&to), progress)?.lending(output).run().0?;
+    Ok(match options.work {
+        Work::Partition { pick, .. } => parted(receipt, pick, own_output),
+        _ => receipt,
+    })
 }
 
 /// The files that this client lends, if it does.
-fn lender_of(asked: &ClusterSort) -> Result<Option<Arc<Lender>>> {
-    if !asked.lends() {
+fn lender_of(ask: &SortAsk, options: &WorkOptions) -> Result<Option<Arc<Lender>>> {
+    if !ask.lends() {
         return Ok(None);
     }
-    let inputs = asked.sort.inputs.iter().chain(asked.join.iter().flat_map(|right| &right.inputs));
-    let paths = inputs.filter(|_| asked.lent_inputs).map(|input| match input {
-        Endpoint::Path(path) => Ok(path.as_path()),
-        Endpoint::Standard => Err(could_not("a client lends files, and '-' is a stream")),
+    let inputs = options.inputs.iter().chain(options.right.iter().flat_map(|right| &right.inputs));
+    let paths = inputs.filter_map(|input| match input {
+        Endpoint::Client(path) => Some(path.as_path()),
+        _ => None,
     });
-    Ok(Some(Arc::new(Lender::of(&paths.collect::<Result<Vec<&Path>>>()?)?)))
+    Ok(Some(Arc::new(Lender::of(&paths.collect::<Vec<&Path>>())?)))
 }
 
-/// Parts the records of files among so many files, each node's parts on the node.
-pub fn partition(asked: &ClusterSort, progress: &Progress) -> Result<PartitionReceipt> {
-    let Work::Partition { pick, .. } = asked.work else {
-        return Err(could_not(format!("a {} has no parts", asked.work.verb())));
-    };
-    let receipt = sort(asked, progress)?;
+/// The receipt of a partition, whose parts nodes have written, each where it is.
+fn parted(receipt: Receipt, pick: PartitionPick, own_output: bool) -> Receipt {
     let named = |node: &NodeShare, part: &PartReceipt| {
-        let path = if asked.own_output { format!("{}:{}", node.host, part.path) } else { part.path.clone() };
+        let path = if own_output { format!("{}:{}", node.host, part.path) } else { part.path.clone() };
         PartReceipt { path, ..part.clone() }
     };
     let parts =
         receipt.nodes.iter().flat_map(|node| node.parts.iter().map(move |part| named(node, part))).collect();
     let sampled_bytes = receipt.nodes.iter().map(|node| node.sampled_bytes).sum();
-    Ok(PartitionReceipt::new(receipt, pick, parts, sampled_bytes))
+    let partition = Some(PartitionReceipt::new(pick, parts, sampled_bytes));
+    Receipt { partition, ..receipt }
 }
 
 /// What the nodes would have to sort, with their names, and nothing comes of it.
-pub(crate) fn found(meant: &Meant, asked: &ClusterSort) -> Result<(Found, Vec<String>)> {
+pub(crate) fn found(meant: &Meant, job: SortJob) -> Result<(Found, Vec<String>)> {
     let to = |name: &str| meant.linked(name);
-    Coordinator::new(meant.job(asked)?, meant.reach(&to), &Progress::default())?.found()
+    Coordinator::new(job, meant.reach(&to), &Progress::default())?.found()
 }
 
 /// Has a node coordinate it, the first of the hosts that can be reached, and does not wait for its end.
-pub fn detach(asked: &ClusterSort) -> Result<Detached> {
-    if asked.lends() {
+pub fn detach(cluster: &Cluster, options: &WorkOptions) -> Result<Detached> {
+    let meant = Meant::of(cluster)?;
+    let mut job = meant.job(options)?;
+    if job.ask.lends() {
         return Err(could_not(
             "a client that lends its files has to stay; leave out --detach, or pump them to the nodes",
         ));
     }
-    let meant = Meant::of(asked)?;
-    let mut job = meant.job(asked)?;
     let mut unreached = Vec::new();
     for host in &meant.hosts {
         job.coordinator = Some(host.name.clone());
@@ -147,18 +129,18 @@ pub(crate) struct Meant {
 }
 
 impl Meant {
-    pub(crate) fn of(asked: &ClusterSort) -> Result<Meant> {
-        let client = client_of(&asked.identity, asked.name.as_deref())?;
-        let hosts = client.hosts(&asked.on).map_err(could_not)?;
+    pub(crate) fn of(cluster: &Cluster) -> Result<Meant> {
+        let client = client_of(&cluster.identity, cluster.name.as_deref())?;
+        let hosts = client.hosts(&cluster.on).map_err(could_not)?;
         let all = client.file.hosts.iter().map(|host| host.name.clone()).collect();
         Ok(Meant { client, hosts, all })
     }
 
-    fn job(&self, asked: &ClusterSort) -> Result<SortJob> {
+    pub(crate) fn job(&self, options: &WorkOptions) -> Result<SortJob> {
         Ok(SortJob {
             job: new_id().to_string(),
             by: self.client.hands.identity().name.clone(),
-            ask: ask_of(asked)?,
+            ask: ask_of(options)?,
             hosts: self.hosts.iter().map(|host| host.name.clone()).collect(),
             coordinator: None,
             failed: Vec::new(),

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use thalweg_api::{NodeRequest, PumpReceipt, SshAnswer, SshGreeting, SshMeeting, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
-use thalweg_engine::{Progress, PumpEnd, PumpOptions, SshHost};
+use thalweg_engine::{Endpoint, Progress, PumpOptions, SshHost};
 use thalweg_transfer::{Route, Streams, Way};
 use thalweg_wire::{
     Fleeting, Hands, Heard, Id, Link, LinkError, Pipes, Quit, Role, VERSION, What, is_host_name, new_id,
@@ -70,14 +70,20 @@ pub struct SshOptions {
     pub through: bool,
 }
 
+impl Default for SshOptions {
+    fn default() -> SshOptions {
+        SshOptions { ssh: vec!["ssh".into()], there: "thalweg".into(), through: false }
+    }
+}
+
 /// Moves files between this machine and one that ssh reaches.
 pub fn pump_over_ssh(how: &SshOptions, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
     let (host, dest) = match (options.sources.first(), &options.dest) {
-        (Some(PumpEnd::Ssh(from, _)), PumpEnd::Ssh(to, end)) => {
-            return between(how, (from, to), word_over_ssh(end)?, options, progress);
+        (Some(Endpoint::Ssh(from, _)), Endpoint::Ssh(to, end)) => {
+            return between(how, (from, to), word_over_ssh(end), options, progress);
         }
-        (_, PumpEnd::Ssh(host, end)) => (host, Some(word_over_ssh(end)?)),
-        (Some(PumpEnd::Ssh(host, _)), _) => (host, None),
+        (_, Endpoint::Ssh(host, end)) => (host, Some(word_over_ssh(end))),
+        (Some(Endpoint::Ssh(host, _)), _) => (host, None),
         _ => return Err(could_not("neither end is over ssh")),
     };
     let mut there = There::start(how, host)?;

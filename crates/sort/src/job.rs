@@ -677,12 +677,8 @@ impl<'a> Run<'a> {
                 huge_page_bytes: process::huge_page_bytes(),
             },
             scratch_peak_bytes: scratch.peak(),
-            sides: None,
-            resumed_bytes: 0,
-            resumed_output_bytes: 0,
-            nodes: Vec::new(),
-            failed: Vec::new(),
             plan: self.plan.clone(),
+            ..Receipt::default()
         }
     }
 

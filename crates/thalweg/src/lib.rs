@@ -1,7 +1,8 @@
 //! Move, sort and prove record data at the speed of the hardware.
 //!
-//! The engine behind the `thalweg` command: options in, a receipt out; and [`Sorter`], for records that a
-//! program has rather than a file. This is the only crate with a stable interface.
+//! A [`Task`] sorts, shuffles, merges, joins or partitions records, and a [`Transfer`] moves files: on this machine, on a
+//! cluster, or where ssh goes, through one call that returns a receipt. A [`Sorter`] sorts records that a program has
+//! rather than a file. This is the only crate with a stable interface.
 //!
 //! [`River`]s carry records from several sources to several sinks. They chain: what an outlet gives, an operator may
 //! change and put into the next river's inlet.
@@ -49,20 +50,47 @@
 //! # }
 //! ```
 
-pub use thalweg_api::{JoinKind, PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt};
+mod task;
+mod transfer;
+
+pub use task::{Task, TaskPlan};
+pub use thalweg_api::{JoinKind, PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt, Work};
 pub use thalweg_base::units::Size;
 pub use thalweg_block::Block;
 pub use thalweg_engine::{
-    CheckOptions, Endpoint, Error, GenOptions, IoChoice, JoinOptions, MergeOptions, PartitionOptions,
-    Progress, ProgressView, PumpEnd, PumpOptions, Result, ShuffleOptions, SortOptions, Sorted, Sorter,
-    SorterOptions, SshHost,
+    CheckOptions, Endpoint, Error, GenOptions, IoChoice, Progress, ProgressView, PumpOptions, Result,
+    RightSide, Sorted, Sorter, SorterOptions, SshHost, WorkOptions,
 };
-pub use thalweg_engine::{check, doctor, generate, join, merge, partition, plan, pump, shuffle, sort};
-#[doc(hidden)]
-pub use thalweg_engine::{model, share};
+pub use thalweg_engine::{doctor, generate, model};
+pub use thalweg_node::{Cluster, SshOptions};
 pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};
 pub use thalweg_river::{Batch, Builder as RiverBuilder, Inlet, Outlet, Pick, River};
+pub use transfer::Transfer;
+
+/// Looks whether files are one sorted sequence, and proves what is in them: files here, or those of a cluster's nodes.
+///
+/// # Errors
+/// If they could not be looked at; that they are not in order is no error.
+pub fn check(
+    options: &CheckOptions,
+    cluster: Option<&Cluster>,
+    progress: &Progress,
+) -> Result<thalweg_api::Check> {
+    match cluster {
+        None => thalweg_engine::check(options, progress),
+        Some(cluster) => thalweg_node::check(cluster, options, progress),
+    }
+}
+
+/// Nodes and their clusters: the daemon, commands and jobs on many hosts, the hosts themselves.
+pub mod nodes {
+    pub use thalweg_node::{
+        Cancel, Channel, Ended, Error, ExecOptions, Forward, NodeOptions, Result, SERVE, Stop, exchange,
+        exec, guard, is_guarded, ping, probe, run, serve,
+    };
+    pub use thalweg_node::{cluster, control, fleet, hosts};
+}
 
 // The examples of the guide are tests of this crate's documents.
 #[cfg(doctest)]

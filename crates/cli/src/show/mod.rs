@@ -14,7 +14,6 @@ mod sorts;
 pub(crate) use cluster_plan::{cluster_plan, exchange, probe};
 pub(crate) use columns::{seconds, traffic};
 pub(crate) use nodes::{cluster, cluster_doctor, jobs, pings, steps, whole};
-pub(crate) use partition::partition;
 pub(crate) use plan::plan;
 pub(crate) use pump::pump;
 pub(crate) use receipt::receipt;

@@ -4,6 +4,7 @@ use thalweg_api::{Proof, Receipt, Sides, Stage};
 use thalweg_base::units::{Bytes, Count, MIB};
 
 use super::columns::{columns, labelled, rate, records, seconds, traffic};
+use super::partition::partition;
 
 /// What went in and out, that the law holds, and what it cost beside what the plan had said.
 pub(crate) fn receipt(receipt: &Receipt) -> String {
@@ -20,7 +21,8 @@ pub(crate) fn receipt(receipt: &Receipt) -> String {
     for (i, why) in receipt.failed.iter().enumerate() {
         text += &labelled("attempt", &format!("{} failed: {why}", i + 1));
     }
-    text + &resumed(receipt)
+    text += &resumed(receipt);
+    text + &receipt.partition.as_ref().map_or_else(String::new, partition)
 }
 
 /// What an earlier run had done; nothing of a run that began anew.
@@ -253,12 +255,7 @@ mod tests {
             },
             memory: MemoryReceipt { limit_bytes: 100 << 20, peak_bytes: 90 << 20, huge_page_bytes: 0 },
             scratch_peak_bytes: 120_000_000,
-            sides: None,
-            resumed_bytes: 0,
-            resumed_output_bytes: 0,
-            plan: None,
-            nodes: Vec::new(),
-            failed: Vec::new(),
+            ..Receipt::default()
         }
     }
 

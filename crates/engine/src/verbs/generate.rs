@@ -59,7 +59,6 @@ pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
         verb: "gen".into(),
         input,
         output,
-        dropped: Proof::default(),
         input_file_bytes: bytes,
         output_file_bytes: written_bytes,
         proved: true,
@@ -80,13 +79,7 @@ pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
             ..IoReceipt::default()
         },
         memory: MemoryReceipt { peak_bytes: usage.peak_bytes, ..MemoryReceipt::default() },
-        scratch_peak_bytes: 0,
-        sides: None,
-        resumed_bytes: 0,
-        resumed_output_bytes: 0,
-        plan: None,
-        nodes: Vec::new(),
-        failed: Vec::new(),
+        ..Receipt::default()
     })
 }
 

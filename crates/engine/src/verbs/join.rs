@@ -31,7 +31,7 @@ use super::receipt::{Done, receipt};
 use super::sort::{MEMORY_BYTES_MIN, input_paths, scratch_directories, scratch_limit};
 use crate::machine;
 use crate::target::{self, Target};
-use crate::{Error, JoinKind, JoinOptions, Progress, Result, Sorted, Sorter, SorterOptions};
+use crate::{Endpoint, Error, JoinKind, Progress, Result, Sorted, Sorter, SorterOptions, WorkOptions};
 
 /// Reads and writes in flight.
 const DEPTH: usize = 4;
@@ -49,36 +49,38 @@ const LOOK_RECORDS: u64 = 4096;
 /// How long to wait for a pipe before doing so.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Joins two inputs. The receipt's law: out = the sum over keys of left x right.
-pub fn join(options: &JoinOptions, progress: &Progress) -> Result<Receipt> {
+/// Joins two inputs. The receipt's invariant: out = the sum over keys of left x right.
+pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
-    let keys = keys(options.layouts, &options.keys)?;
+    let right = options.right.as_ref().ok_or_else(|| Error::CouldNot("a join has two sides".into()))?;
+    let layouts = [options.layout, right.layout];
+    let keys = keys(layouts, [&options.keys, &right.keys])?;
     let (io, fallback) = machine::io(options.io)?;
     let target = Target::of(&io, &options.output)?;
     let room = Room::of(options)?;
     let scratch = scratch_directories(&options.scratch, &target, &io)?;
     let job = Job { options, io: &io, room: &room, scratch, progress, meters: Meters::default() };
     let mut stages = Vec::with_capacity(3);
-    let mut left = job.sorted(0, "sort left")?;
+    let mut left = job.sorted(0, "sort left", &options.inputs, (layouts[0], &options.keys))?;
     stages.push(job.stage("sort left", &watch, &stages));
-    let mut right = job.sorted(1, "sort right")?;
+    let mut right_sorted = job.sorted(1, "sort right", &right.inputs, (layouts[1], &right.keys))?;
     stages.push(job.stage("sort right", &watch, &stages));
     progress.begin("join", 3, 3, 0);
     let pool = Pool::new(room.block_bytes, OUT_BLOCKS)?;
-    let form = Form { layout: layout_out(options.layouts, options.kind), between: &options.between };
+    let form = Form { layout: layout_out(layouts, right.kind), between: &right.between };
     let prover = Prover::new(form.layout, Key::new(form.layout, &[]).expect("whole records"), true);
     let joining = Joining {
         io: &io,
-        layouts: options.layouts,
+        layouts,
         keys,
-        kind: options.kind,
+        kind: right.kind,
         form,
         group_bytes: room.group_bytes,
         line_max: room.line_max,
         scratch: &job.scratch[0],
         meters: &job.meters,
     };
-    let sorted = (&mut left, &mut right);
+    let sorted = (&mut left, &mut right_sorted);
     let (direct_output, (made, output, written)) = match &target {
         Target::File(path) => {
             let file = target::create(&io, path, 0)?;
@@ -94,7 +96,7 @@ pub fn join(options: &JoinOptions, progress: &Progress) -> Result<Receipt> {
             (false, job.join(&joining, sorted, Stretch::new(sink, &pool, prover, 0))?)
         }
     };
-    let sides = [left.receipt()?, right.receipt()?];
+    let sides = [left.receipt()?, right_sorted.receipt()?];
     let mut input = sides[0].input;
     add_proof(&mut input, &sides[1].input);
     stages.push(job.stage("join", &watch, &stages));
@@ -122,10 +124,10 @@ pub fn join(options: &JoinOptions, progress: &Progress) -> Result<Receipt> {
 }
 
 /// The keys of both sides, which must be comparable.
-pub(super) fn keys(layouts: [Layout; 2], keys: &[Vec<KeyPart>; 2]) -> Result<[Key; 2]> {
+pub(super) fn keys(layouts: [Layout; 2], keys: [&[KeyPart]; 2]) -> Result<[Key; 2]> {
     let wrong = |why: String| Err(Error::CouldNot(why));
     let shape = |parts: &[KeyPart]| parts.iter().map(|p| (p.length, p.descending)).collect::<Vec<_>>();
-    if shape(&keys[0]) != shape(&keys[1]) {
+    if shape(keys[0]) != shape(keys[1]) {
         return wrong(
             "the parts of --by and --right-by must be as long as each other, and in the same order".into(),
         );
@@ -140,7 +142,7 @@ pub(super) fn keys(layouts: [Layout; 2], keys: &[Vec<KeyPart>; 2]) -> Result<[Ke
         [Layout::Fixed(_), Layout::Fixed(_)] | [Layout::Lines, Layout::Lines] => {}
         _ => return wrong("lines are joined with lines, and records of --record bytes with such".into()),
     }
-    let key = |side: usize| Key::new(layouts[side], &keys[side]).map_err(|e| Error::CouldNot(e.to_string()));
+    let key = |side: usize| Key::new(layouts[side], keys[side]).map_err(|e| Error::CouldNot(e.to_string()));
     Ok([key(0)?, key(1)?])
 }
 
@@ -164,7 +166,7 @@ struct Room {
 }
 
 impl Room {
-    fn of(options: &JoinOptions) -> Result<Room> {
+    fn of(options: &WorkOptions) -> Result<Room> {
         let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
         let block = (memory_bytes / BLOCK_SHARE).clamp(BLOCK_BYTES.0, BLOCK_BYTES.1) as usize / ALIGN * ALIGN;
         let own = memory_bytes / OWN_SHARE;
@@ -187,7 +189,7 @@ impl Room {
 }
 
 struct Job<'a> {
-    options: &'a JoinOptions,
+    options: &'a WorkOptions,
     io: &'a Arc<dyn Io>,
     room: &'a Room,
     scratch: Vec<std::path::PathBuf>,
@@ -235,11 +237,20 @@ impl Made {
 
 impl Job<'_> {
     /// Reads and sorts a side.
-    fn sorted(&self, side: usize, stage: &str) -> Result<Sorted> {
-        let JoinOptions { inputs, layouts, keys, threads, scratch_limit: limit, io, .. } = self.options;
+    fn sorted(
+        &self,
+        side: u64,
+        stage: &str,
+        inputs: &[Endpoint],
+        (layout, keys): (Layout, &[KeyPart]),
+    ) -> Result<Sorted> {
+        let WorkOptions { threads, scratch_limit: limit, io, .. } = self.options;
+        let [input] = inputs else {
+            return Err(Error::CouldNot("each side of a join is one input".into()));
+        };
         let mut sorter = Sorter::new(&SorterOptions {
-            layout: layouts[side],
-            keys: keys[side].clone(),
+            layout,
+            keys: keys.to_vec(),
             memory: Some(Size::Bytes(self.room.sorter_bytes)),
             scratch: self.scratch.clone(),
             scratch_limit: Some(Size::Bytes(scratch_limit(*limit, &self.scratch, self.io) / 2)),
@@ -248,15 +259,15 @@ impl Job<'_> {
             io: *io,
             proof: true,
         })?;
-        let path = input_paths(std::slice::from_ref(&inputs[side]))?.remove(0);
+        let path = input_paths(std::slice::from_ref(input))?.remove(0);
         if self.io.stat(&path).is_ok_and(|there| !there.is_regular && !there.is_directory) {
-            self.progress.begin(stage, side as u64 + 1, 3, 0);
+            self.progress.begin(stage, side + 1, 3, 0);
             self.feed(&File::open(self.io, &path, Access::Read)?, &mut sorter)?;
             return sorter.sorted();
         }
-        let mut files = Inputs::open(self.io, &[&path], layouts[side])?;
+        let mut files = Inputs::open(self.io, &[&path], layout)?;
         files.set_page_bytes(self.room.block_bytes);
-        self.progress.begin(stage, side as u64 + 1, 3, files.bytes());
+        self.progress.begin(stage, side + 1, 3, files.bytes());
         let pool = Pool::new(self.room.block_bytes, DEPTH + 1)?;
         let pages = (0, files.pages());
         let mut source = InputLane::new(&files, self.io.queue(DEPTH)?, &pool, &self.meters, (0, 1), pages);

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use thalweg_api::{Proof, Receipt};
+use thalweg_api::{Proof, Receipt, Work};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
@@ -26,7 +26,7 @@ use super::receipt::{Done, receipt};
 use super::sort::input_paths;
 use crate::lanes::Lanes;
 use crate::target::{self, Target};
-use crate::{Error, MergeOptions, Progress, Result, SortOptions, machine};
+use crate::{Error, Progress, Result, WorkOptions, machine};
 
 /// Writes of a lane in flight.
 const DEPTH: usize = 8;
@@ -43,29 +43,22 @@ const PROCESS_GROWS_BYTES: u64 = 2 * MIB;
 /// Open files beside inputs and rings: standard ones, the output, one in passing.
 const FILES_BESIDE: u64 = 5;
 
-/// Merges inputs that are in order. The receipt's law: out + dropped = in, and out is in order.
-pub fn merge(options: &MergeOptions, progress: &Progress) -> Result<Receipt> {
+/// Merges inputs that are in order. The receipt's invariant: out + dropped = in, and out is in order.
+pub(super) fn merge(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     match merge_at_once(options, progress)? {
         Some(receipt) => Ok(receipt),
         None => merge_by_sorting(options, progress),
     }
 }
 
-fn merge_by_sorting(options: &MergeOptions, progress: &Progress) -> Result<Receipt> {
-    let sorting = SortOptions {
-        keys: options.keys.clone(),
-        memory: options.memory,
-        threads: options.threads,
-        unique: options.unique,
-        io: options.io,
-        ..SortOptions::new(options.inputs.clone(), options.output.clone(), options.layout)
-    };
+fn merge_by_sorting(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
+    let sorting = WorkOptions { work: Work::Sort, ..options.clone() };
     let receipt = super::sort::sort(&sorting, progress)?;
     Ok(Receipt { verb: "merge".to_string(), plan: None, ..receipt })
 }
 
 /// Merges all inputs at once; `None` if they, or lines of files, are too many or too long for that.
-fn merge_at_once(options: &MergeOptions, progress: &Progress) -> Result<Option<Receipt>> {
+fn merge_at_once(options: &WorkOptions, progress: &Progress) -> Result<Option<Receipt>> {
     let watch = Stopwatch::start();
     let key = Key::new(options.layout, &options.keys)?;
     let (io, fallback) = machine::io(options.io)?;
@@ -124,7 +117,7 @@ struct Sorted {
 
 impl Sorted {
     /// Opens the files; `None` if so many inputs may not be open.
-    fn open(io: &Arc<dyn Io>, options: &MergeOptions) -> Result<Option<Sorted>> {
+    fn open(io: &Arc<dyn Io>, options: &WorkOptions) -> Result<Option<Sorted>> {
         let paths = input_paths(&options.inputs)?;
         let needed = process::open_files() + paths.len() as u64 + FILES_BESIDE;
         if process::allow_open_files(needed) < needed {
@@ -165,7 +158,7 @@ struct Room {
 
 impl Room {
     /// For so many inputs; `None` if there is too little memory.
-    fn of(options: &MergeOptions, inputs: usize, lanes: usize) -> Option<Room> {
+    fn of(options: &WorkOptions, inputs: usize, lanes: usize) -> Option<Room> {
         let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
         process::settle();
         let resident = process::resident_bytes() + PROCESS_GROWS_BYTES;

@@ -1,5 +1,9 @@
 //! The verbs. Each only composes rooms.
 
+use thalweg_api::{Receipt, Work};
+
+use crate::{Progress, Result, WorkOptions};
+
 mod check;
 mod doctor;
 mod generate;
@@ -10,20 +14,29 @@ mod partition;
 mod plan;
 mod pump;
 mod receipt;
-mod shuffle;
 mod sort;
 
 pub use check::{check, check_joined, check_key, examine};
 pub use doctor::doctor;
 pub use generate::generate;
-pub use join::join;
-pub use merge::merge;
 pub use nodes::share;
 pub(crate) use nodes::share::sorter_bytes;
-pub use partition::partition;
 pub(crate) use partition::sampled_bytes;
 pub use plan::plan;
 pub use pump::{ends, pump};
-pub use shuffle::shuffle;
-pub use sort::sort;
 pub(crate) use sort::{MEMORY_BYTES_MIN, engine_error};
+
+/// Sorts, shuffles, merges, joins or partitions records on this machine.
+///
+/// The receipt's invariant: out = in; of a sort or a merge with `unique` out + dropped = in; of a join out = the sum over
+/// keys of left x right. If it does not hold the error is [`Error::Wrong`](crate::Error::Wrong), and no output gets its name.
+pub fn run(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
+    match options.work {
+        Work::Sort | Work::Shuffle(_) => sort::sort(options, progress),
+        Work::Merge => merge::merge(options, progress),
+        Work::Join => join::join(options, progress),
+        Work::Partition { pick, parts, split_keys } => {
+            partition::partition(options, (pick, parts, split_keys), progress)
+        }
+    }
+}

@@ -44,7 +44,7 @@ use super::partition::shape::{self, Shape};
 use super::partition::splits::{Pages, Splits};
 use crate::lanes::Lanes;
 use crate::target::{self, Target};
-use crate::{Endpoint, Error, Progress, Result, SortOptions, machine};
+use crate::{Endpoint, Error, Progress, Result, WorkOptions, machine};
 
 /// More nodes than this are rather machines of their own.
 const NODES_MAX: usize = 256;
@@ -57,7 +57,7 @@ const WRITE_BYTES: usize = 1 << 20;
 const LOOK_UP: Duration = Duration::from_millis(50);
 
 /// Sorts files on so many nodes. The receipt's law: out + dropped = in, and out is in order.
-pub(super) fn sort_on_nodes(options: &SortOptions, progress: &Progress) -> Result<Receipt> {
+pub(super) fn sort_on_nodes(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
     let (io, fallback) = machine::io(options.io)?;
     let job = Job::new(options, &io)?;
@@ -80,7 +80,7 @@ pub(super) fn sort_on_nodes(options: &SortOptions, progress: &Progress) -> Resul
 
 /// What was asked, made definite on this machine.
 struct Job<'a> {
-    options: &'a SortOptions,
+    options: &'a WorkOptions,
     io: &'a Arc<dyn Io>,
     nodes: usize,
     key: Key,
@@ -119,7 +119,7 @@ enum Made {
 }
 
 impl<'a> Job<'a> {
-    fn new(options: &'a SortOptions, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
+    fn new(options: &'a WorkOptions, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
         let nodes = options.nodes;
         let key = Key::new(options.layout, &options.keys)?;
         if nodes > NODES_MAX {
@@ -227,7 +227,7 @@ impl<'a> Job<'a> {
 
     /// The river, what each node has to expect of it, and how many bytes were read to know.
     fn river(&self) -> Result<(River, Vec<Expected>, u64)> {
-        let SortOptions { layout, unique, .. } = *self.options;
+        let WorkOptions { layout, unique, .. } = *self.options;
         // Records that may be dropped for one another have to meet.
         let (parts, memory) =
             ((self.nodes, !unique), (self.shape.page_bytes as u64, self.shape.sample_bytes));
@@ -252,7 +252,6 @@ impl<'a> Job<'a> {
         let spill = Spill::of(&done.sorters);
         Receipt {
             verb: "sort".into(),
-            sides: None,
             input: done.input,
             output: done.output,
             dropped: done.dropped,
@@ -280,11 +279,7 @@ impl<'a> Job<'a> {
                 huge_page_bytes: spill.huge_page_bytes,
             },
             scratch_peak_bytes: spill.peak_bytes,
-            resumed_bytes: 0,
-            resumed_output_bytes: 0,
-            plan: None,
-            nodes: Vec::new(),
-            failed: Vec::new(),
+            ..Receipt::default()
         }
     }
 }
@@ -449,12 +444,12 @@ mod tests {
         let sim = Sim::new(1);
         sim.put("/d/in", TEXT);
         let path = |name: &str| Endpoint::Path(name.into());
-        let options = SortOptions {
+        let options = WorkOptions {
             nodes: 2,
             memory: Some(Size::Bytes(64 * MIB)),
             // Of sorters, which have the real disk.
             scratch: vec![std::env::temp_dir()],
-            ..SortOptions::new(vec![path("/d/in")], path("/d/out"), Layout::Lines)
+            ..WorkOptions::new(Work::Sort, vec![path("/d/in")], path("/d/out"), Layout::Lines)
         };
         let (io, progress) = (sim.io(), Progress::default());
         let job = Job::new(&options, &io)?;

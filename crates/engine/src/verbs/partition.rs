@@ -38,9 +38,10 @@ use self::shape::Shape;
 use self::splits::{Pages, Splits};
 use super::MEMORY_BYTES_MIN;
 use super::check::read_along;
+use super::sort::input_paths;
 use crate::lanes::Lanes;
 use crate::target::Target;
-use crate::{Endpoint, Error, PartitionOptions, PartitionPick, Progress, Result, machine};
+use crate::{Endpoint, Error, PartitionPick, Progress, Result, WorkOptions, machine};
 
 /// More parts than this are rather a sort's.
 const PARTS_MAX: usize = 4096;
@@ -51,11 +52,14 @@ const RESERVED: (u64, u64) = (103, 100);
 /// How long a stream may be silent before anybody looks whether to stop.
 const LOOK_UP: Duration = Duration::from_millis(100);
 
-/// Parts the records of files or of a stream among several files. The receipt's law: out = in.
-pub fn partition(options: &PartitionOptions, progress: &Progress) -> Result<PartitionReceipt> {
+/// How records are parted: the partitioner, how many parts, whether equal keys may lie in several of them.
+type How = (PartitionPick, usize, bool);
+
+/// Parts the records of files or of a stream among several files. The receipt's invariant: out = in.
+pub(super) fn partition(options: &WorkOptions, how: How, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
     let (io, fallback) = machine::io(options.io)?;
-    let mut job = Job::new(options, &io)?;
+    let mut job = Job::new(options, how, &io)?;
     progress.begin("read+partition+write", 1, 1, job.input.bytes());
     let pick = job.pick()?;
     let sampled_bytes = job.sampled_bytes;
@@ -75,8 +79,8 @@ pub fn partition(options: &PartitionOptions, progress: &Progress) -> Result<Part
         receipt.stages.push(Stage::new("sync", receipt.seconds - written));
     }
     let io_receipt = IoReceipt { fallback: fallback.or_else(|| io.fallback()), direct_output, ..receipt.io };
-    let receipt = Receipt { io: io_receipt, ..receipt };
-    Ok(PartitionReceipt::new(receipt, options.pick, told, sampled_bytes))
+    let partition = Some(PartitionReceipt::new(how.0, told, sampled_bytes));
+    Ok(Receipt { io: io_receipt, partition, ..receipt })
 }
 
 /// Where the records are.
@@ -98,7 +102,8 @@ impl Input {
 
 /// What was asked, made definite on this machine.
 struct Job<'a> {
-    options: &'a PartitionOptions,
+    options: &'a WorkOptions,
+    how: How,
     io: &'a Arc<dyn Io>,
     key: Key,
     input: Input,
@@ -112,12 +117,15 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(options: &'a PartitionOptions, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
-        let PartitionOptions { layout, parts, .. } = *options;
+    fn new(options: &'a WorkOptions, how: How, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
+        let (layout, (_, parts, _)) = (options.layout, how);
         let key = Key::new(layout, &options.keys)?;
         let open_before = process::open_files();
         let mut input = open(io, options)?;
-        let names = names(io, &options.output, parts)?;
+        let Endpoint::Path(pattern) = &options.output else {
+            return Err(Error::CouldNot("parts are files; name them with -o, as in part-{}".into()));
+        };
+        let names = names(io, pattern, parts)?;
         let open_inputs = match &input {
             Input::Files(files) => files.open_files(),
             Input::Stream(_) => 1,
@@ -155,6 +163,7 @@ impl<'a> Job<'a> {
         }
         Ok(Job {
             options,
+            how,
             io,
             key,
             input,
@@ -168,8 +177,8 @@ impl<'a> Job<'a> {
     }
 
     fn pick(&mut self) -> Result<Pick> {
-        let PartitionOptions { layout, parts, split_keys, .. } = *self.options;
-        match (self.options.pick, &self.input) {
+        let (layout, (pick, parts, split_keys)) = (self.options.layout, self.how);
+        match (pick, &self.input) {
             (PartitionPick::Hash, _) => Ok(Pick::Hash),
             (PartitionPick::Robin, _) => Ok(Pick::RoundRobin),
             (PartitionPick::Range, Input::Stream(path)) => Err(Error::CouldNot(format!(
@@ -294,10 +303,8 @@ impl<'a> Job<'a> {
         let usage = process::usage();
         Receipt {
             verb: "partition".into(),
-            sides: None,
             input: self.proof,
             output,
-            dropped: Proof::default(),
             input_file_bytes: match &self.input {
                 Input::Files(inputs) => inputs.file_bytes(),
                 Input::Stream(_) => read_bytes,
@@ -326,12 +333,7 @@ impl<'a> Job<'a> {
                 peak_bytes: usage.peak_bytes,
                 ..MemoryReceipt::default()
             },
-            scratch_peak_bytes: 0,
-            resumed_bytes: 0,
-            resumed_output_bytes: 0,
-            plan: None,
-            nodes: Vec::new(),
-            failed: Vec::new(),
+            ..Receipt::default()
         }
     }
 }
@@ -361,18 +363,8 @@ fn of_outlets(outlets: Vec<Outlet>, parts: &mut Vec<Part>) -> impl Iterator<Item
 }
 
 /// Looks at the inputs: files, or one stream.
-fn open(io: &Arc<dyn Io>, options: &PartitionOptions) -> Result<Input> {
-    let path = |endpoint: &'_ Endpoint| match endpoint {
-        Endpoint::Path(path) => path.clone(),
-        Endpoint::Standard => PathBuf::from("/dev/stdin"),
-    };
-    let mut paths: Vec<PathBuf> = options.inputs.iter().map(path).collect();
-    if paths.is_empty() {
-        paths.push("/dev/stdin".into());
-    }
-    if paths.iter().any(|path| path.as_os_str().is_empty()) {
-        return Err(Error::CouldNot("an input without a name; name a file, or - for standard input".into()));
-    }
+fn open(io: &Arc<dyn Io>, options: &WorkOptions) -> Result<Input> {
+    let paths = input_paths(&options.inputs)?;
     let is_stream = |path: &Path| io.stat(path).is_ok_and(|there| !there.is_regular && !there.is_directory);
     match &paths[..] {
         [path] if is_stream(path) => Ok(Input::Stream(path.clone())),
@@ -434,20 +426,17 @@ mod tests {
     fn parted(change: impl FnOnce(&Sim)) -> Result<usize> {
         let sim = Sim::new(1);
         sim.put("/d/in", TEXT);
-        let options = PartitionOptions {
-            inputs: vec![Endpoint::Path("/d/in".into())],
-            output: "/d/part-{}".into(),
-            layout: thalweg_record::Layout::Lines,
-            keys: Vec::new(),
-            pick: PartitionPick::Hash,
-            parts: 2,
-            split_keys: false,
+        let how = (PartitionPick::Hash, 2, false);
+        let work = thalweg_api::Work::Partition { pick: how.0, parts: how.1, split_keys: how.2 };
+        let [from, to] = ["/d/in", "/d/part-{}"].map(|name| Endpoint::Path(name.into()));
+        let options = WorkOptions {
             memory: Some(thalweg_base::units::Size::Bytes(MEMORY_BYTES_MIN)),
             threads: Some(2),
             io: crate::IoChoice::Threads,
+            ..WorkOptions::new(work, vec![from], to, thalweg_record::Layout::Lines)
         };
         let io = sim.io();
-        let mut job = Job::new(&options, &io)?;
+        let mut job = Job::new(&options, how, &io)?;
         let pick = job.pick()?;
         change(&sim);
         let parts = job.run(pick, &Progress::default());

@@ -14,10 +14,10 @@ use thalweg_sort::{Sort, forecast, lay_out};
 
 use super::sort::{error_of, resolve};
 use crate::target::Target;
-use crate::{Error, Progress, Result, SortOptions, calibrate, machine};
+use crate::{Error, Progress, Result, WorkOptions, calibrate, machine};
 
 /// Says what a sort would do. Runs nothing.
-pub fn plan(options: &SortOptions) -> Result<Plan> {
+pub fn plan(options: &WorkOptions) -> Result<Plan> {
     let (io, _) = machine::io_of_sort(options)?;
     let definite = resolve(options, &io)?;
     check_places(options, &definite, &io)?;
@@ -28,7 +28,7 @@ pub fn plan(options: &SortOptions) -> Result<Plan> {
 }
 
 /// Whether everything is where it should be for this sort.
-fn check_places(options: &SortOptions, definite: &Sort, io: &Arc<dyn Io>) -> Result<()> {
+fn check_places(options: &WorkOptions, definite: &Sort, io: &Arc<dyn Io>) -> Result<()> {
     for input in &definite.inputs {
         let there = io.stat(input)?;
         if !there.is_regular && !there.is_directory {

@@ -7,7 +7,7 @@ use thalweg_api::PumpReceipt;
 use thalweg_io::{Io, check_planted};
 use thalweg_transfer::{From as Origin, To, Transfer, Watch};
 
-use crate::{Error, Progress, PumpEnd, PumpOptions, Result, machine};
+use crate::{Endpoint, Error, Progress, PumpOptions, Result, machine};
 
 /// More lanes than this no disk keeps busy.
 const STREAMS_MAX: usize = 64;
@@ -120,14 +120,15 @@ fn sources(options: &PumpOptions, io: &Arc<dyn Io>) -> Result<Transfer> {
     })
 }
 
-fn source(end: &PumpEnd, io: &Arc<dyn Io>) -> Result<Origin> {
+fn source(end: &Endpoint, io: &Arc<dyn Io>) -> Result<Origin> {
     match end {
-        PumpEnd::Standard => Ok(Origin::Stream("/dev/stdin".into())),
-        PumpEnd::Zeros(bytes) => Ok(Origin::Zeros(*bytes)),
-        PumpEnd::Null => Err(Error::CouldNot("null: gives nothing; it is a DEST".into())),
-        PumpEnd::Node(host, _) => Err(elsewhere(host)),
-        PumpEnd::Ssh(host, _) => Err(elsewhere(&host.to_string())),
-        PumpEnd::Path(path) => {
+        Endpoint::Standard => Ok(Origin::Stream("/dev/stdin".into())),
+        Endpoint::Zeros(bytes) => Ok(Origin::Zeros(*bytes)),
+        Endpoint::Null => Err(Error::CouldNot("null: gives nothing; it is a DEST".into())),
+        Endpoint::Host(host, _) => Err(elsewhere(host)),
+        Endpoint::Ssh(host, _) => Err(elsewhere(&host.to_string())),
+        other @ (Endpoint::Nodes(_) | Endpoint::Client(_)) => Err(of_records(other)),
+        Endpoint::Path(path) => {
             let there = io.stat(named(path)?)?;
             let is_stream = !there.is_regular && !there.is_directory;
             Ok(if is_stream { Origin::Stream(path.clone()) } else { Origin::Path(path.clone()) })
@@ -135,14 +136,15 @@ fn source(end: &PumpEnd, io: &Arc<dyn Io>) -> Result<Origin> {
     }
 }
 
-fn dest(end: &PumpEnd, io: &Arc<dyn Io>) -> Result<To> {
+fn dest(end: &Endpoint, io: &Arc<dyn Io>) -> Result<To> {
     match end {
-        PumpEnd::Standard => Ok(To::Stream("/dev/stdout".into())),
-        PumpEnd::Null => Ok(To::Null),
-        PumpEnd::Node(host, _) => Err(elsewhere(host)),
-        PumpEnd::Ssh(host, _) => Err(elsewhere(&host.to_string())),
-        PumpEnd::Zeros(_) => Err(Error::CouldNot("zero: takes nothing; it is a SOURCE".into())),
-        PumpEnd::Path(path) => match io.stat(named(path)?) {
+        Endpoint::Standard => Ok(To::Stream("/dev/stdout".into())),
+        Endpoint::Null => Ok(To::Null),
+        Endpoint::Host(host, _) => Err(elsewhere(host)),
+        Endpoint::Ssh(host, _) => Err(elsewhere(&host.to_string())),
+        Endpoint::Zeros(_) => Err(Error::CouldNot("zero: takes nothing; it is a SOURCE".into())),
+        other @ (Endpoint::Nodes(_) | Endpoint::Client(_)) => Err(of_records(other)),
+        Endpoint::Path(path) => match io.stat(named(path)?) {
             Ok(there) if !there.is_regular && !there.is_directory => {
                 check_planted(path)?;
                 Ok(To::Stream(path.clone()))
@@ -155,6 +157,10 @@ fn dest(end: &PumpEnd, io: &Arc<dyn Io>) -> Result<To> {
 
 fn elsewhere(host: &str) -> Error {
     Error::CouldNot(format!("{host} is another machine, to which only the command's own transfers go"))
+}
+
+fn of_records(end: &Endpoint) -> Error {
+    Error::CouldNot(format!("'{end}' is for verbs on records; a transfer takes HOST:/PATH"))
 }
 
 fn named(path: &Path) -> Result<&Path> {

@@ -61,12 +61,6 @@ pub(super) fn receipt(done: Done, io: &dyn Io, meters: &Meters, watch: &Stopwatc
             peak_bytes: usage.peak_bytes,
             huge_page_bytes: process::huge_page_bytes(),
         },
-        scratch_peak_bytes: 0,
-        sides: None,
-        resumed_bytes: 0,
-        resumed_output_bytes: 0,
-        plan: None,
-        nodes: Vec::new(),
-        failed: Vec::new(),
+        ..Receipt::default()
     }
 }

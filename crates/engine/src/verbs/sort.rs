@@ -1,40 +1,37 @@
-//! The verb `sort`: what was asked, made definite on this machine, and run.
+//! The verbs `sort` and `shuffle`: what was asked, made definite on this machine, and run.
+//!
+//! A shuffle is a sort by random tags: every record is given a tag, a hash of the seed and of the byte at which it begins
+//! in all inputs together (`record::Tags`). So the same seed and inputs give the same output, whatever the memory and the
+//! number of threads.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use thalweg_api::Receipt;
+use thalweg_api::{Receipt, Work};
 use thalweg_base::units::{Bytes, MIB, Size};
 use thalweg_io::{Io, directory_of};
+use thalweg_record::{Layout, TAG_BYTES};
 use thalweg_sort::{Foreign, SCRATCH_FILES_MAX, Sort, Watch};
 
 use super::nodes;
 use crate::target::Target;
-use crate::{Endpoint, Error, Progress, Result, SortOptions, calibrate, machine, partial};
+use crate::{Endpoint, Error, Progress, Result, WorkOptions, calibrate, machine, partial};
 
-/// Sorts the inputs into the output. The receipt's law: out + dropped = in, and out is in order.
-pub fn sort(options: &SortOptions, progress: &Progress) -> Result<Receipt> {
+/// Sorts or shuffles the inputs into the output. The receipt's invariant: out + dropped = in, and out is in order.
+pub(super) fn sort(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     if options.nodes > 1 {
         return nodes::sort_on_nodes(options, progress);
     }
     let (io, fallback) = machine::io_of_sort(options)?;
     let mut definite = resolve(options, &io)?;
-    definite.hardware = Some(calibrate::known(&definite, &io));
-    run(&definite, &io, fallback, progress)
-}
-
-/// Runs what is definite on a back end that may be a `fallback`.
-pub(super) fn run(
-    definite: &Sort,
-    io: &Arc<dyn Io>,
-    fallback: Option<String>,
-    progress: &Progress,
-) -> Result<Receipt> {
+    if definite.shuffle.is_none() {
+        definite.hardware = Some(calibrate::known(&definite, &io));
+    }
     if !definite.output_is_stream {
-        partial::clear(io, &definite.output);
+        partial::clear(&io, &definite.output);
     }
     let mut receipt =
-        thalweg_sort::run(definite, io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
+        thalweg_sort::run(&definite, &io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
     receipt.io.fallback = fallback.or_else(|| io.fallback());
     Ok(receipt)
 }
@@ -89,7 +86,14 @@ pub(crate) fn engine_error(error: thalweg_sort::Error) -> Error {
 pub(crate) const MEMORY_BYTES_MIN: u64 = 16 * MIB;
 
 /// What was typed, made definite.
-pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
+pub(super) fn resolve(options: &WorkOptions, io: &Arc<dyn Io>) -> Result<Sort> {
+    let shuffle = match options.work {
+        Work::Shuffle(seed) => {
+            has_room(options.layout)?;
+            Some(seed)
+        }
+        _ => None,
+    };
     let inputs = input_paths(&options.inputs)?;
     let target = Target::of(io, &options.output)?;
     let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
@@ -118,7 +122,7 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
         scratch,
         scratch_limit,
         lanes: machine::lanes(options.threads),
-        shuffle: None,
+        shuffle,
         unique: options.unique,
         resume: options.resume,
         hashing: options.proof,
@@ -126,16 +130,21 @@ pub(super) fn resolve(options: &SortOptions, io: &Arc<dyn Io>) -> Result<Sort> {
     })
 }
 
+/// Fails if records that lie so have no room for a tag.
+pub(super) fn has_room(layout: Layout) -> Result<()> {
+    let most = u32::MAX - TAG_BYTES as u32;
+    if matches!(layout, Layout::Fixed(n) if n > most) {
+        return Err(Error::CouldNot(format!(
+            "records to shuffle have at most {most} bytes; give a smaller --record"
+        )));
+    }
+    Ok(())
+}
+
 /// The names of inputs; standard input if there are none.
 pub(super) fn input_paths(inputs: &[Endpoint]) -> Result<Vec<PathBuf>> {
-    let path_of = |endpoint: &Endpoint| match endpoint {
-        Endpoint::Path(path) if path.as_os_str().is_empty() => {
-            Err(Error::CouldNot("an input without a name; name a file, or - for standard input".into()))
-        }
-        Endpoint::Path(path) => Ok(path.clone()),
-        Endpoint::Standard => Ok(PathBuf::from("/dev/stdin")),
-    };
-    if inputs.is_empty() { &[Endpoint::Standard] } else { inputs }.iter().map(path_of).collect()
+    let inputs = if inputs.is_empty() { &[Endpoint::Standard] } else { inputs };
+    inputs.iter().map(|input| input.here("/dev/stdin").map(PathBuf::from)).collect()
 }
 
 /// The most scratch bytes to use: a percentage is of what is free.

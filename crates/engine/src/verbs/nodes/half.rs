@@ -12,7 +12,7 @@ use thalweg_river::Outlet;
 use thalweg_sort::Expected;
 
 use super::stretch::Stretch;
-use crate::{Progress, Result, SortOptions, Sorted, Sorter, SorterOptions, Source};
+use crate::{Progress, Result, Sorted, Sorter, SorterOptions, Source, WorkOptions};
 
 /// Bytes of the last record of a stretch that are kept to be compared with the first of the next.
 const KEEP_BYTES: usize = 64 << 10;
@@ -24,7 +24,7 @@ pub(super) fn prover(layout: Layout, key: &Key) -> Prover {
 
 /// How a node sorts what comes, in so much memory on so many threads, with scratch beside `output` unless somebody says.
 pub(super) fn sorter_options(
-    sort: &SortOptions,
+    sort: &WorkOptions,
     memory_bytes: u64,
     threads: usize,
     output: &Path,

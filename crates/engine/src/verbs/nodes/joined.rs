@@ -12,11 +12,11 @@ use thalweg_record::{Key, add_proof};
 use thalweg_sort::Expected;
 
 use super::half::{self, Starts};
-use super::share::{Laid, RightSide, Rivers};
+use super::share::{Laid, Rivers};
 use super::stretch::Stretch;
 use super::{WRITE_BYTES, WRITES};
 use crate::verbs::join::{self, Form, Joining};
-use crate::{Error, Progress, Result, Sorted, machine};
+use crate::{Error, Progress, Result, RightSide, Sorted, machine};
 
 /// Of what is left beside the river, what joins has.
 const OWN_SHARE: u64 = 8;
@@ -44,7 +44,7 @@ impl Laid {
         let joining = Joining {
             io: &self.base.io,
             layouts,
-            keys: join::keys(layouts, &[sort.keys.clone(), right.keys.clone()])?,
+            keys: join::keys(layouts, [&sort.keys, &right.keys])?,
             kind: right.kind,
             form,
             group_bytes: (own / 4) as usize,

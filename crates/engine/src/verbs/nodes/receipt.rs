@@ -8,19 +8,18 @@ use thalweg_api::{Disk, IoReceipt, MemoryReceipt, NodeShare, Proof, Receipt, Sha
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
 
 use super::half;
-use crate::{Result, SortOptions};
+use crate::{Result, WorkOptions};
 
 /// The receipt of all shares, in the order of their ranges, without the CPU seconds of whoever asked for them. The inputs
 /// have so many bytes. Shares with the numbers `again` sorted what was a lost node's range; they read all inputs once more,
 /// and what they read counts.
 pub fn receipt(
-    sort: &SortOptions,
-    work: Work,
+    sort: &WorkOptions,
     (ends, again): (&[ShareEnd], Range<usize>),
     input_file_bytes: u64,
     seconds: f64,
 ) -> Result<Receipt> {
-    let key = Key::new(sort.layout, &sort.keys)?;
+    let (work, key) = (sort.work, Key::new(sort.layout, &sort.keys)?);
     let (mut input, mut dropped) = (Proof::default(), Proof::default());
     let mut output = half::prover(sort.layout, &key);
     let mut io = IoReceipt::default();
@@ -76,11 +75,8 @@ pub fn receipt(
             huge_page_bytes: most(|node| node.huge_page_bytes),
         },
         scratch_peak_bytes: sum(|node| node.scratch_peak_bytes),
-        resumed_bytes: 0,
-        resumed_output_bytes: 0,
-        plan: None,
         nodes: rows(&first, &second),
-        failed: Vec::new(),
+        ..Receipt::default()
     })
 }
 

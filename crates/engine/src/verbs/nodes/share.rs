@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_api::PartitionPick::{Hash, Range, Robin};
-use thalweg_api::{Disk, Edge, IoReceipt, JoinKind, NodeShare, PartReceipt, Proof, Receipt, ShareEnd, Work};
+use thalweg_api::{Disk, Edge, IoReceipt, NodeShare, PartReceipt, Proof, Receipt, ShareEnd, Work};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 use thalweg_block::Pool;
@@ -35,8 +35,8 @@ use crate::verbs::partition::names;
 use crate::verbs::partition::parts::{self, Writer, drain};
 use crate::verbs::partition::splits::{self, Splits};
 use crate::verbs::partition::{sample, shape};
-use crate::verbs::{MEMORY_BYTES_MIN, join, shuffle};
-use crate::{Endpoint, Error, Progress, Result, SortOptions, Sorted, machine};
+use crate::verbs::{MEMORY_BYTES_MIN, join, sort};
+use crate::{Endpoint, Error, Progress, Result, Sorted, WorkOptions, machine};
 
 /// Of the bytes that a node's range should have, what is reserved for its part: numerator and denominator.
 const RESERVED: (u64, u64) = (103, 100);
@@ -57,10 +57,8 @@ const RANGES_FOR_MEMORY: u64 = 4;
 /// A node's share, as it is asked for.
 #[derive(Debug, Clone)]
 pub struct ShareOptions {
-    /// What is done with the records.
-    pub work: Work,
-    /// What is sorted and how. The inputs are files: those that all nodes have, or this node's own.
-    pub sort: SortOptions,
+    /// What is done with the records, and how. The inputs are files: those that all nodes have, or this node's own.
+    pub sort: WorkOptions,
     /// Which of how many nodes.
     pub node: (usize, usize),
     /// Whether the inputs are this node's own.
@@ -75,8 +73,6 @@ pub struct ShareOptions {
     pub lost: Vec<PathBuf>,
     /// The keys of all nodes together, if not all: what the others had written before stays.
     pub within: Within,
-    /// What a join has beside its left side.
-    pub join: Option<RightSide>,
 }
 
 /// The keys behind one cut and up to another; all where there is none.
@@ -113,21 +109,6 @@ impl Within {
             last.clone_from(high);
         }
     }
-}
-
-/// The right side of a join, and what is made of both.
-#[derive(Debug, Clone)]
-pub struct RightSide {
-    /// Its inputs, which are files as those of the left side.
-    pub inputs: Vec<Endpoint>,
-    /// How records lie in them.
-    pub layout: Layout,
-    /// The parts of the key.
-    pub keys: Vec<KeyPart>,
-    /// Which records to give.
-    pub kind: JoinKind,
-    /// What stands between the parts of a line.
-    pub between: Vec<u8>,
 }
 
 /// Disks of the client's that a share reads or writes; what is not the client's lies on the node's own.
@@ -182,7 +163,7 @@ impl Base {
 
     /// How records lie in files, and their key there.
     fn records(&self) -> Result<(Layout, Key)> {
-        let SortOptions { layout, keys, .. } = &self.options.sort;
+        let WorkOptions { layout, keys, .. } = &self.options.sort;
         Ok((*layout, Key::new(*layout, keys)?))
     }
 }
@@ -198,9 +179,9 @@ impl Share {
         let (io, fallback) = machine::io(sort.io)?;
         let side = |inputs: &[Endpoint], layout: Layout, keys: &[KeyPart]| -> Result<Side> {
             Key::new(layout, keys)?;
-            let travel = match options.work {
+            let travel = match options.sort.work {
                 Work::Shuffle(_) => {
-                    shuffle::has_room(layout)?;
+                    sort::has_room(layout)?;
                     (tagged(layout), vec![TAG_PART])
                 }
                 _ => (layout, keys.to_vec()),
@@ -210,15 +191,15 @@ impl Share {
             let (io, node, own) = (Arc::clone(io), options.node, options.own_inputs);
             Ok(Side { io, inputs, layout, travel, node, own })
         };
-        if (options.work == Work::Join) != options.join.is_some() {
+        if (options.sort.work == Work::Join) != options.sort.right.is_some() {
             return Err(Error::CouldNot("a join has a right side, and nothing else has one".into()));
         }
         let mut sides = vec![side(&sort.inputs, sort.layout, &sort.keys)?];
-        if let Some(right) = &options.join {
-            join::keys([sort.layout, right.layout], &[sort.keys.clone(), right.keys.clone()])?;
+        if let Some(right) = &options.sort.right {
+            join::keys([sort.layout, right.layout], [&sort.keys, &right.keys])?;
             sides.push(side(&right.inputs, right.layout, &right.keys)?);
         }
-        let paths = match (options.work, &sort.output) {
+        let paths = match (options.sort.work, &sort.output) {
             (Work::Partition { parts, .. }, Endpoint::Path(pattern)) => {
                 let (node, nodes) = options.node;
                 names(&io, pattern, parts)?.drain(lanes_of(node, nodes, parts)).collect()
@@ -250,23 +231,23 @@ impl Share {
         let Share { base, sides } = self;
         let options = &base.options;
         let (node, nodes) = options.node;
-        let (river_bytes, rest_bytes) = match options.work {
+        let (river_bytes, rest_bytes) = match options.sort.work {
             Work::Partition { .. } => partition_bytes(least_bytes)?,
             Work::Join => join_bytes(least_bytes)?,
             _ => sort_bytes(least_bytes, all_bytes / nodes as u64)?,
         };
         let rest_bytes = rest_bytes + base.memory_bytes.saturating_sub(least_bytes);
         let lay = |side: Side| -> Result<LaidSide> {
-            let along = match options.work {
+            let along = match options.sort.work {
                 Work::Shuffle(seed) => Along::Tagged(Tags::new(seed), before_bytes),
                 Work::Merge => Along::Ordered(Key::new(side.layout, &options.sort.keys)?),
                 Work::Sort | Work::Join | Work::Partition { .. } => Along::Nothing,
             };
-            side.lay(river_bytes, lanes(options.work, nodes), along)
+            side.lay(river_bytes, lanes(options.sort.work, nodes), along)
         };
         let sides = sides.into_iter().map(lay).collect::<Result<Vec<LaidSide>>>()?;
         let (mut keys, mut read) = (Vec::new(), 0);
-        if !matches!(options.work, Work::Shuffle(_) | Work::Partition { pick: Hash | Robin, .. }) {
+        if !matches!(options.sort.work, Work::Shuffle(_) | Work::Partition { pick: Hash | Robin, .. }) {
             for side in &sides {
                 let (its, bytes) = side.sample(all_bytes)?;
                 keys.extend(its);
@@ -274,9 +255,9 @@ impl Share {
             }
         }
         // Who sorts a range that takes much of his memory wants its keys too.
-        let are_for_cuts = matches!(options.work, Work::Partition { .. });
+        let are_for_cuts = matches!(options.sort.work, Work::Partition { .. });
         if are_for_cuts || all_bytes / nodes as u64 <= least_bytes / RANGES_FOR_MEMORY {
-            let lanes = lanes(options.work, nodes);
+            let lanes = lanes(options.sort.work, nodes);
             let of_side = |side: &LaidSide| sample::keys_for_one(all_bytes, side.travel().0, lanes, nodes);
             let of = sides.iter().map(of_side).min().unwrap_or(1);
             keys.sort_unstable();
@@ -351,7 +332,7 @@ pub(crate) fn sorter_bytes(memory_bytes: u64) -> Result<u64> {
 /// of all of them with origins as [`origins`] makes them. Of the sample, which gets sorted, what lies within these bounds is
 /// left, as the cuts do.
 pub fn cuts(
-    sort: &SortOptions,
+    sort: &WorkOptions,
     work: Work,
     sample: &mut Vec<Cut>,
     weights: &[u64],
@@ -422,7 +403,7 @@ impl Laid {
                 _ => {}
             }
         }
-        let bytes = self.base.options.work.output_bytes(self.sides[0].inputs().bytes());
+        let bytes = self.base.options.sort.work.output_bytes(self.sides[0].inputs().bytes());
         let output = self.create(&self.base.paths[0], bytes)?;
         let name = output.file().path().to_path_buf();
         self.output = Some(output);
@@ -435,7 +416,7 @@ impl Laid {
 
     /// The river of a side as this node has it. `pages` are those of each node's inputs.
     pub fn bed(&self, side: usize, river: u64, mut cuts: Vec<Cut>, pages: &[u64]) -> Result<Arc<Bed>> {
-        let (work, within) = (self.base.options.work, &self.base.options.within);
+        let (work, within) = (self.base.options.sort.work, &self.base.options.within);
         let lanes = lanes(work, self.base.options.node.1);
         within.restore(&mut cuts);
         let (first, beyond) = (usize::from(within.low.is_some()), usize::from(within.high.is_some()));
@@ -467,7 +448,7 @@ impl Laid {
             return Err(Error::CouldNot(format!("{} sides that are {}", pages.len(), self.sides.len())));
         }
         let reserved = range_bytes / RESERVED.1 * RESERVED.0;
-        let end = match self.base.options.work {
+        let end = match self.base.options.sort.work {
             Work::Partition { .. } => self.part(rivers, (&pages[0], reserved), starts, progress)?,
             work => {
                 let reserved = work.output_bytes(reserved);
@@ -487,7 +468,7 @@ impl Laid {
                         self.output.as_ref().expect("it was made here").file()
                     }
                 };
-                let end = match &self.base.options.join {
+                let end = match &self.base.options.sort.right {
                     Some(right) => self.join(right, rivers, pages, (file, starts), progress)?,
                     None => {
                         let ends = rivers(self, 0)?;
@@ -517,7 +498,7 @@ impl Laid {
         let Base { meters, options, paths, .. } = &self.base;
         let pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
         let threads = machine::lanes(options.sort.threads);
-        let tagged = matches!(options.work, Work::Shuffle(_));
+        let tagged = matches!(options.sort.work, Work::Shuffle(_));
         let mut sorter = half::sorter_options(&options.sort, self.rest_bytes, threads, &paths[0]);
         let (layout, key) = self.base.records()?;
         (sorter.layout, sorter.keys) = self.sides[0].travel();
@@ -538,7 +519,7 @@ impl Laid {
     ) -> Result<ShareEnd> {
         let (node, nodes) = self.base.options.node;
         let (layout, key) = self.base.records()?;
-        let first = lanes_of(node, nodes, lanes(self.base.options.work, nodes)).start;
+        let first = lanes_of(node, nodes, lanes(self.base.options.sort.work, nodes)).start;
         let count = self.base.paths.len();
         let blocks = count + shape::WRITES;
         let write_bytes = (self.rest_bytes / blocks as u64).checked_ilog2().map_or(0, |log| 1 << log);
@@ -608,7 +589,7 @@ impl Laid {
                 sampled_bytes: self.sampled.1,
                 ..NodeShare::default()
             },
-            stages: super::stages(options.work, self.sampled.1, meters, sorters),
+            stages: super::stages(options.sort.work, self.sampled.1, meters, sorters),
             io: IoReceipt {
                 backend: io.name().into(),
                 fallback: self.base.fallback.clone().or_else(|| io.fallback()),

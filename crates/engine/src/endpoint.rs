@@ -1,0 +1,259 @@
+//! Where bytes come from or go to, and how that is written.
+//!
+//! A word for a verb on records is `-`, `nodes:PATTERN`, `client:PATH` or a path. A word for a transfer may also name
+//! another machine: a colon before the first slash marks one, as it does for scp and rsync, and `ssh://` marks ssh. Words
+//! are taken byte by byte: nothing in them is unescaped.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use thalweg_base::units::parse_bytes;
+
+use crate::{Error, Result};
+
+/// Where bytes come from or go to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A file by name; of a transfer, a file or a tree.
+    Path(PathBuf),
+    /// Standard input or output, written `-`.
+    Standard,
+    /// Files that each node of a cluster has for itself, written `nodes:PATTERN`.
+    Nodes(PathBuf),
+    /// A file of this client that nodes of a cluster read or write, written `client:PATH`.
+    Client(PathBuf),
+    /// So many zeros, written `zero:SIZE`.
+    Zeros(u64),
+    /// Nothing is kept, written `null:`.
+    Null,
+    /// A path, zeros or nothing on a host of a cluster, written `HOST:/PATH`, `HOST:zero:SIZE` or `HOST:null:`.
+    Host(String, Box<Endpoint>),
+    /// A path where ssh goes, written `ssh://[USER@]HOST[:PORT]/PATH`.
+    Ssh(SshHost, PathBuf),
+}
+
+/// Where ssh goes; what is not given is for the user's own settings to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshHost {
+    /// Who logs in.
+    pub user: Option<String>,
+    /// The host, or its name in those settings.
+    pub host: String,
+    /// The port of its ssh.
+    pub port: Option<u16>,
+}
+
+impl fmt::Display for SshHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.user {
+            Some(user) => write!(f, "{user}@{}", self.host),
+            None => f.write_str(&self.host),
+        }
+    }
+}
+
+impl Endpoint {
+    /// The file that this machine knows it by; `standard` for `-`. An error if it is elsewhere.
+    pub(crate) fn here<'a>(&'a self, standard: &'a str) -> Result<&'a Path> {
+        match self {
+            Endpoint::Path(path) if path.as_os_str().is_empty() => {
+                Err(Error::CouldNot("an input without a name; name a file, or - for standard input".into()))
+            }
+            Endpoint::Path(path) => Ok(path),
+            Endpoint::Standard => Ok(Path::new(standard)),
+            other => Err(Error::CouldNot(format!(
+                "'{other}' is not on this machine; name a file, or give the cluster that has it"
+            ))),
+        }
+    }
+
+    /// Whether only the nodes of a cluster can read or write it.
+    pub fn is_of_cluster(&self) -> bool {
+        matches!(self, Endpoint::Nodes(_) | Endpoint::Client(_))
+    }
+
+    /// An end of a transfer, from a word.
+    ///
+    /// # Errors
+    /// One line that says what is wrong with the word, and what to write.
+    pub fn of_transfer(word: &OsStr) -> std::result::Result<Endpoint, String> {
+        if word == "-" {
+            return Ok(Endpoint::Standard);
+        }
+        let bytes = word.as_bytes();
+        if let Some(rest) = bytes.strip_prefix(b"ssh://") {
+            return ssh(rest).ok_or_else(|| {
+                let word = word.to_string_lossy();
+                format!("'{word}' is not where ssh could go; write ssh://[USER@]HOST[:PORT]/PATH")
+            });
+        }
+        let head = &bytes[..bytes.iter().position(|b| *b == b'/').unwrap_or(bytes.len())];
+        let Some(colon) = head.iter().position(|b| *b == b':') else {
+            return Ok(Endpoint::Path(PathBuf::from(word)));
+        };
+        match (&head[..colon], &bytes[colon + 1..]) {
+            (b"null", b"") => Ok(Endpoint::Null),
+            (b"zero", size) => zeros(size),
+            (host, rest) => {
+                let host = String::from_utf8_lossy(host).into_owned();
+                let end = match (rest, rest.strip_prefix(b"zero:")) {
+                    (b"null:", _) => Endpoint::Null,
+                    (_, Some(size)) => zeros(size)?,
+                    ([b'/', ..], _) => Endpoint::Path(path(rest)),
+                    _ => {
+                        let word = word.to_string_lossy();
+                        return Err(format!(
+                            "'{word}' names host {host} and no path from its root; write {host}:/PATH, or ./{word} for a file"
+                        ));
+                    }
+                };
+                Ok(Endpoint::Host(host, Box::new(end)))
+            }
+        }
+    }
+}
+
+/// An end of a verb on records, from a word.
+impl From<&OsStr> for Endpoint {
+    fn from(word: &OsStr) -> Endpoint {
+        let bytes = word.as_bytes();
+        match (bytes.strip_prefix(b"nodes:"), bytes.strip_prefix(b"client:")) {
+            _ if word == "-" => Endpoint::Standard,
+            (Some(pattern), _) => Endpoint::Nodes(path(pattern)),
+            (_, Some(name)) => Endpoint::Client(path(name)),
+            (None, None) => Endpoint::Path(path(bytes)),
+        }
+    }
+}
+
+/// The same.
+impl From<&str> for Endpoint {
+    fn from(word: &str) -> Endpoint {
+        Endpoint::from(OsStr::new(word))
+    }
+}
+
+/// A file of this name, whatever is in it.
+impl From<&Path> for Endpoint {
+    fn from(path: &Path) -> Endpoint {
+        Endpoint::Path(path.into())
+    }
+}
+
+/// The same.
+impl From<PathBuf> for Endpoint {
+    fn from(path: PathBuf) -> Endpoint {
+        Endpoint::Path(path)
+    }
+}
+
+/// As it is written.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Path(path) => write!(f, "{}", path.display()),
+            Endpoint::Standard => f.write_str("-"),
+            Endpoint::Nodes(path) => write!(f, "nodes:{}", path.display()),
+            Endpoint::Client(path) => write!(f, "client:{}", path.display()),
+            Endpoint::Zeros(bytes) => write!(f, "zero:{bytes}"),
+            Endpoint::Null => f.write_str("null:"),
+            Endpoint::Host(host, end) => write!(f, "{host}:{end}"),
+            Endpoint::Ssh(host, path) => write!(f, "ssh://{host}{}", path.display()),
+        }
+    }
+}
+
+fn path(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
+}
+
+fn zeros(size: &[u8]) -> std::result::Result<Endpoint, String> {
+    parse_bytes(&String::from_utf8_lossy(size)).map(Endpoint::Zeros)
+}
+
+/// What stands behind `ssh://`.
+fn ssh(rest: &[u8]) -> Option<Endpoint> {
+    let (head, at) = rest.split_at(rest.iter().position(|b| *b == b'/')?);
+    let head = str::from_utf8(head).ok()?;
+    let (user, host) = match head.rsplit_once('@') {
+        Some((user, host)) => (Some(user), host),
+        None => (None, head),
+    };
+    let (host, port) = match host.strip_prefix('[') {
+        // An address of version 6 has colons of its own.
+        Some(rest) => {
+            rest.split_once(']').map(|(host, port)| (host, port.strip_prefix(':').or(Some(port))))?
+        }
+        None => host.split_once(':').map_or((host, Some("")), |(host, port)| (host, Some(port))),
+    };
+    let port = match port? {
+        "" => None,
+        port => Some(port.parse().ok().filter(|port| *port > 0)?),
+    };
+    // ssh would take such words for flags, or its settings for something else.
+    let is_word = |word: &str| {
+        !word.is_empty()
+            && !word.starts_with('-')
+            && !word.contains(|c: char| c.is_whitespace() || c.is_control())
+    };
+    if !is_word(host) || !user.is_none_or(is_word) {
+        return None;
+    }
+    let host = SshHost { user: user.map(String::from), host: host.to_string(), port };
+    Some(Endpoint::Ssh(host, path(at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_for_records_names_no_other_machine() {
+        for (word, means) in [
+            ("-", Endpoint::Standard),
+            ("nodes:/d/*", Endpoint::Nodes("/d/*".into())),
+            ("client:a", Endpoint::Client("a".into())),
+            ("h:/p", Endpoint::Path("h:/p".into())),
+            ("null:", Endpoint::Path("null:".into())),
+        ] {
+            assert_eq!(Endpoint::from(word), means);
+            assert_eq!(means.to_string(), word);
+        }
+    }
+
+    #[test]
+    fn where_ssh_could_not_go_is_refused() {
+        let host = |user: Option<&str>, host: &str, port| {
+            let host = SshHost { user: user.map(String::from), host: host.into(), port };
+            Ok(Endpoint::Ssh(host, "/p".into()))
+        };
+        for (word, means) in [
+            ("ssh://h/p", host(None, "h", None)),
+            ("ssh://u@h:22/p", host(Some("u"), "h", Some(22))),
+            ("ssh://u@x@h/p", host(Some("u@x"), "h", None)),
+            ("ssh://[::1]/p", host(None, "::1", None)),
+            ("ssh://u@[fe80::1]:2222/p", host(Some("u"), "fe80::1", Some(2222))),
+        ] {
+            assert_eq!(Endpoint::of_transfer(word.as_ref()), means, "{word}");
+        }
+        for word in [
+            "ssh://",
+            "ssh://h",
+            "ssh:///p",
+            "ssh://h:0/p",
+            "ssh://h:x/p",
+            "ssh://h:65536/p",
+            "ssh://-oX/p",
+            "ssh://@h/p",
+            "ssh://-l@h/p",
+            "ssh://a b/p",
+            "ssh://[::1/p",
+            "ssh://[::1]x/p",
+        ] {
+            let why = Endpoint::of_transfer(word.as_ref()).expect_err(word);
+            assert!(why.contains("not where ssh could go"), "{why}");
+        }
+    }
+}
