@@ -31,7 +31,9 @@ use super::receipt::{Done, receipt};
 use super::sort::{MEMORY_BYTES_MIN, input_paths, scratch_directories, scratch_limit};
 use crate::machine;
 use crate::target::{self, Target};
-use crate::{Endpoint, Error, JoinKind, Progress, Result, Sorted, Sorter, SorterOptions, WorkOptions};
+use crate::{
+    Endpoint, Error, JoinKind, Progress, Result, RightSide, Sorted, Sorter, SorterOptions, WorkOptions,
+};
 
 /// Reads and writes in flight.
 const DEPTH: usize = 4;
@@ -52,9 +54,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
 /// Joins two inputs. The receipt's invariant: out = the sum over keys of left x right.
 pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
-    let right = options.right.as_ref().ok_or_else(|| Error::CouldNot("a join has two sides".into()))?;
-    let layouts = [options.layout, right.layout];
-    let keys = keys(layouts, [&options.keys, &right.keys])?;
+    let (right, layouts, keys) = sides(options)?;
     let (io, fallback) = machine::io(options.io)?;
     let target = Target::of(&io, &options.output)?;
     let room = Room::of(options)?;
@@ -121,6 +121,13 @@ pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt
     let [left, right] = sides.map(|side| side.input);
     let sides = Some(made.sides(left, right, &output));
     Ok(Receipt { sides, stages, scratch_peak_bytes, ..told })
+}
+
+/// The right side, how records lie on both sides, and the keys of both.
+fn sides(options: &WorkOptions) -> Result<(&RightSide, [Layout; 2], [Key; 2])> {
+    let right = options.right.as_ref().ok_or_else(|| Error::CouldNot("a join has two sides".into()))?;
+    let layouts = [options.layout, right.layout];
+    Ok((right, layouts, keys(layouts, [&options.keys, &right.keys])?))
 }
 
 /// The keys of both sides, which must be comparable.

@@ -52,7 +52,7 @@ const RESERVED: (u64, u64) = (103, 100);
 /// How long a stream may be silent before anybody looks whether to stop.
 const LOOK_UP: Duration = Duration::from_millis(100);
 
-/// How records are parted: the partitioner, how many parts, whether equal keys may lie in several of them.
+/// How records are parted: by what, into how many parts, whether equal keys may lie in several of them.
 type How = (PartitionPick, usize, bool);
 
 /// Parts the records of files or of a stream among several files. The receipt's invariant: out = in.
