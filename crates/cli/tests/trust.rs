@@ -414,6 +414,30 @@ fn a_client_that_may_look_cannot_keep_others_out() {
     assert!(!links.iter().any(looks));
 }
 
+/// What went wrong: 32 such clients that acted together took all 1,024 places.
+/// Principle: what those who may look take together leaves as much to those who may do more.
+#[test]
+fn clients_that_may_look_cannot_keep_others_out_together() {
+    let nodes = Nodes::start(1);
+    let at = format!("127.0.0.1:{}", nodes.ports[0]).parse().unwrap();
+    let eyes: Vec<Hands> = (0..17)
+        .map(|i| {
+            let name = format!("eye{i}");
+            nodes.run(&["cluster", "client", &name, "--may", "status"]).is_done();
+            Hands::of(Identity::load(&nodes.place.0.join("own/clients").join(name)).unwrap().0).unwrap()
+        })
+        .collect();
+    let looks = |link: &Link| ask(link, &NodeRequest::Status).is_ok();
+    let open = |hands: &Hands| hands.connect("n1", at, Terms::default()).ok().filter(looks);
+    let mut links: Vec<Link> = eyes[..16].iter().flat_map(|eye| (0..32).filter_map(|_| open(eye))).collect();
+    assert_eq!(links.len(), 512, "half of the places are theirs");
+    assert!(open(&eyes[16]).is_none(), "and no more");
+    assert_eq!(code(&nodes, "own/clients/eye16", "N1/v1/status"), "000", "nor over HTTP");
+    assert!(nodes.run(&EXEC).status == Some(0), "others are let in");
+    links.pop().unwrap().close();
+    soon("a place that is free again", || open(&eyes[16]).is_some());
+}
+
 /// What went wrong: links that were open stayed when their peer was renewed, so whoever had copied the key went on with all rights.
 /// Principle: a link is worth what the id is worth that was proved on it.
 #[test]

@@ -4,9 +4,9 @@
 //! thread of its own that blocks; what asks for HTTP stays at the edge.
 //! Law: nothing is listed, read, run or written for a peer without a certificate of the cluster. There are at most
 //! [`HANDSHAKES_MAX`] handshakes and [`CONNECTIONS_MAX`] connections at once, [`CONNECTIONS_OF_LOOKER_MAX`] of one client that
-//! may only look; when there are more handshakes the oldest of the address that has most gives way, so a flood from
-//! one stranger does not keep the others out. A node without identity listens on loopback
-//! only, and answers with nothing but its status.
+//! may only look and [`CONNECTIONS_OF_LOOKERS_MAX`] of all such clients; when there are more handshakes the oldest of the
+//! address that has most gives way, so a flood from one stranger does not keep the others out. A node without identity
+//! listens on loopback only, and answers with nothing but its status.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -52,6 +52,8 @@ pub const HANDSHAKES_MAX: usize = 256;
 pub const CONNECTIONS_MAX: usize = 1024;
 /// The most of them of one client that may only look, who could else keep out those who may drop it.
 const CONNECTIONS_OF_LOOKER_MAX: usize = 32;
+/// The most of them of all such clients together.
+const CONNECTIONS_OF_LOOKERS_MAX: usize = CONNECTIONS_MAX / 2;
 /// The most bytes of what such a client asks: a cluster file.
 const REQUEST_OF_LOOKER_BYTES_MAX: usize = 256 << 10;
 /// Files that a node may have open, if the system allows it.
@@ -705,19 +707,19 @@ struct Place {
 }
 
 impl Place {
-    /// None if there are as many as may be: of all, or of a peer that may only look.
+    /// None if there are as many as may be: of all, of a peer that may only look, or of all such peers.
     fn take(node: &Arc<Node>, peer: Option<Id>) -> Option<Place> {
         let looker = peer.filter(|peer| node.may(*peer) == May::Status);
         let had = node.connections.fetch_add(1, Ordering::Relaxed);
         let place = Place { node: node.clone(), looker };
         let mut of_lookers = node.of_lookers.lock().expect("no holder panics");
-        let has = looker.map_or(0, |looker| {
-            let of_it = of_lookers.entry(looker).or_default();
-            *of_it += 1;
-            *of_it
+        let (has, have) = looker.map_or((0, 0), |looker| {
+            *of_lookers.entry(looker).or_default() += 1;
+            (of_lookers[&looker], of_lookers.values().sum())
         });
         drop(of_lookers);
-        if had < CONNECTIONS_MAX && has <= CONNECTIONS_OF_LOOKER_MAX {
+        let has_room = has <= CONNECTIONS_OF_LOOKER_MAX && have <= CONNECTIONS_OF_LOOKERS_MAX;
+        if had < CONNECTIONS_MAX && has_room {
             return Some(place);
         }
         node.refused.fetch_add(1, Ordering::Relaxed);

@@ -114,7 +114,7 @@ pub(crate) fn pull(way: &dyn Asks, options: &PumpOptions, progress: &Progress) -
     let request = request(way, options, words_of(options)?);
     let control = way.begin(&NodeRequest::Pump(request)).map_err(could_not)?;
     let asked = paths_of(options);
-    let received = receive(&dest, Some(&asked), way, control, &io, &ends::watch(progress));
+    let received = receive(&dest, Some((&asked, options.resume)), way, control, &io, &ends::watch(progress));
     let mut receipt = received.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)

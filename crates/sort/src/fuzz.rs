@@ -23,7 +23,7 @@ use thalweg_record::{KeyPart, Layout};
 use crate::assemble::Assembler;
 use crate::geometry::{Geometry, Given};
 use crate::leftover::{self, Names};
-use crate::manifest::{self, MAGIC, frame};
+use crate::manifest::{self, Frames, MAGIC, frame};
 use crate::sound::Judge;
 use crate::{Error, Result, Sort, Watch, run};
 
@@ -316,14 +316,11 @@ fn lie(manifest: &mut Vec<u8>, number: usize, at: usize, with: &[u8]) -> bool {
 
 /// The frames of a manifest whose beginning is still sound.
 fn frames_of(manifest: &[u8]) -> Option<Vec<(u8, Vec<u8>)>> {
-    let mut at = MAGIC.len();
-    let mut frames = Vec::new();
-    if !manifest.starts_with(MAGIC) {
+    let mut from = Frames::over(manifest);
+    if !from.begin().expect("it is in memory") {
         return None;
     }
-    while let Some((kind, payload)) = manifest::frame_at(manifest, &mut at) {
-        frames.push((kind, payload.to_vec()));
-    }
+    let frames: Vec<_> = std::iter::from_fn(|| from.next().expect("it is in memory")).collect();
     (!frames.is_empty()).then_some(frames)
 }
 

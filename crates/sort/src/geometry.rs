@@ -23,7 +23,7 @@ use crate::{Error, Result};
 const DEPTH: usize = 4;
 /// Pages of the largest budgets; smaller ones have smaller pages.
 pub(crate) const PAGE_BYTES_MAX: u64 = MIB;
-const PAGE_BYTES_MIN: u64 = 16 * KIB;
+pub(crate) const PAGE_BYTES_MIN: u64 = 16 * KIB;
 /// Ranges are planned so much larger than the average, because samples err.
 const RANGE_MARGIN: f64 = 1.35;
 /// Gathering from ranges of this size hits the cache.

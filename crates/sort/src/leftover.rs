@@ -18,7 +18,7 @@ use thalweg_record::record_hash;
 use crate::asked::{Foreign, Sort};
 use crate::distribute::{RangeStore, Resumed, Stored};
 use crate::durable::Start;
-use crate::geometry::{Geometry, PAGE_BYTES_MAX};
+use crate::geometry::{Geometry, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
 use crate::manifest::{Checkpoint, Layout, Manifest, Told};
 use crate::sabotage;
 use crate::scratch::{Extent, page_hash};
@@ -27,8 +27,10 @@ use crate::{Error, Result};
 
 /// How long another sort of the same output is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Some pages of a killed sort may have been written over; of so many one has not.
-const PAGES_LOOKED_AT: usize = 8;
+/// A manifest has no more bytes than this part of the memory, and so many for each of the smallest pages of the inputs: an
+/// extent has 16, each page may be listed as two halves, and of a checkpoint each range has 20.
+const MANIFEST_SHARE: u64 = 4;
+const LISTED_BYTES_MAX: u64 = 64;
 /// Of an identity, how many lower bits are a hash. Those above are the memory in KiB, so that another one can be named.
 const HASH_BITS: u32 = 88;
 
@@ -192,7 +194,9 @@ pub(crate) fn find(
     if sabotage::breaks(sabotage::Kind::IgnoreManifest) {
         return Ok(Err(Foreign::Other));
     }
-    let (manifest, told) = match Manifest::reopen(io, &by.names.manifest) {
+    let bytes_max =
+        by.sort.memory_bytes / MANIFEST_SHARE + by.inputs.bytes() / PAGE_BYTES_MIN * LISTED_BYTES_MAX;
+    let (manifest, told) = match Manifest::reopen(io, &by.names.manifest, identity, bytes_max) {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(Err(Foreign::Damaged)),
         Err(e) if e.source.kind() == ErrorKind::NotFound => return Ok(Err(Foreign::Early)),
@@ -315,7 +319,7 @@ fn judge(
 
 /// Where an earlier run may have left something: in these directories, and where its manifest says.
 fn candidates(io: &Arc<dyn Io>, scratch: &[PathBuf], names: &Names) -> Vec<PathBuf> {
-    let listed = Manifest::look(io, &names.manifest).map(|told| listed(io, names, &told));
+    let listed = Manifest::look(io, &names.manifest).map(|last| listed(io, names, &last));
     let scratch = scratch.iter().map(|d| d.join(&names.scratch)).chain(listed.into_iter().flatten());
     let mut all: Vec<PathBuf> = scratch.chain([names.partial.clone(), names.manifest.clone()]).collect();
     all.sort();
@@ -332,14 +336,12 @@ pub(crate) fn files(io: &Arc<dyn Io>, scratch: &[PathBuf], names: &Names) -> Vec
 
 /// The scratch files that a manifest lists, wherever they are. Another output's sort may have scratch of the same name:
 /// only a file counts that holds a page that the manifest knows.
-fn listed(io: &Arc<dyn Io>, names: &Names, told: &Told) -> Vec<PathBuf> {
-    let Some(last) = told.checkpoints.last() else { return Vec::new() };
-    let gains = || told.checkpoints.iter().flat_map(|checkpoint| &checkpoint.ranges);
+fn listed(io: &Arc<dyn Io>, names: &Names, last: &Checkpoint) -> Vec<PathBuf> {
+    // Some pages of a killed sort may have been written over; of several one has not.
+    let extents = || last.ranges.iter().flat_map(|gain| &gain.extents);
     let is_known = |(number, path): &(usize, &PathBuf)| {
-        let mut here =
-            gains().flat_map(|gain| &gain.extents).filter(|extent| extent.directory() as usize == *number);
-        let file = File::open(io, path, Access::Update);
-        file.is_ok_and(|file| here.by_ref().take(PAGES_LOOKED_AT).any(|extent| holds(&file, extent)))
+        let mut here = extents().filter(|extent| extent.directory() as usize == *number);
+        File::open(io, path, Access::Update).is_ok_and(|file| here.any(|extent| holds(&file, extent)))
     };
     let files = last.files.iter().enumerate().filter(|(_, path)| names.is_scratch(path));
     files.filter(is_known).map(|(_, path)| path.clone()).collect()

@@ -35,6 +35,12 @@ const KIND_VOID: u8 = 3;
 const KIND_OUTPUT: u8 = 4;
 /// A manifest larger than this is not one of ours.
 const BYTES_MAX: u64 = 1 << 32;
+/// Who only looks for scratch files reads no longer frame than this. At 1 MiB in a page it has the 32nd part of 8 TiB.
+const LOOKED_AT_BYTES_MAX: u64 = 4 << 20;
+/// Of so many pages of a file that a manifest lists it is looked whether the file has one of them.
+pub(crate) const PAGES_LOOKED_AT: usize = 8;
+/// Extents number scratch files with a byte.
+const FILES_MAX: usize = 256;
 
 /// Whose manifest it is, and how the sort is laid out.
 #[derive(Debug, Clone, PartialEq)]
@@ -141,14 +147,33 @@ impl Manifest {
         }
     }
 
-    /// What the manifest at `path` says, if there is one that holds.
-    pub(crate) fn look(io: &Arc<dyn Io>, path: &Path) -> Option<Told> {
-        read(io, path).ok().flatten().map(|(_, told)| told)
+    /// The last checkpoint of the manifest at `path`, if there is one that holds. Of the pages that all checkpoints list it
+    /// has the first [`PAGES_LOOKED_AT`] of each scratch file, in one range.
+    pub(crate) fn look(io: &Arc<dyn Io>, path: &Path) -> Option<Checkpoint> {
+        let file = File::open(io, path, Access::Update).ok()?;
+        let mut frames = Frames::of(&file, LOOKED_AT_BYTES_MAX).ok()?;
+        let layout = frames.layout().ok()??;
+        frames.told(layout, keep_first).ok()??.checkpoints.pop()
     }
 
-    /// Takes up the manifest at `path`, if it holds, and what it says.
-    pub(crate) fn reopen(io: &Arc<dyn Io>, path: &Path) -> thalweg_io::Result<Option<(Manifest, Told)>> {
-        let Some((file, told)) = read(io, path)? else { return Ok(None) };
+    /// Takes up the manifest at `path`, if it holds and has no more bytes than that, and what it says. Of another sort's
+    /// it tells the layout alone.
+    pub(crate) fn reopen(
+        io: &Arc<dyn Io>,
+        path: &Path,
+        identity: u128,
+        bytes_max: u64,
+    ) -> thalweg_io::Result<Option<(Manifest, Told)>> {
+        let file = File::open(io, path, Access::Update)?;
+        let mut frames = Frames::of(&file, bytes_max)?;
+        let Some(layout) = frames.layout()? else { return Ok(None) };
+        let told = match layout.identity == identity {
+            false => Some(Told::only(layout, frames.at)),
+            // Of a part alone nobody knows whether it still holds.
+            true if frames.len > bytes_max => None,
+            true => frames.told(layout, Vec::push)?,
+        };
+        let Some(told) = told else { return Ok(None) };
         let manifest = Manifest::at(io, file, path, told.end);
         manifest.has_checkpoint.store(!told.checkpoints.is_empty(), Ordering::Relaxed);
         Ok(Some((manifest, told)))
@@ -230,20 +255,6 @@ impl Drop for Manifest {
     }
 }
 
-/// An open manifest and what it says, if it holds.
-fn read(io: &Arc<dyn Io>, path: &Path) -> thalweg_io::Result<Option<(File, Told)>> {
-    let file = File::open(io, path, Access::Update)?;
-    let len = file.metadata()?.len;
-    // Something else may have been put there, of any size.
-    let mut magic = [0; MAGIC.len()];
-    if len >= BYTES_MAX || file.read_at(0, &mut magic)? < magic.len() || magic != *MAGIC {
-        return Ok(None);
-    }
-    let mut bytes = vec![0; len as usize];
-    let n = file.read_at(0, &mut bytes)?;
-    Ok(parse(&bytes[..n]).map(|told| (file, told)))
-}
-
 /// A frame with its head.
 pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + payload.len());
@@ -255,46 +266,118 @@ pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Reads a manifest's bytes. `None` if it is not a manifest, or one that no longer holds.
-pub(crate) fn parse(bytes: &[u8]) -> Option<Told> {
-    let mut at = MAGIC.len();
-    if bytes.get(..at)? != MAGIC {
-        return None;
-    }
-    let (kind, payload) = frame_at(bytes, &mut at)?;
-    if kind != KIND_LAYOUT {
-        return None;
-    }
-    let layout = read_layout(&mut Reader(payload))?;
-    let end = at as u64;
-    let mut told = Told { layout, checkpoints: Vec::new(), note: None, checkpoints_end: end, end };
-    while let Some((kind, payload)) = frame_at(bytes, &mut at) {
-        let from = &mut Reader(payload);
-        match kind {
-            KIND_CHECKPOINT if told.note.is_none() => told.checkpoints.push(read_checkpoint(from)?),
-            KIND_OUTPUT => told.note = Some(read_note(from)?),
-            _ => return None,
-        }
-        told.end = at as u64;
-        if told.note.is_none() {
-            told.checkpoints_end = told.end;
-        }
-    }
-    Some(told)
+/// The frames of a manifest, one after the other: the next is read when this one's hash has been compared.
+pub(crate) struct Frames<'f> {
+    /// Reads from a byte on; less than asked only at the end.
+    read: Box<dyn Fn(u64, &mut [u8]) -> thalweg_io::Result<usize> + 'f>,
+    at: u64,
+    len: u64,
+    /// A longer one is none.
+    bytes_max: u64,
 }
 
-/// The frame at `at`, if it is sound; moves `at` behind it.
-pub(crate) fn frame_at<'b>(bytes: &'b [u8], at: &mut usize) -> Option<(u8, &'b [u8])> {
-    let mut head = Reader(bytes.get(*at..*at + FRAME_HEAD_BYTES - 1)?);
-    let len = head.u32()? as usize;
-    let hash = head.u64()?;
-    let body = *at + FRAME_HEAD_BYTES - 1;
-    let hashed = bytes.get(body..body.checked_add(len)?.checked_add(1)?)?;
-    if xxh3_64(hashed) != hash {
-        return None;
+impl<'f> Frames<'f> {
+    fn of(file: &File, bytes_max: u64) -> thalweg_io::Result<Frames<'f>> {
+        let len = Some(file.metadata()?.len).filter(|len| *len < BYTES_MAX).unwrap_or(0);
+        let file = file.clone();
+        Ok(Frames { read: Box::new(move |at, into| file.read_at(at, into)), at: 0, len, bytes_max })
     }
-    *at = body + len + 1;
-    Some((hashed[0], &hashed[1..]))
+
+    /// Of bytes in memory.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn over(bytes: &'f [u8]) -> Frames<'f> {
+        let read = |at: u64, into: &mut [u8]| {
+            into.copy_from_slice(&bytes[at as usize..][..into.len()]);
+            Ok(into.len())
+        };
+        Frames { read: Box::new(read), at: 0, len: bytes.len() as u64, bytes_max: u64::MAX }
+    }
+
+    fn take(&mut self, len: u64) -> thalweg_io::Result<Option<Vec<u8>>> {
+        if len > (self.len - self.at).min(self.bytes_max) {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; len as usize];
+        let read = (self.read)(self.at, &mut bytes)?;
+        self.at += len;
+        Ok((read == bytes.len()).then_some(bytes))
+    }
+
+    /// Whether it is a manifest; its frames follow.
+    pub(crate) fn begin(&mut self) -> thalweg_io::Result<bool> {
+        Ok(self.take(MAGIC.len() as u64)?.as_deref() == Some(MAGIC))
+    }
+
+    /// The kind of the next one and its payload, if it is sound.
+    pub(crate) fn next(&mut self) -> thalweg_io::Result<Option<(u8, Vec<u8>)>> {
+        let Some(head) = self.take(FRAME_HEAD_BYTES as u64 - 1)? else { return Ok(None) };
+        let (len, hash) = head.split_first_chunk().expect("it has so many bytes");
+        let Some(mut hashed) = self.take(u64::from(u32::from_le_bytes(*len)) + 1)? else { return Ok(None) };
+        Ok((*hash == xxh3_64(&hashed).to_le_bytes()).then(|| (hashed.remove(0), hashed)))
+    }
+
+    /// The layout of a manifest that begins here.
+    fn layout(&mut self) -> thalweg_io::Result<Option<Layout>> {
+        Ok(match self.begin()?.then(|| self.next()).transpose()?.flatten() {
+            Some((KIND_LAYOUT, payload)) => read_layout(&mut Reader(&payload)),
+            _ => None,
+        })
+    }
+
+    /// What follows, unless the manifest no longer holds. `keep` puts each checkpoint behind those before it.
+    fn told(
+        mut self,
+        layout: Layout,
+        mut keep: impl FnMut(&mut Vec<Checkpoint>, Checkpoint),
+    ) -> thalweg_io::Result<Option<Told>> {
+        let mut told = Told::only(layout, self.at);
+        while let Some((kind, payload)) = self.next()? {
+            let from = &mut Reader(&payload);
+            let read = match kind {
+                KIND_CHECKPOINT if told.note.is_none() => {
+                    read_checkpoint(from).map(|checkpoint| keep(&mut told.checkpoints, checkpoint))
+                }
+                KIND_OUTPUT => read_note(from).map(|note| told.note = Some(note)),
+                _ => None,
+            };
+            if read.is_none() {
+                return Ok(None);
+            }
+            told.end = self.at;
+            if told.note.is_none() {
+                told.checkpoints_end = told.end;
+            }
+        }
+        Ok(Some(told))
+    }
+}
+
+impl Told {
+    fn only(layout: Layout, end: u64) -> Told {
+        Told { layout, checkpoints: Vec::new(), note: None, checkpoints_end: end, end }
+    }
+}
+
+/// Of all checkpoints leaves the last, with the first pages of each scratch file.
+fn keep_first(kept: &mut Vec<Checkpoint>, next: Checkpoint) {
+    let before = kept.pop().map_or(Vec::new(), |last| last.ranges);
+    let gains = before.iter().chain(&next.ranges).flat_map(|gain| &gain.extents);
+    let mut of_file = [0; FILES_MAX];
+    let is_first = |extent: &&Extent| {
+        let count = &mut of_file[extent.directory() as usize];
+        *count += 1;
+        *count <= PAGES_LOOKED_AT
+    };
+    let extents = gains.filter(is_first).copied().collect();
+    kept.push(Checkpoint { ranges: vec![RangeGain { extents, ..RangeGain::default() }], ..next });
+}
+
+/// Reads a manifest's bytes. `None` if it is not a manifest, or one that no longer holds.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn parse(bytes: &[u8]) -> Option<Told> {
+    let mut frames = Frames::over(bytes);
+    let layout = frames.layout().expect("it is in memory")?;
+    frames.told(layout, Vec::push).expect("it is in memory")
 }
 
 /// The first frame, for fuzzers.
@@ -385,7 +468,7 @@ fn read_checkpoint(from: &mut Reader<'_>) -> Option<Checkpoint> {
     let carry = from.bytes()?.to_vec();
     let proof = from.proof()?;
     let mut files = Vec::new();
-    for _ in 0..from.u32()? {
+    for _ in 0..Some(from.u32()?).filter(|count| *count as usize <= FILES_MAX)? {
         files.push(PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(
             from.bytes()?,
         )));

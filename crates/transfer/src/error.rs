@@ -69,6 +69,14 @@ impl Error {
         ))
     }
 
+    /// The source gives a further name to what is none of its files.
+    pub(crate) fn not_sent(path: &Path) -> Error {
+        Error::Refused(format!(
+            "the source gives {} one more name, and has not sent it as a file of several names; run again if the source was changed meanwhile, and trust it no more if not",
+            path.display()
+        ))
+    }
+
     /// A directory has none where there is something else.
     pub(crate) fn no_directory_there(path: &Path) -> Error {
         Error::Refused(format!(

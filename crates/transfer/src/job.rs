@@ -6,6 +6,7 @@
 //! gets its names file by file, and is durable when this returns.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -337,8 +338,14 @@ impl<'j> Job<'j> {
     pub(crate) fn finish(&self, shared: &Shared<'_>, dir: &Arc<Dir>, sum: Option<u128>) -> Result<()> {
         let links = std::mem::take(&mut *shared.links.lock().expect("no lane panics"));
         for more in &links.more {
+            let root = &self.roots.roots[more.top as usize].there;
+            let first = more.first.key(root);
+            // Of what lay there before, a source gives further names only where it is gone on from: what is whole is not sent.
+            if self.part == Part::Sink && !shared.resume && !links.has_moved(&first) {
+                return Err(Error::not_sent(&dir.path().join(OsStr::from_bytes(&first))));
+            }
             self.one_more(shared, dir, more)?;
-            shared.add_one_more(&links, more, &self.roots.roots[more.top as usize].there);
+            shared.add_one_more(&links, more, root);
         }
         let written = shared.sums.lock().expect("no lane panics").1;
         if let Some(read) = sum.filter(|sum| shared.hashing && *sum != written) {

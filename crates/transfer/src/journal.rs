@@ -27,6 +27,15 @@ use crate::claim::{claim_left, claim_new};
 const MAGIC: &[u8; 18] = b"thalweg journal 2\n";
 /// A journal larger than this is not one of ours.
 const BYTES_MAX: u64 = 1 << 30;
+/// Nor is a longer line: of a name in the deepest tree each byte may be three.
+const LINE_BYTES_MAX: usize = 4 << 20;
+/// So many bytes of it are read at a time.
+const READ_BYTES: usize = 64 << 10;
+/// The most memory that is kept of it: ranges of 20 TB and more, if each has the 64 MB that are noted together.
+const KEPT_BYTES_MAX: u64 = 64 << 20;
+/// What a file and a range take of that, beside names.
+const FILE_BYTES: u64 = 256;
+const RANGE_BYTES: u64 = 64;
 
 /// Bytes of a file with their sum, by where they begin.
 pub(crate) type Ranges = BTreeMap<u64, (u64, u128)>;
@@ -83,21 +92,95 @@ pub(crate) struct Told {
 }
 
 /// Reads what holds of any bytes.
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn parse(bytes: &[u8]) -> Told {
-    let mut told = Told::default();
-    let Some(mut rest) = bytes.strip_prefix(MAGIC) else { return told };
-    let mut keys: Vec<Vec<u8>> = Vec::new();
-    told.end = MAGIC.len();
-    while let Some(len) = rest.iter().position(|b| *b == b'\n') {
-        let (line, behind) = rest.split_at(len + 1);
-        if take_line(&line[..len], &mut told, &mut keys).is_none() {
-            break;
+    let read = |at: u64, into: &mut [u8]| {
+        let some = &bytes[at as usize..];
+        let some = &some[..some.len().min(into.len())];
+        into[..some.len()].copy_from_slice(some);
+        Ok(some.len())
+    };
+    read_lines(read, |_| true).expect("it is in memory")
+}
+
+/// Reads what holds, a line after the other, with a function that reads from a byte on. Nothing behind whose journal it is
+/// if that is not wanted.
+fn read_lines(
+    read: impl Fn(u64, &mut [u8]) -> Result<usize>,
+    is_wanted: impl Fn(u128) -> bool,
+) -> Result<Told> {
+    let mut lines = Lines::default();
+    let (mut held, mut at) = (Vec::new(), 0);
+    loop {
+        let before = held.len();
+        held.resize(before + READ_BYTES, 0);
+        let some = read(at, &mut held[before..])?;
+        held.truncate(before + some);
+        at += some as u64;
+        let mut taken = 0;
+        while let Some(len) = held[taken..].iter().position(|b| *b == b'\n') {
+            let sound = lines.take(&held[taken..taken + len]);
+            if sound.is_none() || lines.told.identity.is_some_and(|identity| !is_wanted(identity)) {
+                return Ok(lines.told());
+            }
+            taken += len + 1;
         }
-        told.end += line.len();
-        rest = behind;
+        held.drain(..taken);
+        if some == 0 || held.len() > LINE_BYTES_MAX {
+            return Ok(lines.told());
+        }
     }
-    told.count = keys.len() as u64;
-    told
+}
+
+/// What the lines say that were read.
+#[derive(Default)]
+struct Lines {
+    told: Told,
+    /// The files, by their numbers.
+    keys: Vec<Vec<u8>>,
+    /// Of [`KEPT_BYTES_MAX`].
+    kept_bytes: u64,
+}
+
+impl Lines {
+    fn told(mut self) -> Told {
+        self.told.count = self.keys.len() as u64;
+        self.told
+    }
+
+    /// One more, without its newline; nothing of it counts if it is not sound.
+    fn take(&mut self, line: &[u8]) -> Option<()> {
+        if self.told.end == 0 {
+            (line == &MAGIC[..MAGIC.len() - 1]).then_some(())?;
+        } else {
+            self.take_said(said(text_of(line)?)?)?;
+        }
+        self.told.end += line.len() + 1;
+        Some(())
+    }
+
+    fn take_said(&mut self, said: Said) -> Option<()> {
+        let Lines { told, keys, kept_bytes } = self;
+        *kept_bytes += match &said {
+            Said::Job(_) => 0,
+            Said::File(_, key) => FILE_BYTES + 2 * key.len() as u64,
+            Said::Range(..) => RANGE_BYTES,
+        };
+        match said {
+            _ if *kept_bytes > KEPT_BYTES_MAX => return None,
+            Said::Job(identity) if told.identity.is_none() => told.identity = Some(identity),
+            Said::File(noted, key) if told.identity.is_some() && noted.number == keys.len() as u64 => {
+                // A file that was begun anew is listed once more, and that counts.
+                told.files.insert(key.clone(), noted);
+                keys.push(key);
+            }
+            Said::Range(number, at, len, sum) => {
+                told.files.get_mut(keys.get(number)?)?.add(at, len, sum)?;
+            }
+            _ => return None,
+        }
+        Some(())
+    }
 }
 
 /// What one line says.
@@ -107,23 +190,11 @@ enum Said {
     Range(usize, u64, u64, u128),
 }
 
-fn take_line(line: &[u8], told: &mut Told, keys: &mut Vec<Vec<u8>>) -> Option<()> {
+/// What a line says, if its hash fits.
+fn text_of(line: &[u8]) -> Option<&str> {
     let (hash, text) = (line.get(..16)?, line.get(17..)?);
-    if line[16] != b' ' || hash != format!("{:016x}", xxh3_64(text)).as_bytes() {
-        return None;
-    }
-    // Read whole before any of it counts.
-    match said(std::str::from_utf8(text).ok()?)? {
-        Said::Job(identity) if told.identity.is_none() => told.identity = Some(identity),
-        Said::File(noted, key) if told.identity.is_some() && noted.number == keys.len() as u64 => {
-            // A file that was begun anew is listed once more, and that counts.
-            told.files.insert(key.clone(), noted);
-            keys.push(key);
-        }
-        Said::Range(number, at, len, sum) => told.files.get_mut(keys.get(number)?)?.add(at, len, sum)?,
-        _ => return None,
-    }
-    Some(())
+    let fits = line[16] == b' ' && hash == format!("{:016x}", xxh3_64(text)).as_bytes();
+    fits.then(|| std::str::from_utf8(text).ok())?
 }
 
 fn said(text: &str) -> Option<Said> {
@@ -220,11 +291,10 @@ impl Journal {
         };
         let len = file.metadata()?.len;
         // Something else may have been put there, of any size.
-        let mut magic = [0; MAGIC.len()];
-        let is_one = len < BYTES_MAX && file.read_at(0, &mut magic)? == magic.len() && magic == *MAGIC;
-        let mut bytes = vec![0; if is_one { len as usize } else { 0 }];
-        let read = file.read_at(0, &mut bytes)?;
-        let told = parse(&bytes[..read]);
+        let told = match len < BYTES_MAX {
+            true => read_lines(|at, into| Ok(file.read_at(at, into)?), |of| of == identity)?,
+            false => Told::default(),
+        };
         let journal = Journal {
             file,
             dir: Arc::clone(dir),

@@ -54,10 +54,11 @@ const DEPTH_MAX: u32 = 4096;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Takes all that the other end sends to the destination. How it is moved is the source's to say. The receipt is of this
-/// end alone, with the source's sum. Who knows which paths the source was asked for says so: nothing else is taken.
+/// end alone, with the source's sum. Who knows which paths the source was asked for, and whether to go on from what is there,
+/// says so: nothing else is taken.
 pub fn receive(
     dest: &To,
-    asked: Option<&[PathBuf]>,
+    asked: Option<(&[PathBuf], bool)>,
     way: &dyn Way,
     control: Streams,
     io: &Arc<dyn Io>,
@@ -82,8 +83,11 @@ pub fn receive(
     };
     let lanes = if is_in_order(&transfer) { 1 } else { (offer.lanes as usize).clamp(1, LANES_MAX) };
     let look = || {
-        if let Some(asked) = asked {
+        if let Some((asked, resume)) = asked {
             roots::check_asked(asked, &offer.roots, &way.peer())?;
+            if resume != offer.resume {
+                return Err(nonsense(&way.peer()));
+            }
         }
         let roots = roots::look_at_offer(dest, &offer.roots, &way.peer())?;
         let job = Job { transfer: &transfer, io, watch, roots, lanes, part: Part::Sink };
@@ -257,7 +261,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
 
     /// The sum of a file with several names is kept to the end.
     fn remembers_sum(&self, facts: &Facts) -> Result<()> {
-        match self.shared.hashing && facts.links > 1 {
+        match facts.links > 1 {
             true => self.remembers(&mut self.lock(), KNOWN_BYTES / 4),
             false => Ok(()),
         }

@@ -90,11 +90,17 @@ pub(crate) struct Links {
     /// The first name of each, by tree, device and number.
     pub(crate) first: HashMap<(u64, u64, u64), Name>,
     pub(crate) more: Vec<OneMore>,
-    /// Length and sums of those that were moved, by a hash of the place of the first name in the transfer.
+    /// Length and sums of those that were moved, by a hash of the place of the first name in the transfer. Where no sums are
+    /// taken they say only what was moved.
     sums: HashMap<u128, (u64, (u128, u128))>,
 }
 
 impl Links {
+    /// Whether the file whose first name has this place in the transfer was moved, as one with several names.
+    pub(crate) fn has_moved(&self, first: &[u8]) -> bool {
+        self.sums.contains_key(&xxh3_128(first))
+    }
+
     /// A name to be kept, and how many bytes of names are kept for it that were not before.
     pub(crate) fn name(&mut self, dir: &Path, own: OsString) -> (Name, usize) {
         let (dir, dir_bytes) = match self.dirs.get(dir) {
@@ -200,16 +206,14 @@ impl Shared<'_> {
         count(&self.counts.files, 1);
         count(&self.counts.bytes, len);
         self.add_sums(key, len, sums);
-        if names > 1 && self.hashing {
+        if names > 1 {
             self.links.lock().expect("no lane panics").sums.insert(xxh3_128(key), (len, sums));
         }
     }
 
     /// Adds what one more name stands for.
     pub(crate) fn add_one_more(&self, links: &Links, more: &OneMore, root: &OsStr) {
-        if self.hashing
-            && let Some((len, sums)) = links.sums.get(&xxh3_128(&more.first.key(root))).copied()
-        {
+        if let Some((len, sums)) = links.sums.get(&xxh3_128(&more.first.key(root))).copied() {
             self.add_sums(&more.name.key(root), len, sums);
         }
     }

@@ -19,8 +19,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use speak::{
-    Field, Said, Step, ask, dir, dir_end, end, facts, file, file_end, link, name, offer, one_more, piece,
-    pump, said, small,
+    Field, Said, Step, ask, dir, dir_end, end, facts, file, file_end, link, name, named_twice, offer,
+    one_more, piece, pump, said, small,
 };
 use support::{Outcome, Place};
 use thalweg_api::{PumpReceipt, PumpVerdict, from_json, to_json};
@@ -118,7 +118,7 @@ fn honest() -> Vec<Step> {
         Block(4096, piece(1, 0)),
         Block(904, piece(1, 4096)),
         Tell(file_end(1, 2)),
-        Block(10, small(1, "small", 10)),
+        Block(10, named_twice(small(1, "small", 10))),
         Block(0, link(1, "link", "../outside")),
         Tell(dir_end(2, 1)),
         Tell(dir_end(1, 3)),
@@ -144,7 +144,7 @@ fn with_link(to: &str, attack: Vec<Step>) -> Vec<Step> {
         Step::Tell(offer(0, &[("tree", 2)])),
         Step::Tell(dir(1, 0, "tree", Some(0))),
         Step::Block(0, link(1, "l", to)),
-        Step::Block(4, small(1, "small", 4)),
+        Step::Block(4, named_twice(small(1, "small", 4))),
     ];
     [first, attack, vec![Step::Tell(end())]].concat()
 }
@@ -250,6 +250,38 @@ fn hidden_names_are_taken_from_no_source() {
             assert!(!left.out.contains(called), "{steps:?}: {left:?}");
             yard.is_as_it_was(called);
         }
+    }
+}
+
+/// A further name of a file that the source had never sent: any file of DEST got one more, where others may see it.
+#[test]
+fn a_further_name_is_given_only_to_what_came() {
+    use Step::{Block, Tell};
+    let receipt = receipt();
+    let begins = |flags| vec![Tell(offer(flags, &[("tree", 2)])), Tell(dir(1, 0, "tree", Some(0)))];
+    let ends = |first| vec![Tell(dir_end(1, 1)), Tell(one_more("", "new", first, 0)), Tell(end())];
+    let sends = |small| vec![Block(4, small)];
+    for (flags, sent, first) in [
+        (0, small(1, "small", 4), "old"),
+        (0, named_twice(small(1, "small", 4)), "old"),
+        (0, small(1, "small", 4), "small"),
+        // Nobody asked to go on from what is there.
+        (2, small(1, "small", 4), "old"),
+    ] {
+        let yard = Yard::new("box/dest");
+        yard.place.shell("mkdir -m 700 box/dest/tree && echo dear > box/dest/tree/old").is_done();
+        let steps = [begins(flags), sends(sent), ends(first)].concat();
+        let outcome = yard.pump(&[], &steps, &receipt);
+        is_one_line(&outcome, &format!("{steps:?}"));
+        yard.place.shell("cd box/dest/tree && ! test -e new && test $(stat -c %h old) = 1").is_done();
+    }
+    // What is whole is not sent again.
+    for (resume, flags) in [(&["--resume"][..], 2), (&[], 0)] {
+        let yard = Yard::new("box/dest");
+        yard.place.shell("mkdir box/dest/tree && echo dear > box/dest/tree/old").is_done();
+        let steps = [begins(flags), sends(named_twice(small(1, "old", 4))), ends("old")].concat();
+        yard.pump(resume, &steps, &receipt).is_done();
+        yard.place.shell("cd box/dest/tree && test old -ef new").is_done();
     }
 }
 

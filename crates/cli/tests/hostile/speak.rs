@@ -113,6 +113,12 @@ pub(crate) fn small(dir: u64, called: &str, len: u64) -> Said {
     said(2, [vec![Field::N(1), Field::N(dir), name(called)], facts(1, len), what].concat())
 }
 
+/// The same of a file that has two names at the source.
+pub(crate) fn named_twice(mut small: Said) -> Said {
+    small.fields[8] = Field::N(2);
+    small
+}
+
 /// One link.
 pub(crate) fn link(dir: u64, called: &str, to: &str) -> Said {
     let what = vec![Field::B(2), name(to)];

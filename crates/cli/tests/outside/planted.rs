@@ -7,6 +7,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use thalweg_api::{Receipt, from_json};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::support::{Place, Running, may_give_away, until};
 
@@ -287,6 +288,42 @@ fn a_large_file_at_a_manifests_name_is_not_read() {
         assert!(told.peak_bytes < 64 << 20, "{} bytes at the peak", told.peak_bytes);
         assert_eq!(place.names(), ["in", "out"]);
     }
+}
+
+/// A frame of a manifest, as `docs/formats/manifest.md` has it.
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let hashed = [&[kind], payload].concat();
+    let len = (payload.len() as u32).to_le_bytes();
+    [&len[..], &xxh3_64(&hashed).to_le_bytes(), &hashed].concat()
+}
+
+/// A manifest may be forged with hashes that fit: it was read whole, and what it said took several times as much.
+#[test]
+fn a_forged_manifest_takes_no_more_memory_than_the_sort_has() {
+    const FORGED_BYTES: usize = 300 << 20;
+    let place = Place::new();
+    place.run(&["gen", "400k", "in", "-q"]).is_done();
+    killed_with_notes(&place, &[]);
+    let sound = place.read(".out.thalweg-manifest");
+    let begins = 19 + 13 + u32::from_le_bytes(sound[19..23].try_into().unwrap()) as usize;
+    let nothing = [0; 52];
+    let lists = |files: u32, extents: u32| {
+        let head = [&nothing[..], &files.to_le_bytes(), &vec![0; 4 * files as usize]].concat();
+        let range = [&1u32.to_le_bytes()[..], &[0; 16], &extents.to_le_bytes()].concat();
+        [head, range, vec![0; 16 * extents as usize]].concat()
+    };
+    let one = frame(2, &lists(1, FORGED_BYTES as u32 / 16));
+    let many = frame(2, &lists(200, 1)).repeat(FORGED_BYTES / 900);
+    for forged in [one, many] {
+        for resume in ["--resume", ""] {
+            place.write(".out.thalweg-manifest", &[&sound[..begins], &forged].concat());
+            let told = place.shell(&format!("exec $T sort in -o out {BENCH} --memory 16MiB -q {resume}"));
+            assert_eq!(told.status, Some(0), "{told:?}");
+            assert!(told.peak_bytes < 48 << 20, "{} bytes at the peak, {resume}", told.peak_bytes);
+            place.shell("rm out").is_done();
+        }
+    }
+    assert_eq!(place.names(), ["in"]);
 }
 
 /// In a directory like `/tmp` somebody had made what the output was to be called: a link was followed, a pipe was given the

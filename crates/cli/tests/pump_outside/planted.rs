@@ -7,6 +7,8 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::faults::as_nobody;
 use super::files::bytes;
 use super::resume::{FILE_BYTES, JOURNAL, PARTIAL, SLOWLY, killed_after, prepared};
@@ -219,4 +221,42 @@ fn a_large_file_at_a_journals_name_is_not_read() {
         assert!(told.peak_bytes < 100 << 20, "{} bytes at the peak", told.peak_bytes);
         assert!(!place.0.join(JOURNAL).exists() && place.0.join("out").exists());
     }
+}
+
+/// A journal may be forged with hashes that fit: it was read whole, and what it said took as much once more.
+#[test]
+fn a_forged_journal_takes_little_memory() {
+    const FORGED_BYTES: usize = 300 << 20;
+    let place = prepared();
+    killed_after(&place, SLOWLY, JOURNAL, FILE_BYTES / 4);
+    let sound = place.read(JOURNAL);
+    let begins = sound.split_inclusive(|b| *b == b'\n').take(2).map(<[u8]>::len).sum();
+    let line = |said: String| format!("{:016x} {said}\n", xxh3_64(said.as_bytes()));
+    let forged = |line: &dyn Fn(usize) -> String| {
+        let mut bytes = sound[..begins].to_vec();
+        (0..)
+            .take_while(|number| {
+                bytes.extend(line(*number).into_bytes());
+                bytes.len() < FORGED_BYTES
+            })
+            .last();
+        bytes
+    };
+    let range = |number: usize| match number {
+        0 => line(format!("file 0 {} 0 0 0 0 in", u64::MAX)),
+        _ => line(format!("range 0 {} 4096 {:032x}", number << 12, 0)),
+    };
+    let files = |number: usize| line(format!("file {number} 0 0 0 0 0 {number}"));
+    let no_end = |_: usize| "x".repeat(1 << 20);
+    for forged in [forged(&range), forged(&files), forged(&no_end)] {
+        for resume in ["--resume", ""] {
+            place.write(JOURNAL, &forged);
+            let told = place.shell(&format!("exec $T pump in out --streams 1 -q {resume}"));
+            assert_eq!(told.status, Some(0), "{told:?}");
+            assert!(told.peak_bytes < 160 << 20, "{} bytes at the peak, {resume}", told.peak_bytes);
+            assert!(place.read("out") == place.read("in"));
+            place.shell("rm out").is_done();
+        }
+    }
+    assert_eq!(place.names(), ["in"]);
 }
