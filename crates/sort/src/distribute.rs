@@ -31,6 +31,7 @@ use thalweg_record::{Cuts, InPlace, Key, Layout, TAG_BYTES, Tags, add_proof, add
 
 use crate::geometry::KeepFree;
 use crate::manifest::{Checkpoint, Manifest, RangeGain};
+use crate::range::{RangeStore, Stored};
 use crate::sabotage::{self, Kind::DropRecord, Kind::FlipPage, Kind::TagOfPlace};
 use crate::scratch::{Extent, Scratch, page_hash};
 use crate::stream::{Feed, KEEP_FREE_PAGES};
@@ -40,36 +41,6 @@ use crate::{Error, Result};
 const POLL: Duration = Duration::from_micros(200);
 /// So many such waits in vain, and a page in memory makes room.
 const POLLS_TO_MAKE_ROOM: u32 = 16;
-
-/// One page of a range.
-#[derive(Debug)]
-pub(crate) enum Stored {
-    /// Still being filled or written.
-    Coming,
-    /// In memory.
-    Resident(Box<Block>),
-    /// In scratch.
-    Spilled(Extent),
-}
-
-impl Stored {
-    /// Bytes of the page.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Stored::Coming => unreachable!("pages are measured when the pass is done"),
-            Stored::Resident(block) => block.len(),
-            Stored::Spilled(extent) => extent.len as usize,
-        }
-    }
-}
-
-/// What a range has been given.
-#[derive(Debug, Default)]
-pub(crate) struct RangeStore {
-    pub(crate) pages: Vec<Stored>,
-    pub(crate) records: u64,
-    pub(crate) bytes: u64,
-}
 
 /// The shared part of a distribution.
 pub(crate) struct Distribution<'a> {

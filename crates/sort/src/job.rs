@@ -15,23 +15,25 @@ use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, St
 use thalweg_record::{Cut, Cuts, Key, Layout, choose_cuts_by_bytes, counted, file_bytes, same_records};
 
 use crate::asked::{Foreign, Sort, Watch};
-use crate::distribute::{self, Checkpoints, Distribution, LineRoom, RangeStore, Resumed, Stored, Tagging};
+use crate::distribute::{self, Checkpoints, Distribution, LineRoom, Resumed, Tagging};
 use crate::durable::{Notes, OutputLane, Start};
 use crate::entry::LINES_BYTES_MAX;
 use crate::forecast::forecast;
-use crate::geometry::{Geometry, KeepFree};
+use crate::geometry::{Geometry, KeepFree, entry_pages, long_copies};
 use crate::handover::HandoverLane;
-use crate::leftover::{self, Claim, Leftover, Names};
+use crate::leftover::{self, Claim, Leftover};
 use crate::manifest::{self, Manifest};
+use crate::names::Names;
 use crate::pages::segment_starts;
 use crate::preflight::{self, Takes};
+use crate::range::{Range, RangeStore, Stored, needed_within, ranges_of};
 use crate::replay::{Replay, ReplayLane, make_way};
 use crate::resample::{self, Resample};
 use crate::scratch::Scratch;
-use crate::sorted::{self, Range, Sorted, entry_pages, ranges_of};
+use crate::sorted::{self, Sorted};
 use crate::sound::Judge;
 use crate::stream::{self, Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room, open_output};
-use crate::survey::{Seen, Survey, cuts_of, long_copies};
+use crate::survey::{Seen, Survey, cuts_of};
 use crate::within::Within;
 use crate::{Error, Result};
 
@@ -440,7 +442,8 @@ impl<'a> Run<'a> {
             let within = Within::of(self.inputs.bytes(), &self.geometry);
             within.filter(|_| path == self.names.partial)
         };
-        scratch.adopt(&left.files, &left.resumed.stores, within)?;
+        let extents = left.resumed.stores.iter().flat_map(RangeStore::extents);
+        scratch.adopt(&left.files, extents, within)?;
         left.manifest.keep(false);
         Ok((Some(left.manifest), left.resumed, left.start))
     }
@@ -523,11 +526,7 @@ impl<'a> Run<'a> {
             self.pump_lane(&mut source, &mut sink)
         })?;
         let (stores, _) = distribution.finish();
-        for page in &range.store.pages {
-            if let Stored::Spilled(extent) = page {
-                scratch.release(extent);
-            }
-        }
+        range.store.extents().for_each(|extent| scratch.release(extent));
         let mut parts = ranges_of(stores, &base, &all_cuts, per_range);
         if base == range.base {
             parts.first_mut().into_iter().for_each(|first| first.low = range.low.clone());
@@ -581,7 +580,7 @@ impl<'a> Run<'a> {
     ) -> Result<Receipt> {
         let notes = output.zip(manifest.filter(|m| !m.is_void())).map(|(output, manifest)| {
             let (unique, whole) = (self.sort.unique, (start, self.input_bytes()));
-            let needed = scratch.needed_within(&ranges);
+            let needed = needed_within(&ranges, scratch);
             Notes::new(manifest, output.file(), &self.meters, &self.geometry, unique, whole, needed)
         });
         let recipe = self.sorted_recipe(scratch, notes.as_ref());

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use thalweg_io::{Io, directory_of};
 
 use crate::asked::Sort;
-use crate::leftover::{self, Names};
+use crate::leftover;
+use crate::names::Names;
 use crate::{Error, Result};
 
 /// Pads and pages that are closed early take this part of what is spilled beside it.

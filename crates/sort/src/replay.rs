@@ -8,9 +8,8 @@ use thalweg_block::{Block, Pool};
 use thalweg_io::{ALIGN, Kind, Op, Queue};
 use thalweg_pump::{Meters, Source};
 
-use crate::distribute::{RangeStore, Stored};
+use crate::range::{Range, RangeStore, Stored};
 use crate::scratch::{Extent, Scratch, page_hash};
-use crate::sorted::Range;
 use crate::{Error, Result};
 
 /// What a range is read back with.

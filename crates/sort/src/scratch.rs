@@ -20,8 +20,6 @@ use thalweg_io::{ALIGN, Access, Action, File, Io, directory_of};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::distribute::{RangeStore, Stored};
-use crate::sorted::Range;
 use crate::within::Within;
 use crate::{Error, Result};
 
@@ -157,25 +155,6 @@ impl Scratch {
         self.directories[extent.directory() as usize].within.is_some() && extent.offset() < end
     }
 
-    /// Where in the output the first page lies that any of these ranges is read from, then of all but the first, and so
-    /// on to none of them.
-    pub(crate) fn needed_within(&self, ranges: &[Range]) -> Vec<u64> {
-        let mut first = u64::MAX;
-        let mut places = vec![first];
-        for range in ranges.iter().rev() {
-            for page in &range.store.pages {
-                if let Stored::Spilled(extent) = page
-                    && self.is_overtaken(extent, u64::MAX)
-                {
-                    first = first.min(extent.offset());
-                }
-            }
-            places.push(first);
-        }
-        places.reverse();
-        places
-    }
-
     /// Says which open file the output is, unless it was adopted.
     pub(crate) fn settle(&self, output: &File) {
         for directory in self.directories.iter().filter(|d| d.within.is_some()) {
@@ -183,12 +162,12 @@ impl Scratch {
         }
     }
 
-    /// Puts `files`, in which the pages of `stores` lie, before the directories of this run: those of the same name go
+    /// Puts `files`, in which these extents lie, before the directories of this run: those of the same name go
     /// on where they ended. `within` tells of a file whether and how it is the output.
-    pub(crate) fn adopt(
+    pub(crate) fn adopt<'e>(
         &mut self,
         files: &[PathBuf],
-        stores: &[RangeStore],
+        extents: impl Iterator<Item = &'e Extent>,
         within: impl Fn(&Path) -> Option<Within>,
     ) -> Result<()> {
         let mut adopted: Vec<Directory> =
@@ -197,11 +176,9 @@ impl Scratch {
             let file = File::open(&self.io, &directory.path, Access::UpdateDirect)?;
             assert!(directory.file.set(file).is_ok(), "it was made just now");
         }
-        for page in stores.iter().flat_map(|store| &store.pages) {
-            if let Stored::Spilled(extent) = page {
-                adopted[extent.directory() as usize].take(extent);
-                self.used.fetch_add(extent.room(), Ordering::Relaxed);
-            }
+        for extent in extents {
+            adopted[extent.directory() as usize].take(extent);
+            self.used.fetch_add(extent.room(), Ordering::Relaxed);
         }
         self.peak.fetch_max(self.used.load(Ordering::Relaxed), Ordering::Relaxed);
         let new = std::mem::take(&mut self.directories);

@@ -24,15 +24,15 @@ use thalweg_api::Proof;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{ALIGN, Done, File, Kind, Op, Queue};
 use thalweg_pump::{Meters, Source};
-use thalweg_record::{Cut, Cuts, Key, Layout, Prover, add_proof, add_record, common_prefix, counted};
+use thalweg_record::{Cuts, Key, Layout, Prover, add_proof, add_record, common_prefix, counted};
 
 use crate::assemble::{Assembler, Cursor};
-use crate::distribute::{RangeStore, Stored};
 use crate::durable::{JobEnd, Joined, Notes, Start};
-use crate::geometry::BUCKET_ENTRIES;
+use crate::geometry::{BUCKET_ENTRIES, entry_pages};
 use crate::order::Ordered;
 use crate::pages::Pages;
 use crate::part::{self, Part};
+use crate::range::{Range, RangeStore, Stored};
 use crate::replay;
 use crate::sabotage::{self, Kind::DoubleRecord, Kind::SwapOrder};
 use crate::scratch::{Extent, Scratch, page_hash};
@@ -68,49 +68,6 @@ pub(crate) struct Recipe<'a> {
     pub(crate) stop: &'a AtomicBool,
     /// Where bounds of ranges in the output are told.
     pub(crate) notes: Option<&'a Notes<'a>>,
-}
-
-/// A range that waits for its turn.
-pub(crate) struct Range {
-    pub(crate) store: RangeStore,
-    /// Bytes of the keys of all its cuts before those that the cuts keep.
-    pub(crate) base: Arc<[u8]>,
-    /// Cuts between its buckets, with origins that are places in the range.
-    pub(crate) cuts: Vec<Cut>,
-    /// The cuts that bound it, behind the same bytes.
-    pub(crate) low: Option<Cut>,
-    pub(crate) high: Option<Cut>,
-}
-
-/// Puts each range together with the cuts inside it: of all `cuts`, every `per_range`-th bounds a range.
-/// Origins of inner cuts, places in the stream, become places in the range. What the cuts keep of their keys follows
-/// `base`.
-pub(crate) fn ranges_of(
-    stores: Vec<RangeStore>,
-    base: &Arc<[u8]>,
-    cuts: &[Cut],
-    per_range: usize,
-) -> Vec<Range> {
-    let bound = |i: usize| cuts.get((i + 1) * per_range - 1).cloned();
-    stores
-        .into_iter()
-        .enumerate()
-        .map(|(i, store)| {
-            let from = (i * per_range).min(cuts.len());
-            let to = (from + per_range - 1).min(cuts.len());
-            let mut inner = cuts[from..to].to_vec();
-            // Where in the range the records of one key lie nobody knows: as if they were everywhere.
-            for group in inner.chunk_by_mut(|a, b| a.normal == b.normal) {
-                let parts = group.len() as u64 + 1;
-                for (cut, part) in group.iter_mut().zip(1..) {
-                    cut.origin = store.bytes / parts * part;
-                }
-            }
-            inner.dedup();
-            let low = i.checked_sub(1).and_then(bound);
-            Range { store, base: Arc::clone(base), cuts: inner, low, high: bound(i) }
-        })
-        .collect()
 }
 
 /// The sorted stream, shared by its lanes.
@@ -158,20 +115,6 @@ struct Job<'a> {
     range: Arc<Active<'a>>,
     buckets: std::ops::Range<usize>,
     bytes: u64,
-}
-
-/// The most pages of entries that `records` records in `buckets` buckets can take: full chunks, one that each lane
-/// fills in each bucket, and one in each part of the buckets that are split.
-pub(crate) fn entry_pages(
-    records: u64,
-    buckets: usize,
-    lanes: usize,
-    chunk_entries: usize,
-    page_bytes: usize,
-) -> u64 {
-    let split = records.div_ceil(BUCKET_ENTRIES) + 1;
-    let chunks = records / chunk_entries as u64 + (buckets * lanes) as u64 + split;
-    chunks.div_ceil((page_bytes / (chunk_entries * 16)) as u64) + lanes as u64
 }
 
 impl<'a> Sorted<'a> {

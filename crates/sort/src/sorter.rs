@@ -26,10 +26,11 @@ use thalweg_block::{Block, Held, Pool};
 use thalweg_io::{Io, process};
 use thalweg_record::Layout;
 
+use crate::asked::{Sort, Watch};
 use crate::handover::Handover;
 use crate::job::run_handed;
 use crate::stream::{Expected, Feed, Filled, Room};
-use crate::{Error, Result, Sort, Watch};
+use crate::{Error, Result};
 
 /// The most blocks of a sorter that a program may hold at once, those to be filled and those that came out.
 pub const BLOCKS_HELD_MAX: usize = 8;
