@@ -27,11 +27,12 @@ use crate::names::Names;
 use crate::pages::segment_starts;
 use crate::preflight::{self, Takes};
 use crate::range::{Range, RangeStore, Stored, needed_within, ranges_of};
-use crate::replay::{Replay, ReplayLane, make_way};
+use crate::replay::{Replay, ReplayLane};
 use crate::resample::{self, Resample};
 use crate::scratch::Scratch;
 use crate::sorted::{self, Sorted};
 use crate::sound::Judge;
+use crate::spill::{evict, make_way};
 use crate::stream::{self, Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room, open_output};
 use crate::survey::{Seen, Survey, cuts_of};
 use crate::within::Within;
@@ -475,7 +476,7 @@ impl<'a> Run<'a> {
             // Extents are given back from here on: what the manifest says of them will not hold.
             manifest.map_or(Ok(()), Manifest::void)?;
             let stores = ranges.iter_mut().map(|r| &mut r.store);
-            sorted::evict(stores, usize::MAX, scratch, &self.meters, &mut *self.io.queue(geometry.depth)?)?;
+            evict(stores, usize::MAX, scratch, &self.meters, &mut *self.io.queue(geometry.depth)?)?;
             let range = ranges.remove(at);
             let before = needed(&range);
             let count = before.div_ceil(capacity / 4).clamp(2, capacity / 3);

@@ -30,6 +30,7 @@ mod scratch;
 mod sorted;
 mod sorter;
 mod sound;
+mod spill;
 mod spread;
 mod stream;
 mod survey;

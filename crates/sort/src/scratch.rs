@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use thalweg_io::{ALIGN, Access, Action, File, Io, directory_of};
+use thalweg_block::Block;
+use thalweg_io::{ALIGN, Access, Action, File, Io, Kind, Op, directory_of};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -227,8 +228,35 @@ impl Scratch {
         self.kept.store(if are_listed { usize::MAX } else { self.adopted }, Ordering::Relaxed);
     }
 
+    /// The write of a whole page to an extent of its own; see [`Scratch::allocate`].
+    pub(crate) fn write(&self, mut block: Block, range: Option<usize>, tag: u64) -> Result<(Extent, Op)> {
+        let extent = self.allocate(block.len(), page_hash(&block), range)?;
+        block.set_len(extent.room() as usize);
+        let file = self.file(extent.directory()).clone();
+        Ok((extent, Op { kind: Kind::Write, file, at: extent.offset(), block, tag }))
+    }
+
+    /// The read of a page into a block; [`Scratch::verify`] tells whether it came back whole.
+    pub(crate) fn read(&self, extent: &Extent, mut block: Block, tag: u64) -> Op {
+        block.set_len(extent.room() as usize);
+        let file = self.file(extent.directory()).clone();
+        Op { kind: Kind::Read, file, at: extent.offset(), block, tag }
+    }
+
+    /// The page that was read, if it is what was written.
+    pub(crate) fn verify(&self, mut block: Block, extent: &Extent) -> Result<Block> {
+        if block.len() < extent.len as usize {
+            return Err(self.damaged(extent));
+        }
+        block.set_len(extent.len as usize);
+        if page_hash(&block) != extent.hash {
+            return Err(self.damaged(extent));
+        }
+        Ok(block)
+    }
+
     /// Room for a page of `len` bytes, of range `range` of the first pass or of none that the output's regions know.
-    pub(crate) fn allocate(&self, len: usize, hash: u32, range: Option<usize>) -> Result<Extent> {
+    fn allocate(&self, len: usize, hash: u32, range: Option<usize>) -> Result<Extent> {
         let room = (len as u64).next_multiple_of(EXTENT_ALIGN);
         let used = self.used.fetch_add(room, Ordering::Relaxed) + room;
         if used <= self.limit {
@@ -284,7 +312,7 @@ impl Scratch {
     }
 
     /// The error for a page that came back wrong.
-    pub(crate) fn damaged(&self, extent: &Extent) -> Error {
+    fn damaged(&self, extent: &Extent) -> Error {
         let path = self.directories[extent.directory() as usize].path.clone();
         Error::Damaged { path, offset: extent.offset(), len: u64::from(extent.len) }
     }

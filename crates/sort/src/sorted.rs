@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use thalweg_api::Proof;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Done, File, Kind, Op, Queue};
+use thalweg_io::{Done, File, Queue};
 use thalweg_pump::{Meters, Source};
 use thalweg_record::{Cuts, Key, Layout, Prover, add_proof, add_record, common_prefix, counted};
 
@@ -32,10 +32,10 @@ use crate::geometry::{BUCKET_ENTRIES, entry_pages};
 use crate::order::Ordered;
 use crate::pages::Pages;
 use crate::part::{self, Part};
-use crate::range::{Range, RangeStore, Stored};
-use crate::replay;
+use crate::range::{Range, Stored};
 use crate::sabotage::{self, Kind::DoubleRecord, Kind::SwapOrder};
-use crate::scratch::{Extent, Scratch, page_hash};
+use crate::scratch::{Extent, Scratch};
+use crate::spill::evict;
 use crate::{Error, Result};
 
 /// How long a lane with nothing to do waits before it looks again.
@@ -300,46 +300,6 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// Sends pages that are in memory to scratch, the last of each store first, until `wanted` of them are
-/// free or none is left. Returns how many it were.
-pub(crate) fn evict<'r>(
-    stores: impl Iterator<Item = &'r mut RangeStore>,
-    wanted: usize,
-    scratch: &Scratch,
-    meters: &Meters,
-    queue: &mut dyn Queue,
-) -> Result<usize> {
-    assert_eq!(queue.in_flight(), 0, "an idle queue");
-    let mut freed = 0;
-    let finish = |queue: &mut dyn Queue| -> Result<bool> {
-        let Some(done) = queue.reap(true) else { return Ok(false) };
-        done.result?;
-        meters.scratch.wrote(done.block.len() as u64);
-        Ok(true)
-    };
-    for page in stores.flat_map(|store| store.pages.iter_mut().rev()) {
-        if freed == wanted {
-            break;
-        }
-        if !matches!(page, Stored::Resident(_)) {
-            continue;
-        }
-        let Stored::Resident(block) = std::mem::replace(page, Stored::Coming) else { unreachable!() };
-        let mut block = *block;
-        let extent = scratch.allocate(block.len(), page_hash(&block), None)?;
-        block.set_len(block.len().next_multiple_of(ALIGN));
-        if queue.in_flight() == queue.depth() {
-            finish(queue)?;
-        }
-        let file = scratch.file(extent.directory()).clone();
-        queue.submit(Op { kind: Kind::Write, file, at: extent.offset(), block, tag: 0 });
-        *page = Stored::Spilled(extent);
-        freed += 1;
-    }
-    while finish(queue)? {}
-    Ok(freed)
-}
-
 enum Claim<'a> {
     Job(Job<'a>),
     /// There will be jobs, but none now.
@@ -406,23 +366,20 @@ impl<'a> SortedLane<'_, 'a> {
     }
 
     fn start_read(&mut self, range: Arc<Active<'a>>, index: usize, extent: Extent) {
-        let scratch = self.shared.recipe.scratch;
-        let mut block = self.shared.recipe.pool.try_take().expect("admission counted this page");
-        block.set_len((extent.len as usize).next_multiple_of(ALIGN));
+        let block = self.shared.recipe.pool.try_take().expect("admission counted this page");
         let slot = self.loading.iter().position(Option::is_none).unwrap_or(self.loading.len());
         if slot == self.loading.len() {
             self.loading.push(None);
         }
         self.loading[slot] = Some((range, index, extent));
-        let file = scratch.file(extent.directory()).clone();
-        self.queue.submit(Op { kind: Kind::Read, file, at: extent.offset(), block, tag: slot as u64 });
+        self.queue.submit(self.shared.recipe.scratch.read(&extent, block, slot as u64));
     }
 
     fn loaded(&mut self, done: Done) -> Result<()> {
         let (range, index, extent) = self.loading[done.tag as usize].take().expect("it was asked for");
         done.result?;
         self.shared.recipe.meters.scratch.read(done.block.len() as u64);
-        let block = replay::whole(done.block, &extent, self.shared.recipe.scratch)?;
+        let block = self.shared.recipe.scratch.verify(done.block, &extent)?;
         self.take_in(&range, index, block)
     }
 
