@@ -109,6 +109,13 @@ pub(crate) struct Resumed {
     pub(crate) done_ranges: usize,
 }
 
+impl Resumed {
+    /// Bytes that are in scratch already.
+    pub(crate) fn spilled_bytes(&self) -> u64 {
+        self.stores.iter().map(|store| store.bytes).sum()
+    }
+}
+
 /// What a page in the making is known by: its epoch, its range and its index there. All pages of an epoch
 /// are closed when the epoch ends, so the epoch in which a page is opened is the one in which it is closed.
 fn page_mark(epoch: u64, id: usize, index: usize) -> u64 {

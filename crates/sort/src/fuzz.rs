@@ -63,19 +63,9 @@ impl Left {
         let sort = Sort {
             inputs: vec!["/in/0".into()],
             output: "/out/sorted".into(),
-            output_is_stream: false,
-            layout,
             keys: vec![key],
-            memory_bytes: 16 << 20,
-            scratch: vec!["/scratch".into()],
-            within_output: false,
-            scratch_limit: u64::MAX,
-            lanes: 1,
-            shuffle: None,
-            unique: false,
             resume: true,
-            hashing: true,
-            hardware: None,
+            ..Sort::new(layout, 16 << 20, vec!["/scratch".into()])
         };
         let sim = stage(&input);
         let watch = Killer { sim: sim.clone(), left: (input.len() as u64 * percent / 100).into() };
@@ -167,8 +157,6 @@ struct Killer {
 }
 
 impl Watch for Killer {
-    fn begin(&self, _: &str, _: u64, _: u64, _: u64) {}
-
     fn advance(&self, bytes: u64) {
         let left = self.left.load(Ordering::Relaxed).saturating_sub(bytes);
         self.left.store(left, Ordering::Relaxed);
@@ -176,21 +164,11 @@ impl Watch for Killer {
             self.sim.kill();
         }
     }
-
-    fn stopped(&self) -> bool {
-        false
-    }
 }
 
 struct Unwatched;
 
-impl Watch for Unwatched {
-    fn begin(&self, _: &str, _: u64, _: u64, _: u64) {}
-    fn advance(&self, _: u64) {}
-    fn stopped(&self) -> bool {
-        false
-    }
-}
+impl Watch for Unwatched {}
 
 /// Takes numbers off the front of what the fuzzer made, zeros after its end.
 struct Taker<'b>(&'b [u8]);

@@ -36,12 +36,11 @@ mod stream;
 mod survey;
 mod within;
 
-pub use asked::{Foreign, Sort, Watch};
+pub use asked::{BLOCKS_HELD_MAX, Foreign, SCRATCH_FILES_MAX, Sort, Watch};
 pub use error::{Error, Result};
 pub use forecast::{Facts, disk_seconds, distribute_seconds, forecast, sort_seconds};
 pub use job::run;
 pub use leftover::clear_killed;
-pub use scratch::SCRATCH_FILES_MAX;
-pub use sorter::{BLOCKS_HELD_MAX, Sorter, SorterOutput};
+pub use sorter::{Sorter, SorterOutput};
 pub use stream::Expected;
 pub use survey::lay_out;

@@ -21,6 +21,7 @@ use thalweg_io::{ALIGN, Access, Action, File, Io, Kind, Op, directory_of};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::asked::SCRATCH_FILES_MAX;
 use crate::within::Within;
 use crate::{Error, Result};
 
@@ -40,8 +41,8 @@ pub(crate) struct Extent {
 }
 
 const OFFSET_BITS: u32 = 56;
-/// So many scratch files have a number in an extent.
-pub const SCRATCH_FILES_MAX: usize = 1 << (u64::BITS - OFFSET_BITS);
+const _: () =
+    assert!(SCRATCH_FILES_MAX == 1 << (u64::BITS - OFFSET_BITS), "each file has a number in an extent");
 
 impl Extent {
     /// Index of the scratch file.
