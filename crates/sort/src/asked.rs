@@ -7,17 +7,25 @@ use std::path::PathBuf;
 use thalweg_api::Hardware;
 use thalweg_record::{Key, KeyError, KeyPart, Layout, Prover, TAG_BYTES, TAG_PART, Tags, tagged};
 
+/// The most scratch files of one sort, those that it adopts included: an extent has eight bits for their number.
+pub const SCRATCH_FILES_MAX: usize = 1 << 8;
+
+/// The most blocks of a sorter that a program may hold at once, those to be filled and those that came out.
+pub const BLOCKS_HELD_MAX: usize = 8;
+
 /// How much of a record a proof keeps for its joints: there is one for every lane and one for the whole.
 const PROVE_KEEP_BYTES: usize = 64 << 10;
 
 /// Whoever wants to know how far a sort is, and may stop it.
 pub trait Watch: Sync {
     /// A stage begins.
-    fn begin(&self, stage: &str, index: u64, stages: u64, total_bytes: u64);
+    fn begin(&self, _stage: &str, _index: u64, _stages: u64, _total_bytes: u64) {}
     /// So many more bytes of the stage are done.
-    fn advance(&self, bytes: u64);
+    fn advance(&self, _bytes: u64) {}
     /// Whether to stop.
-    fn stopped(&self) -> bool;
+    fn stopped(&self) -> bool {
+        false
+    }
     /// What an earlier run left was to be gone on from and cannot be.
     fn begins_anew(&self, _why: Foreign) {}
 }
@@ -73,6 +81,27 @@ pub struct Sort {
 }
 
 impl Sort {
+    /// Of whole records, ascending, in one lane; its inputs and its output are still to be named.
+    pub fn new(layout: Layout, memory_bytes: u64, scratch: Vec<PathBuf>) -> Sort {
+        Sort {
+            inputs: Vec::new(),
+            output: PathBuf::new(),
+            output_is_stream: false,
+            layout,
+            keys: Vec::new(),
+            memory_bytes,
+            scratch,
+            within_output: false,
+            scratch_limit: u64::MAX,
+            lanes: 1,
+            shuffle: None,
+            unique: false,
+            resume: false,
+            hashing: true,
+            hardware: None,
+        }
+    }
+
     /// What is put in front of records while they are shuffled.
     pub(crate) fn tags(&self) -> Option<Tags> {
         self.shuffle.map(Tags::new)

@@ -25,14 +25,15 @@ use std::time::Duration;
 
 use thalweg_api::Proof;
 use thalweg_block::{Block, Fill, Place, Pool};
-use thalweg_io::{ALIGN, Done, Kind, Op, Queue};
+use thalweg_io::{Done, Queue};
 use thalweg_pump::{Inputs, Meters, Sink};
 use thalweg_record::{Cuts, InPlace, Key, Layout, TAG_BYTES, Tags, add_proof, add_record, newlines};
 
 use crate::geometry::KeepFree;
 use crate::manifest::{Checkpoint, Manifest, RangeGain};
+use crate::range::{RangeStore, Stored};
 use crate::sabotage::{self, Kind::DropRecord, Kind::FlipPage, Kind::TagOfPlace};
-use crate::scratch::{Extent, Scratch, page_hash};
+use crate::scratch::{Extent, Scratch};
 use crate::stream::{Feed, KEEP_FREE_PAGES};
 use crate::{Error, Result};
 
@@ -41,54 +42,11 @@ const POLL: Duration = Duration::from_micros(200);
 /// So many such waits in vain, and a page in memory makes room.
 const POLLS_TO_MAKE_ROOM: u32 = 16;
 
-/// One page of a range.
-#[derive(Debug)]
-pub(crate) enum Stored {
-    /// Still being filled or written.
-    Coming,
-    /// In memory.
-    Resident(Box<Block>),
-    /// In scratch.
-    Spilled(Extent),
-}
-
-impl Stored {
-    /// Bytes of the page.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Stored::Coming => unreachable!("pages are measured when the pass is done"),
-            Stored::Resident(block) => block.len(),
-            Stored::Spilled(extent) => extent.len as usize,
-        }
-    }
-}
-
-/// What a range has been given.
-#[derive(Debug, Default)]
-pub(crate) struct RangeStore {
-    pub(crate) pages: Vec<Stored>,
-    pub(crate) records: u64,
-    pub(crate) bytes: u64,
-}
-
 /// The shared part of a distribution.
 pub(crate) struct Distribution<'a> {
-    key: &'a Key,
-    layout: Layout,
-    cuts: &'a Cuts,
-    pool: &'a Pool,
-    scratch: &'a Scratch,
-    meters: &'a Meters,
-    stop: &'a AtomicBool,
-    hashing: bool,
-    is_first: bool,
-    line_room: &'a LineRoom,
-    /// Bytes of a page of what is distributed, and of one of a range.
-    input_page_bytes: u64,
+    recipe: Recipe<'a>,
+    /// Bytes of a page of a range.
     page_bytes: usize,
-    /// The first page of the file that a page belongs to.
-    file_start: &'a (dyn Fn(u64) -> u64 + Sync),
-    tagging: Option<Tagging<'a>>,
     /// The page whose turn it is.
     next: Mutex<u64>,
     turned: Condvar,
@@ -97,13 +55,8 @@ pub(crate) struct Distribution<'a> {
     stores: Vec<Mutex<RangeStore>>,
     /// Bytes that still have to be spilled.
     excess: AtomicU64,
-    /// Pages that must stay free: below that pages are spilled whatever the excess. Those of a stream that are in memory,
-    /// and not distributed yet, will be.
-    keep_free: &'a KeepFree,
-    ahead: Option<&'a Feed>,
     /// Bytes of all pages that became whole.
     whole_bytes: AtomicU64,
-    checkpoints: Option<Checkpoints<'a>>,
     /// Ranges whose pages nobody wants any more, from the first on.
     done_ranges: usize,
 }
@@ -137,6 +90,11 @@ impl<'a> Checkpoints<'a> {
     fn lock(&self) -> std::sync::MutexGuard<'_, Epochs> {
         self.state.lock().expect("no lane panics")
     }
+
+    /// One more page of the current epoch is on its way to scratch.
+    fn page_closed(&self) {
+        self.lock().open.back_mut().expect("there is a current epoch").0 += 1;
+    }
 }
 
 /// What an earlier run left: where to go on, and with what.
@@ -149,6 +107,13 @@ pub(crate) struct Resumed {
     pub(crate) stores: Vec<RangeStore>,
     /// Ranges that are in the output already, from the first on: their pages are let go of.
     pub(crate) done_ranges: usize,
+}
+
+impl Resumed {
+    /// Bytes that are in scratch already.
+    pub(crate) fn spilled_bytes(&self) -> u64 {
+        self.stores.iter().map(|store| store.bytes).sum()
+    }
 }
 
 /// What a page in the making is known by: its epoch, its range and its index there. All pages of an epoch
@@ -219,9 +184,13 @@ pub(crate) struct Recipe<'a> {
     pub(crate) line_room: &'a LineRoom,
     /// Bytes of a whole page of what is distributed.
     pub(crate) input_page_bytes: u64,
+    /// Bytes to spill, from the first on.
     pub(crate) excess: u64,
+    /// Pages that must stay free: below that pages are spilled whatever the excess.
     pub(crate) keep_free: &'a KeepFree,
+    /// The stream that is read, if one is. Its pages that are in memory, and not distributed yet, will be.
     pub(crate) ahead: Option<&'a Feed>,
+    /// The first page of the file that a page belongs to.
     pub(crate) file_start: &'a (dyn Fn(u64) -> u64 + Sync),
     pub(crate) tagging: Option<Tagging<'a>>,
     pub(crate) checkpoints: Option<Checkpoints<'a>>,
@@ -236,35 +205,20 @@ impl<'a> Distribution<'a> {
             checkpoints.lock().noted = resumed.stores.iter().map(|s| s.pages.len()).collect();
         }
         Distribution {
-            key: recipe.key,
-            layout: recipe.layout,
-            cuts: recipe.cuts,
-            pool: recipe.pool,
-            scratch: recipe.scratch,
-            meters: recipe.meters,
-            stop: recipe.stop,
-            hashing: recipe.hashing,
-            is_first: recipe.is_first,
-            line_room: recipe.line_room,
-            input_page_bytes: recipe.input_page_bytes,
             page_bytes: recipe.pool.block_size(),
-            file_start: recipe.file_start,
-            tagging: recipe.tagging,
             next: Mutex::new(resumed.next_page),
+            turned: Condvar::new(),
             turn: Mutex::new(Turn {
                 carry: resumed.carry,
                 carry_place: resumed.carry_place,
                 open: (0..ranges).map(|_| None).collect(),
                 proof: resumed.proof,
             }),
-            turned: Condvar::new(),
             stores: resumed.stores.into_iter().map(Mutex::new).collect(),
             excess: AtomicU64::new(recipe.excess),
-            keep_free: recipe.keep_free,
-            ahead: recipe.ahead,
             whole_bytes: AtomicU64::new(0),
-            checkpoints: recipe.checkpoints,
             done_ranges: resumed.done_ranges,
+            recipe,
         }
     }
 
@@ -274,8 +228,8 @@ impl<'a> Distribution<'a> {
             shared: self,
             queue,
             ids: Vec::new(),
-            places: (0..self.cuts.ranges()).map(|_| Vec::new()).collect(),
-            wanted: vec![(0, 0); self.cuts.ranges()],
+            places: (0..self.recipe.cuts.ranges()).map(|_| Vec::new()).collect(),
+            wanted: vec![(0, 0); self.recipe.cuts.ranges()],
             touched: Vec::new(),
             proof: Proof::default(),
             padding: 0,
@@ -285,8 +239,8 @@ impl<'a> Distribution<'a> {
     /// Pages that are to be free when another of `len` bytes is whole.
     fn pages_wanted(&self, len: u64) -> usize {
         let bytes = self.whole_bytes.fetch_add(len, Ordering::Relaxed) + len;
-        let Some(ahead) = self.ahead.map(Feed::ahead) else { return self.keep_free.at(bytes) };
-        let pages = self.keep_free.at(bytes + (ahead * self.page_bytes) as u64);
+        let Some(ahead) = self.recipe.ahead.map(Feed::ahead) else { return self.recipe.keep_free.at(bytes) };
+        let pages = self.recipe.keep_free.at(bytes + (ahead * self.page_bytes) as u64);
         pages.saturating_sub(ahead).max(KEEP_FREE_PAGES)
     }
 
@@ -294,7 +248,7 @@ impl<'a> Distribution<'a> {
     /// records. Of a file that lost its last newline meanwhile the last line is not among them.
     pub(crate) fn finish(self) -> (Vec<RangeStore>, Proof) {
         let turn = self.turn.into_inner().expect("no lane panics");
-        assert!(turn.carry.is_empty() || self.ahead.is_none(), "the last record of a stream is whole");
+        assert!(turn.carry.is_empty() || self.recipe.ahead.is_none(), "the last record of a stream is whole");
         let mut stores: Vec<RangeStore> =
             self.stores.into_iter().map(|s| s.into_inner().expect("no lane panics")).collect();
         for (store, open) in stores.iter_mut().zip(turn.open) {
@@ -329,7 +283,7 @@ impl DistributeLane<'_, '_> {
         let shared = self.shared;
         self.ids.clear();
         let mut from;
-        match shared.layout {
+        match shared.recipe.layout {
             Layout::Fixed(n) => {
                 let n = n as usize;
                 let phase = if fresh { 0 } else { self.phase(block.offset(), n) };
@@ -361,15 +315,15 @@ impl DistributeLane<'_, '_> {
 
     /// How many bytes of a record lie before the page at `offset`, in the file it belongs to.
     fn phase(&self, offset: u64, n: usize) -> usize {
-        let page_bytes = self.shared.input_page_bytes;
-        let start = (self.shared.file_start)(offset / page_bytes);
+        let page_bytes = self.shared.recipe.input_page_bytes;
+        let start = (self.shared.recipe.file_start)(offset / page_bytes);
         ((offset - start * page_bytes) % n as u64) as usize
     }
 
     #[inline(always)]
     fn classify_one(&mut self, record: InPlace<'_>, terminator: usize, place: u64) {
         let shared = self.shared;
-        if shared.hashing {
+        if shared.recipe.hashing {
             add_record(&mut self.proof, record.alone());
         }
         let (id, tag_bytes) = self.locate(record, place);
@@ -388,8 +342,8 @@ impl DistributeLane<'_, '_> {
     fn locate(&self, record: InPlace<'_>, place: u64) -> (usize, usize) {
         let shared = self.shared;
         match self.tag(place) {
-            None => (shared.cuts.locate(shared.key, record, place), 0),
-            Some(tag) => (shared.cuts.locate(shared.key, tag[..].into(), place), TAG_BYTES),
+            None => (shared.recipe.cuts.locate(shared.recipe.key, record, place), 0),
+            Some(tag) => (shared.recipe.cuts.locate(shared.recipe.key, tag[..].into(), place), TAG_BYTES),
         }
     }
 
@@ -397,7 +351,7 @@ impl DistributeLane<'_, '_> {
     #[inline(always)]
     fn tag(&self, place: u64) -> Option<[u8; TAG_BYTES]> {
         let padding = if sabotage::breaks(TagOfPlace) { 0 } else { self.padding };
-        self.shared.tagging.as_ref().map(|tagging| tagging.tags.of(place - padding))
+        self.shared.recipe.tagging.as_ref().map(|tagging| tagging.tags.of(place - padding))
     }
 
     /// Waits for this page's turn, looking after the own queue meanwhile.
@@ -409,8 +363,8 @@ impl DistributeLane<'_, '_> {
             if *next == page {
                 return Ok(());
             }
-            drop(shared.meters.stage.for_write(|| shared.turned.wait_timeout(next, POLL)));
-            if shared.stop.load(Ordering::Relaxed) {
+            drop(shared.recipe.meters.stage.for_write(|| shared.turned.wait_timeout(next, POLL)));
+            if shared.recipe.stop.load(Ordering::Relaxed) {
                 return Err(Error::Stopped);
             }
         }
@@ -419,7 +373,7 @@ impl DistributeLane<'_, '_> {
     /// In its turn: completes the record cut by the page's start and reserves room for all others.
     fn take_turn(&mut self, block: &Block, fresh: bool, (first, last): (usize, usize)) -> Result<()> {
         let shared = self.shared;
-        let page = block.offset() / shared.input_page_bytes;
+        let page = block.offset() / shared.recipe.input_page_bytes;
         self.wait_turn(page)?;
         let mut turn = shared.turn.lock().expect("no lane panics");
         let mut done = Vec::new();
@@ -429,7 +383,7 @@ impl DistributeLane<'_, '_> {
             }
             turn.carry.reserve_exact(first);
             turn.carry.extend_from_slice(&block[..first]);
-            if shared.layout == Layout::Lines {
+            if shared.recipe.layout == Layout::Lines {
                 let terminator = usize::from(first > 0);
                 self.want_line_room((turn.carry.len() - terminator) as u64, turn.carry_place)?;
             }
@@ -460,14 +414,14 @@ impl DistributeLane<'_, '_> {
     /// Closes all open pages if a checkpoint is due before page `next_page` and everything goes to scratch.
     fn end_epoch(&self, turn: &mut Turn, next_page: u64, done: &mut Vec<Block>) {
         let shared = self.shared;
-        let Some(checkpoints) = &shared.checkpoints else { return };
+        let Some(checkpoints) = &shared.recipe.checkpoints else { return };
         if !next_page.is_multiple_of(checkpoints.every_pages) || shared.excess.load(Ordering::Relaxed) == 0 {
             return;
         }
         for open in &mut turn.open {
             if open.as_ref().is_some_and(|fill| !fill.is_empty()) {
                 let fill = open.take().expect("it was looked at just now");
-                checkpoints.lock().open.back_mut().expect("there is a current epoch").0 += 1;
+                checkpoints.page_closed();
                 done.extend(fill.seal());
             }
         }
@@ -496,14 +450,14 @@ impl DistributeLane<'_, '_> {
     /// A page of `epoch` is in scratch. Notes the checkpoints that are complete by it.
     fn page_written(&self, epoch: u64) -> Result<()> {
         let shared = self.shared;
-        let Some(checkpoints) = &shared.checkpoints else { return Ok(()) };
+        let Some(checkpoints) = &shared.recipe.checkpoints else { return Ok(()) };
         let mut epochs = checkpoints.lock();
         let first = epochs.current + 1 - epochs.open.len() as u64;
         epochs.open[(epoch - first) as usize].0 -= 1;
         while matches!(epochs.open.front(), Some((0, Some(_)))) {
             let (_, checkpoint) = epochs.open.pop_front().expect("it was looked at just now");
             let mut checkpoint = checkpoint.expect("it was looked at just now");
-            checkpoint.files = shared.scratch.paths();
+            checkpoint.files = shared.recipe.scratch.paths();
             let later = |id: usize| -> usize {
                 epochs.open.iter().filter_map(|(_, c)| c.as_ref()).map(|c| c.ranges[id].extents.len()).sum()
             };
@@ -525,7 +479,7 @@ impl DistributeLane<'_, '_> {
     }
 
     fn carry_is_whole(&self, carry: &[u8], block: &Block, first: usize) -> bool {
-        match self.shared.layout {
+        match self.shared.recipe.layout {
             Layout::Fixed(n) => carry.len() == n as usize,
             Layout::Lines => first > 0 && block[first - 1] == b'\n',
         }
@@ -536,11 +490,11 @@ impl DistributeLane<'_, '_> {
     fn place_carry(&mut self, turn: &mut Turn) -> Result<()> {
         let shared = self.shared;
         let mut carry = std::mem::take(&mut turn.carry);
-        let record = match shared.layout {
+        let record = match shared.recipe.layout {
             Layout::Fixed(_) => &carry[..],
             Layout::Lines => &carry[..carry.len() - 1],
         };
-        if shared.hashing {
+        if shared.recipe.hashing {
             add_record(&mut self.proof, record);
         }
         let (id, _) = self.locate(record.into(), turn.carry_place);
@@ -586,7 +540,7 @@ impl DistributeLane<'_, '_> {
             if turn.open[id].is_none() {
                 let mut block = self.free_block()?;
                 // Asked before the store is locked: whoever notes a checkpoint locks the other way round.
-                let epoch = shared.checkpoints.as_ref().map_or(0, |c| c.lock().current);
+                let epoch = shared.recipe.checkpoints.as_ref().map_or(0, |c| c.lock().current);
                 let mut store = shared.stores[id].lock().expect("no lane panics");
                 block.set_offset(page_mark(epoch, id, store.pages.len()));
                 store.pages.push(Stored::Coming);
@@ -597,8 +551,8 @@ impl DistributeLane<'_, '_> {
             self.places[id].push(fill.reserve(n as usize));
             bytes -= n;
             if fill.room() == 0 {
-                if let Some(checkpoints) = &shared.checkpoints {
-                    checkpoints.lock().open.back_mut().expect("there is a current epoch").0 += 1;
+                if let Some(checkpoints) = &shared.recipe.checkpoints {
+                    checkpoints.page_closed();
                 }
                 done.extend(turn.open[id].take().expect("it is there").seal());
             }
@@ -611,12 +565,12 @@ impl DistributeLane<'_, '_> {
     fn free_block(&mut self) -> Result<Block> {
         let mut polls = 0;
         loop {
-            if let Some(block) = self.shared.pool.try_take() {
+            if let Some(block) = self.shared.recipe.pool.try_take() {
                 return Ok(block);
             }
             if self.queue.in_flight() > 0 {
                 self.reap_one(true)?;
-            } else if let Some(block) = self.shared.pool.take_within(POLL) {
+            } else if let Some(block) = self.shared.recipe.pool.take_within(POLL) {
                 return Ok(block);
             } else {
                 polls += 1;
@@ -624,7 +578,7 @@ impl DistributeLane<'_, '_> {
                     self.make_room()?;
                 }
             }
-            if self.shared.stop.load(Ordering::Relaxed) {
+            if self.shared.recipe.stop.load(Ordering::Relaxed) {
                 return Err(Error::Stopped);
             }
         }
@@ -632,7 +586,7 @@ impl DistributeLane<'_, '_> {
 
     /// Sees to it that there is room for the copies of a line of `len` bytes, which begins at `at`.
     fn want_line_room(&mut self, len: u64, at: u64) -> Result<()> {
-        let LineRoom { bytes, max, copies, pages_owed } = self.shared.line_room;
+        let LineRoom { bytes, max, copies, pages_owed } = self.shared.recipe.line_room;
         let room = bytes.load(Ordering::Relaxed);
         if len > *max {
             return Err(Error::LineTooLong { path: None, at, limit: *max });
@@ -648,8 +602,8 @@ impl DistributeLane<'_, '_> {
     /// Gives pages back to the kernel for the copies of long lines, as far as they are owed and ranges and queues can
     /// spare them now.
     fn make_line_room(&mut self) -> Result<()> {
-        let (pool, owed) = (&self.shared.pool, &self.shared.line_room.pages_owed);
-        let needed = 2 * self.shared.cuts.ranges() + 4 * self.queue.depth();
+        let (pool, owed) = (&self.shared.recipe.pool, &self.shared.recipe.line_room.pages_owed);
+        let needed = 2 * self.shared.recipe.cuts.ranges() + 4 * self.queue.depth();
         while owed.load(Ordering::Relaxed) > 0 && pool.capacity() > needed {
             if pool.free() <= needed / 2 && !self.make_room()? {
                 break;
@@ -710,9 +664,9 @@ impl DistributeLane<'_, '_> {
             })
             .is_ok();
         let wanted = shared.pages_wanted(len);
-        if is_excess || shared.pool.free() < wanted {
+        if is_excess || shared.recipe.pool.free() < wanted {
             // What a stream leaves in memory gets less the longer it gets.
-            if shared.ahead.is_some() && shared.pool.free() + 2 * self.queue.depth() < wanted {
+            if shared.recipe.ahead.is_some() && shared.recipe.pool.free() + 2 * self.queue.depth() < wanted {
                 self.make_room()?;
             }
             return self.spill(block);
@@ -722,18 +676,16 @@ impl DistributeLane<'_, '_> {
     }
 
     /// Sends a whole page to scratch.
-    fn spill(&mut self, mut block: Block) -> Result<()> {
+    fn spill(&mut self, block: Block) -> Result<()> {
         let shared = self.shared;
         let (epoch, id, index) = read_page_mark(block.offset());
-        let len = block.len();
-        let extent = shared.scratch.allocate(len, page_hash(&block), shared.is_first.then_some(id))?;
-        block[0] ^= u8::from(sabotage::strikes(FlipPage));
+        let range = shared.recipe.is_first.then_some(id);
+        let (extent, mut write) = shared.recipe.scratch.write(block, range, epoch)?;
+        write.block[0] ^= u8::from(sabotage::strikes(FlipPage));
         if self.queue.in_flight() == self.queue.depth() {
             self.reap_one(true)?;
         }
-        block.set_len(len.next_multiple_of(ALIGN));
-        let file = shared.scratch.file(extent.directory()).clone();
-        self.queue.submit(Op { kind: Kind::Write, file, at: extent.offset(), block, tag: epoch });
+        self.queue.submit(write);
         shared.stores[id].lock().expect("no lane panics").pages[index] = Stored::Spilled(extent);
         Ok(())
     }
@@ -745,11 +697,14 @@ impl DistributeLane<'_, '_> {
 
     fn reap_one(&mut self, wait: bool) -> Result<bool> {
         let queue = &mut self.queue;
-        let done =
-            if wait { self.shared.meters.stage.for_write(|| queue.reap(true)) } else { queue.reap(false) };
+        let done = if wait {
+            self.shared.recipe.meters.stage.for_write(|| queue.reap(true))
+        } else {
+            queue.reap(false)
+        };
         let Some(Done { block, result, tag, .. }) = done else { return Ok(false) };
         result?;
-        self.shared.meters.scratch.wrote(block.len() as u64);
+        self.shared.recipe.meters.scratch.wrote(block.len() as u64);
         drop(block);
         self.page_written(tag)?;
         Ok(true)
@@ -777,9 +732,9 @@ impl Sink for DistributeLane<'_, '_> {
     type Error = Error;
 
     fn put(&mut self, block: Block) -> Result<()> {
-        let page = block.offset() / self.shared.input_page_bytes;
-        let fresh = (self.shared.file_start)(page) == page;
-        self.padding = self.shared.tagging.as_ref().map_or(0, |tagging| tagging.padding(page));
+        let page = block.offset() / self.shared.recipe.input_page_bytes;
+        let fresh = (self.shared.recipe.file_start)(page) == page;
+        self.padding = self.shared.recipe.tagging.as_ref().map_or(0, |tagging| tagging.padding(page));
         let bounds = self.classify(&block, fresh);
         self.take_turn(&block, fresh, bounds)?;
         self.copy(&block, bounds.0)

@@ -10,8 +10,9 @@ use thalweg_io::sim::Sim;
 use thalweg_pump::{Meters, Sink};
 use thalweg_record::{Cut, Cuts, Key, Layout};
 
-use crate::distribute::{Distribution, LineRoom, Recipe, Resumed, Stored};
+use crate::distribute::{Distribution, LineRoom, Recipe, Resumed};
 use crate::geometry::KeepFree;
+use crate::range::Stored;
 use crate::scratch::Scratch;
 
 const PAGE_BYTES: usize = 16 << 10;

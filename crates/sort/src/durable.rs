@@ -27,25 +27,14 @@ use thalweg_pump::{FileLane, Meters, Prefix, Sink};
 use thalweg_record::{Chain, Layout, Prover, add_proof};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::distribute::RangeStore;
 use crate::geometry::Geometry;
 use crate::manifest::{Manifest, OutputNote};
+use crate::range::RangeStore;
 use crate::sabotage::{self, Kind::TrustPartial};
 use crate::{Error, Result};
 
-/// A note is made at most so many times: each of them waits for the disk.
-const NOTES_MAX: u64 = 32;
-/// Nor for less than this, or than a quarter of the memory where that is small.
-const NOTE_BYTES_MIN: u64 = 16 << 20;
-
 /// How often a lane that is ahead looks whether others have written.
 const POLL: Duration = Duration::from_millis(1);
-
-/// Bytes of an output of `bytes` bytes between two notes, at least.
-pub(crate) fn note_every(bytes: u64, geometry: &Geometry) -> u64 {
-    let memory = (geometry.main_pages * geometry.page_bytes) as u64;
-    (bytes / NOTES_MAX).max(NOTE_BYTES_MIN.min(memory / 4))
-}
 
 /// Where an output begins: at its first byte, or behind what an earlier run wrote.
 #[derive(Debug, Default)]
@@ -183,7 +172,7 @@ impl<'a> Notes<'a> {
         (start, bytes): (&Start, u64),
         needed: Vec<u64>,
     ) -> Notes<'a> {
-        let every = note_every(bytes, geometry);
+        let every = geometry.note_every(bytes);
         Notes {
             manifest,
             meters,

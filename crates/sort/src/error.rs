@@ -8,6 +8,8 @@ use thalweg_block::PoolError;
 use thalweg_pump::InputsError;
 use thalweg_record::KeyError;
 
+use crate::asked::{BLOCKS_HELD_MAX, SCRATCH_FILES_MAX};
+
 /// Results of this room.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -173,7 +175,7 @@ impl fmt::Display for Error {
             Error::BlocksHeld => write!(
                 f,
                 "{} blocks of the sorter are held, the most that there is room for; put or drop some first",
-                crate::BLOCKS_HELD_MAX
+                BLOCKS_HELD_MAX
             ),
             Error::NotTaken { bytes } => write!(
                 f,
@@ -185,10 +187,9 @@ impl fmt::Display for Error {
 }
 
 fn write_many(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
-    let most = crate::SCRATCH_FILES_MAX;
     write!(
         f,
-        "{count} scratch directories, those of the runs before included, and a sort has at most {most}; name fewer"
+        "{count} scratch directories, those of the runs before included, and a sort has at most {SCRATCH_FILES_MAX}; name fewer"
     )
 }
 

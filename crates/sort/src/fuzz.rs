@@ -9,7 +9,6 @@
 //! order.
 //! Law: nothing here is compiled into a build that users get.
 
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,16 +19,15 @@ use thalweg_io::sim::Sim;
 use thalweg_pump::Inputs;
 use thalweg_record::{KeyPart, Layout};
 
-use crate::assemble::Assembler;
-use crate::geometry::{Geometry, Given};
-use crate::leftover::{self, Names};
+use crate::asked::{Sort, Watch};
+use crate::geometry::TINY;
+use crate::job::run;
+use crate::leftover;
 use crate::manifest::{self, Frames, MAGIC, frame};
+use crate::names::Names;
 use crate::sound::Judge;
-use crate::{Error, Result, Sort, Watch, run};
+use crate::{Error, Result};
 
-const PAGE_BYTES: usize = 16 << 10;
-const RANGES: usize = 4;
-const DEPTH: usize = 2;
 const INPUT_BYTES: usize = 500_000;
 const MANIFEST: &str = "/out/.sorted.thalweg-manifest";
 /// The name of scratch in the manifests of the corpus.
@@ -38,30 +36,6 @@ const SCRATCH: &str = "/scratch/.sorted.thalweg-scratch";
 /// The scratch of sorts here.
 fn scratch_path() -> PathBuf {
     Path::new("/scratch").join(hidden::elsewhere(Path::new("/out/sorted"), "scratch"))
-}
-
-thread_local! {
-    /// Whether sorts that begin in this thread are laid out tiny.
-    static TINY: Cell<bool> = const { Cell::new(false) };
-}
-
-/// The layout of a sort in this thread, if it is to be tiny: most of half a megabyte is spilled.
-pub(crate) fn tiny(given: &Given) -> Option<Geometry> {
-    TINY.get().then(|| Geometry {
-        page_bytes: PAGE_BYTES,
-        lanes: 1,
-        depth: DEPTH,
-        transfer_blocks: Assembler::blocks_needed(1, DEPTH),
-        transfer_bytes: PAGE_BYTES,
-        main_pages: 40,
-        ranges: RANGES,
-        buckets_per_range: 2,
-        chunk_entries: 64,
-        job_bytes: 4 * PAGE_BYTES as u64,
-        job_entries: 2048,
-        excess_bytes: given.input_bytes.saturating_sub(6 * PAGE_BYTES as u64),
-        sample_bytes: 96 << 10,
-    })
 }
 
 /// What a killed sort left, and what it should have come to.
@@ -89,19 +63,9 @@ impl Left {
         let sort = Sort {
             inputs: vec!["/in/0".into()],
             output: "/out/sorted".into(),
-            output_is_stream: false,
-            layout,
             keys: vec![key],
-            memory_bytes: 16 << 20,
-            scratch: vec!["/scratch".into()],
-            within_output: false,
-            scratch_limit: u64::MAX,
-            lanes: 1,
-            shuffle: None,
-            unique: false,
             resume: true,
-            hashing: true,
-            hardware: None,
+            ..Sort::new(layout, 16 << 20, vec!["/scratch".into()])
         };
         let sim = stage(&input);
         let watch = Killer { sim: sim.clone(), left: (input.len() as u64 * percent / 100).into() };
@@ -193,8 +157,6 @@ struct Killer {
 }
 
 impl Watch for Killer {
-    fn begin(&self, _: &str, _: u64, _: u64, _: u64) {}
-
     fn advance(&self, bytes: u64) {
         let left = self.left.load(Ordering::Relaxed).saturating_sub(bytes);
         self.left.store(left, Ordering::Relaxed);
@@ -202,21 +164,11 @@ impl Watch for Killer {
             self.sim.kill();
         }
     }
-
-    fn stopped(&self) -> bool {
-        false
-    }
 }
 
 struct Unwatched;
 
-impl Watch for Unwatched {
-    fn begin(&self, _: &str, _: u64, _: u64, _: u64) {}
-    fn advance(&self, _: u64) {}
-    fn stopped(&self) -> bool {
-        false
-    }
-}
+impl Watch for Unwatched {}
 
 /// Takes numbers off the front of what the fuzzer made, zeros after its end.
 struct Taker<'b>(&'b [u8]);

@@ -13,10 +13,10 @@
 //! Law: what is laid out here is all that is allocated in bulk; the rest is counted as `process`.
 
 use thalweg_base::units::{KIB, MIB};
+use thalweg_record::{Key, Layout};
 
 use crate::assemble::Assembler;
 use crate::entry::LINES_BYTES_MAX;
-use crate::sorted::entry_pages;
 use crate::{Error, Result};
 
 /// Reads and writes of one lane in flight.
@@ -47,6 +47,14 @@ const PAGES_PER_RECORD: u64 = 32;
 /// A bucket should fit in a core's own cache: 4096 entries are 64 KiB.
 pub(crate) const BUCKET_ENTRIES: u64 = 4096;
 
+/// A line of so many bytes among short ones breaks no promise, whether the sample saw it or not.
+pub(crate) const HIDDEN_LINE_BYTES: u64 = MIB;
+
+/// Of the output a note is made at most so many times: each of them waits for the disk.
+const NOTES_MAX: u64 = 32;
+/// Nor for less than this, or than a quarter of the memory where that is small.
+const NOTE_BYTES_MIN: u64 = 16 << 20;
+
 /// What is known before the plan is made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Given {
@@ -72,6 +80,12 @@ impl Given {
         // The search goes in steps of an eighth.
         if self.lines { RANGES_MAX.max(least + least / 4).min(RANGES_LIMIT) } else { RANGES_MAX }
     }
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
+thread_local! {
+    /// Whether sorts that begin in this thread are laid out tiny, so that a small input takes every path.
+    pub(crate) static TINY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// How a sort is laid out.
@@ -183,8 +197,8 @@ impl Geometry {
     /// The same, if there is memory enough.
     pub(crate) fn fitting(given: &Given) -> Option<Geometry> {
         #[cfg(any(test, feature = "fuzzing"))]
-        if let Some(tiny) = crate::fuzz::tiny(given) {
-            return Some(tiny);
+        if TINY.get() {
+            return Some(Geometry::tiny(given));
         }
         // With little memory fewer lanes leave more room for records.
         let lanes = given.lanes.min((given.memory_bytes / (24 * MIB)).max(1) as usize);
@@ -208,6 +222,33 @@ impl Geometry {
             .then(|| base.layout(given, ranges, buckets, given.input_bytes, base.main_pages))
     }
 
+    /// A layout that spills all but six pages, whatever the memory.
+    #[cfg(any(test, feature = "fuzzing"))]
+    fn tiny(given: &Given) -> Geometry {
+        const DEPTH: usize = 2;
+        Geometry {
+            page_bytes: PAGE_BYTES_MIN as usize,
+            lanes: 1,
+            depth: DEPTH,
+            transfer_blocks: Assembler::blocks_needed(1, DEPTH),
+            transfer_bytes: PAGE_BYTES_MIN as usize,
+            main_pages: 40,
+            ranges: 4,
+            buckets_per_range: 2,
+            chunk_entries: 64,
+            job_bytes: 4 * PAGE_BYTES_MIN,
+            job_entries: 2048,
+            excess_bytes: given.input_bytes.saturating_sub(6 * PAGE_BYTES_MIN),
+            sample_bytes: 96 * KIB,
+        }
+    }
+
+    /// Bytes of an output of `bytes` bytes between two notes, at least.
+    pub(crate) fn note_every(&self, bytes: u64) -> u64 {
+        let memory = (self.main_pages * self.page_bytes) as u64;
+        (bytes / NOTES_MAX).max(NOTE_BYTES_MIN.min(memory / 4))
+    }
+
     /// Whether a range of one record of so many bytes can be sorted. What is as long as that cannot be parted further.
     /// Where nothing is spilled there are pages for all.
     pub(crate) fn has_room_for(&self, record_bytes: u64) -> bool {
@@ -216,6 +257,35 @@ impl Geometry {
         let needed = record_bytes.div_ceil(page_bytes as u64) + PAGES_PER_RECORD + entries;
         self.excess_bytes == 0 || needed <= main_pages as u64
     }
+}
+
+/// The most pages of entries that `records` records in `buckets` buckets can take: full chunks, one that each lane
+/// fills in each bucket, and one in each part of the buckets that are split.
+pub(crate) fn entry_pages(
+    records: u64,
+    buckets: usize,
+    lanes: usize,
+    chunk_entries: usize,
+    page_bytes: usize,
+) -> u64 {
+    let split = records.div_ceil(BUCKET_ENTRIES) + 1;
+    let chunks = records / chunk_entries as u64 + (buckets * lanes) as u64 + split;
+    chunks.div_ceil((page_bytes / (chunk_entries * 16)) as u64) + lanes as u64
+}
+
+/// How many times a record that pages cut is held whole at the same time: in a turn, where ranges are parted that agree
+/// in as much, and in each lane, which proves what leaves; a key of several parts is compared in a copy besides.
+pub(crate) fn long_copies(key: &Key, lanes: usize) -> u64 {
+    2 + lanes as u64 * copies_per_lane(key)
+}
+
+fn copies_per_lane(key: &Key) -> u64 {
+    if key.as_slice().is_some() { 1 } else { 2 }
+}
+
+/// What copies take of a line that no sample saw. The margin of the promise absorbs those that one lane holds.
+pub(crate) fn hidden_copies(key: &Key, layout: Layout, lanes: usize) -> u64 {
+    if layout == Layout::Lines { copies_per_lane(key) * (lanes as u64 - 1) * HIDDEN_LINE_BYTES } else { 0 }
 }
 
 /// The least memory, in whole MiB, of more than `given` bytes, that fits; with that much the same sort begins.

@@ -22,6 +22,7 @@ use thalweg_api::Receipt;
 use thalweg_block::Block;
 use thalweg_pump::{Meters, Sink};
 
+use crate::asked::Watch;
 use crate::{Error, Result};
 
 /// How long a lane waits before it looks whether another has failed.
@@ -99,11 +100,6 @@ impl Handover {
         // Whoever looks at the flag with the lock held has either seen it or is woken.
         drop(self.lock());
         self.for_lanes.notify_all();
-    }
-
-    /// Whether the sort is to stop.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
     }
 
     /// Program: gives the next page of the input.
@@ -224,21 +220,18 @@ impl Handover {
     }
 }
 
-/// One lane of the output: a sink whose blocks the program takes.
-pub(crate) struct HandoverLane<'a> {
-    handover: &'a Handover,
-    meters: &'a Meters,
-    stopped: &'a (dyn Fn() -> bool + Sync),
+/// The sort asks its handover whether to stop.
+impl Watch for Handover {
+    fn stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
 }
 
-impl<'a> HandoverLane<'a> {
-    pub(crate) fn new(
-        handover: &'a Handover,
-        meters: &'a Meters,
-        stopped: &'a (dyn Fn() -> bool + Sync),
-    ) -> HandoverLane<'a> {
-        HandoverLane { handover, meters, stopped }
-    }
+/// One lane of the output: a sink whose blocks the program takes.
+pub(crate) struct HandoverLane<'a> {
+    pub(crate) handover: &'a Handover,
+    pub(crate) meters: &'a Meters,
+    pub(crate) stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Sink for HandoverLane<'_> {

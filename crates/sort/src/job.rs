@@ -15,23 +15,26 @@ use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, St
 use thalweg_record::{Cut, Cuts, Key, Layout, choose_cuts_by_bytes, counted, file_bytes, same_records};
 
 use crate::asked::{Foreign, Sort, Watch};
-use crate::distribute::{self, Checkpoints, Distribution, LineRoom, RangeStore, Resumed, Stored, Tagging};
+use crate::distribute::{self, Checkpoints, Distribution, LineRoom, Resumed, Tagging};
 use crate::durable::{Notes, OutputLane, Start};
 use crate::entry::LINES_BYTES_MAX;
 use crate::forecast::forecast;
-use crate::geometry::{Geometry, KeepFree};
+use crate::geometry::{Geometry, KeepFree, entry_pages, long_copies};
 use crate::handover::HandoverLane;
-use crate::leftover::{self, Claim, Leftover, Names};
+use crate::leftover::{self, Claim, Leftover};
 use crate::manifest::{self, Manifest};
+use crate::names::Names;
 use crate::pages::segment_starts;
 use crate::preflight::{self, Takes};
-use crate::replay::{Replay, ReplayLane, make_way};
+use crate::range::{Range, RangeStore, Stored, needed_within, ranges_of};
+use crate::replay::{Replay, ReplayLane};
 use crate::resample::{self, Resample};
 use crate::scratch::Scratch;
-use crate::sorted::{self, Range, Sorted, entry_pages, ranges_of};
+use crate::sorted::{self, Sorted};
 use crate::sound::Judge;
+use crate::spill::{evict, make_way};
 use crate::stream::{self, Feed, FeedLane, Filled, KEEP_FREE_PAGES, Room, open_output};
-use crate::survey::{Seen, Survey, cuts_of, long_copies};
+use crate::survey::{Seen, Survey, cuts_of};
 use crate::within::Within;
 use crate::{Error, Result};
 
@@ -112,7 +115,6 @@ impl<'a> Run<'a> {
         seen: Seen,
     ) -> Result<(Run<'a>, Option<Leftover>)> {
         let clock = Stopwatch::start();
-        let paths: Vec<&std::path::Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
         if sort.resume && sort.output_is_stream {
             return Err(Error::NotResumable {
                 what: "a file as the output: what went into a pipe cannot be taken back",
@@ -123,8 +125,8 @@ impl<'a> Run<'a> {
             true => None,
             false => Some(Claim::take(io, sort, &names)?),
         };
-        let is_stream = |p: &&std::path::Path| io.stat(p).is_ok_and(|m| !m.is_regular && !m.is_directory);
-        if paths.iter().any(is_stream) {
+        let is_stream = |path: &PathBuf| io.stat(path).is_ok_and(|m| !m.is_regular && !m.is_directory);
+        if sort.inputs.iter().any(is_stream) {
             if sort.resume {
                 return Err(Error::NotResumable { what: "input files: a stream cannot be read again" });
             }
@@ -315,9 +317,8 @@ impl<'a> Run<'a> {
 
     /// Bytes that still have to be spilled: of ranges that are in the output already nothing has to.
     fn excess(&self, resumed: &Resumed, start: &Start) -> u64 {
-        let spilled = resumed.stores.iter().map(|s| s.bytes).sum();
         let unseen = start.unseen_bytes(self.sort.layout, &resumed.stores).expect("the leftover was judged");
-        self.geometry.excess_bytes.saturating_sub(spilled).saturating_sub(unseen)
+        self.geometry.excess_bytes.saturating_sub(resumed.spilled_bytes()).saturating_sub(unseen)
     }
 
     /// Looks for room, makes the output under its hidden name or takes up what there is of it, and reserves its
@@ -329,7 +330,7 @@ impl<'a> Run<'a> {
         resumed: &Resumed,
         start: &Start,
     ) -> Result<Option<Output>> {
-        let spilled = resumed.stores.iter().any(|s| s.bytes > 0);
+        let spilled = resumed.spilled_bytes() > 0;
         let is_there = start.ranges() > 0 || scratch.is_within() && spilled;
         let is_new = !self.sort.output_is_stream && !is_there;
         let (output_bytes, spilled_bytes) = match scratch.room_within() {
@@ -367,7 +368,7 @@ impl<'a> Run<'a> {
         let file_start =
             |page: u64| if self.feed.is_some() { 0 } else { self.inputs.file_of(page).first_page };
         let first_page = resumed.next_page;
-        let spilled: u64 = resumed.stores.iter().map(|s| s.bytes).sum();
+        let spilled = resumed.spilled_bytes();
         let excess = self.excess(&resumed, &start);
         // A checkpoint says of all ranges what was read; those that are done are not kept any more.
         let noting = manifest.filter(|_| start.ranges() == 0);
@@ -375,12 +376,12 @@ impl<'a> Run<'a> {
         let resumed = Some((checkpoints, resumed));
         let distribution = self.distribution(&cuts, scratch, &file_start, excess, resumed);
         let bytes = self.inputs.bytes().saturating_sub(spilled);
-        self.stage("read+distribute", 1, 2, bytes, |lane| {
+        self.stage("read+distribute", (1, 2), bytes, geometry.lanes, |lane| {
             let mut sink = distribution.lane(self.io.queue(geometry.depth)?);
             match &self.feed {
                 None => self.pump_lane(&mut self.input_lane(lane, first_page)?, &mut sink),
                 Some(feed) => {
-                    let stopped = &|| self.watch.stopped() || self.stop.load(Ordering::Relaxed);
+                    let stopped = &|| self.is_stopped();
                     let mut source = FeedLane { feed, pool: &self.transfer, meters: &self.meters, stopped };
                     self.pump_lane(&mut source, &mut sink)
                 }
@@ -440,7 +441,8 @@ impl<'a> Run<'a> {
             let within = Within::of(self.inputs.bytes(), &self.geometry);
             within.filter(|_| path == self.names.partial)
         };
-        scratch.adopt(&left.files, &left.resumed.stores, within)?;
+        let extents = left.resumed.stores.iter().flat_map(RangeStore::extents);
+        scratch.adopt(&left.files, extents, within)?;
         left.manifest.keep(false);
         Ok((Some(left.manifest), left.resumed, left.start))
     }
@@ -472,7 +474,7 @@ impl<'a> Run<'a> {
             // Extents are given back from here on: what the manifest says of them will not hold.
             manifest.map_or(Ok(()), Manifest::void)?;
             let stores = ranges.iter_mut().map(|r| &mut r.store);
-            sorted::evict(stores, usize::MAX, scratch, &self.meters, &mut *self.io.queue(geometry.depth)?)?;
+            evict(stores, usize::MAX, scratch, &self.meters, &mut *self.io.queue(geometry.depth)?)?;
             let range = ranges.remove(at);
             let before = needed(&range);
             let count = before.div_ceil(capacity / 4).clamp(2, capacity / 3);
@@ -516,18 +518,14 @@ impl<'a> Run<'a> {
         let starts = segment_starts(page_bytes, range.store.pages.iter().map(Stored::len));
         let file_start = |page: u64| u64::from(starts[page as usize]);
         let distribution = self.distribution(&cuts, scratch, &file_start, u64::MAX, None);
-        self.stage("distribute again", 2, 3, range.store.bytes, |lane| {
+        self.stage("distribute again", (2, 3), range.store.bytes, geometry.lanes, |lane| {
             let queue = self.io.queue(geometry.depth)?;
             let mut source = ReplayLane::new(replay, queue, lane, geometry.lanes);
             let mut sink = distribution.lane(self.io.queue(geometry.depth)?);
             self.pump_lane(&mut source, &mut sink)
         })?;
         let (stores, _) = distribution.finish();
-        for page in &range.store.pages {
-            if let Stored::Spilled(extent) = page {
-                scratch.release(extent);
-            }
-        }
+        range.store.extents().for_each(|extent| scratch.release(extent));
         let mut parts = ranges_of(stores, &base, &all_cuts, per_range);
         if base == range.base {
             parts.first_mut().into_iter().for_each(|first| first.low = range.low.clone());
@@ -581,7 +579,7 @@ impl<'a> Run<'a> {
     ) -> Result<Receipt> {
         let notes = output.zip(manifest.filter(|m| !m.is_void())).map(|(output, manifest)| {
             let (unique, whole) = (self.sort.unique, (start, self.input_bytes()));
-            let needed = scratch.needed_within(&ranges);
+            let needed = needed_within(&ranges, scratch);
             Notes::new(manifest, output.file(), &self.meters, &self.geometry, unique, whole, needed)
         });
         let recipe = self.sorted_recipe(scratch, notes.as_ref());
@@ -589,7 +587,7 @@ impl<'a> Run<'a> {
         let bytes = self.input_bytes() - start.note.bytes;
         let handover = self.feed.as_ref().and_then(Feed::handover);
         let lanes = if output.is_some() || handover.is_some() { self.geometry.lanes } else { 1 };
-        self.stage_lanes("load+sort+write", 2, 2, bytes, lanes, |lane| {
+        self.stage("load+sort+write", (2, 2), bytes, lanes, |lane| {
             let mut source = sorted.lane(lane, self.io.queue(self.geometry.depth)?);
             match (output, handover) {
                 (Some(output), _) => {
@@ -599,8 +597,8 @@ impl<'a> Run<'a> {
                     self.pump_lane(&mut source, &mut sink)
                 }
                 (None, Some(handover)) => {
-                    let stopped = &|| self.watch.stopped() || self.stop.load(Ordering::Relaxed);
-                    self.pump_lane(&mut source, &mut HandoverLane::new(handover, &self.meters, stopped))
+                    let stopped = &|| self.is_stopped();
+                    self.pump_lane(&mut source, &mut HandoverLane { handover, meters: &self.meters, stopped })
                 }
                 (None, None) => {
                     let file = open_output(self.io, &self.sort.output, || self.watch.stopped())?;
@@ -715,31 +713,19 @@ impl<'a> Run<'a> {
     {
         pump(source, sink, |bytes| {
             self.watch.advance(bytes);
-            if self.watch.stopped() || self.stop.load(Ordering::Relaxed) {
-                Err(Error::Stopped)
-            } else {
-                Ok(())
-            }
+            if self.is_stopped() { Err(Error::Stopped) } else { Ok(()) }
         })
     }
 
-    fn stage(
-        &self,
-        name: &str,
-        index: u64,
-        stages: u64,
-        bytes: u64,
-        lane: impl Fn(usize) -> Result<()> + Sync,
-    ) -> Result<()> {
-        self.stage_lanes(name, index, stages, bytes, self.geometry.lanes, lane)
+    fn is_stopped(&self) -> bool {
+        self.watch.stopped() || self.stop.load(Ordering::Relaxed)
     }
 
     /// Runs one closure in each lane and notes the time. The first error stops all lanes.
-    fn stage_lanes(
+    fn stage(
         &self,
         name: &str,
-        index: u64,
-        stages: u64,
+        (index, stages): (u64, u64),
         bytes: u64,
         lanes: usize,
         lane: impl Fn(usize) -> Result<()> + Sync,

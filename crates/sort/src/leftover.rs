@@ -4,22 +4,23 @@
 //! else's; a file that this user's processes did not make is an error, and is not touched. Nothing is gone on from
 //! unless its identity is this sort's and every scratch file is as long as its extents say. Pages are judged when they are read, the partial output before anything is.
 
-use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_base::units::KIB;
-use thalweg_io::{Access, Action, Error as IoError, File, Io, directory_of, hidden, look_until};
+use thalweg_io::{Access, Action, Error as IoError, File, Io, directory_of, look_until};
 use thalweg_pump::Inputs;
 use thalweg_record::record_hash;
 
 use crate::asked::{Foreign, Sort};
-use crate::distribute::{RangeStore, Resumed, Stored};
+use crate::distribute::Resumed;
 use crate::durable::Start;
 use crate::geometry::{Geometry, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
 use crate::manifest::{Checkpoint, Layout, Manifest, Told};
+use crate::names::Names;
+use crate::range::{RangeStore, Stored};
 use crate::sabotage;
 use crate::scratch::{Extent, page_hash};
 use crate::sound::Judge;
@@ -33,42 +34,6 @@ const MANIFEST_SHARE: u64 = 4;
 const LISTED_BYTES_MAX: u64 = 64;
 /// Of an identity, how many lower bits are a hash. Those above are the memory in KiB, so that another one can be named.
 const HASH_BITS: u32 = 88;
-
-/// The names that a sort uses beside its inputs and its output.
-#[derive(Debug, Clone)]
-pub(crate) struct Names {
-    /// The output until it is whole.
-    pub(crate) partial: PathBuf,
-    /// Where the manifest is, beside the output.
-    pub(crate) manifest: PathBuf,
-    /// The name of the scratch file in each scratch directory.
-    pub(crate) scratch: OsString,
-}
-
-impl Names {
-    pub(crate) fn of(sort: &Sort) -> Names {
-        if !sort.output_is_stream {
-            return Names::of_file(&sort.output);
-        }
-        // Many sorts may write to a stream of this name at once, and none can be gone on from.
-        let scratch = hidden::unique("scratch");
-        Names { partial: PathBuf::new(), manifest: PathBuf::new(), scratch: scratch.into() }
-    }
-
-    /// Of sorts whose output is this file.
-    fn of_file(output: &Path) -> Names {
-        Names {
-            partial: hidden::beside(output, "partial"),
-            manifest: hidden::beside(output, "manifest"),
-            scratch: hidden::elsewhere(output, "scratch"),
-        }
-    }
-
-    /// Whether a path has the name of this sort's scratch files.
-    pub(crate) fn is_scratch(&self, path: &Path) -> bool {
-        path.file_name().is_some_and(|name| name == self.scratch)
-    }
-}
 
 /// The partial output, which is this run's alone as long as this lives. Nothing under any of the names is touched before.
 pub(crate) struct Claim {

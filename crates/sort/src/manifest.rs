@@ -129,7 +129,7 @@ impl Manifest {
         let manifest = Manifest::at(io, file, path, MAGIC.len() as u64);
         manifest.keep(false);
         manifest.file.write_at(0, MAGIC)?;
-        manifest.append(KIND_LAYOUT, &layout_bytes(layout))?;
+        manifest.append(&layout_frame(layout))?;
         Ok(manifest)
     }
 
@@ -191,7 +191,7 @@ impl Manifest {
 
     /// Appends a checkpoint.
     pub(crate) fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<()> {
-        self.append(KIND_CHECKPOINT, &checkpoint_bytes(checkpoint))?;
+        self.append(&checkpoint_frame(checkpoint))?;
         self.has_checkpoint.store(true, Ordering::Relaxed);
         self.has_own_checkpoint.store(true, Ordering::Relaxed);
         Ok(())
@@ -205,7 +205,7 @@ impl Manifest {
     /// Says that extents listed before will be used for something else.
     pub(crate) fn void(&self) -> Result<()> {
         self.is_void.store(true, Ordering::Relaxed);
-        self.append(KIND_VOID, &[])
+        self.append(&frame(KIND_VOID, &[]))
     }
 
     /// Whether what it said no longer holds.
@@ -216,7 +216,7 @@ impl Manifest {
     /// Appends an output note: what it speaks of is durable.
     pub(crate) fn output_note(&self, note: &OutputNote) -> Result<()> {
         assert!(!self.is_void(), "nothing is noted in a manifest that does not hold");
-        self.append(KIND_OUTPUT, &note_bytes(note))?;
+        self.append(&note_frame(note))?;
         self.has_note.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -237,10 +237,9 @@ impl Manifest {
         self.keep.store(keep, Ordering::Relaxed);
     }
 
-    fn append(&self, kind: u8, payload: &[u8]) -> Result<()> {
+    fn append(&self, frame: &[u8]) -> Result<()> {
         let mut end = self.end.lock().expect("no lane panics");
-        let frame = frame(kind, payload);
-        self.file.write_at(*end, &frame)?;
+        self.file.write_at(*end, frame)?;
         *end += frame.len() as u64;
         Ok(())
     }
@@ -257,13 +256,9 @@ impl Drop for Manifest {
 
 /// A frame with its head.
 pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + payload.len());
-    frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-    let mut hashed = vec![kind];
-    hashed.extend_from_slice(payload);
-    frame.extend_from_slice(&xxh3_64(&hashed).to_le_bytes());
-    frame.extend_from_slice(&hashed);
-    frame
+    let hashed = [&[kind], payload].concat();
+    let len = (payload.len() as u32).to_le_bytes();
+    [&len, &xxh3_64(&hashed).to_le_bytes()[..], &hashed].concat()
 }
 
 /// The frames of a manifest, one after the other: the next is read when this one's hash has been compared.
@@ -380,30 +375,19 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Told> {
     frames.told(layout, Vec::push).expect("it is in memory")
 }
 
-/// The first frame, for fuzzers.
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn layout_frame(layout: &Layout) -> Vec<u8> {
-    frame(KIND_LAYOUT, &layout_bytes(layout))
-}
-
-/// A checkpoint's frame, for fuzzers.
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn checkpoint_frame(checkpoint: &Checkpoint) -> Vec<u8> {
-    frame(KIND_CHECKPOINT, &checkpoint_bytes(checkpoint))
-}
-
-/// An output note's frame, for fuzzers.
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn note_frame(note: &OutputNote) -> Vec<u8> {
-    frame(KIND_OUTPUT, &note_bytes(note))
-}
-
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
 }
 
-fn layout_bytes(layout: &Layout) -> Vec<u8> {
+fn put_proof(out: &mut Vec<u8>, proof: &Proof) {
+    out.extend_from_slice(&proof.records.to_le_bytes());
+    out.extend_from_slice(&proof.bytes.to_le_bytes());
+    out.extend_from_slice(&proof.checksum.to_le_bytes());
+}
+
+/// The first frame.
+pub(crate) fn layout_frame(layout: &Layout) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&layout.identity.to_le_bytes());
     for number in layout.geometry.to_numbers() {
@@ -414,7 +398,7 @@ fn layout_bytes(layout: &Layout) -> Vec<u8> {
         out.extend_from_slice(&cut.origin.to_le_bytes());
         put_bytes(&mut out, &cut.normal);
     }
-    out
+    frame(KIND_LAYOUT, &out)
 }
 
 fn read_layout(from: &mut Reader<'_>) -> Option<Layout> {
@@ -437,14 +421,12 @@ fn read_layout(from: &mut Reader<'_>) -> Option<Layout> {
     from.0.is_empty().then_some(Layout { identity, geometry, cuts })
 }
 
-fn checkpoint_bytes(c: &Checkpoint) -> Vec<u8> {
+pub(crate) fn checkpoint_frame(c: &Checkpoint) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&c.next_page.to_le_bytes());
     out.extend_from_slice(&c.carry_place.to_le_bytes());
     put_bytes(&mut out, &c.carry);
-    out.extend_from_slice(&c.proof.records.to_le_bytes());
-    out.extend_from_slice(&c.proof.bytes.to_le_bytes());
-    out.extend_from_slice(&c.proof.checksum.to_le_bytes());
+    put_proof(&mut out, &c.proof);
     out.extend_from_slice(&(c.files.len() as u32).to_le_bytes());
     for file in &c.files {
         put_bytes(&mut out, std::os::unix::ffi::OsStrExt::as_bytes(file.as_os_str()));
@@ -460,7 +442,7 @@ fn checkpoint_bytes(c: &Checkpoint) -> Vec<u8> {
             out.extend_from_slice(&e.hash.to_le_bytes());
         }
     }
-    out
+    frame(KIND_CHECKPOINT, &out)
 }
 
 fn read_checkpoint(from: &mut Reader<'_>) -> Option<Checkpoint> {
@@ -489,21 +471,18 @@ fn read_checkpoint(from: &mut Reader<'_>) -> Option<Checkpoint> {
     from.0.is_empty().then_some(Checkpoint { next_page, carry, carry_place, proof, files, ranges })
 }
 
-fn note_bytes(note: &OutputNote) -> Vec<u8> {
+pub(crate) fn note_frame(note: &OutputNote) -> Vec<u8> {
     let mut out = Vec::new();
     let OutputNote { proof, dropped, .. } = note;
     for number in [note.ranges, note.bytes, u64::from(note.unique), note.tail_hash] {
         out.extend_from_slice(&number.to_le_bytes());
     }
-    for proof in [proof, dropped] {
-        out.extend_from_slice(&proof.records.to_le_bytes());
-        out.extend_from_slice(&proof.bytes.to_le_bytes());
-        out.extend_from_slice(&proof.checksum.to_le_bytes());
-    }
+    put_proof(&mut out, proof);
+    put_proof(&mut out, dropped);
     out.extend_from_slice(&proof.unordered.to_le_bytes());
     out.extend_from_slice(&proof.duplicates.to_le_bytes());
     put_bytes(&mut out, &note.last);
-    out
+    frame(KIND_OUTPUT, &out)
 }
 
 fn read_note(from: &mut Reader<'_>) -> Option<OutputNote> {

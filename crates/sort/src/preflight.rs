@@ -14,7 +14,8 @@ use std::sync::Arc;
 use thalweg_io::{Io, directory_of};
 
 use crate::asked::Sort;
-use crate::leftover::{self, Names};
+use crate::leftover;
+use crate::names::Names;
 use crate::{Error, Result};
 
 /// Pads and pages that are closed early take this part of what is spilled beside it.
@@ -152,23 +153,8 @@ mod tests {
         let sim = Sim::new(1);
         sim.set_capacity("/out", 8192);
         sim.make_dir("/far");
-        let sort = Sort {
-            inputs: Vec::new(),
-            output: "/out/sorted".into(),
-            output_is_stream: false,
-            layout: thalweg_record::Layout::Lines,
-            keys: Vec::new(),
-            memory_bytes: 0,
-            scratch: vec!["/out".into()],
-            within_output: false,
-            scratch_limit: u64::MAX,
-            lanes: 1,
-            shuffle: None,
-            unique: false,
-            resume: true,
-            hashing: true,
-            hardware: None,
-        };
+        let sort = Sort::new(thalweg_record::Layout::Lines, 0, vec!["/out".into()]);
+        let sort = Sort { output: "/out/sorted".into(), ..sort };
         let names = Names::of(&sort);
         let said = |path: &Path, kind: ErrorKind, resumable| {
             let error = Error::Io(IoError::at(Action::Write, path, 7, kind.into()));

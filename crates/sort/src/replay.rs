@@ -5,12 +5,11 @@
 use std::collections::VecDeque;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Kind, Op, Queue};
+use thalweg_io::Queue;
 use thalweg_pump::{Meters, Source};
 
-use crate::distribute::{RangeStore, Stored};
-use crate::scratch::{Extent, Scratch, page_hash};
-use crate::sorted::Range;
+use crate::range::{RangeStore, Stored};
+use crate::scratch::Scratch;
 use crate::{Error, Result};
 
 /// What a range is read back with.
@@ -62,11 +61,8 @@ impl<'a> ReplayLane<'a> {
                     self.pending.push_back((index, Some(block)));
                 }
                 Stored::Spilled(extent) => {
-                    block.set_len((extent.len as usize).next_multiple_of(ALIGN));
-                    let file = scratch.file(extent.directory()).clone();
                     self.pending.push_back((index, None));
-                    let tag = index as u64;
-                    self.queue.submit(Op { kind: Kind::Read, file, at: extent.offset(), block, tag });
+                    self.queue.submit(scratch.read(extent, block, index as u64));
                 }
             }
         }
@@ -96,73 +92,11 @@ impl Source for ReplayLane<'_> {
                     let Stored::Spilled(extent) = &store.pages[index] else {
                         unreachable!("only spilled pages are read")
                     };
-                    let block = whole(done.block, extent, scratch)?;
+                    let block = scratch.verify(done.block, extent)?;
                     let slot = self.pending.iter_mut().find(|(i, _)| *i == index);
                     slot.expect("only pending pages complete").1 = Some(block);
                 }
             }
         }
     }
-}
-
-/// The page that was read, if it is what was written.
-pub(crate) fn whole(mut block: Block, extent: &Extent, scratch: &Scratch) -> Result<Block> {
-    if block.len() < extent.len as usize {
-        return Err(scratch.damaged(extent));
-    }
-    block.set_len(extent.len as usize);
-    if page_hash(&block) != extent.hash {
-        return Err(scratch.damaged(extent));
-    }
-    Ok(block)
-}
-
-/// Moves pages that lie where the output would be before they are read: where samples erred by much, or an earlier
-/// run's manifest lies. From `end` on the output takes what the ranges have, of which `tag_bytes` a record stay out of
-/// it, in blocks as large as those of `pool`. A later run does not know where they are now: if it comes to need one, it
-/// finds that it is damaged, and begins anew.
-pub(crate) fn make_way(
-    ranges: &mut [Range],
-    mut end: u64,
-    tag_bytes: u64,
-    scratch: &Scratch,
-    pool: &Pool,
-    queue: &mut dyn Queue,
-    meters: &Meters,
-) -> Result<()> {
-    for range in ranges {
-        end += range.store.bytes - range.store.records * tag_bytes;
-        let written = end.next_multiple_of(pool.block_size() as u64);
-        for page in &mut range.store.pages {
-            let Stored::Spilled(extent) = page else { continue };
-            if scratch.is_overtaken(extent, written) {
-                *extent = moved(extent, pool.take(), queue, scratch, meters)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Writes a page to another place, in the tail of its file or elsewhere. Returns where it is now.
-fn moved(
-    extent: &Extent,
-    mut block: Block,
-    queue: &mut dyn Queue,
-    scratch: &Scratch,
-    meters: &Meters,
-) -> Result<Extent> {
-    let mut transfer = |kind, extent: &Extent, mut block: Block| -> Result<Block> {
-        block.set_len(extent.room() as usize);
-        let file = scratch.file(extent.directory()).clone();
-        queue.submit(Op { kind, file, at: extent.offset(), block, tag: 0 });
-        let done = queue.reap(true).expect("it is in flight");
-        done.result?;
-        Ok(done.block)
-    };
-    block = whole(transfer(Kind::Read, extent, block)?, extent, scratch)?;
-    meters.scratch.read(extent.room());
-    let to = scratch.allocate(block.len(), extent.hash, None)?;
-    transfer(Kind::Write, &to, block)?;
-    meters.scratch.wrote(to.room());
-    Ok(to)
 }

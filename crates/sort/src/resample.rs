@@ -15,8 +15,8 @@ use thalweg_pump::Source;
 use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Key, Layout};
 
 use crate::Result;
-use crate::distribute::Stored;
 use crate::pages::segment_starts;
+use crate::range::Stored;
 use crate::replay::{Replay, ReplayLane};
 
 /// Pages that a first sample looks at.

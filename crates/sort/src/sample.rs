@@ -32,9 +32,6 @@ pub(crate) struct Sample {
     /// Newlines seen, and in how many bytes.
     seen_records: u64,
     seen_bytes: u64,
-    /// Sampled neighbours in a chunk, and how many of them were in order.
-    pairs: u64,
-    pairs_in_order: u64,
     /// The longest line that was measured; only where keys are few are lines measured.
     pub(crate) longest_seen: u64,
 }
@@ -43,6 +40,14 @@ impl Sample {
     /// Average bytes of a line, newline included.
     pub(crate) fn line_bytes(&self) -> f64 {
         self.seen_bytes as f64 / self.seen_records.max(1) as f64
+    }
+}
+
+/// Records of an input, or an estimate of them with a margin.
+pub(crate) fn guess_records(layout: Layout, bytes: u64, line_bytes: f64) -> u64 {
+    match layout {
+        Layout::Fixed(n) => bytes / u64::from(n),
+        Layout::Lines => ((bytes as f64 / line_bytes.max(1.0) * 1.03) as u64 + 64).min(bytes),
     }
 }
 
@@ -207,10 +212,6 @@ fn look(
         sample.seen_bytes += bytes.len() as u64;
         // A line that goes on behind the chunk: its beginning is as good for a cut.
         records.extend(open.filter(|&from| from < bytes.len()).map(|from| (from, &bytes[from..])));
-    }
-    for pair in records.windows(2) {
-        sample.pairs += 1;
-        sample.pairs_in_order += u64::from(key.compare(pair[0].1, pair[1].1).is_le());
     }
     keep_keys(&mut sample.keys, key, &records, place, budget);
 }

@@ -16,12 +16,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use thalweg_io::{ALIGN, Access, Action, File, Io, directory_of};
+use thalweg_block::Block;
+use thalweg_io::{ALIGN, Access, Action, File, Io, Kind, Op, directory_of};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::distribute::{RangeStore, Stored};
-use crate::sorted::Range;
+use crate::asked::SCRATCH_FILES_MAX;
 use crate::within::Within;
 use crate::{Error, Result};
 
@@ -41,8 +41,8 @@ pub(crate) struct Extent {
 }
 
 const OFFSET_BITS: u32 = 56;
-/// So many scratch files have a number in an extent.
-pub const SCRATCH_FILES_MAX: usize = 1 << (u64::BITS - OFFSET_BITS);
+const _: () =
+    assert!(SCRATCH_FILES_MAX == 1 << (u64::BITS - OFFSET_BITS), "each file has a number in an extent");
 
 impl Extent {
     /// Index of the scratch file.
@@ -157,25 +157,6 @@ impl Scratch {
         self.directories[extent.directory() as usize].within.is_some() && extent.offset() < end
     }
 
-    /// Where in the output the first page lies that any of these ranges is read from, then of all but the first, and so
-    /// on to none of them.
-    pub(crate) fn needed_within(&self, ranges: &[Range]) -> Vec<u64> {
-        let mut first = u64::MAX;
-        let mut places = vec![first];
-        for range in ranges.iter().rev() {
-            for page in &range.store.pages {
-                if let Stored::Spilled(extent) = page
-                    && self.is_overtaken(extent, u64::MAX)
-                {
-                    first = first.min(extent.offset());
-                }
-            }
-            places.push(first);
-        }
-        places.reverse();
-        places
-    }
-
     /// Says which open file the output is, unless it was adopted.
     pub(crate) fn settle(&self, output: &File) {
         for directory in self.directories.iter().filter(|d| d.within.is_some()) {
@@ -183,12 +164,12 @@ impl Scratch {
         }
     }
 
-    /// Puts `files`, in which the pages of `stores` lie, before the directories of this run: those of the same name go
+    /// Puts `files`, in which these extents lie, before the directories of this run: those of the same name go
     /// on where they ended. `within` tells of a file whether and how it is the output.
-    pub(crate) fn adopt(
+    pub(crate) fn adopt<'e>(
         &mut self,
         files: &[PathBuf],
-        stores: &[RangeStore],
+        extents: impl Iterator<Item = &'e Extent>,
         within: impl Fn(&Path) -> Option<Within>,
     ) -> Result<()> {
         let mut adopted: Vec<Directory> =
@@ -197,11 +178,9 @@ impl Scratch {
             let file = File::open(&self.io, &directory.path, Access::UpdateDirect)?;
             assert!(directory.file.set(file).is_ok(), "it was made just now");
         }
-        for page in stores.iter().flat_map(|store| &store.pages) {
-            if let Stored::Spilled(extent) = page {
-                adopted[extent.directory() as usize].take(extent);
-                self.used.fetch_add(extent.room(), Ordering::Relaxed);
-            }
+        for extent in extents {
+            adopted[extent.directory() as usize].take(extent);
+            self.used.fetch_add(extent.room(), Ordering::Relaxed);
         }
         self.peak.fetch_max(self.used.load(Ordering::Relaxed), Ordering::Relaxed);
         let new = std::mem::take(&mut self.directories);
@@ -250,8 +229,35 @@ impl Scratch {
         self.kept.store(if are_listed { usize::MAX } else { self.adopted }, Ordering::Relaxed);
     }
 
+    /// The write of a whole page to an extent of its own; see [`Scratch::allocate`].
+    pub(crate) fn write(&self, mut block: Block, range: Option<usize>, tag: u64) -> Result<(Extent, Op)> {
+        let extent = self.allocate(block.len(), page_hash(&block), range)?;
+        block.set_len(extent.room() as usize);
+        let file = self.file(extent.directory()).clone();
+        Ok((extent, Op { kind: Kind::Write, file, at: extent.offset(), block, tag }))
+    }
+
+    /// The read of a page into a block; [`Scratch::verify`] tells whether it came back whole.
+    pub(crate) fn read(&self, extent: &Extent, mut block: Block, tag: u64) -> Op {
+        block.set_len(extent.room() as usize);
+        let file = self.file(extent.directory()).clone();
+        Op { kind: Kind::Read, file, at: extent.offset(), block, tag }
+    }
+
+    /// The page that was read, if it is what was written.
+    pub(crate) fn verify(&self, mut block: Block, extent: &Extent) -> Result<Block> {
+        if block.len() < extent.len as usize {
+            return Err(self.damaged(extent));
+        }
+        block.set_len(extent.len as usize);
+        if page_hash(&block) != extent.hash {
+            return Err(self.damaged(extent));
+        }
+        Ok(block)
+    }
+
     /// Room for a page of `len` bytes, of range `range` of the first pass or of none that the output's regions know.
-    pub(crate) fn allocate(&self, len: usize, hash: u32, range: Option<usize>) -> Result<Extent> {
+    fn allocate(&self, len: usize, hash: u32, range: Option<usize>) -> Result<Extent> {
         let room = (len as u64).next_multiple_of(EXTENT_ALIGN);
         let used = self.used.fetch_add(room, Ordering::Relaxed) + room;
         if used <= self.limit {
@@ -307,7 +313,7 @@ impl Scratch {
     }
 
     /// The error for a page that came back wrong.
-    pub(crate) fn damaged(&self, extent: &Extent) -> Error {
+    fn damaged(&self, extent: &Extent) -> Error {
         let path = self.directories[extent.directory() as usize].path.clone();
         Error::Damaged { path, offset: extent.offset(), len: u64::from(extent.len) }
     }

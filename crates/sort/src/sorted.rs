@@ -22,20 +22,20 @@ use std::time::Duration;
 
 use thalweg_api::Proof;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Done, File, Kind, Op, Queue};
+use thalweg_io::{Done, File, Queue};
 use thalweg_pump::{Meters, Source};
-use thalweg_record::{Cut, Cuts, Key, Layout, Prover, add_proof, add_record, common_prefix, counted};
+use thalweg_record::{Cuts, Key, Layout, Prover, add_proof, add_record, common_prefix, counted};
 
 use crate::assemble::{Assembler, Cursor};
-use crate::distribute::{RangeStore, Stored};
 use crate::durable::{JobEnd, Joined, Notes, Start};
-use crate::geometry::BUCKET_ENTRIES;
+use crate::geometry::{BUCKET_ENTRIES, entry_pages};
 use crate::order::Ordered;
 use crate::pages::Pages;
 use crate::part::{self, Part};
-use crate::replay;
+use crate::range::{Range, Stored};
 use crate::sabotage::{self, Kind::DoubleRecord, Kind::SwapOrder};
-use crate::scratch::{Extent, Scratch, page_hash};
+use crate::scratch::{Extent, Scratch};
+use crate::spill::evict;
 use crate::{Error, Result};
 
 /// How long a lane with nothing to do waits before it looks again.
@@ -68,49 +68,6 @@ pub(crate) struct Recipe<'a> {
     pub(crate) stop: &'a AtomicBool,
     /// Where bounds of ranges in the output are told.
     pub(crate) notes: Option<&'a Notes<'a>>,
-}
-
-/// A range that waits for its turn.
-pub(crate) struct Range {
-    pub(crate) store: RangeStore,
-    /// Bytes of the keys of all its cuts before those that the cuts keep.
-    pub(crate) base: Arc<[u8]>,
-    /// Cuts between its buckets, with origins that are places in the range.
-    pub(crate) cuts: Vec<Cut>,
-    /// The cuts that bound it, behind the same bytes.
-    pub(crate) low: Option<Cut>,
-    pub(crate) high: Option<Cut>,
-}
-
-/// Puts each range together with the cuts inside it: of all `cuts`, every `per_range`-th bounds a range.
-/// Origins of inner cuts, places in the stream, become places in the range. What the cuts keep of their keys follows
-/// `base`.
-pub(crate) fn ranges_of(
-    stores: Vec<RangeStore>,
-    base: &Arc<[u8]>,
-    cuts: &[Cut],
-    per_range: usize,
-) -> Vec<Range> {
-    let bound = |i: usize| cuts.get((i + 1) * per_range - 1).cloned();
-    stores
-        .into_iter()
-        .enumerate()
-        .map(|(i, store)| {
-            let from = (i * per_range).min(cuts.len());
-            let to = (from + per_range - 1).min(cuts.len());
-            let mut inner = cuts[from..to].to_vec();
-            // Where in the range the records of one key lie nobody knows: as if they were everywhere.
-            for group in inner.chunk_by_mut(|a, b| a.normal == b.normal) {
-                let parts = group.len() as u64 + 1;
-                for (cut, part) in group.iter_mut().zip(1..) {
-                    cut.origin = store.bytes / parts * part;
-                }
-            }
-            inner.dedup();
-            let low = i.checked_sub(1).and_then(bound);
-            Range { store, base: Arc::clone(base), cuts: inner, low, high: bound(i) }
-        })
-        .collect()
 }
 
 /// The sorted stream, shared by its lanes.
@@ -158,20 +115,6 @@ struct Job<'a> {
     range: Arc<Active<'a>>,
     buckets: std::ops::Range<usize>,
     bytes: u64,
-}
-
-/// The most pages of entries that `records` records in `buckets` buckets can take: full chunks, one that each lane
-/// fills in each bucket, and one in each part of the buckets that are split.
-pub(crate) fn entry_pages(
-    records: u64,
-    buckets: usize,
-    lanes: usize,
-    chunk_entries: usize,
-    page_bytes: usize,
-) -> u64 {
-    let split = records.div_ceil(BUCKET_ENTRIES) + 1;
-    let chunks = records / chunk_entries as u64 + (buckets * lanes) as u64 + split;
-    chunks.div_ceil((page_bytes / (chunk_entries * 16)) as u64) + lanes as u64
 }
 
 impl<'a> Sorted<'a> {
@@ -357,46 +300,6 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// Sends pages that are in memory to scratch, the last of each store first, until `wanted` of them are
-/// free or none is left. Returns how many it were.
-pub(crate) fn evict<'r>(
-    stores: impl Iterator<Item = &'r mut RangeStore>,
-    wanted: usize,
-    scratch: &Scratch,
-    meters: &Meters,
-    queue: &mut dyn Queue,
-) -> Result<usize> {
-    assert_eq!(queue.in_flight(), 0, "an idle queue");
-    let mut freed = 0;
-    let finish = |queue: &mut dyn Queue| -> Result<bool> {
-        let Some(done) = queue.reap(true) else { return Ok(false) };
-        done.result?;
-        meters.scratch.wrote(done.block.len() as u64);
-        Ok(true)
-    };
-    for page in stores.flat_map(|store| store.pages.iter_mut().rev()) {
-        if freed == wanted {
-            break;
-        }
-        if !matches!(page, Stored::Resident(_)) {
-            continue;
-        }
-        let Stored::Resident(block) = std::mem::replace(page, Stored::Coming) else { unreachable!() };
-        let mut block = *block;
-        let extent = scratch.allocate(block.len(), page_hash(&block), None)?;
-        block.set_len(block.len().next_multiple_of(ALIGN));
-        if queue.in_flight() == queue.depth() {
-            finish(queue)?;
-        }
-        let file = scratch.file(extent.directory()).clone();
-        queue.submit(Op { kind: Kind::Write, file, at: extent.offset(), block, tag: 0 });
-        *page = Stored::Spilled(extent);
-        freed += 1;
-    }
-    while finish(queue)? {}
-    Ok(freed)
-}
-
 enum Claim<'a> {
     Job(Job<'a>),
     /// There will be jobs, but none now.
@@ -463,23 +366,20 @@ impl<'a> SortedLane<'_, 'a> {
     }
 
     fn start_read(&mut self, range: Arc<Active<'a>>, index: usize, extent: Extent) {
-        let scratch = self.shared.recipe.scratch;
-        let mut block = self.shared.recipe.pool.try_take().expect("admission counted this page");
-        block.set_len((extent.len as usize).next_multiple_of(ALIGN));
+        let block = self.shared.recipe.pool.try_take().expect("admission counted this page");
         let slot = self.loading.iter().position(Option::is_none).unwrap_or(self.loading.len());
         if slot == self.loading.len() {
             self.loading.push(None);
         }
         self.loading[slot] = Some((range, index, extent));
-        let file = scratch.file(extent.directory()).clone();
-        self.queue.submit(Op { kind: Kind::Read, file, at: extent.offset(), block, tag: slot as u64 });
+        self.queue.submit(self.shared.recipe.scratch.read(&extent, block, slot as u64));
     }
 
     fn loaded(&mut self, done: Done) -> Result<()> {
         let (range, index, extent) = self.loading[done.tag as usize].take().expect("it was asked for");
         done.result?;
         self.shared.recipe.meters.scratch.read(done.block.len() as u64);
-        let block = replay::whole(done.block, &extent, self.shared.recipe.scratch)?;
+        let block = self.shared.recipe.scratch.verify(done.block, &extent)?;
         self.take_in(&range, index, block)
     }
 

@@ -26,13 +26,11 @@ use thalweg_block::{Block, Held, Pool};
 use thalweg_io::{Io, process};
 use thalweg_record::Layout;
 
+use crate::asked::{BLOCKS_HELD_MAX, Sort};
 use crate::handover::Handover;
 use crate::job::run_handed;
 use crate::stream::{Expected, Feed, Filled, Room};
-use crate::{Error, Result, Sort, Watch};
-
-/// The most blocks of a sorter that a program may hold at once, those to be filled and those that came out.
-pub const BLOCKS_HELD_MAX: usize = 8;
+use crate::{Error, Result};
 
 /// Beside those that the program holds, there may be one in the sorter's own hands.
 const OUTSIDE_PAGES: usize = BLOCKS_HELD_MAX + 1;
@@ -266,8 +264,7 @@ impl Sorter {
             let filled = Filled { feed, room, main, transfer, ended };
             // What was spilled is freed when the program has heard of the end.
             let mut spilled = None;
-            let stopping = Stopping(Arc::clone(&ending.0));
-            let outcome = run_handed(&sort, &io, &stopping, filled, clock, &mut spilled);
+            let outcome = run_handed(&sort, &io, &*ending.0, filled, clock, &mut spilled);
             ending.0.end(outcome.map(|mut receipt| {
                 receipt.cpu_seconds -= cpu_seconds;
                 receipt
@@ -338,18 +335,6 @@ impl Drop for Ending {
     }
 }
 
-struct Stopping(Arc<Handover>);
-
-impl Watch for Stopping {
-    fn begin(&self, _stage: &str, _index: u64, _stages: u64, _total_bytes: u64) {}
-
-    fn advance(&self, _bytes: u64) {}
-
-    fn stopped(&self) -> bool {
-        self.0.is_stopped()
-    }
-}
-
 /// Memory laid out such that what the program may hold, and the window of the output, have their place.
 fn room_of(sort: &Sort) -> Result<Room> {
     let mut beside_bytes = 0;
@@ -374,23 +359,8 @@ mod tests {
     use super::*;
 
     fn sorter(memory_bytes: u64) -> Sorter {
-        let sort = Sort {
-            inputs: Vec::new(),
-            output: PathBuf::new(),
-            output_is_stream: true,
-            layout: Layout::Fixed(16),
-            keys: Vec::new(),
-            memory_bytes,
-            scratch: vec![std::env::temp_dir()],
-            within_output: false,
-            scratch_limit: u64::MAX,
-            lanes: 2,
-            shuffle: None,
-            unique: false,
-            resume: false,
-            hashing: true,
-            hardware: None,
-        };
+        let sort = Sort::new(Layout::Fixed(16), memory_bytes, vec![std::env::temp_dir()]);
+        let sort = Sort { lanes: 2, ..sort };
         Sorter::new(sort, Arc::new(Threads::new(2))).unwrap()
     }
 

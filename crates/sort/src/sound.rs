@@ -12,10 +12,10 @@ use thalweg_record::{Layout as RecordLayout, counted};
 
 use crate::asked::Sort;
 use crate::assemble::Assembler;
-use crate::distribute::{RangeStore, Stored};
 use crate::geometry::Geometry;
-use crate::leftover::Names;
 use crate::manifest::{Checkpoint, Layout};
+use crate::names::Names;
+use crate::range::{RangeStore, Stored};
 
 /// More lanes, or operations in flight in one of them, than this have no layout of ours.
 const SIDE_BY_SIDE_MAX: usize = 1 << 12;

@@ -18,11 +18,11 @@ use thalweg_io::{Access, File, Io};
 use thalweg_pump::{InputsError, Meters, Source};
 use thalweg_record::{Cut, Key, Layout, records_in, thin_cuts};
 
-use crate::geometry::{Geometry, Given};
+use crate::asked::Sort;
+use crate::geometry::{Geometry, Given, hidden_copies};
 use crate::handover::Handover;
-use crate::sample::keep_keys;
-use crate::survey::{guess_records, hidden_copies};
-use crate::{Error, Result, Sort};
+use crate::sample::{guess_records, keep_keys};
+use crate::{Error, Result};
 
 /// How long to wait for a pipe before looking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);

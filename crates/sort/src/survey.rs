@@ -14,19 +14,18 @@ use thalweg_io::{Io, process};
 use thalweg_pump::Inputs;
 use thalweg_record::{Cut, Key, Layout, Tags, choose_cuts};
 
-use crate::asked::line_max;
+use crate::asked::{Sort, line_max};
 use crate::forecast::Facts;
-use crate::geometry::{Geometry, Given, least_memory};
+use crate::geometry::{
+    Geometry, Given, HIDDEN_LINE_BYTES, entry_pages, hidden_copies, least_memory, long_copies,
+};
 use crate::preflight::{Takes, preflight_of_plan};
-use crate::sample::{add_sparse, take_sample};
-use crate::sorted::entry_pages;
+use crate::sample::{add_sparse, guess_records, take_sample};
 use crate::within::Within;
-use crate::{Error, Result, Sort};
+use crate::{Error, Result};
 
 /// Reads of the sample in flight.
 const SAMPLE_DEPTH: usize = 16;
-/// A line of so many bytes among short ones breaks no promise, whether the sample saw it or not.
-const HIDDEN_LINE_BYTES: u64 = MIB;
 /// Fewer keys than this make poor cuts.
 const SAMPLE_ENOUGH: usize = 64;
 /// What is resident at the start differs so much from run to run.
@@ -253,29 +252,6 @@ impl Asked<'_> {
         };
         let given = self.given.memory_bytes;
         Error::MemoryTooSmall { given, needed: least_memory(given, with) }
-    }
-}
-
-/// How many times a record that pages cut is held whole at the same time: in a turn, where ranges are parted that agree
-/// in as much, and in each lane, which proves what leaves; a key of several parts is compared in a copy besides.
-pub(crate) fn long_copies(key: &Key, lanes: usize) -> u64 {
-    2 + lanes as u64 * copies_per_lane(key)
-}
-
-fn copies_per_lane(key: &Key) -> u64 {
-    if key.as_slice().is_some() { 1 } else { 2 }
-}
-
-/// What copies take of a line that no sample saw. The margin of the promise absorbs those that one lane holds.
-pub(crate) fn hidden_copies(key: &Key, layout: Layout, lanes: usize) -> u64 {
-    if layout == Layout::Lines { copies_per_lane(key) * (lanes as u64 - 1) * HIDDEN_LINE_BYTES } else { 0 }
-}
-
-/// Records of an input, or an estimate of them with a margin.
-pub(crate) fn guess_records(layout: Layout, bytes: u64, line_bytes: f64) -> u64 {
-    match layout {
-        Layout::Fixed(n) => bytes / u64::from(n),
-        Layout::Lines => ((bytes as f64 / line_bytes.max(1.0) * 1.03) as u64 + 64).min(bytes),
     }
 }
 

@@ -14,8 +14,7 @@
 //! when the ranges' true sizes are known.
 //! Non-goals: disks of their own for scratch; outputs whose size nobody knows.
 
-use crate::Sort;
-use crate::durable::note_every;
+use crate::asked::Sort;
 use crate::geometry::Geometry;
 
 /// More regions are a smaller shift, and more places that are written in turn.
@@ -47,7 +46,7 @@ impl Within {
         let (page_bytes, ranges) = (geometry.page_bytes as u64, geometry.ranges as u64);
         let regions = (bytes / (REGION_PAGES_MIN * page_bytes)).clamp(1, REGIONS_MAX.min(ranges));
         let region_bytes = bytes.div_ceil(regions).next_multiple_of(page_bytes);
-        let behind = region_bytes + note_every(bytes, geometry) + bytes / ERROR_SHARE;
+        let behind = region_bytes + geometry.note_every(bytes) + bytes / ERROR_SHARE;
         let within = Within { shift: behind.next_multiple_of(page_bytes), region_bytes, regions, ranges };
         (within.room() < bytes.saturating_add(geometry.excess_bytes)).then_some(within)
     }
@@ -113,7 +112,7 @@ mod tests {
             [(60 * MIB, 16 * MIB), (GIB, 512 * MIB), (10 * GIB, GIB), (100 * GIB, 64 * MIB)]
         {
             let (within, geometry) = of(bytes, memory).expect("it spills enough");
-            let every = note_every(bytes, &geometry);
+            let every = geometry.note_every(bytes);
             for range in 0..geometry.ranges {
                 let end = (bytes as f64 / geometry.ranges as f64 * (range + 1) as f64) as u64;
                 let start = within.start(within.region_of(range));

@@ -200,10 +200,6 @@ impl<F: Fn() + Sync> Watch for First<F> {
     fn begin(&self, _: &str, _: u64, _: u64, _: u64) {
         self.0.call_once(&self.1);
     }
-    fn advance(&self, _: u64) {}
-    fn stopped(&self) -> bool {
-        false
-    }
 }
 
 /// A last newline that became another byte, without a sign of a change, ended the process.

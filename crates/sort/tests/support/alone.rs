@@ -101,21 +101,14 @@ fn from_text(text: &str) -> Sort {
         KeyPart { offset: n[0] as u32, length: n[1] as u32, descending: n[2] == 1 }
     };
     let n = numbers_of(numbers);
+    let layout = if n[0] == 0 { Layout::Lines } else { Layout::Fixed(n[0] as u32) };
     Sort {
         inputs: paths(inputs),
         output: Path::new(output).to_path_buf(),
-        output_is_stream: false,
-        layout: if n[0] == 0 { Layout::Lines } else { Layout::Fixed(n[0] as u32) },
         keys: keys.lines().map(key).collect(),
-        memory_bytes: n[1],
-        scratch: paths(scratch),
-        within_output: false,
-        scratch_limit: u64::MAX,
         lanes: n[2] as usize,
         shuffle: n.get(4).copied(),
         unique: n[3] == 1,
-        resume: false,
-        hashing: true,
-        hardware: None,
+        ..Sort::new(layout, n[1], paths(scratch))
     }
 }

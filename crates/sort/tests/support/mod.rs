@@ -201,13 +201,7 @@ fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
 /// A watch that has nothing to say.
 pub(crate) struct Unwatched;
 
-impl Watch for Unwatched {
-    fn begin(&self, _: &str, _: u64, _: u64, _: u64) {}
-    fn advance(&self, _: u64) {}
-    fn stopped(&self) -> bool {
-        false
-    }
-}
+impl Watch for Unwatched {}
 
 /// A watch that does something once, when so many bytes have gone by in all, and may stop the sort after it.
 pub(crate) struct After<F: Fn() + Sync> {
@@ -229,8 +223,6 @@ impl<F: Fn() + Sync> After<F> {
 }
 
 impl<F: Fn() + Sync> Watch for After<F> {
-    fn begin(&self, _: &str, _: u64, _: u64, _: u64) {}
-
     fn advance(&self, bytes: u64) {
         let left = self.bytes.load(Relaxed).saturating_sub(bytes as usize);
         self.bytes.store(left, Relaxed);
@@ -340,22 +332,16 @@ impl Stage {
         for (i, input) in case.inputs.iter().enumerate() {
             self.put(&name(i), input);
         }
+        let scratch = (0..self.scratch_directories).map(|i| self.path(&format!("scratch{i}"))).collect();
         Sort {
             inputs: (0..case.inputs.len()).map(|i| self.path(&name(i))).collect(),
             output: self.path("out/sorted"),
-            output_is_stream: false,
-            layout: case.layout,
             keys: case.keys.clone(),
-            memory_bytes: case.memory_bytes,
-            scratch: (0..self.scratch_directories).map(|i| self.path(&format!("scratch{i}"))).collect(),
             within_output: case.within,
-            scratch_limit: u64::MAX,
             lanes: case.lanes,
             shuffle: case.shuffle,
             unique: case.unique,
-            resume: false,
-            hashing: true,
-            hardware: None,
+            ..Sort::new(case.layout, case.memory_bytes, scratch)
         }
     }
 

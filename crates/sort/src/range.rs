@@ -1,0 +1,112 @@
+//! The ranges of a distribution: which pages and split points each of them has.
+//!
+//! ```text
+//! split points   k0 k1 k2 | k3 | k4 k5 k6 | k7 | ...     every n-th bounds a range, the others bound its buckets
+//! range          0          1                            pages in input order, each in memory or spilled
+//! ```
+//!
+//! Invariant: the pages of a range, in order, hold its records in input order.
+
+use std::sync::Arc;
+
+use thalweg_block::Block;
+use thalweg_record::Cut;
+
+use crate::scratch::{Extent, Scratch};
+
+/// One page of a range.
+#[derive(Debug)]
+pub(crate) enum Stored {
+    /// Still being filled or written.
+    Coming,
+    /// In memory.
+    Resident(Box<Block>),
+    /// In scratch.
+    Spilled(Extent),
+}
+
+impl Stored {
+    /// Bytes of the page.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Stored::Coming => unreachable!("pages are measured when the pass is done"),
+            Stored::Resident(block) => block.len(),
+            Stored::Spilled(extent) => extent.len as usize,
+        }
+    }
+}
+
+/// What a range has been given.
+#[derive(Debug, Default)]
+pub(crate) struct RangeStore {
+    pub(crate) pages: Vec<Stored>,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+}
+
+impl RangeStore {
+    /// The extents of its spilled pages.
+    pub(crate) fn extents(&self) -> impl DoubleEndedIterator<Item = &Extent> {
+        self.pages.iter().filter_map(|page| match page {
+            Stored::Spilled(extent) => Some(extent),
+            _ => None,
+        })
+    }
+}
+
+/// A range that waits for its turn.
+pub(crate) struct Range {
+    pub(crate) store: RangeStore,
+    /// Bytes of the keys of all its cuts before those that the cuts keep.
+    pub(crate) base: Arc<[u8]>,
+    /// Cuts between its buckets, with origins that are places in the range.
+    pub(crate) cuts: Vec<Cut>,
+    /// The cuts that bound it, behind the same bytes.
+    pub(crate) low: Option<Cut>,
+    pub(crate) high: Option<Cut>,
+}
+
+/// Puts each range together with the cuts inside it: of all `cuts`, every `per_range`-th bounds a range.
+/// Origins of inner cuts, places in the stream, become places in the range. What the cuts keep of their keys follows
+/// `base`.
+pub(crate) fn ranges_of(
+    stores: Vec<RangeStore>,
+    base: &Arc<[u8]>,
+    cuts: &[Cut],
+    per_range: usize,
+) -> Vec<Range> {
+    let bound = |i: usize| cuts.get((i + 1) * per_range - 1).cloned();
+    stores
+        .into_iter()
+        .enumerate()
+        .map(|(i, store)| {
+            let from = (i * per_range).min(cuts.len());
+            let to = (from + per_range - 1).min(cuts.len());
+            let mut inner = cuts[from..to].to_vec();
+            // Where in the range the records of one key lie nobody knows: as if they were everywhere.
+            for group in inner.chunk_by_mut(|a, b| a.normal == b.normal) {
+                let parts = group.len() as u64 + 1;
+                for (cut, part) in group.iter_mut().zip(1..) {
+                    cut.origin = store.bytes / parts * part;
+                }
+            }
+            inner.dedup();
+            let low = i.checked_sub(1).and_then(bound);
+            Range { store, base: Arc::clone(base), cuts: inner, low, high: bound(i) }
+        })
+        .collect()
+}
+
+/// The lowest byte of the output file from which any of these ranges is still to be read; then the same for all but the
+/// first range, and so on, down to no range at all.
+pub(crate) fn needed_within(ranges: &[Range], scratch: &Scratch) -> Vec<u64> {
+    let mut first = u64::MAX;
+    let mut places = vec![first];
+    for range in ranges.iter().rev() {
+        let within = range.store.extents().filter(|extent| scratch.is_overtaken(extent, u64::MAX));
+        first = within.map(Extent::offset).fold(first, u64::min);
+        places.push(first);
+    }
+    places.reverse();
+    places
+}
