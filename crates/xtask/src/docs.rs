@@ -1,10 +1,13 @@
-//! The manual page and the completions, made by the command from its table of flags and kept in `docs/`.
+//! Documents that are generated and kept in `docs/`: the manual page and the completions, which the command makes from
+//! its table of flags, and the tables of the benchmarks.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What to generate, and where it is kept.
-const DOCUMENTS: &[(&str, &str)] = &[
+use crate::benchmarks;
+
+/// What the command generates, and where it is kept.
+const OF_THE_COMMAND: &[(&str, &str)] = &[
     ("man", "docs/thalweg.1"),
     ("complete-bash", "docs/completions/thalweg.bash"),
     ("complete-zsh", "docs/completions/_thalweg"),
@@ -13,36 +16,39 @@ const DOCUMENTS: &[(&str, &str)] = &[
 
 /// Writes them anew.
 pub(crate) fn write(root: &Path) -> bool {
-    DOCUMENTS.iter().all(|(what, path)| match generated(root, what) {
-        Ok(text) => {
-            let path = root.join(path);
-            let folder = path.parent().expect("a document lies in a directory");
+    documents(root).all(|(path, generated)| {
+        let path = root.join(path);
+        let folder = path.parent().expect("a document lies in a directory");
+        let written = generated.and_then(|text| {
             let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, text));
-            written.inspect_err(|e| println!("{}: {e}", path.display())).is_ok()
-        }
-        Err(why) => {
-            println!("{what}: {why}");
-            false
-        }
+            written.map_err(|e| e.to_string())
+        });
+        written.inspect_err(|why| println!("{}: {why}", path.display())).is_ok()
     })
 }
 
 /// Says which are not what would be written now.
 pub(crate) fn check(root: &Path) -> bool {
     let mut good = true;
-    for (what, path) in DOCUMENTS {
+    for (path, generated) in documents(root) {
         let kept = std::fs::read_to_string(root.join(path)).unwrap_or_default();
-        match generated(root, what) {
+        match generated {
             Ok(text) if text == kept => continue,
-            Ok(_) => println!("{path} is not what the table of flags gives: cargo xtask docs"),
-            Err(why) => println!("{what}: {why}"),
+            Ok(_) => println!("{path} is out of date: cargo xtask docs"),
+            Err(why) => println!("{path}: {why}"),
         }
         good = false;
     }
     good
 }
 
-fn generated(root: &Path, what: &str) -> Result<String, String> {
+/// Each with its path and its text.
+fn documents(root: &Path) -> impl Iterator<Item = (&'static str, Result<String, String>)> {
+    let benchmarks = std::iter::once_with(|| (benchmarks::PAGE, benchmarks::generated(root)));
+    benchmarks.chain(OF_THE_COMMAND.iter().map(|(what, path)| (*path, by_the_command(root, what))))
+}
+
+fn by_the_command(root: &Path, what: &str) -> Result<String, String> {
     let mut cargo = Command::new("cargo");
     cargo.args(["run", "--quiet", "--package", "thalweg-cli", "--", "--generate", what]).current_dir(root);
     let output = cargo.output().map_err(|e| e.to_string())?;

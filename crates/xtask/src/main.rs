@@ -5,6 +5,7 @@
 //! Non-goal: building or releasing; cargo does.
 #![allow(clippy::disallowed_methods)] // This room reads sources, not records.
 
+mod benchmarks;
 mod ci;
 mod docs;
 mod source;
@@ -18,7 +19,7 @@ const USAGE: &str = "\
 cargo xtask ci              every check there is, then `N passed, N failed, N skipped`
 cargo xtask tidy            the rules of style that are tests
 cargo xtask tidy --ratchet  note in ratchet.txt what has become shorter
-cargo xtask docs            write the manual page and the completions anew
+cargo xtask docs            write the manual page, the completions and the tables of benchmarks anew
 cargo xtask docs --check    or say which of them are out of date
 ";
 

@@ -1,0 +1,197 @@
+//! The tables of `docs/benchmarks.md`, made from the JSON files in `bench/results`.
+//!
+//! The prose of the page is written by hand. A table lies between a comment that says what is in it and an end mark:
+//!
+//! ```text
+//! <!-- bench 2026-11-23-vm
+//! columns: ideal | the model = planned
+//! sort-082214 memory: 1 GB binary, in memory
+//! cluster-175742+cluster-184609 river2: 2 M records partitioned
+//! -->
+//! the table
+//! <!-- end -->
+//! ```
+//!
+//! A line names files, a row in them, and what the table calls it. A file of another directory is named with it.
+//! `columns` gives comparisons columns of their own, under another heading if there is one. `<!-- rates DIRECTORY/FILE -->` makes the table of a disk.
+//!
+//! Invariant: every number between the marks comes from a file, and a target that was missed is shown like one that was
+//! met. A number is the median over the runs of a file. Of several files it is that over the runs of all; of their CPU
+//! times, which are kept as medians, the median of these.
+//! Non-goal: numbers in the prose.
+
+mod cells;
+mod table;
+
+use std::path::Path;
+
+use thalweg_api::{BenchReport, BenchRow, from_json};
+
+/// The page, from the root.
+pub(crate) const PAGE: &str = "docs/benchmarks.md";
+const RESULTS: &str = "bench/results";
+const END: &str = "<!-- end -->";
+
+/// The page as its results say it should be.
+pub(crate) fn generated(root: &Path) -> Result<String, String> {
+    let page = std::fs::read_to_string(root.join(PAGE)).map_err(|e| format!("{PAGE}: {e}"))?;
+    filled(&page, &|file| {
+        let path = format!("{RESULTS}/{file}.json");
+        let text = std::fs::read_to_string(root.join(&path)).map_err(|e| format!("{path}: {e}"))?;
+        from_json(&text).map_err(|e| format!("{path}: {e}"))
+    })
+}
+
+/// Gives the report that a file holds.
+type Read<'a> = &'a dyn Fn(&str) -> Result<BenchReport, String>;
+
+/// The page with every table made anew.
+fn filled(page: &str, read: Read<'_>) -> Result<String, String> {
+    let mut text = String::new();
+    let mut rest = page;
+    while let Some(at) = ["<!-- bench ", "<!-- rates "].iter().filter_map(|mark| rest.find(mark)).min() {
+        let (before, from_mark) = rest.split_at(at);
+        let asked = &from_mark[.."<!-- bench ".len()];
+        let (spec, behind) = from_mark.split_once("-->").ok_or("a comment does not end")?;
+        let (_, after) = behind.split_once(END).ok_or(format!("no {END} behind {}", spec.trim()))?;
+        let body = &spec[asked.len()..];
+        let made = match asked {
+            "<!-- rates " => table::rates(&read(body.trim())?.rates),
+            _ => table::rows(&Asked::of(body, read)?),
+        };
+        text += &format!("{before}{spec}-->\n{made}{END}");
+        rest = after;
+    }
+    Ok(text + rest)
+}
+
+/// What a table shows.
+struct Asked {
+    /// Comparisons with a column of their own, and its heading.
+    columns: Vec<(String, String)>,
+    lines: Vec<Line>,
+}
+
+/// A line of a table.
+struct Line {
+    label: String,
+    files: Vec<String>,
+    /// The row of each file.
+    rows: Vec<BenchRow>,
+}
+
+impl Asked {
+    fn of(body: &str, read: Read<'_>) -> Result<Asked, String> {
+        let (directory, lines) = body.split_once('\n').ok_or("a table without rows")?;
+        let mut asked = Asked { columns: Vec::new(), lines: Vec::new() };
+        for line in lines.lines() {
+            let (what, label) = line.split_once(": ").ok_or(format!("'{line}': no 'FILE ROW: label'"))?;
+            if what == "columns" {
+                let columns =
+                    label.split(" | ").map(|column| column.split_once(" = ").unwrap_or((column, column)));
+                asked.columns = columns.map(|(name, heading)| (name.into(), heading.into())).collect();
+                continue;
+            }
+            let (files, name) = what.split_once(' ').ok_or(format!("'{line}': no 'FILE ROW: label'"))?;
+            let files: Vec<String> =
+                files
+                    .split('+')
+                    .map(|file| {
+                        if file.contains('/') { file.into() } else { format!("{}/{file}", directory.trim()) }
+                    })
+                    .collect();
+            let rows =
+                files.iter().map(|file| row(&read(file)?, name).ok_or(format!("{file} has no row '{name}'")));
+            let rows = rows.collect::<Result<_, String>>()?;
+            asked.lines.push(Line { label: label.into(), files, rows });
+        }
+        Ok(asked)
+    }
+}
+
+fn row(report: &BenchReport, name: &str) -> Option<BenchRow> {
+    report.rows.iter().find(|row| row.name == name).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_api::{BenchMeasure, BenchOther, BenchTarget};
+
+    use super::*;
+
+    fn measure(all_seconds: &[f64]) -> BenchMeasure {
+        let mut measure = BenchMeasure { all_seconds: all_seconds.to_vec(), ..BenchMeasure::default() };
+        measure.seconds = cells::median(all_seconds);
+        measure
+    }
+
+    fn report(file: &str) -> Result<BenchReport, String> {
+        let (ours, ideal) = match file {
+            "day/a" => ([4.0, 5.0, 4.2], [4.1, 4.1]),
+            "day/b" => ([4.1, 4.3, 9.0], [4.3, 4.3]),
+            _ => return Err(format!("{file} is not there")),
+        };
+        let target = |target: &str, measured: &str| BenchTarget {
+            target: target.into(),
+            measured: measured.into(),
+            met: Some(false),
+        };
+        let row = BenchRow {
+            name: "sort2".into(),
+            ours: measure(&ours),
+            others: vec![BenchOther::measured("ideal", measure(&ideal))],
+            targets: vec![target("0.95 x as fast as ideal", "0.12"), target("wall <= 2 s", "4.2")],
+            ..BenchRow::default()
+        };
+        Ok(BenchReport { rows: vec![row], ..BenchReport::default() })
+    }
+
+    #[test]
+    fn a_table_is_made_anew_between_its_marks_and_nowhere_else() {
+        let page = "# Prose 1.23\n<!-- bench day\na sort2: work\n-->\n| old |\n<!-- end -->\nmore\n";
+        let expected = "\
+# Prose 1.23
+<!-- bench day
+a sort2: work
+-->
+| work | Thalweg | compared with | target: measured | runs |
+|---|---|---|---|---|
+| work | 4.20 s | ideal 4.10 s | 0.95 x as fast as ideal: 0.12, no; wall <= 2 s: 4.2, no | 3 |
+
+Files: `day/a` (sort2).
+<!-- end -->
+more
+";
+        let once = filled(page, &report).unwrap();
+        assert_eq!(once, expected);
+        assert_eq!(filled(&once, &report).unwrap(), expected, "a second time changes nothing");
+    }
+
+    #[test]
+    fn runs_of_several_files_count_together() {
+        let page = "<!-- bench day\ncolumns: ideal = limit\na+b sort2: both\n-->\n<!-- end -->";
+        let text = filled(page, &report).unwrap();
+        let row = "| both | 4.25 s | 4.20 s | 0.95 x as fast as ideal: 0.99, yes; wall <= 2 s: 4.2, no and 4.2, no | 6 |";
+        assert!(text.contains("| work | Thalweg | limit | target: measured | runs |"), "{text}");
+        assert!(text.contains(row), "{text}");
+        assert!(text.contains("Files: `day/a`, `day/b` (sort2)."), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        let told = |page: &str| filled(page, &report).unwrap_err();
+        assert_eq!(told("<!-- bench day\nc sort2: x\n--><!-- end -->"), "day/c is not there");
+        assert_eq!(told("<!-- bench day\na sort3: x\n--><!-- end -->"), "day/a has no row 'sort3'");
+        assert_eq!(
+            told("<!-- bench day\na sort2: x\n-->"),
+            "no <!-- end --> behind <!-- bench day\na sort2: x"
+        );
+    }
+
+    #[test]
+    fn the_page_is_what_its_results_say() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let kept = std::fs::read_to_string(root.join(PAGE)).unwrap();
+        assert!(generated(&root).unwrap() == kept, "{PAGE} is out of date: cargo xtask docs");
+    }
+}
