@@ -261,10 +261,13 @@ pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     [&len, &xxh3_64(&hashed).to_le_bytes()[..], &hashed].concat()
 }
 
+/// Reads bytes from one on, and says how many.
+type ReadAt<'f> = dyn Fn(u64, &mut [u8]) -> thalweg_io::Result<usize> + 'f;
+
 /// The frames of a manifest, one after the other: the next is read when this one's hash has been compared.
 pub(crate) struct Frames<'f> {
     /// Reads from a byte on; less than asked only at the end.
-    read: Box<dyn Fn(u64, &mut [u8]) -> thalweg_io::Result<usize> + 'f>,
+    read: Box<ReadAt<'f>>,
     at: u64,
     len: u64,
     /// A longer one is none.
