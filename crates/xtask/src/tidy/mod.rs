@@ -4,12 +4,12 @@
 //! breaks each of them; what is found there is compared with `fixtures/bad.txt`.
 //! Non-goal: what rustfmt and clippy check.
 
+mod cycles;
 mod fences;
 mod lengths;
 mod links;
 mod places;
 mod rooms;
-mod words;
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     found.extend(fences::check(tree));
     found.extend(places::check(tree));
     found.extend(links::check(tree));
-    found.extend(words::check(tree));
+    found.extend(cycles::check(tree));
     found.extend(lengths::check(tree, ratchet));
     found.sort();
     found

@@ -1,0 +1,185 @@
+//! Files of a room that import one another in a circle: at most three, so that each can be read for itself.
+//!
+//! An import is a path that begins at `crate`, `super` or a child module and leads to another file of the room. What a
+//! room's first file (`lib.rs`, `main.rs`) offers to all others does not count, and neither do tests.
+//! Non-goal: macros, and names that come through `*`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Finding;
+use crate::source::Source;
+use crate::tree::Tree;
+
+/// The most files of one circle.
+const FILES_MAX: usize = 3;
+
+/// Rooms whose largest circle has more, which may only shrink.
+const LARGER: &[(&str, usize)] = &[("cli", 6), ("engine", 17), ("node", 27), ("transfer", 10), ("xtask", 7)];
+
+/// The modules of a room that each module imports, by their paths without `crate::`.
+type Imports = BTreeMap<String, BTreeSet<String>>;
+
+/// Circles that are too large, and rooms that need their exception no longer.
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut rooms: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
+    for file in tree.rust() {
+        let Some((room, path)) = file.path["crates/".len()..].split_once("/src/") else { continue };
+        if let Some(module) = module_of(path) {
+            rooms.entry(room).or_default().insert(module, code_of(&file.text));
+        }
+    }
+    rooms.iter().flat_map(|(room, modules)| check_room(room, &imports(modules))).collect()
+}
+
+fn check_room(room: &str, imports: &Imports) -> Vec<Finding> {
+    let finding = |what| Finding { path: format!("crates/{room}/src"), line: 0, what };
+    let known = LARGER.iter().find(|(known, _)| *known == room).map(|(_, files)| *files);
+    let circles = circles(imports);
+    let largest = circles.iter().map(Vec::len).max().unwrap_or(0);
+    let limit = known.unwrap_or(FILES_MAX);
+    let mut found: Vec<Finding> = circles
+        .iter()
+        .filter(|circle| circle.len() > limit)
+        .map(|circle| {
+            let files = circle.join(", ");
+            finding(format!("{} files import one another, more than {limit}: {files}", circle.len()))
+        })
+        .collect();
+    if known.is_some_and(|known| largest < known) {
+        found.push(finding(format!("its largest circle has {largest} files now; say so in tidy/cycles.rs")));
+    }
+    found
+}
+
+/// The path of a module; nothing for the first file of a room, and for files of tests.
+fn module_of(path: &str) -> Option<String> {
+    let path = path.strip_suffix(".rs")?;
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    let is_test = path.ends_with("_test") || path.ends_with("/tests");
+    (!is_test && path != "lib" && path != "main").then(|| path.replace('/', "::"))
+}
+
+/// The code of a file without its tests.
+fn code_of(text: &str) -> String {
+    let code = Source::of(text).code;
+    let end = code.find("#[cfg(test)]\nmod ").unwrap_or(code.len());
+    code[..end].to_string()
+}
+
+fn imports(modules: &BTreeMap<String, String>) -> Imports {
+    let of = |(module, code): (&String, &String)| {
+        let mut to = BTreeSet::new();
+        for path in paths(code) {
+            let place: Vec<&str> = module.split("::").collect();
+            let words: Vec<&str> = path.split("::").collect();
+            let up = words.iter().take_while(|word| **word == "super").count();
+            let from = match words[0] {
+                "crate" => Vec::new(),
+                "super" => place[..place.len().saturating_sub(up)].to_vec(),
+                _ => place,
+            };
+            let skipped = if words[0] == "crate" || words[0] == "self" { 1 } else { up };
+            let mut full = [&from[..], &words[skipped..]].concat();
+            // The file that the path leads into.
+            while !full.is_empty() && !modules.contains_key(&full.join("::")) {
+                full.pop();
+            }
+            if !full.is_empty() && full.join("::") != *module {
+                to.insert(full.join("::"));
+            }
+        }
+        (module.clone(), to)
+    };
+    modules.iter().map(of).collect()
+}
+
+/// Every path in code, those of a group apart: `a::{b, c::d}` is `a::b` and `a::c::d`.
+fn paths(code: &str) -> BTreeSet<String> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let (mut found, mut prefixes, mut path) = (BTreeSet::new(), Vec::<String>::new(), String::new());
+    let mut rest = code;
+    while let Some(c) = rest.chars().next() {
+        let name_len = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+        if name_len > 0 {
+            path += &rest[..name_len];
+            rest = &rest[name_len..];
+            continue;
+        }
+        if rest.starts_with("::") {
+            path += "::";
+            rest = &rest[2..];
+            continue;
+        }
+        let whole = prefixes.concat() + &path;
+        if whole.contains("::") {
+            found.insert(whole.trim_end_matches("::").to_string());
+        }
+        match c {
+            '{' if path.ends_with("::") => prefixes.push(std::mem::take(&mut path)),
+            '}' => drop(prefixes.pop()),
+            _ => {}
+        }
+        path.clear();
+        rest = &rest[c.len_utf8()..];
+    }
+    found
+}
+
+/// The modules that one leads to, in any number of steps.
+fn reached<'i>(imports: &'i Imports, from: &'i String) -> BTreeSet<&'i String> {
+    let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+    while let Some(module) = next.pop() {
+        next.extend(imports[module].iter().filter(|other| seen.insert(*other)));
+    }
+    seen
+}
+
+/// The modules that reach one another, those of a circle together, if it has several.
+fn circles(imports: &Imports) -> Vec<Vec<String>> {
+    let reach: BTreeMap<&String, BTreeSet<&String>> =
+        imports.keys().map(|module| (module, reached(imports, module))).collect();
+    let circle = |module: &String| -> Vec<String> {
+        let same = reach[module].iter().filter(|other| reach[**other].contains(module));
+        same.map(|other| (*other).clone()).collect()
+    };
+    let all: BTreeSet<Vec<String>> = imports.keys().map(circle).collect();
+    all.into_iter().filter(|circle| circle.len() > 1).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn circles_of(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+        let modules = files.iter().map(|(module, code)| (module.to_string(), code.to_string())).collect();
+        circles(&imports(&modules))
+    }
+
+    #[test]
+    fn groups_of_paths_come_apart() {
+        let found = paths("use crate::a::{self, b::{C, d}}; x.y(super::e::F::new(), 1);");
+        let expected = [
+            "crate::a",
+            "crate::a::b",
+            "crate::a::b::C",
+            "crate::a::b::d",
+            "crate::a::self",
+            "super::e::F::new",
+        ];
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn files_that_import_one_another_are_a_circle() {
+        let files = [
+            ("a", "use crate::b::B;"),
+            ("b", "use super::c::{C, D}; mod d;"),
+            ("b::d", "fn f() { super::super::c::g() }"),
+            ("c", "use crate::{Error, a};"),
+            ("e", "use crate::a;"),
+        ];
+        assert_eq!(circles_of(&files), [["a", "b", "c"]]);
+        assert!(circles_of(&files[..3]).is_empty());
+        assert_eq!(circles_of(&[("a", "b::f()"), ("a::b", "use super::T;")]), [["a", "a::b"]]);
+    }
+}
