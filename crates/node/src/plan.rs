@@ -9,6 +9,7 @@ use thalweg_api::{ClusterHost, ClusterPlan, NodePlan, NodeRates, RatesFrom, Sort
 use thalweg_engine::model::{self, Facts, LINE_BYTES, NodeFacts};
 use thalweg_engine::{Result, WorkOptions};
 
+use crate::ask::ask_of;
 use crate::pump::could_not;
 use crate::rates;
 use crate::sort::{Cluster, Meant, found};
@@ -41,15 +42,14 @@ impl Found {
 
 /// Says what a sort on the nodes of a cluster would do. Runs nothing.
 pub fn plan(cluster: &Cluster, options: &WorkOptions) -> Result<ClusterPlan> {
-    let meant = Meant::of(cluster)?;
-    let job = meant.job(options)?;
-    if job.ask.lends() {
+    let ask = ask_of(options)?;
+    if ask.lends() {
         return Err(could_not(
             "nobody has measured how fast a client's files come to the nodes or go back; plan for files that nodes have",
         ));
     }
-    let ask = job.ask.clone();
-    let (found, names) = found(&meant, job)?;
+    let meant = Meant::of(cluster)?;
+    let (found, names) = found(&meant, meant.job(ask.clone()))?;
     let rates = match found.rates() {
         Some(kept) => (kept, RatesFrom::Probe),
         None => {

@@ -38,8 +38,9 @@ pub struct Cluster {
 /// The receipt's invariant is that of the same work on one machine; a sort's output is in order from each node's range to
 /// the next's, and each part of a partition lies with one node.
 pub fn run(cluster: &Cluster, options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
+    let ask = ask_of(options)?;
     let meant = Meant::of(cluster)?;
-    let job = meant.job(options)?;
+    let job = meant.job(ask);
     let lender = lender_of(&job.ask, options)?;
     let to = |name: &str| {
         let link = meant.linked(name)?;
@@ -96,13 +97,14 @@ pub(crate) fn found(meant: &Meant, job: SortJob) -> Result<(Found, Vec<String>)>
 
 /// Has a node coordinate it, the first of the hosts that can be reached, and does not wait for its end.
 pub fn detach(cluster: &Cluster, options: &WorkOptions) -> Result<Detached> {
-    let meant = Meant::of(cluster)?;
-    let mut job = meant.job(options)?;
-    if job.ask.lends() {
+    let ask = ask_of(options)?;
+    if ask.lends() {
         return Err(could_not(
             "a client that lends its files has to stay; leave out --detach, or pump them to the nodes",
         ));
     }
+    let meant = Meant::of(cluster)?;
+    let mut job = meant.job(ask);
     let mut unreached = Vec::new();
     for host in &meant.hosts {
         job.coordinator = Some(host.name.clone());
@@ -136,16 +138,16 @@ impl Meant {
         Ok(Meant { client, hosts, all })
     }
 
-    pub(crate) fn job(&self, options: &WorkOptions) -> Result<SortJob> {
-        Ok(SortJob {
+    pub(crate) fn job(&self, ask: SortAsk) -> SortJob {
+        SortJob {
             job: new_id().to_string(),
             by: self.client.hands.identity().name.clone(),
-            ask: ask_of(options)?,
+            ask,
             hosts: self.hosts.iter().map(|host| host.name.clone()).collect(),
             coordinator: None,
             failed: Vec::new(),
             lost: Vec::new(),
-        })
+        }
     }
 
     fn linked(&self, name: &str) -> std::result::Result<Arc<Link>, LinkError> {
