@@ -305,7 +305,7 @@ pub(crate) fn check_own(at: BorrowedFd<'_>, path: &Path, there: &Facts, heir: Op
 }
 
 /// That what lies under a hidden name is something else.
-pub(crate) fn not_ours(what: &str) -> io::Error {
+fn not_ours(what: &str) -> io::Error {
     io::Error::other(format!(
         "it is {what}, and none that this user's thalweg made; remove it, or choose another place"
     ))

@@ -17,8 +17,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    Advice, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, SeekFrom, Stat, Timespec, Timestamps,
-    UTIME_OMIT, Uid,
+    Advice, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, SeekFrom, Stat, StatxFlags, Timespec,
+    Timestamps, UTIME_OMIT, Uid,
 };
 use rustix::io::Errno;
 
@@ -65,8 +65,6 @@ pub struct Facts {
 }
 
 const SECOND_NS: i128 = 1_000_000_000;
-/// The mode of hidden directories.
-const HIDDEN_MODE: u32 = 0o1700;
 
 impl Facts {
     /// Of an open file.
@@ -113,11 +111,6 @@ impl From<Stat> for Facts {
             changed_ns: i128::from(stat.st_ctime) * SECOND_NS + i128::from(stat.st_ctime_nsec as i64),
         }
     }
-}
-
-/// Whether a hidden directory was made with this mode. One may also have the group of the directory that it is made in.
-fn is_hidden_mode(facts: &Facts) -> bool {
-    facts.mode & 0o1777 == HIDDEN_MODE
 }
 
 fn facts_of(fd: impl AsFd) -> rustix::io::Result<Facts> {
@@ -265,21 +258,30 @@ impl Dir {
         Ok(File::of(io, &path, opened))
     }
 
-    /// Opens a directory that a process of this user made with [`make_hidden_dir`](Dir::make_hidden_dir), or one that is
-    /// empty. An error if it is neither, as with [`reopen_file`](Dir::reopen_file): whoever may write to this directory may
-    /// have renamed one that holds something else.
+    /// Opens a directory of this user's. An error if it is none, as with [`reopen_file`](Dir::reopen_file): whoever may write
+    /// to this directory may have renamed another one to this name.
     pub fn reopen_dir(&self, name: &OsStr) -> Result<Dir> {
         let opened = self.open_dir(name);
         // What cannot be opened may be a link, or another user's.
         let there = opened.as_ref().map_or_else(|_| self.facts(name), Dir::own_facts)?;
-        let refused = |e| Error::new(Action::Open, self.path.join(name), e);
-        os::check_own(self.fd.as_fd(), Path::new(name), &there, None).map_err(refused)?;
-        let opened = opened?;
-        let holds = || opened.names().and_then(|mut names| names.some(1)).map(|some| !some.is_empty());
-        if !is_hidden_mode(&there) && holds()? {
-            return Err(refused(os::not_ours("a directory that holds something")));
-        }
-        Ok(opened)
+        os::check_own(self.fd.as_fd(), Path::new(name), &there, None)
+            .map_err(|e| Error::new(Action::Open, self.path.join(name), e))?;
+        opened
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.names()?.some(1)?.is_empty())
+    }
+
+    /// When it was made, in nanoseconds since 1970, or 0 where the file system does not tell. With its number that tells it
+    /// from every other one on its file system, whatever number the system gives the device.
+    pub fn born_ns(&self) -> i128 {
+        let told = rustix::fs::statx(&self.fd, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME);
+        let born = told.ok().filter(|told| told.stx_mask & StatxFlags::BTIME.bits() != 0);
+        born.map_or(0, |told| {
+            i128::from(told.stx_btime.tv_sec) * SECOND_NS + i128::from(told.stx_btime.tv_nsec)
+        })
     }
 
     /// Gives a file the permissions of what has this name here, and its owner where that is allowed, or the permissions
@@ -329,21 +331,11 @@ impl Dir {
         Ok(File::of(io, &path, opened))
     }
 
-    /// Makes a directory for its owner alone; one that is there already is as good.
-    pub fn make_dir(&self, name: &OsStr) -> Result<()> {
-        self.make_dir_of(name, 0o700)
-    }
-
-    /// The same of a hidden directory, whose mode tells it from any that a user would make: the sticky bit on a directory
-    /// that is for its owner alone.
-    pub fn make_hidden_dir(&self, name: &OsStr) -> Result<()> {
-        self.make_dir_of(name, HIDDEN_MODE)
-    }
-
-    fn make_dir_of(&self, name: &OsStr, mode: u32) -> Result<()> {
-        self.on(Action::Create, name, |n| match rustix::fs::mkdirat(&self.fd, n, Mode::from(mode)) {
-            Err(Errno::EXIST) => Ok(()),
-            made => made,
+    /// Makes a directory for its owner alone; false if something has that name already.
+    pub fn make_dir(&self, name: &OsStr) -> Result<bool> {
+        self.on(Action::Create, name, |n| match rustix::fs::mkdirat(&self.fd, n, Mode::from(0o700)) {
+            Err(Errno::EXIST) => Ok(false),
+            made => made.map(|()| true),
         })
     }
 
@@ -591,7 +583,7 @@ mod tests {
                 dir.create_file(&io, n, 0o600, false).map(drop),
                 dir.reopen_file(&io, n, true, None).map(drop),
                 dir.reopen_dir(n).map(drop),
-                dir.make_dir(n),
+                dir.make_dir(n).map(drop),
                 dir.read_link(n).map(drop),
                 dir.make_link(n, good),
                 dir.link(n, &a, good),

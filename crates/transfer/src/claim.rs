@@ -7,8 +7,10 @@
 //! ```
 //!
 //! Law: nothing is written to a file or a directory that was not made new here or left by this user's earlier process, so
-//! nobody else reads or writes what comes into it. What is open stays in use: its name is not looked up again. Nothing is touched before it is marked, and a file whose name has gone meanwhile
-//! is none of ours: it was another's, and is whole.
+//! nobody else reads or writes what comes into it. What is open stays in use: its name is not looked up again. Nothing is
+//! touched before it is marked, and a file whose name has gone meanwhile is none of ours: it was another's, and is whole.
+//! Of directories only those are used or cleared that a journal lists: whoever may write to the directory may have given
+//! the name to another one, which he could not clear himself. An empty one goes; who made it may have been killed then.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -18,6 +20,7 @@ use std::time::Duration;
 use thalweg_io::tree::{Dir, Facts, What};
 use thalweg_io::{File, Io, look_until};
 
+use crate::journal::{Journal, Tree};
 use crate::{Error, Result};
 
 /// How long a file is waited for that another process has.
@@ -34,7 +37,7 @@ pub(crate) fn claim_new(
 ) -> Result<File> {
     wait(dir, name, || match dir.create_file(io, name, 0o600, direct) {
         Err(e) if e.source.kind() == ErrorKind::AlreadyExists => {
-            clear_now(io, dir, name, heir)?;
+            clear_now(io, dir, name, &[], heir)?;
             Ok(None)
         }
         made => {
@@ -55,19 +58,34 @@ pub(crate) fn claim_left(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr, direct: bool
     })
 }
 
-/// The directory of that name, for its owner alone, with this process's mark on it: a new one, or the one that an
-/// earlier run left.
-pub(crate) fn claim_directory(dir: &Dir, name: &OsStr) -> Result<Dir> {
+/// The directory of that name, for its owner alone, with this process's mark on it: a new one, which the journal lists from
+/// now on, or one that it lists.
+pub(crate) fn claim_directory(dir: &Dir, name: &OsStr, journal: &Journal) -> Result<Dir> {
     wait(dir, name, || {
-        dir.make_hidden_dir(name)?;
+        let is_new = dir.make_dir(name)?;
         let there = dir.reopen_dir(name)?;
-        Ok(is_our_directory(dir, name, &there)?.then_some(there))
+        if !is_our_directory(dir, name, &there)? {
+            return Ok(None);
+        }
+        let tree = Tree::of(name, &there)?;
+        if tree.is_in(&journal.trees()) {
+            return Ok(Some(there));
+        }
+        if !there.is_empty()? {
+            return Err(Error::not_listed(&dir.path().join(name)));
+        }
+        if is_new {
+            journal.list_tree(tree)?;
+            return Ok(Some(there));
+        }
+        dir.remove_dir(name)?;
+        Ok(None)
     })
 }
 
-/// Removes the file or the directory that an earlier run left under that name, if there is one.
-pub(crate) fn clear(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr) -> Result<()> {
-    wait(dir, name, || Ok(clear_now(io, dir, name, None)?.then_some(())))
+/// Removes the file that an earlier run left under that name, or the directory if it is one of these, if there is one.
+pub(crate) fn clear(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr, trees: &[Tree]) -> Result<()> {
+    wait(dir, name, || Ok(clear_now(io, dir, name, trees, None)?.then_some(())))
 }
 
 /// Gives a tree that is whole, and is open here, its name. An error if something else bears its hidden name: whoever may
@@ -99,14 +117,18 @@ fn wait<T>(dir: &Dir, name: &OsStr, mut look: impl FnMut() -> Result<Option<T>>)
 }
 
 /// False if another process has it.
-fn clear_now(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr, heir: Option<u32>) -> Result<bool> {
+fn clear_now(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr, trees: &[Tree], heir: Option<u32>) -> Result<bool> {
     let Some(there) = dir.facts_if_any(name)? else { return Ok(true) };
     if there.what == What::Directory {
         let left = dir.reopen_dir(name)?;
         if !is_our_directory(dir, name, &left)? {
             return Ok(false);
         }
-        left.clear()?;
+        if Tree::of(name, &left)?.is_in(trees) {
+            left.clear()?;
+        } else if !left.is_empty()? {
+            return Err(Error::not_listed(&dir.path().join(name)));
+        }
         dir.remove_dir(name)?;
         return Ok(true);
     }

@@ -77,6 +77,14 @@ impl Error {
         ))
     }
 
+    /// What has the hidden name of a tree is not known to be one.
+    pub(crate) fn not_listed(path: &Path) -> Error {
+        Error::Refused(format!(
+            "{} is a directory that holds something, and no journal of this transfer lists it, so it was not touched; remove it, or complete with --resume the transfer that left it",
+            path.display()
+        ))
+    }
+
     /// A directory has none where there is something else.
     pub(crate) fn no_directory_there(path: &Path) -> Error {
         Error::Refused(format!(

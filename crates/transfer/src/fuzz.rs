@@ -88,9 +88,10 @@ mod tests {
     /// Mutations by seed, for who has no fuzzer.
     #[test]
     fn mutations_of_a_journal_are_answered() {
-        let mut whole = b"thalweg journal 2\n".to_vec();
+        let mut whole = b"thalweg journal 3\n".to_vec();
         for said in [
             "job 000000000000000000000000000000ab",
+            "tree 3 -5 .a.thalweg-partial",
             "file 0 100000 -5 6 1 2 a%20b",
             "range 0 0 4096 00000000000000000000000000000001",
             "file 1 18446744073709551615 7 8 1 3 b",

@@ -24,9 +24,9 @@ use thalweg_pump::{Meters, Sink, Source, pump};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::claim::{claim_new, clear, give_tree_name};
-use crate::far::{Far, Streams};
+use crate::far::{Far, Streams, nonsense};
 use crate::feed::{Feed, Found};
-use crate::journal::{Journal, Told};
+use crate::journal::{Journal, Told, trees_of};
 use crate::limit::Limit;
 use crate::message::Message;
 use crate::moving::{Goal, Moving, Origin};
@@ -145,8 +145,9 @@ impl<'j> Job<'j> {
     fn journal(&self, dir: &Arc<Dir>) -> Result<(Journal, Told)> {
         let identity = self.identity(dir)?;
         let name = names::journal(&self.roots.stem);
-        let (journal, told) = Journal::open(self.io, dir, name, identity)?;
-        if told.identity.is_some() && self.transfer.resume {
+        let wanted = self.transfer.resume.then_some(identity);
+        let (journal, told) = Journal::open(self.io, dir, name, wanted)?;
+        if told.identity.is_some() {
             return Ok((journal, told));
         }
         if self.transfer.resume && told.end > 0 {
@@ -155,7 +156,11 @@ impl<'j> Job<'j> {
             );
         }
         let mut named = self.roots.roots.iter().filter(|root| !root.there.is_empty());
-        let cleared = named.try_for_each(|root| clear(self.io, dir, &names::partial(&root.there)));
+        let cleared = named.try_for_each(|root| {
+            // It may have been made by a transfer that brought it alone, or first.
+            let its = trees_of(self.io, dir, &names::journal(&root.there));
+            clear(self.io, dir, &names::partial(&root.there), &[journal.trees(), its].concat())
+        });
         if cleared.is_err() && told.end == 0 {
             // It was made for this.
             let _ = journal.remove();
@@ -359,10 +364,8 @@ impl<'j> Job<'j> {
         }
         for (number, root) in self.roots.roots.iter().enumerate().filter(|(_, root)| root.is_new) {
             let partial = names::partial(&root.there);
-            let tree = match shared.staged(number as u64) {
-                Some(tree) => tree,
-                None => Arc::new(dir.reopen_dir(&partial)?),
-            };
+            // An honest source tells of each.
+            let Some(tree) = shared.staged(number as u64) else { return Err(nonsense("the source")) };
             if let Some(facts) = &root.facts {
                 tree.dress(facts)?;
             }
@@ -432,7 +435,7 @@ impl<'j> Job<'j> {
                 worth = true;
             } else {
                 // Nothing can be done about a name that cannot be removed; the next run removes it.
-                let _ = clear(self.io, dir, &partial);
+                let _ = clear(self.io, dir, &partial, &journal.trees());
             }
         }
         if hopeless {

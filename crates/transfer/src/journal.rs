@@ -1,8 +1,9 @@
 //! The journal: what of a transfer's files is durable at the destination, so that a later run can go on from it.
 //!
 //! ```text
-//! thalweg journal 2
+//! thalweg journal 3
 //! 6c1e2b... job 0f3a...                        whose journal it is
+//! 0d62f7... tree 78 1763... .data.thalweg-partial     a directory that was made under this hidden name
 //! 91d04f... file 0 1000000000 1763... 1763... 2049 77 data/big     a source, as it was
 //! 3be7aa... range 0 0 67108864 5d3e...         bytes of it that are durable in the partial file, with their sum
 //! ```
@@ -12,8 +13,9 @@
 //! `docs/formats/journal.md` has every byte.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 
 use thalweg_io::tree::{Dir, Facts};
@@ -24,7 +26,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::Result;
 use crate::claim::{claim_left, claim_new};
 
-const MAGIC: &[u8; 18] = b"thalweg journal 2\n";
+const MAGIC: &[u8; 18] = b"thalweg journal 3\n";
 /// A journal larger than this is not one of ours.
 const BYTES_MAX: u64 = 1 << 30;
 /// Nor is a longer line: of a name in the deepest tree each byte may be three.
@@ -33,7 +35,7 @@ const LINE_BYTES_MAX: usize = 4 << 20;
 const READ_BYTES: usize = 64 << 10;
 /// The most memory that is kept of it: ranges of 20 TB and more, if each has the 64 MB that are noted together.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
-/// What a file and a range take of that, beside names.
+/// What a file or a tree, and a range take of that, beside names.
 const FILE_BYTES: u64 = 256;
 const RANGE_BYTES: u64 = 64;
 
@@ -79,10 +81,39 @@ impl Noted {
     }
 }
 
+/// A directory that was made under a hidden name. Its file system is that of the directory that it lies in, whose device may
+/// have another number when the machine is started anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tree {
+    inode: u64,
+    /// 0 where the file system does not tell.
+    born_ns: i128,
+    name: Vec<u8>,
+}
+
+impl Tree {
+    /// The one that is open here, under that name.
+    pub(crate) fn of(name: &OsStr, tree: &Dir) -> Result<Tree> {
+        let (inode, born_ns) = (tree.own_facts()?.inode, tree.born_ns());
+        Ok(Tree { inode, born_ns, name: name.as_bytes().to_vec() })
+    }
+
+    /// Whether it is one of these.
+    pub(crate) fn is_in(&self, trees: &[Tree]) -> bool {
+        let is_it = |other: &Tree| {
+            let born = self.born_ns == other.born_ns || self.born_ns == 0 || other.born_ns == 0;
+            born && (self.inode, &self.name) == (other.inode, &other.name)
+        };
+        trees.iter().any(is_it)
+    }
+}
+
 /// What a journal says.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) identity: Option<u128>,
+    /// Of any job's.
+    pub(crate) trees: Vec<Tree>,
     /// By key: a file's place in the transfer.
     pub(crate) files: HashMap<Vec<u8>, Noted>,
     /// How many lines of files there are.
@@ -103,13 +134,13 @@ pub(crate) fn parse(bytes: &[u8]) -> Told {
     read_lines(read, |_| true).expect("it is in memory")
 }
 
-/// Reads what holds, a line after the other, with a function that reads from a byte on. Nothing behind whose journal it is
-/// if that is not wanted.
+/// Reads what holds, a line after the other, with a function that reads from a byte on. Only the trees are kept of a job
+/// that is not wanted.
 fn read_lines(
     read: impl Fn(u64, &mut [u8]) -> Result<usize>,
     is_wanted: impl Fn(u128) -> bool,
 ) -> Result<Told> {
-    let mut lines = Lines::default();
+    let mut lines = Lines { told: Told::default(), keys: Vec::new(), kept_bytes: 0, is_wanted };
     let (mut held, mut at) = (Vec::new(), 0);
     loop {
         let before = held.len();
@@ -119,8 +150,7 @@ fn read_lines(
         at += some as u64;
         let mut taken = 0;
         while let Some(len) = held[taken..].iter().position(|b| *b == b'\n') {
-            let sound = lines.take(&held[taken..taken + len]);
-            if sound.is_none() || lines.told.identity.is_some_and(|identity| !is_wanted(identity)) {
+            if lines.take(&held[taken..taken + len]).is_none() {
                 return Ok(lines.told());
             }
             taken += len + 1;
@@ -133,16 +163,16 @@ fn read_lines(
 }
 
 /// What the lines say that were read.
-#[derive(Default)]
-struct Lines {
+struct Lines<W> {
     told: Told,
     /// The files, by their numbers.
     keys: Vec<Vec<u8>>,
     /// Of [`KEPT_BYTES_MAX`].
     kept_bytes: u64,
+    is_wanted: W,
 }
 
-impl Lines {
+impl<W: Fn(u128) -> bool> Lines<W> {
     fn told(mut self) -> Told {
         self.told.count = self.keys.len() as u64;
         self.told
@@ -160,15 +190,20 @@ impl Lines {
     }
 
     fn take_said(&mut self, said: Said) -> Option<()> {
-        let Lines { told, keys, kept_bytes } = self;
+        let Lines { told, keys, kept_bytes, is_wanted } = self;
+        if told.identity.is_some_and(|job| !is_wanted(job)) && !matches!(said, Said::Tree(_)) {
+            return Some(());
+        }
         *kept_bytes += match &said {
             Said::Job(_) => 0,
+            Said::Tree(tree) => FILE_BYTES + tree.name.len() as u64,
             Said::File(_, key) => FILE_BYTES + 2 * key.len() as u64,
             Said::Range(..) => RANGE_BYTES,
         };
         match said {
             _ if *kept_bytes > KEPT_BYTES_MAX => return None,
             Said::Job(identity) if told.identity.is_none() => told.identity = Some(identity),
+            Said::Tree(tree) if told.identity.is_some() => told.trees.push(tree),
             Said::File(noted, key) if told.identity.is_some() && noted.number == keys.len() as u64 => {
                 // A file that was begun anew is listed once more, and that counts.
                 told.files.insert(key.clone(), noted);
@@ -186,6 +221,7 @@ impl Lines {
 /// What one line says.
 enum Said {
     Job(u128),
+    Tree(Tree),
     File(Noted, Vec<u8>),
     Range(usize, u64, u64, u128),
 }
@@ -202,6 +238,11 @@ fn said(text: &str) -> Option<Said> {
     let mut word = || words.next();
     let said = match word()? {
         "job" => Said::Job(u128::from_str_radix(word()?, 16).ok()?),
+        "tree" => Said::Tree(Tree {
+            inode: word()?.parse().ok()?,
+            born_ns: word()?.parse().ok()?,
+            name: unescaped(word()?)?,
+        }),
         "file" => {
             let noted = Noted {
                 number: word()?.parse().ok()?,
@@ -260,6 +301,20 @@ pub fn unescaped(word: &str) -> Option<Vec<u8>> {
     Some(key)
 }
 
+/// What a journal says. Something else may have been put there, of any size.
+fn read(file: &File, wanted: Option<u128>) -> Result<Told> {
+    match file.metadata()?.len < BYTES_MAX {
+        true => read_lines(|at, into| Ok(file.read_at(at, into)?), |job| Some(job) == wanted),
+        false => Ok(Told::default()),
+    }
+}
+
+/// The trees that the journal of that name lists, if there is one of this user's.
+pub(crate) fn trees_of(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr) -> Vec<Tree> {
+    let left = dir.reopen_file(io, name, false, None);
+    left.ok().and_then(|file| read(&file, None).ok()).map_or(Vec::new(), |told| told.trees)
+}
+
 /// A journal being written. Its mark says that its transfer lives.
 pub(crate) struct Journal {
     file: File,
@@ -270,6 +325,7 @@ pub(crate) struct Journal {
 
 struct Written {
     end: u64,
+    trees: Vec<Tree>,
     /// Lines of files.
     count: u64,
     /// Whether there are lines of ranges.
@@ -277,35 +333,49 @@ struct Written {
 }
 
 impl Journal {
-    /// Takes up the journal of that name, or makes one, and tells what it says that holds for this job. An error if a
-    /// process that lives has it.
+    /// Takes up the journal of that name, or makes one, and tells what it says that holds for this job, if that is wanted. An
+    /// error if a process that lives has it.
     pub(crate) fn open(
         io: &Arc<dyn Io>,
         dir: &Arc<Dir>,
         name: OsString,
-        identity: u128,
+        wanted: Option<u128>,
     ) -> Result<(Journal, Told)> {
         let file = match claim_left(io, dir, &name, false)? {
             Some(left) => left,
             None => claim_new(io, dir, &name, false, None)?,
         };
-        let len = file.metadata()?.len;
-        // Something else may have been put there, of any size.
-        let told = match len < BYTES_MAX {
-            true => read_lines(|at, into| Ok(file.read_at(at, into)?), |of| of == identity)?,
-            false => Told::default(),
-        };
+        let (len, told) = (file.metadata()?.len, read(&file, wanted)?);
         let journal = Journal {
             file,
             dir: Arc::clone(dir),
             name,
-            written: Mutex::new(Written { end: told.end as u64, count: told.count, ranges: told.count > 0 }),
+            written: Mutex::new(Written {
+                end: told.end as u64,
+                trees: told.trees.clone(),
+                count: told.count,
+                ranges: told.count > 0,
+            }),
         };
-        if told.identity == Some(identity) {
+        if told.identity.is_some() && told.identity == wanted {
             journal.file.set_len(told.end as u64)?;
             return Ok((journal, told));
         }
         Ok((journal, Told { end: len as usize, ..Told::default() }))
+    }
+
+    /// The trees that it lists.
+    pub(crate) fn trees(&self) -> Vec<Tree> {
+        self.written.lock().expect("no lane panics").trees.clone()
+    }
+
+    /// Lists a tree, and makes that durable: what comes into it is worth something after a power loss too.
+    pub(crate) fn list_tree(&self, tree: Tree) -> Result<()> {
+        let mut written = self.written.lock().expect("no lane panics");
+        let Tree { inode, born_ns, name } = &tree;
+        self.append(&mut written, &line(&format!("tree {inode} {born_ns} {}", escaped(name))))?;
+        written.trees.push(tree);
+        Ok(self.file.sync()?)
     }
 
     /// Begins it anew.
@@ -314,7 +384,7 @@ impl Journal {
         let mut written = self.written.lock().expect("no lane panics");
         self.file.set_len(0)?;
         self.file.write_at(0, &head)?;
-        *written = Written { end: head.len() as u64, count: 0, ranges: false };
+        *written = Written { end: head.len() as u64, trees: Vec::new(), count: 0, ranges: false };
         Ok(())
     }
 
@@ -386,6 +456,23 @@ mod tests {
     }
 
     #[test]
+    fn a_tree_is_listed_by_its_number_its_birth_and_its_name() {
+        let tree = |inode, born_ns, name: &str| Tree { inode, born_ns, name: name.into() };
+        let told = parse((sample() + &line("tree 7 5 .a.thalweg-partial")).as_bytes());
+        assert_eq!(told.trees, [tree(7, 5, ".a.thalweg-partial")]);
+        for (other, is_it) in [
+            (tree(7, 5, ".a.thalweg-partial"), true),
+            // A file system that does not tell, or did not.
+            (tree(7, 0, ".a.thalweg-partial"), true),
+            (tree(8, 5, ".a.thalweg-partial"), false),
+            (tree(7, 6, ".a.thalweg-partial"), false),
+            (tree(7, 5, ".b.thalweg-partial"), false),
+        ] {
+            assert_eq!(other.is_in(&told.trees), is_it, "{other:?}");
+        }
+    }
+
+    #[test]
     fn the_first_line_that_is_not_sound_ends_it() {
         let sound = sample();
         for bad in [
@@ -410,8 +497,8 @@ mod tests {
             assert_eq!(told.files[b"a b\n/c".as_slice()].ranges.len(), 2, "{bad}");
         }
         assert_eq!(parse(b"something else\n"), Told::default());
-        let old = sound.replace("thalweg journal 2", "thalweg journal 1");
-        assert_eq!(parse(old.as_bytes()), Told::default(), "it does not say when its sources were changed");
+        let old = sound.replace("thalweg journal 3", "thalweg journal 2");
+        assert_eq!(parse(old.as_bytes()), Told::default(), "it does not say which trees it made");
     }
 
     proptest! {

@@ -211,7 +211,10 @@ impl<'a> Place<'a> {
         let parent = self.parent.as_ref().expect("only roots' directories have no parent");
         let Some(above) = parent.there()? else { return Ok(None) };
         let dir = Arc::new(match self.is_staged_root() {
-            true => claim_directory(&above, &self.name)?,
+            true => {
+                let journal = self.shared.journal.as_ref().expect("a tree goes to a directory");
+                claim_directory(&above, &self.name, journal)?
+            }
             false => {
                 above.make_dir(&self.name)?;
                 above.open_dir(&self.name).map_err(|why| match why.source.kind() {

@@ -16,7 +16,7 @@ use super::support::{Place, Running, may_give_away, skipped, until};
 use super::walk::are_same;
 
 /// What makes a place at a hidden name `$1`, and what is said of it.
-const PLANTED: [(&str, &str); 8] = [
+const PLANTED: [(&str, &str); 9] = [
     ("ln -s $PWD/victim \"$1\"", "a symbolic link"),
     ("ln -s nowhere \"$1\"", "a symbolic link"),
     ("ln victim \"$1\"", "a file with 2 names"),
@@ -25,6 +25,7 @@ const PLANTED: [(&str, &str); 8] = [
     ("cp -p journal \"$1\"; chown 1234 \"$1\"; chmod 600 \"$1\"", "a file of user 1234"),
     ("mkdir -m 777 \"$1\"; chown 1234 \"$1\"", "a directory of user 1234"),
     ("mkdir -m 700 \"$1\"; echo dear > \"$1\"/diary", "a directory"),
+    ("mkdir -m 1700 \"$1\"; echo dear > \"$1\"/diary", "a directory"),
 ];
 
 /// A file, a small and a large one of a tree, and a tree with neither.
@@ -36,7 +37,7 @@ fn sources() -> Place {
     place.write("tree/large", &bytes(5_000_000, 1));
     place.write("victim", b"dear\n");
     // As another user's own transfer would begin it.
-    place.write("journal", b"thalweg journal 2\n");
+    place.write("journal", b"thalweg journal 3\n");
     place
 }
 
@@ -259,4 +260,50 @@ fn a_forged_journal_takes_little_memory() {
         }
     }
     assert_eq!(place.names(), ["in"]);
+}
+
+/// Another transfer's hidden tree, with its journal or without, was renamed to where this one's would be: it was cleared.
+#[test]
+fn another_transfers_hidden_tree_is_neither_cleared_nor_gone_on_from() {
+    let place = sources();
+    place.write("tree/large", &bytes(FILE_BYTES as usize, 5));
+    let slowly = ["pump", "tree", "there", "--limit", "25MB", "--io", "threads"];
+    killed_after(&place, &slowly, "there/.tree.thalweg-journal", FILE_BYTES / 4);
+    place.shell("mkdir other; echo 1 > other/one").is_done();
+    let tree = "there/.other.thalweg-partial";
+    for (away, back) in [
+        ("mv there/.tree.thalweg-partial TREE", "mv TREE there/.tree.thalweg-partial"),
+        (
+            "for end in partial journal; do mv there/.{tree,other}.thalweg-$end; done",
+            "for end in partial journal; do mv there/.{other,tree}.thalweg-$end; done",
+        ),
+    ] {
+        place.shell(&away.replace("TREE", tree)).is_done();
+        let held = place.shell(&format!("find {tree} -type f | sort | xargs sha256sum"));
+        for verb in ["pump other there", "pump other there --resume", "pump other tree there"] {
+            let told =
+                place.shell(&format!("cp -a there kept; $T {verb} -q; status=$?; rm -rf kept; exit $status"));
+            let line = told.err.lines().last().unwrap_or_default();
+            assert!(told.status == Some(2) && line.contains(tree) && line.contains("remove it"), "{told:?}");
+            let now = place.shell(&format!("find {tree} -type f | sort | xargs sha256sum"));
+            assert_eq!(now.is_done(), held.is_done(), "{verb}");
+        }
+        place.shell(&back.replace("TREE", tree)).is_done();
+    }
+    let told = place.run(&["pump", "tree", "there", "--resume", "-q"]);
+    assert_eq!(told.status, Some(0), "{told:?}");
+    are_same(&place.0.join("tree"), &place.0.join("there/tree"));
+    assert_eq!(place.shell("ls -A there").is_done(), "tree\n");
+}
+
+/// Killed when it had made the directory, and had not noted that; or when somebody had removed the journal.
+#[test]
+fn of_a_tree_that_no_journal_lists_only_an_empty_directory_is_taken() {
+    let place = sources();
+    for resume in ["-q", "--resume"] {
+        place.shell("mkdir -m 777 there/.tree.thalweg-partial there/.in.thalweg-partial").is_done();
+        place.run(&["pump", "tree", "in", "there", resume]).is_done();
+        are_same(&place.0.join("tree"), &place.0.join("there/tree"));
+        assert_eq!(place.shell("ls -A there; rm -r there/*").is_done(), "in\ntree\n");
+    }
 }

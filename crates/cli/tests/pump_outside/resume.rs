@@ -154,7 +154,7 @@ fn a_journal_that_is_damaged_or_foreign_is_refused_and_all_begins_anew() {
         (r"printf x | dd of=.out.thalweg-journal bs=1 seek=40 conv=notrunc status=none", true),
         (": > .out.thalweg-journal", false),
         ("head -c 1000 /dev/urandom > .out.thalweg-journal", false),
-        ("sed -i 's/thalweg journal 2/thalweg journal 1/' .out.thalweg-journal", true),
+        ("sed -i 's/thalweg journal 3/thalweg journal 2/' .out.thalweg-journal", true),
         ("rm .out.thalweg-partial", true),
     ];
     for (damage, noted) in damages {
