@@ -456,6 +456,23 @@ mod tests {
     }
 
     #[test]
+    fn a_tree_is_listed_by_its_number_its_birth_and_its_name() {
+        let tree = |inode, born_ns, name: &str| Tree { inode, born_ns, name: name.into() };
+        let told = parse((sample() + &line("tree 7 5 .a.thalweg-partial")).as_bytes());
+        assert_eq!(told.trees, [tree(7, 5, ".a.thalweg-partial")]);
+        for (other, is_it) in [
+            (tree(7, 5, ".a.thalweg-partial"), true),
+            // A file system that does not tell, or did not.
+            (tree(7, 0, ".a.thalweg-partial"), true),
+            (tree(8, 5, ".a.thalweg-partial"), false),
+            (tree(7, 6, ".a.thalweg-partial"), false),
+            (tree(7, 5, ".b.thalweg-partial"), false),
+        ] {
+            assert_eq!(other.is_in(&told.trees), is_it, "{other:?}");
+        }
+    }
+
+    #[test]
     fn the_first_line_that_is_not_sound_ends_it() {
         let sound = sample();
         for bad in [
