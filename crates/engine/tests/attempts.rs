@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use place::Place;
-use thalweg::share::{Laid, LentDisks, Share, ShareOptions, Starts, Within};
-use thalweg::{IoChoice, Layout, Progress, SortOptions};
 use thalweg_api::Work;
+use thalweg_engine::share::{Laid, LentDisks, Share, ShareOptions, Starts, Within};
+use thalweg_engine::{IoChoice, Layout, Progress, WorkOptions};
 use thalweg_io::process;
 
 fn share(place: &Place, node: (usize, usize), number: u64, lost: &[PathBuf]) -> Share {
-    let sort = SortOptions {
+    let sort = WorkOptions {
         threads: Some(1),
         io: IoChoice::Threads,
         ..WorkOptions::new(Work::Sort, vec![place.end("in")], place.end("out"), Layout::Fixed(100))
@@ -59,11 +59,11 @@ fn who_comes_late_finds_nothing_to_name() {
 struct Nobody;
 
 impl Starts for Nobody {
-    fn say(&self, bytes: u64) -> thalweg::Result<()> {
+    fn say(&self, bytes: u64) -> thalweg_engine::Result<()> {
         panic!("{bytes} bytes were sorted")
     }
 
-    fn wait(&self, _go_on: &dyn Fn() -> bool) -> thalweg::Result<Option<u64>> {
+    fn wait(&self, _go_on: &dyn Fn() -> bool) -> thalweg_engine::Result<Option<u64>> {
         panic!("a stretch begins")
     }
 }
