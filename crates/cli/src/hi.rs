@@ -266,18 +266,19 @@ fn task(command: Command, mut low: LowArgs) -> Result<Task, Usage> {
         _ => Work::Sort,
     };
     let right = if work == Work::Join { Some(right_side(&low)?) } else { None };
-    // It is the second word.
-    low.words.truncate(if right.is_some() { 1 } else { usize::MAX });
+    if right.is_some() {
+        low.words.truncate(1);
+    }
     let output = low.output.as_deref().map(Endpoint::from);
     let output =
         output.ok_or_else(|| Usage("say where the records go: -o OUTPUT ('-' is standard output)".into()))?;
     let (layout, keys) = records(&low)?;
     let nodes = match low.nodes[..] {
-        [] => 1,
-        [nodes] => nodes as usize,
+        [] => None,
+        [nodes] => Some(nodes as usize),
         _ => return Err(Usage("--nodes of a sort is one number".into())),
     };
-    if nodes > 1 && low.resume {
+    if nodes.is_some_and(|nodes| nodes > 1) && low.resume {
         return Err(Usage("--resume goes on from a sort on one node; leave out --nodes".into()));
     }
     let cluster = cluster(&low)?;

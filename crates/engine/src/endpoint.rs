@@ -69,6 +69,11 @@ impl Endpoint {
         }
     }
 
+    /// The file that this machine reads it from; an error if it is elsewhere.
+    pub(crate) fn input_path(&self) -> Result<&Path> {
+        self.here("/dev/stdin")
+    }
+
     /// Whether only the nodes of a cluster can read or write it.
     pub fn is_of_cluster(&self) -> bool {
         matches!(self, Endpoint::Nodes(_) | Endpoint::Client(_))
@@ -160,7 +165,10 @@ impl fmt::Display for Endpoint {
             Endpoint::Zeros(bytes) => write!(f, "zero:{bytes}"),
             Endpoint::Null => f.write_str("null:"),
             Endpoint::Host(host, end) => write!(f, "{host}:{end}"),
-            Endpoint::Ssh(host, path) => write!(f, "ssh://{host}{}", path.display()),
+            Endpoint::Ssh(host, path) => {
+                let port = host.port.map_or(String::new(), |port| format!(":{port}"));
+                write!(f, "ssh://{host}{port}{}", path.display())
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use thalweg_api::{JoinKind, Work};
 use thalweg_base::units::Size;
 use thalweg_record::{KeyPart, Layout};
 
-use crate::Endpoint;
+use crate::{Endpoint, Error, Result};
 
 /// Which I/O back end to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,9 +43,9 @@ pub struct WorkOptions {
     pub scratch_limit: Option<Size>,
     /// Threads that work side by side; one for each core if not given.
     pub threads: Option<usize>,
-    /// Nodes inside this process, each of which reads a share of the input and sorts a range of the keys; 1 is the
-    /// sort itself, and no river.
-    pub nodes: usize,
+    /// Of a sort: nodes inside this process, each of which reads a share of the input and sorts a range of the keys; 1,
+    /// or none given, is the sort itself, and no river.
+    pub nodes: Option<usize>,
     /// Whether all nodes have equal shares, however fast they are; else each has as much as it does in the same time.
     pub equal_shares: bool,
     /// Of a sort or a merge: keep only the first of records with equal keys.
@@ -72,12 +72,32 @@ impl WorkOptions {
             scratch: Vec::new(),
             scratch_limit: None,
             threads: None,
-            nodes: 1,
+            nodes: None,
             equal_shares: false,
             unique: false,
             resume: false,
             io: IoChoice::Auto,
             proof: true,
+        }
+    }
+}
+
+impl WorkOptions {
+    /// Fails if something is asked for that this work does not have.
+    pub fn check(&self) -> Result<()> {
+        let is_sort = self.work == Work::Sort;
+        let wrong = [
+            (self.unique && !matches!(self.work, Work::Sort | Work::Merge), "drop records with equal keys"),
+            (self.nodes.is_some() && !is_sort, "run on several nodes in one process"),
+            (self.resume && !is_sort, "resume"),
+            (!self.proof && !is_sort, "go without proofs"),
+        ];
+        if self.right.is_some() != (self.work == Work::Join) {
+            return Err(Error::CouldNot("a join has a right side, and nothing else has one".into()));
+        }
+        match wrong.iter().find(|(asked, _)| *asked) {
+            Some((_, what)) => Err(Error::CouldNot(format!("a {} cannot {what}", self.work.verb()))),
+            None => Ok(()),
         }
     }
 }

@@ -30,7 +30,7 @@ fn sorted(place: &Place, options: &WorkOptions) -> (Vec<u8>, Receipt) {
 fn all_agree(place: &Place, options: &WorkOptions) {
     let (expected, alone) = sorted(place, options);
     for nodes in [2, 3, 5] {
-        let (output, receipt) = sorted(place, &WorkOptions { nodes, ..options.clone() });
+        let (output, receipt) = sorted(place, &WorkOptions { nodes: Some(nodes), ..options.clone() });
         assert!(output == expected, "{nodes} nodes make something else");
         assert_eq!((receipt.input, receipt.output), (alone.input, alone.output), "{nodes} nodes");
         assert_eq!(receipt.dropped, alone.dropped, "{nodes} nodes");
@@ -68,7 +68,7 @@ fn memory_that_halves_the_pages_of_whole_records_sorts() {
     let (expected, _) = sorted(&place, &fixed);
     for (nodes, mib) in [(5, 200), (2, 60), (8, 300)] {
         let memory = Some(Size::Bytes(mib << 20));
-        let (output, _) = sorted(&place, &WorkOptions { nodes, memory, ..fixed.clone() });
+        let (output, _) = sorted(&place, &WorkOptions { nodes: Some(nodes), memory, ..fixed.clone() });
         assert!(output == expected, "{nodes} nodes in {mib} MiB");
     }
 }
@@ -98,7 +98,7 @@ fn what_does_not_fit_in_a_nodes_memory_is_spilled() {
     place.write("in", &records(800_000, 5000));
     let asked = options(&place, &["in"], Layout::Fixed(100), &[KEY]);
     let (expected, _) = sorted(&place, &asked);
-    let tight = WorkOptions { nodes: 2, memory: Some(Size::Bytes(64 << 20)), ..asked };
+    let tight = WorkOptions { nodes: Some(2), memory: Some(Size::Bytes(64 << 20)), ..asked };
     let (output, receipt) = sorted(&place, &tight);
     assert!(output == expected && receipt.io.scratch.written_bytes > 0, "{receipt:?}");
     assert_eq!(place.names(), ["in", "out"]);
@@ -126,7 +126,7 @@ fn the_memory_that_nodes_are_said_to_need_is_what_they_need() {
         let sort = |mebibytes: u64| {
             let memory = Some(Size::Bytes(mebibytes << 20));
             let asked = options(&place, &["in"], Layout::Lines, &[]);
-            thalweg_engine::run(&WorkOptions { nodes, memory, ..asked }, &Progress::default())
+            thalweg_engine::run(&WorkOptions { nodes: Some(nodes), memory, ..asked }, &Progress::default())
         };
         let told = sort(32).unwrap_err().to_string();
         let needed = told.split("they need ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
@@ -146,7 +146,8 @@ fn any_memory_that_is_enough_has_room_for_all_nodes() {
         [(2, 64), (2, 112), (2, 128), (3, 96), (3, 256), (4, 144), (4, 320), (8, 256), (8, 512)]
     {
         let memory = Some(Size::Bytes(mebibytes << 20));
-        let asked = WorkOptions { nodes, memory, ..options(&place, &["in"], Layout::Lines, &[]) };
+        let asked =
+            WorkOptions { nodes: Some(nodes), memory, ..options(&place, &["in"], Layout::Lines, &[]) };
         assert_eq!(sorted(&place, &asked).0, b"a\nb\nc\nd\n", "{nodes} nodes in {mebibytes} MiB");
     }
 }
@@ -155,7 +156,7 @@ fn any_memory_that_is_enough_has_room_for_all_nodes() {
 fn what_nodes_cannot_do_is_refused_in_one_line() {
     let place = Place::new();
     place.write("in", b"b\na\n");
-    let asked = WorkOptions { nodes: 4, ..options(&place, &["in"], Layout::Lines, &[]) };
+    let asked = WorkOptions { nodes: Some(4), ..options(&place, &["in"], Layout::Lines, &[]) };
     let refusal = |options: &WorkOptions| match thalweg_engine::run(options, &Progress::default()) {
         Err(Error::CouldNot(text)) if !text.contains('\n') => text,
         other => panic!("{other:?}"),
@@ -166,7 +167,7 @@ fn what_nodes_cannot_do_is_refused_in_one_line() {
     assert!(stream.contains("stream"), "{stream}");
     let output = refusal(&WorkOptions { output: Endpoint::Standard, ..asked.clone() });
     assert!(output.contains("-o"), "{output}");
-    let many = refusal(&WorkOptions { nodes: 1000, ..asked });
+    let many = refusal(&WorkOptions { nodes: Some(1000), ..asked });
     assert!(many.contains("256"), "{many}");
     assert_eq!(place.names(), ["in"]);
 }

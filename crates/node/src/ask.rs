@@ -28,11 +28,12 @@ pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
 pub(crate) fn ask_of(options: &WorkOptions) -> Result<SortAsk> {
     let WorkOptions { work, output, right, .. } = options;
     let verb = work.verb();
-    if options.resume || !options.proof || options.nodes > 1 || options.io != IoChoice::Auto {
+    if options.resume || !options.proof || options.nodes.is_some() || options.io != IoChoice::Auto {
         return Err(could_not(format!(
             "a {verb} on the nodes of a cluster has no --resume, --no-proof, --nodes or --io; leave them out"
         )));
     }
+    options.check()?;
     let inputs = || options.inputs.iter().chain(right.iter().flat_map(|right| &right.inputs));
     if inputs().next().is_none() {
         return Err(could_not(format!("say what the nodes are to {verb}: files, or nodes:FILES")));

@@ -257,7 +257,7 @@ fn below_home(path: &Path) -> Option<&Path> {
 /// An end, as one word.
 pub(crate) fn word_of(end: &Endpoint) -> Result<String> {
     match end {
-        Endpoint::Path(path) => Ok(format!("path:{}", escaped(path.as_os_str().as_bytes()))),
+        Endpoint::Path(path) => Ok(word_of_path(path)),
         Endpoint::Zeros(bytes) => Ok(format!("zero:{bytes}")),
         Endpoint::Null => Ok("null:".into()),
         _ => Err(could_not("a stream of this process is not on another host")),
@@ -268,8 +268,12 @@ pub(crate) fn word_of(end: &Endpoint) -> Result<String> {
 pub(crate) fn word_over_ssh(path: &Path) -> String {
     match below_home(path) {
         Some(below) => format!("home:{}", escaped(below.as_os_str().as_bytes())),
-        None => format!("path:{}", escaped(path.as_os_str().as_bytes())),
+        None => word_of_path(path),
     }
+}
+
+fn word_of_path(path: &Path) -> String {
+    format!("path:{}", escaped(path.as_os_str().as_bytes()))
 }
 
 fn end_of(word: &str) -> Option<Endpoint> {

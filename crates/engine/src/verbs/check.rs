@@ -145,7 +145,7 @@ fn merge(io: &Arc<dyn Io>, options: &CheckOptions, progress: &Progress) -> Resul
     progress.begin("merge", 1, 1, 0);
     let mut whole = Summary::new();
     for input in &options.inputs {
-        let path = path_of(input)?;
+        let path = input.input_path()?;
         let name = path.display();
         let file = File::open(io, path, Access::Read)?;
         // Many summaries at a time, and yet no file of data is read whole by mistake.
@@ -216,7 +216,7 @@ impl Part<'_> {
 fn parts<'a>(io: &Arc<dyn Io>, options: &'a CheckOptions) -> Result<Vec<Part<'a>>> {
     // What cannot be looked at counts as a file here: opening it will say what is the matter.
     let is_stream = |path: &Path| io.stat(path).is_ok_and(|there| !there.is_regular && !there.is_directory);
-    let paths = options.inputs.iter().map(|input| path_of(input).map(|path| (path, is_stream(path))));
+    let paths = options.inputs.iter().map(|input| input.input_path().map(|path| (path, is_stream(path))));
     let paths: Vec<(&Path, bool)> = paths.collect::<Result<_>>()?;
     let mut parts = Vec::new();
     for alike in paths.chunk_by(|a, b| !a.1 && !b.1) {
@@ -231,10 +231,6 @@ fn parts<'a>(io: &Arc<dyn Io>, options: &'a CheckOptions) -> Result<Vec<Part<'a>
         });
     }
     Ok(parts)
-}
-
-fn path_of(input: &Endpoint) -> Result<&Path> {
-    input.here("/dev/stdin")
 }
 
 /// What all inputs of one check have in common.

@@ -28,7 +28,7 @@ use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_b
 
 use super::nodes::add_spill;
 use super::receipt::{Done, receipt};
-use super::sort::{MEMORY_BYTES_MIN, input_paths, scratch_directories, scratch_limit};
+use super::sort::{MEMORY_BYTES_MIN, scratch_directories, scratch_limit};
 use crate::machine;
 use crate::target::{self, Target};
 use crate::{
@@ -266,7 +266,7 @@ impl Job<'_> {
             io: *io,
             proof: true,
         })?;
-        let path = input_paths(std::slice::from_ref(input))?.remove(0);
+        let path = input.input_path()?.to_path_buf();
         if self.io.stat(&path).is_ok_and(|there| !there.is_regular && !there.is_directory) {
             self.progress.begin(stage, side + 1, 3, 0);
             self.feed(&File::open(self.io, &path, Access::Read)?, &mut sorter)?;

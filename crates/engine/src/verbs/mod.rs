@@ -31,6 +31,7 @@ pub(crate) use sort::{MEMORY_BYTES_MIN, engine_error};
 /// The receipt's invariant: out = in; of a sort or a merge with `unique` out + dropped = in; of a join out = the sum over
 /// keys of left x right. If it does not hold the error is [`Error::Wrong`](crate::Error::Wrong), and no output gets its name.
 pub fn run(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
+    options.check()?;
     match options.work {
         Work::Sort | Work::Shuffle(_) => sort::sort(options, progress),
         Work::Merge => merge::merge(options, progress),

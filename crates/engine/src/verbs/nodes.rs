@@ -57,10 +57,10 @@ const WRITE_BYTES: usize = 1 << 20;
 const LOOK_UP: Duration = Duration::from_millis(50);
 
 /// Sorts files on so many nodes. The receipt's law: out + dropped = in, and out is in order.
-pub(super) fn sort_on_nodes(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
+pub(super) fn sort_on_nodes(options: &WorkOptions, nodes: usize, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
     let (io, fallback) = machine::io(options.io)?;
-    let job = Job::new(options, &io)?;
+    let job = Job::new(options, nodes, &io)?;
     progress.begin("read+river", 1, 2, job.inputs.bytes());
     let output = target::create(&io, &job.path, job.inputs.bytes())?;
     let mut done = job.run(&output, progress)?;
@@ -119,8 +119,7 @@ enum Made {
 }
 
 impl<'a> Job<'a> {
-    fn new(options: &'a WorkOptions, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
-        let nodes = options.nodes;
+    fn new(options: &'a WorkOptions, nodes: usize, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
         let key = Key::new(options.layout, &options.keys)?;
         if nodes > NODES_MAX {
             return Err(Error::CouldNot(format!(
@@ -445,14 +444,13 @@ mod tests {
         sim.put("/d/in", TEXT);
         let path = |name: &str| Endpoint::Path(name.into());
         let options = WorkOptions {
-            nodes: 2,
             memory: Some(Size::Bytes(64 * MIB)),
             // Of sorters, which have the real disk.
             scratch: vec![std::env::temp_dir()],
             ..WorkOptions::new(Work::Sort, vec![path("/d/in")], path("/d/out"), Layout::Lines)
         };
         let (io, progress) = (sim.io(), Progress::default());
-        let job = Job::new(&options, &io)?;
+        let job = Job::new(&options, 2, &io)?;
         let output = target::create(&io, &job.path, job.inputs.bytes())?;
         change(&sim);
         let done = job.run(&output, &progress)?;

@@ -19,8 +19,8 @@ use crate::{Endpoint, Error, Progress, Result, WorkOptions, calibrate, machine, 
 
 /// Sorts or shuffles the inputs into the output. The receipt's invariant: out + dropped = in, and out is in order.
 pub(super) fn sort(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
-    if options.nodes > 1 {
-        return nodes::sort_on_nodes(options, progress);
+    if let Some(nodes @ 2..) = options.nodes {
+        return nodes::sort_on_nodes(options, nodes, progress);
     }
     let (io, fallback) = machine::io_of_sort(options)?;
     let mut definite = resolve(options, &io)?;
@@ -144,7 +144,7 @@ pub(super) fn has_room(layout: Layout) -> Result<()> {
 /// The names of inputs; standard input if there are none.
 pub(super) fn input_paths(inputs: &[Endpoint]) -> Result<Vec<PathBuf>> {
     let inputs = if inputs.is_empty() { &[Endpoint::Standard] } else { inputs };
-    inputs.iter().map(|input| input.here("/dev/stdin").map(PathBuf::from)).collect()
+    inputs.iter().map(|input| input.input_path().map(PathBuf::from)).collect()
 }
 
 /// The most scratch bytes to use: a percentage is of what is free.

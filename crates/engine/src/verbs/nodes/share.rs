@@ -191,9 +191,7 @@ impl Share {
             let (io, node, own) = (Arc::clone(io), options.node, options.own_inputs);
             Ok(Side { io, inputs, layout, travel, node, own })
         };
-        if (options.sort.work == Work::Join) != options.sort.right.is_some() {
-            return Err(Error::CouldNot("a join has a right side, and nothing else has one".into()));
-        }
+        sort.check()?;
         let mut sides = vec![side(&sort.inputs, sort.layout, &sort.keys)?];
         if let Some(right) = &options.sort.right {
             join::keys([sort.layout, right.layout], [&sort.keys, &right.keys])?;
