@@ -258,7 +258,7 @@ impl Node {
     }
 
     /// Takes a newer cluster file, keeps it, closes all that those have here whom it does not list, and passes it on. Returns the
-    /// epoch that holds, and whether it is a new one.
+    /// epoch that holds, and whether it is a new one. Where it cannot be kept, on a full disk, say, it holds until the node ends.
     pub(crate) fn take_cluster(&self, text: &str) -> Result<(u64, bool)> {
         let (Some(directory), Some(hands)) = (&self.directory, self.hands()) else {
             return Err(Error::Asked("a node without identity is of no cluster".into()));
@@ -266,7 +266,9 @@ impl Node {
         let mut ours = self.cluster.lock().expect("no holder panics");
         let now = ours.as_ref().expect("whoever has hands has a cluster file");
         let Some(file) = cluster::newer(directory, now, text)? else { return Ok((now.epoch, false)) };
-        small::write(&directory.join(CLUSTER_FILE), text.as_bytes())?;
+        if let Err(why) = small::write(&directory.join(CLUSTER_FILE), text.as_bytes()) {
+            log(&format!("the cluster file of epoch {} holds, and is not kept: {why}", file.epoch));
+        }
         let epoch = file.epoch;
         *ours = Some(file.clone());
         drop(ours);
@@ -745,6 +747,26 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A node whose disk was full went on serving those whom the newer file had dropped.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // The place of the file is taken by other means than ours.
+    fn a_cluster_file_that_cannot_be_kept_holds() {
+        let owner = std::env::temp_dir().join(format!("thalweg-unkept-{}", std::process::id()));
+        cluster::init(&owner, "river", &["n1=127.0.0.1:1".to_string()]).unwrap();
+        let ada = cluster::client(&owner, "ada", May::All).unwrap().clients[1].id.parse().unwrap();
+        let identity = cluster::host_directory(&owner, "n1");
+        let node = NodeOptions { identity: Some(identity.clone()), ..NodeOptions::default() };
+        let node = Node::new(&node).unwrap();
+        cluster::drop_named(&owner, &["ada".to_string()]).unwrap();
+        std::fs::remove_file(identity.join(CLUSTER_FILE)).unwrap();
+        std::fs::create_dir(identity.join(CLUSTER_FILE)).unwrap();
+        let has = || node.hands().unwrap().identity().members.has(ada);
+        assert!(has());
+        assert_eq!(node.take_cluster(&cluster::text_in(&owner).unwrap()).unwrap(), (3, true));
+        assert!(!has() && node.status().epoch == 3);
+        std::fs::remove_dir_all(&owner).unwrap();
+    }
 
     #[test]
     fn of_handshakes_the_oldest_of_the_address_with_most_gives_way() {
