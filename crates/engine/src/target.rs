@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_base::units::Bytes;
-use thalweg_io::{Access, Error as IoError, File, FileSystem, check_planted, directory_of};
+use thalweg_io::{Access, Error as IoError, File, FileSystem, directory_of, real_name, unplanted};
 use thalweg_pump::Output;
 
 use crate::{Endpoint, Error, Progress, Result, partial};
@@ -39,23 +39,22 @@ impl Target {
                 return Ok(Target::Stream(standard.into()));
             }
         };
-        check_planted(path)?;
-        let name = path.display();
-        match io.stat(path) {
+        let (name, led_to) = (path.display(), unplanted(path)?);
+        match io.stat(if ends_in_slash(path) { path } else { &led_to }) {
             Ok(there) if there.is_directory => {
                 Err(Error::CouldNot(format!("{name} is a directory; name a file in it")))
             }
-            Ok(there) if !there.is_regular => Ok(Target::Stream(path.clone())),
+            Ok(there) if !there.is_regular => Ok(Target::Stream(led_to)),
             Ok(there) if there.mode & 0o222 == 0 => Err(Error::CouldNot(format!(
                 "{name} is read-only; remove it, or allow writing with chmod u+w"
             ))),
             Ok(_) => {
-                let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+                let path = real_name(&led_to);
                 io.check_replace(&path)?;
                 Ok(Target::File(path))
             }
             Err(e) if matches!(e.source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                fresh(io, &led_to(path))
+                fresh(io, path, led_to)
             }
             Err(e) => Err(e.into()),
         }
@@ -74,27 +73,19 @@ impl Target {
     }
 }
 
-/// The name that links lead to from this one, if nothing is there yet.
-fn led_to(path: &Path) -> PathBuf {
-    /// As many as the system follows.
-    const LINKS_MAX: usize = 40;
-    let mut path = path.to_path_buf();
-    for _ in 0..LINKS_MAX {
-        let Ok(next) = std::fs::read_link(&path) else { break };
-        path = directory_of(&path).join(next);
-    }
-    path
+fn ends_in_slash(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(b"/")
 }
 
-/// A name that nothing has yet.
-fn fresh(io: &Arc<dyn FileSystem>, path: &Path) -> Result<Target> {
+/// A name that nothing has yet, and to which this one leads.
+fn fresh(io: &Arc<dyn FileSystem>, typed: &Path, path: PathBuf) -> Result<Target> {
     let name = path.display();
-    if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-        return Err(Error::CouldNot(format!("'{name}' is no name for a file")));
+    if path.file_name().is_none() || ends_in_slash(typed) {
+        return Err(Error::CouldNot(format!("'{}' is no name for a file", typed.display())));
     }
-    let directory = directory_of(path);
+    let directory = directory_of(&path);
     match io.stat(directory) {
-        Ok(there) if there.is_directory => Ok(Target::File(path.to_path_buf())),
+        Ok(there) if there.is_directory => Ok(Target::File(path)),
         Ok(_) => {
             Err(Error::CouldNot(format!("cannot create {name}: {} is not a directory", directory.display())))
         }
@@ -170,5 +161,50 @@ pub(crate) fn named(e: IoError, path: &Path) -> Error {
         ErrorKind::AlreadyExists => e.into(),
         _ if e.path == directory_of(path) => e.into(),
         _ => IoError { path: path.to_path_buf(), ..e }.into(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // Another user has other means than ours.
+mod tests {
+    use std::fs::{Permissions, rename};
+    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use thalweg_io::{process, threads::Threads};
+
+    use super::*;
+
+    /// A link that another user made was not there when that was looked at, and was followed a moment later: what it led to was
+    /// replaced.
+    #[test]
+    fn another_users_link_that_comes_and_goes_is_never_followed() {
+        if !process::is_root() {
+            return println!("skipped: only root may give links away");
+        }
+        let place = std::fs::canonicalize(std::env::temp_dir()).unwrap();
+        let place = place.join(format!("thalweg-target-{}", std::process::id()));
+        let (shared, victim) = (place.join("shared"), place.join("victim"));
+        std::fs::create_dir_all(&shared).unwrap();
+        std::fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
+        std::fs::write(&victim, "dear").unwrap();
+        let (link, output) = (shared.join("link"), shared.join("output"));
+        symlink(&victim, &link).unwrap();
+        lchown(&link, Some(1234), None).unwrap();
+        let io: Arc<dyn FileSystem> = Arc::new(Threads::new(1));
+        let looked = AtomicBool::new(false);
+        let (mut found, endpoint) = (Vec::new(), Endpoint::Path(output.clone()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !looked.load(Ordering::Relaxed) {
+                    rename(&link, &output).and_then(|()| rename(&output, &link)).unwrap();
+                }
+            });
+            found.extend((0..5000).filter_map(|_| Target::of(&io, &endpoint).ok()));
+            looked.store(true, Ordering::Relaxed);
+        });
+        std::fs::remove_dir_all(&place).unwrap();
+        assert!(!found.is_empty(), "now and again there is nothing");
+        assert_eq!(found.iter().find(|target| **target != Target::File(output.clone())), None);
     }
 }

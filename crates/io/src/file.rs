@@ -15,6 +15,15 @@ pub fn directory_of(path: &Path) -> &Path {
     }
 }
 
+/// The path of a file by a directory without links; not that of what its own name leads to.
+pub fn real_name(path: &Path) -> PathBuf {
+    let real = match path.file_name() {
+        Some(name) => std::fs::canonicalize(directory_of(path)).map(|directory| directory.join(name)),
+        None => std::fs::canonicalize(path),
+    };
+    real.unwrap_or_else(|_| path.to_path_buf())
+}
+
 /// Looks for something now and again until it is there, for about so long: a file that nobody has any more, say. What a
 /// killed process had asked of a ring holds its files a moment longer, and nobody tells when a mark goes.
 pub fn look_until<T>(at_most: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {

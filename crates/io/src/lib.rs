@@ -31,8 +31,8 @@ pub mod tree;
 pub mod uring;
 
 pub use error::{Action, Error, Result};
-pub use file::{Access, File, FileId, FileSystem, Metadata, Space, directory_of, look_until};
+pub use file::{Access, File, FileId, FileSystem, Metadata, Space, directory_of, look_until, real_name};
 pub use naming::{Stamp, give_name};
-pub use os::check_planted;
+pub use os::unplanted;
 pub use queue::{Done, Kind, Op, Queue};
 pub use transfer::ALIGN;

@@ -249,7 +249,10 @@ fn open(path: &Path, access: Access) -> Result<(FileId, bool)> {
     if access == Access::WriteStream {
         let opened = match standard_descriptor(path) {
             Some(fd) => duplicate(fd),
-            None => options.custom_flags(libc::O_NOCTTY).open(path),
+            None => options.custom_flags(libc::O_NOCTTY).open(path).and_then(|stream| {
+                check_stream(&stream, path)?;
+                Ok(stream)
+            }),
         };
         return opened.and_then(|file| adopt(file, true, false)).map_err(failed);
     }
@@ -358,7 +361,10 @@ fn open_read_pipe(path: &Path, patience: Duration) -> io::Result<Option<StdFile>
         opened = options.open(path);
     }
     match opened {
-        Ok(pipe) => clear_flag(&pipe, libc::O_NONBLOCK).map(|()| Some(pipe)),
+        Ok(pipe) => {
+            check_stream(&pipe, path)?;
+            clear_flag(&pipe, libc::O_NONBLOCK).map(|()| Some(pipe))
+        }
         Err(e) if nobody(&e) => Ok(None),
         Err(e) => Err(e),
     }
@@ -443,7 +449,11 @@ pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Resul
     let ours = Facts::from(rustix::fs::fstat(&*file)?);
     // A link is replaced, and what it leads to has no say.
     let old = match rustix::fs::statat(at, like, AtFlags::SYMLINK_NOFOLLOW).map(Facts::from) {
-        Ok(there) => Some(there).filter(|there| there.what == What::File),
+        Ok(there) => {
+            // Nor has what another user put there meanwhile.
+            let directory = Facts::from(rustix::fs::statat(at, directory_of(like), AtFlags::empty())?);
+            Some(there).filter(|there| there.what == What::File && !is_planted(there, &directory))
+        }
         Err(Errno::NOENT) => None,
         Err(e) => return Err(e.into()),
     };
@@ -498,30 +508,61 @@ fn check_replace(path: &Path) -> io::Result<()> {
     )))
 }
 
-/// Checks that an output's name was not prepared by another user. In a directory like `/tmp`, which is sticky and writable by
-/// everybody, a link, a pipe or a file is accepted only if it belongs to this user or to the directory's owner; so is everything
-/// that a link leads to. The kernel has the same rule for an open that may create a file: `fs.protected_symlinks`, `_fifos` and
-/// `_regular` (proc_sys_fs(5)). The directories of the path are not checked. Fails with [`Action::Create`].
-pub fn check_planted(path: &Path) -> Result<()> {
+/// Where links lead from an output's name; that was not prepared by another user. In a directory like `/tmp`, which is sticky and
+/// writable by everybody, a link, a pipe or a file is accepted only if it belongs to this user or to the directory's owner; so is
+/// everything that a link leads to. The kernel has the same rule for an open that may create a file: `fs.protected_symlinks`,
+/// `_fifos` and `_regular` (proc_sys_fs(5)). The directories of the path are not checked. Fails with [`Action::Create`].
+/// Whoever uses the name follows no link there: it may be prepared at any time.
+pub fn unplanted(path: &Path) -> Result<PathBuf> {
     /// As many as the system follows.
     const LINKS_MAX: usize = 40;
     // With a slash or a dot behind it a link would be followed here.
     let mut path: PathBuf = path.components().collect();
     for _ in 0..LINKS_MAX {
-        let Ok(there) = std::fs::symlink_metadata(&path) else { break };
-        let Ok(directory) = std::fs::metadata(or_here(directory_of(&path))) else { break };
-        let own = [directory.uid(), rustix::process::geteuid().as_raw()].contains(&there.uid());
-        if directory.mode() & 0o1002 == 0o1002 && !own && !there.is_dir() {
-            let user = there.uid();
-            let why = format!(
-                "user {user} made it, in a directory that everybody may write to; remove it, or choose another name"
-            );
-            return Err(Error::new(Action::Create, &path, io::Error::other(why)));
+        let Ok(there) = rustix::fs::lstat(&path).map(Facts::from) else { break };
+        let Ok(directory) = rustix::fs::stat(directory_of(&path)).map(Facts::from) else { break };
+        if is_planted(&there, &directory) {
+            return Err(Error::new(Action::Create, &path, planted(&there)));
+        }
+        if there.what != What::Link || leads_to_open_file(&path) {
+            break;
         }
         let Ok(next) = std::fs::read_link(&path) else { break };
         path = directory_of(&path).join(next).components().collect();
     }
-    Ok(())
+    Ok(path)
+}
+
+/// Whether a link is one of `/proc`, which lead to open files whatever their text says.
+fn leads_to_open_file(link: &Path) -> bool {
+    rustix::fs::statfs(directory_of(link)).is_ok_and(|there| there.f_type == rustix::fs::PROC_SUPER_MAGIC)
+}
+
+fn planted(there: &Facts) -> io::Error {
+    let user = there.user;
+    io::Error::other(format!(
+        "user {user} made it, in a directory that everybody may write to; remove it, or choose another name"
+    ))
+}
+
+/// An error if what was opened to be written in order was prepared by another user since [`unplanted`] looked.
+fn check_stream(stream: &StdFile, path: &Path) -> io::Result<()> {
+    let (opened, there) = (Facts::from(rustix::fs::fstat(stream)?), Facts::from(rustix::fs::lstat(path)?));
+    let directory = Facts::from(rustix::fs::stat(directory_of(path))?);
+    if is_planted(&opened, &directory) || is_planted(&there, &directory) {
+        return Err(planted(&there));
+    }
+    let is_it = (opened.device, opened.inode) == (there.device, there.inode);
+    match is_it || there.what == What::Link && leads_to_open_file(path) {
+        true => Ok(()),
+        false => Err(io::Error::other("another file has taken its name")),
+    }
+}
+
+/// Whether another user made this in a directory like `/tmp`.
+fn is_planted(there: &Facts, directory: &Facts) -> bool {
+    let own = [directory.user, rustix::process::geteuid().as_raw()].contains(&there.user);
+    directory.mode & 0o1002 == 0o1002 && !own && there.what != What::Directory
 }
 
 /// The length of an open file.

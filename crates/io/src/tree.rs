@@ -146,8 +146,16 @@ fn leaves(action: Action, path: &Path) -> Error {
 impl Dir {
     /// Opens a directory by its path, through links; an empty one means here.
     pub fn open(path: &Path) -> Result<Dir> {
-        let here = os::or_here(path);
-        let opened = rustix::fs::open(here, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        Dir::open_with(path, DIRECTORY.difference(OFlags::NOFOLLOW))
+    }
+
+    /// The same, but for links at the end of the path.
+    pub fn open_itself(path: &Path) -> Result<Dir> {
+        Dir::open_with(path, DIRECTORY)
+    }
+
+    fn open_with(path: &Path, flags: OFlags) -> Result<Dir> {
+        let opened = rustix::fs::open(os::or_here(path), flags, Mode::empty());
         let fd = opened.map_err(|e| failed(Action::Open, path, e))?;
         Ok(Dir { fd, path: path.to_path_buf() })
     }

@@ -183,6 +183,27 @@ fn a_new_file_is_for_its_owner_until_it_gets_the_mode_of_what_it_replaces_or_of_
     }
 }
 
+/// A pipe that another user put at the name of an output, after that was looked at, got the records.
+#[test]
+fn a_stream_that_another_user_planted_is_not_written() {
+    for stage in real_stages("planted-stream") {
+        let (shared, pipe) = (stage.path("shared"), stage.path("shared/pipe"));
+        std::fs::create_dir(&shared).unwrap();
+        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let _reader = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        let opened = |path: &PathBuf| File::open(&stage.io, path, Access::WriteStream).map(drop);
+        opened(&pipe).unwrap();
+        let link = stage.path("shared/link");
+        std::os::unix::fs::symlink(&pipe, &link).unwrap();
+        assert!(opened(&link).unwrap_err().to_string().contains("another file has taken its name"));
+        if std::os::unix::fs::chown(&pipe, Some(1234), None).is_ok() {
+            assert!(opened(&pipe).unwrap_err().to_string().contains("user 1234 made it"));
+        }
+        std::fs::remove_dir_all(&shared).unwrap();
+    }
+}
+
 /// Hidden names can be guessed. Whoever may make files in the same directory put a link there, to a file that was then
 /// written over, or a file of his own, which the records went into.
 #[test]

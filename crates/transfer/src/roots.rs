@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_io::tree::{Dir, Facts, What};
-use thalweg_io::{check_planted, directory_of};
+use thalweg_io::{directory_of, real_name, unplanted};
 
 use crate::inside::lies_in;
 use crate::message::{Offered, is_bare};
@@ -270,13 +270,16 @@ struct Destination {
 
 fn destination(path: &Path, is_tree: bool, count: usize) -> Result<Destination> {
     let shown = path.display();
-    check_planted(path)?;
     // A link at the end leads on, as far as it leads to anything.
-    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    if real.is_dir() {
-        let dir = Dir::open(&real)?;
-        return Ok(Destination { dir, path: real, name: None, there: None });
-    }
+    let real = real_name(&unplanted(path)?);
+    let real = match real.symlink_metadata() {
+        Ok(there) if there.is_dir() => {
+            let dir = Dir::open_itself(&real)?;
+            return Ok(Destination { dir, path: real, name: None, there: None });
+        }
+        Ok(_) => real,
+        Err(_) => path.to_path_buf(),
+    };
     if count > 1 {
         return refused(format!(
             "{count} sources need a directory to go to, and {shown} is none; make it first"

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_api::PumpReceipt;
-use thalweg_io::{FileSystem, check_planted};
+use thalweg_io::{FileSystem, unplanted};
 use thalweg_transfer::{From as Origin, To, Transfer, Watch};
 
 use crate::{Endpoint, Error, Progress, PumpOptions, Result, machine};
@@ -145,10 +145,7 @@ fn dest(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<To> {
         Endpoint::Zeros(_) => Err(Error::CouldNot("zero: takes nothing; it is a SOURCE".into())),
         other @ (Endpoint::Nodes(_) | Endpoint::Client(_)) => Err(of_records(other)),
         Endpoint::Path(path) => match io.stat(named(path)?) {
-            Ok(there) if !there.is_regular && !there.is_directory => {
-                check_planted(path)?;
-                Ok(To::Stream(path.clone()))
-            }
+            Ok(there) if !there.is_regular && !there.is_directory => Ok(To::Stream(unplanted(path)?)),
             // What is not there is made; what cannot be looked at will say so when it is opened.
             _ => Ok(To::Path(path.clone())),
         },
