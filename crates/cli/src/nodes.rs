@@ -9,8 +9,8 @@ use thalweg::nodes::{Cancel, Channel, ExecOptions, Forward, NodeOptions, Stop, c
 use thalweg_api::{ExecReport, JobReport, JobState, to_json};
 use thalweg_base::units::Bytes;
 
-use crate::hi::Show;
-use crate::hi_nodes::{ClusterAsk, Exec, JobsAsk, OverSsh};
+use crate::interpret::Show;
+use crate::interpret::nodes::{ClusterAsk, Exec, JobsAsk, OverSsh};
 use crate::print::{complain, pass_on, say};
 use crate::run::{COULD_NOT, DONE, report, tell};
 use crate::{show, signals};

@@ -7,7 +7,7 @@ use thalweg::{Error, Progress, TaskPlan, model};
 use thalweg_api::{Check, Receipt, to_json};
 
 use crate::bar::Shown;
-use crate::hi::{HiArgs, Job, Show, mean};
+use crate::interpret::{Job, Request, Show, interpret};
 use crate::parse::{Usage, parse};
 use crate::print::{complain, say};
 use crate::{nodes, show, signals};
@@ -28,7 +28,7 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     if args == thalweg::nodes::SERVE {
         return served();
     }
-    let asked = match parse(args).and_then(mean) {
+    let asked = match parse(args).and_then(interpret) {
         Ok(asked) => asked,
         Err(Usage(message)) => {
             complain(&message);
@@ -54,7 +54,7 @@ fn served() -> u8 {
     }
 }
 
-fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
+fn perform(Request { job, show: how }: Request) -> Result<u8, Error> {
     match job {
         Job::Say(text) => tell(how, text),
         Job::Gen(options) => settle(how, watched(how, |progress| thalweg::generate(&options, progress))?),

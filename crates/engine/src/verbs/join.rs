@@ -30,7 +30,7 @@ use super::nodes::add_spill;
 use super::receipt::{Done, receipt};
 use super::sort::{MEMORY_BYTES_MIN, scratch_directories, scratch_limit};
 use crate::machine;
-use crate::target::{self, Target};
+use crate::output::{self, Target};
 use crate::{
     Endpoint, Error, JoinKind, Progress, Result, RightSide, Sorted, Sorter, SorterOptions, WorkOptions,
 };
@@ -83,15 +83,15 @@ pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt
     let sorted = (&mut left, &mut right_sorted);
     let (direct_output, (made, output, written)) = match &target {
         Target::File(path) => {
-            let file = target::create(&io, path, 0)?;
+            let file = output::create(&io, path, 0)?;
             let sink = FileLane::new(file.file(), io.queue(DEPTH)?, &job.meters);
             let joined = job.join(&joining, sorted, Stretch::new(sink, &pool, prover, 0))?;
             let direct = file.file().is_direct();
-            target::publish(file, path, joined.2)?;
+            output::publish(file, path, joined.2)?;
             (direct, joined)
         }
         Target::Stream(path) => {
-            let file = target::open_stream(&io, path, progress)?;
+            let file = output::open_stream(&io, path, progress)?;
             let sink = StreamLane::new(&file, &job.meters);
             (false, job.join(&joining, sorted, Stretch::new(sink, &pool, prover, 0))?)
         }

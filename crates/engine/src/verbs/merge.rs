@@ -24,8 +24,8 @@ use thalweg_record::{Key, Layout, Prover, add_proof, file_bytes, same_records};
 
 use super::receipt::{Done, receipt};
 use super::sort::input_paths;
-use crate::lanes::Lanes;
-use crate::target::{self, Target};
+use crate::lane_threads::Lanes;
+use crate::output::{self, Target};
 use crate::{Error, Progress, Result, WorkOptions, machine};
 
 /// Writes of a lane in flight.
@@ -76,20 +76,20 @@ fn merge_at_once(options: &WorkOptions, progress: &Progress) -> Result<Option<Re
     progress.begin("merge", 1, 1, if inputs.are_files() { inputs.files.bytes() } else { 0 });
     let (file, (merged, output, written)) = match &target {
         Target::File(path) => {
-            let file = target::create(&io, path, inputs.files.bytes())?;
+            let file = output::create(&io, path, inputs.files.bytes())?;
             let merged = job.to_file(&file);
             if merged.is_err() && job.met_long.load(Ordering::Relaxed) && inputs.are_files() {
                 return Ok(None);
             }
             (Some((file, path)), merged?)
         }
-        Target::Stream(path) => (None, job.to_stream(&target::open_stream(&io, path, progress)?)?),
+        Target::Stream(path) => (None, job.to_stream(&output::open_stream(&io, path, progress)?)?),
     };
     inputs.files.check_unchanged()?;
     job.judge(&merged, &output)?;
     let direct_output = file.as_ref().is_some_and(|(file, _)| file.file().is_direct());
     if let Some((file, path)) = file {
-        target::publish(file, path, written)?;
+        output::publish(file, path, written)?;
     }
     let input_file_bytes =
         if inputs.are_files() { inputs.files.file_bytes() } else { job.meters.input.totals().0 };
