@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use thalweg::{Error, Progress, TaskPlan, model};
 use thalweg_api::{Check, Receipt, to_json};
+use thalweg_io::host::{self, Hooks};
+use thalweg_io::process;
 
 use crate::bar::Shown;
 use crate::interpret::{Job, Request, Show, interpret};
@@ -23,7 +25,7 @@ const SIGPIPE: i32 = 13;
 
 /// Does what was typed and returns the exit status.
 pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
-    signals::outlive_large_files();
+    own_process();
     let args: Vec<OsString> = args.into_iter().collect();
     if args == thalweg::nodes::SERVE {
         return served();
@@ -41,6 +43,20 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         }
         error.exit_status()
     })
+}
+
+/// This process is ours alone: its limits may be raised, its allocator set, and `--memory` counts all that is resident.
+fn own_process() {
+    signals::outlive_large_files();
+    host::install(Hooks {
+        allow_open_files: process::allow_open_files,
+        prepare_memory: || {
+            process::settle();
+            process::resident_bytes()
+        },
+        release_memory: process::trim,
+        reset_peak: process::forget_peak,
+    });
 }
 
 /// What ssh has started, as the other end of a transfer: no command for people, so it is in no table.

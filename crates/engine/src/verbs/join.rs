@@ -21,7 +21,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::sabotage::strikes;
 use thalweg_base::units::{Bytes, KIB, MIB, Size};
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, File, Io, hidden, process};
+use thalweg_io::{ALIGN, Access, File, Io, hidden, host};
 use thalweg_merge::{Broken, Failed, Group, Join, Joined, Kind, Side, Stretch, close};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Sink, Source, StreamLane};
 use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_bytes, same_records};
@@ -178,8 +178,7 @@ impl Room {
         let block = (memory_bytes / BLOCK_SHARE).clamp(BLOCK_BYTES.0, BLOCK_BYTES.1) as usize / ALIGN * ALIGN;
         let own = memory_bytes / OWN_SHARE;
         let blocks = ((OUT_BLOCKS + DEPTH + 1) * block) as u64;
-        process::settle();
-        let beside = process::resident_bytes() + PROCESS_GROWS_BYTES + own + blocks;
+        let beside = host::prepare_memory() + PROCESS_GROWS_BYTES + own + blocks;
         let sorter_bytes = memory_bytes.saturating_sub(beside) / 2;
         if sorter_bytes < MEMORY_BYTES_MIN {
             let least = (2 * MEMORY_BYTES_MIN + beside - own) * OWN_SHARE / (OWN_SHARE - 1);

@@ -17,7 +17,7 @@ use thalweg_api::{Proof, Receipt, Work};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
-use thalweg_io::{ALIGN, Access, File, Io, process};
+use thalweg_io::{ALIGN, Access, File, Io, host, process};
 use thalweg_merge::{AHEAD, Broken, Ends, Limits, Merge, Merged, Piece, Reads, Share, Stretch, close, split};
 use thalweg_pump::{FileLane, Inputs, Meters, Output, Sink, StreamLane};
 use thalweg_record::{Key, Layout, Prover, add_proof, file_bytes, same_records};
@@ -120,7 +120,7 @@ impl Sorted {
     fn open(io: &Arc<dyn Io>, options: &WorkOptions) -> Result<Option<Sorted>> {
         let paths = input_paths(&options.inputs)?;
         let needed = process::open_files() + paths.len() as u64 + FILES_BESIDE;
-        if process::allow_open_files(needed) < needed {
+        if host::allow_open_files(needed) < needed {
             return Ok(None);
         }
         let is_stream = |p: &PathBuf| io.stat(p).is_ok_and(|there| !there.is_regular && !there.is_directory);
@@ -160,8 +160,7 @@ impl Room {
     /// For so many inputs; `None` if there is too little memory.
     fn of(options: &WorkOptions, inputs: usize, lanes: usize) -> Option<Room> {
         let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
-        process::settle();
-        let resident = process::resident_bytes() + PROCESS_GROWS_BYTES;
+        let resident = host::prepare_memory() + PROCESS_GROWS_BYTES;
         // Where records cross blocks, each flow copies two, and a proof one; it keeps two more, to compare them with
         // those of other lanes. One is kept to know those of equal keys by.
         let copies = (lanes * (2 * inputs + 3) + usize::from(options.unique)) as u64;

@@ -26,7 +26,7 @@ use thalweg_api::{Disk, IoReceipt, MemoryReceipt, PartReceipt, PartitionReceipt,
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Access, File, Io, directory_of, process};
+use thalweg_io::{Access, File, Io, directory_of, host, process};
 use thalweg_pump::{Inputs, Meters, Sink, WriteBehind};
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, lanes_of};
@@ -131,7 +131,7 @@ impl<'a> Job<'a> {
             Input::Stream(_) => 1,
         };
         let needed = open_before + open_inputs + parts as u64 + FILES_BESIDE;
-        let limit = process::allow_open_files(needed);
+        let limit = host::allow_open_files(needed);
         if limit < needed {
             return Err(Error::CouldNot(format!(
                 "{parts} parts take {needed} open files of {limit}; raise ulimit -n, or give fewer parts"
