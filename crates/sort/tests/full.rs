@@ -75,7 +75,7 @@ fn scratch_that_becomes_full_in_the_middle_is_gone_on_from_in_another_directory(
         let sort = Sort { resume, ..stage.set(&case) };
         let (disk, scratch) = (stage.disk(), stage.path("scratch0"));
         disk.set_capacity(&scratch, 4 * OUTPUT_BYTES);
-        let fills = After::bytes(SMALL_BYTES / 2, false, || disk.set_capacity(&scratch, 0));
+        let fills = After::bytes(SMALL_BYTES / 4, false, || disk.set_capacity(&scratch, 0));
         let error = stage.attempt_watched(&sort, &fills).expect_err("it was sorted");
         let Error::ScratchFull { needed, available, .. } = error else { panic!("{error}") };
         // More than a page, and less than all: some of it was there.
