@@ -9,7 +9,7 @@ alone, without starting the engine, and without making the output durable, which
 and peak memory are those of all processes of the engine. What came out is then compared with the input: as many
 records, the same ones, in order.
 
-Law: a rival is never charged for what is ours: starting, converting, checking.
+Invariant: a rival is never charged for what is ours: starting, converting, checking.
 """
 
 import argparse

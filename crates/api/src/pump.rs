@@ -65,7 +65,7 @@ pub struct PumpReceipt {
     pub proved: bool,
     /// Whether what was written was read back, and had the same sums.
     pub verified: bool,
-    /// Whether the law holds: out = in.
+    /// Whether the invariant holds: out = in.
     pub holds: bool,
     /// Wall-clock seconds.
     pub seconds: f64,

@@ -1,6 +1,6 @@
 //! What no program can do without: of moving one file the reading of it, of moving many the system's calls that make them.
 //!
-//! Law: nothing is proved here, nothing gone on from, nothing told; what is left is what the disk and the kernel take.
+//! Invariant: nothing is proved here, nothing gone on from, nothing told; what is left is what the disk and the kernel take.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Result, Write};

@@ -5,7 +5,7 @@
 //! two of the hosts, in both directions at once as in the work: what each link has to carry at the rate that it reached, and what
 //! each disk has to read and write at its rate, one after the other, is the ideal. And of a sort what its plan says, by rates that
 //! are measured after the last run.
-//! Law: a run counts only if its receipt holds, no node was taken for lost, and the receipt says within
+//! Invariant: a run counts only if its receipt holds, no node was taken for lost, and the receipt says within
 //! [`AGREE`](crate::lab::AGREE) what the kernel counted of all links. After the
 //! first, what lies in the parts is validated.
 //! Non-goals: rivals.

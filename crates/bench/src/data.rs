@@ -1,6 +1,6 @@
 //! The inputs: the Sort Benchmark's records, and lines as they are met in life, all from one seed.
 //!
-//! Law: the same kind and size are the same bytes on every machine. Lines all end in a newline; the last one
+//! Invariant: the same kind and size are the same bytes on every machine. Lines all end in a newline; the last one
 //! may pass the size asked for.
 
 use std::fs::File;

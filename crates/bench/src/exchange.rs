@@ -2,7 +2,7 @@
 //!
 //! Model: a lab for each row; the schedules take turns, several rounds each, so that what disturbs one disturbs all. The
 //! ideal is what a node has to send, at the rate that iperf3 reaches between two of the hosts.
-//! Law: a round ends when all that was sent has come, as those say at whom it came.
+//! Invariant: a round ends when all that was sent has come, as those say at whom it came.
 //! Source: paper 004, section 2.2.
 
 use std::process::Command;

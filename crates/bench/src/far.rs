@@ -3,7 +3,7 @@
 //! Model: a lab for each kind of link, with an iperf3, an rsync and an OpenSSH server in n2. Contenders run in turn, round
 //! by round, each as a process in n1; what is charged to one is its process and what its server took meanwhile. To a
 //! disk, all that is from the start to the durable end. iperf3's time is its receiver's own, ours the whole process's.
-//! Law: the bytes that a receipt's links carried are within [`AGREE`](crate::lab::AGREE) of what the kernel brought n2 meanwhile; each
+//! Invariant: the bytes that a receipt's links carried are within [`AGREE`](crate::lab::AGREE) of what the kernel brought n2 meanwhile; each
 //! output is compared with its source in the first round.
 //! Non-goals: installing rivals; sealed disks.
 
@@ -565,7 +565,7 @@ pub(crate) fn iperf_rate(out: &str) -> Result<f64> {
     Ok(ways.iter().map(|way| way.bytes as f64 / way.seconds).sum::<f64>() / ways.len() as f64)
 }
 
-/// What a receipt and the kernel say of the link; an error if they do not agree, or the receipt's law does not hold.
+/// What a receipt and the kernel say of the link; an error if they do not agree, or the receipt's invariant does not hold.
 fn agreed(out: &str, carried: Carried) -> Result<String> {
     let receipt: PumpReceipt = from_json(out.trim())
         .map_err(|e| Error::CouldNot(format!("the receipt of a pump cannot be read: {e}")))?;

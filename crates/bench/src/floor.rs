@@ -5,7 +5,7 @@
 //! spills S          read N, write S |  read S, write N       what stands together goes on at once
 //! ```
 //!
-//! Law: the floor counts only what must be read and written; of the depths tried each phase has its best.
+//! Invariant: the floor counts only what must be read and written; of the depths tried each phase has its best.
 //! fio's own start and its making of files are not counted, nor is making anything durable.
 //! Non-goal: more than one disk.
 

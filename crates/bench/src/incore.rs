@@ -4,7 +4,7 @@
 //! the end of the input, the sort, and taking every block of the sorted stream, each of which is let go at
 //! once. Nothing is read or written. On one core, the thread that asks, the lane, and whatever they start
 //! are kept on one.
-//! Law: copy and sort take turns in one run, in memory that was touched before; the copy is between blocks that were touched before, in huge
+//! Invariant: copy and sort take turns in one run, in memory that was touched before; the copy is between blocks that were touched before, in huge
 //! pages where there are any, which is the fastest copy there is. The output is looked at once, in a run
 //! that is not measured, and proved in every run of the row.
 //! Non-goals: how the records came into memory, and giving the memory back.
@@ -147,7 +147,7 @@ fn sort_in_memory(
         Ok(())
     })?;
     let receipt = sorted.as_mut().expect("it was made just now").receipt()?;
-    assert!(receipt.holds, "a sort whose law does not hold gives no receipt");
+    assert!(receipt.holds, "a sort whose invariant does not hold gives no receipt");
     assert_eq!(receipt.scratch_peak_bytes, 0, "it was to stay in memory");
     Ok(())
 }

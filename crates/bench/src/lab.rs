@@ -1,7 +1,7 @@
 //! A lab for a benchmark: hosts in network namespaces, each with a node of its own, and what the kernel counted of
 //! their links.
 //!
-//! Law: whatever a lab started is gone when it is dropped.
+//! Invariant: whatever a lab started is gone when it is dropped.
 //! Non-goals: making networks; the scripts in `lab/`, below the current directory, do that.
 
 use std::ops::RangeInclusive;

@@ -3,7 +3,7 @@
 //! Model: one lab of as many hosts as the largest row has, each with a node that is a process of its own. Contenders
 //! run in turn, round by round; what takes long runs in every tenth round. Beside ours stand the ways of ours that
 //! leave something out, as in figure 2 of paper 003, and other launchers over OpenSSH servers in the same hosts.
-//! Law: a run counts only if the command ended well on every host. The bytes of each link are the kernel's.
+//! Invariant: a run counts only if the command ended well on every host. The bytes of each link are the kernel's.
 //! Non-goals: installing rivals (`bench/rivals/setup` does, when asked).
 
 use std::process::Command;

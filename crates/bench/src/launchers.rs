@@ -2,7 +2,7 @@
 //!
 //! Model: a server in each host, which lets one key in and gives its users an empty directory, so that no shell reads
 //! anybody's settings. A client's connections are kept by ControlMaster where that is what is measured.
-//! Law: servers and kept connections are gone when this is dropped.
+//! Invariant: servers and kept connections are gone when this is dropped.
 
 use std::net::TcpStream;
 use std::os::unix::fs::DirBuilderExt;

@@ -3,7 +3,7 @@
 //! Model: a benchmark makes its data from a seed in a place of its own, measures whole processes in turn,
 //! takes medians, and gives back a [`BenchReport`], which is also kept as JSON under `bench/results`.
 //! [`table`] shows it.
-//! Law: whatever is compared was measured in the same run on the same data, and the output of each was
+//! Invariant: whatever is compared was measured in the same run on the same data, and the output of each was
 //! looked at; a target that is missed is shown like one that is met; what was not measured says why.
 //! Non-goals: profiles, comparing with results of another day.
 #![allow(clippy::disallowed_methods)] // Data, job files and results are not records on their way.

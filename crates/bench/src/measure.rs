@@ -65,7 +65,7 @@ pub(crate) struct OurSort<'a> {
 }
 
 impl OurSort<'_> {
-    /// Runs it. A receipt whose law does not hold is an error.
+    /// Runs it. A receipt whose invariant does not hold is an error.
     pub(crate) fn run(&self) -> Result<(Ended, Receipt)> {
         let mut command = Command::new(self.program);
         command.arg("sort").arg(self.input).arg("-o").arg(self.output);

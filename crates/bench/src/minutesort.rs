@@ -3,7 +3,7 @@
 //! Model (HPVM MinuteSort): half of the nodes have disks that are to those of the others as 55 to 17. All see the same
 //! input; each writes its range to a part of its own. Planned and equal shares run in turn, after one probe. Beside them
 //! stands what the model says of the planned ones: all that the disks can do, and nothing else in the way.
-//! Law: a run counts only if its receipt holds; after the first, the parts of both are validated.
+//! Invariant: a run counts only if its receipt holds; after the first, the parts of both are validated.
 //! Non-goals: what the paper's memories add; here every node's holds its range.
 
 use std::path::PathBuf;

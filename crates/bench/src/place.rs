@@ -1,6 +1,6 @@
 //! Where a benchmark's data lies, and what the page cache holds of it.
 //!
-//! Law: what was made here is gone when the place is dropped; what a killed benchmark left is cleared by
+//! Invariant: what was made here is gone when the place is dropped; what a killed benchmark left is cleared by
 //! the next one in the same directory.
 
 use std::path::{Path, PathBuf};

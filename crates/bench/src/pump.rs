@@ -2,8 +2,8 @@
 //!
 //! Model: sources are made once. Contenders run in turn, round by round, each as processes of its own on cold caches,
 //! until what they wrote is durable: a rival's time includes the `sync` that ours does by itself.
-//! Law: what each wrote is compared with the source in the first round.
-//! Law: outputs of many files stay until all rows are done. ext4 looks at every file number that was freed in the last
+//! Invariant: what each wrote is compared with the source in the first round.
+//! Invariant: outputs of many files stay until all rows are done. ext4 looks at every file number that was freed in the last
 //! minutes before it gives one out: 100,000 files written after as many were removed took 7 to 35 s instead of 4.
 
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 //! Model: chunks of one stream go round the directories, one file in each. Synchronous has one request in
 //! flight, overlapped has four for each directory, threads has four threads for each directory that read and
 //! write without overlap. All go through `thalweg_io`, so these are the rates that our own sorts can have.
-//! Law: a write ends when the files are durable; a read begins with cold caches if they can be dropped.
+//! Invariant: a write ends when the files are durable; a read begins with cold caches if they can be dropped.
 //! Every chunk that is read is compared with what was written.
 
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! Other programs on the same data: GNU sort, and the engines that `bench/rivals` has installed.
 //!
-//! Law: a rival gets the memory that ours gets, the lanes that ours has, and for engines the file format
+//! Invariant: a rival gets the memory that ours gets, the lanes that ours has, and for engines the file format
 //! that they are best at; making that file from the input is not timed.
 //! Non-goals: installing them (`bench/rivals/setup` does), knowing how each is used (`bench/rivals/run.py`).
 

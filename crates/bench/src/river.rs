@@ -3,7 +3,7 @@
 //! Model: in memory, as many inlets as threads put records that lie in blocks, as many outlets take batches and let
 //! them go; nothing is hashed and no disk is touched. The copy has as many threads, and copies the same blocks to
 //! others that were touched before. From file to files, whole processes take turns with fio.
-//! Law: whatever the outlets took is counted, in records and bytes, in every run.
+//! Invariant: whatever the outlets took is counted, in records and bytes, in every run.
 
 use std::process::Command;
 

@@ -1,6 +1,6 @@
 //! Slurm over the hosts of a lab: a controller here, a daemon in each host, and an allocation of all of them for `srun`.
 //!
-//! Law: all of it is started here and ends when this is dropped; nothing of the machine's own Slurm is used or changed.
+//! Invariant: all of it is started here and ends when this is dropped; nothing of the machine's own Slurm is used or changed.
 
 use std::net::TcpListener;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};

@@ -4,7 +4,7 @@
 //! floor replays, its output is digested. Then all contenders run in turn, round by round, each as a process
 //! of its own on cold caches and in memory that was touched before, so that what drifts in the machine drifts for all
 //! of them.
-//! Law: outputs that must be equal are compared byte by byte, through their digests, in the first round.
+//! Invariant: outputs that must be equal are compared byte by byte, through their digests, in the first round.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! A report as text: a table, and under it what was left out and what failed.
 //!
-//! Law: a target that was missed is shown like one that was met.
+//! Invariant: a target that was missed is shown like one that was met.
 //! Non-goal: all there is; the single runs behind a median and the memory used are in the JSON.
 
 use std::fmt::Write;

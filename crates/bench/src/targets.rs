@@ -1,6 +1,6 @@
 //! What a row is to reach, and whether it did.
 //!
-//! Law: a target that needs something that was not measured is neither met nor missed.
+//! Invariant: a target that needs something that was not measured is neither met nor missed.
 
 use thalweg_api::{BenchMeasure, BenchOther, BenchRow, BenchTarget};
 

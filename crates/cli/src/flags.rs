@@ -1,7 +1,7 @@
 //! The one table of flags. Help, manual page, completions and the parser are derived from it, and nothing is
 //! said about a flag anywhere else.
 //!
-//! Law: a flag's row holds its name, its value, its commands, its text and what typing it sets; what it means
+//! Invariant: a flag's row holds its name, its value, its commands, its text and what typing it sets; what it means
 //! together with others is [`crate::hi`]'s. Each row has its case in `flags_test.rs`, which checks that.
 //! Non-goal: opposites of other flags, hidden flags, abbreviations.
 

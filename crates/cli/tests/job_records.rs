@@ -184,7 +184,7 @@ fn a_job_of_very_many_inputs_is_taken_up_when_its_coordinator_is_lost() {
     bed.lab.call("kill", &["n1"]);
     let told = ended(watch);
     assert_eq!(told.status, Some(0), "{told:?}");
-    for text in ["attempt 2, ", "law       out = in: holds"] {
+    for text in ["attempt 2, ", "invariant out = in: holds"] {
         assert!(told.out.contains(text), "no {text}: {told:?}");
     }
     bed.is_done();

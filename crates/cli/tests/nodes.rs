@@ -1,6 +1,6 @@
 //! Nodes and what is asked of them, seen from outside: real daemons on loopback ports, each with its own identity.
 //!
-//! Law: every node that a test starts is ended by it, and so is whatever it was asked to run.
+//! Invariant: every node that a test starts is ended by it, and so is whatever it was asked to run.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command opens files and sockets by other means than ours.
 
 mod support;

@@ -155,7 +155,7 @@ fn a_sort_is_a_job_that_any_client_can_follow() {
     assert!(receipt.holds && receipt.failed.is_empty());
     let watched = ended(watch, "the watch");
     for text in
-        ["attempt 1, read+river: ", " of 30 MB read", "attempt 1, sort+write: ", "law       out = in: holds"]
+        ["attempt 1, read+river: ", " of 30 MB read", "attempt 1, sort+write: ", "invariant out = in: holds"]
     {
         assert!(watched.is_done().contains(text), "no {text}: {watched:?}");
     }
@@ -646,7 +646,7 @@ fn a_detached_sort_goes_on_and_its_end_is_told_at_any_node() {
     assert!(begun.elapsed() < CANCELLED_WITHIN, "it waited {:?}", begun.elapsed());
     let id = from_json::<thalweg_api::Detached>(told.is_done()).unwrap().job;
     let watched = ended(Running::start(&mut bed.lab.command(&["job", "watch", &id])), "the watch");
-    assert!(watched.is_done().contains("law       out = in: holds"), "{watched:?}");
+    assert!(watched.is_done().contains("invariant out = in: holds"), "{watched:?}");
     bed.is_tidy("a detached sort", true);
     let shown = bed.lab.run(&["job", "show", &id]);
     assert!(shown.is_done().contains("coordinated by n1: sort /"), "{shown:?}");

@@ -1,7 +1,7 @@
 //! Who is let in, and for how long: the signed cluster file, its epochs, clients with rights, and what becomes of those who
 //! are dropped, seen from outside.
 //!
-//! Law: every node that a test starts is ended by it.
+//! Invariant: every node that a test starts is ended by it.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command opens files and sockets by other means than ours.
 
 mod support;

@@ -1,9 +1,9 @@
 //! The repository's own checks: `cargo xtask ci|tidy|docs`.
 //!
-//! Law: what CI runs is `ci`, and `ci` is what a developer runs; a rule of style that matters is a rule of
+//! Invariant: what CI runs is `ci`, and `ci` is what a developer runs; a rule of style that matters is a rule of
 //! `tidy`, with a fixture that breaks it.
 //! Non-goal: building or releasing; cargo does.
-#![allow(clippy::disallowed_methods)] // This room reads sources, not records.
+#![allow(clippy::disallowed_methods)] // This crate reads sources, not records.
 
 mod benchmarks;
 mod ci;

@@ -1,6 +1,6 @@
 //! Rust text, taken apart into code and comments, as far as rules of style need it.
 //!
-//! Law: both parts have as many lines as the text, so a line's number holds in each. The insides of strings
+//! Invariant: both parts have as many lines as the text, so a line's number holds in each. The insides of strings
 //! and characters belong to neither.
 //! Non-goal: a parser. Macros that build functions are not seen.
 

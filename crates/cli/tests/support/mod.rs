@@ -1,6 +1,6 @@
 //! A place to run the command in, and what a shell sees of it. For all programs of tests of the command.
 //!
-//! Law: a test starts the built binary in an empty directory of its own, which goes when the test ends. What a line
+//! Invariant: a test starts the built binary in an empty directory of its own, which goes when the test ends. What a line
 //! of shell prints goes through files beside that directory, so that the kernel's count of the child can be had.
 #![allow(dead_code)] // Each program of tests uses its part.
 

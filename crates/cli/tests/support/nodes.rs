@@ -1,6 +1,6 @@
 //! Nodes for a test: real daemons on loopback ports, each with its own identity.
 //!
-//! Law: every node that a test starts is ended by it, and so is whatever it was asked to run.
+//! Invariant: every node that a test starts is ended by it, and so is whatever it was asked to run.
 #![allow(dead_code)] // Each program of tests uses its part.
 
 use std::io::{BufRead, BufReader};

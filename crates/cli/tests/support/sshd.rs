@@ -1,6 +1,6 @@
 //! A server of ssh for a test, with keys and settings of its own.
 //!
-//! Law: it is started by the test and ended by it, listens on this machine alone, and lets nobody in but the test.
+//! Invariant: it is started by the test and ended by it, listens on this machine alone, and lets nobody in but the test.
 #![allow(dead_code)] // Each program of tests uses its part.
 
 use std::net::{TcpListener, TcpStream};

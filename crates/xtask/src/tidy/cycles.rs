@@ -1,7 +1,7 @@
-//! Files of a room that import one another in a circle: at most three, so that each can be read for itself.
+//! Files of a crate that import one another in a circle: at most three, so that each can be read for itself.
 //!
-//! An import is a path that begins at `crate`, `super` or a child module and leads to another file of the room. What a
-//! room's first file (`lib.rs`, `main.rs`) offers to all others does not count, and neither do tests.
+//! An import is a path that begins at `crate`, `super` or a child module and leads to another file of the crate. What a
+//! crate's first file (`lib.rs`, `main.rs`) offers to all others does not count, and neither do tests.
 //! Non-goal: macros, and names that come through `*`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,27 +13,27 @@ use crate::tree::Tree;
 /// The most files of one circle.
 const FILES_MAX: usize = 3;
 
-/// Rooms whose largest circle has more, which may only shrink.
+/// Crates whose largest circle has more, which may only shrink.
 const LARGER: &[(&str, usize)] = &[("cli", 6), ("engine", 17), ("node", 27), ("transfer", 10), ("xtask", 7)];
 
-/// The modules of a room that each module imports, by their paths without `crate::`.
+/// The modules of a crate that each module imports, by their paths without `crate::`.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
-/// Circles that are too large, and rooms that need their exception no longer.
+/// Circles that are too large, and crates that need their exception no longer.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let mut rooms: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
+    let mut crates: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
     for file in tree.rust() {
-        let Some((room, path)) = file.path["crates/".len()..].split_once("/src/") else { continue };
+        let Some((name, path)) = file.path["crates/".len()..].split_once("/src/") else { continue };
         if let Some(module) = module_of(path) {
-            rooms.entry(room).or_default().insert(module, code_of(&file.text));
+            crates.entry(name).or_default().insert(module, code_of(&file.text));
         }
     }
-    rooms.iter().flat_map(|(room, modules)| check_room(room, &imports(modules))).collect()
+    crates.iter().flat_map(|(name, modules)| check_crate(name, &imports(modules))).collect()
 }
 
-fn check_room(room: &str, imports: &Imports) -> Vec<Finding> {
-    let finding = |what| Finding { path: format!("crates/{room}/src"), line: 0, what };
-    let known = LARGER.iter().find(|(known, _)| *known == room).map(|(_, files)| *files);
+fn check_crate(name: &str, imports: &Imports) -> Vec<Finding> {
+    let finding = |what| Finding { path: format!("crates/{name}/src"), line: 0, what };
+    let known = LARGER.iter().find(|(known, _)| *known == name).map(|(_, files)| *files);
     let circles = circles(imports);
     let largest = circles.iter().map(Vec::len).max().unwrap_or(0);
     let limit = known.unwrap_or(FILES_MAX);
@@ -51,7 +51,7 @@ fn check_room(room: &str, imports: &Imports) -> Vec<Finding> {
     found
 }
 
-/// The path of a module; nothing for the first file of a room, and for files of tests.
+/// The path of a module; nothing for the first file of a crate, and for files of tests.
 fn module_of(path: &str) -> Option<String> {
     let path = path.strip_suffix(".rs")?;
     let path = path.strip_suffix("/mod").unwrap_or(path);

@@ -1,6 +1,6 @@
 //! Length is a smell with numbers: 70 lines for a function, 800 for a file, and 1,500 for any file at all.
 //!
-//! Law: what is longer stands in the ratchet with its length, which may only shrink. A line there is
+//! Invariant: what is longer stands in the ratchet with its length, which may only shrink. A line there is
 //! `PATH NAME LINES`; the name of a whole file is `file`.
 
 use std::collections::BTreeMap;

@@ -1,15 +1,15 @@
 //! The rules of style that are tests.
 //!
-//! Law: each rule is a function from the files to findings, and `fixtures/` holds a small repository that
-//! breaks each of them; what is found there is compared with `fixtures/bad.txt`.
+//! Invariant: each rule is a function from the files to findings, and `fixtures/bad` is a small repository that
+//! breaks each of them. What is found there is compared with `fixtures/bad.txt`.
 //! Non-goal: what rustfmt and clippy check.
 
 mod cycles;
 mod fences;
 mod lengths;
 mod links;
+mod order;
 mod places;
-mod rooms;
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ const RATCHET: &str = "crates/xtask/ratchet.txt";
 fn findings(tree: &Tree) -> Vec<Finding> {
     let ratchet = tree.file(RATCHET).map_or("", |file| &file.text);
     let mut found = Vec::new();
-    found.extend(rooms::check(tree));
+    found.extend(order::check(tree));
     found.extend(fences::check(tree));
     found.extend(places::check(tree));
     found.extend(links::check(tree));
@@ -73,23 +73,46 @@ pub(crate) fn tighten(root: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::File;
 
-    fn found_in(folder: &str) -> String {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(folder);
-        let found = findings(&Tree::of_directory(&root));
-        found.iter().map(|finding| format!("{finding}\n")).collect()
+    fn fixture(folder: &str) -> Tree {
+        Tree::of_directory(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(folder))
+    }
+
+    fn found_in(tree: &Tree) -> String {
+        findings(tree).iter().map(|finding| format!("{finding}\n")).collect()
+    }
+
+    /// A function of so many lines.
+    fn function(name: &str, lines: usize) -> String {
+        format!("\nfn {name}() {{\n{}}}\n", "    let _ = 0;\n".repeat(lines - 2))
+    }
+
+    /// What the limits of lengths hold: too long to keep as files.
+    fn long_files() -> Vec<File> {
+        let file = |name: &str, text| File { path: format!("crates/pump/src/{name}.rs"), text };
+        let of_lines = |lines| "//! Lengths.\n".to_string() + &"const _: u8 = 0;\n".repeat(lines - 1);
+        let functions = [("just_short_enough", 70), ("too_long", 71), ("has_grown", 82), ("has_shrunk", 82)];
+        let functions: String = functions.map(|(name, lines)| function(name, lines)).concat();
+        vec![
+            file("lib", "//! Lengths.\n".to_string() + &functions),
+            file("long", of_lines(801)),
+            file("longest", of_lines(1501)),
+        ]
     }
 
     #[test]
     fn each_rule_finds_what_breaks_it() {
         let expected = include_str!("../../fixtures/bad.txt");
-        let found = found_in("bad");
+        let mut bad = fixture("bad");
+        bad.files.extend(long_files());
+        let found = found_in(&bad);
         assert_eq!(found, expected, "found:\n{found}");
     }
 
     #[test]
     fn what_keeps_the_rules_is_left_alone() {
-        assert_eq!(found_in("good"), "");
+        assert_eq!(found_in(&fixture("good")), "");
     }
 
     #[test]
