@@ -9,6 +9,7 @@ mod benchmarks;
 mod ci;
 mod docs;
 mod source;
+mod test_programs;
 mod tidy;
 mod tree;
 

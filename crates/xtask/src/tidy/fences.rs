@@ -37,7 +37,10 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     for file in tree.rust() {
         let finding = |line, what: &str| Finding { path: file.path.clone(), line, what: what.to_string() };
         if !file.text.starts_with("//!") {
-            found.push(finding(1, "a file begins with a //! header: what it is, its invariant, what it refuses"));
+            found.push(finding(
+                1,
+                "a file begins with a //! header: what it is, its invariant, what it refuses",
+            ));
         }
         // A test may print: cargo shows it only when the test fails.
         let is_test = file.path.contains("/tests/");

@@ -91,7 +91,7 @@ mod tests {
     /// What the limits of lengths hold: too long to keep as files.
     fn long_files() -> Vec<File> {
         let file = |name: &str, text| File { path: format!("crates/pump/src/{name}.rs"), text };
-        let of_lines = |lines| "//! Lengths.\n".to_string() + &"const _: u8 = 0;\n".repeat(lines - 1);
+        let of_lines = |lines: usize| "//! Lengths.\n".to_string() + &"const _: u8 = 0;\n".repeat(lines - 1);
         let functions = [("just_short_enough", 70), ("too_long", 71), ("has_grown", 82), ("has_shrunk", 82)];
         let functions: String = functions.map(|(name, lines)| function(name, lines)).concat();
         vec![
