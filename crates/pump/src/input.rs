@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, Error, File, Io, Metadata, Queue, process};
+use thalweg_io::{ALIGN, Access, Error, File, FileSystem, Metadata, Queue, process};
 use thalweg_record::Layout;
 
 use crate::{Meters, ReadAhead, Source};
@@ -79,7 +79,7 @@ impl From<Error> for InputsError {
 /// One input file.
 #[derive(Clone)]
 pub struct Input {
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
     path: PathBuf,
     access: Access,
     is_direct: bool,
@@ -165,7 +165,7 @@ impl Inputs {
     }
 
     /// Opens regular files. Those that the page cache mostly holds are read through it.
-    pub fn open(io: &Arc<dyn Io>, paths: &[&Path], layout: Layout) -> Result<Inputs, InputsError> {
+    pub fn open(io: &Arc<dyn FileSystem>, paths: &[&Path], layout: Layout) -> Result<Inputs, InputsError> {
         let keeps = Inputs::open_at_once(paths.len()) >= paths.len() as u64;
         let mut inputs = Vec::with_capacity(paths.len());
         for path in paths {
@@ -251,7 +251,12 @@ impl Inputs {
     }
 }
 
-fn open_one(io: &Arc<dyn Io>, path: &Path, layout: Layout, keeps: bool) -> Result<Input, InputsError> {
+fn open_one(
+    io: &Arc<dyn FileSystem>,
+    path: &Path,
+    layout: Layout,
+    keeps: bool,
+) -> Result<Input, InputsError> {
     let stat = io.stat(path)?;
     if stat.is_directory {
         return Err(InputsError::Directory(path.display().to_string()));

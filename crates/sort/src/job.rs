@@ -10,7 +10,7 @@ use thalweg_api::{IoReceipt, MemoryReceipt, Plan, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
-use thalweg_io::{Access, File, Io, process};
+use thalweg_io::{Access, File, FileSystem, process};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, StreamLane, pump};
 use thalweg_record::{Cut, Cuts, Key, Layout, choose_cuts_by_bytes, counted, file_bytes, same_records};
 
@@ -39,7 +39,7 @@ use crate::within::Within;
 use crate::{Error, Result};
 
 /// Runs a sort.
-pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> {
+pub fn run(sort: &Sort, io: &Arc<dyn FileSystem>, watch: &dyn Watch) -> Result<Receipt> {
     let fresh = Sort { resume: false, ..sort.clone() };
     let mut sort = sort;
     let mut seen = Seen::default();
@@ -67,7 +67,7 @@ pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> 
 /// to free it takes as long as to write it, on some disks.
 pub(crate) fn run_handed(
     sort: &Sort,
-    io: &Arc<dyn Io>,
+    io: &Arc<dyn FileSystem>,
     watch: &dyn Watch,
     filled: Filled,
     clock: Stopwatch,
@@ -79,7 +79,7 @@ pub(crate) fn run_handed(
 
 struct Run<'a> {
     sort: &'a Sort,
-    io: &'a Arc<dyn Io>,
+    io: &'a Arc<dyn FileSystem>,
     watch: &'a dyn Watch,
     key: Key,
     inputs: Inputs,
@@ -109,7 +109,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(
         sort: &'a Sort,
-        io: &'a Arc<dyn Io>,
+        io: &'a Arc<dyn FileSystem>,
         watch: &'a dyn Watch,
         names: Names,
         seen: Seen,
@@ -180,7 +180,7 @@ impl<'a> Run<'a> {
     /// Fills memory from a stream, and lays out the sort for what it saw.
     fn of_stream(
         sort: &'a Sort,
-        io: &'a Arc<dyn Io>,
+        io: &'a Arc<dyn FileSystem>,
         watch: &'a dyn Watch,
         (names, claim): (Names, Option<Claim>),
         clock: Stopwatch,
@@ -209,7 +209,7 @@ impl<'a> Run<'a> {
     /// Lays out the sort of a stream for what memory was filled with.
     fn of_filled(
         sort: &'a Sort,
-        io: &'a Arc<dyn Io>,
+        io: &'a Arc<dyn FileSystem>,
         watch: &'a dyn Watch,
         (names, claim): (Names, Option<Claim>),
         filled: Filled,

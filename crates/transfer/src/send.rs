@@ -12,7 +12,7 @@ use thalweg_api::{PumpReceipt, PumpVerdict};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Io, process};
+use thalweg_io::{FileSystem, process};
 use thalweg_pump::{Sink, pump};
 use thalweg_wire::{Incoming, Outgoing};
 
@@ -31,7 +31,7 @@ pub fn send(
     transfer: &Transfer,
     way: &dyn Way,
     control: Streams,
-    io: &Arc<dyn Io>,
+    io: &Arc<dyn FileSystem>,
     watch: &dyn Watch,
 ) -> Result<PumpReceipt> {
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);

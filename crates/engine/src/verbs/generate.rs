@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use thalweg_api::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Io, process};
+use thalweg_io::{ALIGN, FileSystem, process};
 use thalweg_pump::{FileLane, Meters, Sink, StreamLane};
 use thalweg_record::{Chain, Generator, KEY_BYTES, Key, KeyPart, Kind, Layout, Prover, RECORD_BYTES};
 
@@ -143,7 +143,7 @@ impl<'a> Job<'a> {
     }
 
     /// Returns whether the writes bypassed the page cache.
-    fn to_file(&self, io: &Arc<dyn Io>, path: &Path) -> Result<bool> {
+    fn to_file(&self, io: &Arc<dyn FileSystem>, path: &Path) -> Result<bool> {
         let bytes = self.count * RECORD_BYTES as u64;
         let output = target::create(io, path, bytes)?;
         let file = output.file();
@@ -168,7 +168,7 @@ impl<'a> Job<'a> {
     }
 
     /// Makes the next pages while one is written; a stream takes one after the other.
-    fn to_stream(&self, io: &Arc<dyn Io>, path: &Path) -> Result<bool> {
+    fn to_stream(&self, io: &Arc<dyn FileSystem>, path: &Path) -> Result<bool> {
         let file = target::open_stream(io, path, self.progress)?;
         let mut sink = StreamLane::new(&file, &self.meters);
         let pool = Pool::new(PAGE_BYTES, STREAM_BLOCKS)?;

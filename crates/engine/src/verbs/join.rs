@@ -21,7 +21,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::sabotage::strikes;
 use thalweg_base::units::{Bytes, KIB, MIB, Size};
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, File, Io, hidden, process};
+use thalweg_io::{ALIGN, Access, File, FileSystem, hidden, process};
 use thalweg_merge::{Broken, Failed, Group, Join, Joined, Kind, Side, Stretch, close};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Sink, Source, StreamLane};
 use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_bytes, same_records};
@@ -197,7 +197,7 @@ impl Room {
 
 struct Job<'a> {
     options: &'a WorkOptions,
-    io: &'a Arc<dyn Io>,
+    io: &'a Arc<dyn FileSystem>,
     room: &'a Room,
     scratch: Vec<std::path::PathBuf>,
     progress: &'a Progress,
@@ -344,7 +344,7 @@ impl Job<'_> {
 
 /// Two sorted sides, and how their records are put together.
 pub(super) struct Joining<'a> {
-    pub(super) io: &'a Arc<dyn Io>,
+    pub(super) io: &'a Arc<dyn FileSystem>,
     pub(super) layouts: [Layout; 2],
     pub(super) keys: [Key; 2],
     pub(super) kind: JoinKind,

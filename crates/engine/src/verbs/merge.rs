@@ -17,7 +17,7 @@ use thalweg_api::{Proof, Receipt, Work};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
-use thalweg_io::{ALIGN, Access, File, Io, process};
+use thalweg_io::{ALIGN, Access, File, FileSystem, process};
 use thalweg_merge::{AHEAD, Broken, Ends, Limits, Merge, Merged, Piece, Reads, Share, Stretch, close, split};
 use thalweg_pump::{FileLane, Inputs, Meters, Output, Sink, StreamLane};
 use thalweg_record::{Key, Layout, Prover, add_proof, file_bytes, same_records};
@@ -117,7 +117,7 @@ struct Sorted {
 
 impl Sorted {
     /// Opens the files; `None` if so many inputs may not be open.
-    fn open(io: &Arc<dyn Io>, options: &WorkOptions) -> Result<Option<Sorted>> {
+    fn open(io: &Arc<dyn FileSystem>, options: &WorkOptions) -> Result<Option<Sorted>> {
         let paths = input_paths(&options.inputs)?;
         let needed = process::open_files() + paths.len() as u64 + FILES_BESIDE;
         if process::allow_open_files(needed) < needed {
@@ -188,7 +188,7 @@ impl Room {
 }
 
 struct Job<'a> {
-    io: &'a Arc<dyn Io>,
+    io: &'a Arc<dyn FileSystem>,
     inputs: &'a Sorted,
     merge: Merge<'a>,
     room: &'a Room,

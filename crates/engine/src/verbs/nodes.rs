@@ -29,7 +29,7 @@ use thalweg_api::{Disk, Edge, IoReceipt, MemoryReceipt, Proof, Receipt, Stage, W
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::Pool;
-use thalweg_io::{Io, process};
+use thalweg_io::{FileSystem, process};
 use thalweg_pump::{Inputs, Meters, Output};
 use thalweg_record::{Cut, Key, Layout, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, River};
@@ -81,7 +81,7 @@ pub(super) fn sort_on_nodes(options: &WorkOptions, nodes: usize, progress: &Prog
 /// What was asked, made definite on this machine.
 struct Job<'a> {
     options: &'a WorkOptions,
-    io: &'a Arc<dyn Io>,
+    io: &'a Arc<dyn FileSystem>,
     nodes: usize,
     key: Key,
     inputs: Inputs,
@@ -119,7 +119,7 @@ enum Made {
 }
 
 impl<'a> Job<'a> {
-    fn new(options: &'a WorkOptions, nodes: usize, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
+    fn new(options: &'a WorkOptions, nodes: usize, io: &'a Arc<dyn FileSystem>) -> Result<Job<'a>> {
         let key = Key::new(options.layout, &options.keys)?;
         if nodes > NODES_MAX {
             return Err(Error::CouldNot(format!(
@@ -284,7 +284,7 @@ impl<'a> Job<'a> {
 }
 
 /// The inputs, all of them files.
-fn files(io: &Arc<dyn Io>, inputs: &[Endpoint], layout: Layout) -> Result<Inputs> {
+fn files(io: &Arc<dyn FileSystem>, inputs: &[Endpoint], layout: Layout) -> Result<Inputs> {
     let mut paths = Vec::with_capacity(inputs.len());
     for endpoint in inputs {
         match endpoint {

@@ -26,7 +26,7 @@ use thalweg_api::{Disk, IoReceipt, MemoryReceipt, PartReceipt, PartitionReceipt,
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Access, File, Io, directory_of, process};
+use thalweg_io::{Access, File, FileSystem, directory_of, process};
 use thalweg_pump::{Inputs, Meters, Sink, WriteBehind};
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, lanes_of};
@@ -104,7 +104,7 @@ impl Input {
 struct Job<'a> {
     options: &'a WorkOptions,
     how: How,
-    io: &'a Arc<dyn Io>,
+    io: &'a Arc<dyn FileSystem>,
     key: Key,
     input: Input,
     names: Vec<PathBuf>,
@@ -117,7 +117,7 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(options: &'a WorkOptions, how: How, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
+    fn new(options: &'a WorkOptions, how: How, io: &'a Arc<dyn FileSystem>) -> Result<Job<'a>> {
         let (layout, (_, parts, _)) = (options.layout, how);
         let key = Key::new(layout, &options.keys)?;
         let open_before = process::open_files();
@@ -363,7 +363,7 @@ fn of_outlets(outlets: Vec<Outlet>, parts: &mut Vec<Part>) -> impl Iterator<Item
 }
 
 /// Looks at the inputs: files, or one stream.
-fn open(io: &Arc<dyn Io>, options: &WorkOptions) -> Result<Input> {
+fn open(io: &Arc<dyn FileSystem>, options: &WorkOptions) -> Result<Input> {
     let paths = input_paths(&options.inputs)?;
     let is_stream = |path: &Path| io.stat(path).is_ok_and(|there| !there.is_regular && !there.is_directory);
     match &paths[..] {
@@ -379,7 +379,7 @@ fn open(io: &Arc<dyn Io>, options: &WorkOptions) -> Result<Input> {
 }
 
 /// The names of the parts: the number, as wide as the last one's, where the pattern has `{}`.
-pub(super) fn names(io: &Arc<dyn Io>, pattern: &Path, parts: usize) -> Result<Vec<PathBuf>> {
+pub(super) fn names(io: &Arc<dyn FileSystem>, pattern: &Path, parts: usize) -> Result<Vec<PathBuf>> {
     let bytes = pattern.as_os_str().as_bytes();
     let places: Vec<usize> =
         (0..bytes.len().saturating_sub(1)).filter(|&at| &bytes[at..at + 2] == b"{}").collect();

@@ -20,7 +20,7 @@ use thalweg_api::Receipt;
 use thalweg_io::sim::Sim;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{Io, process};
+use thalweg_io::{FileSystem, process};
 use thalweg_record::{KeyPart, Layout};
 use thalweg_sort::{Error, Result, Sort, Watch, run};
 
@@ -238,7 +238,7 @@ impl<F: Fn() + Sync> Watch for After<F> {
 
 /// A disk, real or simulated, with directories for inputs, output and scratch.
 pub(crate) struct Stage {
-    pub(crate) io: Arc<dyn Io>,
+    pub(crate) io: Arc<dyn FileSystem>,
     root: PathBuf,
     pub(crate) sim: Option<Sim>,
     pub(crate) scratch_directories: usize,
@@ -250,8 +250,8 @@ impl Stage {
         Stage::on_disk(Stage::best_io())
     }
 
-    fn best_io() -> Arc<dyn Io> {
-        Uring::new().map_or_else(|_| Stage::threads_io(), |uring| Arc::new(uring) as Arc<dyn Io>)
+    fn best_io() -> Arc<dyn FileSystem> {
+        Uring::new().map_or_else(|_| Stage::threads_io(), |uring| Arc::new(uring) as Arc<dyn FileSystem>)
     }
 
     /// The real disk, by threads.
@@ -259,11 +259,11 @@ impl Stage {
         Stage::on_disk(Stage::threads_io())
     }
 
-    fn threads_io() -> Arc<dyn Io> {
+    fn threads_io() -> Arc<dyn FileSystem> {
         Arc::new(Threads::new(4))
     }
 
-    fn on_disk(io: Arc<dyn Io>) -> Stage {
+    fn on_disk(io: Arc<dyn FileSystem>) -> Stage {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("sort-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
         let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);

@@ -14,7 +14,7 @@ use thalweg_api::{Disk, Edge, IoReceipt, NodeShare, PartReceipt, Proof, Receipt,
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 use thalweg_block::Pool;
-use thalweg_io::{Access, File, Io, process};
+use thalweg_io::{Access, File, FileSystem, process};
 use thalweg_pump::{Meters, Output, WriteBehind};
 use thalweg_record::{
     Cut, Cuts, Key, KeyPart, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, keep_cuts, tagged,
@@ -115,9 +115,9 @@ impl Within {
 #[derive(Default)]
 pub struct LentDisks {
     /// The one with the inputs.
-    pub inputs: Option<Arc<dyn Io>>,
+    pub inputs: Option<Arc<dyn FileSystem>>,
     /// The one with the output.
-    pub output: Option<Arc<dyn Io>>,
+    pub output: Option<Arc<dyn FileSystem>>,
 }
 
 /// One node's share, with its inputs open.
@@ -143,7 +143,7 @@ pub struct Laid {
 /// What there is of a share from its beginning to its end.
 pub(super) struct Base {
     pub(super) options: ShareOptions,
-    pub(super) io: Arc<dyn Io>,
+    pub(super) io: Arc<dyn FileSystem>,
     /// What of it the client lends.
     lent: LentDisks,
     memory_bytes: u64,
@@ -157,7 +157,7 @@ pub(super) struct Base {
 
 impl Base {
     /// The disk with the output.
-    pub(super) fn output_io(&self) -> &Arc<dyn Io> {
+    pub(super) fn output_io(&self) -> &Arc<dyn FileSystem> {
         self.lent.output.as_ref().unwrap_or(&self.io)
     }
 
@@ -642,7 +642,7 @@ fn is_stream(path: &Path) -> Error {
 
 /// An output on the disk of whoever coordinates, which the nodes write to.
 pub struct LentOutput {
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
     path: PathBuf,
     /// That of the attempt that runs.
     output: Option<Output>,
@@ -650,7 +650,7 @@ pub struct LentOutput {
 
 impl LentOutput {
     /// Looks whether there can be one of this name. Touches nothing.
-    pub fn of(io: &Arc<dyn Io>, output: &Endpoint) -> Result<LentOutput> {
+    pub fn of(io: &Arc<dyn FileSystem>, output: &Endpoint) -> Result<LentOutput> {
         match Target::of(io, output)? {
             Target::File(path) => Ok(LentOutput { io: Arc::clone(io), path, output: None }),
             Target::Stream(path) => Err(is_stream(&path)),

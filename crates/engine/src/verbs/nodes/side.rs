@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_api::Proof;
 use thalweg_block::Pool;
-use thalweg_io::Io;
+use thalweg_io::FileSystem;
 use thalweg_pump::{Inputs, Meters};
 use thalweg_record::{Cut, Key, KeyPart, Layout};
 use thalweg_river::{Bed, Inlet, Outlet, Pick};
@@ -23,7 +23,7 @@ const SAMPLE_BYTES_MAX: u64 = 64 << 20;
 
 /// A node's inputs.
 pub(super) struct Side {
-    pub(super) io: Arc<dyn Io>,
+    pub(super) io: Arc<dyn FileSystem>,
     pub(super) inputs: Inputs,
     /// How records lie in them.
     pub(super) layout: Layout,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use thalweg_api::{PartReceipt, Proof};
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Error as IoError, Io, directory_of};
+use thalweg_io::{Error as IoError, FileSystem, directory_of};
 use thalweg_pump::{Meters, Output, Source, WriteBehind};
 use thalweg_record::{Key, Layout, Prover};
 use thalweg_river::{Batch, Outlet};
@@ -50,7 +50,7 @@ pub(in crate::verbs) struct Part {
 impl Part {
     /// Starts a file that is to be called `path` and may have about `bytes` bytes.
     pub(super) fn create(
-        io: &Arc<dyn Io>,
+        io: &Arc<dyn FileSystem>,
         path: PathBuf,
         bytes: u64,
         layout: Layout,

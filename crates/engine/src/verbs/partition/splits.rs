@@ -13,7 +13,7 @@ use std::sync::Arc;
 use thalweg_api::Proof;
 use thalweg_base::units::Bytes;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{File, Io};
+use thalweg_io::{File, FileSystem};
 use thalweg_pump::{Input, InputLane, Inputs, InputsError, Meters, Sink, Source};
 use thalweg_record::Layout;
 use thalweg_river::Inlet;
@@ -112,7 +112,7 @@ pub(in crate::verbs) fn deal(all: u64, weights: &[u64]) -> Vec<u64> {
 
 /// The pages of files, for inlets.
 pub(in crate::verbs) struct Pages<'a> {
-    pub(in crate::verbs) io: &'a Arc<dyn Io>,
+    pub(in crate::verbs) io: &'a Arc<dyn FileSystem>,
     pub(in crate::verbs) inputs: &'a Inputs,
     pub(in crate::verbs) layout: Layout,
     pub(in crate::verbs) shape: &'a Shape,
