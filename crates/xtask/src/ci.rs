@@ -1,7 +1,7 @@
-//! Every check there is, one after the other, and a last line that adds them up.
+//! All checks, one after the other, and a last line with the totals.
 //!
-//! Invariant: a step that fails does not keep the next from running, and nothing that ran is left out of the sum: a step
-//! counts as one, tests count each. What failed is shown again at the end.
+//! Invariant: a failed step does not stop the next one, and the totals include everything that ran. A step counts as one,
+//! and each test counts as one. Failures are shown again at the end.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::{docs, tidy};
 
 /// One step.
 enum Step {
-    /// A program that is to end well.
+    /// A program that must succeed.
     Program(&'static [&'static str]),
-    /// All programs of tests.
+    /// All test programs.
     Tests,
     /// The examples in documentation, which cargo runs.
     Examples,
-    /// A check of this crate's own.
+    /// A check of this crate.
     Own(fn(&Path) -> bool),
 }
 
@@ -34,7 +34,7 @@ const STEPS: &[(&str, Step)] = &[
     ("examples", Step::Examples),
 ];
 
-/// Runs every step; true if all passed.
+/// Runs all steps; true if everything passed.
 pub(crate) fn run(root: &Path) -> bool {
     let mut sum = Tally::default();
     let mut failed = Vec::new();
@@ -82,7 +82,7 @@ fn program(root: &Path, words: &[&str]) -> bool {
     command(root, words).status().is_ok_and(|status| status.success())
 }
 
-/// Shows what cargo says of the examples, and counts.
+/// Runs the examples with cargo, shows its output, and counts.
 fn examples(root: &Path) -> Tally {
     let mut cargo = command(root, &["cargo", "test", "--workspace", "--doc", "--no-fail-fast", "--quiet"]);
     let Ok(mut child) = cargo.stdout(Stdio::piped()).spawn() else { return one(false) };
@@ -101,4 +101,17 @@ fn examples(root: &Path) -> Tally {
         tally.failed = 1;
     }
     tally
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_that_do_not_even_build_count_as_one_that_failed() {
+        // No directory, and a directory without a manifest.
+        for root in ["/nonexistent", "/"] {
+            assert_eq!(examples(Path::new(root)), Tally { passed: 0, failed: 1, skipped: 0 }, "{root}");
+        }
+    }
 }

@@ -1,9 +1,9 @@
-//! The programs of tests: built once, then run two at a time, the slowest first.
+//! The test programs: built once, then run two at a time, the slowest first.
 //!
-//! Model: cargo builds them and says where they are. A program's output goes to a file below [`LOGS`] and is shown only
-//! if a test fails, at once and again at the end. A test that failed while another program ran is run once more alone.
-//! Invariant: every program that was built is counted. A test that failed is counted as passed only if it passed alone,
-//! and it is then listed as flaky, with what it said when it failed.
+//! Model: cargo builds them and prints their paths. The output of each goes to a file below [`LOGS`]. It is shown only if
+//! a test fails: at once, and again at the end. Tests that failed next to another program run once more, alone.
+//! Invariant: every program that was built is counted. A failed test counts as passed only if it passes alone, and is then
+//! listed as flaky; the output of its failure is shown.
 //! Non-goals: examples in documentation, which cargo builds and runs itself.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, mpsc};
 use std::time::Instant;
 
-/// How many passed, failed, and were left out.
+/// How many tests passed, failed, and were skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: u64,
@@ -30,29 +30,29 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
-/// What came of all programs.
+/// The results of all programs.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) tally: Tally,
-    /// Programs with tests that failed, and all they said.
+    /// Programs with failed tests, and their output.
     pub(crate) failed: Vec<(String, String)>,
-    /// Tests that failed beside another program and passed alone.
+    /// Tests that failed next to another program and passed alone.
     pub(crate) flaky: Vec<String>,
 }
 
-/// What programs said, a file for each.
+/// The directory of the programs' output, one file for each.
 const LOGS: &str = "target/tests";
-/// Programs that run at once: tests wait for disks and processes more than they compute.
+/// Programs that run at the same time. Tests spend more time waiting than computing.
 const AT_ONCE: usize = 2;
-/// A program that runs longer hangs. It is ended and has failed; its last lines say which test it was.
+/// A program that runs longer is taken to hang. It is killed and has failed; its last lines show the test.
 const SECONDS_MAX: u32 = 900;
-/// What `timeout` returns when it ended a program.
+/// The status of `timeout` when it killed a program.
 const TIMED_OUT: i32 = 124;
 
-/// Programs that take longest, the slowest first. They start first, so that none of them runs alone at the end.
+/// The slowest programs, in order. They start first, so that none of them runs alone at the end.
 const SLOWEST: &[&str] = &[];
 
-/// Arguments of `cargo test --no-run`, and what follows the names of the programs that these make.
+/// Arguments of `cargo test --no-run`, and a suffix for the names of the programs.
 const BUILDS: &[(&[&str], &str)] = &[
     (&["--workspace"], ""),
     (
@@ -67,7 +67,7 @@ const BUILDS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// A program of tests.
+/// A test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Program {
     /// The crate and the test, as in `cli nodes`.
@@ -77,7 +77,7 @@ struct Program {
     directory: PathBuf,
 }
 
-/// Builds all programs and runs them. `shown` gets a line for each, and what failed.
+/// Builds all programs and runs them. Writes a line for each to `shown`, and the output of failures.
 pub(crate) fn run(root: &Path, shown: &mut impl Write) -> Outcome {
     let built =
         BUILDS.iter().map(|(words, suffix)| build(root, words, suffix)).collect::<io::Result<Vec<_>>>();
@@ -90,7 +90,7 @@ pub(crate) fn run(root: &Path, shown: &mut impl Write) -> Outcome {
     })
 }
 
-/// The programs of one build. If it fails, cargo has said why.
+/// The programs of one build. If it fails, cargo has printed why.
 fn build(root: &Path, words: &[&str], suffix: &str) -> io::Result<Vec<Program>> {
     let mut cargo = Command::new("cargo");
     cargo.args(["test", "--no-run", "--quiet", "--message-format=json-render-diagnostics"]).args(words);
@@ -102,7 +102,7 @@ fn build(root: &Path, words: &[&str], suffix: &str) -> io::Result<Vec<Program>> 
     Ok(messages.lines().filter_map(|message| program_of(message, suffix)).collect())
 }
 
-/// The program of tests that a message of cargo's tells of, if it does. Each message is a line of JSON.
+/// The test program in a message of cargo, if there is one. Each message is a line of JSON.
 fn program_of(message: &str, suffix: &str) -> Option<Program> {
     // The end of `profile`; commands and examples are built without tests.
     if !message.contains(r#""test":true},"features":"#) {
@@ -116,15 +116,15 @@ fn program_of(message: &str, suffix: &str) -> Option<Program> {
     Some(Program { name: format!("{package} {test}{suffix}"), path, directory })
 }
 
-/// The first string of this name in a line of JSON.
-fn text_of<'m>(message: &'m str, name: &str) -> Option<&'m str> {
+/// The first string with this name in a message of cargo.
+pub(crate) fn text_of<'m>(message: &'m str, name: &str) -> Option<&'m str> {
     let (_, rest) = message.split_once(&format!("\"{name}\":\""))?;
     Some(rest.split_once('"')?.0)
 }
 
 /// How programs are run.
 struct Runner {
-    /// The directory of the files with what they say.
+    /// The directory for the output.
     logs: PathBuf,
     seconds_max: u32,
 }
@@ -134,12 +134,12 @@ struct Ran {
     tally: Tally,
     seconds: f64,
     output: String,
-    /// Tests that could not run here, each with all it said of that.
+    /// Tests that could not run here, with all reasons of each.
     skipped: BTreeMap<String, String>,
 }
 
 impl Runner {
-    /// Runs the programs, some at once, and what failed once more.
+    /// Runs the programs, some at the same time, and then what failed once more.
     fn run_all(&self, mut programs: Vec<Program>, shown: &mut impl Write) -> io::Result<Outcome> {
         let place = |program: &Program| SLOWEST.iter().position(|slow| *slow == program.name);
         programs.sort_by_key(|program| place(program).unwrap_or(SLOWEST.len()));
@@ -182,8 +182,7 @@ impl Runner {
         Ok(outcome)
     }
 
-    /// Runs the tests that failed once more, and returns those that pass now. A program that did not finish has failed:
-    /// it names no tests.
+    /// Runs the failed tests once more, and returns those that pass now. A program that did not finish names no tests.
     fn run_alone(&self, program: &Program, first: &Ran) -> Vec<String> {
         let failed = failed_tests(&first.output);
         if failed.is_empty() {
@@ -228,7 +227,7 @@ impl Runner {
         Ran { tally, seconds: start.elapsed().as_secs_f64(), output, skipped }
     }
 
-    /// Runs a program with all it prints in a file. Returns its exit status; none if a signal ended it.
+    /// Runs a program with its output in a file. Returns its exit status; none if a signal ended it.
     fn run_to_log(
         &self,
         program: &Program,
@@ -246,7 +245,7 @@ impl Runner {
 }
 
 impl Ran {
-    /// A line of what came of it, lines for what was skipped, and everything it said if a test failed.
+    /// Writes a line with the result and a line for each skipped test, and the output if a test failed.
     fn show(&self, name: &str, shown: &mut impl Write) -> io::Result<()> {
         let Tally { passed, failed, .. } = self.tally;
         if failed > 0 {
@@ -260,7 +259,7 @@ impl Ran {
     }
 }
 
-/// What a `test result:` line counts.
+/// The counts of a `test result:` line.
 pub(crate) fn result_of(line: &str) -> Option<Tally> {
     let rest = line.strip_prefix("test result: ")?;
     let count = |what: &str| {
@@ -270,13 +269,13 @@ pub(crate) fn result_of(line: &str) -> Option<Tally> {
     Some(Tally { passed: count(" passed;")?, failed: count(" failed;")?, skipped: count(" ignored")? })
 }
 
-/// The tests that a program lists at its end as failed.
+/// The failed tests that a program lists at its end.
 fn failed_tests(output: &str) -> Vec<&str> {
     let list = output.rsplit_once("\nfailures:\n").map_or("", |(_, list)| list);
     list.lines().map_while(|line| line.strip_prefix("    ")).collect()
 }
 
-/// The tests that could not run, each with all it said of that.
+/// The tests that could not run, with all reasons of each.
 fn reasons(lines: &str) -> BTreeMap<String, String> {
     let mut reasons: BTreeMap<String, String> = BTreeMap::new();
     for (test, why) in lines.lines().filter_map(|line| line.split_once(' ')) {

@@ -72,7 +72,8 @@ fn proofs(receipt: &Receipt) -> String {
         text += &proof("dropped", &receipt.dropped, receipt.dropped.bytes, receipt);
     }
     if receipt.verb == "partition" {
-        return text + &labelled("invariant", if receipt.holds { "out = in: holds" } else { "out = in: BROKEN" });
+        return text
+            + &labelled("invariant", if receipt.holds { "out = in: holds" } else { "out = in: BROKEN" });
     }
     if makes {
         return text;
@@ -80,7 +81,11 @@ fn proofs(receipt: &Receipt) -> String {
     let invariant = if receipt.dropped.records > 0 { "out + dropped = in" } else { "out = in" };
     let verdict = if receipt.holds { "holds" } else { "BROKEN" };
     if !receipt.proved {
-        return text + &labelled("invariant", &format!("{invariant}: {verdict} in counts; nobody looked at the records"));
+        return text
+            + &labelled(
+                "invariant",
+                &format!("{invariant}: {verdict} in counts; nobody looked at the records"),
+            );
     }
     if receipt.verb == "shuffle" {
         return text + &labelled("invariant", &format!("{invariant}: {verdict}"));

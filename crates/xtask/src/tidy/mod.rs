@@ -1,4 +1,4 @@
-//! The rules of style that are tests.
+//! The rules of style that are checked.
 //!
 //! Invariant: each rule is a function from the files to findings, and `fixtures/bad` is a small repository that
 //! breaks each of them. What is found there is compared with `fixtures/bad.txt`.
@@ -15,7 +15,7 @@ use std::path::Path;
 
 use crate::tree::Tree;
 
-/// Something that breaks a rule.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     pub(crate) path: String,
@@ -34,10 +34,10 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// Where what has outgrown the limits is listed.
+/// The list of what exceeds the limits of length.
 const RATCHET: &str = "crates/xtask/ratchet.txt";
 
-/// Everything that breaks a rule, in the order of the files.
+/// All findings, in the order of the files.
 fn findings(tree: &Tree) -> Vec<Finding> {
     let ratchet = tree.file(RATCHET).map_or("", |file| &file.text);
     let mut found = Vec::new();
@@ -51,7 +51,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Prints what breaks a rule; true if nothing does.
+/// Prints all findings; true if there are none.
 pub(crate) fn run(root: &Path) -> bool {
     let tree = Tree::of_repository(root);
     let found = findings(&tree);
@@ -62,7 +62,7 @@ pub(crate) fn run(root: &Path) -> bool {
     found.is_empty()
 }
 
-/// Notes in the ratchet what has become shorter. What has grown stays a finding.
+/// Writes to the ratchet what has become shorter. What has grown stays a finding.
 pub(crate) fn tighten(root: &Path) -> bool {
     let tree = Tree::of_repository(root);
     let ratchet = tree.file(RATCHET).map_or("", |file| &file.text);
@@ -88,7 +88,7 @@ mod tests {
         format!("\nfn {name}() {{\n{}}}\n", "    let _ = 0;\n".repeat(lines - 2))
     }
 
-    /// What the limits of lengths hold: too long to keep as files.
+    /// Files around the limits of length, which are too long to keep as fixtures.
     fn long_files() -> Vec<File> {
         let file = |name: &str, text| File { path: format!("crates/pump/src/{name}.rs"), text };
         let of_lines = |lines: usize| "//! Lengths.\n".to_string() + &"const _: u8 = 0;\n".repeat(lines - 1);

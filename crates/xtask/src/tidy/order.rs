@@ -3,7 +3,7 @@
 use super::Finding;
 use crate::tree::{File, Tree};
 
-/// The order of the stream.
+/// The crates in the order of the stream.
 const CRATES: &[&str] = &[
     "base", "api", "block", "record", "io", "pump", "wire", "transfer", "river", "merge", "sort", "volume",
     "table", "engine", "job", "node", "thalweg", "cli", "py", "bench", "xtask",
@@ -12,7 +12,7 @@ const CRATES: &[&str] = &[
 /// The one import to the right: `thalweg bench` is a command.
 const EXCEPT: &[(&str, &str)] = &[("cli", "bench")];
 
-/// What depends on a crate that is not to its left, and crates that the order does not name.
+/// Dependencies on crates that are not to the left, and crates without a place in the order.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let manifests = tree.files.iter().filter_map(|file| Some((name_of(&file.path)?, file)));
     manifests.flat_map(|(name, file)| check_crate(name, file)).collect()
@@ -44,7 +44,7 @@ fn check_crate(name: &str, manifest: &File) -> Vec<Finding> {
     found
 }
 
-/// The crate that a line of dependencies names, in either way of writing it.
+/// The crate that a line of a manifest depends on, in either notation.
 fn imported(line: &str) -> Option<&str> {
     let line = line.strip_prefix("[dependencies.").unwrap_or(line);
     let name = line.split([' ', '=', '.', ']']).next()?;
