@@ -305,7 +305,8 @@ mod tests {
         fn program(&self, name: &str, script: &str) -> Program {
             use std::os::unix::fs::OpenOptionsExt;
             let path = self.0.join(name);
-            let mut file = fs::OpenOptions::new().write(true).create(true).mode(0o755).open(&path).unwrap();
+            let mut file =
+                fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(&path).unwrap();
             file.write_all(format!("#!/bin/sh\n{script}\n").as_bytes()).unwrap();
             Program { name: name.into(), path, directory: self.0.clone() }
         }
@@ -386,7 +387,9 @@ mod tests {
     fn a_program_that_does_not_finish_has_failed() {
         let place = Place::new("unfinished");
         let one = |script: &str| {
-            let (outcome, shown) = place.run(vec![place.program("p", script)], 1);
+            let program = place.program("p", script);
+            let (outcome, shown) = place.run(vec![program.clone()], 1);
+            fs::remove_file(program.path).unwrap();
             assert_eq!((outcome.tally.failed, outcome.failed.len()), (1, 1), "{script}: {shown}");
             assert!(outcome.flaky.is_empty());
             shown
