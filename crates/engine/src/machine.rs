@@ -6,7 +6,7 @@ use thalweg_base::units::Size;
 use thalweg_io::either::Either;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{FileSystem, process};
+use thalweg_io::{FileSystem, host, process};
 use thalweg_pump::Inputs;
 
 use crate::{Error, IoChoice, Result, WorkOptions};
@@ -41,7 +41,7 @@ pub(crate) fn io_of_sort(options: &WorkOptions) -> Result<(Arc<dyn FileSystem>, 
     let rings = RINGS_OF_LANE * lanes(options.threads) as u64;
     let files = Inputs::open_at_once(options.inputs.len().max(1)) + options.scratch.len().max(1) as u64;
     let needed = process::open_files() + files + FILES_BESIDE + rings;
-    let limit = process::allow_open_files(needed);
+    let limit = host::allow_open_files(needed);
     if limit < needed && options.io == IoChoice::Auto {
         let why = format!("io_uring would take {needed} open files of {limit}; raise ulimit -n");
         return Ok((io(IoChoice::Threads)?.0, Some(why)));

@@ -15,6 +15,7 @@ pub mod either;
 mod error;
 mod file;
 pub mod hidden;
+pub mod host;
 mod naming;
 mod os;
 pub mod pipe;

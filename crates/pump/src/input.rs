@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, Error, File, FileSystem, Metadata, Queue, process};
+use thalweg_io::{ALIGN, Access, Error, File, FileSystem, Metadata, Queue, host, process};
 use thalweg_record::Layout;
 
 use crate::{Meters, ReadAhead, Source};
@@ -160,7 +160,7 @@ impl Inputs {
     /// Open files that so many inputs take at once. The soft limit is raised for them where it is in the way.
     pub fn open_at_once(count: usize) -> u64 {
         let (open, count) = (process::open_files(), count as u64);
-        let may_be = process::allow_open_files(open + 2 * count.max(OPEN_IN_PASSING)).saturating_sub(open);
+        let may_be = host::allow_open_files(open + 2 * count.max(OPEN_IN_PASSING)).saturating_sub(open);
         if count <= may_be / 2 { count } else { count.min(OPEN_IN_PASSING) }
     }
 

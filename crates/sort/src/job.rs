@@ -10,7 +10,7 @@ use thalweg_api::{IoReceipt, MemoryReceipt, Plan, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
-use thalweg_io::{Access, File, FileSystem, process};
+use thalweg_io::{Access, File, FileSystem, host, process};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, StreamLane, pump};
 use thalweg_record::{Cut, Cuts, Key, Layout, choose_cuts_by_bytes, counted, file_bytes, same_records};
 
@@ -191,8 +191,7 @@ impl<'a> Run<'a> {
         let files = sort.inputs.iter().map(open).collect::<thalweg_io::Result<Vec<File>>>()?;
         let feed = Feed::new(files, sort.layout);
         let meters = Meters::default();
-        process::settle();
-        let room = Room::of(sort, process::resident_bytes())?;
+        let room = Room::of(sort, host::prepare_memory())?;
         let main = Pool::new(room.rough.page_bytes, room.rough.main_pages)?;
         watch.begin("fill memory", 1, 3, 0);
         let filling = Stopwatch::start();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
-use thalweg_io::{FileSystem, process};
+use thalweg_io::{FileSystem, host};
 use thalweg_pump::Inputs;
 use thalweg_record::{Cut, Key, Layout, Tags, choose_cuts};
 
@@ -60,13 +60,13 @@ pub(crate) struct Seen {
 impl Survey {
     /// Opens and samples the inputs. What an earlier attempt has `seen` counts more than the sample.
     pub(crate) fn take(sort: &Sort, io: &Arc<dyn FileSystem>, seen: Seen) -> Result<Survey> {
-        process::settle();
+        let resident_bytes = host::prepare_memory();
         let key = sort.stored_key()?;
         let paths: Vec<&Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
         let mut inputs = Inputs::open(io, &paths, sort.layout)?;
         let given = Given {
             memory_bytes: sort.memory_bytes,
-            resident_bytes: process::resident_bytes(),
+            resident_bytes,
             lanes: sort.lanes,
             input_bytes: inputs.bytes(),
             lines: sort.layout == Layout::Lines,

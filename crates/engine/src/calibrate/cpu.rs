@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use thalweg_api::{Receipt, Stage};
 use thalweg_base::units::MIB;
-use thalweg_io::{Access, File, FileSystem, hidden, process};
+use thalweg_io::{Access, File, FileSystem, hidden, host};
 use thalweg_record::{Generator, KEY_BYTES, KeyPart, Kind, Layout, RECORD_BYTES};
 use thalweg_sort::{Result, Sort, Watch};
 
@@ -73,7 +73,7 @@ impl Records {
             layout: Layout::Fixed(RECORD_BYTES as u32),
             keys: vec![KeyPart { offset: 0, length: KEY_BYTES as u32, descending: false }],
             // Everything fits.
-            memory_bytes: process::resident_bytes() + 256 * MIB,
+            memory_bytes: host::prepare_memory() + 256 * MIB,
             scratch: vec![std::env::temp_dir()],
             scratch_limit: 0,
             lanes,

@@ -21,8 +21,8 @@ use thalweg_io::{ALIGN, Access, File, FileSystem};
 use thalweg_pump::{InputLane, Inputs, Meters, Source};
 use thalweg_record::{Key, Layout, RECORD_BYTES, SUMMARY_BYTES, Stretch, Summary, is_benchmark};
 
-use crate::lanes::Lanes;
-use crate::target::Target;
+use crate::lane_threads::Lanes;
+use crate::output::Target;
 use crate::{CheckOptions, Endpoint, Error, Progress, Result, machine};
 
 /// Bytes of a read: whole sectors and, where records are the Sort Benchmark's, whole records.

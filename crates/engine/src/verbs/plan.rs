@@ -13,7 +13,7 @@ use thalweg_io::FileSystem;
 use thalweg_sort::{Sort, forecast, lay_out};
 
 use super::sort::{error_of, resolve};
-use crate::target::Target;
+use crate::output::Target;
 use crate::{Error, Progress, Result, WorkOptions, calibrate, machine};
 
 /// Says what a sort would do. Runs nothing.

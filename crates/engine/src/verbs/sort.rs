@@ -14,8 +14,8 @@ use thalweg_record::{Layout, TAG_BYTES};
 use thalweg_sort::{Foreign, SCRATCH_FILES_MAX, Sort, Watch};
 
 use super::nodes;
-use crate::target::Target;
-use crate::{Endpoint, Error, Progress, Result, WorkOptions, calibrate, machine, partial};
+use crate::output::Target;
+use crate::{Endpoint, Error, Progress, Result, WorkOptions, calibrate, machine, temporary};
 
 /// Sorts or shuffles the inputs into the output. The receipt's invariant: out + dropped = in, and out is in order.
 pub(super) fn sort(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
@@ -28,7 +28,7 @@ pub(super) fn sort(options: &WorkOptions, progress: &Progress) -> Result<Receipt
         definite.hardware = Some(calibrate::known(&definite, &io));
     }
     if !definite.output_is_stream {
-        partial::clear(&io, &definite.output);
+        temporary::clear(&io, &definite.output);
     }
     let mut receipt =
         thalweg_sort::run(&definite, &io, &Watched(progress)).map_err(|e| error_of(e, progress))?;

@@ -12,7 +12,7 @@ use thalweg_pump::{Meters, Output, Source, WriteBehind};
 use thalweg_record::{Key, Layout, Prover};
 use thalweg_river::{Batch, Outlet};
 
-use crate::{Error, Result, target};
+use crate::{Error, Result, output};
 
 /// How much of a record is kept to compare it with the next one.
 const KEEP_BYTES: usize = 4 << 10;
@@ -56,7 +56,7 @@ impl Part {
         layout: Layout,
         key: &Key,
     ) -> Result<Part> {
-        Ok(Part::of(target::create(io, &path, bytes)?, path, layout, key))
+        Ok(Part::of(output::create(io, &path, bytes)?, path, layout, key))
     }
 
     /// A file that is begun and is to be called `path`.
@@ -91,7 +91,7 @@ impl Part {
 
     /// Has nothing but its name be missing; where it lies, and the name.
     pub(in crate::verbs) fn ready(self) -> Result<(PathBuf, PathBuf)> {
-        Ok((target::ready(self.output, &self.path, self.written)?, self.path))
+        Ok((output::ready(self.output, &self.path, self.written)?, self.path))
     }
 }
 
@@ -103,7 +103,7 @@ pub(in crate::verbs) fn publish(parts: &[Part]) -> Result<()> {
     }
     let partly = |part: &Part, why: IoError| {
         let named: Vec<_> = parts.iter().filter(|part| part.output.is_named()).collect();
-        let (why, all) = (target::named(why, &part.path), parts.len());
+        let (why, all) = (output::named(why, &part.path), parts.len());
         match &named[..] {
             [] => why,
             [only] => {

@@ -18,9 +18,9 @@ use thalweg_pump::{Input, InputLane, Inputs, InputsError, Meters, Sink, Source};
 use thalweg_record::Layout;
 use thalweg_river::Inlet;
 
-use super::along::{Along, Escort};
+use super::preprocess::{Preprocess, Preprocessor};
 use super::shape::{READS, Shape};
-use crate::lanes::Lanes;
+use crate::lane_threads::Lanes;
 use crate::{Error, Progress, Result};
 
 /// How much of a file is read at once to find the end of a line.
@@ -118,7 +118,7 @@ pub(in crate::verbs) struct Pages<'a> {
     pub(in crate::verbs) shape: &'a Shape,
     pub(in crate::verbs) pool: &'a Pool,
     pub(in crate::verbs) meters: &'a Meters,
-    pub(in crate::verbs) along: &'a Along,
+    pub(in crate::verbs) preprocess: &'a Preprocess,
 }
 
 impl Pages<'_> {
@@ -130,7 +130,7 @@ impl Pages<'_> {
         lanes: &Lanes<'_>,
         progress: &Progress,
     ) -> Result<Proof> {
-        let mut escort = Escort::new(self.along, self.layout);
+        let mut preprocessor = Preprocessor::new(self.preprocess, self.layout);
         let queue = self.io.queue(READS)?;
         let mine = splits.mine(self.inputs.pages());
         let mut source = InputLane::of_pages(self.inputs, queue, self.pool, self.meters, mine);
@@ -140,7 +140,7 @@ impl Pages<'_> {
                 break;
             };
             let page = block.offset() / self.shape.page_bytes as u64;
-            let beside = self.put((inlet, &mut escort), &block, page, splits.of_page(page))?;
+            let beside = self.put((inlet, &mut preprocessor), &block, page, splits.of_page(page))?;
             // The last is told with the end of the inlet.
             if !source.is_over() {
                 inlet.end()?;
@@ -148,13 +148,13 @@ impl Pages<'_> {
             self.meters.input.read(beside);
             progress.advance(block.len() as u64);
         }
-        Ok(escort.proof(inlet))
+        Ok(preprocessor.proof(inlet))
     }
 
     /// Begins a split, and puts the records of its page into a river. Returns how many bytes were read beside it.
     fn put(
         &self,
-        (inlet, escort): (&mut Inlet, &mut Escort<'_>),
+        (inlet, preprocessor): (&mut Inlet, &mut Preprocessor<'_>),
         block: &Block,
         page: u64,
         split: u64,
@@ -168,13 +168,13 @@ impl Pages<'_> {
         if from < block.len() || !ends_inside {
             let first = in_file + from as u64;
             let named = |error| self.named(error, input, (split * page_bytes, in_file));
-            escort.begin(input, first)?;
-            escort.put(inlet, &block[from..]).map_err(named)?;
+            preprocessor.begin(input, first)?;
+            preprocessor.put(inlet, &block[from..]).map_err(named)?;
             let end = in_file + block.len() as u64;
             if end < input.len() && !ends_inside {
-                read = put_tail((inlet, escort), &input.file()?, end, self.layout, &named)?;
+                read = put_tail((inlet, preprocessor), &input.file()?, end, self.layout, &named)?;
             }
-            escort.end(input, first)?;
+            preprocessor.end(input, first)?;
         }
         Ok(read)
     }
@@ -184,9 +184,9 @@ impl Pages<'_> {
     fn named(&self, error: thalweg_river::Error, input: &Input, (there, here): (u64, u64)) -> Error {
         let thalweg_river::Error::TooLong(at, most) = error else { return error.into() };
         let name = input.path().display();
-        let place = match self.along {
+        let place = match self.preprocess {
             // Tags stand between its records, which are where they are in the file no more.
-            Along::Tagged(..) => String::new(),
+            Preprocess::Tagged(..) => String::new(),
             _ => format!(" at byte {}", (at + here).saturating_sub(there)),
         };
         let most = Bytes(most);
@@ -215,7 +215,7 @@ fn bounds(block: &[u8], in_file: u64, layout: Layout) -> (usize, bool) {
 
 /// Reads on from the end of a page to the end of the record that lies there.
 fn put_tail(
-    (inlet, escort): (&mut Inlet, &mut Escort<'_>),
+    (inlet, preprocessor): (&mut Inlet, &mut Preprocessor<'_>),
     file: &File,
     end: u64,
     layout: Layout,
@@ -233,7 +233,7 @@ fn put_tail(
         let got = file.read_at(at, &mut piece[..want])?;
         let newline = memchr::memchr(b'\n', &piece[..got]).filter(|_| layout == Layout::Lines);
         let len = newline.map_or(got, |newline| newline + 1);
-        escort.put(inlet, &piece[..len]).map_err(named)?;
+        preprocessor.put(inlet, &piece[..len]).map_err(named)?;
         at += len as u64;
         match got {
             _ if newline.is_some() => break,

@@ -14,7 +14,7 @@ use thalweg_base::units::Bytes;
 use thalweg_io::{Access, Error as IoError, File, FileSystem, check_planted, directory_of};
 use thalweg_pump::Output;
 
-use crate::{Endpoint, Error, Progress, Result, partial};
+use crate::{Endpoint, Error, Progress, Result, temporary};
 
 /// How long to wait for whoever reads a stream before looking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -108,17 +108,17 @@ fn fresh(io: &Arc<dyn FileSystem>, path: &Path) -> Result<Target> {
 
 /// Starts a file of `bytes` bytes beside `path` and reserves its room.
 pub(crate) fn create(io: &Arc<dyn FileSystem>, path: &Path, bytes: u64) -> Result<Output> {
-    create_named(io, path, &partial::name(path), bytes)
+    create_named(io, path, &temporary::name(path), bytes)
 }
 
 /// The same under a number that nobody else takes, for a file in a directory that several hosts see.
 pub(crate) fn create_as(io: &Arc<dyn FileSystem>, path: &Path, number: u64, bytes: u64) -> Result<Output> {
-    create_named(io, path, &partial::name_as(path, number), bytes)
+    create_named(io, path, &temporary::name_as(path, number), bytes)
 }
 
 fn create_named(io: &Arc<dyn FileSystem>, path: &Path, name: &OsStr, bytes: u64) -> Result<Output> {
     let directory = directory_of(path);
-    partial::clear(io, path);
+    temporary::clear(io, path);
     thalweg_sort::clear_killed(io, path);
     let output = Output::create(io, path, &directory.join(name), bytes).map_err(|e| {
         if !e.is_full() {
