@@ -33,7 +33,7 @@ use crate::pump::could_not;
 use crate::talk::{Hearing, say};
 
 mod kept;
-mod outputs;
+pub(crate) mod outputs;
 mod votes;
 
 use kept::Kept;
@@ -330,7 +330,7 @@ impl<'a> Coordinator<'a> {
         match (reason, self.names) {
             (_, true) => format!("{line}; {}", outputs::SOME_NAMED),
             (Reason::Lost | Reason::Said(Trouble::Cancelled), false) => {
-                format!("{line}; no output has its name, and all inputs are as they were")
+                format!("{line}; {}", outputs::NONE_NAMED)
             }
             _ => line,
         }

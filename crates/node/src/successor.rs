@@ -14,6 +14,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_engine::Progress;
 use thalweg_wire::{LinkError, What};
 
+use crate::attempts::outputs::NONE_NAMED;
 use crate::attempts::{Coordinator, Reach};
 use crate::daemon::Node;
 use crate::job::Job;
@@ -98,9 +99,16 @@ pub(crate) fn follow(node: &Arc<Node>, job: &Arc<Job>, request: SortJob, why: &s
         }
         // One that is not known is none to propose for, and its proposal says so.
         let attempt = node.votes.known(&request.job).map(|(attempt, _)| attempt).unwrap_or_default();
-        let hosts = attempt.hosts.iter().filter(|host| **host != lost).cloned().collect();
         let about = (&*request.job, attempt.number);
-        match vote::decide(node, about, Proposal::Supersede(hosts, line.clone())) {
+        let want = match request.ask.own_inputs {
+            // What the lost host was to read nobody else has.
+            true => Proposal::End(JobState::Failed, format!("{line}; {NONE_NAMED}")),
+            false => {
+                let hosts = attempt.hosts.iter().filter(|host| **host != lost).cloned().collect();
+                Proposal::Supersede(hosts, line.clone())
+            }
+        };
+        match vote::decide(node, about, want) {
             Ok(decision) => return go_on(node, job, request, (attempt, decision), line),
             Err(GaveUp::NoVote(cause)) => {
                 return node.jobs.end_sort(job, failed(&format!("{line} ({why}); {cause}")));
