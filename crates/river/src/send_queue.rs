@@ -1,19 +1,19 @@
-//! Parking: full batches that wait in an inlet for a credit of their outlet.
+//! The send queue of an inlet: full batches that wait for a credit of their outlet.
 //!
-//! Law: what waits for one outlet keeps its order and holds up no other outlet's; of one lane at most `of_lane` wait, of
+//! Invariant: batches for one outlet keep their order and hold up no other outlet's; of one lane at most `of_lane` wait, of
 //! all together at most `in_all`, so that a hot lane leaves room for the others.
-//! Non-goals: waiting; this only says who may go.
+//! Non-goals: waiting; this only says which batch may be sent.
 
 use std::collections::VecDeque;
 
-/// What waits, and what may go.
+/// Batches that wait, and credits.
 #[derive(Debug)]
-pub(crate) struct Parking<T> {
+pub(crate) struct SendQueue<T> {
     outlets: Vec<Waiting<T>>,
     lanes: Vec<usize>,
     of_lane: usize,
     in_all: usize,
-    parked: usize,
+    queued: usize,
 }
 
 #[derive(Debug)]
@@ -24,34 +24,34 @@ struct Waiting<T> {
     queue: VecDeque<(usize, T)>,
 }
 
-impl<T> Parking<T> {
+impl<T> SendQueue<T> {
     /// For so many outlets, each of which has promised so many credits.
     pub(crate) fn new(
         (outlets, promised): (usize, u64),
         lanes: usize,
         of_lane: usize,
         in_all: usize,
-    ) -> Parking<T> {
+    ) -> SendQueue<T> {
         let waiting = || Waiting { promised, sent: 0, queue: VecDeque::new() };
-        Parking {
+        SendQueue {
             outlets: (0..outlets).map(|_| waiting()).collect(),
             lanes: vec![0; lanes],
             of_lane,
             in_all,
-            parked: 0,
+            queued: 0,
         }
     }
 
     /// Whether another one of this lane may have to wait for room before it can wait for a credit.
     pub(crate) fn is_full(&self, lane: usize) -> bool {
-        self.lanes[lane] >= self.of_lane || self.parked >= self.in_all
+        self.lanes[lane] >= self.of_lane || self.queued >= self.in_all
     }
 
     /// Puts one of a lane that is not full behind those that wait for its outlet.
-    pub(crate) fn park(&mut self, outlet: usize, lane: usize, item: T) {
+    pub(crate) fn push(&mut self, outlet: usize, lane: usize, item: T) {
         self.outlets[outlet].queue.push_back((lane, item));
         self.lanes[lane] += 1;
-        self.parked += 1;
+        self.queued += 1;
     }
 
     /// An outlet has promised so many credits in all.
@@ -75,7 +75,7 @@ impl<T> Parking<T> {
         let (lane, item) = waiting.queue.pop_front()?;
         waiting.sent += 1;
         self.lanes[lane] -= 1;
-        self.parked -= 1;
+        self.queued -= 1;
         Some(item)
     }
 
@@ -90,21 +90,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_outlet_parks_its_own_lanes_only() {
-        let mut parking = Parking::new((2, 0), 4, 2, 5);
-        parking.credit(1, 10);
+    fn a_slow_outlet_queues_its_own_lanes_only() {
+        let mut send_queue = SendQueue::new((2, 0), 4, 2, 5);
+        send_queue.credit(1, 10);
         for item in 0..2 {
-            assert!(!parking.is_full(0));
-            parking.park(0, 0, item);
+            assert!(!send_queue.is_full(0));
+            send_queue.push(0, 0, item);
         }
-        assert!(parking.is_full(0) && !parking.is_full(1) && !parking.is_full(2));
+        assert!(send_queue.is_full(0) && !send_queue.is_full(1) && !send_queue.is_full(2));
         for item in 10..20 {
-            parking.park(1, 2, item);
-            assert_eq!(parking.next(1), Some(item));
+            send_queue.push(1, 2, item);
+            assert_eq!(send_queue.next(1), Some(item));
         }
-        assert_eq!((parking.next(0), parking.next(1)), (None, None));
-        parking.credit(0, 1);
-        assert_eq!((parking.next(0), parking.next(0)), (Some(0), None));
-        assert!(!parking.is_full(0) && parking.waits_for(0));
+        assert_eq!((send_queue.next(0), send_queue.next(1)), (None, None));
+        send_queue.credit(0, 1);
+        assert_eq!((send_queue.next(0), send_queue.next(0)), (Some(0), None));
+        assert!(!send_queue.is_full(0) && send_queue.waits_for(0));
     }
 }
