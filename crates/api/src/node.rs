@@ -2,52 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckShare, Finding, ProbeRequest, PumpRequest, ShareView, SortJob, VoteRequest};
-
-/// What a client asks of a node when it opens a stream.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum NodeRequest {
-    /// Run a command. Channel 1 of the answer is its standard output, 2 its standard error; the end is an [`ExecEnd`].
-    Exec(ExecRequest),
-    /// Do nothing, here, and say so with an [`ExecEnd`]: what a job without a process costs.
-    Ping,
-    /// Say of yourself what there is to say, with a [`NodeStatus`].
-    Status,
-    /// Ask other hosts over the links that this node keeps. Blocks of the answer have the host's place in the list as
-    /// their offset; channels 1 and 2 are as in [`NodeRequest::Exec`], on channel 3 comes its [`HostEnd`].
-    Relay(RelayRequest),
-    /// This link is kept: from now on either side may open streams.
-    Keep,
-    /// Be one end of a transfer, whose control stream this is, or both. The link carries no other stream.
-    Pump(PumpRequest),
-    /// This stream is a lane of that transfer, and the link carries no other.
-    PumpLane {
-        /// The transfer's id.
-        id: String,
-    },
-    /// Check files of yours, and say so on this stream.
-    Check(CheckShare),
-    /// Take part in a sort on several nodes, which is talked about on this stream.
-    Sort(SortJob),
-    /// Coordinate a sort on several nodes, whether or not its client stays. The end is an [`ExecEnd`], said at once.
-    Coordinate(SortJob),
-    /// This stream is the river of that sort, from the inlet of this number to the node that is asked.
-    River {
-        /// The sort's id.
-        job: String,
-        /// Which attempt.
-        attempt: u32,
-        /// The number of the node that opens it.
-        from: usize,
-    },
-    /// Vote on what becomes of a job's attempt, or take note of it. The end is a [`VoteSaid`].
-    Vote(Box<VoteRequest>),
-    /// Answer with your cluster file; or take this one, if the authority has signed it and it is newer.
-    Cluster(Option<String>),
-    /// Say how fast you are, or measure it.
-    Probe(ProbeRequest),
-}
+use crate::{CommandRequest, Finding, ShareView};
 
 /// What is to be asked of other hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,7 +11,7 @@ pub struct RelayRequest {
     /// The hosts, by their names.
     pub on: Vec<String>,
     /// What each is asked; no relay itself.
-    pub ask: Box<NodeRequest>,
+    pub ask: Box<CommandRequest>,
 }
 
 /// A command to run.

@@ -17,8 +17,8 @@ use thalweg_record::{InPlace, Layout, add_record, newlines};
 use crate::batch::{Begun, Open};
 use crate::error::{Error, Result};
 use crate::head::{Head, Kind};
-use crate::send_queue::SendQueue;
 use crate::pick::lane_of_hash;
+use crate::send_queue::SendQueue;
 use crate::way::{Letter, Mailbox, Message, Stopper, Way};
 use crate::{Batch, Bed, Pick};
 
@@ -73,7 +73,12 @@ impl Inlet {
             letters: VecDeque::new(),
             open: (0..bed.lanes).map(|_| Open::default()).collect(),
             sums: vec![head; bed.lanes],
-            send_queue: SendQueue::new((bed.outlets, bed.rules.exclusive), bed.lanes, bed.lane_queued, bed.queued),
+            send_queue: SendQueue::new(
+                (bed.outlets, bed.rules.exclusive),
+                bed.lanes,
+                bed.lane_queued,
+                bed.queued,
+            ),
             is_open: false,
             splits: 0,
             at: 0,

@@ -24,10 +24,10 @@ mod head;
 mod inlet;
 mod link;
 mod outlet;
-mod send_queue;
 mod pick;
 mod river;
 mod sabotage;
+mod send_queue;
 #[cfg(test)]
 mod sim_test;
 mod way;

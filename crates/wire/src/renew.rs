@@ -147,10 +147,10 @@ mod tests {
 
     use super::*;
     use crate::seal::{Opening, RECORD_EXTRA_BYTES, RECORD_HEAD_BYTES, Sealing};
-    use crate::{Fleeting, Hands, Role, Terms, new_id};
+    use crate::{Credentials, Fleeting, Role, Terms, new_id};
 
     /// Both sides of a meeting, who change their keys after so many records.
-    fn hands(records: u64) -> [Hands; 2] {
+    fn credentials(records: u64) -> [Credentials; 2] {
         let meeting = new_id();
         let sides = [Role::Client, Role::Node].map(|role| Fleeting::new(meeting, role).unwrap());
         let meets = |i: usize, name: &str| sides[i].meets(name, &sides[1 - i].authority()).unwrap();
@@ -159,7 +159,7 @@ mod tests {
 
     /// A handshake in memory: the client as this room goes on with it, the server as rustls does.
     fn shaken(records: u64) -> (Sealing, Opening, Connection) {
-        let [near, far] = hands(records);
+        let [near, far] = credentials(records);
         let (config, agreed) = near.client();
         let client = ClientConnection::new(config, "far".try_into().unwrap()).unwrap();
         let mut client = Connection::from(client);
@@ -240,7 +240,7 @@ mod tests {
     fn a_link_goes_on_through_many_keys_while_both_sides_send() {
         const BLOCK: usize = 100_000;
         const BLOCKS: u64 = 300;
-        let [near, far] = hands(16);
+        let [near, far] = credentials(16);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let accepted =
