@@ -1,4 +1,4 @@
-//! What fuzzers ask of this room: anything that a peer may send on a stream. Takes any bytes and panics where an invariant is
+//! What fuzzers ask of this crate: anything that a peer may send on a stream. Takes any bytes and panics where an invariant is
 //! broken; `fuzz/` calls it, and the tests play its corpus back.
 //!
 //! Invariant: nothing here is compiled into a build that users get.

@@ -1,6 +1,6 @@
 //! What both kinds of transfers between hosts share: sending from here, receiving here, and following one between others.
 //!
-//! Non-goals: how the other end is reached, which an [`Asks`] knows; how bytes are moved, which is the transfer room's.
+//! Non-goals: how the other end is reached, which an [`Asks`] knows; how bytes are moved, which is the transfer crate's.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,7 +1,7 @@
 //! The daemon on every host, and what a client asks of it: commands, control over HTTP, transfers, installation.
 //!
 //! Model: a node is a process with an identity and one port ([`run`]), which offers the services that it is given:
-//! [`ExecService`] and [`TransferService`] are of this room. A client has an identity of its own and talks to the nodes
+//! [`ExecService`] and [`TransferService`] are of this crate. A client has an identity of its own and talks to the nodes
 //! directly: over links to run commands ([`exec`]) and move files ([`pump`]), over HTTP for the rest ([`control`]).
 //! Invariant: nothing is listed, read, run or written for a peer that has not proved that it is of the cluster.
 //! Non-goals: printing, what a command does, choosing where work should go.

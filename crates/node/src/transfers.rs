@@ -3,7 +3,7 @@
 //! Invariant: a node does this only for a peer of the cluster, as the user that it runs as; at most [`PUMPS_MAX`] at once,
 //! which have at most [`LANES_MAX`] lanes. When a node does both ends for a client, the client hears what the node
 //! notices.
-//! Non-goals: how bytes are moved; that is the transfer room's.
+//! Non-goals: how bytes are moved; that is the transfer crate's.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

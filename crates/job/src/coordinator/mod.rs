@@ -2,7 +2,7 @@
 //!
 //! Model: it opens one stream to every participant, for the whole job, and takes them through the steps that
 //! `thalweg_api`'s `share` shows. A thread reads each stream, and all messages go through one queue. If a node is lost or
-//! has no room, and the others have the same inputs, all stop and the rest begin again: an attempt is a whole sort.
+//! has no , and the others have the same inputs, all stop and the rest begin again: an attempt is a whole sort.
 //! Invariant: nothing gets its name before every node of an attempt has written all of its range, and the proofs of all
 //! participants, joined in the order of their ranges, hold. No attempt begins before every node that lives has reported that
 //! nothing of the one before is left, and the file that a lost node may still write to is removed before the next is made.
@@ -282,7 +282,7 @@ impl<'a> Coordinator<'a> {
                 true
             }
             Reason::Said(Trouble::Asked) => true,
-            // What one has no room for is its own matter, what a second has not is that of a disk that all have.
+            // What one has no  for is its own matter, what a second has not is that of a disk that all have.
             Reason::Said(Trouble::Full) => std::mem::replace(&mut self.full, true) || self.lent.is_some(),
             Reason::Said(Trouble::Follows(_) | Trouble::Leaves) | Reason::Lost => false,
         };
