@@ -12,6 +12,7 @@ mod authority;
 mod carrier;
 pub mod core;
 mod error;
+mod export;
 mod fleeting;
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -32,6 +33,7 @@ mod tls;
 pub use authority::{Authority, CERTIFICATE_DAYS, Issued, ends_at, is_host_name, new_id};
 pub use core::Patience;
 pub use error::{LinkError, Result, What};
+pub use export::EXPORTED_KEY_BYTES;
 pub use fleeting::{Fleeting, listen};
 pub use hello::{Hello, HelloError, Id, Role, VERSION};
 pub use identity::{
