@@ -91,11 +91,11 @@ pub(crate) fn push(
     options: &PumpOptions,
     progress: &Progress,
 ) -> Result<PumpReceipt> {
-    let (io, fallback) = ends::io(options)?;
-    let transfer = ends::sources(options, &io)?;
+    let (tree, fallback) = ends::tree(options)?;
+    let transfer = ends::sources(options, &*tree)?;
     let request = PumpRequest { dest: Some(dest), ..request(way, options, Vec::new()) };
     let control = way.begin(&NodeRequest::Pump(request)).map_err(could_not)?;
-    let sent = send(&transfer, way, control, &io, &ends::watch(progress));
+    let sent = send(&transfer, way, control, &tree, &ends::watch(progress));
     if sent.is_err() && progress.cancelled().is_some() {
         let peer = way.peer();
         progress.note(&format!(
@@ -109,12 +109,13 @@ pub(crate) fn push(
 
 /// Receives from the other end.
 pub(crate) fn pull(way: &dyn Asks, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
-    let (io, fallback) = ends::io(options)?;
-    let dest = ends::dest(options, &io)?;
+    let (tree, fallback) = ends::tree(options)?;
+    let dest = ends::dest(options, &*tree)?;
     let request = request(way, options, words_of(options)?);
     let control = way.begin(&NodeRequest::Pump(request)).map_err(could_not)?;
     let asked = paths_of(options);
-    let received = receive(&dest, Some((&asked, options.resume)), way, control, &io, &ends::watch(progress));
+    let received =
+        receive(&dest, Some((&asked, options.resume)), way, control, &tree, &ends::watch(progress));
     let mut receipt = received.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)
@@ -541,8 +542,8 @@ fn take_part(
         (Err(why), _) => return refuse(out, why.to_string()),
         (_, Err(why)) => return refuse(out, why),
     };
-    let io = match ends::io(&options) {
-        Ok((io, _)) => io,
+    let tree = match ends::tree(&options) {
+        Ok((tree, _)) => tree,
         Err(why) => return refuse(out, why.to_string()),
     };
     if request.to.is_some() || (request.dest.is_some() && !request.sources.is_empty()) {
@@ -556,14 +557,14 @@ fn take_part(
     }
     // What comes of it the other end hears from the transfer itself.
     if request.dest.is_some() {
-        match ends::dest(&options, &io) {
+        match ends::dest(&options, &*tree) {
             // Whoever is the source said where it goes as well.
-            Ok(dest) => receive(&dest, None, &way, (out, inc), &io, &Alone).map_err(|why| why.to_string()),
+            Ok(dest) => receive(&dest, None, &way, (out, inc), &tree, &Alone).map_err(|why| why.to_string()),
             Err(why) => refuse(out, why.to_string()),
         }
     } else {
-        match ends::sources(&options, &io) {
-            Ok(transfer) => send(&transfer, &way, (out, inc), &io, &Alone).map_err(|why| why.to_string()),
+        match ends::sources(&options, &*tree) {
+            Ok(transfer) => send(&transfer, &way, (out, inc), &tree, &Alone).map_err(|why| why.to_string()),
             Err(why) => refuse(out, why.to_string()),
         }
     }
