@@ -38,11 +38,11 @@ pub(crate) fn push(
     options: &PumpOptions,
     progress: &Progress,
 ) -> Result<PumpReceipt> {
-    let (io, fallback) = ends::io(options)?;
-    let transfer = ends::sources(options, &io)?;
+    let (tree, fallback) = ends::tree(options)?;
+    let transfer = ends::sources(options, &*tree)?;
     let request = PumpRequest { dest: Some(dest), ..request(way, options, Vec::new()) };
     let control = way.begin(&TransferRequest::Pump(Box::new(request))).map_err(could_not)?;
-    let sent = send(&transfer, way, control, &io, &ends::watch(progress));
+    let sent = send(&transfer, way, control, &tree, &ends::watch(progress));
     if sent.is_err() && progress.cancelled().is_some() {
         let peer = way.peer();
         progress.note(&format!(
@@ -56,12 +56,13 @@ pub(crate) fn push(
 
 /// Receives files from the other end.
 pub(crate) fn pull(way: &dyn Asks, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
-    let (io, fallback) = ends::io(options)?;
-    let dest = ends::dest(options, &io)?;
+    let (tree, fallback) = ends::tree(options)?;
+    let dest = ends::dest(options, &*tree)?;
     let request = request(way, options, words_of(options)?);
     let control = way.begin(&TransferRequest::Pump(Box::new(request))).map_err(could_not)?;
     let asked = paths_of(options);
-    let received = receive(&dest, Some((&asked, options.resume)), way, control, &io, &ends::watch(progress));
+    let received =
+        receive(&dest, Some((&asked, options.resume)), way, control, &tree, &ends::watch(progress));
     let mut receipt = received.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)

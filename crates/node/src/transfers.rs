@@ -194,8 +194,8 @@ fn take_part(
         (Err(why), _) => return refuse(out, why.to_string()),
         (_, Err(why)) => return refuse(out, why),
     };
-    let io = match ends::io(&options) {
-        Ok((io, _)) => io,
+    let tree = match ends::tree(&options) {
+        Ok((tree, _)) => tree,
         Err(why) => return refuse(out, why.to_string()),
     };
     if request.to.is_some() || (request.dest.is_some() && !request.sources.is_empty()) {
@@ -209,14 +209,14 @@ fn take_part(
     }
     // What comes of it the other end hears from the transfer itself.
     if request.dest.is_some() {
-        match ends::dest(&options, &io) {
+        match ends::dest(&options, &*tree) {
             // Whoever is the source said where it goes as well.
-            Ok(dest) => receive(&dest, None, &way, (out, inc), &io, &Alone).map_err(|why| why.to_string()),
+            Ok(dest) => receive(&dest, None, &way, (out, inc), &tree, &Alone).map_err(|why| why.to_string()),
             Err(why) => refuse(out, why.to_string()),
         }
     } else {
-        match ends::sources(&options, &io) {
-            Ok(transfer) => send(&transfer, &way, (out, inc), &io, &Alone).map_err(|why| why.to_string()),
+        match ends::sources(&options, &*tree) {
+            Ok(transfer) => send(&transfer, &way, (out, inc), &tree, &Alone).map_err(|why| why.to_string()),
             Err(why) => refuse(out, why.to_string()),
         }
     }

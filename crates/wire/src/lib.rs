@@ -18,6 +18,7 @@ pub mod cluster;
 mod cluster_error;
 pub mod core;
 mod error;
+mod export;
 mod fleeting;
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -47,6 +48,7 @@ pub use client::{Cancel, Client};
 pub use cluster_error::{ClusterError, ClusterResult};
 pub use core::Patience;
 pub use error::{LinkError, Result, What};
+pub use export::EXPORTED_KEY_BYTES;
 pub use fleeting::{Fleeting, listen};
 pub use hello::{Hello, HelloError, Id, Role, VERSION};
 pub use host::{Host, MAY_ONLY_LOOK};

@@ -28,6 +28,7 @@ use thalweg_io::socket;
 use crate::carrier::{TcpReceive, TcpTransmit};
 use crate::core::Patience;
 use crate::error::{LinkError, Result, What};
+use crate::export::Exporter;
 use crate::hello::{Hello, Id};
 use crate::identity::{Identity, IdentityError, Named};
 use crate::link::{Far, Link};
@@ -250,7 +251,8 @@ impl Credentials {
         // Whoever reads looks up when it is time for a word of ours, and is woken before by each word of the peer's.
         let moment = Duration::from_millis(terms.patience.ping_ms);
         let receive = TcpReceive::new(socket, opening, early, moment).map_err(cut)?;
-        let far = Far { name: named.host.clone(), proved: Some((named.node, named.role)) };
+        let (proved, exporter) = (Some((named.node, named.role)), Exporter::new(&agreed.exporter_secret()));
+        let far = Far { name: named.host.clone(), proved, exporter };
         let carrier = (Box::new(transmit) as _, Box::new(receive) as _);
         let link = Link::unmet(self.hello(terms), far, began, carrier, terms.patience);
         self.identity.members.watch(&named, link.watch());

@@ -1,10 +1,10 @@
-//! The other end of a transfer, as this end talks to it.
+//! The other end of a transfer between two processes, as this end talks to it.
 //!
-//! Model: one control stream and one stream for each lane. Each end has a thread that listens on the control stream
-//! ([`Far::listen`]), and one that ends all streams when something has failed here ([`Far::attend`]), so whoever waits
-//! for the other end wakes up.
-//! Invariant: of what both ends say of a failure the cause is told and not its echo: a link that was closed waits
-//! [`ECHO_SECONDS`] for the word of the other end that came before it.
+//! Model: there is one control stream, and one stream for each lane. Each end has a thread that reads the control stream
+//! ([`Peer::listen`]) and one that ends all streams when something fails here ([`Peer::attend`]), so that whoever waits for
+//! the peer wakes up.
+//! Invariant: of the errors that both ends report, the cause is shown and not its consequence: after a link was closed, this
+//! end waits [`ECHO_SECONDS`] for what the peer said before.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -76,7 +76,7 @@ impl Route {
 }
 
 /// See the head of this file.
-pub(crate) struct Far<'w> {
+pub(crate) struct Peer<'w> {
     way: &'w dyn Way,
     /// Whether this end is the source.
     is_source: bool,
@@ -97,10 +97,10 @@ struct Out {
     gathered: Vec<u8>,
 }
 
-impl<'w> Far<'w> {
-    pub(crate) fn new(way: &'w dyn Way, out: Outgoing, is_source: bool) -> Far<'w> {
+impl<'w> Peer<'w> {
+    pub(crate) fn new(way: &'w dyn Way, out: Outgoing, is_source: bool) -> Peer<'w> {
         let (send, receive) = sync_channel(ANSWERS);
-        Far {
+        Peer {
             way,
             is_source,
             out: Mutex::new(Out { stream: Some(out), gathered: Vec::new() }),
@@ -178,7 +178,7 @@ impl<'w> Far<'w> {
                     Some(false) => return Err(Error::Stopped),
                     Some(true) => {
                         let why = "it ended before it had answered".into();
-                        return Err(Error::Far { peer: self.way.peer(), why, wrong: false });
+                        return Err(Error::Peer { peer: self.way.peer(), why, wrong: false });
                     }
                     None => {}
                 },
@@ -228,7 +228,7 @@ impl<'w> Far<'w> {
         let said = control.result().map(String::from_utf8_lossy).unwrap_or_default();
         if let Ok(verdict) = from_json::<PumpVerdict>(&said) {
             if let Some(why) = &verdict.error {
-                shared.fail(Error::Far { peer: self.way.peer(), why: why.clone(), wrong: verdict.wrong });
+                shared.fail(Error::Peer { peer: self.way.peer(), why: why.clone(), wrong: verdict.wrong });
             }
             let _ = self.verdict.set(verdict);
         }
@@ -359,7 +359,7 @@ impl Control {
             Ok(_) => return self.nonsense(),
             Err(_) => (said.to_string(), false),
         };
-        Error::Far { peer: self.peer.clone(), why, wrong }
+        Error::Peer { peer: self.peer.clone(), why, wrong }
     }
 
     fn result(&self) -> Option<&[u8]> {
@@ -370,5 +370,5 @@ impl Control {
 /// What cannot be understood.
 pub(crate) fn nonsense(peer: &str) -> Error {
     let why = "it said what has no meaning here; bring both sides to one version of thalweg";
-    Error::Far { peer: peer.to_string(), why: why.into(), wrong: false }
+    Error::Peer { peer: peer.to_string(), why: why.into(), wrong: false }
 }

@@ -1,11 +1,11 @@
-//! Hidden names beside DEST, until what they bear is whole.
+//! Hidden names beside DEST, used until a file or tree is complete.
 //!
 //! ```text
-//! .NAME.thalweg-partial      a file or a tree that is not whole yet
-//! .NAME.thalweg-journal      what of it is durable
+//! .NAME.thalweg-partial      a file or a tree that is not complete yet
+//! .NAME.thalweg-journal      which parts of it are durable
 //! ```
 //!
-//! Invariant: they are made of the destination's name alone, so a run finds its own leftovers.
+//! Invariant: they depend on the name of the destination alone, so a run finds what an earlier one left.
 
 use std::ffi::{OsStr, OsString};
 

@@ -8,10 +8,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use thalweg_io::small;
+use crate::small;
 
-/// Whether `inner` is `outer` or lies in it. Both are without links.
-pub(crate) fn lies_in(inner: &Path, outer: &Path) -> bool {
+/// Whether `inner` is `outer` or lies below it. Both are without links.
+pub(crate) fn contains(outer: &Path, inner: &Path) -> bool {
     if inner.starts_with(outer) {
         return true;
     }

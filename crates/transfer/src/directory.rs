@@ -1,8 +1,9 @@
-//! A directory of the source together with the one that it becomes.
+//! A directory of the source, together with the one at the destination that it becomes.
 //!
-//! Model: whoever works on something in a directory holds its place. When nobody does any more, all of it is there,
-//! and the directory gets its permissions and times: children let go of their parents, so from the leaves up.
-//! Invariant: a directory of the destination is made when it is first needed, by whoever needs it first.
+//! Model: whoever works on an entry of a directory holds a reference to it. When the last reference is dropped, everything in
+//! the directory is there, and it gets its permissions and times. A directory refers to its parent, so this happens from the
+//! leaves up.
+//! Invariant: a directory of the destination is created by the first lane that needs it.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -12,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use thalweg_io::tree::{Dir, Facts};
+use thalweg_io::tree::{self, Attributes, Dir};
 
 use crate::claim::claim_directory;
 use crate::message::Message;
@@ -20,46 +21,50 @@ use crate::roots::Root;
 use crate::shared::{Shared, count};
 use crate::{Error, Result};
 
-/// Where a place leads to.
-pub(crate) enum There {
-    /// Nothing is kept.
+/// The destination of a directory.
+pub(crate) enum Target {
+    /// None: nothing is written.
     Nowhere,
     /// Another process.
-    Far,
-    /// A directory that will be made in the parent's.
+    Peer,
+    /// A directory that will be created in the parent's destination.
     ToMake,
     /// A directory.
-    Open(Arc<Dir>),
+    Open(Arc<dyn Dir>),
 }
 
 /// See the head of this file.
-pub(crate) struct Place<'a> {
+pub(crate) struct Directory<'a> {
     shared: &'a Shared<'a>,
-    parent: Option<Arc<Place<'a>>>,
-    /// The directory that is read; those that only hold roots have none.
-    source: Option<Dir>,
-    /// What it is given in the end; what only holds roots keeps what it has.
-    facts: Option<Facts>,
-    /// The bare name that it has at the destination, for now.
+    parent: Option<Arc<Directory<'a>>>,
+    /// The directory that is read. One that only holds roots has none.
+    source: Option<Arc<dyn Dir>>,
+    /// The attributes that it gets in the end. One that only holds roots keeps its own.
+    facts: Option<Attributes>,
+    /// Its current name at the destination.
     name: OsString,
-    there: Mutex<There>,
-    /// Its place in the transfer: the root's name, and those below it.
+    there: Mutex<Target>,
+    /// Its path in the transfer, which begins with the name of the root.
     key: Vec<u8>,
-    /// Which root it belongs to, and how many bytes of the key lead there.
+    /// The number of its root, and how many bytes of the key lead there.
     pub(crate) top: (u64, usize),
-    /// Whether the whole tree has a hidden name, so that what is in it needs none.
+    /// Whether the whole tree has a hidden name, so that its entries need none.
     pub(crate) staged: bool,
-    /// The number by which another process knows it, and how many names of it were sent there.
+    /// The number that another process was told, and how many of its names were sent there.
     number: u64,
     sent: AtomicU64,
-    /// Names that are in the source, where only another process sees that.
+    /// The names that the source has, as another process says.
     named: Mutex<HashSet<OsString>>,
 }
 
-impl<'a> Place<'a> {
-    /// The directory that roots lie in.
-    pub(crate) fn of_roots(shared: &'a Shared<'a>, source: Option<Dir>, there: There) -> Place<'a> {
-        Place {
+impl<'a> Directory<'a> {
+    /// The directory that holds roots.
+    pub(crate) fn of_roots(
+        shared: &'a Shared<'a>,
+        source: Option<Arc<dyn Dir>>,
+        there: Target,
+    ) -> Directory<'a> {
+        Directory {
             shared,
             parent: None,
             source,
@@ -75,57 +80,67 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// A directory that is itself a root: it will be made as `name` in `parent`, and bear `key` in the end.
+    /// A directory that is a root. It is created as `name` in `parent`, and is called `key` in the end.
     pub(crate) fn root(
-        parent: &Arc<Place<'a>>,
-        source: Dir,
+        parent: &Arc<Directory<'a>>,
+        source: Arc<dyn Dir>,
         (name, key): (OsString, &OsStr),
         number: u64,
         staged: bool,
-    ) -> Result<Place<'a>> {
-        let facts = source.own_facts()?;
-        let place =
-            Place::under(parent, Some(source), facts, name, (root_key(key), root_top(key, number), staged));
+    ) -> Result<Directory<'a>> {
+        let facts = source.attributes()?;
+        let place = Directory::under(
+            parent,
+            Some(source),
+            facts,
+            name,
+            (root_key(key), root_top(key, number), staged),
+        );
         place.tell(Some(number as u32))?;
         Ok(place)
     }
 
-    /// A root that another process sends, to be made in `parent`.
-    pub(crate) fn came(parent: &Arc<Place<'a>>, root: &Root, facts: Facts, number: u32) -> Place<'a> {
+    /// A root that another process sends, to be created in `parent`.
+    pub(crate) fn came(
+        parent: &Arc<Directory<'a>>,
+        root: &Root,
+        facts: Attributes,
+        number: u32,
+    ) -> Directory<'a> {
         let key = &*root.there;
         let top = root_top(key, u64::from(number));
-        Place::under(parent, None, facts, root.name_for_now(), (root_key(key), top, root.is_new))
+        Directory::under(parent, None, facts, root.name_for_now(), (root_key(key), top, root.is_new))
     }
 
     /// A directory that another process sends, in this one.
-    pub(crate) fn came_below(self: &Arc<Place<'a>>, name: OsString, facts: Facts) -> Place<'a> {
+    pub(crate) fn came_below(self: &Arc<Directory<'a>>, name: OsString, facts: Attributes) -> Directory<'a> {
         let key = self.key_of(&name);
-        Place::under(self, None, facts, name, (key, self.top, self.staged))
+        Directory::under(self, None, facts, name, (key, self.top, self.staged))
     }
 
     /// A directory in this one.
-    pub(crate) fn below(self: &Arc<Place<'a>>, name: OsString) -> Result<Place<'a>> {
+    pub(crate) fn below(self: &Arc<Directory<'a>>, name: OsString) -> Result<Directory<'a>> {
         let source = self.source().open_dir(&name)?;
         let key = self.key_of(&name);
-        let facts = source.own_facts()?;
-        let place = Place::under(self, Some(source), facts, name, (key, self.top, self.staged));
+        let facts = source.attributes()?;
+        let place = Directory::under(self, Some(source), facts, name, (key, self.top, self.staged));
         place.tell(None)?;
         Ok(place)
     }
 
     fn under(
-        parent: &Arc<Place<'a>>,
-        source: Option<Dir>,
-        facts: Facts,
+        parent: &Arc<Directory<'a>>,
+        source: Option<Arc<dyn Dir>>,
+        facts: Attributes,
         name: OsString,
         (key, top, staged): (Vec<u8>, (u64, usize), bool),
-    ) -> Place<'a> {
+    ) -> Directory<'a> {
         let there = match &*parent.there.lock().expect("no lane panics") {
-            There::Nowhere => There::Nowhere,
-            There::Far => There::Far,
-            There::ToMake | There::Open(_) => There::ToMake,
+            Target::Nowhere => Target::Nowhere,
+            Target::Peer => Target::Peer,
+            Target::ToMake | Target::Open(_) => Target::ToMake,
         };
-        Place {
+        Directory {
             shared: parent.shared,
             parent: Some(Arc::clone(parent)),
             facts: Some(facts),
@@ -141,7 +156,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Tells another process of it, if there is one.
+    /// Announces it to the other process, if there is one.
     fn tell(&self, root: Option<u32>) -> Result<()> {
         let (Some(far), Some(parent), Some(facts)) = (&self.shared.far, &self.parent, self.facts) else {
             return Ok(());
@@ -150,37 +165,37 @@ impl<'a> Place<'a> {
         far.tell(&Message::Dir(self.number, parent.number, self.name.clone(), facts, root))
     }
 
-    /// Bytes of its place in the transfer.
+    /// The length of its key.
     pub(crate) fn key_bytes(&self) -> usize {
         self.key.len()
     }
 
-    /// The number by which another process knows it.
+    /// The number that another process was told.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// One more of its names has been sent to another process.
+    /// Counts a name that was sent to another process.
     pub(crate) fn has_one_more(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The source has this name, says another process.
+    /// Notes that the source has this name.
     pub(crate) fn is_in_source(&self, name: OsString) {
         self.named.lock().expect("no lane panics").insert(name);
     }
 
-    /// Whether anything is kept at the destination.
+    /// Whether anything is written.
     pub(crate) fn is_kept(&self) -> bool {
-        !matches!(*self.there.lock().expect("no lane panics"), There::Nowhere)
+        !matches!(*self.there.lock().expect("no lane panics"), Target::Nowhere)
     }
 
     /// The directory that is read.
-    pub(crate) fn source(&self) -> &Dir {
-        self.source.as_ref().expect("names are read in directories that there are")
+    pub(crate) fn source(&self) -> &dyn Dir {
+        self.source.as_deref().expect("names are read in directories that there are")
     }
 
-    /// The place in the transfer of a name in it.
+    /// The path in the transfer of one of its names.
     pub(crate) fn key_of(&self, name: &OsStr) -> Vec<u8> {
         let mut key = self.key.clone();
         if !key.is_empty() {
@@ -190,30 +205,30 @@ impl<'a> Place<'a> {
         key
     }
 
-    /// Its own way from the top of the tree.
+    /// Its path from the top of its tree.
     pub(crate) fn own_way(&self) -> &Path {
         Path::new(OsStr::from_bytes(self.key.get(self.top.1..).unwrap_or_default()))
     }
 
-    /// What it will be given.
-    pub(crate) fn facts(&self) -> Option<Facts> {
+    /// The attributes that it gets in the end.
+    pub(crate) fn facts(&self) -> Option<Attributes> {
         self.facts
     }
 
-    /// The directory that is written, which is made if need be; `None` if nothing is kept.
-    pub(crate) fn there(&self) -> Result<Option<Arc<Dir>>> {
+    /// The directory that is written, which is created if necessary; `None` if nothing is written.
+    pub(crate) fn there(&self) -> Result<Option<Arc<dyn Dir>>> {
         let mut there = self.there.lock().expect("no lane panics");
         match &*there {
-            There::Nowhere | There::Far => return Ok(None),
-            There::Open(dir) => return Ok(Some(Arc::clone(dir))),
-            There::ToMake => {}
+            Target::Nowhere | Target::Peer => return Ok(None),
+            Target::Open(dir) => return Ok(Some(Arc::clone(dir))),
+            Target::ToMake => {}
         }
         let parent = self.parent.as_ref().expect("only roots' directories have no parent");
         let Some(above) = parent.there()? else { return Ok(None) };
-        let dir = Arc::new(match self.is_staged_root() {
+        let dir = match self.is_staged_root() {
             true => {
                 let journal = self.shared.journal.as_ref().expect("a tree goes to a directory");
-                claim_directory(&above, &self.name, journal)?
+                claim_directory(&*above, &self.name, journal)?
             }
             false => {
                 above.make_dir(&self.name)?;
@@ -222,7 +237,7 @@ impl<'a> Place<'a> {
                     _ => why.into(),
                 })?
             }
-        });
+        };
         if self.is_staged_root() {
             self.shared.staged.lock().expect("no lane panics").insert(self.top.0, Arc::clone(&dir));
         }
@@ -230,22 +245,22 @@ impl<'a> Place<'a> {
             && self.shared.resume
             && let Some(source) = &self.source
         {
-            self.remove_strangers(&dir, |name| source.facts_if_any(name).map(|facts| facts.is_some()))?;
+            self.remove_strangers(&*dir, |name| source.find(name).map(|facts| facts.is_some()))?;
         }
-        *there = There::Open(Arc::clone(&dir));
+        *there = Target::Open(Arc::clone(&dir));
         Ok(Some(dir))
     }
 
-    /// Whether the whole tree's hidden name is this one's.
+    /// Whether this is the directory that has the hidden name of the tree.
     fn is_staged_root(&self) -> bool {
         self.staged && self.parent.as_ref().is_some_and(|parent| parent.parent.is_none())
     }
 
-    /// Gives the directory what it should have, once all is in it. One with a hidden name stays its maker's alone until
-    /// just before it gets its own.
-    fn finish(&self, facts: &Facts) -> Result<()> {
+    /// Gives the directory its attributes, after all of its entries are there. One with a hidden name stays accessible to its
+    /// creator alone until just before it gets its own name.
+    fn finish(&self, facts: &Attributes) -> Result<()> {
         if let Some(source) = &self.source
-            && !source.own_facts()?.is_same(facts)
+            && !source.attributes()?.is_same(facts)
         {
             return Err(Error::Changed(source.path().to_path_buf()));
         }
@@ -256,19 +271,19 @@ impl<'a> Place<'a> {
         let Some(there) = self.there()? else { return Ok(()) };
         if self.source.is_none() && self.staged && self.shared.resume {
             let named = self.named.lock().expect("no lane panics");
-            self.remove_strangers(&there, |name| Ok(named.contains(name)))?;
+            self.remove_strangers(&*there, |name| Ok(named.contains(name)))?;
         }
         if self.is_staged_root() {
             return Ok(());
         }
-        Ok(there.dress(facts)?)
+        Ok(there.set_attributes(facts)?)
     }
 
-    /// Removes what an earlier run brought and is no longer in the source, but for files that are gone on from. Only in
-    /// trees that nobody has seen yet.
+    /// Removes what an earlier run created and the source no longer has, except for files that are resumed. Only in trees that
+    /// still have a hidden name.
     fn remove_strangers(
         &self,
-        there: &Dir,
+        there: &dyn Dir,
         is_ours: impl Fn(&OsStr) -> thalweg_io::Result<bool>,
     ) -> Result<()> {
         const SOME: usize = 1000;
@@ -285,7 +300,7 @@ impl<'a> Place<'a> {
             }
         }
         for name in strangers {
-            there.remove_all(&name)?;
+            tree::remove_all(there, &name)?;
         }
         Ok(())
     }
@@ -295,12 +310,12 @@ fn root_key(key: &OsStr) -> Vec<u8> {
     key.as_bytes().to_vec()
 }
 
-/// What is in a root without a name of its own has no way there to skip.
+/// The number of a root, and the bytes of a key that lead to it; none if the root has no name of its own.
 fn root_top(key: &OsStr, number: u64) -> (u64, usize) {
     (number, if key.is_empty() { 0 } else { key.len() + 1 })
 }
 
-impl Drop for Place<'_> {
+impl Drop for Directory<'_> {
     fn drop(&mut self) {
         let (Some(facts), false) = (self.facts, self.shared.failed.load(Ordering::Relaxed)) else { return };
         if self.shared.goes_on().is_err() {

@@ -1,10 +1,10 @@
-//! A large file, or a stream, on its way: what all lanes share that move pieces of it.
+//! The transfer of one large file or stream: what the lanes share that move pieces of it.
 //!
-//! Model: a [`Cursor`] hands out pieces, each lane reads and writes those that it was given, and whoever writes the
-//! last one finishes the file. What is written is noted in the journal every so often, with its sum, by the lane that
-//! finds it due.
-//! Invariant: a range is noted only after the partial file was synced; the file gets its name only if the source is what it
-//! was and the sums of both ends agree. A file that is dropped before that leaves what can be gone on from, or nothing.
+//! Model: a [`Cursor`] hands out pieces. Each lane reads and writes its pieces, and the lane that writes the last one finishes
+//! the file. Now and then a lane lists in the journal what was written, with its checksum.
+//! Invariant: a range is listed only after the partial file was synced. The file gets its name only if the source is still
+//! unchanged and the checksums of both ends agree. A file that is dropped before that leaves either a partial file that a
+//! later run can resume, or nothing.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,92 +13,92 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::{Bytes, MIB};
-use thalweg_io::tree::{self, Dir, Facts};
+use thalweg_io::tree::{Attributes, Dir, Tree};
 use thalweg_io::{Action, File};
 use thalweg_pump::ReadAhead;
 use thalweg_record::{CELL_BYTES, sum_at};
 
 use crate::claim::{claim_left, claim_new, give_name};
-use crate::far::{Far, nonsense};
+use crate::directory::Directory;
 use crate::job::{BLOCK_BYTES, DEPTH};
-use crate::journal::{Noted, Ranges};
+use crate::journal::{ListedFile, Ranges};
 use crate::message::{CELLS, Message};
-use crate::place::Place;
+use crate::peer::{Peer, nonsense};
 use crate::shared::{Shared, count};
-use crate::{Error, Result, names};
+use crate::{Error, Result, hidden_names};
 
-/// What is written is noted after so many bytes, but not more often than that;
-const NOTE_BYTES: u64 = 64 * MIB;
-const NOTE_SECONDS_MIN: f64 = 0.25;
-/// or after so long, but not in more than so many steps, which bounds the journal.
+/// A lane lists what was written after so many bytes, but not more often than that;
+const NOTE_BYTES: u64 = if cfg!(test) { MIB } else { 64 * MIB };
+const NOTE_SECONDS_MIN: f64 = if cfg!(test) { 0.0 } else { 0.25 };
+/// or after so many seconds, but at most so many times for a file, which bounds the journal.
 const NOTE_SECONDS: f64 = 1.0;
 const NOTES_MAX: u64 = 1 << 14;
-/// The most ranges that another process may tell of: a journal has at most [`NOTES_MAX`] notes for each file and each
-/// time that it was gone on from.
+/// The most ranges that another process may announce: a journal has at most [`NOTES_MAX`] for each file and each time that
+/// it was resumed.
 const RANGES_MAX: usize = 1 << 20;
-/// How many cells of what was noted are compared with the source before it is gone on from.
+/// How many cells of the listed ranges are compared with the source before a file is resumed.
 const PROBES: usize = 8;
-/// Every so-manieth range, rounded down, gives less than twice as many.
+/// Taking every n-th range, with n rounded down, gives less than twice as many.
 const _: () = assert!(2 * PROBES <= CELLS);
 
 /// Where the bytes come from.
 pub(crate) enum Origin {
     File(File),
-    /// In order, until it ends.
+    /// A stream: in order, until it ends.
     Stream(File),
     Zeros,
-    /// Whatever is in the blocks, which are full of noise.
+    /// The contents of the blocks, which were filled with noise.
     Noise,
-    /// Another process, which calls it so.
-    Far(PathBuf),
+    /// Another process, by its name there.
+    Peer(PathBuf),
 }
 
 /// Where they go.
 pub(crate) enum Goal {
-    /// A file in a directory that bears a hidden name until it is whole.
+    /// A file that has a hidden name until it is complete.
     File {
         file: File,
-        dir: Arc<Dir>,
+        dir: Arc<dyn Dir>,
         partial: OsString,
         name: OsString,
     },
     /// In order.
     Stream(File),
     Nowhere,
-    /// Another process, which knows it by this number.
-    Far(u64),
+    /// Another process, which was told this number.
+    Peer(u64),
 }
 
-/// What is to be moved, before anything is opened.
+/// A file to be moved, before anything is opened.
 pub(crate) struct Entry<'a> {
-    pub(crate) place: Arc<Place<'a>>,
+    pub(crate) place: Arc<Directory<'a>>,
     pub(crate) name: OsString,
     pub(crate) there: OsString,
 }
 
-/// A file that another process sends: its name, its facts, or its length if it is none.
+/// A file that another process sends: its name and attributes. A stream has a length, if it is known, and no attributes.
 pub(crate) struct Arriving {
     pub(crate) name: OsString,
-    pub(crate) facts: Option<Facts>,
+    pub(crate) facts: Option<Attributes>,
     pub(crate) len: Option<u64>,
 }
 
-/// More pieces than any file has: what is left of one whose number of pieces is not known yet.
+/// More pieces than any file has: the number left while the real one is unknown.
 const PIECES_MAX: u64 = 1 << 62;
 
 /// See the head of this file.
-pub(crate) struct Moving<'a> {
+pub(crate) struct FileTransfer<'a> {
     shared: &'a Shared<'a>,
     pub(crate) origin: Origin,
     pub(crate) goal: Goal,
-    facts: Option<Facts>,
+    facts: Option<Attributes>,
     key: Vec<u8>,
-    /// Pieces that were handed out and are not written yet, and one more while there may be others.
+    /// Pieces that were handed out and are not written yet, plus one while more may follow.
     left: AtomicU64,
     state: Mutex<State>,
     finished: AtomicBool,
-    /// The directory waits for its files.
-    _place: Option<Arc<Place<'a>>>,
+    /// Keeps the directory unfinished until this file is.
+    _place: Option<Arc<Directory<'a>>>,
 }
 
 struct State {
@@ -106,9 +106,9 @@ struct State {
     written: u128,
     /// Pieces that were sent to another process.
     pieces: u64,
-    /// Where the last byte was written.
+    /// One byte behind the last that was moved.
     end: u64,
-    /// What was written and not noted.
+    /// Ranges that were written and are not listed in the journal.
     unlisted: Ranges,
     unlisted_bytes: u64,
     since: Stopwatch,
@@ -117,9 +117,9 @@ struct State {
     noting: bool,
 }
 
-impl<'a> Moving<'a> {
-    fn new(shared: &'a Shared<'a>, origin: Origin, goal: Goal, key: Vec<u8>) -> Moving<'a> {
-        Moving {
+impl<'a> FileTransfer<'a> {
+    fn new(shared: &'a Shared<'a>, origin: Origin, goal: Goal, key: Vec<u8>) -> FileTransfer<'a> {
+        FileTransfer {
             shared,
             origin,
             goal,
@@ -142,68 +142,68 @@ impl<'a> Moving<'a> {
         }
     }
 
-    /// What is no file at its source: so many bytes, or all that come.
+    /// A source that is not a file: `len` bytes, or all that come.
     pub(crate) fn of_origin(
         shared: &'a Shared<'a>,
         origin: Origin,
         goal: Goal,
         len: Option<u64>,
         key: Vec<u8>,
-    ) -> (Moving<'a>, Cursor) {
+    ) -> (FileTransfer<'a>, Cursor) {
         let cursor = Cursor { at: 0, end: len.unwrap_or(u64::MAX), data: None, there: Ranges::new() };
-        (Moving::new(shared, origin, goal, key), cursor)
+        (FileTransfer::new(shared, origin, goal, key), cursor)
     }
 
     /// Opens both ends of a file.
-    pub(crate) fn open(shared: &'a Shared<'a>, entry: Entry<'a>) -> Result<(Moving<'a>, Cursor)> {
+    pub(crate) fn open(shared: &'a Shared<'a>, entry: Entry<'a>) -> Result<(FileTransfer<'a>, Cursor)> {
         let Entry { place, name, there } = entry;
-        let source = place.source().open_file(&shared.io, &name, true)?;
-        let facts = Facts::of(&source)?;
+        let source = place.source().open_file(&name, true)?;
+        let facts = shared.source.attributes(&source)?;
         let key = place.key_of(&there);
         let (goal, known) = match (&shared.far, place.there()?) {
             (Some(far), _) => far_goal(far, &place, there, &source, &facts, shared.resume)?,
-            (None, None) => (Goal::Nowhere, Known::default()),
+            (None, None) => (Goal::Nowhere, Existing::default()),
             (None, Some(dir)) => goal(shared, dir, there, Some(&source), (&facts, &key), false)?,
         };
-        let mut moving = Moving::new(shared, Origin::File(source), goal, key);
+        let mut moving = FileTransfer::new(shared, Origin::File(source), goal, key);
         moving.goes_on_from(&known);
         (moving.facts, moving._place) = (Some(facts), Some(place));
         let cursor = Cursor { at: 0, end: facts.len, data: None, there: known.ranges };
         Ok((moving, cursor))
     }
 
-    /// Opens the sink's end of a file that another process sends, and tells what is there of it; with `anew` nothing.
+    /// Opens the destination of a file that another process sends, and says what of it exists; with `anew`, nothing.
     pub(crate) fn arrives(
         shared: &'a Shared<'a>,
-        place: &Arc<Place<'a>>,
+        place: &Arc<Directory<'a>>,
         file: &Arriving,
         anew: bool,
-    ) -> Result<(Moving<'a>, Known)> {
+    ) -> Result<(FileTransfer<'a>, Existing)> {
         let key = place.key_of(&file.name);
         let (goal, known) = match (place.there()?, &file.facts) {
             (Some(dir), Some(facts)) => goal(shared, dir, file.name.clone(), None, (facts, &key), anew)?,
-            _ => (Goal::Nowhere, Known::default()),
+            _ => (Goal::Nowhere, Existing::default()),
         };
-        let mut moving = Moving::to(shared, goal, place, file);
+        let mut moving = FileTransfer::to(shared, goal, place, file);
         moving.goes_on_from(&known);
         Ok((moving, known))
     }
 
-    /// The sink's end of what another process sends, to this goal.
+    /// The destination of what another process sends, with this goal.
     pub(crate) fn to(
         shared: &'a Shared<'a>,
         goal: Goal,
-        place: &Arc<Place<'a>>,
+        place: &Arc<Directory<'a>>,
         file: &Arriving,
-    ) -> Moving<'a> {
+    ) -> FileTransfer<'a> {
         let key = if file.facts.is_some() { place.key_of(&file.name) } else { Vec::new() };
-        let mut moving = Moving::new(shared, Origin::Far(PathBuf::from(&file.name)), goal, key);
+        let mut moving = FileTransfer::new(shared, Origin::Peer(PathBuf::from(&file.name)), goal, key);
         moving.left = AtomicU64::new(PIECES_MAX);
         (moving.facts, moving._place) = (file.facts, Some(Arc::clone(place)));
         moving
     }
 
-    fn goes_on_from(&mut self, known: &Known) {
+    fn goes_on_from(&mut self, known: &Existing) {
         let ranges = &known.ranges;
         let sum = ranges.values().fold(0u128, |sum, (_, part)| sum.wrapping_add(*part));
         count(&self.shared.counts.resumed_bytes, ranges.values().map(|(len, _)| len).sum());
@@ -211,15 +211,15 @@ impl<'a> Moving<'a> {
         (state.read, state.written, state.number) = (sum, sum, known.number);
     }
 
-    /// The number by which the other process knows it.
+    /// The number that the other process was told.
     pub(crate) fn number(&self) -> u64 {
         match self.goal {
-            Goal::Far(number) => number,
+            Goal::Peer(number) => number,
             _ => unreachable!("only what goes to another process has a number"),
         }
     }
 
-    /// A piece has been sent; whether it was the last one.
+    /// Counts a piece that was sent; true if it was the last one.
     pub(crate) fn was_sent(&self, at: u64, len: u64) -> bool {
         let mut state = self.state.lock().expect("no lane panics");
         state.pieces += 1;
@@ -228,15 +228,15 @@ impl<'a> Moving<'a> {
         self.let_go()
     }
 
-    /// There are so many pieces, with this sum; whether all of them are written.
+    /// The source has sent so many pieces, with this checksum; true if all of them are written.
     pub(crate) fn is_all(&self, pieces: u64, sum: u128) -> bool {
         self.state.lock().expect("no lane panics").read = sum;
         let more = pieces.wrapping_sub(PIECES_MAX);
         self.left.fetch_add(more, Ordering::AcqRel).wrapping_add(more) == 0
     }
 
-    /// Whether a piece that another process sends lies in it. A file comes in whole cells up to its end: what is noted of
-    /// less could grow without bytes coming.
+    /// Whether a piece that another process sends lies in the file. Pieces consist of whole cells, except at the end: otherwise
+    /// a peer could make the journal grow with very few bytes.
     pub(crate) fn has_room(&self, at: u64, len: u64) -> bool {
         let cell = CELL_BYTES as u64;
         let Some(end) = at.checked_add(len).filter(|_| at.is_multiple_of(cell)) else { return false };
@@ -246,17 +246,17 @@ impl<'a> Moving<'a> {
         }
     }
 
-    /// Bytes of its place in the transfer.
+    /// The length of its key.
     pub(crate) fn key_bytes(&self) -> u64 {
         self.key.len() as u64
     }
 
-    /// One more piece is on its way.
+    /// Counts a piece that is handed out.
     pub(crate) fn hand_out(&self) {
         self.left.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A piece is done with, or there are no more; whether that was the last.
+    /// Counts a piece that is done, or the end of the file; true if nothing is left.
     pub(crate) fn let_go(&self) -> bool {
         self.left.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -266,11 +266,11 @@ impl<'a> Moving<'a> {
         match &self.origin {
             Origin::File(file) | Origin::Stream(file) => file.path().to_path_buf(),
             Origin::Zeros | Origin::Noise => PathBuf::from("memory"),
-            Origin::Far(name) => name.clone(),
+            Origin::Peer(name) => name.clone(),
         }
     }
 
-    /// A piece has been read.
+    /// Adds a piece that was read to the checksum.
     pub(crate) fn was_read(&self, at: u64, bytes: &[u8]) {
         if self.shared.hashing {
             let sum = sum_at(at, bytes);
@@ -279,7 +279,7 @@ impl<'a> Moving<'a> {
         }
     }
 
-    /// A piece has been written: it is noted, perhaps, and whether it was the last one is told.
+    /// Takes in a piece that was written, and lists ranges if that is due; true if it was the last piece.
     pub(crate) fn was_written(&self, at: u64, len: u64, sum: u128) -> Result<bool> {
         let due = {
             let mut state = self.state.lock().expect("no lane panics");
@@ -293,7 +293,7 @@ impl<'a> Moving<'a> {
         Ok(self.let_go())
     }
 
-    /// What has to be noted now. Nothing where there is nothing that a later run could go on from.
+    /// The ranges that are due to be listed now, if a later run could resume from them.
     fn due(&self, state: &mut State, at: u64, len: u64, sum: u128) -> Option<Ranges> {
         let (Some(facts), Goal::File { .. }, true) = (&self.facts, &self.goal, self.shared.hashing) else {
             return None;
@@ -330,20 +330,20 @@ impl<'a> Moving<'a> {
         Ok(())
     }
 
-    /// All of it is written: it is looked at once more and gets its name.
+    /// After all of it is written: checks it and gives it its name.
     pub(crate) fn finish(&self) -> Result<()> {
         let (read, written, end, pieces) = {
             let state = self.state.lock().expect("no lane panics");
             (state.read, state.written, state.end, state.pieces)
         };
         if let (Origin::File(file), Some(facts)) = (&self.origin, &self.facts)
-            && !Facts::of(file)?.is_same(facts)
+            && !self.shared.source.attributes(file)?.is_same(facts)
         {
             return Err(Error::Changed(self.name()));
         }
         let len = self.facts.map_or(end, |facts| facts.len);
         let names = self.facts.map_or(1, |facts| facts.links);
-        if let (Goal::Far(number), Some(far)) = (&self.goal, &self.shared.far) {
+        if let (Goal::Peer(number), Some(far)) = (&self.goal, &self.shared.far) {
             self.shared.whole(&self.key, len, (read, read), names);
             return far.tell(&Message::FileEnd(*number, pieces, read));
         }
@@ -357,10 +357,10 @@ impl<'a> Moving<'a> {
                 file.sync()?;
             }
             match &self.facts {
-                Some(facts) => tree::dress_file(file, facts)?,
-                None => dir.resemble(file, name)?,
+                Some(facts) => self.shared.dest.set_attributes(file, facts)?,
+                None => dir.copy_permissions(file, name)?,
             }
-            give_name(dir, partial, name)?;
+            give_name(&**dir, partial, name)?;
             self.finished.store(true, Ordering::Relaxed);
             if self.shared.sync_each {
                 dir.sync().map_err(|e| e.undoable(&dir.path().join(name)))?;
@@ -385,18 +385,18 @@ impl<'a> Moving<'a> {
         Err(Error::Mismatch { path, read, written, read_back })
     }
 
-    /// The sum of what the disk has.
+    /// Reads the file back and returns its checksum.
     fn read_back(&self, file: &File, len: u64) -> Result<u128> {
         if !file.is_direct() {
             file.sync()?;
-            tree::forget(file);
+            self.shared.dest.drop_cache(file);
         }
         let meters = thalweg_pump::Meters::default();
-        let mut ahead = ReadAhead::new(self.shared.io.queue(DEPTH)?, &self.shared.pool, &meters);
+        let mut ahead = ReadAhead::new(self.shared.dest.io().queue(DEPTH)?, &self.shared.pool, &meters);
         let (mut cursor, mut sum) = (Cursor { at: 0, end: len, data: None, there: Ranges::new() }, 0u128);
         loop {
             while let Some(block) = ahead.room() {
-                let Some((at, len)) = cursor.next(Some(file))? else { break };
+                let Some((at, len)) = cursor.next(Some((&*self.shared.dest, file)))? else { break };
                 ahead.read(block, file, at, len, at);
             }
             self.shared.goes_on()?;
@@ -406,7 +406,7 @@ impl<'a> Moving<'a> {
     }
 }
 
-impl Drop for Moving<'_> {
+impl Drop for FileTransfer<'_> {
     fn drop(&mut self) {
         let Goal::File { dir, partial, .. } = &self.goal else { return };
         let noted = self.state.get_mut().is_ok_and(|state| state.number.is_some());
@@ -417,27 +417,27 @@ impl Drop for Moving<'_> {
     }
 }
 
-/// What of a file is there already, its number in the journal if it is listed, and some cells of it.
+/// What of a file exists at the destination, its number in the journal if it is listed, and some of its cells.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct Existing {
     pub(crate) ranges: Ranges,
     pub(crate) cells: Vec<(u64, Vec<u8>)>,
     number: Option<u64>,
 }
 
-/// Tells the other process of a file. If it has some of it that is gone on from, that is compared first.
+/// Announces a file to the other process. What that has of the file is compared first if the transfer resumes.
 fn far_goal(
-    far: &Far<'_>,
-    place: &Place<'_>,
+    far: &Peer<'_>,
+    place: &Directory<'_>,
     there: OsString,
     source: &File,
-    facts: &Facts,
+    facts: &Attributes,
     resume: bool,
-) -> Result<(Goal, Known)> {
+) -> Result<(Goal, Existing)> {
     let number = far.next_file();
     place.has_one_more();
     let file = Message::File(number, place.number(), there, Some(*facts), None);
-    let (goal, mut known) = (Goal::Far(number), Known::default());
+    let (goal, mut known) = (Goal::Peer(number), Existing::default());
     if !resume {
         far.tell(&file)?;
         return Ok((goal, known));
@@ -467,31 +467,31 @@ fn far_goal(
     let end = known.ranges.last_key_value().map_or(0, |(at, (len, _))| at.saturating_add(*len));
     let same = end <= facts.len && is_same(source, &known.cells)?;
     if !same {
-        known = Known::default();
+        known = Existing::default();
     }
     far.tell(&Message::Take(number, !same))?;
     Ok((goal, known))
 }
 
-/// Opens the partial file: the one that an earlier run left if it can be gone on from, or a new one.
+/// Opens the partial file: the one that an earlier run left if it can be resumed, or a new one.
 fn goal(
     shared: &Shared<'_>,
-    dir: Arc<Dir>,
+    dir: Arc<dyn Dir>,
     name: OsString,
     source: Option<&File>,
-    (facts, key): (&Facts, &[u8]),
+    (facts, key): (&Attributes, &[u8]),
     anew: bool,
-) -> Result<(Goal, Known)> {
-    let partial = names::partial(&name);
+) -> Result<(Goal, Existing)> {
+    let partial = hidden_names::partial(&name);
     if let Some(noted) = shared.noted.get(key) {
-        let taken = if anew { None } else { taken_up(shared, &dir, &partial, noted, facts)? };
+        let taken = if anew { None } else { taken_up(shared, &*dir, &partial, noted, facts)? };
         let taken = match (taken, source) {
             (Some((_, cells)), Some(source)) if !is_same(source, &cells)? => None,
             (taken, _) => taken,
         };
         match taken {
             Some((file, cells)) => {
-                let known = Known { ranges: noted.ranges.clone(), cells, number: Some(noted.number) };
+                let known = Existing { ranges: noted.ranges.clone(), cells, number: Some(noted.number) };
                 return Ok((Goal::File { file, dir, partial, name }, known));
             }
             None => {
@@ -503,7 +503,7 @@ fn goal(
             }
         }
     }
-    let made = claim_new(&shared.io, &dir, &partial, true, Some(facts.user));
+    let made = claim_new(&*shared.dest, &*dir, &partial, true, Some(facts.user));
     // Of what could not be made the user knows one name only, unless the other one is in the way.
     let file = made.map_err(|e| match e {
         Error::Io(e) if e.action == Action::Create => {
@@ -519,17 +519,17 @@ fn goal(
         let _ = dir.remove(&partial);
         return Err(no_room(shared, e, facts.len, goal));
     }
-    Ok((goal, Known::default()))
+    Ok((goal, Existing::default()))
 }
 
-/// Says how much was missing where a disk is full.
+/// The error for a file that does not fit: says how much room is missing.
 fn no_room(shared: &Shared<'_>, e: thalweg_io::Error, len: u64, goal: Goal) -> Error {
     let Goal::File { dir, name, .. } = goal else { return e.into() };
     let e = thalweg_io::Error { path: dir.path().join(name), ..e };
     if !e.is_full() {
         return e.into();
     }
-    let left = shared.io.space(dir.path()).map_or(0, |space| space.available);
+    let left = shared.dest.io().space(dir.path()).map_or(0, |space| space.available);
     let (needed, left, place) = (Bytes(len), Bytes(left), dir.path().display());
     let name = e.path.display();
     Error::Refused(format!(
@@ -540,16 +540,16 @@ fn no_room(shared: &Shared<'_>, e: thalweg_io::Error, len: u64, goal: Goal) -> E
 /// Some cells of a file, each with its first byte.
 type Cells = Vec<(u64, Vec<u8>)>;
 
-/// The partial file, if the source is what it was, with a few cells of it.
+/// The partial file with a few of its cells, if the source has not changed.
 fn taken_up(
     shared: &Shared<'_>,
-    dir: &Dir,
+    dir: &dyn Dir,
     partial: &OsString,
-    noted: &Noted,
-    facts: &Facts,
+    noted: &ListedFile,
+    facts: &Attributes,
 ) -> Result<Option<(File, Cells)>> {
     let end = noted.ranges.last_key_value().map_or(0, |(at, (len, _))| at + len);
-    let left = if noted.is_of(facts) { claim_left(&shared.io, dir, partial, true)? } else { None };
+    let left = if noted.is_of(facts) { claim_left(&*shared.dest, dir, partial, true)? } else { None };
     let Some(file) = left else { return Ok(None) };
     if file.metadata()?.len < end {
         return Ok(None);
@@ -565,7 +565,7 @@ fn taken_up(
     Ok(Some((file, cells)))
 }
 
-/// Whether these cells are what the source has there.
+/// Whether the source has the same bytes in these cells.
 fn is_same(source: &File, cells: &[(u64, Vec<u8>)]) -> Result<bool> {
     for (at, there) in cells {
         let mut here = [0; CELL_BYTES];
@@ -591,18 +591,18 @@ fn join(ranges: &mut Ranges, mut at: u64, mut len: u64, mut sum: u128) {
     ranges.insert(at, (len, sum));
 }
 
-/// What of a file has not been handed out. Holes, and what is there already, are passed over.
+/// What of a file has not been handed out. Holes, and what the destination has, are skipped.
 pub(crate) struct Cursor {
     at: u64,
     end: u64,
-    /// The end of the stretch that `at` lies in; not known between stretches.
+    /// The end of the data that `at` lies in; unknown between two stretches of data.
     data: Option<u64>,
     there: Ranges,
 }
 
 impl Cursor {
-    /// The next piece: its first byte, and how many.
-    pub(crate) fn next(&mut self, file: Option<&File>) -> Result<Option<(u64, usize)>> {
+    /// The next piece: its first byte and its length.
+    pub(crate) fn next(&mut self, file: Option<(&dyn Tree, &File)>) -> Result<Option<(u64, usize)>> {
         loop {
             self.pass_over();
             if self.at >= self.end {
@@ -611,8 +611,8 @@ impl Cursor {
             let data_end = match (self.data, file) {
                 (Some(end), _) if self.at < end => end,
                 (_, None) => self.end,
-                (_, Some(file)) => {
-                    let Some((from, to)) = tree::next_data(file, self.at, self.end)? else {
+                (_, Some((tree, file))) => {
+                    let Some((from, to)) = tree.next_data(file, self.at, self.end)? else {
                         self.at = self.end;
                         return Ok(None);
                     };
