@@ -21,9 +21,10 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+use crate::local::PLAIN;
 use crate::standard::{duplicate, standard_descriptor, standing_inside};
 use crate::transfer::{ALIGN, Progress, Step};
-use crate::tree::{Facts, PLAIN, What};
+use crate::tree::{Attributes, EntryKind};
 use crate::{
     Access, Action, Error, FileId, FileSystem, Kind, Metadata, Queue, Result, Space, directory_of, hidden,
 };
@@ -295,29 +296,34 @@ pub(crate) fn reopen(
 }
 
 /// An error if this is nothing that an earlier process of this user made and left under this name.
-pub(crate) fn check_own(at: BorrowedFd<'_>, path: &Path, there: &Facts, heir: Option<u32>) -> io::Result<()> {
+pub(crate) fn check_own(
+    at: BorrowedFd<'_>,
+    path: &Path,
+    there: &Attributes,
+    heir: Option<u32>,
+) -> io::Result<()> {
     // Where no file can be made, on a disk that is full, say, it is this user's if the file system says so.
     let own = || made_beside(at, path).map_or(rustix::process::geteuid().as_raw(), |made| made.user);
-    let what = match there.what {
-        What::Link => "a symbolic link".into(),
-        What::Special => "no regular file".into(),
-        What::File if there.links > 1 => format!("a file with {} names", there.links),
+    let what = match there.kind {
+        EntryKind::Link => "a symbolic link".into(),
+        EntryKind::Special => "no regular file".into(),
+        EntryKind::File if there.links > 1 => format!("a file with {} names", there.links),
         _ if Some(there.user) == heir || there.user == own() => return Ok(()),
-        What::File => format!("a file of user {}", there.user),
-        What::Directory => format!("a directory of user {}", there.user),
+        EntryKind::File => format!("a file of user {}", there.user),
+        EntryKind::Directory => format!("a directory of user {}", there.user),
     };
     Err(not_ours(&what))
 }
 
 /// That what lies under a hidden name is something else.
-fn not_ours(what: &str) -> io::Error {
+pub(crate) fn not_ours(what: &str) -> io::Error {
     io::Error::other(format!(
         "it is {what}, and none that this user's thalweg made; remove it, or choose another place"
     ))
 }
 
-/// Facts about a new file in the directory of `path`: who owns it, and its permission bits. Only the file system knows.
-fn made_beside(at: BorrowedFd<'_>, path: &Path) -> io::Result<Facts> {
+/// The attributes of a new file in the directory of `path`: who owns it, and its permission bits. Only the file system knows.
+fn made_beside(at: BorrowedFd<'_>, path: &Path) -> io::Result<Attributes> {
     let trial = directory_of(path).join(hidden::unique("trial"));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let made = retry_on_intr(|| rustix::fs::openat(at, &trial, flags, Mode::from(0o666)))?;
@@ -446,13 +452,13 @@ fn facts(m: &StdMetadata) -> Metadata {
 /// See [`FileSystem::resemble`].
 pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Result<()> {
     let file = borrow(id);
-    let ours = Facts::from(rustix::fs::fstat(&*file)?);
+    let ours = Attributes::from(rustix::fs::fstat(&*file)?);
     // A link is replaced, and what it leads to has no say.
-    let old = match rustix::fs::statat(at, like, AtFlags::SYMLINK_NOFOLLOW).map(Facts::from) {
+    let old = match rustix::fs::statat(at, like, AtFlags::SYMLINK_NOFOLLOW).map(Attributes::from) {
         Ok(there) => {
             // Nor has what another user put there meanwhile.
-            let directory = Facts::from(rustix::fs::statat(at, directory_of(like), AtFlags::empty())?);
-            Some(there).filter(|there| there.what == What::File && !is_planted(there, &directory))
+            let directory = Attributes::from(rustix::fs::statat(at, directory_of(like), AtFlags::empty())?);
+            Some(there).filter(|there| there.kind == EntryKind::File && !is_planted(there, &directory))
         }
         Err(Errno::NOENT) => None,
         Err(e) => return Err(e.into()),
@@ -519,12 +525,12 @@ pub fn unplanted(path: &Path) -> Result<PathBuf> {
     // With a slash or a dot behind it a link would be followed here.
     let mut path: PathBuf = path.components().collect();
     for _ in 0..LINKS_MAX {
-        let Ok(there) = rustix::fs::lstat(&path).map(Facts::from) else { break };
-        let Ok(directory) = rustix::fs::stat(directory_of(&path)).map(Facts::from) else { break };
+        let Ok(there) = rustix::fs::lstat(&path).map(Attributes::from) else { break };
+        let Ok(directory) = rustix::fs::stat(directory_of(&path)).map(Attributes::from) else { break };
         if is_planted(&there, &directory) {
             return Err(Error::new(Action::Create, &path, planted(&there)));
         }
-        if there.what != What::Link || leads_to_open_file(&path) {
+        if there.kind != EntryKind::Link || leads_to_open_file(&path) {
             break;
         }
         let Ok(next) = std::fs::read_link(&path) else { break };
@@ -538,7 +544,7 @@ fn leads_to_open_file(link: &Path) -> bool {
     rustix::fs::statfs(directory_of(link)).is_ok_and(|there| there.f_type == rustix::fs::PROC_SUPER_MAGIC)
 }
 
-fn planted(there: &Facts) -> io::Error {
+fn planted(there: &Attributes) -> io::Error {
     let user = there.user;
     io::Error::other(format!(
         "user {user} made it, in a directory that everybody may write to; remove it, or choose another name"
@@ -547,22 +553,23 @@ fn planted(there: &Facts) -> io::Error {
 
 /// An error if what was opened to be written in order was prepared by another user since [`unplanted`] looked.
 fn check_stream(stream: &StdFile, path: &Path) -> io::Result<()> {
-    let (opened, there) = (Facts::from(rustix::fs::fstat(stream)?), Facts::from(rustix::fs::lstat(path)?));
-    let directory = Facts::from(rustix::fs::stat(directory_of(path))?);
+    let (opened, there) =
+        (Attributes::from(rustix::fs::fstat(stream)?), Attributes::from(rustix::fs::lstat(path)?));
+    let directory = Attributes::from(rustix::fs::stat(directory_of(path))?);
     if is_planted(&opened, &directory) || is_planted(&there, &directory) {
         return Err(planted(&there));
     }
     let is_it = (opened.device, opened.inode) == (there.device, there.inode);
-    match is_it || there.what == What::Link && leads_to_open_file(path) {
+    match is_it || there.kind == EntryKind::Link && leads_to_open_file(path) {
         true => Ok(()),
         false => Err(io::Error::other("another file has taken its name")),
     }
 }
 
 /// Whether another user made this in a directory like `/tmp`.
-fn is_planted(there: &Facts, directory: &Facts) -> bool {
+fn is_planted(there: &Attributes, directory: &Attributes) -> bool {
     let own = [directory.user, rustix::process::geteuid().as_raw()].contains(&there.user);
-    directory.mode & 0o1002 == 0o1002 && !own && there.what != What::Directory
+    directory.mode & 0o1002 == 0o1002 && !own && there.kind != EntryKind::Directory
 }
 
 /// The length of an open file.

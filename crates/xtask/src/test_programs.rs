@@ -50,7 +50,18 @@ const SECONDS_MAX: u32 = 900;
 const TIMED_OUT: i32 = 124;
 
 /// The slowest programs, in order. They start first, so that none of them runs alone at the end.
-const SLOWEST: &[&str] = &[];
+const SLOWEST: &[&str] = &[
+    "cli sort_jobs",
+    "cli outside",
+    "cli pump_outside",
+    "cli sort_outside",
+    "cli hostile",
+    "cli sort_cluster",
+    "cli bench",
+    "cli job_records",
+    "cli pump_far",
+    "cli lab",
+];
 
 /// Arguments of `cargo test --no-run`, and a suffix for the names of the programs.
 const BUILDS: &[(&[&str], &str)] = &[
