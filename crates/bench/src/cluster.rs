@@ -12,7 +12,6 @@
 
 use std::process::Command;
 
-use thalweg::{Error, Result};
 use thalweg_api::{
     BenchMeasure, BenchOther, BenchReport, BenchRow, ClusterPlan, ClusterStage, Receipt, from_json,
 };
@@ -26,6 +25,7 @@ use crate::minutesort::MODEL;
 use crate::ring::Ring;
 use crate::targets::{Target, Than};
 use crate::{Asked, TINY_BYTES, digest, memory, minutesort};
+use crate::{Error, Result};
 
 /// Bytes that the kernel counts and receipts need not: questions, samples, cuts.
 const AGREE_BYTES_PER_NODE: u64 = 1 << 20;
@@ -284,7 +284,7 @@ impl Bench<'_> {
             ours.args(["--parts", &parts]);
         }
         let ended = whole_process(&mut ours)?;
-        let receipt: Receipt = from_json(ended.out.trim()).map_err(Error::CouldNot)?;
+        let receipt: Receipt = from_json(ended.out.trim()).map_err(Error::Failed)?;
         let carried = self.carried().since(before);
         let said: u64 = receipt.nodes.iter().map(|node| node.link_bytes.1).sum();
         if !receipt.holds || !carried.agrees(said, u64::from(self.row.nodes) * AGREE_BYTES_PER_NODE) {
@@ -320,7 +320,7 @@ impl Bench<'_> {
         }
         let words = ["plan", "sort", "nodes:in", "-o", "nodes:part-{}", "--datamation", "--json"];
         let ended = whole_process(self.ours(&words).args(["--memory", self.row.memory]))?;
-        let plan: ClusterPlan = from_json(ended.out.trim()).map_err(Error::CouldNot)?;
+        let plan: ClusterPlan = from_json(ended.out.trim()).map_err(Error::Failed)?;
         let stage = |stage: &ClusterStage| format!("{} {:.2} s", stage.name, stage.seconds);
         notes.push(format!("planned: {}", plan.stages.iter().map(stage).collect::<Vec<_>>().join(", ")));
         let measure = BenchMeasure { seconds: plan.seconds, ..BenchMeasure::default() };

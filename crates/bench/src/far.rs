@@ -10,7 +10,6 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use thalweg::{Error, Result};
 use thalweg_api::{BenchOther, BenchPhase, BenchReport, BenchRow, Iperf, PumpReceipt, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::Usage;
@@ -25,6 +24,7 @@ use crate::pump::{DEPTH, SMALL_BYTES, UNSUMMED, What, files, is_same, lost, remo
 use crate::table::traffic;
 use crate::targets::{Target, Than};
 use crate::{Asked, failed};
+use crate::{Error, Result};
 
 /// Handshakes and questions, which a receipt does not count.
 const AGREE_BYTES: u64 = 65_536;
@@ -555,12 +555,12 @@ pub(crate) fn iperf_between(lab: &Lab) -> Result<f64> {
 
 /// Bytes that iperf3's receiver got in a second, or its receivers on average.
 pub(crate) fn iperf_rate(out: &str) -> Result<f64> {
-    let told: Iperf = from_json(out.trim())
-        .map_err(|e| Error::CouldNot(format!("what iperf3 says cannot be read: {e}")))?;
+    let told: Iperf =
+        from_json(out.trim()).map_err(|e| Error::Failed(format!("what iperf3 says cannot be read: {e}")))?;
     let ways: Vec<_> =
         [Some(told.end.sum_received), told.end.sum_received_bidir_reverse].into_iter().flatten().collect();
     if ways.iter().any(|way| way.bytes == 0 || way.seconds <= 0.0) {
-        return Err(Error::CouldNot("iperf3's receiver got nothing".to_string()));
+        return Err(Error::Failed("iperf3's receiver got nothing".to_string()));
     }
     Ok(ways.iter().map(|way| way.bytes as f64 / way.seconds).sum::<f64>() / ways.len() as f64)
 }
@@ -568,7 +568,7 @@ pub(crate) fn iperf_rate(out: &str) -> Result<f64> {
 /// What a receipt and the kernel say of the link; an error if they do not agree, or the receipt's law does not hold.
 fn agreed(out: &str, carried: Carried) -> Result<String> {
     let receipt: PumpReceipt = from_json(out.trim())
-        .map_err(|e| Error::CouldNot(format!("the receipt of a pump cannot be read: {e}")))?;
+        .map_err(|e| Error::Failed(format!("the receipt of a pump cannot be read: {e}")))?;
     if !receipt.holds {
         return Err(Error::Wrong("a pump's output is not its input; see its receipt".to_string()));
     }

@@ -4,10 +4,11 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use thalweg::{Error, Result};
 use thalweg_api::{BenchMeasure, Receipt, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::{self, Usage};
+
+use crate::{Error, Result};
 
 /// What came of a process.
 pub(crate) struct Ended {
@@ -21,7 +22,7 @@ pub(crate) struct Ended {
 /// Runs a process to its end. An error if it does not end well, with what it complained of.
 pub(crate) fn whole_process(command: &mut Command) -> Result<Ended> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let failed = |e: std::io::Error| Error::CouldNot(format!("{name} cannot be run: {e}"));
+    let failed = |e: std::io::Error| Error::Failed(format!("{name} cannot be run: {e}"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let watch = Stopwatch::start();
     let mut child = command.spawn().map_err(failed)?;
@@ -35,7 +36,7 @@ pub(crate) fn whole_process(command: &mut Command) -> Result<Ended> {
     if !status.success() {
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
         let said = complaint.trim().lines().last().unwrap_or("nothing");
-        return Err(Error::CouldNot(format!(
+        return Err(Error::Failed(format!(
             "{name} {} ended with {status} and said: {said}",
             words.join(" ")
         )));
@@ -73,7 +74,7 @@ impl OurSort<'_> {
         command.args(["--json", "--progress", "never"]).args(self.layout).args(self.words);
         let ended = whole_process(&mut command)?;
         let receipt: Receipt = from_json(ended.out.trim())
-            .map_err(|e| Error::CouldNot(format!("the receipt of a sort cannot be read: {e}")))?;
+            .map_err(|e| Error::Failed(format!("the receipt of a sort cannot be read: {e}")))?;
         if !receipt.holds {
             return Err(Error::Wrong("a sort's output is not its input; see its receipt".to_string()));
         }

@@ -9,7 +9,6 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use thalweg::{Error, Result};
 use thalweg_api::{BenchMeasure, BenchOther, BenchReport, BenchRow, Receipt, from_json};
 use thalweg_io::process::Usage;
 use thalweg_record::RECORD_BYTES;
@@ -18,6 +17,7 @@ use crate::lab::{Lab, Wanted, on_lab};
 use crate::measure::{Series, median, whole_process};
 use crate::targets::{Target, Than};
 use crate::{Asked, TINY_BYTES};
+use crate::{Error, Result};
 
 pub(crate) const NAME: &str = "minutesort";
 /// Two nodes of either kind: what all their disks together do, these two cores can.
@@ -111,7 +111,7 @@ impl Bench<'_> {
         let words = ["sort", &input, "-o", "nodes:part-{}", "--datamation", "--json", "--progress", "never"];
         let more = ["--memory", MEMORY, "--shares", shares];
         let ended = whole_process(&mut self.ours(&[&words[..], &more].concat()))?;
-        let receipt: Receipt = from_json(ended.out.trim()).map_err(Error::CouldNot)?;
+        let receipt: Receipt = from_json(ended.out.trim()).map_err(Error::Failed)?;
         if !receipt.holds {
             return Err(Error::Wrong("what came out is not what went in".into()));
         }

@@ -9,7 +9,6 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use thalweg::{Error, Result};
 use thalweg_api::{BenchOther, BenchPhase, BenchReport, BenchRow, PumpReceipt, from_json};
 use thalweg_io::process::Usage;
 
@@ -20,6 +19,7 @@ use crate::place::Place;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
 use crate::{Asked, alone, digest, failed, far};
+use crate::{Error, Result};
 
 /// Bytes of a small file.
 pub(crate) const SMALL_BYTES: u64 = 4096;
@@ -344,7 +344,7 @@ impl Bench<'_> {
         let ended = whole_process(&mut command)?;
         if let Who::Ours(_) = who {
             let receipt: PumpReceipt = from_json(ended.out.trim())
-                .map_err(|e| Error::CouldNot(format!("the receipt of a pump cannot be read: {e}")))?;
+                .map_err(|e| Error::Failed(format!("the receipt of a pump cannot be read: {e}")))?;
             if !receipt.holds {
                 return Err(Error::Wrong("a pump's output is not its input; see its receipt".to_string()));
             }

@@ -4,10 +4,10 @@
 //! links: each packet costs its cores the same, whoever sends it. With many hosts that is less.
 //! Non-goals: disks; anybody's records.
 
-use thalweg::Result;
 use thalweg_api::BenchOther;
 use thalweg_io::process::Usage;
 
+use crate::Result;
 use crate::far::{IPERF, Served, iperf_rate};
 use crate::lab::{Lab, cpu_seconds};
 use crate::measure::{Series, whole_process};

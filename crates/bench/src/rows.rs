@@ -2,13 +2,13 @@
 //!
 //! Sizes here are for a `--size` of 1 GB; another size scales data and memory alike.
 
-use thalweg::{Error, Result};
 use thalweg_base::units::{Bytes, GIB, MIB};
 
 use crate::data::Data;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
 use crate::{Asked, Which, cluster, exchange, incore, launch, pump, rates, river};
+use crate::{Error, Result};
 
 /// One kind of work.
 pub(crate) struct Row {
@@ -255,7 +255,7 @@ pub(crate) fn check_names(asked: &Asked<'_>) -> Result<()> {
     let known = names(asked.options.which);
     match asked.options.rows.iter().find(|name| !known.contains(&name.as_str())) {
         None => Ok(()),
-        Some(name) => Err(Error::CouldNot(format!(
+        Some(name) => Err(Error::Failed(format!(
             "bench {} has no row '{name}'; it has {}",
             asked.options.which.name(),
             known.join(", ")

@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use thalweg::{Error, Result};
 use thalweg_api::{BenchOther, BenchReport, BenchRow};
 use thalweg_io::process::Usage;
 
@@ -20,6 +19,7 @@ use crate::place::Place;
 use crate::rivals::{CLUSTERS, ENGINES, Engines, Gnu, Share, usage_of};
 use crate::rows::{Beside, GNU, Memory, ROWS, Row};
 use crate::{Asked, digest, failed, memory};
+use crate::{Error, Result};
 
 /// Input, output, what is spilled and the floor's files, in bytes of the input.
 const ROOM: u64 = 4;

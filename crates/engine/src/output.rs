@@ -10,11 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_base::units::Bytes;
 use thalweg_io::{Access, Error as IoError, File, FileSystem, check_planted, directory_of};
 use thalweg_pump::Output;
 
-use crate::{Endpoint, Error, Progress, Result, temporary};
+use crate::{Asked, Endpoint, Error, Progress, Result, temporary};
 
 /// How long to wait for whoever reads a stream before looking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -40,15 +39,10 @@ impl Target {
             }
         };
         check_planted(path)?;
-        let name = path.display();
         match io.stat(path) {
-            Ok(there) if there.is_directory => {
-                Err(Error::CouldNot(format!("{name} is a directory; name a file in it")))
-            }
+            Ok(there) if there.is_directory => Err(Asked::OutputDirectory(path.clone()).into()),
             Ok(there) if !there.is_regular => Ok(Target::Stream(path.clone())),
-            Ok(there) if there.mode & 0o222 == 0 => Err(Error::CouldNot(format!(
-                "{name} is read-only; remove it, or allow writing with chmod u+w"
-            ))),
+            Ok(there) if there.mode & 0o222 == 0 => Err(Asked::ReadOnly(path.clone()).into()),
             Ok(_) => {
                 let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
                 io.check_replace(&path)?;
@@ -88,20 +82,19 @@ fn led_to(path: &Path) -> PathBuf {
 
 /// A name that nothing has yet.
 fn fresh(io: &Arc<dyn FileSystem>, path: &Path) -> Result<Target> {
-    let name = path.display();
     if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-        return Err(Error::CouldNot(format!("'{name}' is no name for a file")));
+        return Err(Asked::NoFileName(path.to_path_buf()).into());
     }
     let directory = directory_of(path);
     match io.stat(directory) {
         Ok(there) if there.is_directory => Ok(Target::File(path.to_path_buf())),
         Ok(_) => {
-            Err(Error::CouldNot(format!("cannot create {name}: {} is not a directory", directory.display())))
+            Err(Asked::NotInDirectory { output: path.to_path_buf(), directory: directory.to_path_buf() }
+                .into())
         }
-        Err(e) if e.source.kind() == ErrorKind::NotFound => Err(Error::CouldNot(format!(
-            "cannot create {name}: there is no directory {}; make it first",
-            directory.display()
-        ))),
+        Err(e) if e.source.kind() == ErrorKind::NotFound => {
+            Err(Asked::NoDirectory { output: path.to_path_buf(), directory: directory.to_path_buf() }.into())
+        }
         Err(e) => Err(e.into()),
     }
 }
@@ -124,17 +117,15 @@ fn create_named(io: &Arc<dyn FileSystem>, path: &Path, name: &OsStr, bytes: u64)
         if !e.is_full() {
             return named(e, path);
         }
-        let room = io.space(directory).map_or(0, |space| space.available);
-        let (name, needed, room) = (path.display(), Bytes(bytes), Bytes(room));
-        let place = directory.display();
-        Error::Full(match e.source.kind() {
-            ErrorKind::FileTooLarge => format!(
-                "cannot create {name}: {needed} is more than one file may have in {place}; see ulimit -f, or choose another place"
-            ),
-            _ => format!(
-                "cannot create {name}: it takes {needed} and {place} has {room} left; free some, or choose another place"
-            ),
-        })
+        let room = || io.space(directory).map_or(0, |space| space.available);
+        let is_one_file = e.source.kind() == ErrorKind::FileTooLarge;
+        let available = (!is_one_file).then(room);
+        Error::OutputFull {
+            path: path.to_path_buf(),
+            needed: bytes,
+            directory: directory.to_path_buf(),
+            available,
+        }
     })?;
     // Where there are no marks, the number of the process has to tell whether it is alive.
     output.file().mark();

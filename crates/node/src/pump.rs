@@ -46,7 +46,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) type Result<T> = std::result::Result<T, thalweg_engine::Error>;
 
 pub(crate) fn could_not(why: impl ToString) -> thalweg_engine::Error {
-    thalweg_engine::Error::CouldNot(why.to_string())
+    thalweg_engine::Error::Node { why: why.to_string(), wrong: false }
 }
 
 /// Moves files between this machine and a host of the cluster, or between two hosts.
@@ -178,7 +178,7 @@ pub(crate) fn follow(
         }
         (_, why) => {
             let why = format!("{host}: {}", why.unwrap_or_default());
-            Err(if verdict.wrong { thalweg_engine::Error::Wrong(why) } else { could_not(why) })
+            Err(thalweg_engine::Error::Node { why, wrong: verdict.wrong })
         }
     }
 }
@@ -549,7 +549,7 @@ fn take_part(
         let moved = both_ends((node, link), request, &options, (&mut out, &inc));
         let verdict = match &moved {
             Ok(receipt) => PumpVerdict::done(receipt.clone()),
-            Err(why) => PumpVerdict::failed(why, matches!(why, thalweg_engine::Error::Wrong(_))),
+            Err(why) => PumpVerdict::failed(why, why.is_wrong()),
         };
         let _ = out.end(to_json(&verdict).as_bytes());
         return moved.map_err(|why| why.to_string());
