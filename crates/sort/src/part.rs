@@ -4,7 +4,7 @@
 //! Model: each page, when it is installed, is scattered by the lane that brought it: records that
 //! lie wholly in the page become entries in that lane's chunks of their bucket. Records that touch a
 //! page bound are found when the part is sealed, from the bounds that each page left.
-//! Law: every record becomes one entry in one bucket; buckets are (low, high] ranges of (key, place).
+//! Invariant: every record becomes one entry in one bucket; buckets are (low, high] ranges of (key, place).
 //! Non-goals: sorting; deciding what fits (the geometry has).
 
 use std::sync::{Mutex, OnceLock};
