@@ -7,7 +7,8 @@ use std::fmt;
 use thalweg::Error;
 use thalweg_base::units::Bytes;
 
-use crate::run::COULD_NOT;
+/// The exit status of a command that could not do what was asked.
+pub(crate) const COULD_NOT: u8 = 2;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -74,7 +75,7 @@ impl fmt::Display for Failure {
 
 /// The flags that help, where there are some.
 fn advice(error: &Error) -> &'static str {
-    use thalweg::Asked;
+    use thalweg::{Asked, BadPath};
     match error {
         Error::RecordTooLong { .. } => "; give more --memory, or --record BYTES if records are not lines",
         Error::CutShort { .. } => "; give the right --record",
@@ -83,10 +84,10 @@ fn advice(error: &Error) -> &'static str {
             Asked::JoinKeys | Asked::JoinRecords(..) => " (--by, --right-by)",
             Asked::JoinLayouts | Asked::JoinedTooLong(..) => " (--record, --right-record)",
             Asked::Nodes { .. } | Asked::StreamInput => " (--nodes)",
-            Asked::StreamOutput(_) | Asked::PartsAreFiles | Asked::PartPattern(_) => " (-o)",
-            Asked::ScratchNotDirectory(_) | Asked::TooManyScratch { .. } => " (--scratch)",
+            Asked::StreamOutput(_) | Asked::PartsAreFiles | Asked::Path(BadPath::PartPattern(_)) => " (-o)",
+            Asked::Path(BadPath::ScratchNotDirectory(_)) | Asked::TooManyScratch { .. } => " (--scratch)",
             Asked::ShuffledRecord { .. } => " (--record)",
-            Asked::RangesOfStream(_) => " (--pick)",
+            Asked::Path(BadPath::RangesOfStream(_)) => " (--pick)",
             Asked::Parts { .. } => " (--parts)",
             Asked::Summary => "; give --datamation, or leave out --summary",
             Asked::TooManyRecords { .. } | Asked::PastLastRecord { .. } => {

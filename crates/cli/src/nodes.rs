@@ -10,11 +10,11 @@ use thalweg_api::{ExecReport, JobReport, JobState, to_json};
 use thalweg_base::units::Bytes;
 use thalweg_io::process;
 
-use crate::failure::Failure;
+use crate::failure::{COULD_NOT, Failure};
 use crate::interpret::Show;
 use crate::interpret::nodes::{ClusterAsk, Exec, JobsAsk, OverSsh};
 use crate::print::{complain, pass_on, say};
-use crate::run::{COULD_NOT, DONE, report, tell};
+use crate::run::{DONE, report, tell};
 use crate::{show, signals};
 
 /// The most output of a host that is kept to be shown together, and the longest line that is kept whole.

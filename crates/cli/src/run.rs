@@ -9,7 +9,7 @@ use thalweg_io::host::{self, Hooks};
 use thalweg_io::process;
 
 use crate::bar::Shown;
-use crate::failure::Failure;
+use crate::failure::{COULD_NOT, Failure};
 use crate::interpret::{Job, Request, Show, interpret};
 use crate::parse::{Usage, parse};
 use crate::print::{complain, say};
@@ -19,8 +19,6 @@ use crate::{nodes, show, signals};
 pub(crate) const DONE: u8 = 0;
 /// Checked and found wrong.
 const WRONG: u8 = 1;
-/// Could not do it.
-pub(crate) const COULD_NOT: u8 = 2;
 /// The reader of standard output has gone away; nobody wants to hear of it.
 const SIGPIPE: i32 = 13;
 

@@ -11,6 +11,8 @@ use crate::Endpoint;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Asked {
+    /// A path cannot be used as it was asked.
+    Path(BadPath),
     /// A verb does not have this option.
     NoOption {
         /// The verb.
@@ -41,30 +43,6 @@ pub enum Asked {
     StreamOutput(Option<PathBuf>),
     /// Several nodes cannot read a stream.
     StreamInput,
-    /// A directory was given as input.
-    InputDirectory(PathBuf),
-    /// The output is a directory.
-    OutputDirectory(PathBuf),
-    /// The output may not be written.
-    ReadOnly(PathBuf),
-    /// A path that does not end in the name of a file.
-    NoFileName(PathBuf),
-    /// The output's directory is something else.
-    NotInDirectory {
-        /// The output.
-        output: PathBuf,
-        /// What should be a directory.
-        directory: PathBuf,
-    },
-    /// The output's directory does not exist.
-    NoDirectory {
-        /// The output.
-        output: PathBuf,
-        /// The directory.
-        directory: PathBuf,
-    },
-    /// A scratch directory is something else.
-    ScratchNotDirectory(PathBuf),
     /// There are too many scratch directories.
     TooManyScratch {
         /// How many.
@@ -81,10 +59,6 @@ pub enum Asked {
     PartsAreFiles,
     /// A partition reads a stream only as its single input.
     StreamWithOthers,
-    /// Ranges need a sample, and this stream can be read only once.
-    RangesOfStream(PathBuf),
-    /// The name of the parts does not have `{}` once.
-    PartPattern(PathBuf),
     /// A partition cannot have this many parts.
     Parts {
         /// How many were asked for.
@@ -92,10 +66,6 @@ pub enum Asked {
         /// How many there may be.
         max: usize,
     },
-    /// A part would be something other than a file.
-    PartNotFile(PathBuf),
-    /// Two names made of this pattern are the same file.
-    SamePart(PathBuf),
     /// A summary was asked for of records that have none.
     Summary,
     /// There is no input.
@@ -116,8 +86,6 @@ pub enum Asked {
         /// The number of the first.
         start: u128,
     },
-    /// A plan needs the size of its inputs, and this is a stream.
-    PlanOfStream(PathBuf),
     /// An input has an empty name.
     NoName,
     /// This end is not on this machine.
@@ -156,6 +124,7 @@ impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use Asked::*;
         match self {
+            Path(why) => write!(f, "{why}"),
             NoOption { verb, what } => write!(f, "a {verb} cannot {what}"),
             RightSide => f.write_str("a join has a right side, and no other verb has one"),
             OneInputPerSide => f.write_str("each side of a join is one input"),
@@ -173,41 +142,13 @@ impl fmt::Display for Asked {
                 write!(f, "several nodes write the output at once, and {} is a stream; name a file", path.display())
             }
             StreamInput => f.write_str("several nodes sample their input before they read it, which a stream does not allow; name files"),
-            InputDirectory(path) => write!(f, "{} is a directory; name the files in it", path.display()),
-            OutputDirectory(path) => write!(f, "{} is a directory; name a file in it", path.display()),
-            ReadOnly(path) => {
-                write!(f, "{} is read-only; remove it, or allow writing with chmod u+w", path.display())
-            }
-            NoFileName(path) => write!(f, "'{}' is no name for a file", path.display()),
-            NotInDirectory { output, directory } => {
-                write!(f, "cannot create {}: {} is not a directory", output.display(), directory.display())
-            }
-            NoDirectory { output, directory } => write!(
-                f,
-                "cannot create {}: there is no directory {}; make it first",
-                output.display(),
-                directory.display()
-            ),
-            ScratchNotDirectory(path) => write!(f, "scratch {} is not a directory; name one that is", path.display()),
             TooManyScratch { count, max } => write!(f, "{count} scratch directories are too many; name at most {max}"),
             ShuffledRecord { max } => write!(f, "records to shuffle have at most {max} bytes"),
             PartsAreFiles => f.write_str("parts are files; name them, as in part-{}"),
             StreamWithOthers => {
                 f.write_str("a pipe or - can only be the single input; name it without others, or give files")
             }
-            RangesOfStream(path) => write!(
-                f,
-                "{} can be read only once, and ranges need a sample first; give a file, or partition by hash",
-                path.display()
-            ),
-            PartPattern(path) => write!(
-                f,
-                "'{}' must have {{}} once, where the number of the part goes, as in part-{{}}",
-                path.display()
-            ),
             Parts { parts, max } => write!(f, "{parts} parts: a partition has 1 to {max} parts"),
-            PartNotFile(path) => write!(f, "{} is not a file, and a part must be one", path.display()),
-            SamePart(path) => write!(f, "some names of '{}' lead to the same file", path.display()),
             Summary => f.write_str("a summary needs records of 100 bytes with the key 0:10"),
             NoInput => f.write_str("nothing to check; name a file, or - for standard input"),
             TooManyRecords { count, record_bytes, max } => {
@@ -216,11 +157,6 @@ impl fmt::Display for Asked {
             PastLastRecord { count, start } => {
                 write!(f, "{count} records from {start} on go past record {}, the last there is", u128::MAX)
             }
-            PlanOfStream(path) => write!(
-                f,
-                "cannot plan for {}: it is a stream, whose size is known only at its end; name a file",
-                path.display()
-            ),
             NoName => f.write_str("an empty name; name a file, or - for a stream"),
             Elsewhere(end) => {
                 write!(f, "'{end}' is not on this machine; name a file, or say which cluster has it")
@@ -236,6 +172,89 @@ impl fmt::Display for Asked {
             SimulatedNodes { nodes, max } => write!(f, "{nodes} simulated nodes; there can be 1 to {max}"),
             SimulatedMemory => f.write_str("the simulated nodes have more memory than can be counted"),
             DetachedHere => f.write_str("only the nodes of a cluster run a job without their client"),
+        }
+    }
+}
+
+/// Why a path cannot be used as it was asked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BadPath {
+    /// A directory was given as input.
+    InputDirectory(PathBuf),
+    /// The output is a directory.
+    OutputDirectory(PathBuf),
+    /// The output may not be written.
+    ReadOnly(PathBuf),
+    /// A path that does not end in the name of a file.
+    NoFileName(PathBuf),
+    /// The output's directory is something else.
+    NotInDirectory {
+        /// The output.
+        output: PathBuf,
+        /// What should be a directory.
+        directory: PathBuf,
+    },
+    /// The output's directory does not exist.
+    NoDirectory {
+        /// The output.
+        output: PathBuf,
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// A scratch directory is something else.
+    ScratchNotDirectory(PathBuf),
+    /// Ranges need a sample, and this stream can be read only once.
+    RangesOfStream(PathBuf),
+    /// The name of the parts does not have `{}` once.
+    PartPattern(PathBuf),
+    /// A part would be something other than a file.
+    PartNotFile(PathBuf),
+    /// Two names made of this pattern are the same file.
+    SamePart(PathBuf),
+    /// A plan needs the size of its inputs, and this is a stream.
+    PlanOfStream(PathBuf),
+}
+
+impl fmt::Display for BadPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use BadPath::*;
+        match self {
+            InputDirectory(path) => write!(f, "{} is a directory; name the files in it", path.display()),
+            OutputDirectory(path) => write!(f, "{} is a directory; name a file in it", path.display()),
+            ReadOnly(path) => {
+                write!(f, "{} is read-only; remove it, or allow writing with chmod u+w", path.display())
+            }
+            NoFileName(path) => write!(f, "'{}' is no name for a file", path.display()),
+            NotInDirectory { output, directory } => {
+                write!(f, "cannot create {}: {} is not a directory", output.display(), directory.display())
+            }
+            NoDirectory { output, directory } => write!(
+                f,
+                "cannot create {}: there is no directory {}; make it first",
+                output.display(),
+                directory.display()
+            ),
+            ScratchNotDirectory(path) => {
+                write!(f, "scratch {} is not a directory; name one that is", path.display())
+            }
+            RangesOfStream(path) => write!(
+                f,
+                "{} can be read only once, and ranges need a sample first; give a file, or partition by hash",
+                path.display()
+            ),
+            PartPattern(path) => write!(
+                f,
+                "'{}' must have {{}} once, where the number of the part goes, as in part-{{}}",
+                path.display()
+            ),
+            PartNotFile(path) => write!(f, "{} is not a file, and a part must be one", path.display()),
+            SamePart(path) => write!(f, "some names of '{}' lead to the same file", path.display()),
+            PlanOfStream(path) => write!(
+                f,
+                "cannot plan for {}: it is a stream, whose size is known only at its end; name a file",
+                path.display()
+            ),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! What can go wrong with a verb: the errors of the rooms below, and those of the verbs themselves.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thalweg_base::units::Bytes;
 use thalweg_pump::InputsError;
 
-use crate::asked::{Asked, Needs, TooLittleMemory};
+use crate::asked::{Asked, BadPath, Needs, TooLittleMemory};
 
 /// Results of the verbs.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -238,19 +238,7 @@ impl fmt::Display for Error {
                 write!(f, "{} ends after {bytes} bytes of a record", path.display())
             }
             Error::OutputFull { path, needed, directory, available } => {
-                let (needed, directory) = (Bytes(*needed), directory.display());
-                write!(f, "cannot create {}: ", path.display())?;
-                match available {
-                    Some(free) => write!(
-                        f,
-                        "it takes {needed} and {directory} has {} left; free some, or choose another place",
-                        Bytes(*free)
-                    ),
-                    None => write!(
-                        f,
-                        "{needed} is more than one file may have in {directory}; see ulimit -f, or choose another place"
-                    ),
-                }
+                write_output_full(f, path, Bytes(*needed), directory, *available)
             }
             Error::SomeParts { why, first, last, named, all } => {
                 let (first, last) = (first.display(), last.display());
@@ -293,6 +281,27 @@ impl fmt::Display for Error {
             Error::Node { why, .. } | Error::Gone(why, _) => f.write_str(why),
             Error::Interrupted(signal) => write!(f, "interrupted by signal {signal}"),
         }
+    }
+}
+
+fn write_output_full(
+    f: &mut fmt::Formatter<'_>,
+    path: &Path,
+    needed: Bytes,
+    directory: &Path,
+    available: Option<u64>,
+) -> fmt::Result {
+    let (path, directory) = (path.display(), directory.display());
+    match available.map(Bytes) {
+        Some(free) => write!(
+            f,
+            "cannot create {path}: it takes {needed} and {directory} has {free} left; free some, or choose another place"
+        ),
+        None => write!(
+            f,
+            "cannot create {path}: {needed} is more than one file may have in {directory}; see ulimit -f, or choose \
+             another place"
+        ),
     }
 }
 
@@ -351,6 +360,12 @@ fn remedy(error: &thalweg_io::Error) -> &'static str {
 impl From<Asked> for Error {
     fn from(why: Asked) -> Error {
         Error::Asked(why)
+    }
+}
+
+impl From<BadPath> for Error {
+    fn from(why: BadPath) -> Error {
+        Error::Asked(Asked::Path(why))
     }
 }
 

@@ -19,7 +19,7 @@ mod sorter;
 mod temporary;
 mod verbs;
 
-pub use asked::{Asked, Needs, TooLittleMemory};
+pub use asked::{Asked, BadPath, Needs, TooLittleMemory};
 pub use calibrate::calibration_bytes;
 #[doc(hidden)]
 pub use calibrate::{probe_cores, probe_disk};

@@ -13,7 +13,7 @@ use std::time::Duration;
 use thalweg_io::{Access, Error as IoError, File, FileSystem, check_planted, directory_of};
 use thalweg_pump::Output;
 
-use crate::{Asked, Endpoint, Error, Progress, Result, temporary};
+use crate::{BadPath, Endpoint, Error, Progress, Result, temporary};
 
 /// How long to wait for whoever reads a stream before looking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -40,9 +40,9 @@ impl Target {
         };
         check_planted(path)?;
         match io.stat(path) {
-            Ok(there) if there.is_directory => Err(Asked::OutputDirectory(path.clone()).into()),
+            Ok(there) if there.is_directory => Err(BadPath::OutputDirectory(path.clone()).into()),
             Ok(there) if !there.is_regular => Ok(Target::Stream(path.clone())),
-            Ok(there) if there.mode & 0o222 == 0 => Err(Asked::ReadOnly(path.clone()).into()),
+            Ok(there) if there.mode & 0o222 == 0 => Err(BadPath::ReadOnly(path.clone()).into()),
             Ok(_) => {
                 let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
                 io.check_replace(&path)?;
@@ -83,17 +83,18 @@ fn led_to(path: &Path) -> PathBuf {
 /// A name that nothing has yet.
 fn fresh(io: &Arc<dyn FileSystem>, path: &Path) -> Result<Target> {
     if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-        return Err(Asked::NoFileName(path.to_path_buf()).into());
+        return Err(BadPath::NoFileName(path.to_path_buf()).into());
     }
     let directory = directory_of(path);
     match io.stat(directory) {
         Ok(there) if there.is_directory => Ok(Target::File(path.to_path_buf())),
         Ok(_) => {
-            Err(Asked::NotInDirectory { output: path.to_path_buf(), directory: directory.to_path_buf() }
+            Err(BadPath::NotInDirectory { output: path.to_path_buf(), directory: directory.to_path_buf() }
                 .into())
         }
         Err(e) if e.source.kind() == ErrorKind::NotFound => {
-            Err(Asked::NoDirectory { output: path.to_path_buf(), directory: directory.to_path_buf() }.into())
+            Err(BadPath::NoDirectory { output: path.to_path_buf(), directory: directory.to_path_buf() }
+                .into())
         }
         Err(e) => Err(e.into()),
     }

@@ -44,7 +44,7 @@ use super::partition::shape::{self, Shape};
 use super::partition::splits::{Pages, Splits};
 use crate::lane_threads::Lanes;
 use crate::output::{self, Target};
-use crate::{Asked, Endpoint, Needs, Progress, Result, TooLittleMemory, WorkOptions, machine};
+use crate::{Asked, BadPath, Endpoint, Needs, Progress, Result, TooLittleMemory, WorkOptions, machine};
 
 /// More nodes than this are rather machines of their own.
 const NODES_MAX: usize = 256;
@@ -287,7 +287,7 @@ fn files(io: &Arc<dyn FileSystem>, inputs: &[Endpoint], layout: Layout) -> Resul
                 paths.push(path.as_path());
             }
             Endpoint::Path(path) if io.stat(path)?.is_directory => {
-                return Err(Asked::InputDirectory(path.clone()).into());
+                return Err(BadPath::InputDirectory(path.clone()).into());
             }
             _ => paths.clear(),
         }

@@ -41,7 +41,8 @@ use super::sort::input_paths;
 use crate::lane_threads::Lanes;
 use crate::output::Target;
 use crate::{
-    Asked, Endpoint, Error, Needs, PartitionPick, Progress, Result, TooLittleMemory, WorkOptions, machine,
+    Asked, BadPath, Endpoint, Error, Needs, PartitionPick, Progress, Result, TooLittleMemory, WorkOptions,
+    machine,
 };
 
 /// More parts than this are rather a sort's.
@@ -180,7 +181,7 @@ impl<'a> Job<'a> {
         match (pick, &self.input) {
             (PartitionPick::Hash, _) => Ok(Pick::Hash),
             (PartitionPick::Robin, _) => Ok(Pick::RoundRobin),
-            (PartitionPick::Range, Input::Stream(path)) => Err(Asked::RangesOfStream(path.clone()).into()),
+            (PartitionPick::Range, Input::Stream(path)) => Err(BadPath::RangesOfStream(path.clone()).into()),
             (PartitionPick::Range, Input::Files(inputs)) => {
                 let memory = (self.shape.page_bytes as u64, self.shape.sample_bytes);
                 let (cuts, _, read) =
@@ -379,7 +380,7 @@ pub(super) fn names(io: &Arc<dyn FileSystem>, pattern: &Path, parts: usize) -> R
     let places: Vec<usize> =
         (0..bytes.len().saturating_sub(1)).filter(|&at| &bytes[at..at + 2] == b"{}").collect();
     let [place] = places[..] else {
-        return Err(Asked::PartPattern(pattern.to_path_buf()).into());
+        return Err(BadPath::PartPattern(pattern.to_path_buf()).into());
     };
     if parts == 0 || parts > PARTS_MAX {
         return Err(Asked::Parts { parts, max: PARTS_MAX }.into());
@@ -393,14 +394,14 @@ pub(super) fn names(io: &Arc<dyn FileSystem>, pattern: &Path, parts: usize) -> R
     };
     let file = |part: usize| match Target::of(io, &Endpoint::Path(name(part)))? {
         Target::File(path) => Ok(path),
-        Target::Stream(path) => Err(Asked::PartNotFile(path).into()),
+        Target::Stream(path) => Err(BadPath::PartNotFile(path).into()),
     };
     let names: Vec<PathBuf> = (0..parts).map(file).collect::<Result<_>>()?;
     let mut different = names.clone();
     different.sort();
     different.dedup();
     if different.len() < names.len() {
-        return Err(Asked::SamePart(pattern.to_path_buf()).into());
+        return Err(BadPath::SamePart(pattern.to_path_buf()).into());
     }
     Ok(names)
 }

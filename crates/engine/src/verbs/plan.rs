@@ -14,7 +14,7 @@ use thalweg_sort::{Sort, forecast, lay_out};
 
 use super::sort::{error_of, resolve};
 use crate::output::Target;
-use crate::{Asked, Progress, Result, WorkOptions, calibrate, machine};
+use crate::{BadPath, Progress, Result, WorkOptions, calibrate, machine};
 
 /// Says what a sort would do. Runs nothing.
 pub fn plan(options: &WorkOptions) -> Result<Plan> {
@@ -32,7 +32,7 @@ fn check_places(options: &WorkOptions, definite: &Sort, io: &Arc<dyn FileSystem>
     for input in &definite.inputs {
         let there = io.stat(input)?;
         if !there.is_regular && !there.is_directory {
-            return Err(Asked::PlanOfStream(input.clone()).into());
+            return Err(BadPath::PlanOfStream(input.clone()).into());
         }
     }
     Target::of(io, &options.output)?;
@@ -43,5 +43,5 @@ fn check_scratch(directory: &Path, io: &Arc<dyn FileSystem>) -> Result<()> {
     if io.stat(directory)?.is_directory {
         return Ok(());
     }
-    Err(Asked::ScratchNotDirectory(directory.to_path_buf()).into())
+    Err(BadPath::ScratchNotDirectory(directory.to_path_buf()).into())
 }

@@ -16,8 +16,8 @@ use thalweg_sort::{Foreign, SCRATCH_FILES_MAX, Sort, Watch};
 use super::nodes;
 use crate::output::Target;
 use crate::{
-    Asked, Endpoint, Error, Needs, Progress, Result, TooLittleMemory, WorkOptions, calibrate, machine,
-    temporary,
+    Asked, BadPath, Endpoint, Error, Needs, Progress, Result, TooLittleMemory, WorkOptions, calibrate,
+    machine, temporary,
 };
 
 /// Sorts or shuffles the inputs into the output. The receipt's invariant: out + dropped = in, and out is in order.
@@ -157,7 +157,7 @@ pub(super) fn scratch_directories(
     for directory in scratch {
         let there = io.stat(&directory)?;
         if !there.is_directory {
-            return Err(Asked::ScratchNotDirectory(directory).into());
+            return Err(BadPath::ScratchNotDirectory(directory).into());
         }
         if !once.iter().any(|(device, inode, _)| (*device, *inode) == (there.device, there.inode)) {
             once.push((there.device, there.inode, directory));
