@@ -275,8 +275,7 @@ fn status_of(job: &JobReport) -> u8 {
 
 /// Takes a step on all hosts over ssh.
 fn step(identity: &Path, asked: &OverSsh, how: Show) -> Result<u8, Failure> {
-    let hosts = thalweg::nodes::hosts::Hosts::new(identity, &asked.program, &asked.ssh);
-    let hosts = hosts?;
+    let hosts = thalweg::nodes::installer::Hosts::new(identity, &asked.program, &asked.ssh)?;
     let steps = match &asked.step {
         Some(step) => hosts.take(step, &asked.on),
         None => thalweg::nodes::fleet::mend(&hosts, &asked.on),
