@@ -10,7 +10,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use thalweg::{Error, Result};
 use thalweg_api::{BenchRate, BenchReport};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::rng::Rng;
@@ -23,6 +22,7 @@ use thalweg_io::{Access, File, FileSystem, Kind, Op};
 use crate::data_dir::DataDir;
 use crate::measure::median;
 use crate::{Asked, SEED};
+use crate::{Error, Result};
 
 /// Requests in flight for each directory, for schemes that overlap.
 const DEPTH: usize = 4;
@@ -98,7 +98,7 @@ pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport
     let directories = dir.paths().len();
     if directories > DIRECTORIES_MAX {
         let message = format!("bench io takes up to {DIRECTORIES_MAX} directories, not {directories}");
-        return Err(Error::CouldNot(message));
+        return Err(Error::Failed(message));
     }
     let whole = asked.options.rows.iter().any(|row| row == WHOLE);
     let sizes = if whole { SIZES.to_vec() } else { vec![asked.bytes] };
@@ -143,7 +143,7 @@ impl Stream {
         let (io, _) = scheme.io(directories.len());
         let paths = directories.iter().map(|directory| directory.join("stream")).collect();
         let pool = Pool::new(chunk as usize, scheme.depth(directories.len()))
-            .map_err(|e| Error::CouldNot(e.to_string()))?;
+            .map_err(|e| Error::Failed(e.to_string()))?;
         // Direct requests are whole pages.
         Ok(Stream { scheme, io, paths, bytes: bytes.next_multiple_of(PAGE), chunk, pool })
     }

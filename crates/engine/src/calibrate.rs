@@ -19,7 +19,6 @@ use thalweg_base::clock::wall_seconds;
 use thalweg_io::{Access, File, FileSystem, hidden};
 use thalweg_sort::Sort;
 
-use crate::verbs::engine_error;
 use crate::{Error, IoChoice, Result, machine};
 
 /// How long a calibration holds: a day.
@@ -116,13 +115,12 @@ pub fn probe_disk(directory: &Path, thorough: bool) -> Result<Hardware> {
 /// are when they sort. All else is assumed.
 pub fn probe_cores() -> Result<Hardware> {
     let (io, _) = machine::io(IoChoice::Auto)?;
-    let cpu = cpu::measure(&io, machine::cores()).map_err(engine_error)?;
+    let cpu = cpu::measure(&io, machine::cores())?;
     sane(with_cores(assumed(), &cpu))
 }
 
 fn sane(hardware: Hardware) -> Result<Hardware> {
-    let unsound = || Error::CouldNot("what was measured are no rates; measure again".into());
-    is_sane(&hardware).then_some(hardware).ok_or_else(unsound)
+    is_sane(&hardware).then_some(hardware).ok_or(Error::Rates)
 }
 
 /// The cores' rates, measured now on one of them; all others as they are assumed.

@@ -24,9 +24,7 @@ pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn FileSystem>, Option<String
         IoChoice::Threads => Ok((Arc::new(threads()), None)),
         IoChoice::Uring => match Uring::new() {
             Ok(uring) => Ok((Arc::new(uring), None)),
-            Err(e) => Err(Error::CouldNot(format!(
-                "io_uring is not to be had: {e}; use --io threads, or allow it with sysctl kernel.io_uring_disabled=0"
-            ))),
+            Err(why) => Err(Error::NoUring(why)),
         },
         IoChoice::Auto => match Uring::new() {
             Ok(uring) => Ok((Arc::new(Either::new(uring, threads())), None)),

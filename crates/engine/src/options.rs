@@ -6,7 +6,7 @@ use thalweg_api::{JoinKind, Work};
 use thalweg_base::units::Size;
 use thalweg_record::{KeyPart, Layout};
 
-use crate::{Endpoint, Error, Result};
+use crate::{Asked, Endpoint, Result};
 
 /// Which I/O back end to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,10 +93,10 @@ impl WorkOptions {
             (!self.proof && !is_sort, "go without proofs"),
         ];
         if self.right.is_some() != (self.work == Work::Join) {
-            return Err(Error::CouldNot("a join has a right side, and nothing else has one".into()));
+            return Err(Asked::RightSide.into());
         }
         match wrong.iter().find(|(asked, _)| *asked) {
-            Some((_, what)) => Err(Error::CouldNot(format!("a {} cannot {what}", self.work.verb()))),
+            Some((_, what)) => Err(Asked::NoOption { verb: self.work.verb(), what }.into()),
             None => Ok(()),
         }
     }

@@ -10,11 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_base::units::Bytes;
 use thalweg_io::{Access, Error as IoError, File, FileSystem, directory_of, real_name, unplanted};
 use thalweg_pump::Output;
 
-use crate::{Endpoint, Error, Progress, Result, temporary};
+use crate::{BadPath, Endpoint, Error, Progress, Result, temporary};
 
 /// How long to wait for whoever reads a stream before looking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -39,15 +38,11 @@ impl Target {
                 return Ok(Target::Stream(standard.into()));
             }
         };
-        let (name, led_to) = (path.display(), unplanted(path)?);
+        let led_to = unplanted(path)?;
         match io.stat(if ends_in_slash(path) { path } else { &led_to }) {
-            Ok(there) if there.is_directory => {
-                Err(Error::CouldNot(format!("{name} is a directory; name a file in it")))
-            }
+            Ok(there) if there.is_directory => Err(BadPath::OutputDirectory(path.clone()).into()),
             Ok(there) if !there.is_regular => Ok(Target::Stream(led_to)),
-            Ok(there) if there.mode & 0o222 == 0 => Err(Error::CouldNot(format!(
-                "{name} is read-only; remove it, or allow writing with chmod u+w"
-            ))),
+            Ok(there) if there.mode & 0o222 == 0 => Err(BadPath::ReadOnly(path.clone()).into()),
             Ok(_) => {
                 let path = real_name(&led_to);
                 io.check_replace(&path)?;
@@ -79,20 +74,20 @@ fn ends_in_slash(path: &Path) -> bool {
 
 /// A name that nothing has yet, and to which this one leads.
 fn fresh(io: &Arc<dyn FileSystem>, typed: &Path, path: PathBuf) -> Result<Target> {
-    let name = path.display();
     if path.file_name().is_none() || ends_in_slash(typed) {
-        return Err(Error::CouldNot(format!("'{}' is no name for a file", typed.display())));
+        return Err(BadPath::NoFileName(typed.to_path_buf()).into());
     }
     let directory = directory_of(&path);
     match io.stat(directory) {
         Ok(there) if there.is_directory => Ok(Target::File(path)),
         Ok(_) => {
-            Err(Error::CouldNot(format!("cannot create {name}: {} is not a directory", directory.display())))
+            Err(BadPath::NotInDirectory { output: path.to_path_buf(), directory: directory.to_path_buf() }
+                .into())
         }
-        Err(e) if e.source.kind() == ErrorKind::NotFound => Err(Error::CouldNot(format!(
-            "cannot create {name}: there is no directory {}; make it first",
-            directory.display()
-        ))),
+        Err(e) if e.source.kind() == ErrorKind::NotFound => {
+            Err(BadPath::NoDirectory { output: path.to_path_buf(), directory: directory.to_path_buf() }
+                .into())
+        }
         Err(e) => Err(e.into()),
     }
 }
@@ -115,17 +110,15 @@ fn create_named(io: &Arc<dyn FileSystem>, path: &Path, name: &OsStr, bytes: u64)
         if !e.is_full() {
             return named(e, path);
         }
-        let room = io.space(directory).map_or(0, |space| space.available);
-        let (name, needed, room) = (path.display(), Bytes(bytes), Bytes(room));
-        let place = directory.display();
-        Error::Full(match e.source.kind() {
-            ErrorKind::FileTooLarge => format!(
-                "cannot create {name}: {needed} is more than one file may have in {place}; see ulimit -f, or choose another place"
-            ),
-            _ => format!(
-                "cannot create {name}: it takes {needed} and {place} has {room} left; free some, or choose another place"
-            ),
-        })
+        let room = || io.space(directory).map_or(0, |space| space.available);
+        let is_one_file = e.source.kind() == ErrorKind::FileTooLarge;
+        let available = (!is_one_file).then(room);
+        Error::OutputFull {
+            path: path.to_path_buf(),
+            needed: bytes,
+            directory: directory.to_path_buf(),
+            available,
+        }
     })?;
     // Where there are no marks, the number of the process has to tell whether it is alive.
     output.file().mark();

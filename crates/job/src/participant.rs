@@ -288,7 +288,7 @@ impl Part<'_> {
         let trouble = match why {
             Error::Gone(_, place) => Trouble::Follows(*place),
             Error::Interrupted(_) => Trouble::Follows(None),
-            Error::Full(_) => Trouble::Full,
+            why if why.is_full() => Trouble::Full,
             _ => Trouble::Asked,
         };
         ShareSaid::Failed { trouble, why: why.to_string() }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use thalweg_api::{Check, Examined, NodeCheck, Proof};
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::{Bytes, MIB};
+use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{ALIGN, Access, File, FileSystem};
 use thalweg_pump::{InputLane, Inputs, Meters, Source};
@@ -23,7 +23,7 @@ use thalweg_record::{Key, Layout, RECORD_BYTES, SUMMARY_BYTES, Stretch, Summary,
 
 use crate::lane_threads::Lanes;
 use crate::output::Target;
-use crate::{CheckOptions, Endpoint, Error, Progress, Result, machine};
+use crate::{Asked, CheckOptions, Endpoint, Error, JobFault, Progress, Result, machine};
 
 /// Bytes of a read: whole sectors and, where records are the Sort Benchmark's, whole records.
 const PAGE_BYTES: usize = 1_024_000;
@@ -84,7 +84,7 @@ pub fn check_joined(
     for (host, told) in pieces {
         nodes.push(NodeCheck { host: host.clone(), from: whole.proof().records, proof: told.proof });
         let piece = Stretch::of_examined(options.layout, &key, told)
-            .map_err(|wrong| Error::CouldNot(format!("{host} told of a check that cannot be: {wrong}")))?;
+            .map_err(|why| JobFault::Check { host: host.clone(), why: why.to_string() })?;
         whole.join(&piece);
     }
     let found = Found::of(&key, &whole).told(options, watch)?;
@@ -95,17 +95,14 @@ pub fn check_joined(
 pub fn check_key(options: &CheckOptions) -> Result<Key> {
     let key = Key::new(options.layout, &options.keys)?;
     if options.summary.is_some() && !is_benchmark(options.layout, &key) {
-        return Err(Error::CouldNot(
-            "a summary is of records of 100 bytes with the key 0:10 only; give --datamation, or leave out --summary"
-                .into(),
-        ));
+        return Err(Asked::Summary.into());
     }
     Ok(key)
 }
 
 fn some_inputs(options: &CheckOptions) -> Result<()> {
     if options.inputs.is_empty() {
-        return Err(Error::CouldNot("nothing to check; name a file, or - for standard input".into()));
+        return Err(Asked::NoInput.into());
     }
     Ok(())
 }
@@ -146,7 +143,6 @@ fn merge(io: &Arc<dyn FileSystem>, options: &CheckOptions, progress: &Progress) 
     let mut whole = Summary::new();
     for input in &options.inputs {
         let path = input.input_path()?;
-        let name = path.display();
         let file = File::open(io, path, Access::Read)?;
         // Many summaries at a time, and yet no file of data is read whole by mistake.
         let mut bytes = vec![0; 1000 * SUMMARY_BYTES];
@@ -155,10 +151,10 @@ fn merge(io: &Arc<dyn FileSystem>, options: &CheckOptions, progress: &Progress) 
             let read = file.read_at(at, &mut bytes)?;
             for (i, summary) in bytes[..read].chunks(SUMMARY_BYTES).enumerate() {
                 let from = at + (i * SUMMARY_BYTES) as u64;
-                let summary = Summary::from_bytes(summary).map_err(|e| {
-                    Error::CouldNot(format!(
-                        "{name} from byte {from} on: {e}; give files that check --summary wrote"
-                    ))
+                let summary = Summary::from_bytes(summary).map_err(|why| Error::BadSummary {
+                    path: path.to_path_buf(),
+                    at: from,
+                    why: Some(why.to_string()),
                 })?;
                 whole.merge(&summary);
             }
@@ -169,13 +165,10 @@ fn merge(io: &Arc<dyn FileSystem>, options: &CheckOptions, progress: &Progress) 
             }
         }
         if at == 0 {
-            return Err(Error::CouldNot(format!("{name} is empty; a summary has {SUMMARY_BYTES} bytes")));
+            return Err(Error::BadSummary { path: path.to_path_buf(), at: 0, why: None });
         }
     }
-    let narrow = |value: u128| {
-        u64::try_from(value)
-            .map_err(|_| Error::CouldNot(format!("{value} records or bytes are more than can be told")))
-    };
+    let narrow = |value: u128| u64::try_from(value).map_err(|_| Error::SummaryTooLarge(value));
     let proof = Proof {
         records: narrow(whole.records)?,
         bytes: narrow(whole.records * RECORD_BYTES as u128)?,
@@ -289,10 +282,7 @@ impl Examination<'_> {
         }
         stretch.end_line();
         if stretch.unfinished() > 0 {
-            let (name, left) = (path.display(), stretch.unfinished());
-            return Err(Error::CouldNot(format!(
-                "{name} ends after {left} bytes of a record; give the right --record"
-            )));
+            return Err(Error::CutShort { path: path.to_path_buf(), bytes: stretch.unfinished() as u64 });
         }
         Ok(stretch)
     }
@@ -301,10 +291,8 @@ impl Examination<'_> {
         stretch.push(block);
         self.progress.advance(block.len() as u64);
         if stretch.unfinished() > RECORD_BYTES_MAX {
-            let (name, most) = (path().display(), Bytes(RECORD_BYTES_MAX as u64));
-            return Err(Error::CouldNot(format!(
-                "{name} has a record of more than {most}, the most that check holds; give the right --record"
-            )));
+            let (path, limit) = (Some(path().to_path_buf()), RECORD_BYTES_MAX as u64);
+            return Err(Error::RecordTooLong { path, at: None, limit });
         }
         Ok(())
     }

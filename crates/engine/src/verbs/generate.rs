@@ -19,7 +19,7 @@ use thalweg_record::{Chain, Generator, KEY_BYTES, Key, KeyPart, Kind, Layout, Pr
 
 use crate::lane_threads::Lanes;
 use crate::output::{self, Target};
-use crate::{Error, GenOptions, Progress, Result, machine};
+use crate::{Asked, Error, GenOptions, Progress, Result, machine};
 
 /// Records of a page. A page is 1,024,000 bytes: whole records, and whole sectors for direct writes.
 const PAGE_RECORDS: u64 = 10_240;
@@ -100,15 +100,10 @@ impl<'a> Job<'a> {
         // The greatest length of a file, or of anything else with an offset.
         let most = i64::MAX as u64 / RECORD_BYTES as u64;
         let Some(count) = u64::try_from(count).ok().filter(|&count| count <= most) else {
-            return Err(Error::CouldNot(format!(
-                "{count} records of {RECORD_BYTES} bytes are more than a file can hold, which is {most}; give a smaller COUNT"
-            )));
+            return Err(Asked::TooManyRecords { count, record_bytes: RECORD_BYTES, max: most }.into());
         };
         if count > 0 && start.checked_add(u128::from(count) - 1).is_none() {
-            return Err(Error::CouldNot(format!(
-                "{count} records from {start} on go past record {}, the last there is; give a smaller COUNT or --start",
-                u128::MAX
-            )));
+            return Err(Asked::PastLastRecord { count, start }.into());
         }
         let layout = Layout::Fixed(RECORD_BYTES as u32);
         let part = KeyPart { offset: 0, length: KEY_BYTES as u32, descending: false };

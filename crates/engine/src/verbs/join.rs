@@ -19,7 +19,7 @@ use std::sync::Arc;
 use thalweg_api::{Proof, Receipt, Sides, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::sabotage::strikes;
-use thalweg_base::units::{Bytes, KIB, MIB, Size};
+use thalweg_base::units::{KIB, MIB, Size};
 use thalweg_block::{Block, Pool};
 use thalweg_io::{ALIGN, Access, File, FileSystem, hidden, host};
 use thalweg_merge::{Broken, Failed, Group, Join, Joined, Kind, Side, Stretch, close};
@@ -32,7 +32,8 @@ use super::sort::{MEMORY_BYTES_MIN, scratch_directories, scratch_limit};
 use crate::machine;
 use crate::output::{self, Target};
 use crate::{
-    Endpoint, Error, JoinKind, Progress, Result, RightSide, Sorted, Sorter, SorterOptions, WorkOptions,
+    Asked, Endpoint, Error, JoinKind, Needs, Progress, Result, RightSide, Sorted, Sorter, SorterOptions,
+    TooLittleMemory, WorkOptions,
 };
 
 /// Reads and writes in flight.
@@ -125,32 +126,28 @@ pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt
 
 /// The right side, how records lie on both sides, and the keys of both.
 fn sides(options: &WorkOptions) -> Result<(&RightSide, [Layout; 2], [Key; 2])> {
-    let right = options.right.as_ref().ok_or_else(|| Error::CouldNot("a join has two sides".into()))?;
+    let right = options.right.as_ref().ok_or(Asked::RightSide)?;
     let layouts = [options.layout, right.layout];
     Ok((right, layouts, keys(layouts, [&options.keys, &right.keys])?))
 }
 
 /// The keys of both sides, which must be comparable.
 pub(super) fn keys(layouts: [Layout; 2], keys: [&[KeyPart]; 2]) -> Result<[Key; 2]> {
-    let wrong = |why: String| Err(Error::CouldNot(why));
     let shape = |parts: &[KeyPart]| parts.iter().map(|p| (p.length, p.descending)).collect::<Vec<_>>();
     if shape(keys[0]) != shape(keys[1]) {
-        return wrong(
-            "the parts of --by and --right-by must be as long as each other, and in the same order".into(),
-        );
+        return Err(Asked::JoinKeys.into());
     }
     match layouts {
         [Layout::Fixed(a), Layout::Fixed(b)] if keys[0].is_empty() && a != b => {
-            return wrong(format!("records of {a} and of {b} bytes are never equal; say --by what to join"));
+            return Err(Asked::JoinRecords(a, b).into());
         }
         [Layout::Fixed(a), Layout::Fixed(b)] if a.checked_add(b).is_none() => {
-            return wrong(format!("records of {a} and {b} bytes are too long to be joined"));
+            return Err(Asked::JoinedTooLong(a, b).into());
         }
         [Layout::Fixed(_), Layout::Fixed(_)] | [Layout::Lines, Layout::Lines] => {}
-        _ => return wrong("lines are joined with lines, and records of --record bytes with such".into()),
+        _ => return Err(Asked::JoinLayouts.into()),
     }
-    let key = |side: usize| Key::new(layouts[side], keys[side]).map_err(|e| Error::CouldNot(e.to_string()));
-    Ok([key(0)?, key(1)?])
+    Ok([Key::new(layouts[0], keys[0])?, Key::new(layouts[1], keys[1])?])
 }
 
 /// How records of the output lie.
@@ -182,11 +179,12 @@ impl Room {
         let sorter_bytes = memory_bytes.saturating_sub(beside) / 2;
         if sorter_bytes < MEMORY_BYTES_MIN {
             let least = (2 * MEMORY_BYTES_MIN + beside - own) * OWN_SHARE / (OWN_SHARE - 1);
-            return Err(Error::CouldNot(format!(
-                "--memory {} is too small: a join needs at least {}, for two sorts and itself",
-                Bytes(memory_bytes),
-                Bytes(least.next_multiple_of(MIB))
-            )));
+            return Err(TooLittleMemory {
+                given: memory_bytes,
+                by: Needs::Join,
+                needed: Some(least.next_multiple_of(MIB)),
+            }
+            .into());
         }
         // Two chunks; each flow copies two lines, and one is held.
         let (group_bytes, line_max) = ((own / 4) as usize, own / 2 / 5);
@@ -227,11 +225,11 @@ impl Made {
         if is_made && same_records(&parts.whole, output) && file_bytes(layout, output) == written {
             return Ok(());
         }
-        Err(Error::Wrong(format!(
-            "what came out is not the sum over keys of left x right: {} records with a right part were to come, {} came, {} \
-             records in all; no file was made",
-            promised.right.records, parts.right.records, output.records
-        )))
+        Err(Error::JoinMismatch {
+            promised: promised.right.records,
+            came: parts.right.records,
+            records: output.records,
+        })
     }
 
     /// What is told of it, with what went in.
@@ -252,7 +250,7 @@ impl Job<'_> {
     ) -> Result<Sorted> {
         let WorkOptions { threads, scratch_limit: limit, io, .. } = self.options;
         let [input] = inputs else {
-            return Err(Error::CouldNot("each side of a join is one input".into()));
+            return Err(Asked::OneInputPerSide.into());
         };
         let mut sorter = Sorter::new(&SorterOptions {
             layout,
@@ -401,10 +399,7 @@ impl Joining<'_> {
 
 fn too_long(what: Broken) -> Error {
     let Broken::TooLong { limit } = what else { unreachable!("a sorter gives whole records") };
-    Error::CouldNot(format!(
-        "a line of more than {}, the most that a join has memory for; give a larger --memory",
-        Bytes(limit)
-    ))
+    Error::RecordTooLong { path: None, at: None, limit }
 }
 
 /// How a record of the output is made.

@@ -273,11 +273,12 @@ impl Job<'_> {
         if is_all && in_order && same_records(&merged.input, &out) {
             return Ok(());
         }
-        Err(Error::Wrong(format!(
-            "the merged records are not those of the inputs, in order: {} in, {} out, {} dropped, {} out of order; no \
-             file was made",
-            merged.input.records, output.records, merged.dropped.records, output.unordered
-        )))
+        Err(Error::MergeMismatch {
+            read: merged.input.records,
+            written: output.records,
+            dropped: merged.dropped.records,
+            unordered: output.unordered,
+        })
     }
 
     fn error(&self, error: thalweg_merge::Error) -> Error {

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use thalweg_api::{Disk, Edge, IoReceipt, MemoryReceipt, Proof, Receipt, Stage, Work};
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::{Bytes, MIB};
+use thalweg_base::units::MIB;
 use thalweg_block::Pool;
 use thalweg_io::{FileSystem, process};
 use thalweg_pump::{Inputs, Meters, Output};
@@ -44,7 +44,7 @@ use super::partition::shape::{self, Shape};
 use super::partition::splits::{Pages, Splits};
 use crate::lane_threads::Lanes;
 use crate::output::{self, Target};
-use crate::{Endpoint, Error, Progress, Result, WorkOptions, machine};
+use crate::{Asked, BadPath, Endpoint, Needs, Progress, Result, TooLittleMemory, WorkOptions, machine};
 
 /// More nodes than this are rather machines of their own.
 const NODES_MAX: usize = 256;
@@ -122,14 +122,10 @@ impl<'a> Job<'a> {
     fn new(options: &'a WorkOptions, nodes: usize, io: &'a Arc<dyn FileSystem>) -> Result<Job<'a>> {
         let key = Key::new(options.layout, &options.keys)?;
         if nodes > NODES_MAX {
-            return Err(Error::CouldNot(format!(
-                "--nodes {nodes}: at most {NODES_MAX} nodes fit in a process"
-            )));
+            return Err(Asked::Nodes { nodes, max: NODES_MAX }.into());
         }
         let Target::File(path) = Target::of(io, &options.output)? else {
-            return Err(Error::CouldNot(
-                "--nodes writes its output from several places at once; name a file with -o".into(),
-            ));
+            return Err(Asked::StreamOutput(None).into());
         };
         let mut inputs = files(io, &options.inputs, options.layout)?;
         let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
@@ -140,10 +136,8 @@ impl<'a> Job<'a> {
             let beside = writes_bytes + nodes as u64 * MEMORY_BYTES_MIN;
             // The river's share is of all, and with that larger.
             let needed = (beside + MEMORY_BYTES_MIN).max((beside * RIVER_SHARE).div_ceil(RIVER_SHARE - 1));
-            let (memory, needed) = (Bytes(memory_bytes), Bytes(needed.next_multiple_of(MIB)));
-            return Err(Error::CouldNot(format!(
-                "--memory {memory} is too small for {nodes} nodes: they need {needed}; give more, or fewer nodes"
-            )));
+            let needed = Some(needed.next_multiple_of(MIB));
+            return Err(TooLittleMemory { given: memory_bytes, by: Needs::Nodes(nodes), needed }.into());
         }
         let shape = Shape::of_all(river_bytes, nodes, options.layout)?;
         inputs.set_page_bytes(shape.page_bytes);
@@ -293,10 +287,7 @@ fn files(io: &Arc<dyn FileSystem>, inputs: &[Endpoint], layout: Layout) -> Resul
                 paths.push(path.as_path());
             }
             Endpoint::Path(path) if io.stat(path)?.is_directory => {
-                return Err(Error::CouldNot(format!(
-                    "{} is a directory; name the files in it",
-                    path.display()
-                )));
+                return Err(BadPath::InputDirectory(path.clone()).into());
             }
             _ => paths.clear(),
         }
@@ -305,9 +296,7 @@ fn files(io: &Arc<dyn FileSystem>, inputs: &[Endpoint], layout: Layout) -> Resul
         }
     }
     if paths.is_empty() {
-        return Err(Error::CouldNot(
-            "--nodes samples its input before it reads it, which a stream does not allow; name files".into(),
-        ));
+        return Err(Asked::StreamInput.into());
     }
     Ok(Inputs::open(io, &paths, layout)?)
 }
@@ -464,7 +453,7 @@ mod tests {
     fn others_than_all_bytes_of_the_input_are_an_error() {
         assert_eq!(sorted(|_| {}).unwrap(), 3);
         let told = |change: &dyn Fn(&Sim)| match sorted(change) {
-            Err(Error::CouldNot(told)) => told,
+            Err(told) => told.to_string(),
             other => panic!("{other:?}"),
         };
         let newline = 8 * (TEXT.len() as u64 - 1);

@@ -24,7 +24,6 @@ use std::time::Duration;
 
 use thalweg_api::{Disk, IoReceipt, MemoryReceipt, PartReceipt, PartitionReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::Bytes;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{Access, File, FileSystem, directory_of, host, process};
 use thalweg_pump::{Inputs, Meters, Sink, WriteBehind};
@@ -41,7 +40,10 @@ use super::check::read_along;
 use super::sort::input_paths;
 use crate::lane_threads::Lanes;
 use crate::output::Target;
-use crate::{Endpoint, Error, PartitionPick, Progress, Result, WorkOptions, machine};
+use crate::{
+    Asked, BadPath, Endpoint, Error, Needs, PartitionPick, Progress, Result, TooLittleMemory, WorkOptions,
+    machine,
+};
 
 /// More parts than this are rather a sort's.
 const PARTS_MAX: usize = 4096;
@@ -123,7 +125,7 @@ impl<'a> Job<'a> {
         let open_before = process::open_files();
         let mut input = open(io, options)?;
         let Endpoint::Path(pattern) = &options.output else {
-            return Err(Error::CouldNot("parts are files; name them with -o, as in part-{}".into()));
+            return Err(Asked::PartsAreFiles.into());
         };
         let names = names(io, pattern, parts)?;
         let open_inputs = match &input {
@@ -133,16 +135,16 @@ impl<'a> Job<'a> {
         let needed = open_before + open_inputs + parts as u64 + FILES_BESIDE;
         let limit = host::allow_open_files(needed);
         if limit < needed {
-            return Err(Error::CouldNot(format!(
-                "{parts} parts take {needed} open files of {limit}; raise ulimit -n, or give fewer parts"
-            )));
+            return Err(Error::OpenFiles { parts, needed, limit });
         }
         let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
         if memory_bytes < MEMORY_BYTES_MIN {
-            let (memory, least) = (Bytes(memory_bytes), Bytes(MEMORY_BYTES_MIN));
-            return Err(Error::CouldNot(format!(
-                "--memory {memory} is too small: a partition needs at least {least}"
-            )));
+            return Err(TooLittleMemory {
+                given: memory_bytes,
+                by: Needs::Partition,
+                needed: Some(MEMORY_BYTES_MIN),
+            }
+            .into());
         }
         let mut shape = Shape::of(memory_bytes, parts, machine::lanes(options.threads), layout)?;
         match &mut input {
@@ -156,10 +158,8 @@ impl<'a> Job<'a> {
         let directory = directory_of(&names[0]);
         let room = io.space(directory).map_or(u64::MAX, |space| space.available);
         if room < input.bytes() {
-            let (bytes, room, place) = (Bytes(input.bytes()), Bytes(room), directory.display());
-            return Err(Error::CouldNot(format!(
-                "the parts take {bytes} and {place} has {room} left; free some, or choose another place"
-            )));
+            let (path, directory) = (pattern.clone(), directory.to_path_buf());
+            return Err(Error::OutputFull { path, needed: input.bytes(), directory, available: Some(room) });
         }
         Ok(Job {
             options,
@@ -181,10 +181,7 @@ impl<'a> Job<'a> {
         match (pick, &self.input) {
             (PartitionPick::Hash, _) => Ok(Pick::Hash),
             (PartitionPick::Robin, _) => Ok(Pick::RoundRobin),
-            (PartitionPick::Range, Input::Stream(path)) => Err(Error::CouldNot(format!(
-                "{} can be read only once, and ranges need a sample first; give a file, or --pick hash",
-                path.display()
-            ))),
+            (PartitionPick::Range, Input::Stream(path)) => Err(BadPath::RangesOfStream(path.clone()).into()),
             (PartitionPick::Range, Input::Files(inputs)) => {
                 let memory = (self.shape.page_bytes as u64, self.shape.sample_bytes);
                 let (cuts, _, read) =
@@ -369,9 +366,7 @@ fn open(io: &Arc<dyn FileSystem>, options: &WorkOptions) -> Result<Input> {
     let is_stream = |path: &Path| io.stat(path).is_ok_and(|there| !there.is_regular && !there.is_directory);
     match &paths[..] {
         [path] if is_stream(path) => Ok(Input::Stream(path.clone())),
-        paths if paths.iter().any(|path| is_stream(path)) => Err(Error::CouldNot(
-            "a pipe or - is an input that stands alone; name it without others, or give files".into(),
-        )),
+        paths if paths.iter().any(|path| is_stream(path)) => Err(Asked::StreamWithOthers.into()),
         paths => {
             let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
             Ok(Input::Files(Inputs::open(io, &paths, options.layout)?))
@@ -385,13 +380,10 @@ pub(super) fn names(io: &Arc<dyn FileSystem>, pattern: &Path, parts: usize) -> R
     let places: Vec<usize> =
         (0..bytes.len().saturating_sub(1)).filter(|&at| &bytes[at..at + 2] == b"{}").collect();
     let [place] = places[..] else {
-        return Err(Error::CouldNot(format!(
-            "-o '{}' must have {{}} once, where the number of the part goes, as in part-{{}}",
-            pattern.display()
-        )));
+        return Err(BadPath::PartPattern(pattern.to_path_buf()).into());
     };
     if parts == 0 || parts > PARTS_MAX {
-        return Err(Error::CouldNot(format!("--parts {parts}: a partition has 1 to {PARTS_MAX} parts")));
+        return Err(Asked::Parts { parts, max: PARTS_MAX }.into());
     }
     let width = (parts - 1).to_string().len();
     let name = |part: usize| {
@@ -402,16 +394,14 @@ pub(super) fn names(io: &Arc<dyn FileSystem>, pattern: &Path, parts: usize) -> R
     };
     let file = |part: usize| match Target::of(io, &Endpoint::Path(name(part)))? {
         Target::File(path) => Ok(path),
-        Target::Stream(path) => {
-            Err(Error::CouldNot(format!("{} is not a file, and a part must be one", path.display())))
-        }
+        Target::Stream(path) => Err(BadPath::PartNotFile(path).into()),
     };
     let names: Vec<PathBuf> = (0..parts).map(file).collect::<Result<_>>()?;
     let mut different = names.clone();
     different.sort();
     different.dedup();
     if different.len() < names.len() {
-        return Err(Error::CouldNot(format!("some names of '{}' lead to the same file", pattern.display())));
+        return Err(BadPath::SamePart(pattern.to_path_buf()).into());
     }
     Ok(names)
 }
@@ -451,7 +441,7 @@ mod tests {
     fn others_than_all_bytes_of_the_input_are_an_error_and_no_part() {
         assert_eq!(parted(|_| {}).unwrap(), 2);
         let told = |change: &dyn Fn(&Sim)| match parted(change) {
-            Err(Error::CouldNot(told)) => told,
+            Err(told) => told.to_string(),
             other => panic!("{other:?}"),
         };
         let newline = 8 * (TEXT.len() as u64 - 1);

@@ -14,7 +14,7 @@ use thalweg_sort::{Sort, forecast, lay_out};
 
 use super::sort::{error_of, resolve};
 use crate::output::Target;
-use crate::{Error, Progress, Result, WorkOptions, calibrate, machine};
+use crate::{BadPath, Progress, Result, WorkOptions, calibrate, machine};
 
 /// Says what a sort would do. Runs nothing.
 pub fn plan(options: &WorkOptions) -> Result<Plan> {
@@ -32,10 +32,7 @@ fn check_places(options: &WorkOptions, definite: &Sort, io: &Arc<dyn FileSystem>
     for input in &definite.inputs {
         let there = io.stat(input)?;
         if !there.is_regular && !there.is_directory {
-            return Err(Error::CouldNot(format!(
-                "cannot plan for {}: it is a stream, whose size is known only at its end; name a file",
-                input.display()
-            )));
+            return Err(BadPath::PlanOfStream(input.clone()).into());
         }
     }
     Target::of(io, &options.output)?;
@@ -46,6 +43,5 @@ fn check_scratch(directory: &Path, io: &Arc<dyn FileSystem>) -> Result<()> {
     if io.stat(directory)?.is_directory {
         return Ok(());
     }
-    let name = directory.display();
-    Err(Error::CouldNot(format!("{name} is not a directory; give another --scratch")))
+    Err(BadPath::ScratchNotDirectory(directory.to_path_buf()).into())
 }

@@ -15,7 +15,10 @@ use thalweg_sort::{Foreign, SCRATCH_FILES_MAX, Sort, Watch};
 
 use super::nodes;
 use crate::output::Target;
-use crate::{Endpoint, Error, Progress, Result, WorkOptions, calibrate, machine, temporary};
+use crate::{
+    Asked, BadPath, Endpoint, Error, Needs, Progress, Result, TooLittleMemory, WorkOptions, calibrate,
+    machine, temporary,
+};
 
 /// Sorts or shuffles the inputs into the output. The receipt's invariant: out + dropped = in, and out is in order.
 pub(super) fn sort(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
@@ -63,22 +66,11 @@ impl Watch for Watched<'_> {
     }
 }
 
-/// Sorts an error of the engine by what the caller should do.
+/// The error of a sort that somebody may have stopped.
 pub(super) fn error_of(error: thalweg_sort::Error, progress: &Progress) -> Error {
     match error {
         thalweg_sort::Error::Stopped => Error::Interrupted(progress.cancelled().unwrap_or(0)),
-        other => engine_error(other),
-    }
-}
-
-/// The same where nobody can ask to stop.
-pub(crate) fn engine_error(error: thalweg_sort::Error) -> Error {
-    match error {
-        wrong @ thalweg_sort::Error::Mismatch(_) => Error::Wrong(wrong.to_string()),
-        thalweg_sort::Error::Io(e) => e.into(),
-        full @ (thalweg_sort::Error::ScratchFull { limit: None, .. }
-        | thalweg_sort::Error::OutputFull { .. }) => Error::Full(full.to_string()),
-        other => Error::CouldNot(other.to_string()),
+        other => other.into(),
     }
 }
 
@@ -98,11 +90,9 @@ pub(super) fn resolve(options: &WorkOptions, io: &Arc<dyn FileSystem>) -> Result
     let target = Target::of(io, &options.output)?;
     let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
     if memory_bytes < MEMORY_BYTES_MIN {
-        return Err(Error::CouldNot(format!(
-            "--memory {} is too small: a sort needs at least {}",
-            Bytes(memory_bytes),
-            Bytes(MEMORY_BYTES_MIN)
-        )));
+        return Err(
+            TooLittleMemory { given: memory_bytes, by: Needs::Sort, needed: Some(MEMORY_BYTES_MIN) }.into()
+        );
     }
     let scratch = scratch_directories(&options.scratch, &target, io)?;
     let (output, output_is_stream) = match target {
@@ -134,9 +124,7 @@ pub(super) fn resolve(options: &WorkOptions, io: &Arc<dyn FileSystem>) -> Result
 pub(super) fn has_room(layout: Layout) -> Result<()> {
     let most = u32::MAX - TAG_BYTES as u32;
     if matches!(layout, Layout::Fixed(n) if n > most) {
-        return Err(Error::CouldNot(format!(
-            "records to shuffle have at most {most} bytes; give a smaller --record"
-        )));
+        return Err(Asked::ShuffledRecord { max: most }.into());
     }
     Ok(())
 }
@@ -169,18 +157,14 @@ pub(super) fn scratch_directories(
     for directory in scratch {
         let there = io.stat(&directory)?;
         if !there.is_directory {
-            let name = directory.display();
-            return Err(Error::CouldNot(format!("--scratch {name} is not a directory; name one that is")));
+            return Err(BadPath::ScratchNotDirectory(directory).into());
         }
         if !once.iter().any(|(device, inode, _)| (*device, *inode) == (there.device, there.inode)) {
             once.push((there.device, there.inode, directory));
         }
     }
     if once.len() > SCRATCH_FILES_MAX {
-        return Err(Error::CouldNot(format!(
-            "--scratch names {} directories; a sort has at most {SCRATCH_FILES_MAX}, name fewer",
-            once.len()
-        )));
+        return Err(Asked::TooManyScratch { count: once.len(), max: SCRATCH_FILES_MAX }.into());
     }
     Ok(once.into_iter().map(|(_, _, directory)| directory).collect())
 }

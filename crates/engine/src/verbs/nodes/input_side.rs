@@ -16,7 +16,7 @@ use crate::verbs::partition::preprocess::Preprocess;
 use crate::verbs::partition::sample::{self, Part};
 use crate::verbs::partition::shape::{self, Shape};
 use crate::verbs::partition::splits::{Pages, Splits};
-use crate::{Error, Progress, Result};
+use crate::{JobFault, Progress, Result};
 
 /// The most that the keys of a sample take, which is sent as one message of as many bytes at most.
 const SAMPLE_BYTES_MAX: u64 = 64 << 20;
@@ -96,7 +96,7 @@ impl LaidSide {
             false => pages.iter().copied().map(u128::from).sum(),
         };
         if pages.len() != nodes || dealt != u128::from(ours) {
-            return Err(Error::CouldNot(format!("{ours} pages are dealt to {nodes} nodes as {pages:?}")));
+            return Err(JobFault::Pages { pages: ours, nodes, dealt: pages.to_vec() }.into());
         }
         let key = self.side.key()?;
         let splits = self.splits(pages).count(&self.side.inputs);

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use thalweg_api::PartitionPick::{Hash, Range, Robin};
 use thalweg_api::{Disk, Edge, IoReceipt, NodeShare, PartReceipt, Proof, Receipt, ShareEnd, Work};
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::Bytes;
 use thalweg_block::Pool;
 use thalweg_io::{Access, File, FileSystem, process};
 use thalweg_pump::{Meters, Output, WriteBehind};
@@ -36,7 +35,9 @@ use crate::verbs::partition::preprocess::Preprocess;
 use crate::verbs::partition::splits::{self, Splits};
 use crate::verbs::partition::{sample, shape};
 use crate::verbs::{MEMORY_BYTES_MIN, join, sort};
-use crate::{Endpoint, Error, Progress, Result, Sorted, WorkOptions, machine};
+use crate::{
+    Asked, Endpoint, Error, JobFault, Needs, Progress, Result, Sorted, TooLittleMemory, WorkOptions, machine,
+};
 
 /// Of the bytes that a node's range should have, what is reserved for its part: numerator and denominator.
 const RESERVED: (u64, u64) = (103, 100);
@@ -293,19 +294,20 @@ fn join_bytes(memory_bytes: u64) -> Result<(u64, u64)> {
     // An eighth is for records that several others want.
     let needed = 2 * MEMORY_BYTES_MIN / 7 * 8;
     if left < needed {
-        let (memory, needed) = (Bytes(memory_bytes), Bytes(beside + needed));
-        return Err(Error::CouldNot(format!("--memory {memory} is too small: a node needs {needed}")));
+        return Err(too_little(memory_bytes, beside + needed));
     }
     Ok((river_bytes, left))
+}
+
+fn too_little(given: u64, needed: u64) -> Error {
+    TooLittleMemory { given, by: Needs::Node, needed: Some(needed) }.into()
 }
 
 /// Of a node's memory, what the river and the blocks of parts have.
 fn partition_bytes(memory_bytes: u64) -> Result<(u64, u64)> {
     let left = memory_bytes / PARTS_SHARE * (PARTS_SHARE - 1);
     if left < MEMORY_BYTES_MIN {
-        let (memory, needed) =
-            (Bytes(memory_bytes), Bytes(MEMORY_BYTES_MIN / (PARTS_SHARE - 1) * PARTS_SHARE));
-        return Err(Error::CouldNot(format!("--memory {memory} is too small: a node needs {needed}")));
+        return Err(too_little(memory_bytes, MEMORY_BYTES_MIN / (PARTS_SHARE - 1) * PARTS_SHARE));
     }
     Ok((left, memory_bytes - left))
 }
@@ -320,8 +322,7 @@ pub(crate) fn sorter_bytes(memory_bytes: u64) -> Result<u64> {
     let beside = river_bytes(memory_bytes) + ((WRITES + 1) * WRITE_BYTES) as u64;
     let left = memory_bytes.saturating_sub(beside);
     if left < MEMORY_BYTES_MIN {
-        let (memory, needed) = (Bytes(memory_bytes), Bytes(beside + MEMORY_BYTES_MIN));
-        return Err(Error::CouldNot(format!("--memory {memory} is too small: a node needs {needed}")));
+        return Err(too_little(memory_bytes, beside + MEMORY_BYTES_MIN));
     }
     Ok(left)
 }
@@ -420,7 +421,7 @@ impl Laid {
         let (first, beyond) = (usize::from(within.low.is_some()), usize::from(within.high.is_some()));
         let ranges = first..(cuts.len() + 1).saturating_sub(beyond);
         if ranges.is_empty() || ranges.len() > lanes || !cuts.is_sorted_by(|a, b| a < b) {
-            return Err(Error::CouldNot(format!("{} cuts that are none, for {lanes} ranges", cuts.len())));
+            return Err(JobFault::SplitPoints { count: cuts.len(), ranges: lanes }.into());
         }
         let pick = |key: &Key| match work {
             Work::Partition { pick: Hash, .. } => Pick::Hash,
@@ -443,7 +444,7 @@ impl Laid {
         progress: (&Progress, &Progress),
     ) -> Result<ShareEnd> {
         if pages.len() != self.sides.len() {
-            return Err(Error::CouldNot(format!("{} sides that are {}", pages.len(), self.sides.len())));
+            return Err(JobFault::Inputs { came: pages.len(), expected: self.sides.len() }.into());
         }
         let reserved = range_bytes / RESERVED.1 * RESERVED.0;
         let end = match self.base.options.sort.work {
@@ -454,7 +455,7 @@ impl Laid {
                 let mut others = None;
                 let file = match (shared, self.base.options.own_output) {
                     (None, false) => {
-                        return Err(Error::CouldNot("no file was made that all write to".into()));
+                        return Err(JobFault::NoSharedOutput.into());
                     }
                     (Some(path), false) if self.output.is_none() => {
                         &*others.insert(File::open(self.base.output_io(), path, Access::UpdateDirect)?)
@@ -522,9 +523,9 @@ impl Laid {
         let blocks = count + shape::WRITES;
         let write_bytes = (self.rest_bytes / blocks as u64).checked_ilog2().map_or(0, |log| 1 << log);
         if write_bytes < WRITE_BYTES_MIN {
-            return Err(Error::CouldNot(format!(
-                "a node's --memory is too small for {count} parts; give more, or fewer parts"
-            )));
+            return Err(
+                TooLittleMemory { given: self.rest_bytes, by: Needs::Parts(count), needed: None }.into()
+            );
         }
         let pool = Pool::new(write_bytes.min(WRITE_BYTES as u64) as usize, blocks)?;
         let part = |path: &PathBuf| {
@@ -618,10 +619,7 @@ impl Laid {
         let Some(output) = self.output.take() else { return Ok(files) };
         let path = &self.base.paths[0];
         if self.base.options.own_output && temporary::another(&self.base.io, path, self.base.options.number) {
-            return Err(Error::CouldNot(format!(
-                "another node writes {} too, in a directory that both see; put {{}} into the name, which is each node's number",
-                path.display()
-            )));
+            return Err(Error::SameOutput(path.clone()));
         }
         write_edges(output.file(), edges)?;
         files.push((output::ready(output, path, bytes)?, path.clone()));
@@ -636,8 +634,7 @@ fn name(output: Output, path: &Path, (bytes, edges): (u64, Vec<Edge>)) -> Result
 }
 
 fn is_stream(path: &Path) -> Error {
-    let path = path.display();
-    Error::CouldNot(format!("several nodes write to a file at once, and {path} is a stream; name a file"))
+    Asked::StreamOutput(Some(path.to_path_buf())).into()
 }
 
 /// An output on the disk of whoever coordinates, which the nodes write to.

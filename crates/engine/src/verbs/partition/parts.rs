@@ -106,15 +106,16 @@ pub(in crate::verbs) fn publish(parts: &[Part]) -> Result<()> {
         let (why, all) = (output::named(why, &part.path), parts.len());
         match &named[..] {
             [] => why,
-            [only] => {
-                Error::CouldNot(format!("{why}; of {all} parts only {} is in place", only.path.display()))
+            [first, ..] => {
+                let last = named.last().expect("there is a first");
+                Error::SomeParts {
+                    why: Box::new(why),
+                    first: first.path.clone(),
+                    last: last.path.clone(),
+                    named: named.len(),
+                    all,
+                }
             }
-            [first, .., last] => Error::CouldNot(format!(
-                "{why}; of {all} parts the first {} are in place, {} to {}",
-                named.len(),
-                first.path.display(),
-                last.path.display()
-            )),
         }
     };
     for part in parts {

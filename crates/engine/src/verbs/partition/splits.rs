@@ -11,7 +11,6 @@
 use std::sync::Arc;
 
 use thalweg_api::Proof;
-use thalweg_base::units::Bytes;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{File, FileSystem};
 use thalweg_pump::{Input, InputLane, Inputs, InputsError, Meters, Sink, Source};
@@ -183,17 +182,12 @@ impl Pages<'_> {
     /// `here` in the file.
     fn named(&self, error: thalweg_river::Error, input: &Input, (there, here): (u64, u64)) -> Error {
         let thalweg_river::Error::TooLong(at, most) = error else { return error.into() };
-        let name = input.path().display();
-        let place = match self.preprocess {
+        let at = match self.preprocess {
             // Tags stand between its records, which are where they are in the file no more.
-            Preprocess::Tagged(..) => String::new(),
-            _ => format!(" at byte {}", (at + here).saturating_sub(there)),
+            Preprocess::Tagged(..) => None,
+            _ => Some((at + here).saturating_sub(there)),
         };
-        let most = Bytes(most);
-        Error::CouldNot(format!(
-            "{name} has a record{place} that is longer than {most}, the most that its share of the memory holds; give \
-             more --memory, fewer nodes or threads, or --record BYTES if records are no lines"
-        ))
+        Error::RecordTooLong { path: Some(input.path().to_path_buf()), at, limit: most }
     }
 }
 
