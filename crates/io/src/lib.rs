@@ -1,6 +1,6 @@
 //! The only system calls on data.
 //!
-//! Model: an [`FileSystem`] opens [`File`]s and makes [`Queue`]s. A queue belongs to one thread, which
+//! Model: a [`FileSystem`] opens [`File`]s and makes [`Queue`]s. A queue belongs to one thread, which
 //! submits operations on blocks and reaps their completions; there is no I/O thread to wake, so a
 //! completion costs no switch between cores (about 30 us of CPU on the reference machine).
 //! Invariant: the queue owns a block until its completion; a short read or write is finished here and
@@ -12,9 +12,11 @@
 //! Directories are a seam of their own, [`tree`], with [`local`] and [`sim`] behind it.
 #![allow(clippy::disallowed_methods)] // This crate is the address of files.
 
+mod backends;
 pub mod either;
 mod error;
 mod file;
+mod file_system;
 pub mod hidden;
 pub mod host;
 pub mod local;
@@ -36,8 +38,12 @@ pub mod tree;
 mod tree_test;
 pub mod uring;
 
+pub use backends::Backends;
 pub use error::{Action, Error, Result};
-pub use file::{Access, File, FileId, FileSystem, Metadata, Space, directory_of, look_until};
+pub use file::{File, Handle, InputFile, InputLocation, Location};
+pub use file_system::{
+    Access, Backend, Caching, FileId, FileSystem, Metadata, ReadFiles, Space, directory_of, look_until,
+};
 pub use naming::{Stamp, give_name};
 pub use os::check_planted;
 pub use queue::{Done, Kind, Op, Queue};

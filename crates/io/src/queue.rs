@@ -2,7 +2,7 @@
 
 use thalweg_block::Block;
 
-use crate::{Action, File, Result};
+use crate::{Action, Handle, Result};
 
 /// Reading or writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Op {
     /// Reading or writing.
     pub kind: Kind,
     /// The file.
-    pub file: File,
+    pub file: Handle,
     /// Byte of the file where the block's first byte belongs. For a direct file a multiple of 4096,
     /// and so is the length; the block is aligned by nature.
     pub at: u64,
@@ -45,7 +45,7 @@ pub struct Done {
     /// Reading or writing.
     pub kind: Kind,
     /// The file.
-    pub file: File,
+    pub file: Handle,
     /// Byte of the file.
     pub at: u64,
     /// The block, given back. After a read its length is what was read: less than asked only if the

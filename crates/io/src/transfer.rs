@@ -4,7 +4,7 @@
 //! says whether another is needed; [`Flight`] joins it to an operation and its block; [`Ledger`]
 //! counts a queue's flights. All three back ends use these, so the simulated disk tests the very
 //! code that finishes a short write on a real one.
-//! Invariant: a read is complete when it is full or when the file ends, a write only when it is full; no
+//! Law: a read is complete when it is full or when the file ends, a write only when it is full; no
 //! attempt is repeated without either progress or an interruption.
 //! Non-goals: system calls, and repeating what failed for a reason.
 
@@ -12,7 +12,7 @@ use std::io;
 
 use rustix::process::Resource;
 
-use crate::{Done, Error, File, FileId, Kind, Op, os};
+use crate::{Done, Error, FileId, Handle, Kind, Op, os};
 
 /// What a direct file wants its offsets and lengths to be multiples of.
 pub const ALIGN: usize = 4096;
@@ -119,7 +119,7 @@ impl Flight {
         self.op.kind
     }
 
-    pub(crate) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &Handle {
         &self.op.file
     }
 
