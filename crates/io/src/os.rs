@@ -1,10 +1,10 @@
-//! System calls shared by the two real back ends: everything but the queues.
+//! System calls that the real back ends share: everything but their queues.
 //!
-//! Model: a [`FileId`] is the descriptor with two marks above it, so that no table of open files is
-//! needed: whether it is direct, and whether it is a stream (a pipe, terminal or device), which has
-//! no offsets. A back end supplies a name and a queue ([`Queues`]) and gets the rest of [`FileSystem`].
-//! Law: every call that a signal can interrupt is repeated; every failure names the file.
-//! Non-goals: deciding what to open how.
+//! Model: a [`FileId`] is the file descriptor with two flags in its upper bits, direct and stream (a pipe, terminal or
+//! device, which has no offsets), so no table of open files is needed. A back end implements [`Queues`], and with that is a
+//! [`FileSystem`].
+//! Invariant: a call that a signal interrupts is repeated, and every error names the file.
+//! Non-goals: deciding how files are opened.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;

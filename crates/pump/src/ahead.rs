@@ -1,8 +1,8 @@
-//! Reading ahead: a lane's reads, several in flight, given out in the order in which they were asked for.
+//! Read-ahead: a lane's reads. Several are in flight, and their blocks are returned in the order of the requests.
 //!
-//! Law: while there are free blocks, as many reads are in flight as the queue is deep; a block is waited for only when
-//! the lane has nothing else to wait for.
-//! Non-goals: what to read next; that is said by whoever asks.
+//! Invariant: while there are free blocks, as many reads are in flight as the queue is deep. The lane waits for a free block
+//! only when it has nothing else to wait for.
+//! Non-goals: deciding what to read next, which is up to the caller.
 
 use std::collections::VecDeque;
 

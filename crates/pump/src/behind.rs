@@ -1,7 +1,7 @@
-//! Writing behind: a lane's writes, several in flight, to any files, completing in any order.
+//! Write-behind: a lane's writes. Several are in flight, to any files, and complete in any order.
 //!
-//! Law: what is handed over is written in whole pages where the file is direct; zeros fill the last one.
-//! Non-goals: what follows when something is written; that is for whoever reaps.
+//! Invariant: direct files are written in whole pages, with zeros after the end of the data.
+//! Non-goals: what happens after a completed write, which is up to the caller.
 
 use thalweg_block::Block;
 use thalweg_io::{ALIGN, Done, Handle, Kind, Op, Queue, Result};

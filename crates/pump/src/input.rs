@@ -5,10 +5,10 @@
 //! file b  [page 3][page]            only the last page of a file may be short.
 //! ```
 //!
-//! A file whose last line has no newline is given one, in its last page or in a page made for it.
-//! Files stay open where half of the open files that this process may still have suffice; else each is opened whenever it
-//! is read, so that there may be any number.
-//! Law: a file that is shorter or longer than at the start, or was written to, is noticed.
+//! If the last line of a file has no newline, one is added in its last page, or in an extra page.
+//! Files stay open if that takes at most half of the files that this process may still open. Otherwise each is opened
+//! whenever it is read, so their number has no limit.
+//! Invariant: a change of a file's length or contents during the job is an error.
 
 use std::fmt;
 use std::path::Path;

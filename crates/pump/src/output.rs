@@ -1,5 +1,5 @@
-//! A file as a sink: written under another name by several lanes, in any order, and given its own
-//! name only when it is whole and durable.
+//! A file as a sink. Several lanes write it in any order under a temporary name, and it gets its own name when it is
+//! complete and durable.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

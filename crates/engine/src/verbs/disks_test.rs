@@ -8,9 +8,9 @@ use std::sync::Arc;
 use thalweg_api::PartitionPick;
 use thalweg_base::rng::Rng;
 use thalweg_base::units::{MIB, Size};
+use thalweg_io::FileSystem;
 use thalweg_io::sim::Sim;
 use thalweg_io::threads::Threads;
-use thalweg_io::FileSystem;
 use thalweg_record::Layout;
 
 use super::{check, generate, join, merge, partition, sort};
