@@ -17,7 +17,7 @@ use thalweg_base::units::{KIB, MIB};
 use thalweg_block::Pool;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{Access, File, FileSystem, Kind, Op};
+use thalweg_io::{Access, Caching, File, FileSystem, Handle, Kind, Op};
 
 use crate::data_dir::DataDir;
 use crate::measure::median;
@@ -172,17 +172,22 @@ impl Stream {
 
     /// Moves all chunks once; returns the seconds.
     fn once(&self, kind: Kind) -> Result<f64> {
-        let access = match (kind, self.scheme.direct) {
-            (Kind::Read, false) => Access::Read,
-            (Kind::Read, true) => Access::ReadDirect,
-            (Kind::Write, false) => Access::Create,
-            (Kind::Write, true) => Access::CreateDirect,
+        let (access, caching) = match self.scheme.direct {
+            false => (Access::Create, Caching::Cached),
+            true => (Access::CreateDirect, Caching::Direct),
         };
-        if kind == Kind::Write {
-            self.paths.iter().for_each(|path| drop(self.io.remove(path)));
+        let mut written = Vec::new();
+        let mut files = Vec::with_capacity(self.paths.len());
+        for path in &self.paths {
+            if kind == Kind::Read {
+                files.push(File::open_to_read(self.io.clone(), path, caching)?.handle().clone());
+            } else {
+                let _ = self.io.remove(path);
+                let file = File::open(&self.io, path, access)?;
+                files.push(file.handle().clone());
+                written.push(file);
+            }
         }
-        let open = |path: &PathBuf| File::open(&self.io, path, access);
-        let files = self.paths.iter().map(open).collect::<thalweg_io::Result<Vec<File>>>()?;
         let depth = self.scheme.depth(self.paths.len());
         let mut queue = self.io.queue(depth)?;
         let watch = Stopwatch::start();
@@ -200,14 +205,12 @@ impl Stream {
                 return Err(Error::Wrong(format!("{name}: chunk {} is not what was written", done.tag)));
             }
         }
-        if kind == Kind::Write {
-            files.iter().try_for_each(File::sync)?;
-        }
+        written.iter().try_for_each(File::sync)?;
         Ok(watch.seconds())
     }
 
     /// The request for one chunk: chunks go round the files.
-    fn op(&self, kind: Kind, files: &[File], index: u64) -> Op {
+    fn op(&self, kind: Kind, files: &[Handle], index: u64) -> Op {
         let count = files.len() as u64;
         let length = self.chunk.min(self.bytes - index * self.chunk);
         let mut block = self.pool.take();

@@ -6,7 +6,7 @@ use thalweg_base::units::Size;
 use thalweg_io::either::Either;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{FileSystem, host, process};
+use thalweg_io::{Backends, FileSystem, ReadFiles, host, process};
 use thalweg_pump::Inputs;
 
 use crate::{Error, IoChoice, Result, WorkOptions};
@@ -33,9 +33,58 @@ pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn FileSystem>, Option<String
     }
 }
 
-/// The back end for a sort with so many lanes, inputs and scratch directories. Where rings would take the open files
-/// that it needs itself, it goes without them.
-pub(crate) fn io_of_sort(options: &WorkOptions) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
+/// The file systems of a verb: those that hold its inputs, its output and its scratch.
+pub(crate) struct Disks {
+    pub(crate) inputs: Arc<dyn ReadFiles>,
+    pub(crate) output: Arc<dyn FileSystem>,
+    pub(crate) scratch: Arc<dyn FileSystem>,
+    /// Why they are not the best from the start.
+    fallback: Option<String>,
+}
+
+impl Disks {
+    /// This machine's.
+    pub(crate) fn of(choice: IoChoice) -> Result<Disks> {
+        Ok(Disks::all(io(choice)?))
+    }
+
+    /// This machine's for a sort with so many lanes, inputs and scratch directories. Where rings would take the open files
+    /// that it needs itself, it goes without them.
+    pub(crate) fn of_sort(options: &WorkOptions) -> Result<Disks> {
+        io_of_sort(options).map(Disks::all)
+    }
+
+    /// These.
+    #[cfg(test)]
+    pub(crate) fn apart(
+        inputs: Arc<dyn FileSystem>,
+        output: Arc<dyn FileSystem>,
+        scratch: Arc<dyn FileSystem>,
+    ) -> Disks {
+        Disks { inputs, output, scratch, fallback: None }
+    }
+
+    fn all((fs, fallback): (Arc<dyn FileSystem>, Option<String>)) -> Disks {
+        Disks { inputs: Arc::clone(&fs) as _, output: Arc::clone(&fs), scratch: fs, fallback }
+    }
+
+    fn backends(&self) -> Backends {
+        let own = [&self.output, &self.scratch].map(|fs| Arc::clone(fs) as _);
+        own.into_iter().chain([Arc::clone(&self.inputs) as _]).collect()
+    }
+
+    /// What the receipt calls them.
+    pub(crate) fn name(&self) -> String {
+        self.backends().name()
+    }
+
+    /// Why they are not, or not only, the best.
+    pub(crate) fn fallback(&self) -> Option<String> {
+        self.fallback.clone().or_else(|| self.backends().fallback())
+    }
+}
+
+fn io_of_sort(options: &WorkOptions) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
     let rings = RINGS_OF_LANE * lanes(options.threads) as u64;
     let files = Inputs::open_at_once(options.inputs.len().max(1)) + options.scratch.len().max(1) as u64;
     let needed = process::open_files() + files + FILES_BESIDE + rings;

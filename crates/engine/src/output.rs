@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_io::{Access, Error as IoError, File, FileSystem, directory_of, real_name, unplanted};
+use thalweg_io::{Access, Error as IoError, File, FileSystem, Location, directory_of, real_name, unplanted};
 use thalweg_pump::Output;
 
 use crate::{BadPath, Endpoint, Error, Progress, Result, temporary};
@@ -19,12 +19,12 @@ use crate::{BadPath, Endpoint, Error, Progress, Result, temporary};
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Where bytes go, once looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Target {
     /// A regular file, or a name that is free for one.
-    File(PathBuf),
+    File(Location),
     /// Something that is written in order and has no length: a pipe, a terminal, a device.
-    Stream(PathBuf),
+    Stream(Location),
 }
 
 impl Target {
@@ -35,18 +35,18 @@ impl Target {
             other => {
                 let standard = other.here("/dev/stdout")?;
                 io.stat(standard)?;
-                return Ok(Target::Stream(standard.into()));
+                return Ok(Target::Stream(Location::new(io, standard)));
             }
         };
         let led_to = unplanted(path)?;
         match io.stat(if ends_in_slash(path) { path } else { &led_to }) {
             Ok(there) if there.is_directory => Err(BadPath::OutputDirectory(path.clone()).into()),
-            Ok(there) if !there.is_regular => Ok(Target::Stream(led_to)),
+            Ok(there) if !there.is_regular => Ok(Target::Stream(Location::new(io, led_to))),
             Ok(there) if there.mode & 0o222 == 0 => Err(BadPath::ReadOnly(path.clone()).into()),
             Ok(_) => {
                 let path = real_name(&led_to);
                 io.check_replace(&path)?;
-                Ok(Target::File(path))
+                Ok(Target::File(Location::new(io, path)))
             }
             Err(e) if matches!(e.source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 fresh(io, path, led_to)
@@ -56,13 +56,13 @@ impl Target {
     }
 
     /// Writes `bytes` there, all or nothing.
-    pub(crate) fn write_whole(&self, io: &Arc<dyn FileSystem>, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write_whole(&self, bytes: &[u8]) -> Result<()> {
         match self {
-            Target::Stream(path) => Ok(File::open(io, path, Access::WriteStream)?.write_at(0, bytes)?),
-            Target::File(path) => {
-                let output = create(io, path, bytes.len() as u64)?;
+            Target::Stream(stream) => Ok(stream.open(Access::WriteStream)?.write_at(0, bytes)?),
+            Target::File(name) => {
+                let output = create(name, bytes.len() as u64)?;
                 output.file().write_at(0, bytes)?;
-                publish(output, path, bytes.len() as u64)
+                publish(output, &name.path, bytes.len() as u64)
             }
         }
     }
@@ -79,7 +79,7 @@ fn fresh(io: &Arc<dyn FileSystem>, typed: &Path, path: PathBuf) -> Result<Target
     }
     let directory = directory_of(&path);
     match io.stat(directory) {
-        Ok(there) if there.is_directory => Ok(Target::File(path)),
+        Ok(there) if there.is_directory => Ok(Target::File(Location::new(io, path))),
         Ok(_) => {
             Err(BadPath::NotInDirectory { output: path.to_path_buf(), directory: directory.to_path_buf() }
                 .into())
@@ -92,25 +92,25 @@ fn fresh(io: &Arc<dyn FileSystem>, typed: &Path, path: PathBuf) -> Result<Target
     }
 }
 
-/// Starts a file of `bytes` bytes beside `path` and reserves its room.
-pub(crate) fn create(io: &Arc<dyn FileSystem>, path: &Path, bytes: u64) -> Result<Output> {
-    create_named(io, path, &temporary::name(path), bytes)
+/// Starts a file of `bytes` bytes beside an output and reserves its room.
+pub(crate) fn create(output: &Location, bytes: u64) -> Result<Output> {
+    create_named(output, &temporary::name(&output.path), bytes)
 }
 
 /// The same under a number that nobody else takes, for a file in a directory that several hosts see.
-pub(crate) fn create_as(io: &Arc<dyn FileSystem>, path: &Path, number: u64, bytes: u64) -> Result<Output> {
-    create_named(io, path, &temporary::name_as(path, number), bytes)
+pub(crate) fn create_as(output: &Location, number: u64, bytes: u64) -> Result<Output> {
+    create_named(output, &temporary::name_as(&output.path, number), bytes)
 }
 
-fn create_named(io: &Arc<dyn FileSystem>, path: &Path, name: &OsStr, bytes: u64) -> Result<Output> {
-    let directory = directory_of(path);
-    temporary::clear(io, path);
-    thalweg_sort::clear_killed(io, path);
-    let output = Output::create(io, path, &directory.join(name), bytes).map_err(|e| {
+fn create_named(output: &Location, name: &OsStr, bytes: u64) -> Result<Output> {
+    let (path, directory) = (&output.path, directory_of(&output.path));
+    temporary::clear(output);
+    thalweg_sort::clear_killed(output);
+    let output = Output::create(output, &directory.join(name), bytes).map_err(|e| {
         if !e.is_full() {
             return named(e, path);
         }
-        let room = || io.space(directory).map_or(0, |space| space.available);
+        let room = || output.directory().space().map_or(0, |space| space.available);
         let is_one_file = e.source.kind() == ErrorKind::FileTooLarge;
         let available = (!is_one_file).then(room);
         Error::OutputFull {
@@ -126,12 +126,12 @@ fn create_named(io: &Arc<dyn FileSystem>, path: &Path, name: &OsStr, bytes: u64)
 }
 
 /// Opens a stream to be written. Who waits for its reader still hears that it should stop.
-pub(crate) fn open_stream(io: &Arc<dyn FileSystem>, path: &Path, progress: &Progress) -> Result<File> {
+pub(crate) fn open_stream(stream: &Location, progress: &Progress) -> Result<File> {
     loop {
         if let Some(signal) = progress.cancelled() {
             return Err(Error::Interrupted(signal));
         }
-        if let Some(stream) = File::open_some(io, path, Access::WriteStream, PATIENCE)? {
+        if let Some(stream) = File::open_some(&stream.fs, &stream.path, Access::WriteStream, PATIENCE)? {
             return Ok(stream);
         }
     }
@@ -198,6 +198,7 @@ mod tests {
         });
         std::fs::remove_dir_all(&place).unwrap();
         assert!(!found.is_empty(), "now and again there is nothing");
-        assert_eq!(found.iter().find(|target| **target != Target::File(output.clone())), None);
+        let other = found.iter().find(|target| !matches!(target, Target::File(file) if file.path == output));
+        assert!(other.is_none(), "{other:?}");
     }
 }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use thalweg_api::Receipt;
 use thalweg_base::units::MIB;
 use thalweg_block::Block;
-use thalweg_io::FileSystem;
+use thalweg_io::{FileSystem, Location};
 use thalweg_pump::{Sink, Source};
 use thalweg_sort::{Expected, SCRATCH_FILES_MAX, Sort, SorterOutput};
 
-use crate::verbs::MEMORY_BYTES_MIN;
+use crate::verbs::{MEMORY_BYTES_MIN, scratch_limit};
 use crate::{Asked, Error, Needs, Result, SorterOptions, TooLittleMemory, machine};
 
 /// The most memory that a sorter takes for itself if nobody says: a program has other things to hold.
@@ -100,9 +100,17 @@ impl Sorter {
     /// Lays out the memory. Nothing runs, and no name on any disk is made, before memory is full.
     pub fn new(options: &SorterOptions) -> Result<Sorter> {
         let (io, fallback) = machine::io(options.io)?;
-        let sort = resolve(options, &io)?;
-        let inner = thalweg_sort::Sorter::new(sort, Arc::clone(&io))?;
-        Ok(Sorter { inner, io, fallback })
+        Sorter::on(options, &io, fallback)
+    }
+
+    /// The same with scratch on this file system.
+    pub(crate) fn on(
+        options: &SorterOptions,
+        io: &Arc<dyn FileSystem>,
+        fallback: Option<String>,
+    ) -> Result<Sorter> {
+        let inner = thalweg_sort::Sorter::new(resolve(options, io)?)?;
+        Ok(Sorter { inner, io: Arc::clone(io), fallback })
     }
 
     /// Tells what is known of the records, before any are put.
@@ -197,22 +205,14 @@ fn resolve(options: &SorterOptions, io: &Arc<dyn FileSystem>) -> Result<Sort> {
     if scratch.len() > SCRATCH_FILES_MAX {
         return Err(Asked::TooManyScratch { count: scratch.len(), max: SCRATCH_FILES_MAX }.into());
     }
-    let space: u64 = scratch.iter().filter_map(|d| io.space(d).ok()).map(|s| s.available).sum();
+    let scratch: Vec<Location> = scratch.iter().map(|directory| Location::new(io, directory)).collect();
     Ok(Sort {
-        within_output: false,
-        inputs: Vec::new(),
-        output: Default::default(),
         output_is_stream: true,
-        layout: options.layout,
         keys: options.keys.clone(),
-        memory_bytes,
-        scratch,
-        scratch_limit: options.scratch_limit.map_or(u64::MAX, |size| size.of(space)),
+        scratch_limit: scratch_limit(options.scratch_limit, &scratch),
         lanes: machine::lanes(options.threads),
-        shuffle: None,
         unique: options.unique,
-        resume: false,
         hashing: options.proof,
-        hardware: None,
+        ..Sort::new(options.layout, memory_bytes, scratch)
     })
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use stage::{BLOCK, bytes, op, panic_of, read_op, real_stages, write_file};
 use thalweg_block::Pool;
 use thalweg_io::threads::Threads;
-use thalweg_io::{Access, File, FileSystem, Kind};
+use thalweg_io::{Access, Caching, File, FileSystem, Kind};
 
 /// More than a pipe holds, so that writes are short and readers are awaited.
 const LONG: usize = 20 * BLOCK;
@@ -81,7 +81,7 @@ fn a_block_read_from_a_pipe_is_full_until_the_pipe_ends() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let content = bytes(3, 2 * BLOCK + 5);
         let by_name = PathBuf::from(format!("/proc/self/fd/{}", reader.as_raw_fd()));
-        let file = File::open(&stage.io, &by_name, Access::ReadDirect).unwrap();
+        let file = File::open_to_read(stage.io.clone(), &by_name, Caching::Direct).unwrap();
         assert!(!file.is_direct());
         let pool = Pool::new(BLOCK, 1).unwrap();
         let mut queue = stage.io.queue(1).unwrap();

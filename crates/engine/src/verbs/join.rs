@@ -14,14 +14,12 @@
 //! records that were made with those in the blocks that were handed to the write.
 //! Non-goals: keys that are not bytes; columns.
 
-use std::sync::Arc;
-
 use thalweg_api::{Proof, Receipt, Sides, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::sabotage::strikes;
 use thalweg_base::units::{KIB, MIB, Size};
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, File, FileSystem, hidden, host};
+use thalweg_io::{ALIGN, Access, Caching, File, InputFile, Location, hidden, host};
 use thalweg_merge::{Broken, Failed, Group, Join, Joined, Kind, Side, Stretch, close};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Sink, Source, StreamLane};
 use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_bytes, same_records};
@@ -29,7 +27,7 @@ use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_b
 use super::nodes::add_spill;
 use super::receipt::{Done, receipt};
 use super::sort::{MEMORY_BYTES_MIN, scratch_directories, scratch_limit};
-use crate::machine;
+use crate::machine::{self, Disks};
 use crate::output::{self, Target};
 use crate::{
     Asked, Endpoint, Error, JoinKind, Needs, Progress, Result, RightSide, Sorted, Sorter, SorterOptions,
@@ -54,13 +52,16 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Joins two inputs. The receipt's invariant: out = the sum over keys of left x right.
 pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
+    join_on(&Disks::of(options.io)?, options, progress)
+}
+
+pub(super) fn join_on(disks: &Disks, options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
     let (right, layouts, keys) = sides(options)?;
-    let (io, fallback) = machine::io(options.io)?;
-    let target = Target::of(&io, &options.output)?;
+    let target = Target::of(&disks.output, &options.output)?;
     let room = Room::of(options)?;
-    let scratch = scratch_directories(&options.scratch, &target, &io)?;
-    let job = Job { options, io: &io, room: &room, scratch, progress, meters: Meters::default() };
+    let scratch = scratch_directories(&options.scratch, &target, &disks.scratch)?;
+    let job = Job { options, disks, room: &room, scratch, progress, meters: Meters::default() };
     let mut stages = Vec::with_capacity(3);
     let mut left = job.sorted(0, "sort left", &options.inputs, (layouts[0], &options.keys))?;
     stages.push(job.stage("sort left", &watch, &stages));
@@ -71,7 +72,6 @@ pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt
     let form = Form { layout: layout_out(layouts, right.kind), between: &right.between };
     let prover = Prover::new(form.layout, Key::new(form.layout, &[]).expect("whole records"), true);
     let joining = Joining {
-        io: &io,
         layouts,
         keys,
         kind: right.kind,
@@ -83,16 +83,16 @@ pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt
     };
     let sorted = (&mut left, &mut right_sorted);
     let (direct_output, (made, output, written)) = match &target {
-        Target::File(path) => {
-            let file = output::create(&io, path, 0)?;
-            let sink = FileLane::new(file.file(), io.queue(DEPTH)?, &job.meters);
+        Target::File(name) => {
+            let file = output::create(name, 0)?;
+            let sink = FileLane::new(file.file(), name.fs.queue(DEPTH)?, &job.meters);
             let joined = job.join(&joining, sorted, Stretch::new(sink, &pool, prover, 0))?;
             let direct = file.file().is_direct();
-            output::publish(file, path, joined.2)?;
+            output::publish(file, &name.path, joined.2)?;
             (direct, joined)
         }
-        Target::Stream(path) => {
-            let file = output::open_stream(&io, path, progress)?;
+        Target::Stream(stream) => {
+            let file = output::open_stream(stream, progress)?;
             let sink = StreamLane::new(&file, &job.meters);
             (false, job.join(&joining, sorted, Stretch::new(sink, &pool, prover, 0))?)
         }
@@ -116,9 +116,8 @@ pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt
         output_file_bytes: written,
         direct_output,
         memory_bytes: room.memory_bytes,
-        fallback,
     };
-    let told = receipt(done, &*io, &job.meters, &watch);
+    let told = receipt(done, disks, &job.meters, &watch);
     let [left, right] = sides.map(|side| side.input);
     let sides = Some(made.sides(left, right, &output));
     Ok(Receipt { sides, stages, scratch_peak_bytes, ..told })
@@ -194,9 +193,9 @@ impl Room {
 
 struct Job<'a> {
     options: &'a WorkOptions,
-    io: &'a Arc<dyn FileSystem>,
+    disks: &'a Disks,
     room: &'a Room,
-    scratch: Vec<std::path::PathBuf>,
+    scratch: Vec<Location>,
     progress: &'a Progress,
     meters: Meters,
 }
@@ -252,29 +251,31 @@ impl Job<'_> {
         let [input] = inputs else {
             return Err(Asked::OneInputPerSide.into());
         };
-        let mut sorter = Sorter::new(&SorterOptions {
+        let options = SorterOptions {
             layout,
             keys: keys.to_vec(),
             memory: Some(Size::Bytes(self.room.sorter_bytes)),
-            scratch: self.scratch.clone(),
-            scratch_limit: Some(Size::Bytes(scratch_limit(*limit, &self.scratch, self.io) / 2)),
+            scratch: self.scratch.iter().map(|directory| directory.path.clone()).collect(),
+            scratch_limit: Some(Size::Bytes(scratch_limit(*limit, &self.scratch) / 2)),
             threads: *threads,
             unique: false,
             io: *io,
             proof: true,
-        })?;
-        let path = input.input_path()?.to_path_buf();
-        if self.io.stat(&path).is_ok_and(|there| !there.is_regular && !there.is_directory) {
+        };
+        let mut sorter = Sorter::on(&options, &self.disks.scratch, None)?;
+        let input = Location::new(&self.disks.inputs, input.input_path()?);
+        if input.is_stream() {
             self.progress.begin(stage, side + 1, 3, 0);
-            self.feed(&File::open(self.io, &path, Access::Read)?, &mut sorter)?;
+            self.feed(&input.open(Caching::Cached)?, &mut sorter)?;
             return sorter.sorted();
         }
-        let mut files = Inputs::open(self.io, &[&path], layout)?;
+        let mut files = Inputs::open(&[input], layout)?;
         files.set_page_bytes(self.room.block_bytes);
         self.progress.begin(stage, side + 1, 3, files.bytes());
         let pool = Pool::new(self.room.block_bytes, DEPTH + 1)?;
         let pages = (0, files.pages());
-        let mut source = InputLane::new(&files, self.io.queue(DEPTH)?, &pool, &self.meters, (0, 1), pages);
+        let mut source =
+            InputLane::new(&files, files.backends().queue(DEPTH)?, &pool, &self.meters, (0, 1), pages);
         while let Some(block) = source.next()? {
             self.go_on(block.len() as u64)?;
             sorter.put(block)?;
@@ -298,7 +299,7 @@ impl Job<'_> {
     }
 
     /// Reads a stream to its end.
-    fn feed(&self, file: &File, sorter: &mut Sorter) -> Result<()> {
+    fn feed(&self, file: &InputFile, sorter: &mut Sorter) -> Result<()> {
         let mut at = 0;
         loop {
             let mut block = sorter.block()?;
@@ -341,7 +342,6 @@ impl Job<'_> {
 
 /// Two sorted sides, and how their records are put together.
 pub(super) struct Joining<'a> {
-    pub(super) io: &'a Arc<dyn FileSystem>,
     pub(super) layouts: [Layout; 2],
     pub(super) keys: [Key; 2],
     pub(super) kind: JoinKind,
@@ -350,7 +350,7 @@ pub(super) struct Joining<'a> {
     pub(super) group_bytes: usize,
     pub(super) line_max: u64,
     /// For records of one key that memory is too small for.
-    pub(super) scratch: &'a std::path::Path,
+    pub(super) scratch: &'a Location,
     pub(super) meters: &'a Meters,
 }
 
@@ -390,9 +390,9 @@ impl Joining<'_> {
 
     /// A file that nobody sees.
     fn scratch_file(&self) -> thalweg_io::Result<File> {
-        let path = self.scratch.join(hidden::unique("join"));
-        let file = File::open(self.io, &path, Access::Create)?;
-        self.io.remove(&path)?;
+        let location = self.scratch.at(self.scratch.path.join(hidden::unique("join")));
+        let file = location.open(Access::Create)?;
+        location.remove()?;
         Ok(file)
     }
 }

@@ -5,6 +5,8 @@ use thalweg_api::{Receipt, Work};
 use crate::{Progress, Result, WorkOptions};
 
 mod check;
+#[cfg(test)]
+mod disks_test;
 mod doctor;
 mod generate;
 mod join;
@@ -24,7 +26,7 @@ pub(crate) use nodes::share::sorter_bytes;
 pub(crate) use partition::sampled_bytes;
 pub use plan::plan;
 pub use pump::{ends, pump};
-pub(crate) use sort::MEMORY_BYTES_MIN;
+pub(crate) use sort::{MEMORY_BYTES_MIN, scratch_limit};
 
 /// Sorts, shuffles, merges, joins or partitions records on this machine.
 ///

@@ -21,7 +21,6 @@ mod sort_stage;
 mod stretch;
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ use thalweg_api::{Disk, Edge, IoReceipt, MemoryReceipt, Proof, Receipt, Stage, W
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
-use thalweg_io::{FileSystem, process};
+use thalweg_io::{FileSystem, InputLocation, Location, ReadFiles, process};
 use thalweg_pump::{Inputs, Meters, Output};
 use thalweg_record::{Cut, Key, Layout, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, River};
@@ -62,7 +61,7 @@ pub(super) fn sort_on_nodes(options: &WorkOptions, nodes: usize, progress: &Prog
     let (io, fallback) = machine::io(options.io)?;
     let job = Job::new(options, nodes, &io)?;
     progress.begin("read+river", 1, 2, job.inputs.bytes());
-    let output = output::create(&io, &job.path, job.inputs.bytes())?;
+    let output = output::create(&job.output, job.inputs.bytes())?;
     let mut done = job.run(&output, progress)?;
     job.check_read(&done)?;
     let written = write_edges(output.file(), std::mem::take(&mut done.edges))?;
@@ -70,7 +69,7 @@ pub(super) fn sort_on_nodes(options: &WorkOptions, nodes: usize, progress: &Prog
     if receipt.holds {
         let publishing = Stopwatch::start();
         receipt.io.direct_output = output.file().is_direct();
-        output::publish(output, &job.path, written)?;
+        output::publish(output, &job.output.path, written)?;
         receipt.stages.push(Stage::new("sync", publishing.seconds()));
         receipt.seconds = watch.seconds();
     }
@@ -85,7 +84,7 @@ struct Job<'a> {
     nodes: usize,
     key: Key,
     inputs: Inputs,
-    path: PathBuf,
+    output: Location,
     memory_bytes: u64,
     sorter_bytes: u64,
     shape: Shape,
@@ -124,10 +123,10 @@ impl<'a> Job<'a> {
         if nodes > NODES_MAX {
             return Err(Asked::Nodes { nodes, max: NODES_MAX }.into());
         }
-        let Target::File(path) = Target::of(io, &options.output)? else {
+        let Target::File(output) = Target::of(io, &options.output)? else {
             return Err(Asked::StreamOutput(None).into());
         };
-        let mut inputs = files(io, &options.inputs, options.layout)?;
+        let mut inputs = files(&(Arc::clone(io) as _), &options.inputs, options.layout)?;
         let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
         let river_bytes = (memory_bytes / RIVER_SHARE).max(MEMORY_BYTES_MIN);
         let writes_bytes = (nodes * (WRITES + 1) * WRITE_BYTES) as u64;
@@ -147,7 +146,7 @@ impl<'a> Job<'a> {
             nodes,
             key,
             inputs,
-            path,
+            output,
             memory_bytes,
             sorter_bytes,
             shape,
@@ -167,11 +166,11 @@ impl<'a> Job<'a> {
         let ends: Vec<Mutex<Option<End>>> = into.chain(out).map(|end| Mutex::new(Some(end))).collect();
         let starts = Starts::new(self.nodes);
         let threads = (machine::lanes(self.options.threads) / self.nodes).max(1);
-        let options = sort_stage::sorter_options(self.options, self.sorter_bytes, threads, &self.path);
+        let options = sort_stage::sorter_options(self.options, self.sorter_bytes, threads, &self.output.path);
         let begins = || progress.begin("sort+write", 2, 2, self.inputs.bytes());
         let (inputs, layout, meters) = (&self.inputs, self.options.layout, &self.meters);
         let (pool, preprocess) = (&read_pool, &Preprocess::Nothing);
-        let pages = Pages { io: self.io, inputs, layout, shape: &self.shape, pool, meters, preprocess };
+        let pages = Pages { inputs, layout, shape: &self.shape, pool, meters, preprocess };
         let made = Lanes::new(progress).run(2 * self.nodes, |lanes, lane| {
             match ends[lane].lock().expect("no holder panics").take().expect("each lane takes its own") {
                 End::In(mut inlet) => {
@@ -225,7 +224,7 @@ impl<'a> Job<'a> {
         // Records that may be dropped for one another have to meet.
         let (parts, memory) =
             ((self.nodes, !unique), (self.shape.page_bytes as u64, self.shape.sample_bytes));
-        let (cuts, sample, read) = sample::cuts(self.io, &self.inputs, (layout, &self.key), parts, memory)?;
+        let (cuts, sample, read) = sample::cuts(&self.inputs, (layout, &self.key), parts, memory)?;
         let (all_bytes, sampled) = (u128::from(self.inputs.bytes()), sample.len().max(1) as u128);
         let bytes_of = |keys: &[Cut]| (all_bytes * keys.len() as u128 / sampled) as u64;
         let keys = share::by_range(sample, cuts.cuts(), self.nodes).into_iter();
@@ -279,26 +278,26 @@ impl<'a> Job<'a> {
 }
 
 /// The inputs, all of them files.
-fn files(io: &Arc<dyn FileSystem>, inputs: &[Endpoint], layout: Layout) -> Result<Inputs> {
-    let mut paths = Vec::with_capacity(inputs.len());
+fn files(io: &Arc<dyn ReadFiles>, inputs: &[Endpoint], layout: Layout) -> Result<Inputs> {
+    let mut files: Vec<InputLocation> = Vec::with_capacity(inputs.len());
     for endpoint in inputs {
         match endpoint {
             Endpoint::Path(path) if io.stat(path)?.is_regular && !path.as_os_str().as_bytes().is_empty() => {
-                paths.push(path.as_path());
+                files.push(Location::new(io, path));
             }
             Endpoint::Path(path) if io.stat(path)?.is_directory => {
                 return Err(BadPath::InputDirectory(path.clone()).into());
             }
-            _ => paths.clear(),
+            _ => files.clear(),
         }
-        if paths.is_empty() {
+        if files.is_empty() {
             break;
         }
     }
-    if paths.is_empty() {
+    if files.is_empty() {
         return Err(Asked::StreamInput.into());
     }
-    Ok(Inputs::open(io, &paths, layout)?)
+    Ok(Inputs::open(&files, layout)?)
 }
 
 /// What sorters had beside their memory.
@@ -441,7 +440,7 @@ mod tests {
         };
         let (io, progress) = (sim.io(), Progress::default());
         let job = Job::new(&options, 2, &io)?;
-        let output = output::create(&io, &job.path, job.inputs.bytes())?;
+        let output = output::create(&job.output, job.inputs.bytes())?;
         change(&sim);
         let done = job.run(&output, &progress)?;
         job.check_read(&done)?;

@@ -8,11 +8,9 @@
 //! Invariant: a record belongs to the page that it begins in. A line that begins with a page's first byte belongs to the page
 //! before, because only its newline tells that it begins there; so no page needs to know its neighbour.
 
-use std::sync::Arc;
-
 use thalweg_api::Proof;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{File, FileSystem};
+use thalweg_io::InputFile;
 use thalweg_pump::{Input, InputLane, Inputs, InputsError, Meters, Sink, Source};
 use thalweg_record::Layout;
 use thalweg_river::Inlet;
@@ -111,7 +109,6 @@ pub(in crate::verbs) fn deal(all: u64, weights: &[u64]) -> Vec<u64> {
 
 /// The pages of files, for inlets.
 pub(in crate::verbs) struct Pages<'a> {
-    pub(in crate::verbs) io: &'a Arc<dyn FileSystem>,
     pub(in crate::verbs) inputs: &'a Inputs,
     pub(in crate::verbs) layout: Layout,
     pub(in crate::verbs) shape: &'a Shape,
@@ -130,7 +127,7 @@ impl Pages<'_> {
         progress: &Progress,
     ) -> Result<Proof> {
         let mut preprocessor = Preprocessor::new(self.preprocess, self.layout);
-        let queue = self.io.queue(READS)?;
+        let queue = self.inputs.backends().queue(READS)?;
         let mine = splits.mine(self.inputs.pages());
         let mut source = InputLane::of_pages(self.inputs, queue, self.pool, self.meters, mine);
         while lanes.go_on() {
@@ -210,7 +207,7 @@ fn bounds(block: &[u8], in_file: u64, layout: Layout) -> (usize, bool) {
 /// Reads on from the end of a page to the end of the record that lies there.
 fn put_tail(
     (inlet, preprocessor): (&mut Inlet, &mut Preprocessor<'_>),
-    file: &File,
+    file: &InputFile,
     end: u64,
     layout: Layout,
     named: &dyn Fn(thalweg_river::Error) -> Error,
