@@ -75,6 +75,14 @@ impl Layout {
         }
     }
 
+    /// What one of its records is called.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Layout::Lines => "line",
+            _ => "record",
+        }
+    }
+
     /// Whether records can be found from the middle of a file on. Otherwise a file is read from its start.
     pub fn is_found_anywhere(self) -> bool {
         self.prefix_at().is_none()
@@ -88,6 +96,12 @@ impl Layout {
             Layout::Prefixed => Some(0),
             Layout::TaggedPrefixed => Some(TAG_BYTES),
         }
+    }
+
+    /// So many bytes of the beginning of a record tell how long it is, if there are such.
+    #[inline(always)]
+    pub fn start_bytes(self) -> Option<usize> {
+        self.prefix_at().map(|at| at + PREFIX_BYTES)
     }
 
     /// Bytes of a record before the first that can be part of a key.
@@ -140,24 +154,36 @@ impl Layout {
             Layout::Lines => self.length(more)?,
             Layout::Prefixed | Layout::TaggedPrefixed => match self.length(begun) {
                 Some(n) => n - begun.len(),
-                None => self.length(&[begun, &more[..more.len().min(TAG_BYTES + PREFIX_BYTES)]].concat())? - begun.len(),
+                None => self.length(&[begun, &more[..more.len().min(self.start_bytes()?)]].concat())? - begun.len(),
             },
         };
         (missing <= more.len()).then_some(missing)
     }
 
-    /// Where the first record begins in a piece of a file before which lie so many bytes of it; the end of the piece if none
-    /// does. `None` if the piece does not tell.
+    /// Where the first record begins in a piece of a file before which lie so many bytes of it, or right behind the piece.
+    /// `None` if none does, or if the piece does not tell.
     #[inline]
     pub fn first_record(self, piece: &[u8], before: u64) -> Option<usize> {
         match self {
             Layout::Fixed(n) => {
-                Some((before.next_multiple_of(u64::from(n)) - before).min(piece.len() as u64) as usize)
+                let first = (before.next_multiple_of(u64::from(n)) - before) as usize;
+                (first <= piece.len()).then_some(first)
             }
             _ if before == 0 => Some(0),
             Layout::Lines => memchr::memchr(b'\n', piece).map(|end| end + 1),
             Layout::Prefixed | Layout::TaggedPrefixed => None,
         }
+    }
+
+    /// Whether an unfinished record may begin with `open` at byte `at` of a file, where `before`, the byte before it, lies if there
+    /// is one.
+    pub fn may_begin(self, at: u64, before: &[u8], open: &[u8]) -> bool {
+        let begins = match self {
+            Layout::Fixed(n) => at.is_multiple_of(u64::from(n)),
+            Layout::Lines => before.iter().all(|byte| *byte == b'\n'),
+            Layout::Prefixed | Layout::TaggedPrefixed => true,
+        };
+        begins && self.length(open).is_none_or(|n| open.len() < n)
     }
 
     /// Calls `each` with every record that lies whole in `bytes` from byte `from` on, where one begins: with its place,
@@ -195,6 +221,33 @@ impl Layout {
             }
         }
         Ok(from)
+    }
+
+    /// Calls `take` with about so many of the records that begin in a piece of a file before which lie so many bytes of it, at
+    /// equal distances: each with its place, and what of it lies in the piece.
+    pub fn some_records(self, piece: &[u8], before: u64, count: usize, mut take: impl FnMut(usize, &[u8])) {
+        let stride = match self.fixed_bytes() {
+            Some(n) => (piece.len() / n / count).max(1) * n,
+            None => (piece.len() / count).max(1),
+        };
+        let first = |at: usize| match self {
+            // Where the piece begins is no line known to begin.
+            Layout::Lines => Some(at + memchr::memchr(b'\n', &piece[at..])? + 1),
+            _ if at == 0 => self.first_record(piece, before).or_else(|| self.guess_first(piece)),
+            Layout::Fixed(_) => Some(at),
+            Layout::Prefixed | Layout::TaggedPrefixed => Some(at + self.guess_first(&piece[at..])?),
+        };
+        let mut at = 0;
+        while let Some(from) = first(at).filter(|&from| from < piece.len()) {
+            let len = self.length(&piece[from..]).map_or(piece.len() - from, |n| n - self.end_bytes());
+            if self.fixed_bytes().is_none() || from + len <= piece.len() {
+                take(from, &piece[from..piece.len().min(from + len)]);
+            }
+            at = from + stride;
+            if at >= piece.len() {
+                break;
+            }
+        }
     }
 
     /// How many of these bytes, which begin with a record, are whole records.
@@ -258,11 +311,20 @@ impl Walk {
         Walk { layout, done: 0, start: Default::default() }
     }
 
-    /// Behind these bytes, which begin with a record.
-    pub fn behind(layout: Layout, bytes: &[u8]) -> Walk {
-        let mut walk = Walk::new(layout);
-        walk.step(&bytes[layout.whole(bytes)..]);
-        walk
+    /// Goes behind all of these bytes.
+    pub fn pass(&mut self, mut bytes: &[u8]) {
+        match self.layout {
+            Layout::Fixed(n) => self.done = (self.done + bytes.len()) % n as usize,
+            Layout::Lines => match memchr::memrchr(b'\n', bytes) {
+                Some(end) => self.done = bytes.len() - end - 1,
+                None => self.done += bytes.len(),
+            },
+            Layout::Prefixed | Layout::TaggedPrefixed => {
+                while !bytes.is_empty() {
+                    bytes = &bytes[self.step(bytes)..];
+                }
+            }
+        }
     }
 
     /// Bytes of the record at hand that have gone by; 0 at the beginning of one.
@@ -432,8 +494,10 @@ mod tests {
                     piece = later;
                 }
             }
-            prop_assert_eq!(Walk::behind(layout, &bytes).done(), bytes.len() - whole);
             prop_assert_eq!(walk.done(), bytes.len() - whole);
+            let mut walk_past = Walk::new(layout);
+            bytes.chunks(piece).for_each(|piece| walk_past.pass(piece));
+            prop_assert_eq!(walk_past.done(), bytes.len() - whole);
             walked.pop_if(|_| walk.done() > 0 || bytes.len() == whole);
             prop_assert_eq!(walked, records);
         }

@@ -82,11 +82,18 @@ impl Stage {
 fn to_text(sort: &Sort) -> String {
     let paths =
         |paths: &[PathBuf]| paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join("\n");
-    let record = if let Layout::Fixed(n) = sort.layout { n } else { 0 };
+    let (record, prefixed) = sort.layout.words();
     let key = |k: &KeyPart| format!("{} {} {}", k.offset, k.length, u8::from(k.descending));
     let keys: Vec<String> = sort.keys.iter().map(key).collect();
     let seed = sort.shuffle.map_or(String::new(), |seed| format!(" {seed}"));
-    let numbers = format!("{record} {} {} {}{seed}", sort.memory_bytes, sort.lanes, u8::from(sort.unique));
+    let numbers = format!(
+        "{} {} {} {} {}{seed}",
+        record.unwrap_or(0),
+        sort.memory_bytes,
+        sort.lanes,
+        u8::from(sort.unique),
+        u8::from(prefixed)
+    );
     let output = sort.output.display().to_string();
     [paths(&sort.inputs), output, paths(&sort.scratch), keys.join("\n"), numbers].join("\t")
 }
@@ -101,13 +108,13 @@ fn from_text(text: &str) -> Sort {
         KeyPart { offset: n[0] as u32, length: n[1] as u32, descending: n[2] == 1 }
     };
     let n = numbers_of(numbers);
-    let layout = if n[0] == 0 { Layout::Lines } else { Layout::Fixed(n[0] as u32) };
+    let layout = Layout::of_words((n[0] > 0).then_some(n[0] as u32), n[4] == 1);
     Sort {
         inputs: paths(inputs),
         output: Path::new(output).to_path_buf(),
         keys: keys.lines().map(key).collect(),
         lanes: n[2] as usize,
-        shuffle: n.get(4).copied(),
+        shuffle: n.get(5).copied(),
         unique: n[3] == 1,
         ..Sort::new(layout, n[1], paths(scratch))
     }
