@@ -241,11 +241,13 @@ fn right_side(low: &LowArgs) -> Result<RightSide, Usage> {
         return Err(Usage("standard input is one of the inputs of a join, not both".into()));
     }
     let (layout, keys) = records(low)?;
-    if layout == Layout::Lines && low.right_record_bytes.is_some() {
-        return Err(Usage("--right-record comes with --record: lines are joined with lines".into()));
+    if layout.fixed_bytes().is_none() && low.right_record_bytes.is_some() {
+        let alike = if low.prefixed { "prefixed records are joined with such" } else { "lines are joined with lines" };
+        return Err(Usage(format!("--right-record comes with --record: {alike}")));
     }
-    if layout != Layout::Lines && low.between.is_some() {
-        return Err(Usage("--between is for lines; nothing stands between records of --record bytes".into()));
+    if layout.end_bytes() == 0 && low.between.is_some() {
+        let others = if low.prefixed { "parts of --prefixed records" } else { "records of --record bytes" };
+        return Err(Usage(format!("--between is for lines; nothing stands between {others}")));
     }
     Ok(RightSide {
         inputs: vec![Endpoint::from(&**right)],
@@ -390,8 +392,11 @@ fn benched(which: &str, low: LowArgs) -> Result<BenchOptions, Usage> {
 
 /// How records lie and what their key is.
 fn records(low: &LowArgs) -> Result<(Layout, Vec<KeyPart>), Usage> {
+    if low.prefixed && (low.record_bytes.is_some() || low.datamation) {
+        return Err(Usage("--prefixed says how long records are; leave out --record and --datamation, or it".into()));
+    }
     if !low.datamation {
-        return Ok((low.record_bytes.map_or(Layout::Lines, Layout::Fixed), low.keys.clone()));
+        return Ok((Layout::of_words(low.record_bytes, low.prefixed), low.keys.clone()));
     }
     if low.record_bytes.is_some() || !low.keys.is_empty() {
         return Err(Usage("--datamation means --record 100 --by 0:10; leave out those two, or it".into()));

@@ -239,8 +239,13 @@ impl Inputs {
 
     /// The file that page `page` belongs to.
     pub fn file_of(&self, page: u64) -> &Input {
+        &self.inputs[self.index_of(page)]
+    }
+
+    /// Which of the files that is.
+    pub fn index_of(&self, page: u64) -> usize {
         assert!(page < self.pages);
-        &self.inputs[self.inputs.partition_point(|i| i.first_page <= page) - 1]
+        self.inputs.partition_point(|i| i.first_page <= page) - 1
     }
 
     /// The file that has this place in the stream of pages, and its byte there.

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 use crate::gensort::RECORD_BYTES;
 use crate::{
-    Cut, Cuts, Generator, Key, KeyPart, Kind, Layout, SUMMARY_BYTES, Summary, choose_cuts, pack_cuts, prefix_of,
+    Cut, Cuts, Generator, Key, KeyPart, Kind, Layout, SUMMARY_BYTES, Summary, choose_cuts, pack_cuts,
     unpack_cuts,
 };
 
@@ -135,7 +135,10 @@ pub fn keys(data: &[u8]) {
         match layout {
             Layout::Lines => record.retain(|b| *b != b'\n'),
             Layout::Fixed(n) => record.resize(n as usize, 0),
-            _ => record = [&prefix_of(record.len()), &record[..]].concat(),
+            _ => {
+                let contents = std::mem::take(&mut record);
+                layout.push(&contents, &mut record);
+            }
         }
         records.push((record, u64::from(head >> 6)));
     }

@@ -17,7 +17,7 @@ use crate::tags::TAG_BYTES;
 use crate::{InPlace, newlines};
 
 /// Bytes of the length in front of a prefixed record.
-pub const PREFIX_BYTES: usize = size_of::<u32>();
+const PREFIX_BYTES: usize = size_of::<u32>();
 /// So many lengths in a row that fit in a piece are taken for those of records.
 const GUESS_RECORDS: usize = 8;
 /// A record that goes on behind a piece is not guessed to have more bytes.
@@ -117,11 +117,15 @@ impl Layout {
         &record[self.key_offset()..]
     }
 
+    /// What lies in front of so many bytes of contents, if that is a prefix.
+    pub fn prefix(self, contents: usize) -> Option<[u8; PREFIX_BYTES]> {
+        let prefix = |bytes| u32::try_from(bytes).expect("a prefixed record has less than 4 GiB").to_le_bytes();
+        (self.key_offset() > 0).then(|| prefix(contents))
+    }
+
     /// Appends a record with these contents, as it lies in a stream, with what ends it.
     pub fn push(self, contents: &[u8], into: &mut Vec<u8>) {
-        if self.key_offset() > 0 {
-            into.extend_from_slice(&prefix_of(contents.len()));
-        }
+        into.extend(self.prefix(contents.len()).into_iter().flatten());
         into.extend_from_slice(contents);
         into.extend_from_slice(self.end());
     }
@@ -132,6 +136,14 @@ impl Layout {
             Layout::Fixed(n) => Layout::Fixed(n + TAG_BYTES as u32),
             Layout::Lines => Layout::Lines,
             Layout::Prefixed | Layout::TaggedPrefixed => Layout::TaggedPrefixed,
+        }
+    }
+
+    /// How records lie that are made of one of these and one of `right`.
+    pub fn joined(self, right: Layout) -> Layout {
+        match (self, right) {
+            (Layout::Fixed(left), Layout::Fixed(right)) => Layout::Fixed(left + right),
+            _ => self,
         }
     }
 
@@ -283,11 +295,6 @@ impl Layout {
     }
 }
 
-/// The prefix of a record of so many bytes.
-pub fn prefix_of(bytes: usize) -> [u8; PREFIX_BYTES] {
-    u32::try_from(bytes).expect("a prefixed record has less than 4 GiB").to_le_bytes()
-}
-
 /// Bytes of a record whose length lies at byte `at`.
 #[inline(always)]
 fn prefixed(start: &[u8], at: usize) -> Option<usize> {
@@ -325,6 +332,16 @@ impl Walk {
                 }
             }
         }
+    }
+
+    /// The same, and counts the records that end among them.
+    pub fn count(&mut self, mut bytes: &[u8]) -> u64 {
+        let mut records = 0;
+        while !bytes.is_empty() {
+            bytes = &bytes[self.step(bytes)..];
+            records += u64::from(self.done == 0);
+        }
+        records
     }
 
     /// Bytes of the record at hand that have gone by; 0 at the beginning of one.

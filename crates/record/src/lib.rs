@@ -30,7 +30,7 @@ pub use examine::{Stretch, is_benchmark};
 pub use gensort::{Generator, KEY_BYTES, Kind, RECORD_BYTES};
 pub use in_place::InPlace;
 pub use key::{Key, KeyError, WINDOW_BYTES, common_prefix};
-pub use layout::{KeyPart, KeyPartError, Layout, PREFIX_BYTES, Walk, prefix_of, records_in};
+pub use layout::{KeyPart, KeyPartError, Layout, Walk, records_in};
 pub use newlines::{Newlines, newlines};
 pub use packed::{pack_cuts, unpack_cuts};
 pub use proof::{Chain, Prover, add_proof, add_record, counted, file_bytes, record_hash, same_records};

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use support::cut_short::{
     End, SMALL_BYTES, Seen, boundaries, crash_at, in_own_process, killed_after, share_after, spilling,
+    spilling_prefixed,
 };
 use support::data::{Shape, as_lines, records};
 use support::{After, Case, Stage, up};
@@ -99,7 +100,7 @@ fn of_lines(seed: u64) -> Case {
 fn a_crash_in_the_second_pass_costs_nothing_but_time() {
     in_own_process("a_crash_in_the_second_pass_costs_nothing_but_time", || {
         // One at a time: what is held beside a sort is memory that it does not have.
-        let cases: [fn() -> Case; 7] = [
+        let cases: [fn() -> Case; 8] = [
             || spilling(21, SMALL_BYTES).lanes(1),
             || with_equal_keys(22).unique(),
             || with_equal_keys(23),
@@ -107,6 +108,7 @@ fn a_crash_in_the_second_pass_costs_nothing_but_time() {
             || of_lines(25).unique().lanes(1),
             || with_equal_keys(26).in_output(),
             || of_lines(27).unique().lanes(1).in_output(),
+            || spilling_prefixed(28).unique(),
         ];
         for (seed, case) in cases.into_iter().enumerate() {
             let case = case();

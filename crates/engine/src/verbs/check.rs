@@ -18,7 +18,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::{Block, Pool};
 use thalweg_io::{ALIGN, Access, File, Io};
-use thalweg_pump::{InputLane, Inputs, Meters, Source};
+use thalweg_pump::{InputLane, Inputs, InputsError, Meters, Source};
 use thalweg_record::{Key, Layout, RECORD_BYTES, SUMMARY_BYTES, Stretch, Summary, is_benchmark};
 
 use crate::lanes::Lanes;
@@ -248,7 +248,8 @@ impl Examination<'_> {
         if pages == 0 {
             return Ok(());
         }
-        let count = machine::cores().min(LANES_MAX).min(pages as usize);
+        let lanes_max = if self.layout.is_found_anywhere() { LANES_MAX } else { 1 };
+        let count = machine::cores().min(lanes_max).min(pages as usize);
         let pool = Pool::new(PAGE_BYTES, count * (DEPTH + 1))?;
         let meters = Meters::default();
         let stretches = Lanes::new(self.progress).run(count, |lanes, lane| {
@@ -260,6 +261,7 @@ impl Examination<'_> {
                 InputLane::new(inputs, self.io.queue(DEPTH)?, &pool, &meters, (0, 1), (first, end));
             while lanes.go_on() {
                 let Some(block) = source.next()? else { break };
+                self.check_end(inputs, block.offset() / PAGE_BYTES as u64, &stretch)?;
                 self.take(&mut stretch, &block, || {
                     inputs.file_of(block.offset() / PAGE_BYTES as u64).path()
                 })?;
@@ -268,8 +270,20 @@ impl Examination<'_> {
         })?;
         inputs.check_unchanged()?;
         stretches.iter().for_each(|stretch| whole.join(stretch));
+        self.check_end(inputs, pages, whole)?;
         assert_eq!(whole.unfinished(), 0, "files end with a record");
         Ok(())
+    }
+
+    /// Fails if the file that ends before page `page` ends inside a record, where only reading it tells.
+    fn check_end(&self, inputs: &Inputs, page: u64, stretch: &Stretch) -> Result<()> {
+        let left = stretch.unfinished() as u64;
+        if self.layout.is_found_anywhere() || left == 0 {
+            return Ok(());
+        }
+        let file = inputs.file_of(page - 1);
+        let ends = page == inputs.pages() || inputs.file_of(page).first_page == page;
+        if ends { Err(InputsError::cut_off(file.path(), self.layout, file.len(), left).into()) } else { Ok(()) }
     }
 
     /// Examines a stream while it is being read.
@@ -277,12 +291,17 @@ impl Examination<'_> {
         let file = File::open(self.io, path, Access::Read)?;
         let blocks = read_along(file, Pool::new(PAGE_BYTES, STREAM_BLOCKS)?);
         let mut stretch = Stretch::first(self.layout, self.key);
+        let mut bytes = 0;
         loop {
             if let Some(signal) = self.progress.cancelled() {
                 return Err(Error::Interrupted(signal));
             }
             match blocks.recv_timeout(LOOK_UP) {
-                Ok(block) => self.take(&mut stretch, &block?, || path)?,
+                Ok(block) => {
+                    let block = block?;
+                    bytes += block.len() as u64;
+                    self.take(&mut stretch, &block, || path)?;
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -290,6 +309,9 @@ impl Examination<'_> {
         stretch.end_line();
         if stretch.unfinished() > 0 {
             let (name, left) = (path.display(), stretch.unfinished());
+            if self.layout.fixed_bytes().is_none() {
+                return Err(InputsError::cut_off(path, self.layout, bytes, left as u64).into());
+            }
             return Err(Error::CouldNot(format!(
                 "{name} ends after {left} bytes of a record; give the right --record"
             )));

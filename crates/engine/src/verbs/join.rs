@@ -67,7 +67,7 @@ pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt
     stages.push(job.stage("sort right", &watch, &stages));
     progress.begin("join", 3, 3, 0);
     let pool = Pool::new(room.block_bytes, OUT_BLOCKS)?;
-    let form = Form { layout: layout_out(layouts, right.kind), between: &right.between };
+    let form = Form::of(layouts, right);
     let prover = Prover::new(form.layout, Key::new(form.layout, &[]).expect("whole records"), true);
     let joining = Joining {
         io: &io,
@@ -139,26 +139,19 @@ pub(super) fn keys(layouts: [Layout; 2], keys: [&[KeyPart]; 2]) -> Result<[Key; 
             "the parts of --by and --right-by must be as long as each other, and in the same order".into(),
         );
     }
-    match layouts {
-        [Layout::Fixed(a), Layout::Fixed(b)] if keys[0].is_empty() && a != b => {
+    match layouts.map(Layout::fixed_bytes) {
+        [Some(a), Some(b)] if keys[0].is_empty() && a != b => {
             return wrong(format!("records of {a} and of {b} bytes are never equal; say --by what to join"));
         }
-        [Layout::Fixed(a), Layout::Fixed(b)] if a.checked_add(b).is_none() => {
+        [Some(a), Some(b)] if u32::try_from(a + b).is_err() => {
             return wrong(format!("records of {a} and {b} bytes are too long to be joined"));
         }
-        [Layout::Fixed(_), Layout::Fixed(_)] | [Layout::Lines, Layout::Lines] => {}
+        [Some(_), Some(_)] => {}
+        _ if layouts[0] == layouts[1] => {}
         _ => return wrong("lines are joined with lines, and records of --record bytes with such".into()),
     }
     let key = |side: usize| Key::new(layouts[side], keys[side]).map_err(|e| Error::CouldNot(e.to_string()));
     Ok([key(0)?, key(1)?])
-}
-
-/// How records of the output lie.
-pub(super) fn layout_out(layouts: [Layout; 2], kind: JoinKind) -> Layout {
-    match (layouts, kind) {
-        ([Layout::Fixed(a), Layout::Fixed(b)], JoinKind::Inner | JoinKind::Left) => Layout::Fixed(a + b),
-        ([left, _], _) => left,
-    }
 }
 
 /// How memory is laid out.
@@ -401,9 +394,9 @@ impl Joining<'_> {
 }
 
 fn too_long(what: Broken) -> Error {
-    let Broken::TooLong { limit } = what else { unreachable!("a sorter gives whole records") };
+    let Broken::TooLong { what, limit } = what else { unreachable!("a sorter gives whole records") };
     Error::CouldNot(format!(
-        "a line of more than {}, the most that a join has memory for; give a larger --memory",
+        "a {what} of more than {}, the most that a join has memory for; give a larger --memory",
         Bytes(limit)
     ))
 }
@@ -411,16 +404,30 @@ fn too_long(what: Broken) -> Error {
 /// How a record of the output is made.
 pub(super) struct Form<'a> {
     pub(super) layout: Layout,
-    pub(super) between: &'a [u8],
+    /// Between the left and the right part.
+    between: &'a [u8],
+    /// Whether records are put whole into others, which is how those with a prefix remain apart.
+    nests: bool,
 }
 
-impl Form<'_> {
+impl<'a> Form<'a> {
+    pub(super) fn of(layouts: [Layout; 2], right: &'a RightSide) -> Form<'a> {
+        let pairs = right.kind != JoinKind::Anti;
+        let layout = if pairs { layouts[0].joined(layouts[1]) } else { layouts[0] };
+        let between = if layout.end_bytes() > 0 { &right.between[..] } else { &[] };
+        Form { layout, between, nests: pairs && layout.prefix(0).is_some() }
+    }
+
     /// Makes a record, with what ends it, of its parts, and adds what it has of them to `made`.
-    fn make(&self, record: &mut Vec<u8>, left: &[u8], right: Option<&[u8]>, made: &mut Parts) {
+    fn make(&self, record: &mut Vec<u8>, left_record: &[u8], right: Option<&[u8]>, made: &mut Parts) {
         record.clear();
-        record.extend_from_slice(left);
-        let is_line = self.layout == Layout::Lines;
-        if is_line && right.is_some() {
+        if self.nests {
+            let contents = left_record.len() + right.map_or(0, <[u8]>::len);
+            record.extend(self.layout.prefix(contents).into_iter().flatten());
+        }
+        let left = record.len()..record.len() + left_record.len();
+        record.extend_from_slice(left_record);
+        if right.is_some() {
             record.extend_from_slice(self.between);
         }
         let from = record.len();
@@ -430,13 +437,11 @@ impl Form<'_> {
         }
         if right.is_some() {
             add_record(&mut made.right, &record[from..]);
-        } else if let Layout::Fixed(n) = self.layout {
-            record.resize(n as usize, 0);
+        } else if let Some(n) = self.layout.fixed_bytes() {
+            record.resize(n, 0);
         }
-        add_record(&mut made.left, &record[..left.len()]);
+        add_record(&mut made.left, &record[left]);
         add_record(&mut made.whole, record);
-        if is_line {
-            record.push(b'\n');
-        }
+        record.extend_from_slice(self.layout.end());
     }
 }

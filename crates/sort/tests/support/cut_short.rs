@@ -11,7 +11,7 @@ use thalweg_io::process;
 use thalweg_io::sim::{Faults, Sim};
 use thalweg_sort::{Error, Result, Sort, Watch, run};
 
-use super::data::{Shape, records};
+use super::data::{Shape, as_prefixed, records};
 use super::{After, Case, Expected, MEMORY_MIN, Stage, Unwatched, up};
 
 /// Two passes read and write the input twice each; after 80 % of the first pass 0.6 of that is left. The rest
@@ -72,6 +72,12 @@ pub(crate) fn in_own_process(test: &str, body: impl FnOnce()) {
 pub(crate) fn spilling(seed: u64, bytes: usize) -> Case {
     let input = records(Shape::Uniform, seed, bytes / 100, |_| 100).concat();
     Case::fixed(100, input).by(&[up(0, 10)])
+}
+
+/// The same of prefixed records of different lengths.
+pub(crate) fn spilling_prefixed(seed: u64) -> Case {
+    let input = records(Shape::Uniform, seed, SMALL_BYTES / 100, |rng| rng.below(193) as usize);
+    Case::prefixed(as_prefixed(&input)).by(&[up(0, 10)])
 }
 
 impl Stage {
