@@ -242,7 +242,11 @@ fn right_side(low: &LowArgs) -> Result<RightSide, Usage> {
     }
     let (layout, keys) = records(low)?;
     if layout.fixed_bytes().is_none() && low.right_record_bytes.is_some() {
-        let alike = if low.prefixed { "prefixed records are joined with such" } else { "lines are joined with lines" };
+        let alike = if low.prefixed {
+            "prefixed records are joined with such"
+        } else {
+            "lines are joined with lines"
+        };
         return Err(Usage(format!("--right-record comes with --record: {alike}")));
     }
     if layout.end_bytes() == 0 && low.between.is_some() {
@@ -393,7 +397,9 @@ fn benched(which: &str, low: LowArgs) -> Result<BenchOptions, Usage> {
 /// How records lie and what their key is.
 fn records(low: &LowArgs) -> Result<(Layout, Vec<KeyPart>), Usage> {
     if low.prefixed && (low.record_bytes.is_some() || low.datamation) {
-        return Err(Usage("--prefixed says how long records are; leave out --record and --datamation, or it".into()));
+        return Err(Usage(
+            "--prefixed says how long records are; leave out --record and --datamation, or it".into(),
+        ));
     }
     if !low.datamation {
         return Ok((Layout::of_words(low.record_bytes, low.prefixed), low.keys.clone()));

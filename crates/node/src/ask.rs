@@ -133,7 +133,12 @@ pub(crate) fn options_of(ask: &SortAsk) -> Result<WorkOptions> {
         scratch_limit: ask.scratch_limit.map(Size::Bytes),
         threads: ask.threads,
         unique: ask.unique,
-        ..WorkOptions::new(ask.work, inputs, Endpoint::Path(path_of(&ask.output)?), Layout::of_words(ask.record, ask.prefixed))
+        ..WorkOptions::new(
+            ask.work,
+            inputs,
+            Endpoint::Path(path_of(&ask.output)?),
+            Layout::of_words(ask.record, ask.prefixed),
+        )
     })
 }
 

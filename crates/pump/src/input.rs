@@ -68,7 +68,10 @@ impl fmt::Display for InputsError {
                 len % u64::from(*record_bytes)
             ),
             InputsError::CutOff { path, at, bytes } => {
-                write!(f, "{path} ends inside the record at byte {at}, after {bytes} bytes of it; it is cut off")
+                write!(
+                    f,
+                    "{path} ends inside the record at byte {at}, after {bytes} bytes of it; it is cut off"
+                )
             }
             InputsError::Changed(path) => {
                 write!(f, "{path} changed while it was being read; nothing was written, run again")

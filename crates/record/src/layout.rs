@@ -119,7 +119,8 @@ impl Layout {
 
     /// What lies in front of so many bytes of contents, if that is a prefix.
     pub fn prefix(self, contents: usize) -> Option<[u8; PREFIX_BYTES]> {
-        let prefix = |bytes| u32::try_from(bytes).expect("a prefixed record has less than 4 GiB").to_le_bytes();
+        let prefix =
+            |bytes| u32::try_from(bytes).expect("a prefixed record has less than 4 GiB").to_le_bytes();
         (self.key_offset() > 0).then(|| prefix(contents))
     }
 
@@ -166,7 +167,10 @@ impl Layout {
             Layout::Lines => self.length(more)?,
             Layout::Prefixed | Layout::TaggedPrefixed => match self.length(begun) {
                 Some(n) => n - begun.len(),
-                None => self.length(&[begun, &more[..more.len().min(self.start_bytes()?)]].concat())? - begun.len(),
+                None => {
+                    self.length(&[begun, &more[..more.len().min(self.start_bytes()?)]].concat())?
+                        - begun.len()
+                }
             },
         };
         (missing <= more.len()).then_some(missing)

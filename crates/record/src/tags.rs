@@ -144,13 +144,11 @@ mod tests {
     #[test]
     fn records_in_pieces_are_tagged_and_their_tags_taken_away() {
         let tags = Tags::new(7);
-        for (layout, bytes) in
-            [
-                (Layout::Fixed(3), &b"abcdefghi"[..]),
-                (Layout::Lines, b"a\n\nlong one\nopen"),
-                (Layout::Prefixed, b"\x01\0\0\0a\0\0\0\0\x0e\0\0\0longer and lon"),
-            ]
-        {
+        for (layout, bytes) in [
+            (Layout::Fixed(3), &b"abcdefghi"[..]),
+            (Layout::Lines, b"a\n\nlong one\nopen"),
+            (Layout::Prefixed, b"\x01\0\0\0a\0\0\0\0\x0e\0\0\0longer and lon"),
+        ] {
             let starts: &[usize] = match layout {
                 Layout::Lines => &[0, 2, 3, 12],
                 Layout::Prefixed => &[0, 5, 9],

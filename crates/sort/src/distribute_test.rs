@@ -10,7 +10,7 @@ use thalweg_io::sim::Sim;
 use thalweg_pump::{Meters, Sink};
 use thalweg_record::{Cut, Cuts, Key, Layout};
 
-use crate::distribute::{Distribution, RecordRoom, Recipe, Resumed};
+use crate::distribute::{Distribution, Recipe, RecordRoom, Resumed};
 use crate::geometry::KeepFree;
 use crate::range::Stored;
 use crate::scratch::Scratch;

@@ -11,7 +11,9 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::{Access, File, Io, process};
-use thalweg_pump::{FileLane, InputLane, Inputs, InputsError, Meters, Output, Sink, Source, StreamLane, pump};
+use thalweg_pump::{
+    FileLane, InputLane, Inputs, InputsError, Meters, Output, Sink, Source, StreamLane, pump,
+};
 use thalweg_record::{Cut, Cuts, Key, choose_cuts_by_bytes, counted, file_bytes, same_records};
 
 use crate::asked::{Foreign, Sort, Watch};

@@ -220,13 +220,7 @@ fn submit_chunk(
     let len = (input.metadata.len - at.min(input.metadata.len)).min(chunk_bytes);
     block.set_len((len as usize).next_multiple_of(if input.is_direct() { ALIGN } else { 1 }));
     block.set_offset(at);
-    queue.submit(Op {
-        kind: Kind::Read,
-        file: input.file()?,
-        at,
-        block,
-        tag: page * page_bytes + in_page,
-    });
+    queue.submit(Op { kind: Kind::Read, file: input.file()?, at, block, tag: page * page_bytes + in_page });
     Ok(())
 }
 

@@ -148,8 +148,13 @@ struct State {
 
 impl Feed {
     pub(crate) fn new(files: Vec<File>, layout: Layout) -> Feed {
-        let state =
-            State { files: files.into(), at: 0, walk: Walk::new(layout), next_page: 0, ahead: VecDeque::new() };
+        let state = State {
+            files: files.into(),
+            at: 0,
+            walk: Walk::new(layout),
+            next_page: 0,
+            ahead: VecDeque::new(),
+        };
         Feed { layout, handover: None, state: Mutex::new(state), bytes: AtomicU64::new(0), ahead: 0.into() }
     }
 

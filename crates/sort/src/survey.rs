@@ -74,7 +74,8 @@ impl Survey {
             is_stream: false,
         };
         // Of records of one length all is known; of others the sample tells.
-        let mut asked = Asked { sort, key: &key, given, record_bytes: seen.record_bytes, known_record_bytes: 0 };
+        let mut asked =
+            Asked { sort, key: &key, given, record_bytes: seen.record_bytes, known_record_bytes: 0 };
         let rough = match given.any_length {
             false => asked.lay_out()?.1,
             true => asked.lay_out_roughly()?,

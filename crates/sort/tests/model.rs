@@ -168,7 +168,9 @@ fn prefixes_meet_the_bounds_of_pages() {
     let page = (MEMORY_MIN / 1024) as usize;
     for first in (page - 9..page + 2).chain([2 * page - 4, 2 * page, 3 * page + 1]) {
         let input = as_prefixed(&[vec![b'b'; first], vec![b'a'; 2], vec![], vec![b'c'; page], vec![b'a'; 2]]);
-        for inputs in [vec![input.clone()], vec![input.clone(), vec![], as_prefixed(&[vec![]]), input.clone()]] {
+        for inputs in
+            [vec![input.clone()], vec![input.clone(), vec![], as_prefixed(&[vec![]]), input.clone()]]
+        {
             let case = Case { inputs, ..Case::prefixed(vec![]) };
             Stage::simulated(1).sorts(&case);
             Stage::simulated(1).sorts(&case.clone().by(&[down(1, 3), up(0, 1)]));
@@ -182,13 +184,18 @@ fn prefixes_meet_the_bounds_of_pages() {
 fn a_record_that_is_cut_off_is_told_with_its_place() {
     let whole = as_prefixed(&records(Shape::Uniform, 5, 20_000, |rng| rng.below(100) as usize));
     let page = (MEMORY_MIN / 1024) as usize;
-    for (contents, bytes) in [(50, 53), (50, 4), (50, 3), (50, 1), (3 * page, 2 * page), (u32::MAX as usize, 7)] {
+    for (contents, bytes) in
+        [(50, 53), (50, 4), (50, 3), (50, 1), (3 * page, 2 * page), (u32::MAX as usize, 7)]
+    {
         let mut cut = whole.clone();
         cut.extend((contents as u32).to_le_bytes());
         cut.resize(whole.len() + bytes.max(4), 7);
         cut.truncate(whole.len() + bytes);
-        for inputs in [vec![cut.clone()], vec![cut.clone(), whole.clone()], vec![whole.clone(), cut.clone()]] {
-            let said = Stage::simulated(3).refuses(&Case { inputs: inputs.clone(), ..Case::prefixed(vec![]) }).to_string();
+        for inputs in [vec![cut.clone()], vec![cut.clone(), whole.clone()], vec![whole.clone(), cut.clone()]]
+        {
+            let said = Stage::simulated(3)
+                .refuses(&Case { inputs: inputs.clone(), ..Case::prefixed(vec![]) })
+                .to_string();
             let name = inputs.iter().position(|input| *input == cut).unwrap();
             let expected = format!(
                 "/stage/in/{name} ends inside the record at byte {}, after {bytes} bytes of it; it is cut off",

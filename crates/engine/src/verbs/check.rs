@@ -283,7 +283,11 @@ impl Examination<'_> {
         }
         let file = inputs.file_of(page - 1);
         let ends = page == inputs.pages() || inputs.file_of(page).first_page == page;
-        if ends { Err(InputsError::cut_off(file.path(), self.layout, file.len(), left).into()) } else { Ok(()) }
+        if ends {
+            Err(InputsError::cut_off(file.path(), self.layout, file.len(), left).into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Examines a stream while it is being read.

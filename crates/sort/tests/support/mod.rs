@@ -106,7 +106,8 @@ impl Case {
     pub(crate) fn expected(&self) -> Expected {
         let mut records = self.records();
         let (count, bytes) = (records.len() as u64, records.iter().map(|r| r.len() as u64).sum());
-        let compare = |a: &[u8], b: &[u8]| compare(&self.keys, contents(self.layout, a), contents(self.layout, b));
+        let compare =
+            |a: &[u8], b: &[u8]| compare(&self.keys, contents(self.layout, a), contents(self.layout, b));
         records.sort_by(|a, b| compare(a, b));
         let repeats = records.windows(2).filter(|p| compare(p[0], p[1]).is_eq()).count() as u64;
         if self.unique {

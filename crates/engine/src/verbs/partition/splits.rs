@@ -211,7 +211,8 @@ impl Pages<'_> {
             _ => format!(" at byte {}", (at + here).saturating_sub(there)),
         };
         let most = Bytes(most);
-        let hint = if self.layout.is_found_anywhere() { ", or --record BYTES if records are no lines" } else { "" };
+        let hint =
+            if self.layout.is_found_anywhere() { ", or --record BYTES if records are no lines" } else { "" };
         Error::CouldNot(format!(
             "{name} has a record{place} that is longer than {most}, the most that its share of the memory holds; give \
              more --memory, fewer nodes or threads{hint}"
