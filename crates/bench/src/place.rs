@@ -8,7 +8,7 @@ use std::process::Command;
 
 use thalweg::{Error, Result};
 use thalweg_base::units::Bytes;
-use thalweg_io::Io;
+use thalweg_io::FileSystem;
 use thalweg_io::threads::Threads;
 
 use crate::{Asked, failed};

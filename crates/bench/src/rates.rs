@@ -18,7 +18,7 @@ use thalweg_base::units::{KIB, MIB};
 use thalweg_block::Pool;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{Access, File, Io, Kind, Op};
+use thalweg_io::{Access, File, FileSystem, Kind, Op};
 
 use crate::measure::median;
 use crate::place::Place;
@@ -78,8 +78,8 @@ impl Scheme {
     }
 
     /// The back end, and whether it is another than the scheme is meant for.
-    fn io(self, directories: usize) -> (Arc<dyn Io>, bool) {
-        let threads = || Arc::new(Threads::new(self.depth(directories))) as Arc<dyn Io>;
+    fn io(self, directories: usize) -> (Arc<dyn FileSystem>, bool) {
+        let threads = || Arc::new(Threads::new(self.depth(directories))) as Arc<dyn FileSystem>;
         match (self.manner, Uring::new()) {
             (Manner::Threads, _) => (threads(), false),
             (_, Ok(uring)) => (Arc::new(uring), false),
@@ -131,7 +131,7 @@ pub(crate) fn measure(asked: &Asked<'_>, place: &Place, report: &mut BenchReport
 /// One stream of chunks over its directories.
 struct Stream {
     scheme: Scheme,
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
     paths: Vec<PathBuf>,
     bytes: u64,
     chunk: u64,

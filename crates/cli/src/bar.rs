@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use thalweg::ProgressView;
 use thalweg_base::clock::Stopwatch;
 
-use crate::hi;
+use crate::interpret;
 use crate::show::{seconds, traffic};
 
 const STACK_BYTES: usize = 128 << 10;
@@ -37,11 +37,11 @@ pub(crate) struct Shown {
 
 impl Shown {
     /// Shows progress from now on, if it is to be shown and a thread can be had.
-    pub(crate) fn start(how: hi::Progress, progress: Arc<thalweg::Progress>) -> Option<Shown> {
+    pub(crate) fn start(how: interpret::Progress, progress: Arc<thalweg::Progress>) -> Option<Shown> {
         let canvas = match how {
-            hi::Progress::Off => return None,
-            hi::Progress::Bar => Canvas::Bar(None),
-            hi::Progress::Lines => Canvas::Lines,
+            interpret::Progress::Off => return None,
+            interpret::Progress::Bar => Canvas::Bar(None),
+            interpret::Progress::Lines => Canvas::Lines,
         };
         let (end, ended) = channel();
         let builder = std::thread::Builder::new().name("progress".into()).stack_size(STACK_BYTES);
@@ -241,13 +241,13 @@ mod tests {
     #[test]
     fn drawing_ends_when_told_and_when_the_verb_is_gone() {
         let progress = Arc::new(thalweg::Progress::default());
-        for how in [hi::Progress::Bar, hi::Progress::Lines] {
+        for how in [interpret::Progress::Bar, interpret::Progress::Lines] {
             let shown = Shown::start(how, progress.clone()).expect("a thread can be had");
             progress.begin("one", 1, 2, 100);
             progress.advance(1000);
             shown.end(true);
             assert_eq!(Arc::strong_count(&progress), 1);
         }
-        assert!(Shown::start(hi::Progress::Off, progress.clone()).is_none());
+        assert!(Shown::start(interpret::Progress::Off, progress.clone()).is_none());
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use crate::commands::Command;
-use crate::low::LowArgs;
+use crate::typed::TypedArgs;
 
 /// A flag.
 pub(crate) struct Flag {
@@ -20,7 +20,7 @@ pub(crate) struct Flag {
     /// All there is to say: paragraphs, separated by empty lines.
     pub(crate) doc: &'static str,
     /// Writes down that it was typed.
-    pub(crate) set: fn(&mut LowArgs, &OsStr) -> Result<(), String>,
+    pub(crate) set: fn(&mut TypedArgs, &OsStr) -> Result<(), String>,
 }
 
 /// What follows a flag.

@@ -2,14 +2,14 @@
 //! said about a flag anywhere else.
 //!
 //! Law: a flag's row holds its name, its value, its commands, its text and what typing it sets; what it means
-//! together with others is [`crate::hi`]'s. Each row has its case in `flags_test.rs`, which checks that.
+//! together with others is [`crate::interpret`]'s. Each row has its case in `flags_test.rs`, which checks that.
 //! Non-goal: opposites of other flags, hidden flags, abbreviations.
 
 use std::path::PathBuf;
 
 use crate::commands::Command::*;
 pub(crate) use crate::flag::{At, Flag, Value};
-use crate::low::{Document, Help, When};
+use crate::typed::{Document, Help, When};
 use crate::values;
 
 const SORTS: At = At::Commands(&[Sort, Plan]);

@@ -9,12 +9,12 @@ use thalweg_base::units::Size;
 
 use crate::commands::COMMANDS;
 use crate::flags::{At, FLAGS, Value};
-use crate::low::{Document, Help, LowArgs, When};
 use crate::parse::parse;
 use crate::reserved::RESERVED;
+use crate::typed::{Document, Help, TypedArgs, When};
 
 /// A flag's name, arguments that hold it, and what must then be so.
-type Case = (&'static str, &'static [&'static str], fn(&LowArgs) -> bool);
+type Case = (&'static str, &'static [&'static str], fn(&TypedArgs) -> bool);
 
 const CASES: &[Case] = &[
     ("output", &["sort", "-o", "out"], |a| a.output.as_deref() == Some("out".as_ref())),
@@ -100,15 +100,15 @@ const CASES: &[Case] = &[
     ("generate", &["--generate=complete-fish"], |a| a.generate == Some(Document::Fish)),
 ];
 
-fn typed(words: &[&str]) -> Result<LowArgs, String> {
+fn typed(words: &[&str]) -> Result<TypedArgs, String> {
     parse(words.iter().map(OsString::from)).map_err(|usage| usage.0)
 }
 
 #[test]
 fn each_flag_sets_what_it_says() {
     for (name, words, holds) in CASES {
-        let low = typed(words).unwrap_or_else(|message| panic!("{name}: {message}"));
-        assert!(holds(&low), "{name}: {words:?} gave {low:?}");
+        let args = typed(words).unwrap_or_else(|message| panic!("{name}: {message}"));
+        assert!(holds(&args), "{name}: {words:?} gave {args:?}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use thalweg::KeyPart;
 use thalweg_base::units::{Bytes, Size};
 
-use crate::hi::mean;
+use crate::interpret::interpret;
 use crate::parse::{Usage, parse};
 use crate::print::on_one_line;
 use crate::values;
@@ -18,7 +18,7 @@ use crate::values;
 pub fn flags(data: &[u8]) {
     let words: Vec<OsString> =
         data.split(|&b| b == b'\n').map(|word| OsString::from_vec(word.to_vec())).collect();
-    if let Err(Usage(why)) = parse(words.clone()).and_then(mean) {
+    if let Err(Usage(why)) = parse(words.clone()).and_then(interpret) {
         is_one_line(&why, data.len(), &words);
     }
 }

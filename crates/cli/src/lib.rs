@@ -1,7 +1,7 @@
 //! The `thalweg` command: thin commands over the engine.
 //!
-//! What was typed ([`low`], read by [`parse`] through the tables [`flags`] and [`commands`]) is kept apart from
-//! what it means ([`hi`]); [`run`] does it; [`show`] turns what came of it into text; [`print`] alone prints.
+//! What was typed ([`typed`], read by [`parse`] through the tables [`flags`] and [`commands`]) is kept apart from
+//! what it means ([`interpret`]); [`run`] does it; [`show`] turns what came of it into text; [`print`] alone prints.
 //! Non-goals: opening files of records, knowing how a sort is done.
 
 mod bar;
@@ -14,12 +14,8 @@ mod flags_test;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod help;
-mod hi;
-mod hi_nodes;
-mod hi_pump;
-mod low;
+mod interpret;
 mod man;
-mod near;
 mod nodes;
 mod parse;
 #[cfg(test)]
@@ -29,6 +25,8 @@ mod reserved;
 mod run;
 mod show;
 mod signals;
+mod suggest;
+mod typed;
 mod values;
 
 use std::process::ExitCode;

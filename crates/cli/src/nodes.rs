@@ -8,9 +8,10 @@ use thalweg::Error;
 use thalweg::nodes::{Cancel, Channel, ExecOptions, Forward, NodeOptions, Stop, control};
 use thalweg_api::{ExecReport, JobReport, JobState, to_json};
 use thalweg_base::units::Bytes;
+use thalweg_io::process;
 
-use crate::hi::Show;
-use crate::hi_nodes::{ClusterAsk, Exec, JobsAsk, OverSsh};
+use crate::interpret::Show;
+use crate::interpret::nodes::{ClusterAsk, Exec, JobsAsk, OverSsh};
 use crate::print::{complain, pass_on, say};
 use crate::run::{COULD_NOT, DONE, report, tell};
 use crate::{show, signals};
@@ -37,6 +38,7 @@ pub(crate) fn run(options: &NodeOptions) -> Result<u8, Error> {
         return guard();
     }
     crate::outlive_panics();
+    process::one_heap();
     let stop = Stop::default();
     let asked = stop.clone();
     // A second one would leave what the node has started.

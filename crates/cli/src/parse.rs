@@ -1,6 +1,6 @@
 //! Words of the command line, looked up in the table of flags.
 //!
-//! Law: whatever is typed gives [`LowArgs`] or one line that says what is wrong with which word and, where one
+//! Law: whatever is typed gives [`TypedArgs`] or one line that says what is wrong with which word and, where one
 //! is near, what was probably meant. `parse_fuzz.rs` holds it to that.
 
 use std::ffi::{OsStr, OsString};
@@ -9,9 +9,9 @@ use lexopt::Arg;
 
 use crate::commands::{COMMANDS, Command};
 use crate::flags::{FLAGS, Flag};
-use crate::low::{Help, LowArgs};
-use crate::near::nearest;
 use crate::reserved::{RESERVED, Reserved};
+use crate::suggest::nearest;
+use crate::typed::{Help, TypedArgs};
 
 /// What is wrong with what was typed, as one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,40 +34,40 @@ impl std::fmt::Display for Name {
 }
 
 /// Reads what follows the program's name.
-pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<LowArgs, Usage> {
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<TypedArgs, Usage> {
     // lexopt wants an iterator that lives as long as it does.
     let mut parser = lexopt::Parser::from_args(args.into_iter().collect::<Vec<_>>());
-    let mut low = LowArgs::default();
+    let mut args = TypedArgs::default();
     loop {
         let name = match parser.next().map_err(misused)? {
-            None => return Ok(low),
+            None => return Ok(args),
             Some(Arg::Value(word)) => {
-                take_word(&mut low, word)?;
+                take_word(&mut args, word)?;
                 continue;
             }
             Some(Arg::Short(letter)) => Name::Short(letter),
             Some(Arg::Long(name)) => Name::Long(name.to_string()),
         };
-        let flag = find(&name, low.command)?;
+        let flag = find(&name, args.command)?;
         let value = match flag.value_name() {
             None => OsString::new(),
             Some(value_name) => {
                 parser.value().map_err(|_| Usage(format!("{name} needs a value: {name} {value_name}")))?
             }
         };
-        (flag.set)(&mut low, &value).map_err(|why| Usage(format!("{name}: {why}")))?;
+        (flag.set)(&mut args, &value).map_err(|why| Usage(format!("{name}: {why}")))?;
         if matches!(name, Name::Short('h')) {
-            low.help = Some(Help::Short);
+            args.help = Some(Help::Short);
         }
     }
 }
 
 /// The first word is the command, the others are its own.
-fn take_word(low: &mut LowArgs, word: OsString) -> Result<(), Usage> {
-    if low.command.is_some() {
-        low.words.push(word);
+fn take_word(args: &mut TypedArgs, word: OsString) -> Result<(), Usage> {
+    if args.command.is_some() {
+        args.words.push(word);
     } else {
-        low.command = Some(command_named(&word)?);
+        args.command = Some(command_named(&word)?);
     }
     Ok(())
 }

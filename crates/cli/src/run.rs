@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use thalweg::{Error, Progress, TaskPlan, model};
 use thalweg_api::{Check, Receipt, to_json};
+use thalweg_io::host::{self, Hooks};
+use thalweg_io::process;
 
 use crate::bar::Shown;
-use crate::hi::{HiArgs, Job, Show, mean};
+use crate::interpret::{Job, Request, Show, interpret};
 use crate::parse::{Usage, parse};
 use crate::print::{complain, say};
 use crate::{nodes, show, signals};
@@ -23,12 +25,12 @@ const SIGPIPE: i32 = 13;
 
 /// Does what was typed and returns the exit status.
 pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
-    signals::outlive_large_files();
+    own_process();
     let args: Vec<OsString> = args.into_iter().collect();
     if args == thalweg::nodes::SERVE {
         return served();
     }
-    let asked = match parse(args).and_then(mean) {
+    let asked = match parse(args).and_then(interpret) {
         Ok(asked) => asked,
         Err(Usage(message)) => {
             complain(&message);
@@ -43,6 +45,20 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     })
 }
 
+/// This process is ours alone: its limits may be raised, its allocator set, and `--memory` counts all that is resident.
+fn own_process() {
+    signals::outlive_large_files();
+    host::install(Hooks {
+        allow_open_files: process::allow_open_files,
+        prepare_memory: || {
+            process::settle();
+            process::resident_bytes()
+        },
+        release_memory: process::trim,
+        reset_peak: process::forget_peak,
+    });
+}
+
 /// What ssh has started, as the other end of a transfer: no command for people, so it is in no table.
 fn served() -> u8 {
     match thalweg::nodes::serve() {
@@ -54,7 +70,7 @@ fn served() -> u8 {
     }
 }
 
-fn perform(HiArgs { job, show: how }: HiArgs) -> Result<u8, Error> {
+fn perform(Request { job, show: how }: Request) -> Result<u8, Error> {
     match job {
         Job::Say(text) => tell(how, text),
         Job::Gen(options) => settle(how, watched(how, |progress| thalweg::generate(&options, progress))?),

@@ -242,7 +242,7 @@ pub(crate) fn choice<T: Copy>(value: &OsStr, choices: &[(&str, T)]) -> Result<T,
     let found = choices.iter().find(|(name, _)| *name == typed);
     found.map(|(_, choice)| *choice).ok_or_else(|| {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        let near = crate::near::nearest(&typed, names.iter().copied());
+        let near = crate::suggest::nearest(&typed, names.iter().copied());
         let hint = near.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
         format!("'{typed}' is none of {}{hint}", names.join(", "))
     })

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use thalweg_api::{Hardware, from_json, to_json};
 use thalweg_base::clock::wall_seconds;
-use thalweg_io::{Access, File, Io, hidden};
+use thalweg_io::{Access, File, FileSystem, hidden};
 use thalweg_sort::Sort;
 
 use crate::verbs::engine_error;
@@ -35,12 +35,12 @@ pub fn calibration_bytes() -> u64 {
 }
 
 /// The rates that are known without measuring: kept ones, or assumed ones.
-pub(crate) fn known(sort: &Sort, io: &Arc<dyn Io>) -> Hardware {
+pub(crate) fn known(sort: &Sort, io: &Arc<dyn FileSystem>) -> Hardware {
     kept_path(sort, io).and_then(|path| read_kept(&path, io)).unwrap_or_else(assumed)
 }
 
 /// The rates that are kept, or else measured now and kept.
-pub(crate) fn measured(sort: &Sort, io: &Arc<dyn Io>) -> Hardware {
+pub(crate) fn measured(sort: &Sort, io: &Arc<dyn FileSystem>) -> Hardware {
     let path = kept_path(sort, io);
     if let Some(kept) = path.as_ref().and_then(|path| read_kept(path, io)) {
         return kept;
@@ -72,7 +72,7 @@ fn assumed() -> Hardware {
     }
 }
 
-fn measure(sort: &Sort, io: &Arc<dyn Io>) -> Option<Hardware> {
+fn measure(sort: &Sort, io: &Arc<dyn FileSystem>) -> Option<Hardware> {
     let largest = sort.inputs.iter().max_by_key(|path| io.stat(path).map_or(0, |there| there.len));
     let largest = largest.map(PathBuf::as_path);
     let disk = disk::measure(largest, sort.scratch.first()?, disk::PART_SECONDS, io).ok()?;
@@ -145,7 +145,7 @@ pub(crate) fn is_sane(hardware: &Hardware) -> bool {
 }
 
 /// Where the calibration for this sort's disks is kept; nowhere if there is no cache directory.
-fn kept_path(sort: &Sort, io: &Arc<dyn Io>) -> Option<PathBuf> {
+fn kept_path(sort: &Sort, io: &Arc<dyn FileSystem>) -> Option<PathBuf> {
     let device = |path: Option<&PathBuf>| Some(io.stat(path?).ok()?.device);
     let read = device(sort.inputs.first())?;
     let written = device(sort.scratch.first())?;
@@ -163,7 +163,7 @@ fn cache_directory() -> Option<PathBuf> {
     Some(cache.join("thalweg"))
 }
 
-fn read_kept(path: &Path, io: &Arc<dyn Io>) -> Option<Hardware> {
+fn read_kept(path: &Path, io: &Arc<dyn FileSystem>) -> Option<Hardware> {
     let file = File::open(io, path, Access::Read).ok()?;
     let mut bytes = vec![0; KEPT_BYTES_MAX];
     let len = file.read_at(0, &mut bytes).ok()?;
@@ -173,7 +173,7 @@ fn read_kept(path: &Path, io: &Arc<dyn Io>) -> Option<Hardware> {
 }
 
 /// Under another name first: two plans at once must not see half of each other's.
-fn keep(path: &Path, hardware: &Hardware, io: &Arc<dyn Io>) -> std::io::Result<()> {
+fn keep(path: &Path, hardware: &Hardware, io: &Arc<dyn FileSystem>) -> std::io::Result<()> {
     let directory = path.parent().expect("it is in the cache directory");
     std::fs::create_dir_all(directory)?;
     let partial = directory.join(hidden::unique("partial"));

@@ -7,15 +7,15 @@
 mod calibrate;
 mod endpoint;
 mod error;
-mod lanes;
+mod lane_threads;
 mod machine;
 #[doc(hidden)]
 pub mod model;
 mod options;
-mod partial;
+mod output;
 mod progress;
 mod sorter;
-mod target;
+mod temporary;
 mod verbs;
 
 pub use calibrate::calibration_bytes;

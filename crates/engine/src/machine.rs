@@ -6,7 +6,7 @@ use thalweg_base::units::Size;
 use thalweg_io::either::Either;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{Io, process};
+use thalweg_io::{FileSystem, host, process};
 use thalweg_pump::Inputs;
 
 use crate::{Error, IoChoice, Result, WorkOptions};
@@ -18,7 +18,7 @@ const FILES_BESIDE: u64 = 3;
 
 /// The back end that was chosen, and why it is not the best one from the start if it is not. What it
 /// turned out to be, and why, it tells in the end itself.
-pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn Io>, Option<String>)> {
+pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
     let threads = || Threads::new(threads_for_io());
     match choice {
         IoChoice::Threads => Ok((Arc::new(threads()), None)),
@@ -37,11 +37,11 @@ pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn Io>, Option<String>)> {
 
 /// The back end for a sort with so many lanes, inputs and scratch directories. Where rings would take the open files
 /// that it needs itself, it goes without them.
-pub(crate) fn io_of_sort(options: &WorkOptions) -> Result<(Arc<dyn Io>, Option<String>)> {
+pub(crate) fn io_of_sort(options: &WorkOptions) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
     let rings = RINGS_OF_LANE * lanes(options.threads) as u64;
     let files = Inputs::open_at_once(options.inputs.len().max(1)) + options.scratch.len().max(1) as u64;
     let needed = process::open_files() + files + FILES_BESIDE + rings;
-    let limit = process::allow_open_files(needed);
+    let limit = host::allow_open_files(needed);
     if limit < needed && options.io == IoChoice::Auto {
         let why = format!("io_uring would take {needed} open files of {limit}; raise ulimit -n");
         return Ok((io(IoChoice::Threads)?.0, Some(why)));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use thalweg_api::Receipt;
 use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::Block;
-use thalweg_io::Io;
+use thalweg_io::FileSystem;
 use thalweg_pump::{Sink, Source};
 use thalweg_sort::{Expected, SCRATCH_FILES_MAX, Sort, SorterOutput};
 
@@ -89,7 +89,7 @@ const MEMORY_BYTES_USUAL: u64 = 1024 * MIB;
 /// stops the sort, waits for its threads (some milliseconds), removes its scratch and gives its memory back.
 pub struct Sorter {
     inner: thalweg_sort::Sorter,
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
     fallback: Option<String>,
 }
 
@@ -153,7 +153,7 @@ impl Sink for Sorter {
 /// be cut by the blocks' ends.
 pub struct Sorted {
     inner: SorterOutput,
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
     fallback: Option<String>,
 }
 
@@ -179,7 +179,7 @@ impl Source for Sorted {
 }
 
 /// What was asked, made definite.
-fn resolve(options: &SorterOptions, io: &Arc<dyn Io>) -> Result<Sort> {
+fn resolve(options: &SorterOptions, io: &Arc<dyn FileSystem>) -> Result<Sort> {
     let memory_bytes = match options.memory {
         Some(size) => machine::memory_bytes(size),
         None => machine::default_memory_bytes().clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_USUAL),

@@ -36,7 +36,7 @@ pub fn look_until<T>(at_most: Duration, mut look: impl FnMut() -> Option<T>) -> 
 pub enum Access {
     /// An existing file, to be read; a pipe or terminal in order, whatever offset is given, and so `/dev/stdin`
     /// and the like if they stand somewhere inside a file. A pipe with a name is open at once; its first
-    /// [`Io::read_at`] or [`Io::read_some`] waits for whoever writes it, which a queue does not.
+    /// [`FileSystem::read_at`] or [`FileSystem::read_some`] waits for whoever writes it, which a queue does not.
     Read,
     /// An existing file, to be read past the page cache if the file system allows it.
     ReadDirect,
@@ -118,7 +118,7 @@ pub struct Space {
 /// A disk: opens files, makes queues, changes names. Blocking calls; data moves through queues.
 ///
 /// Each call is a point where a simulated disk may fail or crash.
-pub trait Io: Send + Sync {
+pub trait FileSystem: Send + Sync {
     /// The back end's name as the receipt shows it: `uring`, `threads`, `uring+threads` if it had to change, `sim`.
     fn name(&self) -> &'static str;
 
@@ -229,7 +229,7 @@ struct Inner {
     id: FileId,
     direct: bool,
     path: PathBuf,
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
 }
 
 impl Drop for Inner {
@@ -240,13 +240,13 @@ impl Drop for Inner {
 
 impl File {
     /// Opens `path` on `io`.
-    pub fn open(io: &Arc<dyn Io>, path: &Path, access: Access) -> Result<File> {
+    pub fn open(io: &Arc<dyn FileSystem>, path: &Path, access: Access) -> Result<File> {
         Ok(File::of(io, path, io.open(path, access)?))
     }
 
-    /// See [`Io::open_some`].
+    /// See [`FileSystem::open_some`].
     pub fn open_some(
-        io: &Arc<dyn Io>,
+        io: &Arc<dyn FileSystem>,
         path: &Path,
         access: Access,
         patience: Duration,
@@ -255,7 +255,7 @@ impl File {
     }
 
     /// What `io` opened, by the name of `path`.
-    pub(crate) fn of(io: &Arc<dyn Io>, path: &Path, (id, direct): (FileId, bool)) -> File {
+    pub(crate) fn of(io: &Arc<dyn FileSystem>, path: &Path, (id, direct): (FileId, bool)) -> File {
         File(Arc::new(Inner { id, direct, path: path.to_path_buf(), io: Arc::clone(io) }))
     }
 
@@ -274,47 +274,47 @@ impl File {
         &self.0.path
     }
 
-    /// See [`Io::metadata`].
+    /// See [`FileSystem::metadata`].
     pub fn metadata(&self) -> Result<Metadata> {
         self.0.io.metadata(self.0.id, &self.0.path)
     }
 
-    /// See [`Io::set_len`].
+    /// See [`FileSystem::set_len`].
     pub fn set_len(&self, len: u64) -> Result<()> {
         self.0.io.set_len(self.0.id, &self.0.path, len)
     }
 
-    /// See [`Io::allocate`].
+    /// See [`FileSystem::allocate`].
     pub fn allocate(&self, len: u64) -> Result<()> {
         self.0.io.allocate(self.0.id, &self.0.path, len)
     }
 
-    /// See [`Io::resemble`].
+    /// See [`FileSystem::resemble`].
     pub fn resemble(&self, like: &Path) -> Result<()> {
         self.0.io.resemble(self.0.id, &self.0.path, like)
     }
 
-    /// See [`Io::mark`].
+    /// See [`FileSystem::mark`].
     pub fn mark(&self) -> bool {
         self.0.io.mark(self.0.id)
     }
 
-    /// See [`Io::is_marked_by_another`].
+    /// See [`FileSystem::is_marked_by_another`].
     pub fn is_marked_by_another(&self) -> bool {
         self.0.io.is_marked_by_another(self.0.id)
     }
 
-    /// See [`Io::sync`].
+    /// See [`FileSystem::sync`].
     pub fn sync(&self) -> Result<()> {
         self.0.io.sync(self.0.id, &self.0.path)
     }
 
-    /// See [`Io::cached_share`].
+    /// See [`FileSystem::cached_share`].
     pub fn cached_share(&self, len: u64) -> f64 {
         self.0.io.cached_share(self.0.id, len)
     }
 
-    /// See [`Io::read_at`].
+    /// See [`FileSystem::read_at`].
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> Result<usize> {
         self.0.io.read_at(self.0.id, &self.0.path, at, into)
     }
@@ -327,12 +327,12 @@ impl File {
         Err(Error::at(Action::Read, self.path(), at, std::io::ErrorKind::UnexpectedEof.into()))
     }
 
-    /// See [`Io::read_some`].
+    /// See [`FileSystem::read_some`].
     pub fn read_some(&self, at: u64, into: &mut [u8], patience: Duration) -> Result<Option<usize>> {
         self.0.io.read_some(self.0.id, &self.0.path, at, into, patience)
     }
 
-    /// See [`Io::write_at`].
+    /// See [`FileSystem::write_at`].
     pub fn write_at(&self, at: u64, from: &[u8]) -> Result<()> {
         self.0.io.write_at(self.0.id, &self.0.path, at, from)
     }

@@ -1,6 +1,6 @@
 //! The only system calls on data.
 //!
-//! Model: an [`Io`] opens [`File`]s and makes [`Queue`]s. A queue belongs to one thread, which
+//! Model: an [`FileSystem`] opens [`File`]s and makes [`Queue`]s. A queue belongs to one thread, which
 //! submits operations on blocks and reaps their completions; there is no I/O thread to wake, so a
 //! completion costs no switch between cores (about 30 us of CPU on the reference machine).
 //! Law: the queue owns a block until its completion; a short read or write is finished here and
@@ -15,6 +15,7 @@ pub mod either;
 mod error;
 mod file;
 pub mod hidden;
+pub mod host;
 mod naming;
 mod os;
 pub mod pipe;
@@ -31,7 +32,7 @@ pub mod tree;
 pub mod uring;
 
 pub use error::{Action, Error, Result};
-pub use file::{Access, File, FileId, Io, Metadata, Space, directory_of, look_until};
+pub use file::{Access, File, FileId, FileSystem, Metadata, Space, directory_of, look_until};
 pub use naming::{Stamp, give_name};
 pub use os::check_planted;
 pub use queue::{Done, Kind, Op, Queue};

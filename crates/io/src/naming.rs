@@ -3,7 +3,7 @@
 //! Invariant: a file that somebody has put under the name meanwhile is still there, under that name, whatever happens; the
 //! file system has to be able to exchange two names for that, which NFS is not. However many hosts give one file its name
 //! at once, it is there under one of its names: whoever moves it holds its lock.
-//! Non-goal: making the name durable; see [`crate::Io::sync_directory`].
+//! Non-goal: making the name durable; see [`crate::FileSystem::sync_directory`].
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::ErrorKind;

@@ -2,7 +2,7 @@
 //!
 //! Model: a [`FileId`] is the descriptor with two marks above it, so that no table of open files is
 //! needed: whether it is direct, and whether it is a stream (a pipe, terminal or device), which has
-//! no offsets. A back end supplies a name and a queue ([`Queues`]) and gets the rest of [`Io`].
+//! no offsets. A back end supplies a name and a queue ([`Queues`]) and gets the rest of [`FileSystem`].
 //! Law: every call that a signal can interrupt is repeated; every failure names the file.
 //! Non-goals: deciding what to open how.
 #![allow(unsafe_code)]
@@ -24,7 +24,9 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use crate::standard::{duplicate, standard_descriptor, standing_inside};
 use crate::transfer::{ALIGN, Progress, Step};
 use crate::tree::{Facts, PLAIN, What};
-use crate::{Access, Action, Error, FileId, Io, Kind, Metadata, Queue, Result, Space, directory_of, hidden};
+use crate::{
+    Access, Action, Error, FileId, FileSystem, Kind, Metadata, Queue, Result, Space, directory_of, hidden,
+};
 
 /// The mark of a stream in a [`FileId`].
 const STREAM: i32 = 1 << 30;
@@ -38,19 +40,19 @@ const MOMENT: Duration = Duration::from_millis(20);
 
 /// What a real back end adds to the calls of this file.
 pub(crate) trait Queues: Send + Sync {
-    /// See [`Io::name`].
+    /// See [`FileSystem::name`].
     fn name(&self) -> &'static str;
 
-    /// See [`Io::queue`].
+    /// See [`FileSystem::queue`].
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>>;
 
-    /// See [`Io::fallback`].
+    /// See [`FileSystem::fallback`].
     fn fallback(&self) -> Option<String> {
         None
     }
 }
 
-impl<T: Queues> Io for T {
+impl<T: Queues> FileSystem for T {
     fn name(&self) -> &'static str {
         Queues::name(self)
     }
@@ -215,7 +217,7 @@ pub(crate) fn descriptor(id: FileId) -> RawFd {
 /// The file as the standard library sees it, without the duty to close it.
 pub(crate) fn borrow(id: FileId) -> ManuallyDrop<StdFile> {
     // SAFETY: an id comes from `open` and is used only while its `File` lives, so the descriptor is
-    // open; `ManuallyDrop` leaves closing to `Io::close`.
+    // open; `ManuallyDrop` leaves closing to `Backend::close`.
     ManuallyDrop::new(unsafe { StdFile::from_raw_fd(descriptor(id)) })
 }
 
@@ -435,7 +437,7 @@ fn facts(m: &StdMetadata) -> Metadata {
     }
 }
 
-/// See [`Io::resemble`].
+/// See [`FileSystem::resemble`].
 pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Result<()> {
     let file = borrow(id);
     let ours = Facts::from(rustix::fs::fstat(&*file)?);
@@ -474,7 +476,7 @@ fn umask() -> u32 {
     told.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).unwrap_or(0o077)
 }
 
-/// See [`Io::check_replace`].
+/// See [`FileSystem::check_replace`].
 fn check_replace(path: &Path) -> io::Result<()> {
     let there = match std::fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),

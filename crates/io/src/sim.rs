@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use std::{path::Path, sync::Arc};
-//! use thalweg_io::{Access, File, Io, sim::Sim};
+//! use thalweg_io::{Access, File, FileSystem, sim::Sim};
 //!
 //! let sim = Sim::new(1);
 //! let file = File::open(&sim.io(), Path::new("/new"), Access::Create).unwrap();
@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::transfer::{Progress, Step};
-use crate::{Access, Action, FileId, Io, Kind, Metadata, Queue, Result, Space};
+use crate::{Access, Action, FileId, FileSystem, Kind, Metadata, Queue, Result, Space};
 use disk::{Course, Disk, of, of_transfer};
 
 /// What goes wrong, and how often. Zero and `None` mean never.
@@ -83,7 +83,7 @@ impl Sim {
     }
 
     /// The same disk, as the seam.
-    pub fn io(&self) -> Arc<dyn Io> {
+    pub fn io(&self) -> Arc<dyn FileSystem> {
         Arc::new(self.clone())
     }
 
@@ -98,7 +98,7 @@ impl Sim {
         self.lock().set_capacity(directory.as_ref(), bytes);
     }
 
-    /// Says what share of a file the page cache holds, for [`Io::cached_share`]; 0 if never said.
+    /// Says what share of a file the page cache holds, for [`FileSystem::cached_share`]; 0 if never said.
     pub fn set_cached(&self, path: impl AsRef<Path>, share: f64) {
         self.lock().cached.insert(path.as_ref().to_path_buf(), share);
     }
@@ -256,7 +256,7 @@ impl Sim {
     }
 }
 
-impl Io for Sim {
+impl FileSystem for Sim {
     fn name(&self) -> &'static str {
         "sim"
     }

@@ -31,7 +31,7 @@ pub fn open(path: &Path) -> Result<fs::File> {
     fs::File::open(path).map_err(|e| Error::new(Action::Open, path, e))
 }
 
-/// Makes or replaces a file that only its owner may read.
+/// Makes or replaces a file that only its owner may read. It is durable, and so is its name.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = |e| Error::new(Action::Write, path, e);
     let partial = directory_of(path).join(hidden::unique(PARTIAL));
@@ -42,7 +42,8 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     written.map_err(|e| {
         let _ = fs::remove_file(&partial);
         failed(e)
-    })
+    })?;
+    sync_directory(directory_of(path))
 }
 
 /// A file that one process at a time has locked, until this is dropped or the process ends.
@@ -116,7 +117,7 @@ pub fn make_durable_directory(path: &Path) -> Result<()> {
         return Ok(());
     }
     make_directory(path)?;
-    sync_directory(directory_of(path))
+    Ok(())
 }
 
 /// Whether it is another user's.
@@ -133,6 +134,10 @@ pub fn is_open_to_others(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rustix::thread::{CapabilitySet, CapabilitySets};
+
     use super::*;
 
     #[test]
@@ -148,6 +153,30 @@ mod tests {
         assert_eq!(fs::read_dir(place.join("a/b")).unwrap().count(), 1, "no partial file is left");
         fs::remove_dir_all(&place).unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("cannot open"));
+    }
+
+    /// After a power loss a key, a certificate or a cluster file that had been written could be missing.
+    #[test]
+    fn the_name_of_a_small_file_is_made_durable() {
+        let place = std::env::temp_dir().join(format!("thalweg-durable-{}", std::process::id()));
+        make_directory(&place).unwrap();
+        // A directory in which files can be made, and which cannot be opened, and so not be made durable, by this thread.
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o333)).unwrap();
+        let written = std::thread::spawn({
+            let path = place.join("key");
+            move || {
+                let none = CapabilitySets {
+                    effective: CapabilitySet::empty(),
+                    ..rustix::thread::capabilities(None).unwrap()
+                };
+                rustix::thread::set_capabilities(None, none).unwrap();
+                write(&path, b"key").map_err(|why| why.action)
+            }
+        });
+        assert_eq!(written.join().unwrap(), Err(Action::Sync));
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(read(&place.join("key")).unwrap(), b"key");
+        fs::remove_dir_all(&place).unwrap();
     }
 
     /// A kill between the write and the rename left a file without extension, which was listed beside the whole ones.

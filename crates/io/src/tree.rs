@@ -22,7 +22,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::{Action, Error, File, Io, Result, os};
+use crate::{Action, Error, File, FileSystem, Result, os};
 
 /// What a name in a directory stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,7 +224,7 @@ impl Dir {
 
     /// Opens a file to be read, past the page cache if that is asked for, it holds less than half of it, and the file
     /// system allows it.
-    pub fn open_file(&self, io: &Arc<dyn Io>, name: &OsStr, direct: bool) -> Result<File> {
+    pub fn open_file(&self, io: &Arc<dyn FileSystem>, name: &OsStr, direct: bool) -> Result<File> {
         let opened = self.open_flags(name, OFlags::RDONLY, 0, direct, Action::Open)?;
         let file = self.adopt(io, name, opened, direct, Action::Open)?;
         if file.is_direct() && file.cached_share(file.metadata()?.len) > 0.5 {
@@ -235,7 +235,13 @@ impl Dir {
     }
 
     /// Makes a new file with these permissions, to be written and read. An error if anything has that name.
-    pub fn create_file(&self, io: &Arc<dyn Io>, name: &OsStr, mode: u32, direct: bool) -> Result<File> {
+    pub fn create_file(
+        &self,
+        io: &Arc<dyn FileSystem>,
+        name: &OsStr,
+        mode: u32,
+        direct: bool,
+    ) -> Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let opened = self.open_flags(name, flags, mode, direct, Action::Create)?;
         self.adopt(io, name, opened, direct, Action::Create)
@@ -245,7 +251,7 @@ impl Dir {
     /// [`Access::Update`](crate::Access::Update) does. What was to be given to `heir` may be that user's already.
     pub fn reopen_file(
         &self,
-        io: &Arc<dyn Io>,
+        io: &Arc<dyn FileSystem>,
         name: &OsStr,
         direct: bool,
         heir: Option<u32>,
@@ -319,7 +325,7 @@ impl Dir {
 
     fn adopt(
         &self,
-        io: &Arc<dyn Io>,
+        io: &Arc<dyn FileSystem>,
         name: &OsStr,
         fd: OwnedFd,
         direct: bool,
@@ -571,7 +577,7 @@ mod tests {
     #[test]
     fn no_operation_leaves_its_directory() {
         let (place, dir) = Place::new("leaves");
-        let io: Arc<dyn Io> = Arc::new(Threads::new(1));
+        let io: Arc<dyn FileSystem> = Arc::new(Threads::new(1));
         let (facts, a) = (dir.own_facts().unwrap(), dir.open_dir(OsStr::new("a")).unwrap());
         let good = OsStr::new("b");
         for name in ["", "..", "../out", "/etc/passwd", "a/l", "a/l/etc", "absolute/etc", "a/", "b\0c"] {

@@ -12,13 +12,13 @@ use thalweg_base::rng::Rng;
 use thalweg_block::Pool;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{Access, File, Io, Kind, Op};
+use thalweg_io::{Access, File, FileSystem, Kind, Op};
 
 const BLOCK: usize = 1 << 20;
 const DEPTH: usize = 4;
 
 /// Moves `blocks` blocks; returns seconds and the digest of the bytes.
-fn stream(io: &Arc<dyn Io>, file: &File, kind: Kind, blocks: usize) -> (f64, u64) {
+fn stream(io: &Arc<dyn FileSystem>, file: &File, kind: Kind, blocks: usize) -> (f64, u64) {
     let pool = Pool::new(BLOCK, DEPTH).unwrap();
     let mut queue = io.queue(DEPTH).unwrap();
     let mut digest = 0u64;
@@ -52,7 +52,7 @@ fn stream(io: &Arc<dyn Io>, file: &File, kind: Kind, blocks: usize) -> (f64, u64
     (watch.seconds(), digest)
 }
 
-fn measure(io: &Arc<dyn Io>, path: &Path, blocks: usize) -> u64 {
+fn measure(io: &Arc<dyn FileSystem>, path: &Path, blocks: usize) -> u64 {
     let rate = |seconds: f64| blocks as f64 / seconds;
     let _ = io.remove(path);
     let file = File::open(io, path, Access::CreateDirect).unwrap();
@@ -78,10 +78,10 @@ fn both_back_ends_move_the_same_bytes() {
     let mut digests = Vec::new();
     for _ in 0..2 {
         match Uring::new() {
-            Ok(uring) => digests.push(measure(&(Arc::new(uring) as Arc<dyn Io>), &path, blocks)),
+            Ok(uring) => digests.push(measure(&(Arc::new(uring) as Arc<dyn FileSystem>), &path, blocks)),
             Err(e) => println!("not measured: {e}"),
         }
-        digests.push(measure(&(Arc::new(Threads::new(16)) as Arc<dyn Io>), &path, blocks));
+        digests.push(measure(&(Arc::new(Threads::new(16)) as Arc<dyn FileSystem>), &path, blocks));
     }
     Threads::new(1).remove(&path).unwrap();
     assert!(digests.windows(2).all(|pair| pair[0] == pair[1]));

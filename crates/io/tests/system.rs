@@ -12,7 +12,7 @@ use std::sync::Arc;
 use stage::{BLOCK, bytes, op, panic_of, read_op, real_stages, write_file};
 use thalweg_block::Pool;
 use thalweg_io::threads::Threads;
-use thalweg_io::{Access, File, Io, Kind};
+use thalweg_io::{Access, File, FileSystem, Kind};
 
 /// More than a pipe holds, so that writes are short and readers are awaited.
 const LONG: usize = 20 * BLOCK;
@@ -21,7 +21,7 @@ fn named(file: &impl AsRawFd) -> PathBuf {
     format!("/dev/fd/{}", file.as_raw_fd()).into()
 }
 
-fn send(io: &Arc<dyn Io>, file: &File, content: &[u8]) {
+fn send(io: &Arc<dyn FileSystem>, file: &File, content: &[u8]) {
     // Not a divisor of what a pipe holds, so that a pipe fills up in the middle of a block.
     const PIECE: usize = BLOCK - 1000;
     let pool = Pool::new(BLOCK, 1).unwrap();
@@ -251,7 +251,7 @@ fn threads_start_when_needed_and_stay_within_their_limit() {
     let team = Threads::new(3);
     assert_eq!(format!("{team:?}"), "Threads(0 of 3)");
     let team = Arc::new(team);
-    let io: Arc<dyn Io> = team.clone();
+    let io: Arc<dyn FileSystem> = team.clone();
     let path = std::env::temp_dir().join(format!("thalweg-io-{}-team", std::process::id()));
     let file = write_file(&io, &path, Access::Create, &bytes(6, 8 * BLOCK)).unwrap();
     let pool = Pool::new(BLOCK, 16).unwrap();

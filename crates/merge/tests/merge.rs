@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use thalweg_block::{Block, Pool};
-use thalweg_io::Io;
+use thalweg_io::FileSystem;
 use thalweg_io::threads::Threads;
 use thalweg_merge::{AHEAD, Error, Limits, Merge, Merged, Reads, Stretch, close, merge, split};
 use thalweg_pump::{Inputs, Meters, Sink};
@@ -56,7 +56,7 @@ fn merged(
     keys: &[KeyPart],
     (shares, unique): (usize, bool),
 ) -> Result<(Vec<u8>, u64), Error> {
-    let io: Arc<dyn Io> = Arc::new(Threads::new(2));
+    let io: Arc<dyn FileSystem> = Arc::new(Threads::new(2));
     let paths: Vec<PathBuf> = (0..files.len()).map(|i| place.0.join(i.to_string())).collect();
     paths.iter().zip(files).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
     let paths: Vec<_> = paths.iter().map(PathBuf::as_path).collect();

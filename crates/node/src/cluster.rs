@@ -145,7 +145,7 @@ pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
     };
     is_sound(&file)?;
     let authority = Authority::new(cluster)?;
-    small::make_directory(owner)?;
+    small::make_durable_directory(owner)?;
     is_own(owner)?;
     let _alone = small::lock(&owner.join(LOCK))?;
     is_free(owner)?;
@@ -440,7 +440,7 @@ fn issue_to_client(
 
 fn issue(directory: &Path, authority: &Authority, named: &Named) -> Result<String> {
     let issued: Issued = authority.issue(named, CERTIFICATE_DAYS)?;
-    small::make_directory(directory)?;
+    small::make_durable_directory(directory)?;
     small::write(&directory.join(AUTHORITY_FILE), authority.kept().certificate.as_bytes())?;
     small::write(&directory.join(KEY_FILE), issued.key.as_bytes())?;
     small::write(&directory.join(CERTIFICATE_FILE), issued.certificate.as_bytes())?;

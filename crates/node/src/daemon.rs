@@ -22,7 +22,7 @@ use thalweg_api::{
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_io::socket::resend_soon;
-use thalweg_io::{process, small};
+use thalweg_io::{host, process, small};
 use thalweg_wire::{
     ALPN_LINK, Agreed, CERTIFICATE_FILE, CLUSTER_FILE, HANDSHAKE_SECONDS, Hands, Id, Identity, Incoming,
     Link, Named, Outgoing, Role, Terms,
@@ -523,8 +523,7 @@ fn files_in(directory: &Path) -> Vec<Vec<u8>> {
 
 /// Runs a node until it is asked to stop. `ready` is called once it listens.
 pub fn run(options: &NodeOptions, stop: &Stop, ready: impl FnOnce(&NodeReady)) -> Result<()> {
-    process::one_heap();
-    process::allow_open_files(FILES);
+    host::allow_open_files(FILES);
     let node = Arc::new(Node::new(options)?);
     let address = listen_at(options, &node)?;
     // What changed while it was down it learns before it serves anybody.

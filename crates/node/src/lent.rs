@@ -7,7 +7,7 @@
 //! head:    [errno: u32][bytes that follow: u64]              in a frame of its own; little-endian
 //! ```
 //!
-//! Model: [`lend`] answers whatever a peer opens on a link, as long as the link stands; [`Lent`] is an [`Io`] whose files
+//! Model: [`lend`] answers whatever a peer opens on a link, as long as the link stands; [`Lent`] is a [`FileSystem`] whose files
 //! are these. So all nodes see the same files, and nothing that reads inputs knows that they lie elsewhere.
 //! Law: a node names files by their place among the inputs, and reads no others. What is answered is what the file has
 //! at that moment; who asks notices that it has changed by looking again, as with a file of its own.
@@ -23,7 +23,7 @@ use thalweg_api::{LentAsk, LentFile, from_json, to_json};
 use thalweg_block::Pool;
 use thalweg_engine::Result;
 use thalweg_io::threads::Threads;
-use thalweg_io::{Access, Action, Done, Error, File, FileId, Io, Kind, Metadata, Op, Queue, Space};
+use thalweg_io::{Access, Action, Done, Error, File, FileId, FileSystem, Kind, Metadata, Op, Queue, Space};
 use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What};
 
 use crate::pump::could_not;
@@ -48,7 +48,7 @@ const STACK_BYTES: usize = 256 << 10;
 
 /// What a client lends.
 pub(crate) struct Lender {
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
     inputs: Vec<File>,
     /// The output of the attempt with this number.
     output: Mutex<Option<(u32, File)>>,
@@ -57,7 +57,7 @@ pub(crate) struct Lender {
 impl Lender {
     /// Opens the inputs that it lends.
     pub(crate) fn of(inputs: &[&Path]) -> Result<Lender> {
-        let io: Arc<dyn Io> = Arc::new(Threads::new(1));
+        let io: Arc<dyn FileSystem> = Arc::new(Threads::new(1));
         let open = |path: &&Path| -> Result<File> {
             let file = File::open(&io, path, Access::Read)?;
             match file.metadata()?.is_regular {
@@ -70,7 +70,7 @@ impl Lender {
     }
 
     /// The disk with what it lends.
-    pub(crate) fn io(&self) -> &Arc<dyn Io> {
+    pub(crate) fn io(&self) -> &Arc<dyn FileSystem> {
         &self.io
     }
 
@@ -372,7 +372,7 @@ impl Way {
     }
 }
 
-impl Io for Lent {
+impl FileSystem for Lent {
     fn name(&self) -> &'static str {
         "lent"
     }
@@ -562,11 +562,11 @@ mod tests {
             move || while let Ok(Some(_)) = node.accept() {}
         });
         let names = vec![PathBuf::from("client:in")];
-        let lent = |attempt| -> Arc<dyn Io> {
+        let lent = |attempt| -> Arc<dyn FileSystem> {
             let output = Some((PathBuf::from("client:out"), attempt));
             Arc::new(Lent::new(&node, "of a job".into(), names.clone(), output))
         };
-        let open = |io: &Arc<dyn Io>, name: &str, access| File::open(io, Path::new(name), access);
+        let open = |io: &Arc<dyn FileSystem>, name: &str, access| File::open(io, Path::new(name), access);
         let io = lent(2);
         let mut read = [0; 20];
         let there = open(&io, "client:in", Access::Read).unwrap().read_at(2, &mut read).unwrap();

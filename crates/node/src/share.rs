@@ -21,7 +21,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_block::begin_work;
 use thalweg_engine::share::{Laid, LentDisks, Share, Starts};
 use thalweg_engine::{Error, Progress, Result};
-use thalweg_io::{Io, process};
+use thalweg_io::{FileSystem, host};
 use thalweg_record::{Cut, pack_cuts, unpack_cuts};
 use thalweg_river::{Inlet, Outlet, Reach, Stopper};
 use thalweg_transfer::Streams;
@@ -112,7 +112,7 @@ impl Sorts {
             let kept_bytes =
                 if memory_bytes.is_some_and(|bytes| bytes < KEEPS_FROM_BYTES) { 0 } else { KEPT_BYTES };
             begin_work(&format!("{work:?} in {memory_bytes:?} {memory_percent:?}"), kept_bytes);
-            process::forget_peak();
+            host::reset_peak();
         }
         table.insert(job.to_string(), Attempt::default());
         Ok(Place { sorts: self, job: job.to_string() })
@@ -211,7 +211,7 @@ pub(crate) fn serve(node: &Arc<Node>, link: &Arc<Link>, request: SortJob, (out, 
     });
     let Part { job, request, place, ready, .. } = part;
     drop(place);
-    process::trim();
+    host::release_memory();
     match ended {
         Ok(()) => {}
         Err(why) if request.coordinator.is_some() => {
@@ -511,7 +511,7 @@ impl Part<'_> {
         let inputs = if ask.lent_inputs { inputs_of(ask)? } else { Vec::new() };
         let output = if ask.lent_output { Some((path_of(&ask.output)?, attempt.number())) } else { None };
         let lent = Lent::new(self.link, self.request.job.clone(), inputs, output);
-        let lent: Arc<dyn Io> = Arc::new(lent);
+        let lent: Arc<dyn FileSystem> = Arc::new(lent);
         let of = |is_lent: bool| is_lent.then(|| Arc::clone(&lent));
         Ok(LentDisks { inputs: of(ask.lent_inputs), output: of(ask.lent_output) })
     }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, Error, File, Io, Metadata, Queue, process};
+use thalweg_io::{ALIGN, Access, Error, File, FileSystem, Metadata, Queue, host, process};
 use thalweg_record::Layout;
 
 use crate::{Meters, ReadAhead, Source};
@@ -105,7 +105,7 @@ impl From<Error> for InputsError {
 /// One input file.
 #[derive(Clone)]
 pub struct Input {
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
     path: PathBuf,
     access: Access,
     is_direct: bool,
@@ -186,12 +186,12 @@ impl Inputs {
     /// Open files that so many inputs take at once. The soft limit is raised for them where it is in the way.
     pub fn open_at_once(count: usize) -> u64 {
         let (open, count) = (process::open_files(), count as u64);
-        let may_be = process::allow_open_files(open + 2 * count.max(OPEN_IN_PASSING)).saturating_sub(open);
+        let may_be = host::allow_open_files(open + 2 * count.max(OPEN_IN_PASSING)).saturating_sub(open);
         if count <= may_be / 2 { count } else { count.min(OPEN_IN_PASSING) }
     }
 
     /// Opens regular files. Those that the page cache mostly holds are read through it.
-    pub fn open(io: &Arc<dyn Io>, paths: &[&Path], layout: Layout) -> Result<Inputs, InputsError> {
+    pub fn open(io: &Arc<dyn FileSystem>, paths: &[&Path], layout: Layout) -> Result<Inputs, InputsError> {
         let keeps = Inputs::open_at_once(paths.len()) >= paths.len() as u64;
         let mut inputs = Vec::with_capacity(paths.len());
         for path in paths {
@@ -282,7 +282,12 @@ impl Inputs {
     }
 }
 
-fn open_one(io: &Arc<dyn Io>, path: &Path, layout: Layout, keeps: bool) -> Result<Input, InputsError> {
+fn open_one(
+    io: &Arc<dyn FileSystem>,
+    path: &Path,
+    layout: Layout,
+    keeps: bool,
+) -> Result<Input, InputsError> {
     let stat = io.stat(path)?;
     if stat.is_directory {
         return Err(InputsError::Directory(path.display().to_string()));

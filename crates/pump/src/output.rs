@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use thalweg_block::Block;
-use thalweg_io::{Access, Error, File, Io, Queue, Result, directory_of};
+use thalweg_io::{Access, Error, File, FileSystem, Queue, Result, directory_of};
 
 use crate::{Meters, Sink, WriteBehind};
 
 /// An output file that does not bear its name yet. Dropped without `publish`, it is removed.
 pub struct Output {
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
     file: File,
     path: PathBuf,
     partial: PathBuf,
@@ -24,7 +24,7 @@ pub struct Output {
 
 impl Output {
     /// Makes `partial` beside `path`, for its owner's eyes only, and reserves `bytes` in it.
-    pub fn create(io: &Arc<dyn Io>, path: &Path, partial: &Path, bytes: u64) -> Result<Output> {
+    pub fn create(io: &Arc<dyn FileSystem>, path: &Path, partial: &Path, bytes: u64) -> Result<Output> {
         // Of what could not be made the user knows one name only, unless the other one is in the way.
         let file = File::open(io, partial, Access::CreateDirect).map_err(|e| match e.source.kind() {
             ErrorKind::AlreadyExists => e,
@@ -38,7 +38,7 @@ impl Output {
     }
 
     /// What is open under its partial name already.
-    pub fn of(io: &Arc<dyn Io>, file: File, path: &Path) -> Output {
+    pub fn of(io: &Arc<dyn FileSystem>, file: File, path: &Path) -> Output {
         let (path, partial) = (path.to_path_buf(), file.path().to_path_buf());
         Output { io: Arc::clone(io), file, path, partial, keep: false.into(), is_named: false.into() }
     }

@@ -50,7 +50,7 @@ pub struct Inlet {
     carry: Vec<u8>,
     /// And of those in batches of another river, lane by lane.
     begun: Begun,
-    /// The lane that is next in turn, or that is least busy.
+    /// The lane that is next in turn, or whose batch is open where the least busy one is picked.
     hint: usize,
     proof: Proof,
     finished: bool,
@@ -99,10 +99,7 @@ impl Inlet {
         self.is_open = true;
         self.splits = self.splits.max(split + 1);
         self.at = at;
-        self.hint = match self.bed.pick {
-            Pick::LeastBusy => self.least_busy(),
-            _ => (split % self.bed.lanes as u64) as usize,
-        };
+        self.hint = (split % self.bed.lanes as u64) as usize;
     }
 
     /// What was put, if the river was to prove it: records, bytes and checksum.
@@ -245,6 +242,7 @@ impl Inlet {
             return Err(Error::TooLong(origin, batch_bytes as u64));
         }
         self.depart(lane, false)?;
+        let lane = if matches!(self.bed.pick, Pick::LeastBusy) { self.least_busy()? } else { lane };
         let mut parts = record.chunks(batch_bytes);
         self.open[lane].begin(self.pool.take(), batch_bytes);
         self.open[lane].push(parts.next().unwrap_or(&[]), origin);
@@ -271,19 +269,24 @@ impl Inlet {
         }
         let outlet = self.bed.outlet_of(lane);
         self.parking.park(outlet, lane, batch);
-        self.send_parked(outlet)?;
-        if matches!(self.bed.pick, Pick::LeastBusy) {
-            self.hint = self.least_busy();
-        }
-        Ok(())
+        self.send_parked(outlet)
     }
 
-    /// A lane of the outlet that could take most, from the one behind one's own on.
-    fn least_busy(&self) -> usize {
+    /// A lane of the outlet with most credits left, from the one behind one's own on. Waits until an outlet has one: a batch
+    /// that is given to an outlet without would wait for that one, though another may be free sooner.
+    fn least_busy(&mut self) -> Result<usize> {
         let lanes = self.bed.lanes;
         let from = (self.index + 1) % lanes;
-        let slack = |lane: &usize| self.parking.slack(self.bed.outlet_of(*lane));
-        (from..lanes).chain(0..from).rev().max_by_key(slack).expect("there is a lane")
+        loop {
+            let slack = |lane: usize| self.parking.slack(self.bed.outlet_of(lane));
+            let lane = (from..lanes).chain(0..from).rev().max_by_key(|lane| slack(*lane));
+            let lane = lane.expect("there is a lane");
+            if slack(lane) > 0 {
+                self.hint = lane;
+                return Ok(lane);
+            }
+            self.read_mail(true)?;
+        }
     }
 
     fn send_parked(&mut self, outlet: usize) -> Result<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use thalweg_block::Pool;
-use thalweg_io::Io;
+use thalweg_io::FileSystem;
 use thalweg_io::sim::Sim;
 use thalweg_pump::{Meters, Sink};
 use thalweg_record::{Cut, Cuts, Key, Layout};
@@ -24,7 +24,7 @@ const BLOCKS: usize = 60;
 /// Nothing is in excess and nothing is kept free, so every full page stays, until there is no room for the next.
 #[test]
 fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
-    let io: Arc<dyn Io> = Arc::new(Sim::new(7));
+    let io: Arc<dyn FileSystem> = Arc::new(Sim::new(7));
     let key = Key::new(Layout::Fixed(8), &[]).unwrap();
     let cut = |i: usize| Cut { normal: vec![(i * 256 / RANGES) as u8], origin: 0 };
     let cuts = Cuts::new(&key, (1..RANGES).map(cut).collect());

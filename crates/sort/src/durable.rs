@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use thalweg_api::Proof;
 use thalweg_block::Block;
-use thalweg_io::{Access, File, Io};
+use thalweg_io::{Access, File, FileSystem};
 use thalweg_pump::{FileLane, Meters, Prefix, Sink};
 use thalweg_record::{Chain, Layout, Prover, add_proof};
 use xxhash_rust::xxh3::xxh3_64;
@@ -48,7 +48,7 @@ pub(crate) struct Start {
 impl Start {
     /// Behind what `note` says of `partial`, if that is so.
     pub(crate) fn take_up(
-        io: &Arc<dyn Io>,
+        io: &Arc<dyn FileSystem>,
         partial: &Path,
         note: OutputNote,
         block_bytes: usize,

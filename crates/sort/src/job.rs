@@ -10,7 +10,7 @@ use thalweg_api::{IoReceipt, MemoryReceipt, Plan, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
-use thalweg_io::{Access, File, Io, process};
+use thalweg_io::{Access, File, FileSystem, host, process};
 use thalweg_pump::{
     FileLane, InputLane, Inputs, InputsError, Meters, Output, Sink, Source, StreamLane, pump,
 };
@@ -41,7 +41,7 @@ use crate::within::Within;
 use crate::{Error, Result};
 
 /// Runs a sort.
-pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> {
+pub fn run(sort: &Sort, io: &Arc<dyn FileSystem>, watch: &dyn Watch) -> Result<Receipt> {
     let fresh = Sort { resume: false, ..sort.clone() };
     let mut sort = sort;
     let mut seen = Seen::default();
@@ -69,7 +69,7 @@ pub fn run(sort: &Sort, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<Receipt> 
 /// to free it takes as long as to write it, on some disks.
 pub(crate) fn run_handed(
     sort: &Sort,
-    io: &Arc<dyn Io>,
+    io: &Arc<dyn FileSystem>,
     watch: &dyn Watch,
     filled: Filled,
     clock: Stopwatch,
@@ -81,7 +81,7 @@ pub(crate) fn run_handed(
 
 struct Run<'a> {
     sort: &'a Sort,
-    io: &'a Arc<dyn Io>,
+    io: &'a Arc<dyn FileSystem>,
     watch: &'a dyn Watch,
     key: Key,
     inputs: Inputs,
@@ -111,7 +111,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(
         sort: &'a Sort,
-        io: &'a Arc<dyn Io>,
+        io: &'a Arc<dyn FileSystem>,
         watch: &'a dyn Watch,
         names: Names,
         seen: Seen,
@@ -182,7 +182,7 @@ impl<'a> Run<'a> {
     /// Fills memory from a stream, and lays out the sort for what it saw.
     fn of_stream(
         sort: &'a Sort,
-        io: &'a Arc<dyn Io>,
+        io: &'a Arc<dyn FileSystem>,
         watch: &'a dyn Watch,
         (names, claim): (Names, Option<Claim>),
         clock: Stopwatch,
@@ -193,8 +193,7 @@ impl<'a> Run<'a> {
         let files = sort.inputs.iter().map(open).collect::<thalweg_io::Result<Vec<File>>>()?;
         let feed = Feed::new(files, sort.layout);
         let meters = Meters::default();
-        process::settle();
-        let room = Room::of(sort, process::resident_bytes())?;
+        let room = Room::of(sort, host::prepare_memory())?;
         let main = Pool::new(room.rough.page_bytes, room.rough.main_pages)?;
         watch.begin("fill memory", 1, 3, 0);
         let filling = Stopwatch::start();
@@ -211,7 +210,7 @@ impl<'a> Run<'a> {
     /// Lays out the sort of a stream for what memory was filled with.
     fn of_filled(
         sort: &'a Sort,
-        io: &'a Arc<dyn Io>,
+        io: &'a Arc<dyn FileSystem>,
         watch: &'a dyn Watch,
         (names, claim): (Names, Option<Claim>),
         filled: Filled,

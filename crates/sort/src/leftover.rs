@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_base::units::KIB;
-use thalweg_io::{Access, Action, Error as IoError, File, Io, directory_of, look_until};
+use thalweg_io::{Access, Action, Error as IoError, File, FileSystem, directory_of, look_until};
 use thalweg_pump::Inputs;
 use thalweg_record::record_hash;
 
@@ -37,7 +37,7 @@ const HASH_BITS: u32 = 88;
 
 /// The partial output, which is this run's alone as long as this lives. Nothing under any of the names is touched before.
 pub(crate) struct Claim {
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
     file: File,
     /// Whether it was made here, and is empty.
     is_new: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Claim {
 impl Claim {
     /// Takes up what there is under that name, or makes it. An error if a process that lives has it; what a killed one had
     /// asked of a ring holds its files a moment longer, so that is waited for.
-    pub(crate) fn take(io: &Arc<dyn Io>, sort: &Sort, names: &Names) -> Result<Claim> {
+    pub(crate) fn take(io: &Arc<dyn FileSystem>, sort: &Sort, names: &Names) -> Result<Claim> {
         let taken = look_until(PATIENCE, || Claim::try_take(io, names).transpose());
         match taken {
             // Of what could not be made the user knows one name only.
@@ -58,7 +58,7 @@ impl Claim {
         }
     }
 
-    fn try_take(io: &Arc<dyn Io>, names: &Names) -> thalweg_io::Result<Option<Claim>> {
+    fn try_take(io: &Arc<dyn FileSystem>, names: &Names) -> thalweg_io::Result<Option<Claim>> {
         let partial = &names.partial;
         let (file, is_new) = match File::open(io, partial, Access::CreateDirect) {
             Ok(file) => (file, true),
@@ -95,7 +95,7 @@ impl Claim {
 /// Clears what an earlier run left under this sort's names; then what is claimed is a partial output that nothing is in.
 pub(crate) fn begin_anew(
     claim: Option<Claim>,
-    io: &Arc<dyn Io>,
+    io: &Arc<dyn FileSystem>,
     sort: &Sort,
     names: &Names,
 ) -> Result<Option<Claim>> {
@@ -152,7 +152,7 @@ fn hash_of(identity: u128) -> u128 {
 
 /// The leftover of this sort, if it is sound and there is a checkpoint or an output note in it.
 pub(crate) fn find(
-    io: &Arc<dyn Io>,
+    io: &Arc<dyn FileSystem>,
     by: &Judge<'_>,
     identity: u128,
 ) -> Result<std::result::Result<Leftover, Foreign>> {
@@ -207,7 +207,7 @@ fn why_not(told: &Told, identity: u128, unique: bool) -> Foreign {
 
 /// What of the leftover is sound, and the output if that is gone on with. Touches nothing.
 fn gone_on_from(
-    io: &Arc<dyn Io>,
+    io: &Arc<dyn FileSystem>,
     by: &Judge<'_>,
     told: &Told,
     identity: u128,
@@ -230,7 +230,7 @@ fn gone_on_from(
 type Found = (Vec<PathBuf>, Resumed);
 
 fn judge(
-    io: &Arc<dyn Io>,
+    io: &Arc<dyn FileSystem>,
     by: &Judge<'_>,
     layout: &Layout,
     checkpoints: &[Checkpoint],
@@ -283,7 +283,7 @@ fn judge(
 }
 
 /// Where an earlier run may have left something: in these directories, and where its manifest says.
-fn candidates(io: &Arc<dyn Io>, scratch: &[PathBuf], names: &Names) -> Vec<PathBuf> {
+fn candidates(io: &Arc<dyn FileSystem>, scratch: &[PathBuf], names: &Names) -> Vec<PathBuf> {
     let listed = Manifest::look(io, &names.manifest).map(|last| listed(io, names, &last));
     let scratch = scratch.iter().map(|d| d.join(&names.scratch)).chain(listed.into_iter().flatten());
     let mut all: Vec<PathBuf> = scratch.chain([names.partial.clone(), names.manifest.clone()]).collect();
@@ -293,7 +293,7 @@ fn candidates(io: &Arc<dyn Io>, scratch: &[PathBuf], names: &Names) -> Vec<PathB
 }
 
 /// What an earlier run left under these names.
-pub(crate) fn files(io: &Arc<dyn Io>, scratch: &[PathBuf], names: &Names) -> Vec<PathBuf> {
+pub(crate) fn files(io: &Arc<dyn FileSystem>, scratch: &[PathBuf], names: &Names) -> Vec<PathBuf> {
     let mut files = candidates(io, scratch, names);
     files.retain(|path| File::open(io, path, Access::Update).is_ok());
     files
@@ -301,7 +301,7 @@ pub(crate) fn files(io: &Arc<dyn Io>, scratch: &[PathBuf], names: &Names) -> Vec
 
 /// The scratch files that a manifest lists, wherever they are. Another output's sort may have scratch of the same name:
 /// only a file counts that holds a page that the manifest knows.
-fn listed(io: &Arc<dyn Io>, names: &Names, last: &Checkpoint) -> Vec<PathBuf> {
+fn listed(io: &Arc<dyn FileSystem>, names: &Names, last: &Checkpoint) -> Vec<PathBuf> {
     // Some pages of a killed sort may have been written over; of several one has not.
     let extents = || last.ranges.iter().flat_map(|gain| &gain.extents);
     let is_known = |(number, path): &(usize, &PathBuf)| {
@@ -324,7 +324,7 @@ fn holds(file: &File, extent: &Extent) -> bool {
 
 /// Removes what sorts that were killed left of an output that is about to be made in another way. Nothing of one that
 /// lives, nor what cannot be removed: it is in nobody's way.
-pub fn clear_killed(io: &Arc<dyn Io>, output: &Path) {
+pub fn clear_killed(io: &Arc<dyn FileSystem>, output: &Path) {
     let names = Names::of_file(output);
     let beside = [directory_of(output).to_path_buf()];
     let left = files(io, &beside, &names);
@@ -338,7 +338,7 @@ pub fn clear_killed(io: &Arc<dyn Io>, output: &Path) {
 
 /// Removes files, but for those that stay, under whatever path. If one was not made by this user's processes that is an
 /// error, and none is removed.
-fn clear_but(io: &Arc<dyn Io>, files: Vec<PathBuf>, stays: &[PathBuf]) -> Result<()> {
+fn clear_but(io: &Arc<dyn FileSystem>, files: Vec<PathBuf>, stays: &[PathBuf]) -> Result<()> {
     let mut own = Vec::new();
     for path in files {
         match File::open(io, &path, Access::Update) {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use thalweg_api::Proof;
-use thalweg_io::{Access, File, Io};
+use thalweg_io::{Access, File, FileSystem};
 use thalweg_record::Cut;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -110,7 +110,7 @@ pub(crate) struct Told {
 pub(crate) struct Manifest {
     file: File,
     path: PathBuf,
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
     end: Mutex<u64>,
     keep: AtomicBool,
     is_void: AtomicBool,
@@ -124,7 +124,7 @@ pub(crate) struct Manifest {
 
 impl Manifest {
     /// Starts a new manifest at `path`.
-    pub(crate) fn create(io: &Arc<dyn Io>, path: &Path, layout: &Layout) -> Result<Manifest> {
+    pub(crate) fn create(io: &Arc<dyn FileSystem>, path: &Path, layout: &Layout) -> Result<Manifest> {
         let file = File::open(io, path, Access::Create)?;
         let manifest = Manifest::at(io, file, path, MAGIC.len() as u64);
         manifest.keep(false);
@@ -133,7 +133,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    fn at(io: &Arc<dyn Io>, file: File, path: &Path, end: u64) -> Manifest {
+    fn at(io: &Arc<dyn FileSystem>, file: File, path: &Path, end: u64) -> Manifest {
         Manifest {
             file,
             path: path.to_path_buf(),
@@ -149,7 +149,7 @@ impl Manifest {
 
     /// The last checkpoint of the manifest at `path`, if there is one that holds. Of the pages that all checkpoints list it
     /// has the first [`PAGES_LOOKED_AT`] of each scratch file, in one range.
-    pub(crate) fn look(io: &Arc<dyn Io>, path: &Path) -> Option<Checkpoint> {
+    pub(crate) fn look(io: &Arc<dyn FileSystem>, path: &Path) -> Option<Checkpoint> {
         let file = File::open(io, path, Access::Update).ok()?;
         let mut frames = Frames::of(&file, LOOKED_AT_BYTES_MAX).ok()?;
         let layout = frames.layout().ok()??;
@@ -159,7 +159,7 @@ impl Manifest {
     /// Takes up the manifest at `path`, if it holds and has no more bytes than that, and what it says. Of another sort's
     /// it tells the layout alone.
     pub(crate) fn reopen(
-        io: &Arc<dyn Io>,
+        io: &Arc<dyn FileSystem>,
         path: &Path,
         identity: u128,
         bytes_max: u64,

@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thalweg_io::{Io, directory_of};
+use thalweg_io::{FileSystem, directory_of};
 
 use crate::asked::Sort;
 use crate::leftover;
@@ -46,7 +46,7 @@ struct Disks(BTreeMap<u64, u64>);
 
 impl Disks {
     /// Looks at the disk that holds a directory; returns its device.
-    fn look(&mut self, io: &Arc<dyn Io>, directory: &Path) -> Result<u64> {
+    fn look(&mut self, io: &Arc<dyn FileSystem>, directory: &Path) -> Result<u64> {
         let (device, space) = (io.stat(directory)?.device, io.space(directory)?);
         self.0.entry(device).or_insert(if space.total > 0 { space.available } else { u64::MAX });
         Ok(device)
@@ -58,12 +58,17 @@ impl Disks {
 }
 
 /// Refuses what cannot fit in the output's directory and in these scratch directories.
-pub(crate) fn preflight(sort: &Sort, io: &Arc<dyn Io>, scratch: &[PathBuf], takes: &Takes) -> Result<()> {
+pub(crate) fn preflight(
+    sort: &Sort,
+    io: &Arc<dyn FileSystem>,
+    scratch: &[PathBuf],
+    takes: &Takes,
+) -> Result<()> {
     look(sort, io, scratch, takes, &[])
 }
 
 /// The same before a plan, which makes nothing: what the sort would remove first counts as room.
-pub(crate) fn preflight_of_plan(sort: &Sort, io: &Arc<dyn Io>, takes: &Takes) -> Result<()> {
+pub(crate) fn preflight_of_plan(sort: &Sort, io: &Arc<dyn FileSystem>, takes: &Takes) -> Result<()> {
     let names = Names::of(sort);
     if sort.resume && io.stat(&names.manifest).is_ok() {
         // How much is there already shows only when it is gone on from.
@@ -72,7 +77,13 @@ pub(crate) fn preflight_of_plan(sort: &Sort, io: &Arc<dyn Io>, takes: &Takes) ->
     look(sort, io, &sort.scratch, takes, &leftover::files(io, &sort.scratch, &names))
 }
 
-fn look(sort: &Sort, io: &Arc<dyn Io>, scratch: &[PathBuf], takes: &Takes, to_go: &[PathBuf]) -> Result<()> {
+fn look(
+    sort: &Sort,
+    io: &Arc<dyn FileSystem>,
+    scratch: &[PathBuf],
+    takes: &Takes,
+    to_go: &[PathBuf],
+) -> Result<()> {
     let mut disks = Disks::default();
     let output = (!sort.output_is_stream).then(|| directory_of(&sort.output));
     let beside = output.map(|directory| disks.look(io, directory)).transpose()?;
@@ -111,7 +122,13 @@ fn look(sort: &Sort, io: &Arc<dyn Io>, scratch: &[PathBuf], takes: &Takes, to_go
 
 /// Says of a disk that became full in the middle how much was still to be had of it, which whoever met it does not
 /// know.
-pub(crate) fn told(error: Error, sort: &Sort, io: &Arc<dyn Io>, names: &Names, takes: &Takes) -> Error {
+pub(crate) fn told(
+    error: Error,
+    sort: &Sort,
+    io: &Arc<dyn FileSystem>,
+    names: &Names,
+    takes: &Takes,
+) -> Error {
     let resumable = takes.resumable;
     match error {
         Error::ScratchFull { needed, available, beside, limit, directories, .. } => {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use thalweg_block::Block;
-use thalweg_io::{ALIGN, Access, Action, File, Io, Kind, Op, directory_of};
+use thalweg_io::{ALIGN, Access, Action, File, FileSystem, Kind, Op, directory_of};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -80,7 +80,7 @@ pub(crate) struct Scratch {
     kept: AtomicUsize,
     /// Files lose their names as soon as they are open, so that even a killed process leaves none.
     nameless: bool,
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
 }
 
 struct Directory {
@@ -107,7 +107,7 @@ struct Room {
 impl Scratch {
     /// Scratch files `name` in `directories`, for about `expected` bytes and at most `limit`.
     pub(crate) fn new(
-        io: &Arc<dyn Io>,
+        io: &Arc<dyn FileSystem>,
         directories: &[PathBuf],
         name: impl AsRef<Path>,
         expected: u64,
@@ -349,7 +349,13 @@ impl Directory {
     }
 
     /// The byte where `room` bytes are now ours, or `None` if the directory is full.
-    fn allocate(&self, io: &Arc<dyn Io>, room: u64, step: u64, nameless: bool) -> Result<Option<u64>> {
+    fn allocate(
+        &self,
+        io: &Arc<dyn FileSystem>,
+        room: u64,
+        step: u64,
+        nameless: bool,
+    ) -> Result<Option<u64>> {
         let mut state = self.state.lock().expect("no lane panics");
         if let Some(offset) = state.free.get_mut(&room).and_then(Vec::pop) {
             return Ok(Some(offset));

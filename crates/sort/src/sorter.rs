@@ -23,7 +23,7 @@ use std::time::Duration;
 use thalweg_api::Receipt;
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::{Block, Held, Pool};
-use thalweg_io::{Io, process};
+use thalweg_io::{FileSystem, process};
 use thalweg_record::{Layout, Walk};
 
 use crate::asked::{BLOCKS_HELD_MAX, Sort};
@@ -72,7 +72,7 @@ enum Phase {
 /// What the engine will be started with.
 struct Filling {
     sort: Sort,
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
     room: Room,
     clock: Stopwatch,
     cpu_seconds: f64,
@@ -94,7 +94,7 @@ struct Engine {
 impl Sorter {
     /// Lays memory out. Of `sort` only what has nothing to do with files counts: no inputs, no output, and
     /// nothing to resume.
-    pub fn new(sort: Sort, io: Arc<dyn Io>) -> Result<Sorter> {
+    pub fn new(sort: Sort, io: Arc<dyn FileSystem>) -> Result<Sorter> {
         assert!(!sort.scratch.is_empty(), "somewhere to spill to, even if that is never needed");
         let sort = Sort {
             inputs: Vec::new(),

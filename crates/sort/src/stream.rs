@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Access, File, Io};
+use thalweg_io::{Access, File, FileSystem};
 use thalweg_pump::{InputsError, Meters, Source};
 use thalweg_record::{Cut, Key, Layout, Walk, records_in, thin_cuts};
 
@@ -282,7 +282,7 @@ impl Feed {
 }
 
 /// Opens a stream as the output. Who waits for its reader still hears that it should stop.
-pub(crate) fn open_output(io: &Arc<dyn Io>, path: &Path, stopped: impl Fn() -> bool) -> Result<File> {
+pub(crate) fn open_output(io: &Arc<dyn FileSystem>, path: &Path, stopped: impl Fn() -> bool) -> Result<File> {
     while !stopped() {
         if let Some(output) = File::open_some(io, path, Access::WriteStream, PATIENCE)? {
             return Ok(output);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
-use thalweg_io::{Io, process};
+use thalweg_io::{FileSystem, host};
 use thalweg_pump::Inputs;
 use thalweg_record::{Cut, Key, Tags, choose_cuts};
 
@@ -59,14 +59,14 @@ pub(crate) struct Seen {
 
 impl Survey {
     /// Opens and samples the inputs. What an earlier attempt has `seen` counts more than the sample.
-    pub(crate) fn take(sort: &Sort, io: &Arc<dyn Io>, seen: Seen) -> Result<Survey> {
-        process::settle();
+    pub(crate) fn take(sort: &Sort, io: &Arc<dyn FileSystem>, seen: Seen) -> Result<Survey> {
+        let resident_bytes = host::prepare_memory();
         let key = sort.stored_key()?;
         let paths: Vec<&Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
         let mut inputs = Inputs::open(io, &paths, sort.layout)?;
         let given = Given {
             memory_bytes: sort.memory_bytes,
-            resident_bytes: process::resident_bytes(),
+            resident_bytes,
             lanes: sort.lanes,
             input_bytes: inputs.bytes(),
             any_length: sort.layout.fixed_bytes().is_none(),
@@ -131,7 +131,7 @@ impl Survey {
     }
 
     /// What a forecast needs to know.
-    pub(crate) fn facts(&self, sort: &Sort, io: &Arc<dyn Io>) -> Facts {
+    pub(crate) fn facts(&self, sort: &Sort, io: &Arc<dyn FileSystem>) -> Facts {
         let Survey { geometry, inputs, .. } = self;
         let page_bytes = geometry.page_bytes as u64;
         let input_bytes = inputs.bytes();
@@ -178,7 +178,7 @@ impl Survey {
 
 /// Lays a sort out and runs nothing: what a plan is made from. Refuses what [`run`](crate::run) would refuse before it
 /// begins.
-pub fn lay_out(sort: &Sort, io: &Arc<dyn Io>) -> Result<Facts> {
+pub fn lay_out(sort: &Sort, io: &Arc<dyn FileSystem>) -> Result<Facts> {
     let survey = Survey::take(sort, io, Seen::default())?;
     let output_bytes = survey.inputs.bytes();
     let (output_bytes, spilled_bytes) =

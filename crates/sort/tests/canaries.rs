@@ -6,7 +6,9 @@
 
 mod support;
 
-use support::cut_short::{SHARE_MAX, killed_after, own_process, share_after, spilling};
+use std::process::Command;
+
+use support::cut_short::{SHARE_MAX, killed_after, share_after, spilling};
 use support::{Case, MEMORY_MIN, Stage, Unwatched};
 use thalweg_sort::Error;
 
@@ -40,7 +42,7 @@ fn alike() -> Case {
 
 fn sort(case: &Case) -> &'static str {
     let stage = Stage::simulated(1);
-    match stage.attempt(&stage.sort_of(case)) {
+    match stage.attempt(&stage.set(case)) {
         Ok(receipt) => {
             assert!(receipt.io.scratch.written_bytes > 0, "nothing was spilled");
             let is_right = stage.get("out/sorted") == Some(case.expected().output);
@@ -92,8 +94,8 @@ fn damage() -> &'static str {
 
 /// What comes of a task in a process with this sabotage.
 fn came_of(task: &str, sabotage: Option<&str>) -> String {
-    let mut command = own_process("a_task_in_a_process_of_its_own");
-    command.env(TASK, task);
+    let mut command = Command::new(std::env::current_exe().expect("the test program has a name"));
+    command.args(["a_task_in_a_process_of_its_own", "--exact", "--nocapture"]).env(TASK, task);
     match sabotage {
         Some(name) => command.env(SABOTAGE, name),
         None => command.env_remove(SABOTAGE),

@@ -8,8 +8,8 @@ mod support;
 use std::path::Path;
 
 use support::cut_short::{
-    End, SHARE_MAX, SMALL_BYTES, Seen, boundaries, crash_at, in_own_process, killed_after, share_after,
-    spilling, spilling_prefixed,
+    End, SHARE_MAX, SMALL_BYTES, Seen, boundaries, crash_at, killed_after, share_after, spilling,
+    spilling_prefixed,
 };
 use support::{Case, Stage, up};
 use thalweg_base::rng::Rng;
@@ -22,77 +22,60 @@ const CRASHES: u64 = 150;
 
 #[test]
 fn a_crash_at_any_boundary_costs_nothing_but_time() {
-    in_own_process("a_crash_at_any_boundary_costs_nothing_but_time", || {
-        for (lanes, seed, within) in [(1, 1, false), (2, 2, false), (1, 3, true), (2, 4, true)] {
-            let case = Case { within, ..spilling(seed, SMALL_BYTES).lanes(lanes) };
-            let (expected, mut seen) = (case.expected(), Seen::default());
-            let last = boundaries(&case);
-            let mut rng = Rng::new(seed);
-            // The first and the last ones make and name files; between them one is much like another.
-            let near = 20;
-            let ends = (0..near).chain(last - near..last);
-            let between = (0..CRASHES / 2 - 2 * near).map(|_| rng.below(last));
-            for (i, at) in ends.chain(between).enumerate() {
-                crash_at(
-                    &case,
-                    &expected,
-                    at,
-                    if i % 2 == 0 { End::Kill } else { End::PowerLoss },
-                    &mut seen,
-                );
-            }
-            println!("{lanes} lanes, {last} boundaries: {seen:?}");
-            assert!(seen.resumed > 8 && seen.fresh > 8 && seen.noted > 0, "{seen:?}");
+    for (lanes, seed, within) in [(1, 1, false), (2, 2, false), (1, 3, true), (2, 4, true)] {
+        let case = Case { within, ..spilling(seed, SMALL_BYTES).lanes(lanes) };
+        let (expected, mut seen) = (case.expected(), Seen::default());
+        let last = boundaries(&case);
+        let mut rng = Rng::new(seed);
+        // The first and the last ones make and name files; between them one is much like another.
+        let near = 20;
+        let ends = (0..near).chain(last - near..last);
+        let between = (0..CRASHES / 2 - 2 * near).map(|_| rng.below(last));
+        for (i, at) in ends.chain(between).enumerate() {
+            crash_at(&case, &expected, at, if i % 2 == 0 { End::Kill } else { End::PowerLoss }, &mut seen);
         }
-    });
+        println!("{lanes} lanes, {last} boundaries: {seen:?}");
+        assert!(seen.resumed > 8 && seen.fresh > 8 && seen.noted > 0, "{seen:?}");
+    }
 }
 
 /// Every third of all, which takes ten minutes; all of them, with both ends, take an hour.
 #[test]
 #[ignore = "takes ten minutes; the selection in the test above is made of these"]
 fn every_third_boundary() {
-    in_own_process("every_third_boundary", || {
-        let case = spilling(1, SMALL_BYTES).lanes(1);
-        let (expected, mut seen) = (case.expected(), Seen::default());
-        for (i, at) in (0..boundaries(&case)).step_by(3).enumerate() {
-            let end = if i % 2 == 0 { End::Kill } else { End::PowerLoss };
-            crash_at(&case, &expected, at, end, &mut seen);
-        }
-        println!("{seen:?}");
-    });
+    let case = spilling(1, SMALL_BYTES).lanes(1);
+    let (expected, mut seen) = (case.expected(), Seen::default());
+    for (i, at) in (0..boundaries(&case)).step_by(3).enumerate() {
+        let end = if i % 2 == 0 { End::Kill } else { End::PowerLoss };
+        crash_at(&case, &expected, at, end, &mut seen);
+    }
+    println!("{seen:?}");
 }
 
 #[test]
 fn crash_after_crash_is_gone_on_from() {
-    in_own_process("crash_after_crash_is_gone_on_from", || {
-        for case in [spilling(5, SMALL_BYTES), spilling(5, SMALL_BYTES).in_output(), spilling_prefixed(5)] {
-            let mut rng = Rng::new(5);
-            let mut stage = Stage::simulated(5);
-            let sort = Sort { resume: true, ..stage.sort_of(&case) };
-            for at in [2000, 2000, 2000, 2000, 3000].map(|most| 500 + rng.below(most)) {
-                stage.disk().set_faults(Faults { crash_at: Some(at), ..Faults::default() });
-                assert!(
-                    matches!(stage.attempt(&sort), Err(Error::Io(e)) if Sim::is_crash(&e)),
-                    "it has ended"
-                );
-                stage = stage.next_process();
-            }
-            let receipt = stage.attempt(&sort).unwrap();
-            assert!(receipt.resumed_bytes > 0);
-            stage.ends_well(&case, &receipt);
+    for case in [spilling(5, SMALL_BYTES), spilling(5, SMALL_BYTES).in_output(), spilling_prefixed(5)] {
+        let mut rng = Rng::new(5);
+        let mut stage = Stage::simulated(5);
+        let sort = Sort { resume: true, ..stage.set(&case) };
+        for at in [2000, 2000, 2000, 2000, 3000].map(|most| 500 + rng.below(most)) {
+            stage.disk().set_faults(Faults { crash_at: Some(at), ..Faults::default() });
+            assert!(matches!(stage.attempt(&sort), Err(Error::Io(e)) if Sim::is_crash(&e)), "it has ended");
+            stage = stage.next_process();
         }
-    });
+        let receipt = stage.attempt(&sort).unwrap();
+        assert!(receipt.resumed_bytes > 0);
+        stage.ends_well(&case, &receipt);
+    }
 }
 
 #[test]
 fn going_on_after_four_fifths_of_the_first_pass_costs_little_more_than_half() {
-    in_own_process("going_on_after_four_fifths_of_the_first_pass_costs_little_more_than_half", || {
-        for within in [false, true] {
-            let share = share_after(0.8, within);
-            println!("{share:.3} of a fresh sort's bytes");
-            assert!(share <= SHARE_MAX, "{share:.3} of a fresh sort's bytes, within the output: {within}");
-        }
-    });
+    for within in [false, true] {
+        let share = share_after(0.8, within);
+        println!("{share:.3} of a fresh sort's bytes");
+        assert!(share <= SHARE_MAX, "{share:.3} of a fresh sort's bytes, within the output: {within}");
+    }
 }
 
 /// Goes on with another sort than the one that was killed: it is done from the start, and right.
@@ -113,18 +96,16 @@ fn rewrite(stage: &Stage, bytes: &[u8]) {
 
 #[test]
 fn what_another_sort_left_is_not_gone_on_from() {
-    in_own_process("what_another_sort_left_is_not_gone_on_from", || {
-        let case = spilling(7, SMALL_BYTES);
-        let (stage, sort) = killed_after(&case, 0.9);
-        let receipt = stage.attempt(&sort).unwrap();
-        assert!(receipt.resumed_bytes > 0, "unchanged it is gone on from");
-        drop(stage);
-        starts_afresh(&case, |_, sort| sort.keys = vec![up(50, 10)]);
-        starts_afresh(&case, |_, sort| sort.memory_bytes += 1 << 20);
-        starts_afresh(&case, |stage, _| rewrite(stage, &spilling(8, SMALL_BYTES).inputs[0]));
-        starts_afresh(&case, |stage, _| rewrite(stage, &case.inputs[0][100..]));
-        starts_afresh(&case, |_, sort| sort.resume = false);
-    });
+    let case = spilling(7, SMALL_BYTES);
+    let (stage, sort) = killed_after(&case, 0.9);
+    let receipt = stage.attempt(&sort).unwrap();
+    assert!(receipt.resumed_bytes > 0, "unchanged it is gone on from");
+    drop(stage);
+    starts_afresh(&case, |_, sort| sort.keys = vec![up(50, 10)]);
+    starts_afresh(&case, |_, sort| sort.memory_bytes += 1 << 20);
+    starts_afresh(&case, |stage, _| rewrite(stage, &spilling(8, SMALL_BYTES).inputs[0]));
+    starts_afresh(&case, |stage, _| rewrite(stage, &case.inputs[0][100..]));
+    starts_afresh(&case, |_, sort| sort.resume = false);
 }
 
 /// One bit of every page from byte `from` on.
@@ -137,48 +118,42 @@ fn flip_bits(sim: &Sim, path: &Path, from: usize) {
 
 #[test]
 fn leftovers_that_rotted_are_named_or_done_again() {
-    in_own_process("leftovers_that_rotted_are_named_or_done_again", || {
-        let own = (spilling(9, SMALL_BYTES), None);
-        let within = (spilling(9, SMALL_BYTES).in_output(), Some("out/.sorted.thalweg-partial"));
-        let rot: [fn(&Sim, std::path::PathBuf); 3] = [
-            |sim, path| flip_bits(sim, &path, 0),
-            |sim, path| flip_bits(sim, &path, 1_000_000),
-            |sim, path| sim.truncate(path, 5000),
-        ];
-        for (i, (rot, (case, scratch))) in
-            rot.iter().flat_map(|rot| [(rot, &own), (rot, &within)]).enumerate()
-        {
-            let (stage, sort) = killed_after(case, 0.9);
-            let own = stage.scratch(0);
-            let scratch = scratch.unwrap_or(&own);
-            rot(stage.disk(), stage.path(scratch));
-            match stage.attempt(&sort) {
-                Ok(receipt) => {
-                    assert_eq!(receipt.resumed_bytes, 0, "{i}: damage was gone on from");
-                    stage.ends_well(case, &receipt);
-                }
-                Err(Error::Damaged { path, .. }) => {
-                    assert_eq!((path, stage.get("out/sorted")), (stage.path(scratch), None), "{i}");
-                    let receipt = stage.attempt(&sort).unwrap();
-                    stage.ends_well(case, &receipt);
-                }
-                Err(e) => panic!("{i}: {e}"),
+    let own = (spilling(9, SMALL_BYTES), None);
+    let within = (spilling(9, SMALL_BYTES).in_output(), Some("out/.sorted.thalweg-partial"));
+    let rot: [fn(&Sim, std::path::PathBuf); 3] = [
+        |sim, path| flip_bits(sim, &path, 0),
+        |sim, path| flip_bits(sim, &path, 1_000_000),
+        |sim, path| sim.truncate(path, 5000),
+    ];
+    for (i, (rot, (case, scratch))) in rot.iter().flat_map(|rot| [(rot, &own), (rot, &within)]).enumerate() {
+        let (stage, sort) = killed_after(case, 0.9);
+        let own = stage.scratch(0);
+        let scratch = scratch.unwrap_or(&own);
+        rot(stage.disk(), stage.path(scratch));
+        match stage.attempt(&sort) {
+            Ok(receipt) => {
+                assert_eq!(receipt.resumed_bytes, 0, "{i}: damage was gone on from");
+                stage.ends_well(case, &receipt);
             }
+            Err(Error::Damaged { path, .. }) => {
+                assert_eq!((path, stage.get("out/sorted")), (stage.path(scratch), None), "{i}");
+                let receipt = stage.attempt(&sort).unwrap();
+                stage.ends_well(case, &receipt);
+            }
+            Err(e) => panic!("{i}: {e}"),
         }
-    });
+    }
 }
 
 #[test]
 fn a_manifest_that_rotted_is_believed_as_far_as_it_is_sound() {
-    in_own_process("a_manifest_that_rotted_is_believed_as_far_as_it_is_sound", || {
-        let case = spilling(11, SMALL_BYTES);
-        let manifest = "out/.sorted.thalweg-manifest";
-        for seed in 0..12 {
-            let (stage, sort) = killed_after(&case, 0.9);
-            let bits = stage.get(manifest).expect("there is a manifest").len() as u64 * 8;
-            stage.disk().flip_bit(stage.path(manifest), Rng::new(seed).below(bits));
-            let receipt = stage.attempt(&sort).unwrap();
-            stage.ends_well(&case, &receipt);
-        }
-    });
+    let case = spilling(11, SMALL_BYTES);
+    let manifest = "out/.sorted.thalweg-manifest";
+    for seed in 0..12 {
+        let (stage, sort) = killed_after(&case, 0.9);
+        let bits = stage.get(manifest).expect("there is a manifest").len() as u64 * 8;
+        stage.disk().flip_bit(stage.path(manifest), Rng::new(seed).below(bits));
+        let receipt = stage.attempt(&sort).unwrap();
+        stage.ends_well(&case, &receipt);
+    }
 }

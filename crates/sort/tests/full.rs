@@ -3,8 +3,8 @@
 
 mod support;
 
-use support::cut_short::{SMALL_BYTES, in_own_process, spilling};
-use support::{After, Stage, Unwatched, with_memory_for_tests};
+use support::cut_short::{SMALL_BYTES, spilling};
+use support::{After, Stage, Unwatched};
 use thalweg_sort::{Error, Sort, lay_out};
 
 /// Room for the output.
@@ -45,7 +45,7 @@ fn a_plan_refuses_what_a_run_refuses_and_nothing_is_left() {
             let stage = Stage::simulated(1);
             let mut sort = Sort { resume, ..stage.set(&case) };
             change(&stage, &mut sort);
-            let planned = lay_out(&with_memory_for_tests(&sort), &stage.io).expect_err("it was planned");
+            let planned = lay_out(&sort, &stage.io).expect_err("it was planned");
             // That nothing is left is looked at there.
             let refused = stage.run(&case, &sort, &Unwatched).expect_err("it was sorted");
             assert_eq!(shape(&planned), shape(&refused));
@@ -62,32 +62,30 @@ fn what_an_earlier_run_left_is_room_for_a_plan_that_does_not_go_on_from_it() {
     let sort = stage.set(&case);
     stage.disk().set_capacity(stage.path("out"), OUTPUT_BYTES);
     stage.put("out/.sorted.thalweg-partial", &vec![0; SMALL_BYTES]);
-    lay_out(&with_memory_for_tests(&sort), &stage.io).expect("a run removes the partial output first");
-    let receipt = stage.attempt(&with_memory_for_tests(&sort)).expect("it does");
+    lay_out(&sort, &stage.io).expect("a run removes the partial output first");
+    let receipt = stage.attempt(&sort).expect("it does");
     stage.ends_well(&case, &receipt);
 }
 
 #[test]
 fn scratch_that_becomes_full_in_the_middle_is_gone_on_from_in_another_directory() {
-    in_own_process("scratch_that_becomes_full_in_the_middle_is_gone_on_from_in_another_directory", || {
-        for resume in [true, false] {
-            let case = spilling(3, SMALL_BYTES);
-            let stage = Stage::simulated(3);
-            let sort = Sort { resume, ..stage.sort_of(&case) };
-            let (disk, scratch) = (stage.disk(), stage.path("scratch0"));
-            disk.set_capacity(&scratch, 4 * OUTPUT_BYTES);
-            let fills = After::bytes(SMALL_BYTES / 2, false, || disk.set_capacity(&scratch, 0));
-            let error = stage.attempt_watched(&sort, &fills).expect_err("it was sorted");
-            let Error::ScratchFull { needed, available, .. } = error else { panic!("{error}") };
-            // More than a page, and less than all: some of it was there.
-            assert!(needed > 1 << 20 && needed < SMALL_BYTES as u64 && available == 0, "{error}");
-            let remedy = if resume { "--resume --scratch OTHER" } else { "give another --scratch" };
-            assert!(error.to_string().ends_with(remedy), "{error}");
-            assert_eq!(stage.names().len() > 1, resume, "{:?}", stage.names());
-            let sort = Sort { scratch: vec![stage.path("scratch1")], ..sort };
-            let receipt = stage.attempt(&sort).expect("there is room");
-            assert_eq!(receipt.resumed_bytes > 0, resume, "{receipt:?}");
-            stage.ends_well(&case, &receipt);
-        }
-    });
+    for resume in [true, false] {
+        let case = spilling(3, SMALL_BYTES);
+        let stage = Stage::simulated(3);
+        let sort = Sort { resume, ..stage.set(&case) };
+        let (disk, scratch) = (stage.disk(), stage.path("scratch0"));
+        disk.set_capacity(&scratch, 4 * OUTPUT_BYTES);
+        let fills = After::bytes(SMALL_BYTES / 4, false, || disk.set_capacity(&scratch, 0));
+        let error = stage.attempt_watched(&sort, &fills).expect_err("it was sorted");
+        let Error::ScratchFull { needed, available, .. } = error else { panic!("{error}") };
+        // More than a page, and less than all: some of it was there.
+        assert!(needed > 1 << 20 && needed < SMALL_BYTES as u64 && available == 0, "{error}");
+        let remedy = if resume { "--resume --scratch OTHER" } else { "give another --scratch" };
+        assert!(error.to_string().ends_with(remedy), "{error}");
+        assert_eq!(stage.names().len() > 1, resume, "{:?}", stage.names());
+        let sort = Sort { scratch: vec![stage.path("scratch1")], ..sort };
+        let receipt = stage.attempt(&sort).expect("there is room");
+        assert_eq!(receipt.resumed_bytes > 0, resume, "{receipt:?}");
+        stage.ends_well(&case, &receipt);
+    }
 }

@@ -8,8 +8,7 @@ mod support;
 use std::time::Duration;
 
 use support::cut_short::{
-    End, SMALL_BYTES, Seen, boundaries, crash_at, in_own_process, killed_after, share_after, spilling,
-    spilling_prefixed,
+    End, SMALL_BYTES, Seen, boundaries, crash_at, killed_after, share_after, spilling, spilling_prefixed,
 };
 use support::data::{Shape, as_lines, records};
 use support::{After, Case, Stage, up};
@@ -29,55 +28,42 @@ const SHARE_MAX: f64 = 0.25;
 
 #[test]
 fn going_on_after_four_fifths_of_the_second_pass_costs_less_than_a_quarter() {
-    in_own_process("going_on_after_four_fifths_of_the_second_pass_costs_less_than_a_quarter", || {
-        for within in [false, true] {
-            // A process whose memory is counted otherwise than the one's before it plans, and sorts, anew.
-            let shares = (0..3).map(|_| share_after(1.8, within));
-            let mut shares =
-                shares.inspect(|share| println!("{share:.3} of a fresh sort's bytes")).peekable();
-            let first = *shares.peek().expect("there are three");
-            let share = shares.find(|share| *share <= SHARE_MAX).unwrap_or(first);
-            assert!(share <= SHARE_MAX, "{share:.3} of a fresh sort's bytes, within the output: {within}");
-        }
-    });
+    for within in [false, true] {
+        let share = share_after(1.8, within);
+        assert!(share <= SHARE_MAX, "{share:.3} of a fresh sort's bytes, within the output: {within}");
+    }
 }
 
 /// While one lane makes a note, the other has time to write the output to its end.
 #[test]
 fn a_lane_that_is_ahead_leaves_what_the_next_process_needs() {
-    in_own_process("a_lane_that_is_ahead_leaves_what_the_next_process_needs", || {
-        let case = spilling(3, 32_000_000).in_output();
-        for share in [1.2, 1.5, 1.8] {
-            let stage = Stage::simulated(1);
-            let sort = stage.sort_of(&case);
-            let sync_takes = Duration::from_millis(100);
-            stage.disk().set_faults(Faults { sync_takes, ..Faults::default() });
-            let stage = stage.killed_after(&case, &sort, share);
-            let receipt = stage.attempt(&Sort { resume: true, ..sort }).unwrap();
-            println!("{share}: {} and {} bytes", receipt.resumed_bytes, receipt.resumed_output_bytes);
-            assert!(receipt.resumed_bytes > 0 && receipt.resumed_output_bytes > 0, "{receipt:?}");
-            stage.ends_well(&case, &receipt);
-        }
-    });
+    let case = spilling(3, 32_000_000).in_output();
+    for share in [1.2, 1.5, 1.8] {
+        let stage = Stage::simulated(1);
+        let sort = stage.set(&case);
+        let sync_takes = Duration::from_millis(100);
+        stage.disk().set_faults(Faults { sync_takes, ..Faults::default() });
+        let stage = stage.killed_after(&case, &sort, share);
+        let receipt = stage.attempt(&Sort { resume: true, ..sort }).unwrap();
+        println!("{share}: {} and {} bytes", receipt.resumed_bytes, receipt.resumed_output_bytes);
+        assert!(receipt.resumed_bytes > 0 && receipt.resumed_output_bytes > 0, "{receipt:?}");
+        stage.ends_well(&case, &receipt);
+    }
 }
 
 /// Without a proof nothing is noted, nor behind a record of which a note does not keep all: nobody waits for it.
 #[test]
 fn a_sort_of_which_nothing_can_be_noted_comes_to_its_end() {
-    in_own_process("a_sort_of_which_nothing_can_be_noted_comes_to_its_end", || {
-        let long = records(Shape::Uniform, 4, 240, |_| 100_000);
-        for (case, hashing) in
-            [(spilling(3, SMALL_BYTES), false), (Case::fixed(100_000, long.concat()), true)]
-        {
-            let (case, stage) = (case.in_output(), Stage::simulated(1));
-            let sync_takes = Duration::from_millis(20);
-            stage.disk().set_faults(Faults { sync_takes, ..Faults::default() });
-            let sort = Sort { hashing, ..stage.sort_of(&case) };
-            let receipt = stage.attempt(&sort).unwrap();
-            assert!(receipt.io.scratch.written_bytes > 0, "{receipt:?}");
-            assert!(stage.get("out/sorted") == Some(case.expected().output));
-        }
-    });
+    let long = records(Shape::Uniform, 4, 240, |_| 100_000);
+    for (case, hashing) in [(spilling(3, SMALL_BYTES), false), (Case::fixed(100_000, long.concat()), true)] {
+        let (case, stage) = (case.in_output(), Stage::simulated(1));
+        let sync_takes = Duration::from_millis(20);
+        stage.disk().set_faults(Faults { sync_takes, ..Faults::default() });
+        let sort = Sort { hashing, ..stage.set(&case) };
+        let receipt = stage.attempt(&sort).unwrap();
+        assert!(receipt.io.scratch.written_bytes > 0, "{receipt:?}");
+        assert!(stage.get("out/sorted") == Some(case.expected().output));
+    }
 }
 
 /// Half of the records have the key of another, so that ranges end between equal keys, and some are dropped.
@@ -98,132 +84,121 @@ fn of_lines(seed: u64) -> Case {
 
 #[test]
 fn a_crash_in_the_second_pass_costs_nothing_but_time() {
-    in_own_process("a_crash_in_the_second_pass_costs_nothing_but_time", || {
-        // One at a time: what is held beside a sort is memory that it does not have.
-        let cases: [fn() -> Case; 8] = [
-            || spilling(21, SMALL_BYTES).lanes(1),
-            || with_equal_keys(22).unique(),
-            || with_equal_keys(23),
-            || of_lines(24),
-            || of_lines(25).unique().lanes(1),
-            || with_equal_keys(26).in_output(),
-            || of_lines(27).unique().lanes(1).in_output(),
-            || spilling_prefixed(28).unique(),
-        ];
-        for (seed, case) in cases.into_iter().enumerate() {
-            let case = case();
-            let (expected, mut seen) = (case.expected(), Seen::default());
-            let last = boundaries(&case);
-            let mut rng = Rng::new(seed as u64);
-            // What stands at a boundary differs from run to run: 14 crashes, and as many more as it takes to
-            // have gone on within the output 4 times, which about every third one leads to.
-            for i in 0..56 {
-                if i >= 14 && seen.noted > 3 {
-                    break;
-                }
-                let at = last / 2 + rng.below(last - last / 2);
-                let end = if i % 2 == 0 { End::Kill } else { End::PowerLoss };
-                crash_at(&case, &expected, at, end, &mut seen);
+    let cases: [fn() -> Case; 8] = [
+        || spilling(21, SMALL_BYTES).lanes(1),
+        || with_equal_keys(22).unique(),
+        || with_equal_keys(23),
+        || of_lines(24),
+        || of_lines(25).unique().lanes(1),
+        || with_equal_keys(26).in_output(),
+        || of_lines(27).unique().lanes(1).in_output(),
+        || spilling_prefixed(28).unique(),
+    ];
+    for (seed, case) in cases.into_iter().enumerate() {
+        let case = case();
+        let (expected, mut seen) = (case.expected(), Seen::default());
+        let last = boundaries(&case);
+        let mut rng = Rng::new(seed as u64);
+        // What stands at a boundary differs from run to run: 14 crashes, and as many more as it takes to
+        // have gone on within the output 4 times, which about every third one leads to.
+        for i in 0..56 {
+            if i >= 14 && seen.noted > 3 {
+                break;
             }
-            println!("{seed}: {last} boundaries: {seen:?}");
-            assert!(seen.noted > 3, "{seed}: {seen:?}");
+            let at = last / 2 + rng.below(last - last / 2);
+            let end = if i % 2 == 0 { End::Kill } else { End::PowerLoss };
+            crash_at(&case, &expected, at, end, &mut seen);
         }
-    });
+        println!("{seed}: {last} boundaries: {seen:?}");
+        assert!(seen.noted > 3, "{seed}: {seen:?}");
+    }
 }
 
 #[test]
 fn crash_after_crash_in_the_second_pass_is_gone_on_from() {
-    in_own_process("crash_after_crash_in_the_second_pass_is_gone_on_from", || {
-        // One lane: of two, one may get no core until the kill, and what the other wrote is not noted.
-        let case = with_equal_keys(5).lanes(1);
-        let (mut stage, sort) = killed_after(&case, 1.3);
-        let mut there = Vec::new();
-        for _ in 0..3 {
-            // Another process finds the same, and goes on to the end.
-            let twin = stage.twin();
-            let receipt = twin.attempt(&sort).unwrap();
-            twin.ends_well(&case, &receipt);
-            there.push(receipt.resumed_output_bytes);
-            let at = Some(twin.disk().boundaries() * 4 / 5);
-            drop(twin);
-            stage = stage.next_process();
-            stage.disk().set_faults(Faults { crash_at: at, ..Faults::default() });
-            let died = stage.attempt(&sort).is_err_and(|e| matches!(e, Error::Io(e) if Sim::is_crash(&e)));
-            assert!(died, "it has ended");
-            stage = stage.next_process();
-        }
-        assert!(there[0] > 0 && there.is_sorted() && there[2] > there[0], "{there:?}");
-        let receipt = stage.attempt(&sort).unwrap();
-        stage.ends_well(&case, &receipt);
-    });
+    // One lane: of two, one may get no core until the kill, and what the other wrote is not noted.
+    let case = with_equal_keys(5).lanes(1);
+    let (mut stage, sort) = killed_after(&case, 1.3);
+    let mut there = Vec::new();
+    for _ in 0..3 {
+        // Another process finds the same, and goes on to the end.
+        let twin = stage.twin();
+        let receipt = twin.attempt(&sort).unwrap();
+        twin.ends_well(&case, &receipt);
+        there.push(receipt.resumed_output_bytes);
+        let at = Some(twin.disk().boundaries() * 4 / 5);
+        drop(twin);
+        stage = stage.next_process();
+        stage.disk().set_faults(Faults { crash_at: at, ..Faults::default() });
+        let died = stage.attempt(&sort).is_err_and(|e| matches!(e, Error::Io(e) if Sim::is_crash(&e)));
+        assert!(died, "it has ended");
+        stage = stage.next_process();
+    }
+    assert!(there[0] > 0 && there.is_sorted() && there[2] > there[0], "{there:?}");
+    let receipt = stage.attempt(&sort).unwrap();
+    stage.ends_well(&case, &receipt);
 }
 
 #[test]
 fn a_partial_output_that_rotted_is_written_again() {
-    in_own_process("a_partial_output_that_rotted_is_written_again", || {
-        let case = spilling(9, SMALL_BYTES).lanes(1);
-        let rot: [fn(&Stage, u64); 5] = [
-            |stage, there| stage.disk().flip_bit(stage.path(PARTIAL), 8 * (there - 1)),
-            |stage, there| stage.disk().flip_bit(stage.path(PARTIAL), 8 * (there - 4096) + 7),
-            |stage, there| stage.disk().truncate(stage.path(PARTIAL), there - 1),
-            |stage, _| stage.put(PARTIAL, &vec![0; SMALL_BYTES]),
-            |stage, _| stage.io.remove(&stage.path(PARTIAL)).unwrap(),
-        ];
-        for (i, rot) in rot.iter().enumerate() {
-            let (stage, sort) = killed_after(&case, 1.8);
-            let there = stage.twin().attempt(&sort).unwrap().resumed_output_bytes;
-            assert!(there > 0, "nothing was noted");
-            let stage = stage.next_process();
-            rot(&stage, there);
-            // Nor is it believed by the run after one that was killed before it wrote it again.
-            stage.disk().set_faults(Faults { crash_at: Some(300), ..Faults::default() });
-            assert!(stage.attempt(&sort).is_err(), "{i}: it has ended");
-            let stage = stage.next_process();
-            let receipt = stage.attempt(&sort).unwrap();
-            let (input, output) = (receipt.resumed_bytes, receipt.resumed_output_bytes);
-            assert!(input > 0 && output == 0, "{i}: {input} and {output} bytes were gone on from");
-            stage.ends_well(&case, &receipt);
-        }
-    });
+    let case = spilling(9, SMALL_BYTES).lanes(1);
+    let rot: [fn(&Stage, u64); 5] = [
+        |stage, there| stage.disk().flip_bit(stage.path(PARTIAL), 8 * (there - 1)),
+        |stage, there| stage.disk().flip_bit(stage.path(PARTIAL), 8 * (there - 4096) + 7),
+        |stage, there| stage.disk().truncate(stage.path(PARTIAL), there - 1),
+        |stage, _| stage.put(PARTIAL, &vec![0; SMALL_BYTES]),
+        |stage, _| stage.io.remove(&stage.path(PARTIAL)).unwrap(),
+    ];
+    for (i, rot) in rot.iter().enumerate() {
+        let (stage, sort) = killed_after(&case, 1.8);
+        let there = stage.twin().attempt(&sort).unwrap().resumed_output_bytes;
+        assert!(there > 0, "nothing was noted");
+        let stage = stage.next_process();
+        rot(&stage, there);
+        // Nor is it believed by the run after one that was killed before it wrote it again.
+        stage.disk().set_faults(Faults { crash_at: Some(300), ..Faults::default() });
+        assert!(stage.attempt(&sort).is_err(), "{i}: it has ended");
+        let stage = stage.next_process();
+        let receipt = stage.attempt(&sort).unwrap();
+        let (input, output) = (receipt.resumed_bytes, receipt.resumed_output_bytes);
+        assert!(input > 0 && output == 0, "{i}: {input} and {output} bytes were gone on from");
+        stage.ends_well(&case, &receipt);
+    }
 }
 
 #[test]
 fn the_output_of_another_sort_is_not_gone_on_from() {
-    in_own_process("the_output_of_another_sort_is_not_gone_on_from", || {
-        let case = with_equal_keys(11);
-        let (stage, sort) = killed_after(&case, 1.8);
-        let twin = stage.twin();
-        let receipt = twin.attempt(&Sort { resume: false, ..sort.clone() }).unwrap();
-        assert_eq!((receipt.resumed_bytes, receipt.resumed_output_bytes), (0, 0));
-        twin.ends_well(&case, &receipt);
-        drop(twin);
-        let stage = stage.next_process();
-        let receipt = stage.attempt(&Sort { unique: true, ..sort }).unwrap();
-        assert!(receipt.resumed_bytes > 0 && receipt.resumed_output_bytes == 0, "{receipt:?}");
-        stage.ends_well(&case.unique(), &receipt);
-    });
+    let case = with_equal_keys(11);
+    let (stage, sort) = killed_after(&case, 1.8);
+    let twin = stage.twin();
+    let receipt = twin.attempt(&Sort { resume: false, ..sort.clone() }).unwrap();
+    assert_eq!((receipt.resumed_bytes, receipt.resumed_output_bytes), (0, 0));
+    twin.ends_well(&case, &receipt);
+    drop(twin);
+    let stage = stage.next_process();
+    let receipt = stage.attempt(&Sort { unique: true, ..sort }).unwrap();
+    assert!(receipt.resumed_bytes > 0 && receipt.resumed_output_bytes == 0, "{receipt:?}");
+    stage.ends_well(&case.unique(), &receipt);
 }
 
 #[test]
 fn who_stops_a_sort_with_resume_keeps_the_output_that_is_noted() {
-    in_own_process("who_stops_a_sort_with_resume_keeps_the_output_that_is_noted", || {
-        let case = spilling(13, SMALL_BYTES);
-        for (share, resume, is_kept) in [(1.8, true, true), (1.02, true, false), (1.8, false, false)] {
-            let stage = Stage::simulated(13);
-            let sort = Sort { resume, ..stage.sort_of(&case) };
-            let watch = After::bytes((SMALL_BYTES as f64 * share) as usize, true, || ());
-            let stopped = stage.attempt_watched(&sort, &watch);
-            assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
-            assert_eq!(stage.get(PARTIAL).is_some(), is_kept, "after {share}");
-            assert_eq!(stage.names().len() > 1, resume, "after {share}: {:?}", stage.names());
-            // Stopped once more before the second pass, it is there still.
-            let sort = Sort { resume: true, ..sort };
-            let again = stage.attempt_watched(&sort, &After::bytes(1, true, || ()));
-            assert!(matches!(again, Err(Error::Stopped)), "{again:?}");
-            assert_eq!(stage.get(PARTIAL).is_some(), is_kept, "after {share}");
-            let receipt = stage.attempt(&sort).unwrap();
-            assert_eq!(receipt.resumed_output_bytes > 0, is_kept, "after {share}");
-            stage.ends_well(&case, &receipt);
-        }
-    });
+    let case = spilling(13, SMALL_BYTES);
+    for (share, resume, is_kept) in [(1.8, true, true), (1.02, true, false), (1.8, false, false)] {
+        let stage = Stage::simulated(13);
+        let sort = Sort { resume, ..stage.set(&case) };
+        let watch = After::bytes((SMALL_BYTES as f64 * share) as usize, true, || ());
+        let stopped = stage.attempt_watched(&sort, &watch);
+        assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
+        assert_eq!(stage.get(PARTIAL).is_some(), is_kept, "after {share}");
+        assert_eq!(stage.names().len() > 1, resume, "after {share}: {:?}", stage.names());
+        // Stopped once more before the second pass, it is there still.
+        let sort = Sort { resume: true, ..sort };
+        let again = stage.attempt_watched(&sort, &After::bytes(1, true, || ()));
+        assert!(matches!(again, Err(Error::Stopped)), "{again:?}");
+        assert_eq!(stage.get(PARTIAL).is_some(), is_kept, "after {share}");
+        let receipt = stage.attempt(&sort).unwrap();
+        assert_eq!(receipt.resumed_output_bytes > 0, is_kept, "after {share}");
+        stage.ends_well(&case, &receipt);
+    }
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_io::tree::{Dir, Facts, What};
-use thalweg_io::{File, Io, look_until};
+use thalweg_io::{File, FileSystem, look_until};
 
 use crate::journal::{Journal, Tree};
 use crate::{Error, Result};
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A new file of that name, for its owner alone, with this process's mark on it. What an earlier run left there goes;
 /// that may be the user's already to whom the file is to be given, the `heir`.
 pub(crate) fn claim_new(
-    io: &Arc<dyn Io>,
+    io: &Arc<dyn FileSystem>,
     dir: &Dir,
     name: &OsStr,
     direct: bool,
@@ -48,7 +48,12 @@ pub(crate) fn claim_new(
 }
 
 /// The file that an earlier run left under that name, with this process's mark on it and as it is, if there is one.
-pub(crate) fn claim_left(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr, direct: bool) -> Result<Option<File>> {
+pub(crate) fn claim_left(
+    io: &Arc<dyn FileSystem>,
+    dir: &Dir,
+    name: &OsStr,
+    direct: bool,
+) -> Result<Option<File>> {
     wait(dir, name, || match dir.reopen_file(io, name, direct, None) {
         Err(e) if e.source.kind() == ErrorKind::NotFound => Ok(Some(None)),
         left => {
@@ -84,7 +89,7 @@ pub(crate) fn claim_directory(dir: &Dir, name: &OsStr, journal: &Journal) -> Res
 }
 
 /// Removes the file that an earlier run left under that name, or the directory if it is one of these, if there is one.
-pub(crate) fn clear(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr, trees: &[Tree]) -> Result<()> {
+pub(crate) fn clear(io: &Arc<dyn FileSystem>, dir: &Dir, name: &OsStr, trees: &[Tree]) -> Result<()> {
     wait(dir, name, || Ok(clear_now(io, dir, name, trees, None)?.then_some(())))
 }
 
@@ -117,7 +122,13 @@ fn wait<T>(dir: &Dir, name: &OsStr, mut look: impl FnMut() -> Result<Option<T>>)
 }
 
 /// False if another process has it.
-fn clear_now(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr, trees: &[Tree], heir: Option<u32>) -> Result<bool> {
+fn clear_now(
+    io: &Arc<dyn FileSystem>,
+    dir: &Dir,
+    name: &OsStr,
+    trees: &[Tree],
+    heir: Option<u32>,
+) -> Result<bool> {
     let Some(there) = dir.facts_if_any(name)? else { return Ok(true) };
     if there.what == What::Directory {
         let left = dir.reopen_dir(name)?;

@@ -19,7 +19,7 @@ use thalweg_base::units::MIB;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::tree::Dir;
-use thalweg_io::{Access, File, Io, process};
+use thalweg_io::{Access, File, FileSystem, host, process};
 use thalweg_pump::{Meters, Sink, Source, pump};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -60,10 +60,10 @@ pub trait Watch: Sync {
 }
 
 /// Moves all sources to the destination. The receipt's law: out = in.
-pub fn run(transfer: &Transfer, io: &Arc<dyn Io>, watch: &dyn Watch) -> Result<PumpReceipt> {
+pub fn run(transfer: &Transfer, io: &Arc<dyn FileSystem>, watch: &dyn Watch) -> Result<PumpReceipt> {
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
     assert!(!transfer.sources.is_empty() && transfer.streams > 0);
-    process::allow_open_files(u64::MAX);
+    host::allow_open_files(u64::MAX);
     let roots = roots::look(transfer)?;
     let lanes = if is_in_order(transfer) { 1 } else { transfer.streams };
     let pool = Pool::new(BLOCK_BYTES, lanes * LANE_BLOCKS)?;
@@ -99,7 +99,7 @@ pub(crate) enum Part {
 
 pub(crate) struct Job<'j> {
     pub(crate) transfer: &'j Transfer,
-    pub(crate) io: &'j Arc<dyn Io>,
+    pub(crate) io: &'j Arc<dyn FileSystem>,
     pub(crate) watch: &'j dyn Watch,
     pub(crate) roots: Roots,
     pub(crate) lanes: usize,

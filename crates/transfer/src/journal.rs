@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 
 use thalweg_io::tree::{Dir, Facts};
-use thalweg_io::{File, Io};
+use thalweg_io::{File, FileSystem};
 use thalweg_record::CELL_BYTES;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -310,7 +310,7 @@ fn read(file: &File, wanted: Option<u128>) -> Result<Told> {
 }
 
 /// The trees that the journal of that name lists, if there is one of this user's.
-pub(crate) fn trees_of(io: &Arc<dyn Io>, dir: &Dir, name: &OsStr) -> Vec<Tree> {
+pub(crate) fn trees_of(io: &Arc<dyn FileSystem>, dir: &Dir, name: &OsStr) -> Vec<Tree> {
     let left = dir.reopen_file(io, name, false, None);
     left.ok().and_then(|file| read(&file, None).ok()).map_or(Vec::new(), |told| told.trees)
 }
@@ -336,7 +336,7 @@ impl Journal {
     /// Takes up the journal of that name, or makes one, and tells what it says that holds for this job, if that is wanted. An
     /// error if a process that lives has it.
     pub(crate) fn open(
-        io: &Arc<dyn Io>,
+        io: &Arc<dyn FileSystem>,
         dir: &Arc<Dir>,
         name: OsString,
         wanted: Option<u128>,

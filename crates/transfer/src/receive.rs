@@ -22,7 +22,7 @@ use thalweg_base::units::Bytes;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
 use thalweg_io::tree::{Facts, What};
-use thalweg_io::{Io, process};
+use thalweg_io::{FileSystem, host, process};
 use thalweg_pump::{Source, pump};
 use thalweg_wire::Incoming;
 
@@ -61,11 +61,11 @@ pub fn receive(
     asked: Option<(&[PathBuf], bool)>,
     way: &dyn Way,
     control: Streams,
-    io: &Arc<dyn Io>,
+    io: &Arc<dyn FileSystem>,
     watch: &dyn Watch,
 ) -> Result<PumpReceipt> {
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
-    process::allow_open_files(u64::MAX);
+    host::allow_open_files(u64::MAX);
     let (far, mut inc) = (Arc::new(Far::new(way, control.0, false)), Control::new(way, control.1)?);
     let refused = |e: &Error| far.give_up(&e.verdict());
     let offer = match inc.next().inspect_err(refused)? {

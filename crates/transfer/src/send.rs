@@ -12,7 +12,7 @@ use thalweg_api::{PumpReceipt, PumpVerdict};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Io, process};
+use thalweg_io::{FileSystem, host, process};
 use thalweg_pump::{Sink, pump};
 use thalweg_wire::{Incoming, Outgoing};
 
@@ -31,11 +31,11 @@ pub fn send(
     transfer: &Transfer,
     way: &dyn Way,
     control: Streams,
-    io: &Arc<dyn Io>,
+    io: &Arc<dyn FileSystem>,
     watch: &dyn Watch,
 ) -> Result<PumpReceipt> {
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
-    process::allow_open_files(u64::MAX);
+    host::allow_open_files(u64::MAX);
     let transfer = &Transfer { dest: To::Null, ..transfer.clone() };
     let (far, mut inc) = (Arc::new(Far::new(way, control.0, true)), Control::new(way, control.1)?);
     let roots = Roots::default();

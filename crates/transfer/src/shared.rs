@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use thalweg_api::PumpVerdict;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
-use thalweg_io::Io;
+use thalweg_io::FileSystem;
 use thalweg_io::tree::{Dir, Facts};
 use thalweg_pump::Meters;
 use thalweg_record::sum_of_file;
@@ -117,7 +117,7 @@ impl Links {
 }
 
 pub(crate) struct Shared<'a> {
-    pub(crate) io: Arc<dyn Io>,
+    pub(crate) io: Arc<dyn FileSystem>,
     pub(crate) pool: Pool,
     pub(crate) watch: &'a dyn Watch,
     pub(crate) hashing: bool,

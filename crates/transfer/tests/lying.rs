@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thalweg_io::threads::Threads;
-use thalweg_io::{Access, Done, FileId, Io, Kind, Metadata, Op, Queue, Result, Space};
+use thalweg_io::{Access, Done, FileId, FileSystem, Kind, Metadata, Op, Queue, Result, Space};
 use thalweg_transfer::{Error, From, To, Transfer, Watch, run};
 
 /// Files by threads, but one byte of every large write is another.
@@ -35,13 +35,13 @@ impl Queue for LyingQueue {
     }
 }
 
-impl Io for Lying {
+impl FileSystem for Lying {
     fn name(&self) -> &'static str {
         "threads"
     }
 
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(LyingQueue(Io::queue(&self.0, depth)?)))
+        Ok(Box::new(LyingQueue(FileSystem::queue(&self.0, depth)?)))
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)> {
@@ -142,8 +142,8 @@ fn a_disk_that_lies_is_found_out_by_reading_back() {
         verify,
         hashing: true,
     };
-    let honest: Arc<dyn Io> = Arc::new(Threads::new(4));
-    let lying: Arc<dyn Io> = Arc::new(Lying(Threads::new(4)));
+    let honest: Arc<dyn FileSystem> = Arc::new(Threads::new(4));
+    let lying: Arc<dyn FileSystem> = Arc::new(Lying(Threads::new(4)));
     match run(&asked(true), &lying, &Nobody) {
         Err(Error::Mismatch { path, read, written, read_back: true }) => {
             assert_eq!((path, read == written), (dest.clone(), false));

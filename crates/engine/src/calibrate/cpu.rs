@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use thalweg_api::{Receipt, Stage};
 use thalweg_base::units::MIB;
-use thalweg_io::{Access, File, Io, hidden, process};
+use thalweg_io::{Access, File, FileSystem, hidden, host};
 use thalweg_record::{Generator, KEY_BYTES, KeyPart, Kind, Layout, RECORD_BYTES};
 use thalweg_sort::{Result, Sort, Watch};
 
@@ -25,7 +25,7 @@ pub(super) struct Rates {
 }
 
 /// Measures both, with so many lanes at once.
-pub(super) fn measure(io: &Arc<dyn Io>, lanes: usize) -> Result<Rates> {
+pub(super) fn measure(io: &Arc<dyn FileSystem>, lanes: usize) -> Result<Rates> {
     let records = Records::make(io)?;
     let sort = records.sort(lanes);
     let (mut distribute, mut gather) = ([0.0; RUNS], [0.0; RUNS]);
@@ -50,11 +50,11 @@ fn busy_seconds(receipt: &Receipt, name: &str, lanes: usize) -> f64 {
 /// A file of records, removed when dropped.
 struct Records {
     path: PathBuf,
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
 }
 
 impl Records {
-    fn make(io: &Arc<dyn Io>) -> Result<Records> {
+    fn make(io: &Arc<dyn FileSystem>) -> Result<Records> {
         let path = std::env::temp_dir().join(hidden::unique("calibration"));
         let file = File::open(io, &path, Access::Create)?;
         let records = Records { path, io: Arc::clone(io) };
@@ -73,7 +73,7 @@ impl Records {
             layout: Layout::Fixed(RECORD_BYTES as u32),
             keys: vec![KeyPart { offset: 0, length: KEY_BYTES as u32, descending: false }],
             // Everything fits.
-            memory_bytes: process::resident_bytes() + 256 * MIB,
+            memory_bytes: host::prepare_memory() + 256 * MIB,
             scratch: vec![std::env::temp_dir()],
             scratch_limit: 0,
             lanes,

@@ -13,7 +13,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::rng::Rng;
 use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Access, Action, Error, File, Io, Kind, Op, Queue, Result, hidden};
+use thalweg_io::{Access, Action, Error, File, FileSystem, Kind, Op, Queue, Result, hidden};
 
 const BLOCK_BYTES: u64 = MIB;
 /// What two lanes of a sort have in flight.
@@ -44,7 +44,7 @@ pub(super) fn measure(
     input: Option<&Path>,
     directory: &Path,
     part_seconds: f64,
-    io: &Arc<dyn Io>,
+    io: &Arc<dyn FileSystem>,
 ) -> Result<Rates> {
     let trial = trial_file(directory, io)?;
     let pool = Pool::new(BLOCK_BYTES as usize, DEPTH)
@@ -76,7 +76,7 @@ pub(super) fn measure(
 }
 
 /// A file without a name, with room for all that will be written.
-fn trial_file(directory: &Path, io: &Arc<dyn Io>) -> Result<File> {
+fn trial_file(directory: &Path, io: &Arc<dyn FileSystem>) -> Result<File> {
     let path = directory.join(hidden::unique("calibration"));
     let file = File::open(io, &path, Access::CreateDirect)?;
     io.remove(&path)?;
@@ -95,7 +95,12 @@ fn fill(pool: &Pool) {
 }
 
 /// The file to read from and where: the input if an eighth of it is enough, else what was just written.
-fn places_of(input: Option<&Path>, trial: &File, written_bytes: u64, io: &Arc<dyn Io>) -> (File, Vec<u64>) {
+fn places_of(
+    input: Option<&Path>,
+    trial: &File,
+    written_bytes: u64,
+    io: &Arc<dyn FileSystem>,
+) -> (File, Vec<u64>) {
     let opened = input.and_then(|path| File::open(io, path, Access::ReadDirect).ok());
     if let Some(file) = opened.filter(File::is_direct)
         && let Ok(about) = file.metadata()

@@ -17,12 +17,12 @@ use thalweg_api::{Check, Examined, NodeCheck, Proof};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, File, Io};
+use thalweg_io::{ALIGN, Access, File, FileSystem};
 use thalweg_pump::{InputLane, Inputs, InputsError, Meters, Source};
 use thalweg_record::{Key, Layout, RECORD_BYTES, SUMMARY_BYTES, Stretch, Summary, is_benchmark};
 
-use crate::lanes::Lanes;
-use crate::target::Target;
+use crate::lane_threads::Lanes;
+use crate::output::Target;
 use crate::{CheckOptions, Endpoint, Error, Progress, Result, machine};
 
 /// Bytes of a read: whole sectors and, where records are the Sort Benchmark's, whole records.
@@ -141,7 +141,7 @@ impl Found {
 }
 
 /// Reads summaries, each file one or several of them, and merges them in order.
-fn merge(io: &Arc<dyn Io>, options: &CheckOptions, progress: &Progress) -> Result<Found> {
+fn merge(io: &Arc<dyn FileSystem>, options: &CheckOptions, progress: &Progress) -> Result<Found> {
     progress.begin("merge", 1, 1, 0);
     let mut whole = Summary::new();
     for input in &options.inputs {
@@ -213,7 +213,7 @@ impl Part<'_> {
 }
 
 /// Looks at all inputs before the first is read, so that what is wrong with the last one shows now.
-fn parts<'a>(io: &Arc<dyn Io>, options: &'a CheckOptions) -> Result<Vec<Part<'a>>> {
+fn parts<'a>(io: &Arc<dyn FileSystem>, options: &'a CheckOptions) -> Result<Vec<Part<'a>>> {
     // What cannot be looked at counts as a file here: opening it will say what is the matter.
     let is_stream = |path: &Path| io.stat(path).is_ok_and(|there| !there.is_regular && !there.is_directory);
     let paths = options.inputs.iter().map(|input| input.input_path().map(|path| (path, is_stream(path))));
@@ -235,7 +235,7 @@ fn parts<'a>(io: &Arc<dyn Io>, options: &'a CheckOptions) -> Result<Vec<Part<'a>
 
 /// What all inputs of one check have in common.
 struct Examination<'a> {
-    io: &'a Arc<dyn Io>,
+    io: &'a Arc<dyn FileSystem>,
     layout: Layout,
     key: &'a Key,
     progress: &'a Progress,

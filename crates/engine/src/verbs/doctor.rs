@@ -14,7 +14,7 @@ use thalweg_base::units::{Bytes, GIB, KIB, MIB};
 use thalweg_block::Pool;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{Access, File, Io, Kind, Op, hidden, process};
+use thalweg_io::{Access, File, FileSystem, Kind, Op, hidden, process};
 
 use crate::{Result, machine};
 
@@ -38,7 +38,7 @@ const DIRECT_BYTES: usize = 4 * KIB as usize;
 
 /// What this machine offers and lacks, and the same of the directories given and the current one.
 pub fn doctor(scratch: &[PathBuf]) -> Result<DoctorReport> {
-    let io: Arc<dyn Io> = Arc::new(Threads::new(1));
+    let io: Arc<dyn FileSystem> = Arc::new(Threads::new(1));
     let mut findings = vec![io_uring()];
     let mut directories = scratch.to_vec();
     if !directories.iter().any(|directory| directory == Path::new(".")) {
@@ -100,7 +100,7 @@ fn io_uring() -> Finding {
 }
 
 /// Opens a file there as a sort does, writes a page and reads it back.
-fn direct_io(io: &Arc<dyn Io>, directory: &Path) -> Finding {
+fn direct_io(io: &Arc<dyn FileSystem>, directory: &Path) -> Finding {
     let name = format!("direct I/O in {}", directory.display());
     let path = directory.join(hidden::unique("doctor"));
     let tried = try_direct(io, &path);
@@ -123,7 +123,7 @@ fn direct_io(io: &Arc<dyn Io>, directory: &Path) -> Finding {
 }
 
 /// Whether direct access works; an error if no file can be made at all.
-fn try_direct(io: &Arc<dyn Io>, path: &Path) -> std::result::Result<bool, String> {
+fn try_direct(io: &Arc<dyn FileSystem>, path: &Path) -> std::result::Result<bool, String> {
     let text = |e: thalweg_io::Error| e.to_string();
     let file = File::open(io, path, Access::CreateDirect).map_err(text)?;
     let pool = Pool::new(DIRECT_BYTES, 1).map_err(|e| e.to_string())?;
@@ -143,7 +143,7 @@ fn try_direct(io: &Arc<dyn Io>, path: &Path) -> std::result::Result<bool, String
     Ok(file.is_direct())
 }
 
-fn queue_depth(io: &Arc<dyn Io>, directory: &Path) -> Finding {
+fn queue_depth(io: &Arc<dyn FileSystem>, directory: &Path) -> Finding {
     let name = format!("queue depth of {}", directory.display());
     let Ok(about) = io.stat(directory) else {
         return missing(
@@ -197,13 +197,13 @@ fn mount_of(table: &str, device: u64) -> Option<(String, String)> {
     Some((after.next()?.to_string(), after.next()?.to_string()))
 }
 
-fn file_system_of(io: &Arc<dyn Io>, directory: &Path) -> String {
+fn file_system_of(io: &Arc<dyn FileSystem>, directory: &Path) -> String {
     let table = kernel_says("/proc/self/mountinfo").unwrap_or_default();
     let found = io.stat(directory).ok().and_then(|about| mount_of(&table, about.device));
     found.map_or_else(|| "the file system".to_string(), |(kind, _)| kind)
 }
 
-fn free_space(io: &Arc<dyn Io>, directory: &Path) -> Finding {
+fn free_space(io: &Arc<dyn FileSystem>, directory: &Path) -> Finding {
     let name = format!("free space in {}", directory.display());
     match io.space(directory) {
         Ok(space) => {

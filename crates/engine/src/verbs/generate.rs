@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use thalweg_api::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Io, process};
+use thalweg_io::{ALIGN, FileSystem, process};
 use thalweg_pump::{FileLane, Meters, Sink, StreamLane};
 use thalweg_record::{Chain, Generator, KEY_BYTES, Key, KeyPart, Kind, Layout, Prover, RECORD_BYTES};
 
-use crate::lanes::Lanes;
-use crate::target::{self, Target};
+use crate::lane_threads::Lanes;
+use crate::output::{self, Target};
 use crate::{Error, GenOptions, Progress, Result, machine};
 
 /// Records of a page. A page is 1,024,000 bytes: whole records, and whole sectors for direct writes.
@@ -143,9 +143,9 @@ impl<'a> Job<'a> {
     }
 
     /// Returns whether the writes bypassed the page cache.
-    fn to_file(&self, io: &Arc<dyn Io>, path: &Path) -> Result<bool> {
+    fn to_file(&self, io: &Arc<dyn FileSystem>, path: &Path) -> Result<bool> {
         let bytes = self.count * RECORD_BYTES as u64;
-        let output = target::create(io, path, bytes)?;
+        let output = output::create(io, path, bytes)?;
         let file = output.file();
         let count = machine::cores().min(LANES_MAX).min(self.pages().max(1) as usize);
         let pool = Pool::new(PAGE_BYTES, count * (DEPTH + 1))?;
@@ -163,13 +163,13 @@ impl<'a> Job<'a> {
             Ok(sink.finish()?)
         })?;
         let direct = file.is_direct();
-        target::publish(output, path, bytes)?;
+        output::publish(output, path, bytes)?;
         Ok(direct)
     }
 
     /// Makes the next pages while one is written; a stream takes one after the other.
-    fn to_stream(&self, io: &Arc<dyn Io>, path: &Path) -> Result<bool> {
-        let file = target::open_stream(io, path, self.progress)?;
+    fn to_stream(&self, io: &Arc<dyn FileSystem>, path: &Path) -> Result<bool> {
+        let file = output::open_stream(io, path, self.progress)?;
         let mut sink = StreamLane::new(&file, &self.meters);
         let pool = Pool::new(PAGE_BYTES, STREAM_BLOCKS)?;
         let (made, to_write) = mpsc::sync_channel(STREAM_BLOCKS);

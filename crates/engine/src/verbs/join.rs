@@ -21,7 +21,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::sabotage::strikes;
 use thalweg_base::units::{Bytes, KIB, MIB, Size};
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, File, Io, hidden, process};
+use thalweg_io::{ALIGN, Access, File, FileSystem, hidden, host};
 use thalweg_merge::{Broken, Failed, Group, Join, Joined, Kind, Side, Stretch, close};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Sink, Source, StreamLane};
 use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_bytes, same_records};
@@ -30,7 +30,7 @@ use super::nodes::add_spill;
 use super::receipt::{Done, receipt};
 use super::sort::{MEMORY_BYTES_MIN, scratch_directories, scratch_limit};
 use crate::machine;
-use crate::target::{self, Target};
+use crate::output::{self, Target};
 use crate::{
     Endpoint, Error, JoinKind, Progress, Result, RightSide, Sorted, Sorter, SorterOptions, WorkOptions,
 };
@@ -83,15 +83,15 @@ pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt
     let sorted = (&mut left, &mut right_sorted);
     let (direct_output, (made, output, written)) = match &target {
         Target::File(path) => {
-            let file = target::create(&io, path, 0)?;
+            let file = output::create(&io, path, 0)?;
             let sink = FileLane::new(file.file(), io.queue(DEPTH)?, &job.meters);
             let joined = job.join(&joining, sorted, Stretch::new(sink, &pool, prover, 0))?;
             let direct = file.file().is_direct();
-            target::publish(file, path, joined.2)?;
+            output::publish(file, path, joined.2)?;
             (direct, joined)
         }
         Target::Stream(path) => {
-            let file = target::open_stream(&io, path, progress)?;
+            let file = output::open_stream(&io, path, progress)?;
             let sink = StreamLane::new(&file, &job.meters);
             (false, job.join(&joining, sorted, Stretch::new(sink, &pool, prover, 0))?)
         }
@@ -171,8 +171,7 @@ impl Room {
         let block = (memory_bytes / BLOCK_SHARE).clamp(BLOCK_BYTES.0, BLOCK_BYTES.1) as usize / ALIGN * ALIGN;
         let own = memory_bytes / OWN_SHARE;
         let blocks = ((OUT_BLOCKS + DEPTH + 1) * block) as u64;
-        process::settle();
-        let beside = process::resident_bytes() + PROCESS_GROWS_BYTES + own + blocks;
+        let beside = host::prepare_memory() + PROCESS_GROWS_BYTES + own + blocks;
         let sorter_bytes = memory_bytes.saturating_sub(beside) / 2;
         if sorter_bytes < MEMORY_BYTES_MIN {
             let least = (2 * MEMORY_BYTES_MIN + beside - own) * OWN_SHARE / (OWN_SHARE - 1);
@@ -190,7 +189,7 @@ impl Room {
 
 struct Job<'a> {
     options: &'a WorkOptions,
-    io: &'a Arc<dyn Io>,
+    io: &'a Arc<dyn FileSystem>,
     room: &'a Room,
     scratch: Vec<std::path::PathBuf>,
     progress: &'a Progress,
@@ -337,7 +336,7 @@ impl Job<'_> {
 
 /// Two sorted sides, and how their records are put together.
 pub(super) struct Joining<'a> {
-    pub(super) io: &'a Arc<dyn Io>,
+    pub(super) io: &'a Arc<dyn FileSystem>,
     pub(super) layouts: [Layout; 2],
     pub(super) keys: [Key; 2],
     pub(super) kind: JoinKind,

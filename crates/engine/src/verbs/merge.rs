@@ -17,15 +17,15 @@ use thalweg_api::{Proof, Receipt, Work};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
-use thalweg_io::{ALIGN, Access, File, Io, process};
+use thalweg_io::{ALIGN, Access, File, FileSystem, host, process};
 use thalweg_merge::{AHEAD, Broken, Ends, Limits, Merge, Merged, Piece, Reads, Share, Stretch, close, split};
 use thalweg_pump::{FileLane, Inputs, Meters, Output, Sink, StreamLane};
 use thalweg_record::{Key, Prover, add_proof, file_bytes, same_records};
 
 use super::receipt::{Done, receipt};
 use super::sort::input_paths;
-use crate::lanes::Lanes;
-use crate::target::{self, Target};
+use crate::lane_threads::Lanes;
+use crate::output::{self, Target};
 use crate::{Error, Progress, Result, WorkOptions, machine};
 
 /// Writes of a lane in flight.
@@ -77,20 +77,20 @@ fn merge_at_once(options: &WorkOptions, progress: &Progress) -> Result<Option<Re
     progress.begin("merge", 1, 1, if inputs.are_files() { inputs.files.bytes() } else { 0 });
     let (file, (merged, output, written)) = match &target {
         Target::File(path) => {
-            let file = target::create(&io, path, inputs.files.bytes())?;
+            let file = output::create(&io, path, inputs.files.bytes())?;
             let merged = job.to_file(&file);
             if merged.is_err() && job.met_long.load(Ordering::Relaxed) && inputs.are_files() {
                 return Ok(None);
             }
             (Some((file, path)), merged?)
         }
-        Target::Stream(path) => (None, job.to_stream(&target::open_stream(&io, path, progress)?)?),
+        Target::Stream(path) => (None, job.to_stream(&output::open_stream(&io, path, progress)?)?),
     };
     inputs.files.check_unchanged()?;
     job.judge(&merged, &output)?;
     let direct_output = file.as_ref().is_some_and(|(file, _)| file.file().is_direct());
     if let Some((file, path)) = file {
-        target::publish(file, path, written)?;
+        output::publish(file, path, written)?;
     }
     let input_file_bytes =
         if inputs.are_files() { inputs.files.file_bytes() } else { job.meters.input.totals().0 };
@@ -118,10 +118,10 @@ struct Sorted {
 
 impl Sorted {
     /// Opens the files; `None` if so many inputs may not be open.
-    fn open(io: &Arc<dyn Io>, options: &WorkOptions) -> Result<Option<Sorted>> {
+    fn open(io: &Arc<dyn FileSystem>, options: &WorkOptions) -> Result<Option<Sorted>> {
         let paths = input_paths(&options.inputs)?;
         let needed = process::open_files() + paths.len() as u64 + FILES_BESIDE;
-        if process::allow_open_files(needed) < needed {
+        if host::allow_open_files(needed) < needed {
             return Ok(None);
         }
         let is_stream = |p: &PathBuf| io.stat(p).is_ok_and(|there| !there.is_regular && !there.is_directory);
@@ -161,8 +161,7 @@ impl Room {
     /// For so many inputs; `None` if there is too little memory.
     fn of(options: &WorkOptions, inputs: usize, lanes: usize) -> Option<Room> {
         let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
-        process::settle();
-        let resident = process::resident_bytes() + PROCESS_GROWS_BYTES;
+        let resident = host::prepare_memory() + PROCESS_GROWS_BYTES;
         // Where records cross blocks, each flow copies two, and a proof one; it keeps two more, to compare them with
         // those of other lanes. One is kept to know those of equal keys by.
         let copies = (lanes * (2 * inputs + 3) + usize::from(options.unique)) as u64;
@@ -189,7 +188,7 @@ impl Room {
 }
 
 struct Job<'a> {
-    io: &'a Arc<dyn Io>,
+    io: &'a Arc<dyn FileSystem>,
     inputs: &'a Sorted,
     merge: Merge<'a>,
     room: &'a Room,

@@ -13,11 +13,11 @@
 //! Law: the same bytes as one node's: the river gives out pages in their order, and sorters are stable.
 //! Non-goals: streams, which cannot be sampled; going on from an earlier run.
 
-mod half;
-mod joined;
+mod input_side;
+mod join_stage;
 mod receipt;
 pub mod share;
-mod side;
+mod sort_stage;
 mod stretch;
 
 use std::os::unix::ffi::OsStrExt;
@@ -29,21 +29,21 @@ use thalweg_api::{Disk, Edge, IoReceipt, MemoryReceipt, Proof, Receipt, Stage, W
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::{Bytes, MIB};
 use thalweg_block::Pool;
-use thalweg_io::{Io, process};
+use thalweg_io::{FileSystem, process};
 use thalweg_pump::{Inputs, Meters, Output};
 use thalweg_record::{Cut, Key, Layout, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, River};
 use thalweg_sort::Expected;
 
-use self::half::{Half, Written};
+use self::sort_stage::{SortStage, Written};
 use self::stretch::{Stretch, write_edges};
 use super::MEMORY_BYTES_MIN;
-use super::partition::along::Along;
+use super::partition::preprocess::Preprocess;
 use super::partition::sample;
 use super::partition::shape::{self, Shape};
 use super::partition::splits::{Pages, Splits};
-use crate::lanes::Lanes;
-use crate::target::{self, Target};
+use crate::lane_threads::Lanes;
+use crate::output::{self, Target};
 use crate::{Endpoint, Error, Progress, Result, WorkOptions, machine};
 
 /// More nodes than this are rather machines of their own.
@@ -62,7 +62,7 @@ pub(super) fn sort_on_nodes(options: &WorkOptions, nodes: usize, progress: &Prog
     let (io, fallback) = machine::io(options.io)?;
     let job = Job::new(options, nodes, &io)?;
     progress.begin("read+river", 1, 2, job.inputs.bytes());
-    let output = target::create(&io, &job.path, job.inputs.bytes())?;
+    let output = output::create(&io, &job.path, job.inputs.bytes())?;
     let mut done = job.run(&output, progress)?;
     job.check_read(&done)?;
     let written = write_edges(output.file(), std::mem::take(&mut done.edges))?;
@@ -70,7 +70,7 @@ pub(super) fn sort_on_nodes(options: &WorkOptions, nodes: usize, progress: &Prog
     if receipt.holds {
         let publishing = Stopwatch::start();
         receipt.io.direct_output = output.file().is_direct();
-        target::publish(output, &job.path, written)?;
+        output::publish(output, &job.path, written)?;
         receipt.stages.push(Stage::new("sync", publishing.seconds()));
         receipt.seconds = watch.seconds();
     }
@@ -81,7 +81,7 @@ pub(super) fn sort_on_nodes(options: &WorkOptions, nodes: usize, progress: &Prog
 /// What was asked, made definite on this machine.
 struct Job<'a> {
     options: &'a WorkOptions,
-    io: &'a Arc<dyn Io>,
+    io: &'a Arc<dyn FileSystem>,
     nodes: usize,
     key: Key,
     inputs: Inputs,
@@ -119,7 +119,7 @@ enum Made {
 }
 
 impl<'a> Job<'a> {
-    fn new(options: &'a WorkOptions, nodes: usize, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
+    fn new(options: &'a WorkOptions, nodes: usize, io: &'a Arc<dyn FileSystem>) -> Result<Job<'a>> {
         let key = Key::new(options.layout, &options.keys)?;
         if nodes > NODES_MAX {
             return Err(Error::CouldNot(format!(
@@ -173,11 +173,11 @@ impl<'a> Job<'a> {
         let ends: Vec<Mutex<Option<End>>> = into.chain(out).map(|end| Mutex::new(Some(end))).collect();
         let starts = Starts::new(self.nodes);
         let threads = (machine::lanes(self.options.threads) / self.nodes).max(1);
-        let options = half::sorter_options(self.options, self.sorter_bytes, threads, &self.path);
+        let options = sort_stage::sorter_options(self.options, self.sorter_bytes, threads, &self.path);
         let begins = || progress.begin("sort+write", 2, 2, self.inputs.bytes());
         let (inputs, layout, meters) = (&self.inputs, self.options.layout, &self.meters);
-        let (pool, along) = (&read_pool, &Along::Nothing);
-        let pages = Pages { io: self.io, inputs, layout, shape: &self.shape, pool, meters, along };
+        let (pool, preprocess) = (&read_pool, &Preprocess::Nothing);
+        let pages = Pages { io: self.io, inputs, layout, shape: &self.shape, pool, meters, preprocess };
         let made = Lanes::new(progress).run(2 * self.nodes, |lanes, lane| {
             match ends[lane].lock().expect("no holder panics").take().expect("each lane takes its own") {
                 End::In(mut inlet) => {
@@ -192,15 +192,16 @@ impl<'a> Job<'a> {
                         Stretch::new(output.file(), self.io.queue(WRITES)?, &write_pool, &self.meters);
                     let start = Start { starts: &starts, node, begins: &begins, watch: &watch };
                     let expected = std::mem::take(&mut *expected[node].lock().expect("no holder panics"));
-                    let half = Half { options: &options, layout, key: &self.key, tagged: false, expected };
-                    half::run(&mut outlet, stretch, half, &start, (progress, &|| lanes.go_on()))
+                    let stage =
+                        SortStage { options: &options, layout, key: &self.key, tagged: false, expected };
+                    sort_stage::run(&mut outlet, stretch, stage, &start, (progress, &|| lanes.go_on()))
                         .map(Made::Out)
                 }
             }
         })?;
         let seconds = [sampled_seconds, starts.crossed(), watch.seconds()];
         let mut done = Done { sampled_bytes, seconds, ..Done::default() };
-        let mut output = half::prover(self.options.layout, &self.key);
+        let mut output = sort_stage::prover(self.options.layout, &self.key);
         for made in made {
             match made {
                 Made::In(proof) => add_proof(&mut done.input, &proof),
@@ -284,7 +285,7 @@ impl<'a> Job<'a> {
 }
 
 /// The inputs, all of them files.
-fn files(io: &Arc<dyn Io>, inputs: &[Endpoint], layout: Layout) -> Result<Inputs> {
+fn files(io: &Arc<dyn FileSystem>, inputs: &[Endpoint], layout: Layout) -> Result<Inputs> {
     let mut paths = Vec::with_capacity(inputs.len());
     for endpoint in inputs {
         match endpoint {
@@ -406,7 +407,7 @@ struct Start<'a, B> {
     watch: &'a Stopwatch,
 }
 
-impl<B: Fn() + Sync> half::Starts for Start<'_, B> {
+impl<B: Fn() + Sync> sort_stage::Starts for Start<'_, B> {
     fn say(&self, bytes: u64) -> Result<()> {
         let mut known = self.starts.known.lock().expect("no lane panics");
         known.bytes[self.node] = Some(bytes);
@@ -451,7 +452,7 @@ mod tests {
         };
         let (io, progress) = (sim.io(), Progress::default());
         let job = Job::new(&options, 2, &io)?;
-        let output = target::create(&io, &job.path, job.inputs.bytes())?;
+        let output = output::create(&io, &job.path, job.inputs.bytes())?;
         change(&sim);
         let done = job.run(&output, &progress)?;
         job.check_read(&done)?;

@@ -10,8 +10,8 @@
 //! Law: out = in, over all parts together; if it does not hold no part gets its name.
 //! Non-goals: order inside a part other than the input's; parts of one stream by range, because it cannot be read twice.
 
-pub(super) mod along;
 pub(super) mod parts;
+pub(super) mod preprocess;
 pub(super) mod sample;
 pub(super) mod shape;
 pub(super) mod splits;
@@ -26,21 +26,21 @@ use thalweg_api::{Disk, IoReceipt, MemoryReceipt, PartReceipt, PartitionReceipt,
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Access, File, Io, directory_of, process};
+use thalweg_io::{Access, File, FileSystem, directory_of, host, process};
 use thalweg_pump::{Inputs, Meters, Sink, WriteBehind};
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, lanes_of};
 
-use self::along::Along;
 use self::parts::{Part, Writer, drain};
+use self::preprocess::Preprocess;
 pub(crate) use self::sample::sampled_bytes;
 use self::shape::Shape;
 use self::splits::{Pages, Splits};
 use super::MEMORY_BYTES_MIN;
 use super::check::read_along;
 use super::sort::input_paths;
-use crate::lanes::Lanes;
-use crate::target::Target;
+use crate::lane_threads::Lanes;
+use crate::output::Target;
 use crate::{Endpoint, Error, PartitionPick, Progress, Result, WorkOptions, machine};
 
 /// More parts than this are rather a sort's.
@@ -104,7 +104,7 @@ impl Input {
 struct Job<'a> {
     options: &'a WorkOptions,
     how: How,
-    io: &'a Arc<dyn Io>,
+    io: &'a Arc<dyn FileSystem>,
     key: Key,
     input: Input,
     names: Vec<PathBuf>,
@@ -117,7 +117,7 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(options: &'a WorkOptions, how: How, io: &'a Arc<dyn Io>) -> Result<Job<'a>> {
+    fn new(options: &'a WorkOptions, how: How, io: &'a Arc<dyn FileSystem>) -> Result<Job<'a>> {
         let (layout, (_, parts, _)) = (options.layout, how);
         let key = Key::new(layout, &options.keys)?;
         let open_before = process::open_files();
@@ -131,7 +131,7 @@ impl<'a> Job<'a> {
             Input::Stream(_) => 1,
         };
         let needed = open_before + open_inputs + parts as u64 + FILES_BESIDE;
-        let limit = process::allow_open_files(needed);
+        let limit = host::allow_open_files(needed);
         if limit < needed {
             return Err(Error::CouldNot(format!(
                 "{parts} parts take {needed} open files of {limit}; raise ulimit -n, or give fewer parts"
@@ -259,8 +259,9 @@ impl<'a> Job<'a> {
     ) -> Result<Proof> {
         match &self.input {
             Input::Files(inputs) => {
-                let (layout, meters, along) = (self.options.layout, &self.meters, &Along::Nothing);
-                let pages = Pages { io: self.io, inputs, layout, shape: &self.shape, pool, meters, along };
+                let (layout, meters, preprocess) = (self.options.layout, &self.meters, &Preprocess::Nothing);
+                let pages =
+                    Pages { io: self.io, inputs, layout, shape: &self.shape, pool, meters, preprocess };
                 let splits = Splits::Shared { inlet: (lane, self.shape.inlets) };
                 return pages.put_all(inlet, &splits, lanes, progress);
             }
@@ -363,7 +364,7 @@ fn of_outlets(outlets: Vec<Outlet>, parts: &mut Vec<Part>) -> impl Iterator<Item
 }
 
 /// Looks at the inputs: files, or one stream.
-fn open(io: &Arc<dyn Io>, options: &WorkOptions) -> Result<Input> {
+fn open(io: &Arc<dyn FileSystem>, options: &WorkOptions) -> Result<Input> {
     let paths = input_paths(&options.inputs)?;
     let is_stream = |path: &Path| io.stat(path).is_ok_and(|there| !there.is_regular && !there.is_directory);
     match &paths[..] {
@@ -379,7 +380,7 @@ fn open(io: &Arc<dyn Io>, options: &WorkOptions) -> Result<Input> {
 }
 
 /// The names of the parts: the number, as wide as the last one's, where the pattern has `{}`.
-pub(super) fn names(io: &Arc<dyn Io>, pattern: &Path, parts: usize) -> Result<Vec<PathBuf>> {
+pub(super) fn names(io: &Arc<dyn FileSystem>, pattern: &Path, parts: usize) -> Result<Vec<PathBuf>> {
     let bytes = pattern.as_os_str().as_bytes();
     let places: Vec<usize> =
         (0..bytes.len().saturating_sub(1)).filter(|&at| &bytes[at..at + 2] == b"{}").collect();

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_api::Plan;
-use thalweg_io::Io;
+use thalweg_io::FileSystem;
 use thalweg_sort::{Sort, forecast, lay_out};
 
 use super::sort::{error_of, resolve};
-use crate::target::Target;
+use crate::output::Target;
 use crate::{Error, Progress, Result, WorkOptions, calibrate, machine};
 
 /// Says what a sort would do. Runs nothing.
@@ -28,7 +28,7 @@ pub fn plan(options: &WorkOptions) -> Result<Plan> {
 }
 
 /// Whether everything is where it should be for this sort.
-fn check_places(options: &WorkOptions, definite: &Sort, io: &Arc<dyn Io>) -> Result<()> {
+fn check_places(options: &WorkOptions, definite: &Sort, io: &Arc<dyn FileSystem>) -> Result<()> {
     for input in &definite.inputs {
         let there = io.stat(input)?;
         if !there.is_regular && !there.is_directory {
@@ -42,7 +42,7 @@ fn check_places(options: &WorkOptions, definite: &Sort, io: &Arc<dyn Io>) -> Res
     definite.scratch.iter().try_for_each(|directory| check_scratch(directory, io))
 }
 
-fn check_scratch(directory: &Path, io: &Arc<dyn Io>) -> Result<()> {
+fn check_scratch(directory: &Path, io: &Arc<dyn FileSystem>) -> Result<()> {
     if io.stat(directory)?.is_directory {
         return Ok(());
     }

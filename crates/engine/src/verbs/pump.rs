@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_api::PumpReceipt;
-use thalweg_io::{Io, check_planted};
+use thalweg_io::{FileSystem, check_planted};
 use thalweg_transfer::{From as Origin, To, Transfer, Watch};
 
 use crate::{Endpoint, Error, Progress, PumpOptions, Result, machine};
@@ -28,17 +28,17 @@ pub mod ends {
     use super::*;
 
     /// The back end, and why it is not the one asked for.
-    pub fn io(options: &PumpOptions) -> Result<(Arc<dyn Io>, Option<String>)> {
+    pub fn io(options: &PumpOptions) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
         machine::io(options.io)
     }
 
     /// All but the destination.
-    pub fn sources(options: &PumpOptions, io: &Arc<dyn Io>) -> Result<Transfer> {
+    pub fn sources(options: &PumpOptions, io: &Arc<dyn FileSystem>) -> Result<Transfer> {
         super::sources(options, io)
     }
 
     /// The destination.
-    pub fn dest(options: &PumpOptions, io: &Arc<dyn Io>) -> Result<To> {
+    pub fn dest(options: &PumpOptions, io: &Arc<dyn FileSystem>) -> Result<To> {
         super::dest(&options.dest, io)
     }
 
@@ -86,7 +86,7 @@ fn error_of(error: thalweg_transfer::Error, progress: &Progress) -> Error {
     }
 }
 
-fn sources(options: &PumpOptions, io: &Arc<dyn Io>) -> Result<Transfer> {
+fn sources(options: &PumpOptions, io: &Arc<dyn FileSystem>) -> Result<Transfer> {
     let sources = match options.no_disk {
         Some(bytes) => vec![Origin::Noise(bytes)],
         None => options.sources.iter().map(|end| source(end, io)).collect::<Result<Vec<_>>>()?,
@@ -120,7 +120,7 @@ fn sources(options: &PumpOptions, io: &Arc<dyn Io>) -> Result<Transfer> {
     })
 }
 
-fn source(end: &Endpoint, io: &Arc<dyn Io>) -> Result<Origin> {
+fn source(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<Origin> {
     match end {
         Endpoint::Standard => Ok(Origin::Stream("/dev/stdin".into())),
         Endpoint::Zeros(bytes) => Ok(Origin::Zeros(*bytes)),
@@ -136,7 +136,7 @@ fn source(end: &Endpoint, io: &Arc<dyn Io>) -> Result<Origin> {
     }
 }
 
-fn dest(end: &Endpoint, io: &Arc<dyn Io>) -> Result<To> {
+fn dest(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<To> {
     match end {
         Endpoint::Standard => Ok(To::Stream("/dev/stdout".into())),
         Endpoint::Null => Ok(To::Null),

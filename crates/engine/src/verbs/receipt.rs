@@ -2,7 +2,7 @@
 
 use thalweg_api::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
-use thalweg_io::{Io, process};
+use thalweg_io::{FileSystem, process};
 use thalweg_pump::{Meter, Meters};
 
 /// What a verb has done, when its law was found to hold.
@@ -21,7 +21,7 @@ pub(super) struct Done {
 }
 
 /// The receipt of that.
-pub(super) fn receipt(done: Done, io: &dyn Io, meters: &Meters, watch: &Stopwatch) -> Receipt {
+pub(super) fn receipt(done: Done, io: &dyn FileSystem, meters: &Meters, watch: &Stopwatch) -> Receipt {
     let (waited_read_seconds, waited_write_seconds) = meters.stage.take_seconds();
     let disk = |meter: &Meter| {
         let (read_bytes, written_bytes) = meter.totals();

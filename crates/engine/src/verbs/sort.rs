@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use thalweg_api::{Receipt, Work};
 use thalweg_base::units::{Bytes, MIB, Size};
-use thalweg_io::{Io, directory_of};
+use thalweg_io::{FileSystem, directory_of};
 use thalweg_record::{Layout, TAG_BYTES};
 use thalweg_sort::{Foreign, SCRATCH_FILES_MAX, Sort, Watch};
 
 use super::nodes;
-use crate::target::Target;
-use crate::{Endpoint, Error, Progress, Result, WorkOptions, calibrate, machine, partial};
+use crate::output::Target;
+use crate::{Endpoint, Error, Progress, Result, WorkOptions, calibrate, machine, temporary};
 
 /// Sorts or shuffles the inputs into the output. The receipt's invariant: out + dropped = in, and out is in order.
 pub(super) fn sort(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
@@ -28,7 +28,7 @@ pub(super) fn sort(options: &WorkOptions, progress: &Progress) -> Result<Receipt
         definite.hardware = Some(calibrate::known(&definite, &io));
     }
     if !definite.output_is_stream {
-        partial::clear(&io, &definite.output);
+        temporary::clear(&io, &definite.output);
     }
     let mut receipt =
         thalweg_sort::run(&definite, &io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
@@ -86,7 +86,7 @@ pub(crate) fn engine_error(error: thalweg_sort::Error) -> Error {
 pub(crate) const MEMORY_BYTES_MIN: u64 = 16 * MIB;
 
 /// What was typed, made definite.
-pub(super) fn resolve(options: &WorkOptions, io: &Arc<dyn Io>) -> Result<Sort> {
+pub(super) fn resolve(options: &WorkOptions, io: &Arc<dyn FileSystem>) -> Result<Sort> {
     let shuffle = match options.work {
         Work::Shuffle(seed) => {
             has_room(options.layout)?;
@@ -148,7 +148,7 @@ pub(super) fn input_paths(inputs: &[Endpoint]) -> Result<Vec<PathBuf>> {
 }
 
 /// The most scratch bytes to use: a percentage is of what is free.
-pub(super) fn scratch_limit(asked: Option<Size>, scratch: &[PathBuf], io: &Arc<dyn Io>) -> u64 {
+pub(super) fn scratch_limit(asked: Option<Size>, scratch: &[PathBuf], io: &Arc<dyn FileSystem>) -> u64 {
     let space: u64 = scratch.iter().filter_map(|d| io.space(d).ok()).map(|s| s.available).sum();
     asked.map_or(u64::MAX, |size| size.of(space))
 }
@@ -157,7 +157,7 @@ pub(super) fn scratch_limit(asked: Option<Size>, scratch: &[PathBuf], io: &Arc<d
 pub(super) fn scratch_directories(
     asked: &[PathBuf],
     target: &Target,
-    io: &Arc<dyn Io>,
+    io: &Arc<dyn FileSystem>,
 ) -> Result<Vec<PathBuf>> {
     let scratch = match target {
         _ if !asked.is_empty() => asked.to_vec(),

@@ -9,7 +9,7 @@ use thalweg_block::Pool;
 use thalweg_io::sim::{Faults, Sim};
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{Access, Done, File, Io, Kind, Op, Result};
+use thalweg_io::{Access, Done, File, FileSystem, Kind, Op, Result};
 
 /// Small, so that files of several blocks are cheap.
 pub(crate) const BLOCK: usize = 16 << 10;
@@ -17,7 +17,7 @@ pub(crate) const PAGE: usize = 4096;
 
 /// A back end and a directory of its own, which is gone afterwards.
 pub(crate) struct Stage {
-    pub(crate) io: Arc<dyn Io>,
+    pub(crate) io: Arc<dyn FileSystem>,
     pub(crate) label: &'static str,
     pub(crate) directory: PathBuf,
     real: bool,
@@ -47,7 +47,7 @@ impl Drop for Stage {
     }
 }
 
-fn on_disk(label: &'static str, io: Arc<dyn Io>, test: &str) -> Stage {
+fn on_disk(label: &'static str, io: Arc<dyn FileSystem>, test: &str) -> Stage {
     let directory = std::env::temp_dir().join(format!("thalweg-io-{}-{test}-{label}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     Stage { io, label, directory, real: true }
@@ -107,7 +107,12 @@ pub(crate) fn read_op(file: &File, at: u64, pool: &Pool, len: usize, tag: u64) -
 }
 
 /// Writes a file through a queue, as the engine does: whole pages if it is direct, then cut.
-pub(crate) fn write_file(io: &Arc<dyn Io>, path: &Path, access: Access, content: &[u8]) -> Result<File> {
+pub(crate) fn write_file(
+    io: &Arc<dyn FileSystem>,
+    path: &Path,
+    access: Access,
+    content: &[u8],
+) -> Result<File> {
     let file = File::open(io, path, access)?;
     let pool = Pool::new(BLOCK, 3).unwrap();
     let mut queue = io.queue(3)?;
@@ -130,7 +135,7 @@ pub(crate) fn write_file(io: &Arc<dyn Io>, path: &Path, access: Access, content:
 
 /// Reads a file through a queue, in blocks, a block more than there is. Checks that only the last
 /// ones are short.
-pub(crate) fn read_file(io: &Arc<dyn Io>, path: &Path, access: Access) -> Result<Vec<u8>> {
+pub(crate) fn read_file(io: &Arc<dyn FileSystem>, path: &Path, access: Access) -> Result<Vec<u8>> {
     let file = File::open(io, path, access)?;
     let len = file.metadata()?.len as usize;
     let pool = Pool::new(BLOCK, 3).unwrap();

@@ -218,8 +218,7 @@ impl Votes {
     fn keep(&self, record: &VoteRecord) -> Result<(), String> {
         let Some(directory) = &self.directory else { return Ok(()) };
         let kept = small::make_durable_directory(directory)
-            .and_then(|()| small::write(&directory.join(&record.job), to_json(record).as_bytes()))
-            .and_then(|()| small::sync_directory(directory));
+            .and_then(|()| small::write(&directory.join(&record.job), to_json(record).as_bytes()));
         kept.map_err(|why| why.to_string())
     }
 

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use thalweg_api::{Receipt, from_json, to_json};
+use thalweg_io::host::{self, Hooks};
+use thalweg_io::process;
 use thalweg_record::{KeyPart, Layout};
 use thalweg_sort::{Sort, run};
 
@@ -29,6 +31,15 @@ pub(crate) fn child() {
     let Some(text) = std::env::var_os(SORT) else { return };
     let sort = from_text(text.to_str().expect("the tests' names are text"));
     let io = Stage::best_io();
+    host::install(Hooks {
+        allow_open_files: process::allow_open_files,
+        prepare_memory: || {
+            process::settle();
+            process::resident_bytes()
+        },
+        release_memory: process::trim,
+        reset_peak: process::forget_peak,
+    });
     let answer = match run(&sort, &io, &Unwatched) {
         Ok(receipt) => to_json(&receipt),
         Err(error) => format!("error: {error}"),

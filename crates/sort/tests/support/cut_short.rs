@@ -2,17 +2,12 @@
 //!
 //! Law: nothing is judged before the last process has ended: until then leftovers are what it is about.
 
-use std::process::Command;
-use std::sync::Mutex;
-
 use thalweg_api::Receipt;
-use thalweg_block::{Block, Pool};
-use thalweg_io::process;
 use thalweg_io::sim::{Faults, Sim};
 use thalweg_sort::{Error, Result, Sort, Watch, run};
 
 use super::data::{Shape, as_prefixed, records};
-use super::{After, Case, Expected, MEMORY_MIN, Stage, Unwatched, up};
+use super::{After, Case, Expected, Stage, Unwatched, up};
 
 /// Two passes read and write the input twice each; after 80 % of the first pass 0.6 of that is left. The rest
 /// is for what was not at a checkpoint.
@@ -20,53 +15,6 @@ pub(crate) const SHARE_MAX: f64 = 0.65;
 
 /// A little more than fits, so that the sort is quick, and enough for checkpoints.
 pub(crate) const SMALL_BYTES: usize = 20_000_000;
-
-/// What is resident in the command.
-const COMMAND_BYTES: u64 = 5 << 20;
-/// What it may take in the least memory.
-const ROOM_BYTES: u64 = MEMORY_MIN + (2 << 20);
-
-/// What tests may hold beside a sort of so many bytes: the model's answer, the disks of two processes, and what
-/// earlier ones left in pieces. A sort is given that much more memory, and the process is filled up to it, so
-/// that all sorts are laid out for the same room.
-fn held_bytes(input_bytes: u64) -> u64 {
-    9 * input_bytes + (40 << 20)
-}
-
-/// Makes so much of this process resident, with blocks that come from the system and go back to it.
-fn fill_process(bytes: u64) {
-    const PIECE_BYTES: usize = 1 << 20;
-    static BALLAST: Mutex<Vec<Block>> = Mutex::new(Vec::new());
-    let mut ballast = BALLAST.lock().expect("it is only counted under this lock");
-    while process::resident_bytes() > bytes && ballast.pop().is_some() {}
-    while process::resident_bytes() + (PIECE_BYTES as u64) < bytes {
-        let mut piece = Pool::new(PIECE_BYTES, 1).expect("there is memory").take();
-        piece.whole_mut().fill(1);
-        ballast.push(piece);
-    }
-}
-
-/// This test program once more, for one test of it. Large things that are freed there go back to the system: a
-/// sort is laid out for what is resident when it begins.
-pub(crate) fn own_process(test: &str) -> Command {
-    let own = std::env::current_exe().expect("the test program has a name");
-    let mut command = Command::new(own);
-    command.args([test, "--exact", "--nocapture", "--include-ignored"]);
-    command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_MMAP_THRESHOLD_", "131072");
-    command
-}
-
-/// Runs the body of this test in a process of its own.
-#[track_caller]
-pub(crate) fn in_own_process(test: &str, body: impl FnOnce()) {
-    const INSIDE: &str = "THALWEG_TEST_INSIDE";
-    if std::env::var_os(INSIDE).is_some() {
-        return body();
-    }
-    let output = own_process(test).env(INSIDE, "1").output().expect("it starts");
-    let (said, cried) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{cried}");
-}
 
 /// A case of `bytes` bytes that spills.
 pub(crate) fn spilling(seed: u64, bytes: usize) -> Case {
@@ -98,21 +46,12 @@ impl Stage {
         Stage { io: sim.io(), sim: Some(sim), root: self.root.clone(), scratch_directories }
     }
 
-    /// Puts the case there and says how it is sorted, with memory for what this process holds beside it: as much
-    /// as is kept to with the promise's margin, which is larger for more memory.
-    pub(crate) fn sort_of(&self, case: &Case) -> Sort {
-        let held = held_bytes(case.inputs[0].len() as u64);
-        let memory_bytes = (ROOM_BYTES + held - COMMAND_BYTES) / 21 * 20;
-        Sort { memory_bytes, ..self.set(case) }
-    }
-
     /// Sorts, whatever comes of it.
     pub(crate) fn attempt(&self, sort: &Sort) -> Result<Receipt> {
         self.attempt_watched(sort, &Unwatched)
     }
 
     pub(crate) fn attempt_watched(&self, sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
-        fill_process(sort.memory_bytes / 20 * 21 + COMMAND_BYTES - ROOM_BYTES);
         run(sort, &self.io, watch)
     }
 
@@ -179,7 +118,7 @@ pub(crate) struct Seen {
 /// Crashes one sort at boundary `at`, goes on in the next process, and judges.
 pub(crate) fn crash_at(case: &Case, expected: &Expected, at: u64, end: End, seen: &mut Seen) {
     let stage = Stage::simulated(at);
-    let sort = stage.sort_of(case);
+    let sort = stage.set(case);
     stage.disk().set_faults(Faults { crash_at: Some(at), ..Faults::default() });
     match stage.attempt(&sort) {
         // It ends by clearing up, and nobody hears of a crash there.
@@ -222,7 +161,7 @@ pub(crate) fn crash_at(case: &Case, expected: &Expected, at: u64, end: End, seen
 /// Boundaries of the sort of a case. Lanes race, so it is not the same each time.
 pub(crate) fn boundaries(case: &Case) -> u64 {
     let stage = Stage::simulated(0);
-    let receipt = stage.attempt(&stage.sort_of(case)).unwrap();
+    let receipt = stage.attempt(&stage.set(case)).unwrap();
     stage.ends_well(case, &receipt);
     assert!(receipt.io.scratch.written_bytes > 0, "nothing was spilled");
     stage.disk().boundaries()
@@ -232,7 +171,7 @@ pub(crate) fn boundaries(case: &Case) -> u64 {
 /// pass.
 pub(crate) fn killed_after(case: &Case, share: f64) -> (Stage, Sort) {
     let stage = Stage::simulated(1);
-    let sort = stage.sort_of(case);
+    let sort = stage.set(case);
     (stage.killed_after(case, &sort, share), Sort { resume: true, ..sort })
 }
 

@@ -13,19 +13,33 @@ pub(crate) mod data;
 
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use thalweg_api::Receipt;
+use thalweg_io::host::Hooks;
 use thalweg_io::sim::Sim;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{Io, process};
+use thalweg_io::{FileSystem, host, process};
 use thalweg_record::{KeyPart, Layout};
 use thalweg_sort::{Error, Result, Sort, Watch, run};
 
 /// The least memory that a sort is promised to live in.
 pub(crate) const MEMORY_MIN: u64 = 16 << 20;
+
+/// What is resident in the command when a sort begins.
+const COMMAND_BYTES: u64 = 5 << 20;
+
+/// Counts against the memory of every sort what the command would have resident, whatever these tests hold.
+fn count_as_command() {
+    host::install(Hooks {
+        allow_open_files: process::allow_open_files,
+        prepare_memory: || COMMAND_BYTES,
+        release_memory: || {},
+        reset_peak: || {},
+    });
+}
 
 /// What to sort and how.
 #[derive(Debug, Clone)]
@@ -33,7 +47,7 @@ pub(crate) struct Case {
     pub(crate) inputs: Vec<Vec<u8>>,
     pub(crate) layout: Layout,
     pub(crate) keys: Vec<KeyPart>,
-    /// What a sort would be given in a process that has nothing else in memory.
+    /// What the command would be given.
     pub(crate) memory_bytes: u64,
     pub(crate) lanes: usize,
     pub(crate) unique: bool,
@@ -260,7 +274,7 @@ impl<F: Fn() + Sync> Watch for After<F> {
 
 /// A disk, real or simulated, with directories for inputs, output and scratch.
 pub(crate) struct Stage {
-    pub(crate) io: Arc<dyn Io>,
+    pub(crate) io: Arc<dyn FileSystem>,
     root: PathBuf,
     pub(crate) sim: Option<Sim>,
     pub(crate) scratch_directories: usize,
@@ -272,8 +286,8 @@ impl Stage {
         Stage::on_disk(Stage::best_io())
     }
 
-    fn best_io() -> Arc<dyn Io> {
-        Uring::new().map_or_else(|_| Stage::threads_io(), |uring| Arc::new(uring) as Arc<dyn Io>)
+    fn best_io() -> Arc<dyn FileSystem> {
+        Uring::new().map_or_else(|_| Stage::threads_io(), |uring| Arc::new(uring) as Arc<dyn FileSystem>)
     }
 
     /// The real disk, by threads.
@@ -281,14 +295,15 @@ impl Stage {
         Stage::on_disk(Stage::threads_io())
     }
 
-    fn threads_io() -> Arc<dyn Io> {
+    fn threads_io() -> Arc<dyn FileSystem> {
         Arc::new(Threads::new(4))
     }
 
-    fn on_disk(io: Arc<dyn Io>) -> Stage {
+    fn on_disk(io: Arc<dyn FileSystem>) -> Stage {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("sort-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
         let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        count_as_command();
         let stage = Stage { io, root, sim: None, scratch_directories: 1 };
         for directory in stage.directories() {
             std::fs::create_dir_all(directory).expect("the target directory can be written");
@@ -298,6 +313,7 @@ impl Stage {
 
     /// A simulated disk.
     pub(crate) fn simulated(seed: u64) -> Stage {
+        count_as_command();
         let sim = Sim::new(seed);
         let stage =
             Stage { io: sim.io(), root: "/stage".into(), sim: Some(sim.clone()), scratch_directories: 1 };
@@ -367,21 +383,10 @@ impl Stage {
         }
     }
 
-    /// Runs a sort in this process, with so much more memory as the tests' data takes in it.
+    /// Runs a sort in this process.
     pub(crate) fn run(&self, case: &Case, sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
-        // One sort at a time: what is free for it depends on what else this process holds.
-        static ONE: Mutex<()> = Mutex::new(());
-        let _turn = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let names = self.names();
-        let attempt = || {
-            let before = process::resident_bytes();
-            (run(&with_memory_for_tests(sort), &self.io, watch), before)
-        };
-        let (mut result, mut before) = attempt();
-        // Other tests may have taken memory between the look at it and the sort's own.
-        while matches!(result, Err(Error::MemoryTooSmall { .. })) && process::resident_bytes() > before {
-            (result, before) = attempt();
-        }
+        let result = run(sort, &self.io, watch);
         self.is_clean(case, sort, names, result.as_ref().err().map(ToString::to_string));
         if let Some(sim) = &self.sim {
             assert_eq!(sim.open_files(), 0, "files left open");
@@ -443,12 +448,4 @@ pub(crate) fn said(case: &Case) -> String {
         "{:?} by {:?}, {sizes:?} bytes in {}, {} lanes",
         case.layout, case.keys, case.memory_bytes, case.lanes
     )
-}
-
-/// The same sort with as much more memory as this process, the tests' data with it, has in use beyond what the
-/// command would have.
-pub(crate) fn with_memory_for_tests(sort: &Sort) -> Sort {
-    const COMMAND_BYTES: u64 = 5 << 20;
-    let beyond = process::resident_bytes().saturating_sub(COMMAND_BYTES);
-    Sort { memory_bytes: sort.memory_bytes + beyond, ..sort.clone() }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use thalweg_api::{Disk, IoReceipt, MemoryReceipt, NodeShare, Proof, Receipt, ShareEnd, Sides, Stage, Work};
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
 
-use super::half;
+use super::sort_stage;
 use crate::{Result, WorkOptions};
 
 /// The receipt of all shares, in the order of their ranges, without the CPU seconds of whoever asked for them. The inputs
@@ -21,7 +21,7 @@ pub fn receipt(
 ) -> Result<Receipt> {
     let (work, key) = (sort.work, Key::new(sort.layout, &sort.keys)?);
     let (mut input, mut dropped) = (Proof::default(), Proof::default());
-    let mut output = half::prover(sort.layout, &key);
+    let mut output = sort_stage::prover(sort.layout, &key);
     let mut io = IoReceipt::default();
     let mut sides: Option<Sides> = None;
     for (i, end) in ends.iter().enumerate() {
@@ -29,7 +29,7 @@ pub fn receipt(
             add_proof(&mut input, &end.input);
         }
         add_proof(&mut dropped, &end.dropped);
-        output.join(&half::prover(sort.layout, &key).of_piece(end.output, end.ends.clone()));
+        output.join(&sort_stage::prover(sort.layout, &key).of_piece(end.output, end.ends.clone()));
         add_io(&mut io, &end.io);
         if let Some(its) = &end.node.sides {
             add_sides(sides.get_or_insert_default(), its);

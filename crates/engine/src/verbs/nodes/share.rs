@@ -14,7 +14,7 @@ use thalweg_api::{Disk, Edge, IoReceipt, NodeShare, PartReceipt, Proof, Receipt,
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 use thalweg_block::Pool;
-use thalweg_io::{Access, File, Io, process};
+use thalweg_io::{Access, File, FileSystem, process};
 use thalweg_pump::{Meters, Output, WriteBehind};
 use thalweg_record::{
     Cut, Cuts, Key, KeyPart, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, keep_cuts,
@@ -22,17 +22,17 @@ use thalweg_record::{
 use thalweg_river::{Bed, Inlet, Outlet, Pick, lanes_of};
 use thalweg_sort::Expected;
 
-pub use super::half::Starts;
-use super::half::{self, Half, Written};
+use super::input_side::{LaidSide, Side};
 pub use super::receipt::receipt;
-use super::side::{LaidSide, Side};
+pub use super::sort_stage::Starts;
+use super::sort_stage::{self, SortStage, Written};
 use super::stretch::{Stretch, write_edges};
 use super::{RIVER_SHARE, Spill, WRITE_BYTES, WRITES};
-use crate::partial;
-use crate::target::{self, Target};
-use crate::verbs::partition::along::Along;
+use crate::output::{self, Target};
+use crate::temporary;
 use crate::verbs::partition::names;
 use crate::verbs::partition::parts::{self, Writer, drain};
+use crate::verbs::partition::preprocess::Preprocess;
 use crate::verbs::partition::splits::{self, Splits};
 use crate::verbs::partition::{sample, shape};
 use crate::verbs::{MEMORY_BYTES_MIN, join, sort};
@@ -115,9 +115,9 @@ impl Within {
 #[derive(Default)]
 pub struct LentDisks {
     /// The one with the inputs.
-    pub inputs: Option<Arc<dyn Io>>,
+    pub inputs: Option<Arc<dyn FileSystem>>,
     /// The one with the output.
-    pub output: Option<Arc<dyn Io>>,
+    pub output: Option<Arc<dyn FileSystem>>,
 }
 
 /// One node's share, with its inputs open.
@@ -143,7 +143,7 @@ pub struct Laid {
 /// What there is of a share from its beginning to its end.
 pub(super) struct Base {
     pub(super) options: ShareOptions,
-    pub(super) io: Arc<dyn Io>,
+    pub(super) io: Arc<dyn FileSystem>,
     /// What of it the client lends.
     lent: LentDisks,
     memory_bytes: u64,
@@ -157,7 +157,7 @@ pub(super) struct Base {
 
 impl Base {
     /// The disk with the output.
-    pub(super) fn output_io(&self) -> &Arc<dyn Io> {
+    pub(super) fn output_io(&self) -> &Arc<dyn FileSystem> {
         self.lent.output.as_ref().unwrap_or(&self.io)
     }
 
@@ -236,12 +236,12 @@ impl Share {
         };
         let rest_bytes = rest_bytes + base.memory_bytes.saturating_sub(least_bytes);
         let lay = |side: Side| -> Result<LaidSide> {
-            let along = match options.sort.work {
-                Work::Shuffle(seed) => Along::Tagged(Tags::new(seed), before_bytes),
-                Work::Merge => Along::Ordered(Key::new(side.layout, &options.sort.keys)?),
-                Work::Sort | Work::Join | Work::Partition { .. } => Along::Nothing,
+            let preprocess = match options.sort.work {
+                Work::Shuffle(seed) => Preprocess::Tagged(Tags::new(seed), before_bytes),
+                Work::Merge => Preprocess::Ordered(Key::new(side.layout, &options.sort.keys)?),
+                Work::Sort | Work::Join | Work::Partition { .. } => Preprocess::Nothing,
             };
-            side.lay(river_bytes, lanes(options.sort.work, nodes), along)
+            side.lay(river_bytes, lanes(options.sort.work, nodes), preprocess)
         };
         let sides = sides.into_iter().map(lay).collect::<Result<Vec<LaidSide>>>()?;
         let (mut keys, mut read) = (Vec::new(), 0);
@@ -409,7 +409,7 @@ impl Laid {
     }
 
     fn create(&self, path: &Path, bytes: u64) -> Result<Output> {
-        target::create_as(&self.base.io, path, self.base.options.number, bytes)
+        output::create_as(&self.base.io, path, self.base.options.number, bytes)
     }
 
     /// The river of a side as this node has it. `pages` are those of each node's inputs.
@@ -497,13 +497,13 @@ impl Laid {
         let pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
         let threads = machine::lanes(options.sort.threads);
         let tagged = matches!(options.sort.work, Work::Shuffle(_));
-        let mut sorter = half::sorter_options(&options.sort, self.rest_bytes, threads, &paths[0]);
+        let mut sorter = sort_stage::sorter_options(&options.sort, self.rest_bytes, threads, &paths[0]);
         let (layout, key) = self.base.records()?;
         (sorter.layout, sorter.keys) = self.sides[0].travel();
         self.sides[0].pump(ends, pages, (meters, progress), |outlet, go_on| {
             let stretch = Stretch::new(file, self.base.output_io().queue(WRITES)?, &pool, meters);
-            let half = Half { options: &sorter, layout, key: &key, tagged, expected };
-            half::run(outlet, stretch, half, starts, (written, go_on))
+            let stage = SortStage { options: &sorter, layout, key: &key, tagged, expected };
+            sort_stage::run(outlet, stretch, stage, starts, (written, go_on))
         })
     }
 
@@ -617,14 +617,14 @@ impl Laid {
             self.parts.drain(..).map(parts::Part::ready).collect::<Result<_>>()?;
         let Some(output) = self.output.take() else { return Ok(files) };
         let path = &self.base.paths[0];
-        if self.base.options.own_output && partial::another(&self.base.io, path, self.base.options.number) {
+        if self.base.options.own_output && temporary::another(&self.base.io, path, self.base.options.number) {
             return Err(Error::CouldNot(format!(
                 "another node writes {} too, in a directory that both see; put {{}} into the name, which is each node's number",
                 path.display()
             )));
         }
         write_edges(output.file(), edges)?;
-        files.push((target::ready(output, path, bytes)?, path.clone()));
+        files.push((output::ready(output, path, bytes)?, path.clone()));
         Ok(files)
     }
 }
@@ -632,7 +632,7 @@ impl Laid {
 /// Writes what is no whole sector of an output of so many bytes, and gives it its name.
 fn name(output: Output, path: &Path, (bytes, edges): (u64, Vec<Edge>)) -> Result<()> {
     write_edges(output.file(), edges)?;
-    target::publish(output, path, bytes)
+    output::publish(output, path, bytes)
 }
 
 fn is_stream(path: &Path) -> Error {
@@ -642,7 +642,7 @@ fn is_stream(path: &Path) -> Error {
 
 /// An output on the disk of whoever coordinates, which the nodes write to.
 pub struct LentOutput {
-    io: Arc<dyn Io>,
+    io: Arc<dyn FileSystem>,
     path: PathBuf,
     /// That of the attempt that runs.
     output: Option<Output>,
@@ -650,7 +650,7 @@ pub struct LentOutput {
 
 impl LentOutput {
     /// Looks whether there can be one of this name. Touches nothing.
-    pub fn of(io: &Arc<dyn Io>, output: &Endpoint) -> Result<LentOutput> {
+    pub fn of(io: &Arc<dyn FileSystem>, output: &Endpoint) -> Result<LentOutput> {
         match Target::of(io, output)? {
             Target::File(path) => Ok(LentOutput { io: Arc::clone(io), path, output: None }),
             Target::Stream(path) => Err(is_stream(&path)),
@@ -664,7 +664,7 @@ impl LentOutput {
         }
         let output = match self.output.take() {
             Some(output) => output,
-            None => target::create(&self.io, &self.path, bytes)?,
+            None => output::create(&self.io, &self.path, bytes)?,
         };
         Ok(self.output.insert(output).file().clone())
     }

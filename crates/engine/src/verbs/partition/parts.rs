@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use thalweg_api::{PartReceipt, Proof};
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Error as IoError, Io, directory_of};
+use thalweg_io::{Error as IoError, FileSystem, directory_of};
 use thalweg_pump::{Meters, Output, Source, WriteBehind};
 use thalweg_record::{Key, Layout, Prover};
 use thalweg_river::{Batch, Outlet};
 
-use crate::{Error, Result, target};
+use crate::{Error, Result, output};
 
 /// How much of a record is kept to compare it with the next one.
 const KEEP_BYTES: usize = 4 << 10;
@@ -50,13 +50,13 @@ pub(in crate::verbs) struct Part {
 impl Part {
     /// Starts a file that is to be called `path` and may have about `bytes` bytes.
     pub(super) fn create(
-        io: &Arc<dyn Io>,
+        io: &Arc<dyn FileSystem>,
         path: PathBuf,
         bytes: u64,
         layout: Layout,
         key: &Key,
     ) -> Result<Part> {
-        Ok(Part::of(target::create(io, &path, bytes)?, path, layout, key))
+        Ok(Part::of(output::create(io, &path, bytes)?, path, layout, key))
     }
 
     /// A file that is begun and is to be called `path`.
@@ -91,7 +91,7 @@ impl Part {
 
     /// Has nothing but its name be missing; where it lies, and the name.
     pub(in crate::verbs) fn ready(self) -> Result<(PathBuf, PathBuf)> {
-        Ok((target::ready(self.output, &self.path, self.written)?, self.path))
+        Ok((output::ready(self.output, &self.path, self.written)?, self.path))
     }
 }
 
@@ -103,7 +103,7 @@ pub(in crate::verbs) fn publish(parts: &[Part]) -> Result<()> {
     }
     let partly = |part: &Part, why: IoError| {
         let named: Vec<_> = parts.iter().filter(|part| part.output.is_named()).collect();
-        let (why, all) = (target::named(why, &part.path), parts.len());
+        let (why, all) = (output::named(why, &part.path), parts.len());
         match &named[..] {
             [] => why,
             [only] => {

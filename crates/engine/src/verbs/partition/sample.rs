@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use thalweg_base::rng::Rng;
 use thalweg_block::Pool;
-use thalweg_io::{ALIGN, Io, Kind, Op};
+use thalweg_io::{ALIGN, FileSystem, Kind, Op};
 use thalweg_pump::{Input, Inputs};
 use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, Key, Layout, choose_weighted_cuts, records_in};
 
@@ -40,7 +40,7 @@ pub(in crate::verbs) struct Part {
 
 /// The cuts, the sample that they are from, in order, and how many bytes were read for it.
 pub(in crate::verbs) fn cuts(
-    io: &Arc<dyn Io>,
+    io: &Arc<dyn FileSystem>,
     inputs: &Inputs,
     (layout, key): (Layout, &Key),
     (parts, split_keys): (usize, bool),
@@ -62,7 +62,7 @@ pub(in crate::verbs) fn choose(key: &Key, keys: &mut [Cut], weights: &[u64], spl
 
 /// A part of a sample for so many parts, and how many bytes were read for it.
 pub(in crate::verbs) fn sample(
-    io: &Arc<dyn Io>,
+    io: &Arc<dyn FileSystem>,
     inputs: &Inputs,
     (layout, key): (Layout, &Key),
     (parts, part): (usize, Part),
@@ -112,7 +112,7 @@ pub(in crate::verbs) fn keys_for_one(bytes: u64, layout: Layout, parts: usize, n
 }
 
 struct Sampler<'a> {
-    io: &'a Arc<dyn Io>,
+    io: &'a Arc<dyn FileSystem>,
     inputs: &'a Inputs,
     layout: Layout,
     key: &'a Key,

@@ -14,14 +14,14 @@ use std::sync::Arc;
 use thalweg_api::Proof;
 use thalweg_base::units::Bytes;
 use thalweg_block::{Block, Pool};
-use thalweg_io::Io;
+use thalweg_io::FileSystem;
 use thalweg_pump::{Input, InputLane, Inputs, Meters, Sink, Source};
 use thalweg_record::{Layout, Walk};
 use thalweg_river::Inlet;
 
-use super::along::{Along, Escort};
+use super::preprocess::{Preprocess, Preprocessor};
 use super::shape::{READS, Shape};
-use crate::lanes::Lanes;
+use crate::lane_threads::Lanes;
 use crate::{Error, Progress, Result};
 
 /// How much of a file is read at once to find the end of a line.
@@ -128,13 +128,13 @@ pub(in crate::verbs) fn deal(all: u64, weights: &[u64]) -> Vec<u64> {
 
 /// The pages of files, for inlets.
 pub(in crate::verbs) struct Pages<'a> {
-    pub(in crate::verbs) io: &'a Arc<dyn Io>,
+    pub(in crate::verbs) io: &'a Arc<dyn FileSystem>,
     pub(in crate::verbs) inputs: &'a Inputs,
     pub(in crate::verbs) layout: Layout,
     pub(in crate::verbs) shape: &'a Shape,
     pub(in crate::verbs) pool: &'a Pool,
     pub(in crate::verbs) meters: &'a Meters,
-    pub(in crate::verbs) along: &'a Along,
+    pub(in crate::verbs) preprocess: &'a Preprocess,
 }
 
 impl Pages<'_> {
@@ -146,7 +146,7 @@ impl Pages<'_> {
         lanes: &Lanes<'_>,
         progress: &Progress,
     ) -> Result<Proof> {
-        let mut escort = Escort::new(self.along, self.layout);
+        let mut preprocessor = Preprocessor::new(self.preprocess, self.layout);
         let queue = self.io.queue(READS)?;
         let mine = splits.mine(self.inputs, self.layout);
         let mut source = InputLane::of_pages(self.inputs, queue, self.pool, self.meters, mine);
@@ -156,7 +156,7 @@ impl Pages<'_> {
                 break;
             };
             let page = block.offset() / self.shape.page_bytes as u64;
-            let beside = self.put((inlet, &mut escort), &block, page, splits.of_page(page))?;
+            let beside = self.put((inlet, &mut preprocessor), &block, page, splits.of_page(page))?;
             // The last is told with the end of the inlet.
             if !source.is_over() {
                 inlet.end()?;
@@ -164,13 +164,13 @@ impl Pages<'_> {
             self.meters.input.read(beside);
             progress.advance(block.len() as u64);
         }
-        Ok(escort.proof(inlet))
+        Ok(preprocessor.proof(inlet))
     }
 
     /// Begins a split, and puts the records of its page into a river. Returns how many bytes were read beside it.
     fn put(
         &self,
-        (inlet, escort): (&mut Inlet, &mut Escort<'_>),
+        (inlet, preprocessor): (&mut Inlet, &mut Preprocessor<'_>),
         block: &Block,
         page: u64,
         split: u64,
@@ -180,7 +180,7 @@ impl Pages<'_> {
         let in_file = (page - input.first_page) * page_bytes;
         let found = match self.layout.is_found_anywhere() {
             true => self.layout.first_record(block, in_file),
-            false => escort.first_record(block, in_file),
+            false => preprocessor.first_record(block, in_file),
         };
         let from = found.unwrap_or(block.len());
         inlet.begin(split, split * page_bytes + from as u64);
@@ -193,10 +193,10 @@ impl Pages<'_> {
         }
         let (first, end) = (in_file + from as u64, in_file + block.len() as u64);
         let named = |error| self.named(error, input, (split * page_bytes, in_file));
-        escort.begin(input, first)?;
-        escort.put(inlet, &block[from..]).map_err(named)?;
-        let read = if goes_on { put_tail((inlet, escort), input, (end, walk), &named)? } else { 0 };
-        escort.end(input, first, end + read)?;
+        preprocessor.begin(input, first)?;
+        preprocessor.put(inlet, &block[from..]).map_err(named)?;
+        let read = if goes_on { put_tail((inlet, preprocessor), input, (end, walk), &named)? } else { 0 };
+        preprocessor.end(input, first, end + read)?;
         Ok(read)
     }
 
@@ -205,9 +205,9 @@ impl Pages<'_> {
     fn named(&self, error: thalweg_river::Error, input: &Input, (there, here): (u64, u64)) -> Error {
         let thalweg_river::Error::TooLong(at, most) = error else { return error.into() };
         let name = input.path().display();
-        let place = match self.along {
+        let place = match self.preprocess {
             // Tags stand between its records, which are where they are in the file no more.
-            Along::Tagged(..) => String::new(),
+            Preprocess::Tagged(..) => String::new(),
             _ => format!(" at byte {}", (at + here).saturating_sub(there)),
         };
         let most = Bytes(most);
@@ -223,7 +223,7 @@ impl Pages<'_> {
 /// Reads on from the end of a page to the end of the record that lies there, or of the line that begins there. Returns how
 /// many bytes that are.
 fn put_tail(
-    (inlet, escort): (&mut Inlet, &mut Escort<'_>),
+    (inlet, preprocessor): (&mut Inlet, &mut Preprocessor<'_>),
     input: &Input,
     (end, mut walk): (u64, Walk),
     named: &dyn Fn(thalweg_river::Error) -> Error,
@@ -231,18 +231,18 @@ fn put_tail(
     let mut piece = [0; PIECE_BYTES];
     let mut at = end;
     if at >= input.len() {
-        escort.check_end(input, walk.done())?;
+        preprocessor.check_end(input, walk.done())?;
         return Ok(0);
     }
     let file = input.file()?;
     loop {
         let got = file.read_at(at, &mut piece)?;
         if got == 0 {
-            escort.check_end(input, walk.done())?;
+            preprocessor.check_end(input, walk.done())?;
             break;
         }
         let len = walk.step(&piece[..got]);
-        escort.put(inlet, &piece[..len]).map_err(named)?;
+        preprocessor.put(inlet, &piece[..len]).map_err(named)?;
         at += len as u64;
         if walk.done() == 0 {
             break;

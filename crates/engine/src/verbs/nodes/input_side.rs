@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_api::Proof;
 use thalweg_block::Pool;
-use thalweg_io::Io;
+use thalweg_io::FileSystem;
 use thalweg_pump::{Inputs, Meters};
 use thalweg_record::{Cut, Key, KeyPart, Layout};
 use thalweg_river::{Bed, Inlet, Outlet, Pick};
 
-use crate::lanes::Lanes;
-use crate::verbs::partition::along::Along;
+use crate::lane_threads::Lanes;
+use crate::verbs::partition::preprocess::Preprocess;
 use crate::verbs::partition::sample::{self, Part};
 use crate::verbs::partition::shape::{self, Shape};
 use crate::verbs::partition::splits::{Pages, Splits};
@@ -23,7 +23,7 @@ const SAMPLE_BYTES_MAX: u64 = 64 << 20;
 
 /// A node's inputs.
 pub(super) struct Side {
-    pub(super) io: Arc<dyn Io>,
+    pub(super) io: Arc<dyn FileSystem>,
     pub(super) inputs: Inputs,
     /// How records lie in them.
     pub(super) layout: Layout,
@@ -39,15 +39,15 @@ pub(super) struct LaidSide {
     side: Side,
     shape: Shape,
     lanes: usize,
-    along: Along,
+    preprocess: Preprocess,
 }
 
 impl Side {
     /// Lays it out in so much memory, for so many lanes.
-    pub(super) fn lay(mut self, river_bytes: u64, lanes: usize, along: Along) -> Result<LaidSide> {
+    pub(super) fn lay(mut self, river_bytes: u64, lanes: usize, preprocess: Preprocess) -> Result<LaidSide> {
         let shape = Shape::of_node(river_bytes, (self.node.1, lanes), self.travel.0)?;
         self.inputs.set_page_bytes(shape.page_bytes);
-        Ok(LaidSide { side: self, shape, lanes, along })
+        Ok(LaidSide { side: self, shape, lanes, preprocess })
     }
 
     fn key(&self) -> Result<Key> {
@@ -115,9 +115,9 @@ impl LaidSide {
     ) -> Result<(Proof, T)> {
         let Side { io, inputs, layout, .. } = &self.side;
         let pool = Pool::new(self.shape.page_bytes, shape::READS + 1)?;
-        let (layout, shape, along) = (*layout, &self.shape, &self.along);
+        let (layout, shape, preprocess) = (*layout, &self.shape, &self.preprocess);
         let splits = self.splits(pages);
-        let pages = Pages { io, inputs, layout, shape, pool: &pool, meters, along };
+        let pages = Pages { io, inputs, layout, shape, pool: &pool, meters, preprocess };
         let ends = Mutex::new((Some(inlet), Some((outlet, drain))));
         let made = Lanes::new(progress).run(2, |lanes, lane| {
             let mut ends = ends.lock().expect("no holder panics");

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_io::{Access, File, Io, directory_of, hidden, look_until, process};
+use thalweg_io::{Access, File, FileSystem, directory_of, hidden, look_until, process};
 
 const END: &[u8] = b".partial";
 
@@ -32,7 +32,7 @@ pub(crate) fn name_as(output: &Path, number: u64) -> OsString {
 }
 
 /// Removes what processes that died left of this output. What cannot be removed is in nobody's way.
-pub(crate) fn clear(io: &Arc<dyn Io>, output: &Path) {
+pub(crate) fn clear(io: &Arc<dyn FileSystem>, output: &Path) {
     let beginning = beginning(output);
     for path in io.list(directory_of(output)).unwrap_or_default() {
         let Some(maker) = path.file_name().and_then(|name| maker(name, &beginning)) else { continue };
@@ -44,7 +44,7 @@ pub(crate) fn clear(io: &Arc<dyn Io>, output: &Path) {
 }
 
 /// Whether another process writes this output with the same number, as nodes of one sort do that see one directory.
-pub(crate) fn another(io: &Arc<dyn Io>, output: &Path, number: u64) -> bool {
+pub(crate) fn another(io: &Arc<dyn FileSystem>, output: &Path, number: u64) -> bool {
     let (beginning, ending) = (beginning(output), format!("-{number}.partial"));
     let is_another = |path: &std::path::PathBuf| {
         // The other one may be ready for its name already.
@@ -58,7 +58,7 @@ pub(crate) fn another(io: &Arc<dyn Io>, output: &Path, number: u64) -> bool {
 
 /// Whether this is a file of this user's, and nobody has it. Who was killed a moment ago, and what it had asked of a ring,
 /// holds it for some milliseconds more, which is waited for.
-fn is_let_go(io: &Arc<dyn Io>, path: &Path) -> bool {
+fn is_let_go(io: &Arc<dyn FileSystem>, path: &Path) -> bool {
     const PATIENCE: Duration = Duration::from_millis(200);
     let Ok(file) = File::open(io, path, Access::Update) else { return false };
     look_until(PATIENCE, || file.mark().then_some(())).is_some()

@@ -1,5 +1,5 @@
 //! What was typed, flag by flag. Nothing here has looked at the machine, and no two flags have met yet:
-//! what they mean together is [`crate::hi`]'s.
+//! what they mean together is [`crate::interpret`]'s.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use thalweg_base::units::Size;
 
 /// Everything that can be typed. A list or an `Option` is empty if the flag was not given.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct LowArgs {
+pub(crate) struct TypedArgs {
     /// The command; nothing but `--generate`, `--help` and `--version` goes without one.
     pub(crate) command: Option<crate::commands::Command>,
     /// What is not a flag, after the command.

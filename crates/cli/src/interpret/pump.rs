@@ -5,21 +5,21 @@ use std::path::PathBuf;
 
 use thalweg::{Endpoint, PumpOptions, SshHost, SshOptions, Transfer};
 
-use crate::hi_nodes;
-use crate::low::LowArgs;
+use super::nodes;
 use crate::parse::Usage;
+use crate::typed::TypedArgs;
 
 /// What is called at the other end of ssh, unless said otherwise.
 const THERE: &str = "thalweg";
 
 /// `pump`.
-pub(crate) fn pumped(low: LowArgs) -> Result<Transfer, Usage> {
-    let (sources, dest) = ends(&low)?;
+pub(crate) fn pumped(args: TypedArgs) -> Result<Transfer, Usage> {
+    let (sources, dest) = ends(&args)?;
     let is_node = |end: &Endpoint| matches!(end, Endpoint::Host(..));
     let far = is_node(&dest) || sources.iter().any(is_node);
-    let identity = if far { hi_nodes::identity(&low)? } else { PathBuf::new() };
-    let ssh = over_ssh(&low, &sources, &dest)?;
-    if low.verify && low.no_checksum {
+    let identity = if far { nodes::identity(&args)? } else { PathBuf::new() };
+    let ssh = over_ssh(&args, &sources, &dest)?;
+    if args.verify && args.no_checksum {
         return Err(Usage(
             "--verify compares checksums, and --no-checksum takes none; leave one of them out".into(),
         ));
@@ -27,19 +27,19 @@ pub(crate) fn pumped(low: LowArgs) -> Result<Transfer, Usage> {
     let options = PumpOptions {
         sources,
         dest,
-        streams: low.streams,
-        limit: low.limit,
-        resume: low.resume,
-        verify: low.verify,
-        no_disk: low.no_disk,
-        checksum: !low.no_checksum,
-        io: low.io,
+        streams: args.streams,
+        limit: args.limit,
+        resume: args.resume,
+        verify: args.verify,
+        no_disk: args.no_disk,
+        checksum: !args.no_checksum,
+        io: args.io,
     };
     Ok(Transfer { options, identity, ssh })
 }
 
-fn ends(low: &LowArgs) -> Result<(Vec<Endpoint>, Endpoint), Usage> {
-    match (low.no_disk, &low.words[..]) {
+fn ends(args: &TypedArgs) -> Result<(Vec<Endpoint>, Endpoint), Usage> {
+    match (args.no_disk, &args.words[..]) {
         (Some(_), []) => Ok((Vec::new(), Endpoint::Null)),
         (Some(_), [dest]) if matches!(end(dest)?, Endpoint::Host(..)) => Ok((Vec::new(), end(dest)?)),
         (Some(_), [word, ..]) => {
@@ -57,7 +57,7 @@ fn ends(low: &LowArgs) -> Result<(Vec<Endpoint>, Endpoint), Usage> {
 }
 
 /// How ssh is used, if an end is where it goes.
-fn over_ssh(low: &LowArgs, sources: &[Endpoint], dest: &Endpoint) -> Result<SshOptions, Usage> {
+fn over_ssh(args: &TypedArgs, sources: &[Endpoint], dest: &Endpoint) -> Result<SshOptions, Usage> {
     let ssh_of = |end: &Endpoint| match end {
         Endpoint::Ssh(host, _) => Some(host.clone()),
         _ => None,
@@ -65,7 +65,7 @@ fn over_ssh(low: &LowArgs, sources: &[Endpoint], dest: &Endpoint) -> Result<SshO
     let from: Vec<Option<SshHost>> = sources.iter().map(ssh_of).collect();
     let is_from = from.iter().any(Option::is_some);
     let why = match (is_from, ssh_of(dest)) {
-        (false, None) if low.ssh.is_some() || low.there.is_some() || low.through_ssh => {
+        (false, None) if args.ssh.is_some() || args.there.is_some() || args.through_ssh => {
             "--ssh, --there and --through-ssh are for an end that is ssh://HOST/PATH, and there is none"
         }
         (false, None) => return Ok(SshOptions::default()),
@@ -76,9 +76,9 @@ fn over_ssh(low: &LowArgs, sources: &[Endpoint], dest: &Endpoint) -> Result<SshO
             "all sources of a transfer are on one host; make one for each host"
         }
         _ => {
-            let ssh = hi_nodes::ssh(low.ssh.as_deref());
-            let there = low.there.clone().unwrap_or_else(|| THERE.into());
-            return Ok(SshOptions { ssh, there, through: low.through_ssh });
+            let ssh = nodes::ssh(args.ssh.as_deref());
+            let there = args.there.clone().unwrap_or_else(|| THERE.into());
+            return Ok(SshOptions { ssh, there, through: args.through_ssh });
         }
     };
     Err(Usage(why.into()))

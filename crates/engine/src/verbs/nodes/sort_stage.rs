@@ -1,4 +1,4 @@
-//! The second half of a node: what the river brings, sorted, to the node's stretch of the output.
+//! The sort stage of a node: what the river brings, sorted, to the node's stretch of the output.
 //!
 //! Law: what is written is proved as it is handed to the disk.
 
@@ -56,7 +56,7 @@ pub trait Starts: Sync {
     fn wait(&self, go_on: &dyn Fn() -> bool) -> Result<Option<u64>>;
 }
 
-/// What this half made.
+/// What this stage made.
 pub(super) struct Written {
     pub(super) prover: Box<Prover>,
     pub(super) bytes: u64,
@@ -68,7 +68,7 @@ pub(super) struct Written {
 }
 
 /// How a node sorts what comes, and what of it is written.
-pub(super) struct Half<'a> {
+pub(super) struct SortStage<'a> {
     /// Of records as they come.
     pub(super) options: &'a SorterOptions,
     /// As they are written.
@@ -106,11 +106,11 @@ pub(super) fn fill(
 pub(super) fn run(
     outlet: &mut Outlet,
     mut stretch: Stretch<'_>,
-    half: Half<'_>,
+    stage: SortStage<'_>,
     starts: &dyn Starts,
     (progress, go_on): (&Progress, &dyn Fn() -> bool),
 ) -> Result<Option<Written>> {
-    let Half { options, layout, key, tagged, expected } = half;
+    let SortStage { options, layout, key, tagged, expected } = stage;
     let tag_bytes = if tagged { TAG_BYTES as u64 } else { 0 };
     let Some((sorter, bytes)) = fill(outlet, (options, expected), tag_bytes, go_on)? else {
         return Ok(None);

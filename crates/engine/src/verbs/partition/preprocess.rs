@@ -19,7 +19,7 @@ const KEEP_BYTES: usize = 64 << 10;
 const LOOK_BYTES: u64 = 4 << 10;
 
 /// What is done on the way.
-pub(in crate::verbs) enum Along {
+pub(in crate::verbs) enum Preprocess {
     /// Nothing.
     Nothing,
     /// Every file has to be in the order of this key.
@@ -29,8 +29,8 @@ pub(in crate::verbs) enum Along {
 }
 
 /// The same for one inlet.
-pub(super) struct Escort<'a> {
-    along: &'a Along,
+pub(super) struct Preprocessor<'a> {
+    preprocess: &'a Preprocess,
     layout: Layout,
     tagger: Tagger,
     tagged: Vec<u8>,
@@ -39,13 +39,20 @@ pub(super) struct Escort<'a> {
     next: u64,
 }
 
-impl<'a> Escort<'a> {
-    pub(super) fn new(along: &'a Along, layout: Layout) -> Escort<'a> {
-        let (tags, prover) = match along {
-            Along::Tagged(tags, _) => (*tags, whole(layout)),
+impl<'a> Preprocessor<'a> {
+    pub(super) fn new(preprocess: &'a Preprocess, layout: Layout) -> Preprocessor<'a> {
+        let (tags, prover) = match preprocess {
+            Preprocess::Tagged(tags, _) => (*tags, whole(layout)),
             _ => (Tags::new(0), Prover::nothing()),
         };
-        Escort { along, layout, tagger: Tagger::new(tags, layout), tagged: Vec::new(), prover, next: 0 }
+        Preprocessor {
+            preprocess,
+            layout,
+            tagger: Tagger::new(tags, layout),
+            tagged: Vec::new(),
+            prover,
+            next: 0,
+        }
     }
 
     /// Where the first record begins in a page before which lie so many bytes of its file, if one does, by what the page before
@@ -71,22 +78,22 @@ impl<'a> Escort<'a> {
 
     /// A page's first record begins at byte `from` of the file.
     pub(super) fn begin(&mut self, input: &Input, from: u64) -> Result<()> {
-        match self.along {
-            Along::Nothing => {}
+        match self.preprocess {
+            Preprocess::Nothing => {}
             // All pages of the file come here, and the prover goes on.
-            Along::Ordered(_) if from > 0 && !self.layout.is_found_anywhere() => {}
-            Along::Ordered(key) => self.prover = self.proving_from(key, input, from)?,
-            Along::Tagged(_, before_bytes) => self.tagger.begin(before_bytes + input.first_byte + from),
+            Preprocess::Ordered(_) if from > 0 && !self.layout.is_found_anywhere() => {}
+            Preprocess::Ordered(key) => self.prover = self.proving_from(key, input, from)?,
+            Preprocess::Tagged(_, before_bytes) => self.tagger.begin(before_bytes + input.first_byte + from),
         }
         Ok(())
     }
 
     /// Puts its next bytes.
     pub(super) fn put(&mut self, inlet: &mut Inlet, bytes: &[u8]) -> thalweg_river::Result<()> {
-        match self.along {
-            Along::Nothing => {}
-            Along::Ordered(_) => self.prover.push(bytes),
-            Along::Tagged(..) => {
+        match self.preprocess {
+            Preprocess::Nothing => {}
+            Preprocess::Ordered(_) => self.prover.push(bytes),
+            Preprocess::Tagged(..) => {
                 self.prover.push(bytes);
                 for piece in bytes.chunks(PIECE_BYTES) {
                     self.tagged.clear();
@@ -105,8 +112,8 @@ impl<'a> Escort<'a> {
         if self.prover.unfinished() > 0 {
             self.prover.push(self.layout.end());
         }
-        match self.along {
-            Along::Ordered(key) if self.prover.proof().unordered > 0 => {
+        match self.preprocess {
+            Preprocess::Ordered(key) if self.prover.proof().unordered > 0 => {
                 Err(self.unordered(key, input, from)?.into())
             }
             _ => Ok(()),
@@ -115,8 +122,8 @@ impl<'a> Escort<'a> {
 
     /// What was put, tags apart.
     pub(super) fn proof(&self, inlet: &Inlet) -> Proof {
-        match self.along {
-            Along::Tagged(..) => *self.prover.proof(),
+        match self.preprocess {
+            Preprocess::Tagged(..) => *self.prover.proof(),
             _ => *inlet.proof(),
         }
     }

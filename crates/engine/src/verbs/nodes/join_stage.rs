@@ -11,8 +11,8 @@ use thalweg_io::{File, directory_of};
 use thalweg_record::{Key, add_proof};
 use thalweg_sort::Expected;
 
-use super::half::{self, Starts};
 use super::share::{Laid, Rivers};
+use super::sort_stage::{self, Starts};
 use super::stretch::Stretch;
 use super::{WRITE_BYTES, WRITES};
 use crate::verbs::join::{self, Form, Joining};
@@ -58,7 +58,7 @@ impl Laid {
         // How long a range of a join is shows when it is written: each waits for the one before it.
         let stopped = || Error::Interrupted(progress.cancelled().unwrap_or(0));
         stretch.begin(starts.wait(&go_on)?.ok_or_else(stopped)?);
-        let mut prover = half::prover(layout, &Key::new(layout, &[])?);
+        let mut prover = sort_stage::prover(layout, &Key::new(layout, &[])?);
         let mut piece = Vec::with_capacity(PIECE_BYTES);
         let mut write = |piece: &mut Vec<u8>| -> Result<()> {
             prover.push(piece);
@@ -99,7 +99,7 @@ impl Laid {
         let sort = &self.base.options.sort;
         let threads = machine::lanes(sort.threads);
         let memory = self.rest_bytes / OWN_SHARE * (OWN_SHARE - 1) / 2;
-        let mut options = half::sorter_options(sort, memory, threads, &self.base.paths[0]);
+        let mut options = sort_stage::sorter_options(sort, memory, threads, &self.base.paths[0]);
         (options.layout, options.keys) = self.sides[side].travel();
         options.proof = true;
         if let Some(Size::Bytes(limit)) = options.scratch_limit {
@@ -107,7 +107,8 @@ impl Laid {
         }
         let (proof, sorter) =
             self.sides[side].pump(ends, &pages[side], (&self.base.meters, progress), |outlet, go_on| {
-                Ok(half::fill(outlet, (&options, Expected::default()), 0, go_on)?.map(|(sorter, _)| sorter))
+                Ok(sort_stage::fill(outlet, (&options, Expected::default()), 0, go_on)?
+                    .map(|(sorter, _)| sorter))
             })?;
         Ok((proof, sorter.sorted()?))
     }

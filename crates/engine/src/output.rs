@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_base::units::Bytes;
-use thalweg_io::{Access, Error as IoError, File, Io, check_planted, directory_of};
+use thalweg_io::{Access, Error as IoError, File, FileSystem, check_planted, directory_of};
 use thalweg_pump::Output;
 
-use crate::{Endpoint, Error, Progress, Result, partial};
+use crate::{Endpoint, Error, Progress, Result, temporary};
 
 /// How long to wait for whoever reads a stream before looking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ pub(crate) enum Target {
 
 impl Target {
     /// Looks at what is there. Touches nothing.
-    pub(crate) fn of(io: &Arc<dyn Io>, endpoint: &Endpoint) -> Result<Target> {
+    pub(crate) fn of(io: &Arc<dyn FileSystem>, endpoint: &Endpoint) -> Result<Target> {
         let path = match endpoint {
             Endpoint::Path(path) => path,
             other => {
@@ -62,7 +62,7 @@ impl Target {
     }
 
     /// Writes `bytes` there, all or nothing.
-    pub(crate) fn write_whole(&self, io: &Arc<dyn Io>, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write_whole(&self, io: &Arc<dyn FileSystem>, bytes: &[u8]) -> Result<()> {
         match self {
             Target::Stream(path) => Ok(File::open(io, path, Access::WriteStream)?.write_at(0, bytes)?),
             Target::File(path) => {
@@ -87,7 +87,7 @@ fn led_to(path: &Path) -> PathBuf {
 }
 
 /// A name that nothing has yet.
-fn fresh(io: &Arc<dyn Io>, path: &Path) -> Result<Target> {
+fn fresh(io: &Arc<dyn FileSystem>, path: &Path) -> Result<Target> {
     let name = path.display();
     if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
         return Err(Error::CouldNot(format!("'{name}' is no name for a file")));
@@ -107,18 +107,18 @@ fn fresh(io: &Arc<dyn Io>, path: &Path) -> Result<Target> {
 }
 
 /// Starts a file of `bytes` bytes beside `path` and reserves its room.
-pub(crate) fn create(io: &Arc<dyn Io>, path: &Path, bytes: u64) -> Result<Output> {
-    create_named(io, path, &partial::name(path), bytes)
+pub(crate) fn create(io: &Arc<dyn FileSystem>, path: &Path, bytes: u64) -> Result<Output> {
+    create_named(io, path, &temporary::name(path), bytes)
 }
 
 /// The same under a number that nobody else takes, for a file in a directory that several hosts see.
-pub(crate) fn create_as(io: &Arc<dyn Io>, path: &Path, number: u64, bytes: u64) -> Result<Output> {
-    create_named(io, path, &partial::name_as(path, number), bytes)
+pub(crate) fn create_as(io: &Arc<dyn FileSystem>, path: &Path, number: u64, bytes: u64) -> Result<Output> {
+    create_named(io, path, &temporary::name_as(path, number), bytes)
 }
 
-fn create_named(io: &Arc<dyn Io>, path: &Path, name: &OsStr, bytes: u64) -> Result<Output> {
+fn create_named(io: &Arc<dyn FileSystem>, path: &Path, name: &OsStr, bytes: u64) -> Result<Output> {
     let directory = directory_of(path);
-    partial::clear(io, path);
+    temporary::clear(io, path);
     thalweg_sort::clear_killed(io, path);
     let output = Output::create(io, path, &directory.join(name), bytes).map_err(|e| {
         if !e.is_full() {
@@ -142,7 +142,7 @@ fn create_named(io: &Arc<dyn Io>, path: &Path, name: &OsStr, bytes: u64) -> Resu
 }
 
 /// Opens a stream to be written. Who waits for its reader still hears that it should stop.
-pub(crate) fn open_stream(io: &Arc<dyn Io>, path: &Path, progress: &Progress) -> Result<File> {
+pub(crate) fn open_stream(io: &Arc<dyn FileSystem>, path: &Path, progress: &Progress) -> Result<File> {
     loop {
         if let Some(signal) = progress.cancelled() {
             return Err(Error::Interrupted(signal));

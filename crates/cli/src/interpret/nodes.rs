@@ -11,9 +11,9 @@ use thalweg::nodes::{ExecOptions, NodeOptions};
 use thalweg_api::{May, Schedule};
 
 use crate::commands::Command;
-use crate::hi::nothing_left;
-use crate::low::LowArgs;
+use crate::interpret::nothing_left;
 use crate::parse::Usage;
+use crate::typed::TypedArgs;
 use crate::values;
 
 /// Rounds of an exchange, unless others are asked for.
@@ -82,9 +82,9 @@ pub(crate) struct OverSsh {
 }
 
 /// `exec`.
-pub(crate) fn executed(low: LowArgs) -> Result<Exec, Usage> {
-    let command = words(&low.words)?;
-    if low.detach && low.gather {
+pub(crate) fn executed(args: TypedArgs) -> Result<Exec, Usage> {
+    let command = words(&args.words)?;
+    if args.detach && args.gather {
         return Err(Usage(
             "a command that is detached has nothing to --gather; see thalweg job watch".into(),
         ));
@@ -93,22 +93,22 @@ pub(crate) fn executed(low: LowArgs) -> Result<Exec, Usage> {
         return Err(Usage("exec what? Write the command behind '--', as in thalweg exec -- uname -r".into()));
     }
     let options = ExecOptions {
-        stdin: !low.detach && stdin_says_something(),
-        identity: identity(&low)?,
-        on: low.on,
+        stdin: !args.detach && stdin_says_something(),
+        identity: identity(&args)?,
+        on: args.on,
         command,
-        env: low.env,
-        timeout: low.timeout,
-        detach: low.detach,
-        via: via(low.via),
+        env: args.env,
+        timeout: args.timeout,
+        detach: args.detach,
+        via: via(args.via),
     };
-    Ok(Exec { options, gather: low.gather })
+    Ok(Exec { options, gather: args.gather })
 }
 
 /// `node ping`.
-pub(crate) fn pinged(low: LowArgs) -> Result<ExecOptions, Usage> {
-    let identity = identity(&low)?;
-    Ok(ExecOptions { identity, on: low.on, via: via(low.via), ..ExecOptions::default() })
+pub(crate) fn pinged(args: TypedArgs) -> Result<ExecOptions, Usage> {
+    let identity = identity(&args)?;
+    Ok(ExecOptions { identity, on: args.on, via: via(args.via), ..ExecOptions::default() })
 }
 
 fn via(said: Option<String>) -> Option<String> {
@@ -116,13 +116,13 @@ fn via(said: Option<String>) -> Option<String> {
 }
 
 /// `job`.
-pub(crate) fn jobs(what: &str, low: LowArgs) -> Result<(PathBuf, JobsAsk), Usage> {
-    let identity = identity(&low)?;
+pub(crate) fn jobs(what: &str, args: TypedArgs) -> Result<(PathBuf, JobsAsk), Usage> {
+    let identity = identity(&args)?;
     if what == "list" {
-        nothing_left(&low.words, Command::Job)?;
-        return Ok((identity, JobsAsk::List(low.on)));
+        nothing_left(&args.words, Command::Job)?;
+        return Ok((identity, JobsAsk::List(args.on)));
     }
-    let [id] = &words(&low.words)?[..] else {
+    let [id] = &words(&args.words)?[..] else {
         return Err(Usage(format!("job {what} takes the id of one job; thalweg job list shows them")));
     };
     let ask = match what {
@@ -134,30 +134,30 @@ pub(crate) fn jobs(what: &str, low: LowArgs) -> Result<(PathBuf, JobsAsk), Usage
 }
 
 /// `node run`.
-pub(crate) fn node(low: LowArgs) -> Result<NodeOptions, Usage> {
-    if low.via.is_some() || !low.on.is_empty() {
+pub(crate) fn node(args: TypedArgs) -> Result<NodeOptions, Usage> {
+    if args.via.is_some() || !args.on.is_empty() {
         return Err(Usage("--on and --via are flags of node ping, not of node run".into()));
     }
-    let identity = low.identity.or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
-    Ok(NodeOptions { listen: low.listen, identity })
+    let identity = args.identity.or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
+    Ok(NodeOptions { listen: args.listen, identity })
 }
 
 /// `cluster`.
-pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk), Usage> {
-    let identity = identity(&low)?;
-    let mut words = words(&low.words)?;
+pub(crate) fn cluster(what: &str, args: TypedArgs) -> Result<(PathBuf, ClusterAsk), Usage> {
+    let identity = identity(&args)?;
+    let mut words = words(&args.words)?;
     let is_step = ["install", "up", "down", "remove", "mend"].contains(&what);
     if !is_step
-        && (low.ssh.is_some() || !(low.on.is_empty() || ["doctor", "probe", "exchange"].contains(&what)))
+        && (args.ssh.is_some() || !(args.on.is_empty() || ["doctor", "probe", "exchange"].contains(&what)))
     {
         return Err(Usage(format!(
             "--on and --ssh are flags of cluster install, up, down, remove and mend, not of {what}"
         )));
     }
-    if what != "exchange" && (low.runs.is_some() || low.schedule.is_some()) {
+    if what != "exchange" && (args.runs.is_some() || args.schedule.is_some()) {
         return Err(Usage(format!("--runs and --schedule are flags of cluster exchange, not of {what}")));
     }
-    if what != "client" && low.may.is_some() {
+    if what != "client" && args.may.is_some() {
         return Err(Usage(format!("--may is a flag of cluster client, not of {what}")));
     }
     let needs = |what: &str| Usage(format!("cluster {what} needs at least one HOST"));
@@ -167,7 +167,7 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
         }
         "init" => ClusterAsk::Init { name: words.remove(0), hosts: words },
         "install" | "up" | "down" | "remove" | "mend" => {
-            nothing_left(&low.words, Command::Cluster)?;
+            nothing_left(&args.words, Command::Cluster)?;
             let step = match what {
                 "install" => Some(Step::Install),
                 "up" => Some(Step::Up),
@@ -175,23 +175,23 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
                 "remove" => Some(Step::Remove),
                 _ => None,
             };
-            let ssh = ssh(low.ssh.as_deref());
-            ClusterAsk::Step(OverSsh { step, program: this_program()?, on: low.on, ssh })
+            let ssh = ssh(args.ssh.as_deref());
+            ClusterAsk::Step(OverSsh { step, program: this_program()?, on: args.on, ssh })
         }
         "doctor" => {
-            nothing_left(&low.words, Command::Cluster)?;
-            ClusterAsk::Doctor(low.on)
+            nothing_left(&args.words, Command::Cluster)?;
+            ClusterAsk::Doctor(args.on)
         }
         "probe" => {
-            nothing_left(&low.words, Command::Cluster)?;
-            ClusterAsk::Probe(low.on)
+            nothing_left(&args.words, Command::Cluster)?;
+            ClusterAsk::Probe(args.on)
         }
         "exchange" => {
             let [size] = &words[..] else {
                 return Err(Usage("cluster exchange takes a SIZE, which each two hosts exchange".into()));
             };
             let bytes = values::bytes(OsStr::new(size)).map_err(Usage)?;
-            ClusterAsk::Exchange(low.on, bytes, low.runs.unwrap_or(EXCHANGES) as u32, low.schedule)
+            ClusterAsk::Exchange(args.on, bytes, args.runs.unwrap_or(EXCHANGES) as u32, args.schedule)
         }
         "add" if words.is_empty() => return Err(needs("add")),
         "add" => ClusterAsk::Add(words),
@@ -201,11 +201,11 @@ pub(crate) fn cluster(what: &str, low: LowArgs) -> Result<(PathBuf, ClusterAsk),
         }
         "drop" => ClusterAsk::Drop(words),
         "client" => match &mut words[..] {
-            [name] => ClusterAsk::Client(std::mem::take(name), low.may.unwrap_or_default()),
+            [name] => ClusterAsk::Client(std::mem::take(name), args.may.unwrap_or_default()),
             _ => return Err(Usage("cluster client takes the NAME of one person or program".into())),
         },
         _ => {
-            nothing_left(&low.words, Command::Cluster)?;
+            nothing_left(&args.words, Command::Cluster)?;
             ClusterAsk::Status
         }
     };
@@ -226,8 +226,8 @@ fn words(words: &[OsString]) -> Result<Vec<String>, Usage> {
     words.iter().map(text).collect()
 }
 
-pub(crate) fn identity(low: &LowArgs) -> Result<PathBuf, Usage> {
-    let said = low.identity.clone().or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
+pub(crate) fn identity(args: &TypedArgs) -> Result<PathBuf, Usage> {
+    let said = args.identity.clone().or_else(|| std::env::var_os(IDENTITY).map(PathBuf::from));
     let settings = || std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
     let own = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
     said.or_else(|| settings().or_else(own).map(|settings| settings.join("thalweg")))
@@ -235,14 +235,14 @@ pub(crate) fn identity(low: &LowArgs) -> Result<PathBuf, Usage> {
 }
 
 /// Whether a sort or a check is meant to run on the nodes of a cluster.
-pub(crate) fn is_on_nodes(low: &LowArgs) -> bool {
+pub(crate) fn is_on_nodes(args: &TypedArgs) -> bool {
     let is_theirs = |word: &OsString| Endpoint::from(&**word).is_of_cluster();
-    low.cluster.is_some() || low.words.iter().chain(&low.output).any(is_theirs)
+    args.cluster.is_some() || args.words.iter().chain(&args.output).any(is_theirs)
 }
 
 /// The directory of the identity for the cluster that is meant, and the name that it should have, if one was said.
-pub(crate) fn cluster_meant(low: &LowArgs) -> Result<(PathBuf, Option<String>), Usage> {
-    let Some(said) = &low.cluster else { return Ok((identity(low)?, None)) };
+pub(crate) fn cluster_meant(args: &TypedArgs) -> Result<(PathBuf, Option<String>), Usage> {
+    let Some(said) = &args.cluster else { return Ok((identity(args)?, None)) };
     let path = PathBuf::from(said);
     if path.is_dir() {
         return Ok((path, None));
@@ -250,7 +250,7 @@ pub(crate) fn cluster_meant(low: &LowArgs) -> Result<(PathBuf, Option<String>), 
     if path.is_file() {
         return Ok((path.parent().unwrap_or(&path).to_path_buf(), None));
     }
-    Ok((identity(low)?, Some(said.to_string_lossy().into_owned())))
+    Ok((identity(args)?, Some(said.to_string_lossy().into_owned())))
 }
 
 /// Whether there may be something on standard input: not from a terminal, which the user may need, nor from nothing.
