@@ -156,7 +156,7 @@ fn parts_hold_all_records_and_by_a_hash_those_of_lines() {
 #[test]
 fn a_pair_holds_both_records_with_their_prefixes() {
     let place = Place::new();
-    let (left, right) = (lines(3000, 3), lines(2000, 5));
+    let (left, right) = (lines(3000, 3), lines(150, 5));
     place.write("left", &as_prefixed(&left));
     place.write("right", &as_prefixed(&right));
     let key = |record: &[u8]| record.iter().skip(1).take(3).copied().collect::<Vec<u8>>();
