@@ -1,5 +1,5 @@
 //! Plays a target's corpus back through the function that the target calls: an ordinary test, without a fuzzer.
-//! Included by path in the rooms that have targets.
+//! Included by path in the crates that have targets.
 #![allow(clippy::disallowed_methods)] // A corpus holds no records; only tests read it.
 
 use std::path::Path;

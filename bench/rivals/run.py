@@ -2,14 +2,13 @@
 
     run.py NAME --input FILE --output FILE --format binary|lines --memory BYTES [--threads N]
 
-Each engine gets the file format that it is best at: Parquet without compression, or RowBinary for chdb. That file
-is made from the input before anything is timed and kept beside it for the next run. Caches are dropped before
-the sort if this user may do that. The sort runs in a process of its own; its wall-clock time is that of the sort
-alone, without starting the engine, and without making the output durable, which `sync_seconds` tells. CPU time
-and peak memory are those of all processes of the engine. What came out is then compared with the input: as many
-records, the same ones, in order.
+Each engine gets the file format that suits it best: Parquet without compression, or RowBinary for chdb. That file
+is created from the input before anything is timed, and stays next to it for the next run. Caches are dropped before
+the sort if this user may do that. The sort runs in a process of its own. Its wall-clock time covers the sort alone: not
+the start of the engine, and not the sync of the output, which is `sync_seconds`. CPU time and peak memory include all
+processes of the engine. Then the output is compared with the input: the same records, in order.
 
-Law: a rival is never charged for what is ours: starting, converting, checking.
+Invariant: a rival is never charged for our own overhead: starting, converting, checking.
 """
 
 import argparse
@@ -24,9 +23,9 @@ ENGINES = ["chdb", "polars", "duckdb", "datafusion", "spark", "ray"]
 KEY_BYTES = 10
 RECORD_BYTES = 100
 ROWS_PER_GROUP = 1 << 18
-# Below this nothing is measured, and other people's caches are left alone.
+# A smaller input is only a test, so caches are left alone.
 TINY_BYTES = 64_000_000
-# An engine that may use so many times the input is given no budget to keep to.
+# An engine that may use this many times the input gets no memory limit.
 PLENTY = 4
 
 

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Something that somebody asked of a node: that it runs, or how it ended. No environment, no input and no output of it is told.
+/// A request to a node, while it runs or after it ended. Environment, input and output are never logged.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AuditLine {
-    /// When it ended, or when it began of what is running, in seconds since 1970.
+    /// When it ended or, while it runs, when it began, in seconds since 1970.
     pub time: u64,
-    /// Who asked: name and address, or the address alone of one that proved nothing.
+    /// Name and address of the peer, or only the address if it did not authenticate.
     pub peer: String,
     /// The peer's id, if it proved one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -15,12 +15,12 @@ pub struct AuditLine {
     /// Whether it is a node or a client.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub role: String,
-    /// What was asked.
+    /// The kind of request.
     pub what: String,
     /// The job's id, the same on all nodes that have a part in it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub job: String,
-    /// Of what is asked of other hosts: which.
+    /// For a relayed request, the other hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,
     /// Its words: the first bytes of a command, the ends of a transfer.

@@ -19,7 +19,7 @@ pub struct BenchMachine {
     pub disk: String,
 }
 
-/// One thing measured several times.
+/// The measurement of several runs.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchMeasure {
     /// Median of the wall-clock seconds.
@@ -35,7 +35,7 @@ pub struct BenchMeasure {
     pub all_seconds: Vec<f64>,
 }
 
-/// Reads and writes that go on at once, and how long they take alone.
+/// Reads and writes that run at the same time, and how long fio takes for them.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchPhase {
     /// Bytes read.
@@ -48,7 +48,7 @@ pub struct BenchPhase {
     pub seconds: f64,
 }
 
-/// What the disk needs for a plan's own reads and writes, and nothing else.
+/// The time of the disk for a plan's reads and writes alone.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchFloor {
     /// Median over the runs of the seconds of all phases.
@@ -57,69 +57,69 @@ pub struct BenchFloor {
     pub all_seconds: Vec<f64>,
     /// The phases in order.
     pub phases: Vec<BenchPhase>,
-    /// What replayed them.
+    /// The program that replayed them.
     pub engine: String,
 }
 
-/// Something measured beside ours on the same data in the same run: a rival, or another way of ours.
+/// What ours is compared with, on the same data in the same run: a rival, or ours with other flags.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchOther {
     /// Its name.
     pub name: String,
-    /// What was measured; nothing if it could not run.
+    /// The measurement; none if it could not run.
     pub measure: Option<BenchMeasure>,
     /// Whether its output was found to be right: the same bytes as ours, or its own check passed.
     pub right: Option<bool>,
-    /// Why it was not measured, or what to know about how it was.
+    /// Why it was not measured, or a remark on the measurement.
     pub note: String,
 }
 
 impl BenchOther {
-    /// One that ran, of which nothing else is said.
+    /// One that ran, without a remark.
     pub fn measured(name: &str, measure: BenchMeasure) -> BenchOther {
         BenchOther { name: name.into(), measure: Some(measure), ..BenchOther::default() }
     }
 }
 
-/// What a row is to reach.
+/// A target of a row.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchTarget {
-    /// What is compared and how: `wall <= 1.25 x floor`.
+    /// The comparison: `wall <= 1.25 x floor`.
     pub target: String,
-    /// What was measured of it.
+    /// The measured value.
     pub measured: String,
-    /// Whether it is met; nothing if what it needs was not measured.
+    /// Whether it is met; none if what it needs was not measured.
     pub met: Option<bool>,
 }
 
-/// One kind of work.
+/// A row of a benchmark.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchRow {
-    /// Its name, by which it can be asked for.
+    /// The name that asks for it.
     pub name: String,
-    /// What is done.
+    /// The work in words.
     pub work: String,
     /// Bytes of the input.
     pub bytes: u64,
-    /// The promise, `--memory`.
+    /// The memory limit, `--memory`.
     pub memory_bytes: u64,
-    /// What ours took.
+    /// The measurement of ours.
     pub ours: BenchMeasure,
-    /// The same on the disk alone, if it was measured.
+    /// The floor, if it was measured.
     pub floor: Option<BenchFloor>,
-    /// What was measured beside it.
+    /// What it is compared with.
     pub others: Vec<BenchOther>,
-    /// What it is to reach.
+    /// Its targets.
     pub targets: Vec<BenchTarget>,
     /// Digest of the output's bytes, in their order; the same on every machine.
     pub digest: String,
-    /// Why there is nothing else here, if ours could not do it.
+    /// Why ours failed, if it did; then nothing else is measured.
     pub failed: String,
-    /// What else to know.
+    /// Further notes.
     pub notes: Vec<String>,
 }
 
-/// How fast one way of reading and writing is.
+/// The rate of one way of reading and writing.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchRate {
     /// `direct overlapped`, `buffered synchronous`, ...
@@ -136,29 +136,29 @@ pub struct BenchRate {
     pub write_bytes_per_second: f64,
 }
 
-/// A host of a lab that was measured, as the kernel saw it.
+/// A host of a lab, with the kernel's counts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BenchHost {
     /// Its name.
     pub host: String,
     /// Its node's process.
     pub pid: u32,
-    /// Bytes that came over its link meanwhile, all headers included.
+    /// Bytes that it received over its link, headers included.
     pub received_bytes: u64,
-    /// Bytes that went.
+    /// Bytes that it sent.
     pub sent_bytes: u64,
 }
 
-/// What a benchmark measured.
+/// The report of a benchmark.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchReport {
     /// `sort`, `io`, `incore`, `pump` or `launch`.
     pub bench: String,
     /// When it began, in UTC: `2026-01-31T12:34:56Z`.
     pub date: String,
-    /// Version of what was measured.
+    /// The version that was measured.
     pub version: String,
-    /// Where.
+    /// The machine.
     pub machine: BenchMachine,
     /// The `--size` that everything is scaled by, in bytes.
     pub size_bytes: u64,
@@ -166,7 +166,7 @@ pub struct BenchReport {
     pub seed: u64,
     /// How many runs each median is of.
     pub runs: u32,
-    /// What was done about the page cache before each run.
+    /// How the page cache was treated before each run.
     pub cache: String,
     /// Kinds of work, for `sort` and `incore`.
     pub rows: Vec<BenchRow>,

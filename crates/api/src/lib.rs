@@ -1,6 +1,6 @@
 //! What crosses a process boundary: receipts, plans and reports, as JSON objects.
 //!
-//! Law: plain data, every field with its unit in its name; `serde` lives in this room only.
+//! Invariant: plain data, every field with its unit in its name; `serde` lives in this crate only.
 //! Non-goal: the engine. Nothing here computes.
 
 mod audit;
@@ -48,7 +48,7 @@ pub use vote::{
     AttemptId, Ballot, Decision, FileStamp, ReadyFile, VoteAsk, VoteRecord, VoteRequest, VoteSaid,
 };
 
-/// The text of any of this room's objects: one line of JSON.
+/// The text of any of this crate's objects: one line of JSON.
 pub fn to_json<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("plain data always has a JSON form")
 }

@@ -4,58 +4,58 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CheckShare, Finding, ProbeRequest, PumpRequest, ShareView, SortJob, VoteRequest};
 
-/// What a client asks of a node when it opens a stream.
+/// The request with which a client opens a stream to a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum NodeRequest {
     /// Run a command. Channel 1 of the answer is its standard output, 2 its standard error; the end is an [`ExecEnd`].
     Exec(ExecRequest),
-    /// Do nothing, here, and say so with an [`ExecEnd`]: what a job without a process costs.
+    /// Do nothing and answer with an [`ExecEnd`]. This shows the cost of a job without a process.
     Ping,
-    /// Say of yourself what there is to say, with a [`NodeStatus`].
+    /// Answer with a [`NodeStatus`].
     Status,
     /// Ask other hosts over the links that this node keeps. Blocks of the answer have the host's place in the list as
     /// their offset; channels 1 and 2 are as in [`NodeRequest::Exec`], on channel 3 comes its [`HostEnd`].
     Relay(RelayRequest),
     /// This link is kept: from now on either side may open streams.
     Keep,
-    /// Be one end of a transfer, whose control stream this is, or both. The link carries no other stream.
+    /// Be one end of a transfer, or both. This is its control stream, and the link carries no other.
     Pump(PumpRequest),
     /// This stream is a lane of that transfer, and the link carries no other.
     PumpLane {
         /// The transfer's id.
         id: String,
     },
-    /// Check files of yours, and say so on this stream.
+    /// Check files of this node, and report on this stream.
     Check(CheckShare),
-    /// Take part in a sort on several nodes, which is talked about on this stream.
+    /// Take part in a job on several nodes, whose messages are on this stream.
     Sort(SortJob),
-    /// Coordinate a sort on several nodes, whether or not its client stays. The end is an [`ExecEnd`], said at once.
+    /// Coordinate a job on several nodes, whether or not its client stays. The answer is an [`ExecEnd`], sent at once.
     Coordinate(SortJob),
-    /// This stream is the river of that sort, from the inlet of this number to the node that is asked.
+    /// This stream is the river of that job, from the inlet of this number to this node.
     River {
-        /// The sort's id.
+        /// The job's id.
         job: String,
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u32,
         /// The number of the node that opens it.
         from: usize,
     },
-    /// Vote on what becomes of a job's attempt, or take note of it. The end is a [`VoteSaid`].
+    /// Vote on a job's attempt, or record the decision. The answer is a [`VoteSaid`].
     Vote(Box<VoteRequest>),
     /// Answer with your cluster file; or take this one, if the authority has signed it and it is newer.
     Cluster(Option<String>),
-    /// Say how fast you are, or measure it.
+    /// Answer with the rates of this node, or measure them.
     Probe(ProbeRequest),
 }
 
-/// What is to be asked of other hosts.
+/// A request that a node relays to other hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayRequest {
     /// The hosts, by their names.
     pub on: Vec<String>,
-    /// What each is asked; no relay itself.
+    /// The request for each of them, which is no relay itself.
     pub ask: Box<NodeRequest>,
 }
 
@@ -71,9 +71,9 @@ pub struct ExecRequest {
     pub env: Vec<(String, String)>,
     /// Whether channel 0 of the request is its standard input; else it has none.
     pub stdin: bool,
-    /// Goes on without the client; its output is kept, not sent.
+    /// Whether it continues without the client. Its output is then kept and not sent.
     pub detach: bool,
-    /// It is killed after so many milliseconds.
+    /// It is killed after so many milliseconds, if given.
     pub timeout_ms: Option<u64>,
 }
 
@@ -90,15 +90,15 @@ pub struct ExecEnd {
     pub why: Option<String>,
 }
 
-/// Where a job is in its life.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
-    /// It goes on.
+    /// It is running.
     Running,
-    /// It ended well: a command with status 0.
+    /// It succeeded: a command ended with status 0.
     Done,
-    /// It could not be started, or ended otherwise.
+    /// It could not be started, or failed.
     Failed,
     /// It was cancelled, or its client vanished.
     Cancelled,
@@ -114,9 +114,9 @@ pub struct JobReport {
     /// Who asked for it: a client or a node, by the name in its certificate.
     #[serde(default)]
     pub by: String,
-    /// The program and its arguments, or the verb and what it was asked.
+    /// The program and its arguments, or the verb and its arguments.
     pub command: Vec<String>,
-    /// Where it is in its life.
+    /// Its state.
     pub state: JobState,
     /// Its exit status, if it exited.
     pub status: Option<i32>,
@@ -124,28 +124,28 @@ pub struct JobReport {
     pub signal: Option<i32>,
     /// Why it was not started, or was ended.
     pub why: Option<String>,
-    /// Whether it goes on without its client.
+    /// Whether it continues without its client.
     pub detached: bool,
     /// The process, which leads its own group.
     pub pid: Option<u32>,
     /// When it began, in seconds since 1970.
     pub began_seconds: u64,
-    /// How long it ran, or has run.
+    /// How long it ran, or has been running.
     pub seconds: f64,
     /// Bytes of output so far.
     pub output_bytes: u64,
-    /// The end of the output of a job that goes on without its client, as text.
+    /// The end of the output, as text, of a job that continues without its client.
     pub tail: String,
-    /// Of a sort on several nodes: this one's share.
+    /// This node's part in a job on several nodes.
     pub share: Option<ShareView>,
 }
 
-/// The jobs of a node, or of all.
+/// The jobs of one node, or of all nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobList {
     /// One for each job and host.
     pub jobs: Vec<JobReport>,
-    /// What could not be asked, one line each.
+    /// A line for each host that could not be asked.
     pub errors: Vec<String>,
 }
 
@@ -157,7 +157,7 @@ pub struct NodeReady {
     /// The node's id; empty without an identity.
     #[serde(default)]
     pub id: String,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: String,
     /// The cluster; empty without an identity.
     pub cluster: String,
@@ -165,7 +165,7 @@ pub struct NodeReady {
     pub pid: u32,
 }
 
-/// What a node says of itself.
+/// The status of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
     /// The host's name.
@@ -176,26 +176,26 @@ pub struct NodeStatus {
     pub cluster: String,
     /// The epoch of its cluster file.
     pub epoch: u64,
-    /// Of the program.
+    /// The version of its program.
     pub version: String,
     /// The process.
     pub pid: u32,
-    /// How long it has run.
+    /// How long it has been running.
     pub seconds: f64,
-    /// Links that are open.
+    /// Open links.
     pub links: u64,
-    /// Jobs that run.
+    /// Running jobs.
     pub jobs_running: u64,
     /// Jobs that have ended since it began.
     pub jobs_ended: u64,
     /// Connections that were refused since it began.
     pub refused: u64,
-    /// Memory that is resident, in bytes.
+    /// Resident memory, in bytes.
     pub resident_bytes: u64,
-    /// When its certificate ends, in seconds since 1970; 0 without an identity.
+    /// When its certificate expires, in seconds since 1970; 0 without an identity.
     #[serde(default)]
     pub certificate_ends: u64,
-    /// Hosts whose certificate two processes showed to it in the last minute.
+    /// Hosts whose certificate two processes used with it in the last minute.
     #[serde(default)]
     pub twice: Vec<String>,
 }
@@ -209,23 +209,23 @@ pub struct ClusterReport {
     pub cluster: String,
     /// The epoch of the cluster file here.
     pub epoch: u64,
-    /// Certificates that end soon and hosts that are there twice, a line each with the remedy.
+    /// A line with the remedy for each certificate that expires soon and each host that runs twice.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// One for each host.
     pub hosts: Vec<HostReport>,
 }
 
-/// A host, asked just now.
+/// The answer of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostReport {
     /// Its name.
     pub host: String,
-    /// Where its node should listen.
+    /// The address of its node.
     pub address: String,
-    /// What it said, if it answered.
+    /// Its status, if it answered.
     pub status: Option<NodeStatus>,
-    /// Why it did not.
+    /// Why it did not, otherwise.
     pub error: Option<String>,
     /// How long the answer took.
     pub seconds: f64,
@@ -247,56 +247,56 @@ pub struct ExecReport {
 pub struct HostEnd {
     /// The host.
     pub host: String,
-    /// How it ended there, if the node said so.
+    /// How it ended there, if the node reported that.
     pub end: Option<ExecEnd>,
-    /// Why it did not.
+    /// Why it did not, otherwise.
     pub error: Option<String>,
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// What its command wrote to standard output, where that was gathered.
+    /// The standard output of its command, if it was gathered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out: Option<String>,
-    /// The same of standard error.
+    /// The standard error of its command, if it was gathered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub err: Option<String>,
 }
 
-/// What every host offers and lacks.
+/// The findings of `doctor` for every host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterDoctor {
-    /// Certificates that end soon and hosts that are there twice, a line each with the remedy.
+    /// A line with the remedy for each certificate that expires soon and each host that runs twice.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// One for each host, in the order of the cluster file.
     pub hosts: Vec<HostDoctor>,
 }
 
-/// What a host offers and lacks.
+/// The findings of `doctor` for a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostDoctor {
     /// The host.
     pub host: String,
-    /// One finding for each thing that its node looked at.
+    /// One finding for each check of its node.
     pub findings: Vec<Finding>,
-    /// Why its node did not look.
+    /// Why its node did not answer.
     pub error: Option<String>,
 }
 
-/// What was done to each host of a cluster, over ssh.
+/// The result of an installation step over ssh on each host of a cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostSteps {
     /// One for each host, in the order of the cluster file.
     pub hosts: Vec<HostStep>,
 }
 
-/// What was done to a host.
+/// The result on one host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostStep {
     /// The host.
     pub host: String,
-    /// What was done, or was so already.
+    /// What was done, or was already so.
     pub done: Option<String>,
-    /// Why it could not be done.
+    /// Why it failed.
     pub error: Option<String>,
     /// How long it took.
     pub seconds: f64,

@@ -1,4 +1,4 @@
-//! The receipt of a transfer, and what its ends say to each other beside it.
+//! The receipt of a transfer, and the messages of its ends.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::{MemoryReceipt, hex};
 /// What one end of a transfer did.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PumpEnd {
-    /// What it is: `disk`, `stream`, `memory`, `nothing`, `link`.
+    /// Its kind: `disk`, `stream`, `memory`, `nothing`, `link`.
     pub kind: String,
     /// The host that it is on; empty for the one where the command ran.
     #[serde(default)]
@@ -17,24 +17,24 @@ pub struct PumpEnd {
     /// The process that did its work.
     #[serde(default)]
     pub pid: u32,
-    /// The most memory that this process had resident.
+    /// The peak resident memory of that process.
     #[serde(default)]
     pub peak_bytes: u64,
     /// Bytes read or written here.
     pub bytes: u64,
-    /// Of these, past the page cache.
+    /// Of these, bytes that bypassed the page cache.
     pub direct_bytes: u64,
-    /// Of these, taken from the page cache because it held them. Small files are not counted here.
+    /// Of these, bytes that came from the page cache. Small files are not counted here.
     pub cached_bytes: u64,
     /// Reads or writes that completed.
     pub completions: u64,
     /// Bytes of each, on average.
     pub bytes_per_completion: f64,
-    /// Seconds, summed over the lanes, that they waited for this end.
+    /// Seconds, summed over the lanes, spent waiting for this end.
     pub waited_seconds: f64,
-    /// CPU seconds, user and system, that this end took.
+    /// CPU seconds of this end, user and system.
     pub cpu_seconds: f64,
-    /// Clocks of a core for each byte, if the kernel tells how fast its clock is.
+    /// Clocks of a core for each byte, if the kernel reports its frequency.
     pub clocks_per_byte: Option<f64>,
 }
 
@@ -45,7 +45,7 @@ pub struct PumpReceipt {
     pub verb: String,
     /// Files that were moved.
     pub files: u64,
-    /// Bytes of these files, holes and what an earlier run had moved included.
+    /// Bytes of these files, including holes and what an earlier run had moved.
     pub bytes: u64,
     /// Directories.
     pub directories: u64,
@@ -53,27 +53,27 @@ pub struct PumpReceipt {
     pub links: u64,
     /// Further names of files that were moved.
     pub hard_links: u64,
-    /// Pipes, sockets and devices, which were passed over.
+    /// Pipes, sockets and devices, which were skipped.
     pub special: u64,
-    /// Sum of what was read.
+    /// The checksum of what was read.
     #[serde(with = "hex")]
     pub checksum_in: u128,
-    /// Sum of what was handed to the write.
+    /// The checksum of what was passed to the write.
     #[serde(with = "hex")]
     pub checksum_out: u128,
-    /// Whether sums were taken.
+    /// Whether checksums were taken.
     pub proved: bool,
-    /// Whether what was written was read back, and had the same sums.
+    /// Whether the output was read back and had the same checksums.
     pub verified: bool,
-    /// Whether the law holds: out = in.
+    /// Whether the invariant holds: out = in.
     pub holds: bool,
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// Of these, making names and bytes durable at the end.
+    /// Of these, the seconds to make names and bytes durable at the end.
     pub sync_seconds: f64,
     /// CPU seconds of the whole process, user and system.
     pub cpu_seconds: f64,
-    /// Clocks of a core in a second, if the kernel tells.
+    /// Clocks of a core in a second, if the kernel reports it.
     pub clock_hz: Option<f64>,
     /// Lanes.
     pub streams: u32,
@@ -81,18 +81,18 @@ pub struct PumpReceipt {
     pub source: PumpEnd,
     /// The end that was written.
     pub dest: PumpEnd,
-    /// Seconds, summed over the lanes, that they waited for `--limit`.
+    /// Seconds, summed over the lanes, spent waiting for `--limit`.
     pub limited_seconds: f64,
-    /// What the lanes spent most of their time with, and how much of it.
+    /// What the lanes spent most of their time on, and the share of it.
     pub bottleneck: String,
-    /// What the links between two processes carried, if there were two.
+    /// The traffic of the links between two processes, if there were two.
     #[serde(default)]
     pub link: Option<PumpLink>,
     /// `uring` or `threads`.
     pub backend: String,
-    /// Why it is not the one asked for or expected, if so.
+    /// Why another back end was used than requested or expected, if so.
     pub fallback: Option<String>,
-    /// What memory was used. `limit_bytes` is what blocks may take.
+    /// The memory used. `limit_bytes` is the limit for blocks.
     pub memory: MemoryReceipt,
     /// Files that an earlier run had moved.
     pub resumed_files: u64,
@@ -100,15 +100,16 @@ pub struct PumpReceipt {
     pub resumed_bytes: u64,
 }
 
-/// What the links of a transfer between two processes carried.
+/// The traffic of the links of a transfer between two processes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PumpLink {
-    /// The way that the data took: `direct`, or `through ssh`.
+    /// The route of the data: `direct`, or `through ssh`.
     #[serde(default)]
     pub route: String,
-    /// Whether payloads were sealed, if only by ssh. Always so today; receipts of before 0.2 may say otherwise.
+    /// Whether payloads were encrypted, if only by ssh. They always are today; receipts of versions before 0.2 may say
+    /// otherwise.
     pub sealed: bool,
-    /// Bytes that the source sent, heads of frames included, seals and headers of packets not.
+    /// Bytes that the source sent, with headers of frames, without TLS records and headers of packets.
     pub sent_bytes: u64,
     /// Bytes that the sink received.
     pub received_bytes: u64,
@@ -118,86 +119,86 @@ pub struct PumpLink {
     pub bytes_per_completion: f64,
 }
 
-/// What an end of a transfer says of it in the end.
+/// The final message of an end of a transfer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PumpVerdict {
-    /// Why it could not be done, if so.
+    /// Why it failed, if it did.
     pub error: Option<String>,
-    /// Whether that is something that was found wrong, and not something that could not be done.
+    /// Whether the failure is corrupted data, and not an operating error.
     pub wrong: bool,
-    /// What it did, by its own end.
+    /// The receipt of this end.
     pub receipt: Option<PumpReceipt>,
 }
 
 impl PumpVerdict {
-    /// That it came to nothing, and why.
+    /// A failure with its cause.
     pub fn failed(why: impl ToString, wrong: bool) -> PumpVerdict {
         PumpVerdict { error: Some(why.to_string()), wrong, receipt: None }
     }
 
-    /// That it was done.
+    /// A success.
     pub fn done(receipt: PumpReceipt) -> PumpVerdict {
         PumpVerdict { receipt: Some(receipt), ..PumpVerdict::default() }
     }
 }
 
-/// What a node is asked to do for a transfer. Ends are words: `path:` and a path whose odd bytes are `%` and two
+/// A request to a node to take part in a transfer. Ends are words: `path:` and a path whose odd bytes are `%` and two
 /// digits of hexadecimal, `zero:BYTES`, `noise:BYTES` or `null:`; over ssh also
 /// `home:` and a path below the user's directory there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PumpRequest {
-    /// The transfer: 32 hexadecimal digits, by which its lanes are known.
+    /// The transfer's id: 32 hexadecimal digits. Its lanes name it.
     pub id: String,
-    /// What the node reads, if it is the source.
+    /// The sources, if the node reads.
     pub sources: Vec<String>,
-    /// Where it writes, if it is the sink or moves between its own directories.
+    /// The destination, if the node writes.
     pub dest: Option<String>,
-    /// The host that it sends to, and what is meant there, if it does.
+    /// The host that it sends to, and the destination there, if it sends.
     pub to: Option<(String, String)>,
-    /// How that host is met, if ssh started both ends.
+    /// How to reach that host, if ssh started both ends.
     pub meeting: Option<SshMeeting>,
     /// Lanes.
     pub streams: u32,
     /// The most bytes in a second.
     pub limit: Option<u64>,
-    /// Go on from what an earlier run left.
+    /// Resume from what an earlier run left.
     pub resume: bool,
     /// Read the destination back.
     pub verify: bool,
-    /// Whether sums are taken.
+    /// Whether checksums are taken.
     pub checksum: bool,
 }
 
-/// What a node says of a transfer with another while it goes on; the end is a [`PumpVerdict`].
+/// A message of a node about a transfer that is running. The last one is a [`PumpVerdict`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PumpSaid {
-    /// So many bytes are done, of so many; 0 if nobody knows.
+    /// Bytes done, and bytes in all or 0 if that is unknown.
     Progress(u64, u64),
-    /// What somebody should know at once and is no error.
+    /// A warning to show at once.
     Note(String),
-    /// First of all, if it is to meet another that ssh started: the certificate by which it can be known, as PEM.
+    /// The first message, if it connects to another end that ssh started: its certificate, as PEM.
     Authority(String),
 }
 
-/// What the end of a transfer that ssh started says first.
+/// The first message of an end that ssh started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SshGreeting {
-    /// The meeting of the two ends: 32 hexadecimal digits.
+    /// The id of this pair of ends: 32 hexadecimal digits.
     pub meeting: String,
-    /// The certificate by which it can be known on a direct link, as PEM.
+    /// Its certificate on a direct link, as PEM.
     pub authority: String,
-    /// Where it listens for direct links, if it knows an address of its own.
+    /// The address on which it listens for direct links, if it has one.
     pub address: Option<SocketAddr>,
 }
 
-/// What is answered to it.
+/// The answer to that message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SshAnswer {
-    /// What the one who greeted is called on direct links.
+    /// The name of the end that sent the message, on direct links.
     pub name: String,
-    /// The certificate by which the one who asked can be known on a direct link, as PEM.
+    /// The certificate of the end that answers, on a direct link, as PEM.
     pub authority: String,
 }
 
@@ -205,10 +206,10 @@ pub struct SshAnswer {
 /// opens in its channel are passed on to the sink by whoever has both channels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SshMeeting {
-    /// What the sink said; without an address if no direct link is to be tried.
+    /// The first message of the sink, without its address if no direct link should be tried.
     pub greeting: SshGreeting,
-    /// What the sink is called on direct links.
+    /// The name of the sink on direct links.
     pub name: String,
-    /// The sink's host as it was typed, which may be another address of it.
+    /// The sink's host as the user typed it, which may be another address.
     pub host: String,
 }

@@ -1,75 +1,75 @@
-//! How fast nodes are, what a sort on them will do, and what they are asked to measure.
+//! Rates of nodes, the plan of a job on them, and requests to measure.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Hardware;
 
-/// How fast one node is.
+/// The rates of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeRates {
     /// Its disk and its cores.
     pub hardware: Hardware,
-    /// Memory that was available then.
+    /// Memory that was available at the time.
     pub memory_bytes: u64,
-    /// Bytes per second that it sends to another node while as much comes; 0 if there was no other.
+    /// Bytes per second that it sends to another node while it receives as much; 0 if there was no other.
     pub send_bytes_per_second: f64,
-    /// Bytes per second that it receives while as much goes; 0 if there was no other.
+    /// Bytes per second that it receives while it sends as much; 0 if there was no other.
     pub receive_bytes_per_second: f64,
     /// Bytes per second between the first half of the hosts and the others, each way, if that is less than what all
     /// their links carry.
     pub trunk_bytes_per_second: Option<f64>,
 }
 
-/// What a node is asked about its rates.
+/// A request about the rates of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ProbeRequest {
-    /// Those that it keeps. Answered with [`ProbeSaid::Rates`].
+    /// Return the stored rates. Answered with [`ProbeSaid::Rates`].
     Kept,
-    /// Measure the disk now. Answered with [`ProbeSaid::Rates`], of which cores are assumed and links are 0.
+    /// Measure the disk now. Answered with [`ProbeSaid::Rates`], with assumed rates of cores, and 0 for links.
     Disk {
-        /// Whether to take its time.
+        /// Whether to measure thoroughly.
         thorough: bool,
     },
-    /// Measure the cores now. Answered with [`ProbeSaid::Rates`], of which disks are assumed and links are 0.
+    /// Measure the cores now. Answered with [`ProbeSaid::Rates`], with assumed rates of disks, and 0 for links.
     Cores,
-    /// Send to this host for so long, and say what arrived. Answered with [`ProbeSaid::Sent`].
+    /// Send to this host for a time, and report what arrived. Answered with [`ProbeSaid::Sent`].
     Send {
         /// The host.
         to: String,
         /// How long.
         milliseconds: u64,
     },
-    /// Take what comes on this stream. Answered with [`ProbeSaid::Sent`].
+    /// Receive what arrives on this stream. Answered with [`ProbeSaid::Sent`].
     Take,
-    /// Keep these from now on. Answered with [`ProbeSaid::Rates`].
+    /// Store these rates. Answered with [`ProbeSaid::Rates`].
     Keep(NodeRates),
-    /// Take part in an exchange. One byte is said when the node is ready, one to it for each round, and one by it when
-    /// that round is over.
+    /// Take part in an exchange. The node sends one byte when it is ready, gets one byte for each round, and sends one
+    /// when that round is over.
     Exchange(ExchangeAsk),
-    /// Take what comes on this stream in each round, and say one byte when it is all there.
+    /// Receive what arrives on this stream in each round, and send one byte when all of it has arrived.
     TakeRounds {
         /// Bytes of a round.
         bytes: u64,
-        /// How many rounds.
+        /// The number of rounds.
         rounds: u32,
     },
 }
 
-/// An exchange, as one node is asked to take part.
+/// A request to take part in an exchange.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExchangeAsk {
     /// The hosts.
     pub hosts: Vec<String>,
-    /// Which of them is asked.
+    /// The index of the host that is asked.
     pub index: usize,
     /// Bytes that each sends to each other in a round.
     pub bytes: u64,
-    /// How many rounds.
+    /// The number of rounds.
     pub rounds: u32,
-    /// In which order.
+    /// The order in which nodes send.
     pub schedule: Schedule,
 }
 
@@ -79,11 +79,11 @@ pub struct ExchangeAsk {
 pub enum Schedule {
     /// To all at once.
     Together,
-    /// To one after the other, everybody from the first host on.
+    /// To one after the other; all nodes begin with the first host.
     Same,
-    /// To one after the other, from the host behind its own on.
+    /// To one after the other; each node begins with the host after itself.
     Shifted,
-    /// As shifted, and to the next only when one has everything.
+    /// As shifted, but to the next host only when the last one has received everything.
     Paced,
 }
 
@@ -94,9 +94,9 @@ pub struct ExchangeReport {
     pub hosts: Vec<String>,
     /// Bytes that each sent to each other in a round.
     pub bytes: u64,
-    /// In which order.
+    /// The order in which nodes send.
     pub schedule: Schedule,
-    /// Wall-clock seconds of each round, as whoever asked saw it.
+    /// Wall-clock seconds of each round, measured by the client.
     pub seconds: Vec<f64>,
 }
 
@@ -106,7 +106,7 @@ pub struct ExchangeReport {
 pub enum ProbeSaid {
     /// Its rates, if it has any.
     Rates(Option<NodeRates>),
-    /// So many bytes arrived behind the first block, and so long after it the last of them.
+    /// Bytes that arrived after the first block, and the seconds from that block to the last one.
     Sent {
         /// Bytes.
         bytes: u64,
@@ -115,7 +115,7 @@ pub enum ProbeSaid {
     },
 }
 
-/// What was measured of a cluster.
+/// The measurements of a cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProbeReport {
     /// One for each host, in the order of the cluster file.
@@ -124,7 +124,7 @@ pub struct ProbeReport {
     pub seconds: f64,
 }
 
-/// What was measured of a host.
+/// The measurements of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProbedHost {
     /// The host.
@@ -137,11 +137,11 @@ pub struct ProbedHost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RatesFrom {
-    /// All nodes keep those that `cluster probe` measured.
+    /// All nodes have stored the rates that `cluster probe` measured.
     Probe,
-    /// They were measured in short for this plan.
+    /// They were measured quickly for this plan.
     Now,
-    /// They were typed.
+    /// They were given on the command line.
     Simulated,
 }
 
@@ -154,13 +154,13 @@ pub struct ClusterPlan {
     pub rates_from: RatesFrom,
     /// Input bytes of all nodes.
     pub input_bytes: u64,
-    /// Bytes of a record; of lines, what they are taken for.
+    /// Bytes of a record; for lines, an estimate.
     pub record_bytes: u32,
-    /// How often every byte that does not fit is read: 1 if all fits.
+    /// How many times each byte that does not fit is read: 1 if all fits.
     pub passes: u32,
     /// Bytes per second between the halves of the hosts, if that is less than what their links carry.
     pub trunk_bytes_per_second: Option<f64>,
-    /// Stages in order, of the names that the receipt uses.
+    /// Stages in order, with the names that the receipt uses.
     pub stages: Vec<ClusterStage>,
     /// Seconds of all stages.
     pub seconds: f64,
@@ -168,17 +168,17 @@ pub struct ClusterPlan {
     pub bottleneck: String,
 }
 
-/// What a node of several is for.
+/// The role of a node in a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeRole {
-    /// It reads, and has hardly a range.
+    /// It reads and has almost no range.
     Io,
-    /// It has a range, and reads hardly anything.
+    /// It has a range and reads almost nothing.
     Sort,
-    /// It reads, and has a range.
+    /// It reads and has a range.
     Both,
-    /// It does hardly anything.
+    /// It does almost nothing.
     Spare,
 }
 
@@ -187,15 +187,15 @@ pub enum NodeRole {
 pub struct NodePlan {
     /// The host.
     pub host: String,
-    /// What it is for.
+    /// Its role.
     pub role: NodeRole,
-    /// How fast it is.
+    /// Its rates.
     pub rates: NodeRates,
     /// Bytes of the inputs that it reads.
     pub read_bytes: u64,
     /// Bytes of its range.
     pub range_bytes: u64,
-    /// Memory of its share.
+    /// Memory of its part of the job.
     pub memory_bytes: u64,
     /// Bytes of its range that do not fit in memory.
     pub spilled_bytes: u64,
@@ -208,11 +208,11 @@ pub struct ClusterStage {
     pub name: String,
     /// Bytes that all disks read.
     pub read_bytes: u64,
-    /// Bytes that go from node to node.
+    /// Bytes that are sent between nodes.
     pub crossing_bytes: u64,
     /// Bytes that all disks write.
     pub written_bytes: u64,
-    /// Seconds it should take.
+    /// The expected seconds.
     pub seconds: f64,
     /// What limits it: `n3's disk`, `all disks`, `all links`, `trunk` and so on.
     pub bottleneck: String,

@@ -1,33 +1,33 @@
-//! The receipt: what a run did, proved, beside what the plan had promised.
+//! The receipt: what a run did, with proofs, and what the plan predicted.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{NodeShare, PartitionReceipt, Plan, hex};
 
-/// What is known of a stream of records from having seen all of it. Proofs of parts merge.
+/// A summary of a stream of records, taken while all of it passed. The proofs of parts can be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Proof {
-    /// How many records.
+    /// The number of records.
     pub records: u64,
-    /// How many bytes of records, terminators of lines not counted.
+    /// Bytes of the records, without line terminators.
     pub bytes: u64,
     /// Sum mod 2^128 of a 128-bit hash of each record; the order does not matter.
     #[serde(with = "hex")]
     pub checksum: u128,
-    /// How many records are greater than the one just after.
+    /// Records that are greater than the next one.
     pub unordered: u64,
-    /// How many records have the same key as the one just before.
+    /// Records with the same key as the one before.
     pub duplicates: u64,
 }
 
-/// Seconds of one stage of a run.
+/// One stage of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
     /// What it does: `sample`, `read+distribute`, `load+merge+write`, ...
     pub name: String,
     /// Wall-clock seconds.
     pub seconds: f64,
-    /// What the plan said it would take, if it said.
+    /// The seconds that the plan predicted, if it did.
     pub predicted_seconds: Option<f64>,
     /// Seconds, summed over the lanes, spent waiting for reads.
     pub waited_read_seconds: f64,
@@ -40,12 +40,12 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// One that has moved nothing and waited for nothing.
+    /// A stage without traffic or waits.
     pub fn new(name: &str, seconds: f64) -> Stage {
         Stage { name: name.to_string(), seconds, ..Stage::default() }
     }
 
-    /// Adds what another has moved and waited for; its seconds may have been the same ones.
+    /// Adds the traffic and waits of another stage, which may have run at the same time, so its seconds are not added.
     pub fn add_traffic(&mut self, other: &Stage) {
         self.waited_read_seconds += other.waited_read_seconds;
         self.waited_write_seconds += other.waited_write_seconds;
@@ -68,9 +68,9 @@ pub struct Disk {
 pub struct IoReceipt {
     /// `uring`, `threads`, `uring+threads` if it had to change, or `sim`.
     pub backend: String,
-    /// Why it is not the one asked for or expected, if so.
+    /// Why another back end was used than requested or expected, if so.
     pub fallback: Option<String>,
-    /// Input bytes that were taken from the page cache because it held them.
+    /// Input bytes that came from the page cache.
     pub cached_input_bytes: u64,
     /// Whether the output bypassed the page cache.
     pub direct_output: bool,
@@ -82,27 +82,27 @@ pub struct IoReceipt {
     pub output: Disk,
 }
 
-/// What memory was promised and what was used.
+/// The memory limit and the memory used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MemoryReceipt {
-    /// The promise (`--memory`), for the whole process.
+    /// The limit (`--memory`) of the whole process.
     pub limit_bytes: u64,
-    /// The most that was resident, as the kernel counts it.
+    /// The peak resident size, as the kernel counts it.
     pub peak_bytes: u64,
-    /// How much of it lay in huge pages at the end of the work.
+    /// Bytes in huge pages at the end of the work.
     pub huge_page_bytes: u64,
 }
 
-/// What went into a join, and what it found.
+/// The inputs of a join, and what it found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sides {
     /// Proof of the left input.
     pub left: Proof,
     /// Proof of the right input.
     pub right: Proof,
-    /// Records of the output that have a right part.
+    /// Output records with a right part.
     pub pairs: u64,
-    /// Records of the output that have none.
+    /// Output records without a right part.
     pub unmatched: u64,
 }
 
@@ -111,22 +111,22 @@ pub struct Sides {
 pub struct Receipt {
     /// The verb: `sort`, `shuffle`, `merge`, `join`, `gen`.
     pub verb: String,
-    /// Proof of what went in.
+    /// Proof of the input.
     pub input: Proof,
-    /// Proof of what came out.
+    /// Proof of the output.
     pub output: Proof,
     /// Proof of what `--unique` dropped.
     pub dropped: Proof,
-    /// The sides of a join, which `input` adds up.
+    /// The sides of a join; `input` is their sum.
     #[serde(default)]
     pub sides: Option<Sides>,
-    /// Bytes of the inputs as files or streams have them, newlines included. 0 in receipts from before there was this.
+    /// Bytes of the input files or streams, newlines included. 0 in receipts that are older than this field.
     #[serde(default)]
     pub input_file_bytes: u64,
-    /// Bytes of the output as a file or stream has them, newlines included. 0 in receipts from before there was this.
+    /// Bytes of the output file or stream, newlines included. 0 in receipts that are older than this field.
     #[serde(default)]
     pub output_file_bytes: u64,
-    /// Whether checksums were taken. If not, proofs are of counts alone.
+    /// Whether checksums were taken. If not, proofs hold counts only.
     pub proved: bool,
     /// Whether the verb's invariant holds.
     pub holds: bool,
@@ -138,7 +138,7 @@ pub struct Receipt {
     pub stages: Vec<Stage>,
     /// How bytes were moved.
     pub io: IoReceipt,
-    /// What memory was used.
+    /// The memory used.
     pub memory: MemoryReceipt,
     /// The most scratch space in use at once, in bytes.
     pub scratch_peak_bytes: u64,
@@ -146,15 +146,15 @@ pub struct Receipt {
     pub resumed_bytes: u64,
     /// Output bytes that a resumed run did not have to write again.
     pub resumed_output_bytes: u64,
-    /// What was said before the run.
+    /// The plan that was made before the run.
     pub plan: Option<Plan>,
     /// What each node did, if there were several.
     #[serde(default)]
     pub nodes: Vec<NodeShare>,
-    /// Why each attempt before this one came to nothing, if nodes failed.
+    /// Why each earlier attempt failed, if nodes failed.
     #[serde(default)]
     pub failed: Vec<String>,
-    /// What a partition made.
+    /// The parts of a partition.
     #[serde(flatten)]
     pub partition: Option<PartitionReceipt>,
 }

@@ -16,24 +16,24 @@ use crate::{
     Stage, hex,
 };
 
-/// What nodes do with the records that a river brings them.
+/// What nodes do with the records that arrive through a river.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Work {
     /// Each puts its range in order.
     #[default]
     Sort,
-    /// The same; every input has to be in order as it is.
+    /// The same, for inputs that are already in order.
     Merge,
-    /// All get a random place, which is the same for the same seed and inputs on any number of nodes.
+    /// All records get a random order, which depends only on the seed and the inputs, not on the number of nodes.
     Shuffle(u64),
-    /// Each matches the records of two inputs that have keys of its range.
+    /// Each joins the records of two inputs whose keys lie in its range.
     Join,
-    /// Each writes its share of so many parts.
+    /// Each writes some of the parts.
     Partition {
-        /// Which part a record belongs to.
+        /// How records are assigned to parts.
         pick: PartitionPick,
-        /// How many there are.
+        /// The number of parts.
         parts: usize,
         /// Whether records of equal keys may go to several parts.
         split_keys: bool,
@@ -52,12 +52,12 @@ impl Work {
         }
     }
 
-    /// Bytes of what is made of so many, as far as that is known: how much a join makes nobody knows.
+    /// Bytes of output for so many bytes of input, if that is known. It is unknown for a join.
     pub fn output_bytes(&self, input_bytes: u64) -> u64 {
         if *self == Work::Join { 0 } else { input_bytes }
     }
 
-    /// What its last stage is called.
+    /// The name of its last stage.
     pub fn last_stage(&self) -> &'static str {
         match self {
             Work::Sort | Work::Merge | Work::Shuffle(_) => "sort+write",
@@ -67,16 +67,16 @@ impl Work {
     }
 }
 
-/// Which records a join gives.
+/// The records that a join returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JoinKind {
     /// A left record with each right record of its key.
     #[default]
     Inner,
-    /// These, and left records without a right one.
+    /// Those, and left records without a match.
     Left,
-    /// Left records without a right one.
+    /// Only left records without a match.
     Anti,
 }
 
@@ -91,11 +91,11 @@ impl JoinKind {
     }
 }
 
-/// What is said of a join beside what is said of its left side.
+/// The right side of a join, and how it is joined.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinAsk {
-    /// The inputs of the right side, as those of the left one.
+    /// The inputs of the right side, written like those of the left side.
     pub inputs: Vec<String>,
     /// Bytes of a right record; none means lines.
     pub record: Option<u32>,
@@ -104,32 +104,32 @@ pub struct JoinAsk {
     pub prefixed: bool,
     /// The parts of its key.
     pub keys: Vec<(u32, u32, bool)>,
-    /// Which records to give.
+    /// Which records the join returns.
     pub kind: JoinKind,
-    /// What stands between the parts of a line.
+    /// The separator between the parts of a line.
     #[serde(with = "hex::bytes")]
     pub between: Vec<u8>,
 }
 
-/// What is sorted, and how, by whichever nodes.
+/// A job on records, without the nodes that run it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SortAsk {
-    /// What is done with the records.
+    /// What nodes do with the records.
     #[serde(default)]
     pub work: Work,
-    /// The inputs, as words with escapes. If they are the nodes' own, patterns as in a shell.
+    /// The inputs, as words with escapes. For the nodes' own inputs, shell patterns.
     pub inputs: Vec<String>,
-    /// Whether each node has inputs of its own; else all have the same.
+    /// Whether each node has its own inputs; otherwise all read the same.
     pub own_inputs: bool,
-    /// Whether the inputs are the client's, who lends them to all nodes.
+    /// Whether the client serves the inputs to all nodes.
     #[serde(default)]
     pub lent_inputs: bool,
     /// The output, as a word with escapes.
     pub output: String,
-    /// Whether each node has an output of its own, the part of its range; else all write to the same.
+    /// Whether each node writes its range to its own output; otherwise all write to the same one.
     pub own_output: bool,
-    /// Whether the output is the client's, who lends it to all nodes to write to.
+    /// Whether the client serves the output to all nodes.
     #[serde(default)]
     pub lent_output: bool,
     /// Bytes of a record; none means lines.
@@ -141,18 +141,18 @@ pub struct SortAsk {
     pub keys: Vec<(u32, u32, bool)>,
     /// Keep only the first of records with equal keys.
     pub unique: bool,
-    /// Memory of each node, if it was said.
+    /// Memory of each node, if it was given.
     pub memory_bytes: Option<u64>,
     /// The same as percent of what each node has available.
     #[serde(default)]
     pub memory_percent: Option<f64>,
-    /// Directories for what does not fit, as words with escapes.
+    /// Scratch directories, as words with escapes.
     pub scratch: Vec<String>,
     /// The most scratch space of each node, in bytes.
     pub scratch_limit: Option<u64>,
     /// Lanes of each node's sort.
     pub threads: Option<usize>,
-    /// Whether all nodes have equal shares, however fast they are.
+    /// Whether all nodes get equal shares, regardless of their speed.
     #[serde(default)]
     pub equal: bool,
     /// The right side, if there is one.
@@ -161,23 +161,23 @@ pub struct SortAsk {
 }
 
 impl SortAsk {
-    /// Whether the client lends something, and so has to stay.
+    /// Whether the client serves a file and therefore has to stay.
     pub fn lends(&self) -> bool {
         self.lent_inputs || self.lent_output
     }
 
-    /// Whether all write to a file that one of them makes.
+    /// Whether all write to one file, which one of them creates.
     pub fn writes_shared(&self) -> bool {
         !self.writes_own() && !self.lent_output
     }
 
-    /// Whether each node writes files of its own: its range, or its parts.
+    /// Whether each node writes its own files: its range, or its parts.
     pub fn writes_own(&self) -> bool {
         self.own_output || matches!(self.work, Work::Partition { .. })
     }
 }
 
-/// A sort as a job, as whoever coordinates it offers it to a node.
+/// A job, as its coordinator sends it to a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SortJob {
@@ -185,25 +185,25 @@ pub struct SortJob {
     pub job: String,
     /// Who asked for it.
     pub by: String,
-    /// What is asked for.
+    /// The work.
     pub ask: SortAsk,
-    /// The hosts that are to take part, in the order of their ranges.
+    /// The hosts that should take part, in the order of their ranges.
     pub hosts: Vec<String>,
     /// The host whose node coordinates it, if it goes on without the client.
     pub coordinator: Option<String>,
-    /// Why each attempt before came to nothing.
+    /// Why each earlier attempt failed.
     pub failed: Vec<String>,
-    /// What attempts before wrote to, as words with escapes: nobody may give these files a name any more.
+    /// The files that earlier attempts wrote to, as words with escapes. They must not be given a name any more.
     pub lost: Vec<String>,
 }
 
-/// An attempt, as one node has part in it. The number is that of the attempts that failed, and one.
+/// An attempt, as one participant sees it. Its number is one more than the number of failed attempts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SortAttempt {
     /// The hosts that take part, in the order of their ranges.
     pub hosts: Vec<String>,
-    /// Which of them is told.
+    /// The index of the host that this is sent to.
     pub index: usize,
     /// As in [`SortJob`].
     pub failed: Vec<String>,
@@ -216,80 +216,80 @@ pub struct SortAttempt {
     pub vote: Option<AttemptId>,
 }
 
-/// The keys behind one bound and up to another; all where there is none.
+/// The keys after one bound, up to and including another. A missing bound is open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LostRange {
-    /// The bound that they are behind.
+    /// The exclusive lower bound.
     pub low: Option<KeyBound>,
-    /// The bound that they go up to.
+    /// The inclusive upper bound.
     pub high: Option<KeyBound>,
 }
 
-/// Where a range of keys ends.
+/// A bound of a range of keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyBound {
     /// The key in its normal form.
     #[serde(with = "hex::bytes")]
     pub key: Vec<u8>,
-    /// Of equal keys, the origin of the last one before it.
+    /// Among equal keys, the origin of the last record before the bound.
     pub origin: u64,
 }
 
 impl SortAttempt {
-    /// Which attempt it is, from 1.
+    /// The number of the attempt, from 1.
     pub fn number(&self) -> u32 {
         self.failed.len() as u32 + 1
     }
 }
 
-/// What a node is told then.
+/// A message from the coordinator to a participant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ShareTold {
     /// Begin an attempt.
     Attempt(SortAttempt),
-    /// Sample the node's part of inputs that have so many bytes in all.
+    /// Sample the node's part of the inputs.
     Sample {
         /// Bytes of the inputs of the nodes before it, if each has its own.
         before_bytes: u64,
-        /// Memory of the node that has least: rivers are laid out for that.
+        /// Memory of the node that has the least, for which rivers are laid out.
         least_bytes: u64,
         /// Bytes of all inputs.
         all_bytes: u64,
     },
-    /// Sort, with the cuts that follow, and behind them a sample of the node's range, if that may be of use.
+    /// Sort, with the split points that follow. After them comes a sample of the node's range if it may be of use.
     Go {
         /// For each side, pages of each node's inputs; of what all have, those that each reads.
         pages: Vec<Vec<u64>>,
-        /// Bytes that the node's range should have.
+        /// The expected bytes of the node's range.
         range_bytes: u64,
-        /// The file that all write to, under the name that it has meanwhile.
+        /// The file that all write to, under its temporary name.
         shared: Option<String>,
-        /// How much of what follows are the cuts.
+        /// Bytes of the split points in what follows.
         cuts_bytes: u64,
     },
-    /// The node's range begins here in the output that is shared.
+    /// The offset of the node's range in the shared output.
     Start(u64),
-    /// All have written: make your outputs whole and durable, so that only their names are missing, and say so.
+    /// All nodes have written. Complete your outputs and make them durable under their temporary names, then answer.
     Ready {
         /// Bytes of the file.
         bytes: u64,
-        /// What is no whole sector of the node's range, or of any node's if all write to one file.
+        /// The bytes that are no whole sector, of this node's range or, in a shared file, of all nodes' ranges.
         edges: Vec<Edge>,
     },
-    /// The attempt is committed: give your outputs their names, if you are a client's and have not done so.
+    /// The attempt is committed. Name your outputs, if you have not done so.
     Publish,
-    /// This attempt comes to nothing: leave nothing of it, and say so.
+    /// This attempt is stopped. Remove everything of it, then answer.
     Stop,
     /// The job has ended.
     End(Box<SortEnd>),
-    /// It was none, but a question: nobody need remember it.
+    /// It was only a question. There is nothing to remember.
     Forget,
 }
 
-/// How a sort on several nodes ended.
+/// How a job on several nodes ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SortEnd {
@@ -297,11 +297,11 @@ pub struct SortEnd {
     pub state: JobState,
     /// Why, if it is not done.
     pub why: Option<String>,
-    /// The receipt, if it is.
+    /// The receipt, if it is done.
     pub receipt: Option<Receipt>,
 }
 
-/// What a node says.
+/// A message from a participant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ShareSaid {
@@ -309,9 +309,9 @@ pub enum ShareSaid {
     Found {
         /// Bytes of its inputs.
         input_bytes: u64,
-        /// What it takes for memory.
+        /// The memory that it will use.
         memory_bytes: u64,
-        /// How fast it is, if it keeps that.
+        /// Its rates, if it has stored any.
         #[serde(default)]
         rates: Option<NodeRates>,
     },
@@ -319,47 +319,47 @@ pub enum ShareSaid {
     Sampled {
         /// For each side, pages of its inputs, and bytes of each.
         pages: Vec<(u64, u64)>,
-        /// The file that all are to write to, if it is the one who made it.
+        /// The file that all nodes write to, if this node created it.
         shared: Option<String>,
     },
     /// So many bytes of its inputs have gone into the river, and so many of its range have been written.
     Progress(u64, u64),
     /// Its range has so many bytes.
     Range(u64),
-    /// All is written, and nothing has its name yet.
+    /// Everything is written, under temporary names.
     Done(Box<ShareEnd>),
-    /// Its outputs lack only their names; and the one that all write to, if it made that.
+    /// Its outputs are complete and durable under temporary names, with the shared one if it created that.
     Ready(Option<ReadyFile>),
-    /// Its outputs have their names, but for those of these lines, which say where they lie.
+    /// Its outputs are named, except those in these lines, which say where they are.
     Published(Vec<String>),
-    /// Its share came to nothing.
+    /// Its part of the job failed.
     Failed {
-        /// What kind of thing it was.
+        /// The kind of failure.
         trouble: Trouble,
-        /// In one line.
+        /// The cause, in one line.
         why: String,
     },
     /// Nothing is left of the attempt that was stopped.
     Stopped,
 }
 
-/// Why a share came to nothing.
+/// Why a participant failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Trouble {
-    /// The node misses another, perhaps the one of this place, which knows why.
+    /// The node lost contact with another, perhaps the one of this index, which knows why.
     Follows(Option<usize>),
     /// There is no room on a disk of the node.
     Full,
     /// Somebody cancelled the job there.
     Cancelled,
-    /// The node goes down.
+    /// The node is shutting down.
     Leaves,
-    /// Anything else, which another attempt would meet again.
+    /// Anything else, which would happen again in another attempt.
     Asked,
 }
 
-/// A sort that goes on without its client.
+/// A job that continues without its client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Detached {
     /// The job's id.
@@ -368,14 +368,14 @@ pub struct Detached {
     pub coordinator: String,
 }
 
-/// How far a node is with its share of a sort.
+/// The progress of one participant in a job.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ShareView {
-    /// The host whose node coordinates it, if it goes on without its client.
+    /// The host whose node coordinates it, if it continues without its client.
     pub coordinator: Option<String>,
     /// The hosts of this attempt.
     pub hosts: Vec<String>,
-    /// Why each attempt before came to nothing.
+    /// Why each earlier attempt failed.
     pub failed: Vec<String>,
     /// `sample`, `read+river`, `sort+write`, `publish`; empty before.
     pub stage: String,
@@ -387,35 +387,35 @@ pub struct ShareView {
     pub written_bytes: u64,
     /// Bytes of all inputs.
     pub all_bytes: u64,
-    /// What all of it did, when it is done.
+    /// The receipt of the whole job, when it is done.
     pub receipt: Option<Receipt>,
 }
 
-/// What a node asks a client that lends its files, on a stream that it opens to it.
+/// A request of a node to a client that serves files, on a stream that the node opens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LentAsk {
-    /// What is known of the file of this place among the inputs: a [`LentFile`].
+    /// Describe the input of this index: the answer is a [`LentFile`].
     Look(usize),
-    /// Bytes of it.
+    /// Read bytes of an input.
     Read {
-        /// Its place.
+        /// The index of the input.
         file: usize,
         /// The first byte.
         at: u64,
-        /// How many; fewer come where it ends.
+        /// How many. Fewer are returned at the end of the file.
         bytes: u64,
     },
-    /// What goes behind this belongs to the output.
+    /// The bytes after this message belong to the output.
     Write {
         /// The attempt whose output it is.
         attempt: u32,
-        /// Where its first byte goes.
+        /// The offset of the first byte.
         at: u64,
     },
 }
 
-/// What is known of a file that is lent.
+/// A file that a client serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LentFile {
@@ -423,70 +423,70 @@ pub struct LentFile {
     pub bytes: u64,
     /// The device that holds it.
     pub device: u64,
-    /// Its number on that device.
+    /// Its inode number on that device.
     pub inode: u64,
     /// When its contents last changed, in nanoseconds of the client's clock.
     pub modified_ns: i64,
 }
 
-/// Bytes that are no whole sector, and where they belong.
+/// Bytes that are no whole sector, and their offset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
-    /// Where in the file.
+    /// The offset in the file.
     pub at: u64,
     /// The bytes.
     #[serde(with = "hex::bytes")]
     pub bytes: Vec<u8>,
 }
 
-/// The first or the last record of a piece, as far as it is kept.
+/// The first or last record of a piece, shortened if it is long.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PieceEnd {
-    /// The record, if all of it is kept.
+    /// The record, if it is short enough to keep.
     #[serde(with = "hex::bytes")]
     pub record: Vec<u8>,
-    /// Of a longer one, the first bytes of its key's normal form, and the record's hash.
+    /// For a longer record, the first bytes of its key's normal form and a hash.
     pub long: Option<LongEnd>,
 }
 
-/// What is kept of a long record.
+/// The shortened form of a long record.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LongEnd {
     /// The first bytes of its key's normal form.
     #[serde(with = "hex::bytes")]
     pub normal: Vec<u8>,
-    /// The hash of all of that form.
+    /// The hash of the whole normal form.
     #[serde(with = "hex")]
     pub hash: u128,
 }
 
-/// What a node did.
+/// The result of one participant.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShareEnd {
-    /// What it put into the river.
+    /// Proof of what it put into the river.
     pub input: Proof,
-    /// What it wrote.
+    /// Proof of what it wrote.
     pub output: Proof,
-    /// What `--unique` dropped.
+    /// Proof of what `--unique` dropped.
     pub dropped: Proof,
     /// The first and the last record that it wrote.
     pub ends: [PieceEnd; 2],
-    /// What of its range is no whole sector.
+    /// The bytes of its range that are no whole sector.
     pub edges: Vec<Edge>,
-    /// What it did, for the receipt.
+    /// Its entry in the receipt.
     pub node: NodeShare,
-    /// What each of its stages moved and waited for, without seconds: those are the node's.
+    /// What each of its stages moved and waited for. The seconds are in its entry.
     #[serde(default)]
     pub stages: Vec<Stage>,
     /// How it moved bytes.
     pub io: IoReceipt,
 }
 
-/// What one node of several did.
+/// What one of several nodes did.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct NodeShare {
     /// The host.
@@ -497,16 +497,16 @@ pub struct NodeShare {
     pub input: (u64, u64),
     /// Records and bytes that it wrote.
     pub output: (u64, u64),
-    /// Bytes that it sent to other nodes, and that it received, as frames; of all its links meanwhile.
+    /// Bytes of frames that it sent to other nodes and received from them, on all its links in that time.
     pub link_bytes: (u64, u64),
-    /// Seconds until its sample was taken, until its range had come, and until all was written.
+    /// Seconds until its sample was taken, until its range had arrived, and until everything was written.
     pub seconds: [f64; 3],
-    /// CPU seconds of its process meanwhile.
+    /// CPU seconds of its process in that time.
     pub cpu_seconds: f64,
-    /// Memory that its share had.
+    /// Memory that its part of the job had.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// The most memory that its process ever had.
+    /// The peak memory of its process.
     pub peak_bytes: u64,
     /// Anonymous memory of its process in huge pages when all was written.
     #[serde(default)]
@@ -516,10 +516,10 @@ pub struct NodeShare {
     /// Bytes of its inputs that were read for a sample.
     #[serde(default)]
     pub sampled_bytes: u64,
-    /// What went into its join, and what it found.
+    /// The inputs of its join, and what it found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sides: Option<Sides>,
-    /// The parts that it wrote, if there are to be parts.
+    /// The parts that it wrote, if the output is in parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartReceipt>,
 }

@@ -1,6 +1,6 @@
-//! Units, seeded random numbers and the clock: what every room stands on.
+//! Units, seeded random numbers and the clock: what every crate stands on.
 //!
-//! Law: nothing here knows what a record, a block or a file is.
+//! Invariant: nothing here knows what a record, a block or a file is.
 //! Non-goals: an error enum for the house, a configuration, a place for things without a home.
 
 pub mod clock;

@@ -2,7 +2,7 @@
 //!
 //! Model: built with the feature `sabotage`, a process reads once from its environment which mechanism is broken in it.
 //! Built without, nothing is ever broken and no code is left of the question.
-//! Law: nothing here is compiled into a build that users get.
+//! Invariant: nothing here is compiled into a build that users get.
 
 /// Whether this mechanism breaks now: it does once, the first time that it is asked.
 #[cfg(feature = "sabotage")]

@@ -1,6 +1,6 @@
 //! Sizes as people write them (`512M`, `1GiB`, `10%`) and as they read them.
 //!
-//! Law: `K M G T` and `KiB MiB GiB TiB` are powers of 1024, `KB MB GB TB` powers of 1000, as in
+//! Invariant: `K M G T` and `KiB MiB GiB TiB` are powers of 1024, `KB MB GB TB` powers of 1000, as in
 //! GNU coreutils.
 
 use std::fmt;

@@ -1,7 +1,7 @@
 //! What a thread that panics still owes to those who wait for it.
 //!
 //! Model: a guard on the stack of a thread that works with others. If it is unwound, it says so to them.
-//! Law: without a panic nothing is done.
+//! Invariant: without a panic nothing is done.
 //! Non-goals: going on after a panic, which is for whoever gave the thread its work.
 
 /// Does this if it is dropped by a panic.

@@ -1,13 +1,12 @@
 //! `bench cluster`: sorts on the nodes of a lab, from the start of the client's process to its end.
 //!
-//! Model: a lab for each row, with links and disks as slow as the row says; every node has its share of the Sort
-//! Benchmark's records in a file of its own and leaves its range of them in another, sorted, or as they come (the paper's river). Beside it, in turn, iperf3 between
-//! two of the hosts, in both directions at once as in the work: what each link has to carry at the rate that it reached, and what
-//! each disk has to read and write at its rate, one after the other, is the ideal. And of a sort what its plan says, by rates that
-//! are measured after the last run.
-//! Law: a run counts only if its receipt holds, no node was taken for lost, and the receipt says within
-//! [`AGREE`](crate::lab::AGREE) what the kernel counted of all links. After the
-//! first, what lies in the parts is validated.
+//! Model: each row has a lab of its own, with links and disks as slow as the row says. Every node has a share of the Sort
+//! Benchmark's records in its own file, and writes one range of them to another file, sorted or in arrival order (the
+//! river of the paper). iperf3 runs in turn with that, between two of the hosts and in both directions at once. The ideal
+//! is the time that each link needs at the rate of iperf3 and, after it, each disk at its own rate. A sort is also compared
+//! with its plan, from rates that are measured after the last run.
+//! Invariant: a run counts only if its receipt holds, no node was taken for lost, and the receipt agrees with the kernel's
+//! count of all links within [`AGREE`](crate::lab::AGREE). The output of the first run is validated.
 //! Non-goals: rivals.
 
 use std::process::Command;
@@ -19,24 +18,25 @@ use thalweg_api::{
 use thalweg_io::process::{self, Usage};
 use thalweg_record::RECORD_BYTES;
 
-use crate::far::{Served, iperf_between};
+use crate::contenders::judge;
+use crate::iperf_ring::Ring;
 use crate::lab::{Carried, Lab, Wanted, on_lab};
 use crate::measure::{Series, median, whole_process};
 use crate::minutesort::MODEL;
-use crate::ring::Ring;
+use crate::pump_lab::{Served, iperf_between};
 use crate::targets::{Target, Than};
-use crate::{Asked, TINY_BYTES, digest, memory, minutesort};
+use crate::{Asked, digest, memory, minutesort};
 
-/// Bytes that the kernel counts and receipts need not: questions, samples, cuts.
+/// Bytes that the kernel counts and receipts do not: requests, samples, split points.
 const AGREE_BYTES_PER_NODE: u64 = 1 << 20;
-/// What the links have to carry, at the rate that iperf3 reaches.
+/// The time that the links need at the rate of iperf3.
 pub(crate) const IDEAL: &str = "ideal";
-/// Memory that is touched before each run, for each byte of the records: nodes hold them, and so does the page cache.
+/// Memory that is touched before each run, for each byte of the records: nodes and the page cache both hold them.
 const MEMORY_OF_BYTES: u64 = 3;
 /// Bytes a second of the slow disks, as `lab/up` takes it, and as a number.
 const DISK: (&str, f64) = ("20MB/s", 20e6);
 
-/// One kind of work.
+/// One row.
 struct Row {
     name: &'static str,
     /// `sort`, or `partition` into one part for each node.
@@ -44,25 +44,25 @@ struct Row {
     nodes: u32,
     /// Records of all nodes, for a `--size` of 1 GB.
     records: u64,
-    /// Words for the lab: its links.
+    /// The links, as arguments of `lab/up`.
     links: &'static [&'static str],
     disks: Disks,
-    /// Whether inputs lie in memory when a sort begins.
+    /// Whether the inputs are cached when a sort begins.
     warm: bool,
     memory: &'static str,
-    /// The paper's own row, if it has one.
+    /// The figures of the paper, if it has any.
     paper: &'static str,
     targets: &'static [Target],
 }
 
-/// What files lie on.
+/// The disks of the hosts.
 #[derive(Clone, Copy, PartialEq)]
 enum Disks {
-    /// The disk as it is.
+    /// The disk of this machine, shared by all.
     Shared,
-    /// One for each host, so slow that it counts.
+    /// A slow disk for each host.
     Slow,
-    /// None: memory.
+    /// No disk: files lie in memory.
     None,
 }
 
@@ -89,7 +89,7 @@ const TWO: Row = Row {
     targets: &[of_ideal(0.95)],
 };
 
-/// The same records, as they come.
+/// The same records, in arrival order.
 const RIVER: Row = Row {
     name: "river2",
     verb: "partition",
@@ -240,10 +240,7 @@ impl Bench<'_> {
             row.others.push(BenchOther::measured(IDEAL, measure));
         }
         row.others.extend(ring.map(Ring::measured));
-        row.targets = self.row.targets.iter().map(|target| target.of(&row)).collect();
-        if self.asked.bytes <= TINY_BYTES {
-            row.targets.iter_mut().for_each(|target| target.met = None);
-        }
+        judge(&mut row, self.row.targets, self.asked.tiny);
         Ok(row)
     }
 
@@ -284,17 +281,17 @@ impl Bench<'_> {
             ours.args(["--parts", &parts]);
         }
         let ended = whole_process(&mut ours)?;
-        let receipt: Receipt = from_json(ended.out.trim()).map_err(Error::CouldNot)?;
+        let receipt = ended.receipt()?;
         let carried = self.carried().since(before);
         let said: u64 = receipt.nodes.iter().map(|node| node.link_bytes.1).sum();
-        if !receipt.holds || !carried.agrees(said, u64::from(self.row.nodes) * AGREE_BYTES_PER_NODE) {
+        if !carried.agrees(said, u64::from(self.row.nodes) * AGREE_BYTES_PER_NODE) {
             return Err(Error::Wrong(format!(
                 "the kernel counted {} bytes on all links, and the receipt says {said}",
                 carried.bytes
             )));
         }
         if let Some(why) = receipt.failed.first() {
-            return Err(Error::Wrong(format!("a node that stood was taken for lost: {why}")));
+            return Err(Error::Wrong(format!("a node that was running was taken for lost: {why}")));
         }
         let usage = Usage {
             cpu_seconds: receipt.cpu_seconds,

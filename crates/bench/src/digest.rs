@@ -1,4 +1,4 @@
-//! The digest of a file: 128 bits of XXH3 over its bytes in their order. Not for secrets.
+//! The digest of a file: 128 bits of XXH3 over its bytes in order. It is not for secrets.
 
 use std::fs::File;
 use std::io::Read;
@@ -22,7 +22,7 @@ pub(crate) fn of_file(path: &Path) -> Result<String> {
     }
 }
 
-/// As it is written in reports.
+/// A digest as reports show it.
 pub(crate) fn written(hash: &Xxh3) -> String {
     format!("xxh3:{:032x}", hash.digest128())
 }

@@ -1,12 +1,12 @@
-//! The floor: a plan's own reads and writes, phase by phase, replayed by fio with direct I/O.
+//! The floor: the reads and writes of a plan, phase by phase, replayed by fio with direct I/O.
 //!
 //! ```text
 //! fits in memory    read N          |  write N
-//! spills S          read N, write S |  read S, write N       what stands together goes on at once
+//! spills S          read N, write S |  read S, write N       a phase's reads and writes run at the same time
 //! ```
 //!
-//! Law: the floor counts only what must be read and written; of the depths tried each phase has its best.
-//! fio's own start and its making of files are not counted, nor is making anything durable.
+//! Invariant: the floor counts only what must be read and written, and each phase has the best of the depths that were
+//! tried. The start of fio, the creation of its files and syncing are not counted.
 //! Non-goal: more than one disk.
 
 use std::path::{Path, PathBuf};
@@ -143,7 +143,7 @@ fn seconds_of(table: &str, phases: usize) -> Result<Vec<f64>> {
     const ERROR: usize = 4;
     const READ_MS: usize = 8;
     const WRITE_MS: usize = 49;
-    let wrong = |line: &str| Error::CouldNot(format!("fio says what cannot be read: '{line:.60}'"));
+    let wrong = |line: &str| Error::CouldNot(format!("the output of fio cannot be read: '{line:.60}'"));
     let mut seconds = vec![0.0f64; phases];
     for line in table.lines().filter(|line| line.starts_with("3;")) {
         let cells: Vec<&str> = line.split(';').collect();

@@ -1,12 +1,11 @@
-//! `bench incore`: records sorted in memory, beside a plain copy of the same bytes.
+//! `bench incore`: records sorted in memory, compared with a plain copy of the same bytes.
 //!
-//! Model: a program has its records in blocks of a [`Sorter`], put before the clock starts; the clock covers
-//! the end of the input, the sort, and taking every block of the sorted stream, each of which is let go at
-//! once. Nothing is read or written. On one core, the thread that asks, the lane, and whatever they start
-//! are kept on one.
-//! Law: copy and sort take turns in one run, in memory that was touched before; the copy is between blocks that were touched before, in huge
-//! pages where there are any, which is the fastest copy there is. The output is looked at once, in a run
-//! that is not measured, and proved in every run of the row.
+//! Model: a program puts its records into a [`Sorter`] before the clock starts. The clock covers the end of the input, the
+//! sort, and taking every block of the sorted stream; each block is dropped at once. Nothing is read or written. The row
+//! for one core keeps the calling thread, the lane and their threads on one core.
+//! Invariant: copy and sort take turns in one run, in memory that was touched before. The copy is the fastest there is:
+//! between blocks that were touched before, in huge pages where there are any. The output is checked in a run that is not
+//! measured, and proved in every run of the row.
 //! Non-goals: how the records came into memory, and giving the memory back.
 
 use thalweg::{Error, KeyPart, Layout, Result, Sink, Size, Sorter, SorterOptions, Source};
@@ -44,7 +43,7 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
         let lanes = i + 1;
         asked.progress.begin(name, lanes as u64, NAMES.len() as u64, 0);
         if lanes > machine::cores() {
-            report.notes.push(format!("{name}: there are not so many cores here"));
+            report.notes.push(format!("{name}: this machine has fewer cores"));
             continue;
         }
         // On a thread of its own, which may be kept on a core.
@@ -147,7 +146,7 @@ fn sort_in_memory(
         Ok(())
     })?;
     let receipt = sorted.as_mut().expect("it was made just now").receipt()?;
-    assert!(receipt.holds, "a sort whose law does not hold gives no receipt");
+    assert!(receipt.holds, "a sort whose invariant does not hold gives no receipt");
     assert_eq!(receipt.scratch_peak_bytes, 0, "it was to stay in memory");
     Ok(())
 }

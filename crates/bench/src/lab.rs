@@ -1,8 +1,7 @@
-//! A lab for a benchmark: hosts in network namespaces, each with a node of its own, and what the kernel counted of
-//! their links.
+//! A lab for a benchmark: hosts in network namespaces, each with its own node, and the kernel's counters of their links.
 //!
-//! Law: whatever a lab started is gone when it is dropped.
-//! Non-goals: making networks; the scripts in `lab/`, below the current directory, do that.
+//! Invariant: whatever a lab started is gone when the value is dropped.
+//! Non-goals: setting up networks; the scripts in `lab/`, below the current directory, do that.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -12,15 +11,15 @@ use thalweg_api::{BenchHost, BenchReport, BenchRow, NodeReady, from_json};
 
 use crate::Asked;
 
-/// Bytes of a packet's heads: Ethernet 14, IP 20, TCP with a time stamp 32.
+/// Bytes of a packet's headers: Ethernet 14, IP 20, TCP with a timestamp 32.
 const HEAD_BYTES: u64 = 66;
-/// The most bytes of a segment, whose packets are of 1500 with heads.
+/// The most payload bytes of a segment, in packets of 1500 bytes.
 const SEGMENT_BYTES: u64 = 1448;
-/// Of the kernel's bytes, the share by which receipts may differ.
+/// The share of the kernel's count by which receipts may differ.
 pub(crate) const AGREE: f64 = 0.05;
-/// Where the system keeps files in memory.
+/// A directory in memory.
 const MEMORY: &str = "/dev/shm/thalweg-labs";
-/// Ticks in a second, in what the kernel tells of a process.
+/// The unit of CPU time in `/proc/PID/stat`, in ticks a second.
 const TICKS: f64 = 100.0;
 
 /// A lab that runs.
@@ -31,18 +30,18 @@ pub(crate) struct Lab {
     hosts: u32,
 }
 
-/// What a lab is to be.
+/// What a lab should be like.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wanted<'a> {
     pub(crate) hosts: u32,
     /// More words for `lab/up`.
     pub(crate) words: &'a [&'a str],
-    /// Whether what its hosts have lies in memory.
+    /// Whether the directories of its hosts lie in memory.
     pub(crate) in_memory: bool,
 }
 
 impl Lab {
-    /// Starts one whose nodes are `program`; else why there is none.
+    /// Starts a lab whose nodes run `program`, or says why there is none.
     pub(crate) fn up(program: &Path, wanted: Wanted<'_>) -> Result<Lab, String> {
         let Wanted { hosts, words, in_memory } = wanted;
         let scripts = std::path::absolute("lab").map_err(|e| e.to_string())?;
@@ -51,16 +50,15 @@ impl Lab {
         if in_memory {
             up.env("THALWEG_LABS", MEMORY);
         }
-        let told = up.output().map_err(|e| {
-            format!("no lab/up here ({e}); run this from the repository's root, where lab/ is")
-        })?;
+        let told =
+            up.output().map_err(|e| format!("no lab/up here ({e}); run this in the repository's root"))?;
         let (out, err) = (String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
         if !told.status.success() {
             return Err(err.lines().last().unwrap_or("lab/up failed").to_string());
         }
         let value = |name: &str| out.lines().find_map(|line| line.strip_prefix(name)).map(String::from);
         let (Some(id), Some(own)) = (value("export LAB="), value("export THALWEG_IDENTITY=")) else {
-            return Err(format!("lab/up said what is not understood: {}", out.trim()));
+            return Err(format!("the output of lab/up cannot be read: {}", out.trim()));
         };
         let place = Path::new(&own).parent().unwrap_or(Path::new("/")).to_path_buf();
         Ok(Lab { id, scripts, place, hosts })
@@ -76,7 +74,7 @@ impl Lab {
         self.place.join("own")
     }
 
-    /// Where a host's node runs.
+    /// The directory in which a host's node runs.
     pub(crate) fn directory(&self, host: u32) -> PathBuf {
         self.place.join(format!("n{host}"))
     }
@@ -86,7 +84,7 @@ impl Lab {
         self.hosts
     }
 
-    /// The first so many of its hosts' names, as a list with commas.
+    /// The names of the first `count` hosts, separated by commas.
     pub(crate) fn names(&self, count: u32) -> String {
         (1..=count).map(|i| format!("n{i}")).collect::<Vec<_>>().join(",")
     }
@@ -109,12 +107,12 @@ impl Lab {
         command
     }
 
-    /// Each host's process, and what the kernel has counted on its link so far.
+    /// Each host's process, and the kernel's counters of its link.
     pub(crate) fn counted(&self) -> Vec<BenchHost> {
         (1..=self.hosts).map(|host| self.host(host)).collect()
     }
 
-    /// What links have brought these hosts so far, of what all have sent.
+    /// The payload that links have brought to these hosts so far, and the bytes that all hosts have sent again.
     pub(crate) fn carried(&self, to: RangeInclusive<u32>) -> Carried {
         let payload = |host| {
             let heads = self.counter(host, "tx_packets") * HEAD_BYTES;
@@ -129,7 +127,7 @@ impl Lab {
         std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// A host, as [`counted`](Lab::counted) tells of it.
+    /// One host's process and counters.
     pub(crate) fn host(&self, host: u32) -> BenchHost {
         let ready = std::fs::read_to_string(self.place.join(format!("n{host}/ready"))).unwrap_or_default();
         BenchHost {
@@ -142,28 +140,28 @@ impl Lab {
     }
 }
 
-/// Bytes that links have carried, without the heads of packets.
+/// Bytes that links have carried, without the headers of packets.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Carried {
     pub(crate) bytes: u64,
-    /// The most of them that TCP may have sent again: it does where the other side has no core for a while.
+    /// How many of them TCP may have sent again, at most. It does so when the other side gets no core for a while.
     pub(crate) again_bytes: u64,
 }
 
 impl Carried {
-    /// What was carried since then.
+    /// The difference to an earlier count.
     pub(crate) fn since(self, before: Carried) -> Carried {
         Carried { bytes: self.bytes - before.bytes, again_bytes: self.again_bytes - before.again_bytes }
     }
 
-    /// Whether these may be so many bytes of links, within [`AGREE`] and what is said beside links.
+    /// Whether a receipt's bytes of links agree with these, within [`AGREE`] and `beside`, which a receipt does not count.
     pub(crate) fn agrees(self, said: u64, beside: u64) -> bool {
         let slack = (AGREE * self.bytes as f64) as u64 + beside;
         (self.bytes.saturating_sub(self.again_bytes + slack)..=self.bytes + slack).contains(&said)
     }
 }
 
-/// What TCP has sent again so far in the network namespace of a process.
+/// The segments that TCP has sent again so far in the network namespace of a process.
 fn segments_sent_again(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/net/snmp")).unwrap_or_default();
     let mut rows = text.lines().filter_map(|line| line.strip_prefix("Tcp:"));
@@ -172,7 +170,7 @@ fn segments_sent_again(pid: u32) -> u64 {
     both.find(|(name, _)| *name == "RetransSegs").and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
 }
 
-/// CPU seconds that a process and its ended children have taken so far, to a hundredth.
+/// CPU seconds of a process and its ended children so far, to a hundredth.
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name before the last parenthesis may hold anything; of what follows, these are user, system, and children's.
@@ -189,8 +187,7 @@ impl Drop for Lab {
     }
 }
 
-/// Measures a row on so many hosts of a lab of its own, with what the kernel counted of their links; or notes why there
-/// is none.
+/// Measures a row in a lab of its own, with the kernel's count of its links, or notes why there is no lab.
 pub(crate) fn on_lab(
     asked: &Asked<'_>,
     report: &mut BenchReport,
@@ -213,7 +210,7 @@ pub(crate) fn on_lab(
     Ok(())
 }
 
-/// What came in between.
+/// The traffic between two counts.
 pub(crate) fn since(before: Vec<BenchHost>, after: Vec<BenchHost>) -> Vec<BenchHost> {
     let between = |(before, after): (BenchHost, BenchHost)| BenchHost {
         received_bytes: after.received_bytes.saturating_sub(before.received_bytes),

@@ -1,33 +1,34 @@
 //! `bench launch`: a null command on many nodes, from the start of the client's process to its end.
 //!
-//! Model: one lab of as many hosts as the largest row has, each with a node that is a process of its own. Contenders
-//! run in turn, round by round; what takes long runs in every tenth round. Beside ours stand the ways of ours that
-//! leave something out, as in figure 2 of paper 003, and other launchers over OpenSSH servers in the same hosts.
-//! Law: a run counts only if the command ended well on every host. The bytes of each link are the kernel's.
-//! Non-goals: installing rivals (`bench/rivals/setup` does, when asked).
+//! Model: one lab has as many hosts as the largest row needs, each with a node in its own process. Contenders run in turn,
+//! round by round; the slow ones run in every tenth round. Ours is compared with variants of itself that leave something
+//! out, as in figure 2 of paper 003, and with other launchers over OpenSSH servers in the same hosts.
+//! Invariant: a run counts only if the command succeeded on every host. The bytes of each link are the kernel's count.
+//! Non-goals: installing rivals (`bench/rivals/setup` does that).
 
 use std::process::Command;
 
 use thalweg::{Error, Result};
-use thalweg_api::{BenchHost, BenchOther, BenchReport, BenchRow, BenchTarget, ClusterReport, from_json};
+use thalweg_api::{BenchHost, BenchReport, BenchRow, BenchTarget, ClusterReport, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::Usage;
 
+use crate::contenders::{Contender, finish};
 use crate::lab::{Lab, Wanted, since};
 use crate::launchers::Launchers;
-use crate::measure::{Series, whole_process};
+use crate::measure::whole_process;
 use crate::targets::{Target, Than};
 use crate::{Asked, launchers};
 
 /// The rows of the published figures.
 const NODES: [u32; 4] = [1, 4, 8, 32];
-/// Runs of what is fast.
+/// Runs of fast contenders.
 pub(crate) const RUNS: usize = 200;
-/// What is slow runs in each so many'th round.
+/// Slow contenders run once in so many rounds.
 const SLOW: usize = 10;
-/// Fewer runs than this are a test that the benchmark works.
+/// Fewer runs than this only test that the benchmark works.
 pub(crate) const RUNS_MIN: usize = 20;
-/// What is sent along to see what an environment costs.
+/// The environment that is sent to find its cost.
 const ENV_BYTES: usize = 16 << 10;
 /// How long links may take to open, in seconds.
 const LINKS_SECONDS: f64 = 30.0;
@@ -73,17 +74,14 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
     Ok(())
 }
 
-/// Who launches.
-struct Contender {
-    name: String,
-    who: Who,
-    /// Runs in each so many'th round.
+/// What launches.
+struct Launch {
+    how: How,
+    /// It runs once in so many rounds.
     every: usize,
-    series: Series,
-    note: String,
 }
 
-enum Who {
+enum How {
     /// Words for our own command.
     Ours(Vec<String>),
     /// Another program.
@@ -92,21 +90,12 @@ enum Who {
     Alone(u32),
 }
 
-impl Contender {
-    fn ours(name: &str, words: Vec<String>) -> Contender {
-        Contender::new(name, Who::Ours(words), 1)
-    }
+fn contender(name: &str, how: How, every: usize) -> Contender<Launch> {
+    Contender::new(name, Launch { how, every })
+}
 
-    fn new(name: &str, who: Who, every: usize) -> Contender {
-        Contender { name: name.into(), who, every, series: Series::default(), note: String::new() }
-    }
-
-    fn finish(self) -> BenchOther {
-        let whole = !self.series.is_empty() && self.note.is_empty();
-        let right = whole.then_some(true);
-        let measure = whole.then(|| self.series.measure());
-        BenchOther { name: self.name, measure, right, note: self.note }
-    }
+fn ours(name: &str, words: Vec<String>) -> Contender<Launch> {
+    contender(name, How::Ours(words), 1)
 }
 
 struct Bench<'a> {
@@ -154,19 +143,19 @@ impl Bench<'_> {
 
     fn row(&self, count: u32) -> Result<BenchRow> {
         let mut contenders = vec![
-            Contender::ours("thalweg", self.exec(count, &[])),
-            Contender::ours(VIA, self.exec(count, &["--via", "n1"])),
-            Contender::ours(INSIDE_VIA, self.ping(count, &["--via", "n1"])),
-            Contender::new(ALONE, Who::Alone(count), 1),
+            ours("thalweg", self.exec(count, &[])),
+            ours(VIA, self.exec(count, &["--via", "n1"])),
+            ours(INSIDE_VIA, self.ping(count, &["--via", "n1"])),
+            contender(ALONE, How::Alone(count), 1),
         ];
         for (name, command) in self.launchers.of(self.lab, count) {
-            contenders.push(Contender::new(name, Who::Other(command), SLOW));
+            contenders.push(contender(name, How::Other(command), SLOW));
         }
         let work = format!("true on {count} {}", if count == 1 { "node" } else { "nodes" });
         self.measured(&format!("exec-{count}"), work, contenders, targets(count))
     }
 
-    /// What each part costs: a line for each thing left out or added.
+    /// The cost of each part: a contender for each part that is left out or added.
     fn ablation(&self, count: u32) -> Result<BenchRow> {
         let env = format!("PADDING={}", "x".repeat(ENV_BYTES));
         let output: Vec<String> = {
@@ -175,13 +164,13 @@ impl Bench<'_> {
             words.into_iter().chain(["head", "-c", "4096", "/dev/zero"].map(String::from)).collect()
         };
         let contenders = vec![
-            Contender::ours("thalweg", self.exec(count, &[])),
-            Contender::ours("4 KiB of output each", output),
-            Contender::ours("not waited for (--detach)", self.exec(count, &["--detach", "-q"])),
-            Contender::ours("16 KiB of environment", self.exec(count, &["--env", &env])),
-            Contender::ours("links kept (via n1)", self.exec(count, &["--via", "n1"])),
-            Contender::ours(INSIDE, self.ping(count, &[])),
-            Contender::ours(INSIDE_VIA, self.ping(count, &["--via", "n1"])),
+            ours("thalweg", self.exec(count, &[])),
+            ours("4 KiB of output each", output),
+            ours("not waited for (--detach)", self.exec(count, &["--detach", "-q"])),
+            ours("16 KiB of environment", self.exec(count, &["--env", &env])),
+            ours("links kept (via n1)", self.exec(count, &["--via", "n1"])),
+            ours(INSIDE, self.ping(count, &[])),
+            ours(INSIDE_VIA, self.ping(count, &["--via", "n1"])),
         ];
         let mut row = self.measured("ablation", format!("true on {count} nodes"), contenders, Vec::new())?;
         row.notes.push(
@@ -196,47 +185,45 @@ impl Bench<'_> {
         &self,
         name: &str,
         work: String,
-        mut contenders: Vec<Contender>,
+        mut contenders: Vec<Contender<Launch>>,
         targets: Vec<Target>,
     ) -> Result<BenchRow> {
         let mut row = BenchRow { name: name.into(), work, ..BenchRow::default() };
         for round in 0..self.asked.runs {
-            for contender in contenders.iter_mut().filter(|who| round % who.every == 0) {
+            for contender in contenders.iter_mut().filter(|who| round % who.who.every == 0) {
                 self.asked.go_on()?;
                 self.turn(contender)?;
             }
         }
-        let mut contenders = contenders.into_iter();
-        row.ours = contenders.next().expect("ours comes first").series.measure();
-        row.others = contenders.map(Contender::finish).collect();
-        row.targets = targets.iter().map(|target| target.of(&row)).collect();
-        if self.asked.tiny {
-            row.targets.iter_mut().for_each(|target| target.met = None);
-        }
+        finish(&mut row, contenders, &targets, self.asked.tiny);
         Ok(row)
     }
 
-    fn turn(&self, who: &mut Contender) -> Result<()> {
+    fn turn(&self, who: &mut Contender<Launch>) -> Result<()> {
         if !who.note.is_empty() {
             return Ok(());
         }
-        let ended = match &who.who {
-            Who::Alone(count) => alone(*count).map(|seconds| (seconds, Usage::default())),
-            Who::Ours(words) => {
+        let ended = match &who.who.how {
+            How::Alone(count) => alone(*count).map(|seconds| (seconds, Usage::default())),
+            How::Ours(words) => {
                 whole_process(&mut self.command(words)).map(|ended| (ended.seconds, ended.usage))
             }
-            Who::Other(command) => whole_process(&mut command()).map(|ended| (ended.seconds, ended.usage)),
+            How::Other(command) => whole_process(&mut command()).map(|ended| (ended.seconds, ended.usage)),
         };
-        match (ended, &who.who) {
-            (Ok((seconds, usage)), _) => who.series.add(seconds, usage),
-            (Err(error), Who::Ours(_)) => return Err(error),
-            (Err(error), _) => who.note = error.to_string(),
+        match (ended, &who.who.how) {
+            (Ok((seconds, usage)), _) => {
+                who.series.add(seconds, usage);
+                // The command ended well on every host.
+                who.right = Some(true);
+            }
+            (Err(error), How::Ours(_)) => return Err(error),
+            (Err(error), _) => (who.note, who.right) = (error.to_string(), None),
         }
         Ok(())
     }
 }
 
-/// Seconds that so many processes take, started here one after the other and waited for.
+/// The seconds to start so many processes here, one after the other, and to wait for them.
 fn alone(count: u32) -> Result<f64> {
     let failed = |e: std::io::Error| Error::CouldNot(format!("true cannot be run: {e}"));
     let watch = Stopwatch::start();
@@ -248,7 +235,7 @@ fn alone(count: u32) -> Result<f64> {
     Ok(watch.seconds())
 }
 
-/// What a row is to reach.
+/// The targets of a row.
 fn targets(count: u32) -> Vec<Target> {
     let beats = |name, times| Target::Faster { than: Than::Named(name), times, or_floor: None };
     match count {
@@ -266,7 +253,7 @@ fn targets(count: u32) -> Vec<Target> {
     }
 }
 
-/// Whether a node more costs as much among many as among few: the last row's target, from three rows at least.
+/// Adds the last row's target, if there are three rows: one more node must cost as much among many as among few.
 fn flat(rows: &mut [BenchRow], tiny: bool) {
     const MORE_AT_MOST: f64 = 1.25;
     let count = |row: &BenchRow| row.name.rsplit('-').next().and_then(|n| n.parse::<f64>().ok());
@@ -285,7 +272,7 @@ fn flat(rows: &mut [BenchRow], tiny: bool) {
     rows.last_mut().expect("there are three").targets.push(target);
 }
 
-/// What the kernel counted, as lines of a table.
+/// The kernel's counts, as lines of a table.
 pub(crate) fn hosts(hosts: &[BenchHost]) -> Vec<Vec<String>> {
     let heads = ["host", "process", "received", "sent"].map(String::from).to_vec();
     let line = |host: &BenchHost| {

@@ -1,8 +1,8 @@
-//! Other launchers over the hosts of a lab: OpenSSH, and what goes over it.
+//! Other launchers over the hosts of a lab: OpenSSH, and programs that use it.
 //!
-//! Model: a server in each host, which lets one key in and gives its users an empty directory, so that no shell reads
-//! anybody's settings. A client's connections are kept by ControlMaster where that is what is measured.
-//! Law: servers and kept connections are gone when this is dropped.
+//! Model: each host has a server that accepts one key and gives its users an empty directory, so that no shell reads
+//! anybody's settings. ControlMaster keeps a client's connections open where that is what is measured.
+//! Invariant: servers and open connections are gone when the value is dropped.
 
 use std::net::TcpStream;
 use std::os::unix::fs::DirBuilderExt;
@@ -52,7 +52,7 @@ impl Launchers {
     pub(crate) fn start(lab: &Lab, rivals: bool, notes: &mut Vec<String>) -> Launchers {
         let mut launchers = Launchers::none(lab);
         if let Err(why) = launchers.serve(lab) {
-            notes.push(format!("no launchers beside ours: {why}"));
+            notes.push(format!("no other launchers: {why}"));
             return launchers;
         }
         launchers.found.extend([SSH, SSH_KEPT]);

@@ -1,33 +1,33 @@
 //! Benchmarks: ratios to a floor and to rivals, measured in one run on one machine.
 //!
-//! Model: a benchmark makes its data from a seed in a place of its own, measures whole processes in turn,
-//! takes medians, and gives back a [`BenchReport`], which is also kept as JSON under `bench/results`.
-//! [`table`] shows it.
-//! Law: whatever is compared was measured in the same run on the same data, and the output of each was
-//! looked at; a target that is missed is shown like one that is met; what was not measured says why.
-//! Non-goals: profiles, comparing with results of another day.
+//! Model: a benchmark generates its data from a seed in a directory of its own, measures whole processes in turn, and
+//! takes medians. It returns a [`BenchReport`], which is also written as JSON under `bench/results`. [`table`] shows it.
+//! Invariant: everything that is compared was measured in the same run on the same data, and every output was checked. A
+//! missed target is shown like a met one. A row that was not measured says why.
+//! Non-goals: profiling, and comparison with the results of another day.
 #![allow(clippy::disallowed_methods)] // Data, job files and results are not records on their way.
 
-mod alone;
+mod all_to_all;
 mod cluster;
+mod contenders;
 mod data;
+mod data_dir;
 mod digest;
-mod exchange;
-mod far;
 mod floor;
 mod incore;
-mod keep;
+mod io_rates;
+mod iperf_ring;
 mod lab;
 mod launch;
 mod launchers;
+mod lower_bound;
 mod machine;
 mod measure;
 mod memory;
 mod minutesort;
-mod place;
 mod pump;
-mod rates;
-mod ring;
+mod pump_lab;
+mod results;
 mod rivals;
 mod river;
 mod rows;
@@ -47,32 +47,32 @@ pub use table::table;
 
 /// Seed of all that is random in the data.
 const SEED: u64 = 0x7468_616c_7765_6731;
-/// Up to here a size is tiny: a test that the benchmark works, and no measurement.
+/// A run of at most this size only tests that the benchmark works; it measures nothing.
 const TINY_BYTES: u64 = 64_000_000;
 
 /// Which benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// Whole sorts beside their floors and rivals.
+    /// Whole sorts, compared with their floors and rivals.
     Sort,
-    /// Ways of reading and writing: table 2 of paper 004.
+    /// Rates of reading and writing, as in table 2 of paper 004.
     Io,
-    /// Sorting in memory beside a copy.
+    /// Sorting in memory, compared with a copy.
     InCore,
     /// Transfers on one host and between two.
     Pump,
     /// A null command on many nodes.
     Launch,
-    /// Records parted among lanes.
+    /// Records distributed to lanes.
     River,
     /// Sorts on the nodes of a lab.
     Cluster,
-    /// Every node of a lab sends to every other.
+    /// Every node of a lab sends to every other node.
     AllToAll,
 }
 
 impl Which {
-    /// As typed, and in the names of results.
+    /// The name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Which::Sort => "sort",
@@ -119,48 +119,47 @@ impl Which {
 pub struct BenchOptions {
     /// Which benchmark.
     pub which: Which,
-    /// The size that everything is scaled by; that of the published figures if not given.
+    /// The size that everything is scaled by; by default that of the published figures.
     pub bytes: Option<u64>,
-    /// Also measure the rivals that are installed.
+    /// Whether to measure the installed rivals too.
     pub rivals: bool,
-    /// Numbers of nodes to launch on; those of the published figures if empty.
+    /// Numbers of nodes to launch on; if empty, those of the published figures.
     pub nodes: Vec<u32>,
-    /// How many runs each median is of; the usual number if not given.
+    /// The number of runs of each median; by default the usual one.
     pub runs: Option<usize>,
-    /// The rows to measure; all if empty.
+    /// The rows to measure; if empty, all.
     pub rows: Vec<String>,
-    /// Directories for the data; `bench/data` in the current one if empty. More than the first are used by
-    /// `io` only.
+    /// Directories for the data; if empty, `bench/data` in the current directory. Only `io` uses more than the first.
     pub dirs: Vec<PathBuf>,
     /// The `thalweg` that is measured.
     pub program: PathBuf,
 }
 
-/// What every part of a benchmark needs to know.
+/// The request, as every part of a benchmark needs it.
 pub(crate) struct Asked<'a> {
     pub(crate) options: &'a BenchOptions,
     pub(crate) progress: &'a Progress,
-    /// What everything is scaled by.
+    /// The size that everything is scaled by.
     pub(crate) bytes: u64,
-    /// How many runs each median is of.
+    /// The number of runs of each median.
     pub(crate) runs: usize,
-    /// A test that the benchmark works: caches are left alone and no floor is searched for.
+    /// Whether this only tests that the benchmark works: caches stay as they are, and no floor is searched for.
     pub(crate) tiny: bool,
 }
 
 impl Asked<'_> {
-    /// An error if somebody asked to stop. Looked at between runs.
+    /// Fails if the user asked to stop. Called between runs.
     pub(crate) fn go_on(&self) -> Result<()> {
         self.progress.cancelled().map_or(Ok(()), |signal| Err(Error::Interrupted(signal)))
     }
 
-    /// Whether the row of this name is to be measured.
+    /// Whether the row of this name was asked for.
     pub(crate) fn wants(&self, row: &str) -> bool {
         self.options.rows.is_empty() || self.options.rows.iter().any(|name| name == row)
     }
 }
 
-/// Measures, and keeps the result. A target that is missed is no error; an output that is wrong is.
+/// Measures, and writes the result to disk. A missed target is no error; a wrong output is.
 pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
     let bytes = options.bytes.unwrap_or(options.which.usual_bytes());
     if bytes < 100_000 {
@@ -177,34 +176,34 @@ pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
     };
     let asked = Asked { options, progress, bytes, runs: options.runs.unwrap_or(usual), tiny };
     rows::check_names(&asked)?;
-    let place = place::Place::make(&asked)?;
+    let dir = data_dir::DataDir::make(&asked)?;
     let mut report = BenchReport {
         bench: options.which.name().to_string(),
         date: clock::date(clock::wall_seconds()),
         version: env!("CARGO_PKG_VERSION").to_string(),
-        machine: machine::look(place.path()),
+        machine: machine::look(dir.path()),
         size_bytes: bytes,
         seed: SEED,
         runs: asked.runs as u32,
-        cache: place.cache().to_string(),
+        cache: dir.cache().to_string(),
         ..BenchReport::default()
     };
     match options.which {
-        Which::Sort => sort::measure(&asked, &place, &mut report)?,
-        Which::Io => rates::measure(&asked, &place, &mut report)?,
+        Which::Sort => sort::measure(&asked, &dir, &mut report)?,
+        Which::Io => io_rates::measure(&asked, &dir, &mut report)?,
         Which::InCore => incore::measure(&asked, &mut report)?,
-        Which::Pump => pump::measure(&asked, &place, &mut report)?,
+        Which::Pump => pump::measure(&asked, &dir, &mut report)?,
         Which::Launch => launch::measure(&asked, &mut report)?,
-        Which::River => river::measure(&asked, &place, &mut report)?,
+        Which::River => river::measure(&asked, &dir, &mut report)?,
         Which::Cluster => cluster::measure(&asked, &mut report)?,
-        Which::AllToAll => exchange::measure(&asked, &mut report)?,
+        Which::AllToAll => all_to_all::measure(&asked, &mut report)?,
     }
-    drop(place);
-    keep::keep(&report)?;
+    drop(dir);
+    results::write(&report)?;
     Ok(report)
 }
 
-/// Whether every output was right and nothing of ours failed.
+/// Whether every output was right and no row of ours failed.
 pub fn all_right(report: &BenchReport) -> bool {
     let right = |row: &thalweg_api::BenchRow| {
         row.failed.is_empty() && row.others.iter().all(|other| other.right != Some(false))
@@ -212,7 +211,7 @@ pub fn all_right(report: &BenchReport) -> bool {
     report.rows.iter().all(right)
 }
 
-/// An error that names what could not be done to which file.
+/// An error that names a file and what could not be done to it.
 pub(crate) fn failed(what: &str, path: &std::path::Path, error: &std::io::Error) -> Error {
     Error::CouldNot(format!("cannot {what} {}: {error}", path.display()))
 }

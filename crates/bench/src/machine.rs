@@ -1,4 +1,4 @@
-//! What machine this is, for the results.
+//! A description of this machine, for the results.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use thalweg_api::BenchMachine;
 use thalweg_io::process;
 
-/// Looks at the machine, and at what holds `directory`.
+/// Describes the machine, and the disk of `directory`.
 pub(crate) fn look(directory: &Path) -> BenchMachine {
     BenchMachine {
         host: kernel_says("hostname"),
@@ -34,7 +34,7 @@ fn cpu() -> String {
     name.map_or("unknown", |(_, name)| name).to_string()
 }
 
-/// `ext4 on vda`. Only the device's name: paths are the machine's own.
+/// `ext4 on vda`. Only the device's name, without paths of this machine.
 fn disk(directory: &Path) -> String {
     let mut df = Command::new("df");
     let told = df.args(["--output=fstype,source"]).arg(directory).output();

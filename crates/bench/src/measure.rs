@@ -1,24 +1,47 @@
-//! One process measured, and the medians of several.
+//! Measures one process, and takes medians of several runs.
 
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use thalweg::{Error, Result};
-use thalweg_api::{BenchMeasure, Receipt, from_json};
+use thalweg_api::{BenchMeasure, PumpReceipt, Receipt, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::{self, Usage};
 
-/// What came of a process.
+/// The outcome of a process.
 pub(crate) struct Ended {
-    /// From before it was started until it was gone.
+    /// From before its start until it was reaped.
     pub(crate) seconds: f64,
     pub(crate) usage: Usage,
-    /// What it printed.
+    /// Its standard output.
     pub(crate) out: String,
 }
 
-/// Runs a process to its end. An error if it does not end well, with what it complained of.
+impl Ended {
+    /// The receipt that a verb printed. Fails if its invariant does not hold.
+    pub(crate) fn receipt(&self) -> Result<Receipt> {
+        let receipt: Receipt = from_json(self.out.trim()).map_err(unreadable)?;
+        held(receipt.holds).map(|()| receipt)
+    }
+
+    /// The receipt that a transfer printed. Fails if its invariant does not hold.
+    pub(crate) fn pump_receipt(&self) -> Result<PumpReceipt> {
+        let receipt: PumpReceipt = from_json(self.out.trim()).map_err(unreadable)?;
+        held(receipt.holds).map(|()| receipt)
+    }
+}
+
+fn unreadable(why: String) -> Error {
+    Error::CouldNot(format!("a receipt cannot be read: {why}"))
+}
+
+fn held(holds: bool) -> Result<()> {
+    let wrong = || Error::Wrong("an output does not match its input; see the receipt".to_string());
+    holds.then_some(()).ok_or_else(wrong)
+}
+
+/// Runs a process to its end. If it fails, the error holds the last line of its standard error.
 pub(crate) fn whole_process(command: &mut Command) -> Result<Ended> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |e: std::io::Error| Error::CouldNot(format!("{name} cannot be run: {e}"));
@@ -52,36 +75,32 @@ fn text_of(pipe: Option<impl Read>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What a sort of ours was asked, as words of its command line.
+/// A sort of ours, as a command line.
 pub(crate) struct OurSort<'a> {
     pub(crate) program: &'a Path,
     pub(crate) input: &'a Path,
     pub(crate) output: &'a Path,
     pub(crate) memory_bytes: u64,
-    /// How records lie.
+    /// Flags for the layout of records.
     pub(crate) layout: &'a [&'a str],
-    /// What else is asked.
+    /// Further flags.
     pub(crate) words: &'a [&'a str],
 }
 
 impl OurSort<'_> {
-    /// Runs it. A receipt whose law does not hold is an error.
+    /// Runs it. Fails if the receipt's invariant does not hold.
     pub(crate) fn run(&self) -> Result<(Ended, Receipt)> {
         let mut command = Command::new(self.program);
         command.arg("sort").arg(self.input).arg("-o").arg(self.output);
         command.arg("--memory").arg(self.memory_bytes.to_string());
         command.args(["--json", "--progress", "never"]).args(self.layout).args(self.words);
         let ended = whole_process(&mut command)?;
-        let receipt: Receipt = from_json(ended.out.trim())
-            .map_err(|e| Error::CouldNot(format!("the receipt of a sort cannot be read: {e}")))?;
-        if !receipt.holds {
-            return Err(Error::Wrong("a sort's output is not its input; see its receipt".to_string()));
-        }
+        let receipt = ended.receipt()?;
         Ok((ended, receipt))
     }
 }
 
-/// Runs of one thing, and what they come to.
+/// Measurements of several runs.
 #[derive(Default)]
 pub(crate) struct Series {
     seconds: Vec<f64>,
@@ -98,7 +117,7 @@ impl Series {
         self.peak_bytes = self.peak_bytes.max(usage.peak_bytes);
     }
 
-    /// Runs something in this process and adds what it took.
+    /// Runs something in this process and adds its time and usage.
     pub(crate) fn run<T>(&mut self, what: impl FnOnce() -> T) -> T {
         let before = process::usage();
         let watch = Stopwatch::start();
@@ -128,7 +147,7 @@ impl Series {
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// The median: the middle value, or the mean of the two in the middle.
 pub(crate) fn median(numbers: &[f64]) -> f64 {
     assert!(!numbers.is_empty(), "nothing was measured");
     let mut sorted = numbers.to_vec();

@@ -1,9 +1,9 @@
-//! Memory as a machine of one's own has it, before a run.
+//! Brings memory into a known state before a run.
 //!
-//! Model: the host of a virtual machine may take back memory that nobody used for seconds, page by page, and brings it
-//! again when it is touched: as much kernel time as a sort takes in all. Whether a run meets that goes with what ran
-//! before it, so memory is touched before each run, of ours and of all others.
-//! Non-goals: keeping it; memory of the page cache.
+//! Model: the host of a virtual machine may take back memory that was not used for some seconds, and returns it page by
+//! page when it is touched. That costs as much kernel time as a whole sort. Whether a run pays for it would depend on what
+//! ran before, so memory is touched before each run, of ours and of rivals.
+//! Non-goals: keeping that memory, and the page cache.
 
 use thalweg::{Error, Result};
 use thalweg_base::clock::Stopwatch;
@@ -14,7 +14,7 @@ use thalweg_io::process;
 const BLOCK_BYTES: u64 = 2 * MIB;
 const PAGE_BYTES: usize = 4 * KIB as usize;
 
-/// Touches so much memory, but no more than half of what is available, and gives it back.
+/// Touches so many bytes of memory, but at most half of what is available, and gives them back.
 pub(crate) fn touch(bytes: u64) -> Result<()> {
     let bytes = bytes.min(process::available_memory_bytes() / 2);
     let blocks = bytes.div_ceil(BLOCK_BYTES).max(1) as usize;
@@ -32,7 +32,7 @@ pub(crate) fn touch(bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// What a first touch costs here now, and what the next one: for the report.
+/// The cost of a first touch here and of a second one, for the report.
 pub(crate) fn cost() -> Result<String> {
     let timed = || {
         let watch = Stopwatch::start();

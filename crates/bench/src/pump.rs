@@ -1,40 +1,41 @@
-//! `bench pump`: transfers on one host, each beside its floor and its rivals.
+//! `bench pump`: transfers on one host, each compared with its floor and its rivals.
 //!
-//! Model: sources are made once. Contenders run in turn, round by round, each as processes of its own on cold caches,
-//! until what they wrote is durable: a rival's time includes the `sync` that ours does by itself.
-//! Law: what each wrote is compared with the source in the first round.
-//! Law: outputs of many files stay until all rows are done. ext4 looks at every file number that was freed in the last
-//! minutes before it gives one out: 100,000 files written after as many were removed took 7 to 35 s instead of 4.
+//! Model: sources are created once. Contenders run in turn, round by round, each as a process of its own with cold caches,
+//! until its output is durable. The time of a rival therefore includes a `sync`, which ours does itself.
+//! Invariant: the output of each contender is compared with the source in the first round.
+//! Invariant: outputs of many files stay until all rows are done. Before ext4 reuses a file number, it looks at all that
+//! were freed in the last minutes: writing 100,000 files after removing as many took 7 to 35 s instead of 4.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use thalweg::{Error, Result};
-use thalweg_api::{BenchOther, BenchPhase, BenchReport, BenchRow, PumpReceipt, from_json};
+use thalweg_api::{BenchPhase, BenchReport, BenchRow};
 use thalweg_io::process::Usage;
 
+use crate::contenders::{self, Contender, finish};
 use crate::data::Data;
+use crate::data_dir::DataDir;
 use crate::floor::{Fio, Replays};
 use crate::measure::{Series, whole_process};
-use crate::place::Place;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
-use crate::{Asked, alone, digest, failed, far};
+use crate::{Asked, digest, failed, lower_bound, pump_lab};
 
 /// Bytes of a small file.
 pub(crate) const SMALL_BYTES: u64 = 4096;
 /// Of a `--size` of 4 GB there are 100,000 small files.
 const BYTES_FOR_A_FILE: u64 = 40_000;
-/// Reads that fio has in flight, and as many writes: what two streams of ours have.
+/// Reads that fio has in flight, and as many writes: as many as two streams of ours.
 pub(crate) const DEPTH: u32 = 32;
 /// Files of a directory.
 const FILES_OF_A_DIRECTORY: u64 = 1000;
 
-/// One kind of work.
+/// One row.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     what: What,
-    /// More words for our command line.
+    /// Further flags for our command line.
     words: &'static [&'static str],
     beside: &'static [Beside],
     pub(crate) targets: &'static [Target],
@@ -52,22 +53,22 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// What of it the disk and the kernel do alone.
-    fn alone(self) -> &'static str {
+    /// What the lower bound of this is made of.
+    fn lower_bound(self) -> &'static str {
         match self {
-            What::Files => "the system's calls alone",
+            What::Files => "the system calls alone",
             What::File | What::Memory => "fio reading alone",
         }
     }
 }
 
-/// What is measured beside ours.
+/// What a row is compared with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     /// fio, reading one file while it writes another.
     Floor,
-    /// What the disk and the kernel take whoever asks them, told in a line below the row.
-    Alone,
+    /// The lower bound of the disk and the kernel, shown in a line below the row.
+    LowerBound,
     /// A program, by a line of shell in which `$1` is the source and `$2` the output.
     Shell(&'static str, &'static str),
     /// Ours with other words.
@@ -79,13 +80,13 @@ const RSYNC: &str = "rsync + sync";
 const RSYNCED: Beside = Beside::Shell(RSYNC, r#"rsync -a "$1" "$2" && sync -f "$2""#);
 pub(crate) const UNSUMMED: &str = "--no-checksum";
 
-/// What is measured. The many files come last: what they leave behind slows down whoever makes files next.
+/// The rows. Those of many files come last, because they slow down whatever creates files next.
 pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "disk",
         what: What::File,
         words: &[],
-        beside: &[Beside::Floor, Beside::Alone, CP, RSYNCED],
+        beside: &[Beside::Floor, Beside::LowerBound, CP, RSYNCED],
         targets: &[
             Target::WallOfFloor(1.053),
             Target::Faster { than: Than::BestRival, times: 1.5, or_floor: None },
@@ -117,41 +118,35 @@ pub(crate) const ROWS: &[Row] = &[
         name: "small",
         what: What::Files,
         words: &[],
-        beside: &[Beside::Alone, RSYNCED, CP],
+        beside: &[Beside::LowerBound, RSYNCED, CP],
         targets: &[Target::Faster { than: Than::Named(RSYNC), times: 3.0, or_floor: None }],
     },
 ];
 
 /// Names of the rows.
 pub(crate) fn names() -> Vec<&'static str> {
-    ROWS.iter().map(|row| row.name).chain(far::ROWS.iter().map(|row| row.name)).collect()
+    ROWS.iter().map(|row| row.name).chain(pump_lab::ROWS.iter().map(|row| row.name)).collect()
 }
 
 /// Measures the rows that are asked for.
-pub(crate) fn measure(asked: &Asked<'_>, place: &Place, report: &mut BenchReport) -> Result<()> {
-    let fio = Fio::find(place.path()).map_err(|why| report.notes.push(why)).ok();
+pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport) -> Result<()> {
+    let fio = Fio::find(dir.path()).map_err(|why| report.notes.push(why)).ok();
     let rows: Vec<&Row> = ROWS.iter().filter(|row| asked.wants(row.name)).collect();
-    let bench = Bench { asked, place, fio };
+    let bench = Bench { asked, dir, fio };
     for (i, row) in rows.iter().enumerate() {
         asked.progress.begin(row.name, i as u64 + 1, rows.len() as u64, 0);
         let measured = bench.row(row);
         asked.go_on()?;
-        report
-            .rows
-            .push(measured.unwrap_or_else(|error| lost(bench.unmeasured(row), row.targets, place, &error)));
+        report.rows.push(measured.unwrap_or_else(|error| {
+            contenders::failed(bench.unmeasured(row), row.targets, plain(dir, &error))
+        }));
     }
-    far::measure(asked, place, bench.fio.as_ref(), report)
+    pump_lab::measure(asked, dir, bench.fio.as_ref(), report)
 }
 
-/// A row that could not be measured: all its targets are missed.
-pub(crate) fn lost(unmeasured: BenchRow, targets: &[Target], place: &Place, error: &Error) -> BenchRow {
-    let place = format!("{}/", place.path().display());
-    let mut lost = BenchRow { failed: error.to_string().replace(&place, ""), ..unmeasured };
-    lost.targets = targets.iter().map(|target| target.of(&lost)).collect();
-    for target in &mut lost.targets {
-        (target.measured, target.met) = ("failed".to_string(), Some(false));
-    }
-    lost
+/// An error without the path of the benchmark's directory, which has no place in results.
+pub(crate) fn plain(dir: &DataDir, error: &Error) -> String {
+    error.to_string().replace(&format!("{}/", dir.path().display()), "")
 }
 
 /// How many files there are of a `--size`.
@@ -161,17 +156,8 @@ pub(crate) fn files(asked: &Asked<'_>) -> u64 {
 
 struct Bench<'a> {
     asked: &'a Asked<'a>,
-    place: &'a Place,
+    dir: &'a DataDir,
     fio: Option<Fio>,
-}
-
-/// Who moves, and what came of it so far.
-struct Contender {
-    name: &'static str,
-    who: Who,
-    series: Series,
-    right: Option<bool>,
-    note: String,
 }
 
 #[derive(Clone, Copy)]
@@ -180,74 +166,118 @@ enum Who {
     Shell(&'static str),
 }
 
-impl Contender {
-    fn new(name: &'static str, who: Who) -> Contender {
-        Contender { name, who, series: Series::default(), right: None, note: String::new() }
+/// What a row moves, and in which turns.
+pub(crate) struct Rounds<'a> {
+    pub(crate) asked: &'a Asked<'a>,
+    pub(crate) dir: &'a DataDir,
+    /// What measures the floor, if the row has one.
+    pub(crate) fio: Option<&'a Fio>,
+    pub(crate) what: What,
+    pub(crate) source: &'a Path,
+}
+
+impl Rounds<'_> {
+    /// Runs all contenders in each round, ours first, and after them the floor and what `after` does. `run` moves the source
+    /// to the output that it is given.
+    pub(crate) fn run<W>(
+        &self,
+        row: &mut BenchRow,
+        contenders: &mut [Contender<W>],
+        mut run: impl FnMut(&W, &Path, &mut BenchRow) -> Result<(f64, Usage)>,
+        mut after: impl FnMut(usize) -> Result<()>,
+    ) -> Result<()> {
+        let phase =
+            BenchPhase { read_bytes: row.bytes, written_bytes: row.bytes, depth: DEPTH, seconds: 0.0 };
+        let mut replays = self.fio.map(|fio| Replays::new(fio, vec![phase]));
+        for round in 0..self.asked.runs {
+            for (i, contender) in contenders.iter_mut().enumerate().filter(|(_, who)| who.note.is_empty()) {
+                self.asked.go_on()?;
+                let output = self.output(row, &contender.name, round);
+                if self.what != What::Memory {
+                    self.dir.cool()?;
+                }
+                match run(&contender.who, &output, row) {
+                    Ok((seconds, usage)) => contender.series.add(seconds, usage),
+                    Err(error) if i == 0 => return Err(error),
+                    Err(error) => contender.note = plain(self.dir, &error),
+                }
+                if round == 0 && self.what != What::Memory && contender.note.is_empty() {
+                    let right = is_same(self.what, self.source, &output, row)?;
+                    contender.right = Some(right);
+                    if !right {
+                        contender.note = "its output differs from the source".to_string();
+                    }
+                }
+                // Outputs of many files stay: see the head of this file.
+                if self.what == What::File {
+                    remove(&output)?;
+                }
+            }
+            if let Some(replays) = replays.as_mut().filter(|_| round == 0 || !self.asked.tiny) {
+                self.dir.cool()?;
+                replays.once(&Data::Binary.name())?;
+            }
+            after(round)?;
+        }
+        row.floor = replays.map(Replays::floor);
+        Ok(())
     }
 
-    fn finish(self) -> BenchOther {
-        let whole = !self.series.is_empty() && self.note.is_empty();
-        let measure = whole.then(|| self.series.measure());
-        BenchOther { name: self.name.to_string(), measure, right: self.right, note: self.note }
+    fn output(&self, row: &BenchRow, contender: &str, round: usize) -> PathBuf {
+        self.dir.path().join(match self.what {
+            What::Files => format!("moved-{}-{}-{round}", row.name, contender.replace(' ', "")),
+            What::File | What::Memory => "moved".to_string(),
+        })
     }
 }
 
 impl Bench<'_> {
     fn row(&self, row: &Row) -> Result<BenchRow> {
-        let (bytes, source) = self.source(row)?;
+        let outputs = self.asked.runs as u64 * (1 + row.beside.len() as u64);
+        let source = source(self.asked, self.dir, row.what, outputs)?;
         let mut measured = self.unmeasured(row);
         let mut contenders = vec![Contender::new("thalweg", Who::Ours(row.words))];
         for beside in row.beside {
             contenders.extend(match *beside {
-                Beside::Floor | Beside::Alone => None,
+                Beside::Floor | Beside::LowerBound => None,
                 Beside::Shell(name, line) => Some(Contender::new(name, Who::Shell(line))),
                 Beside::Otherwise(name, words) => Some(Contender::new(name, Who::Ours(words))),
             });
         }
-        let mut replays = self.replays(row, bytes)?;
-        let mut alone = Series::default();
-        for round in 0..self.asked.runs {
-            for contender in &mut contenders {
-                self.asked.go_on()?;
-                self.turn(row, contender, &source, round, &mut measured)?;
-            }
-            if let Some(replays) = replays.as_mut().filter(|_| round == 0 || !self.asked.tiny) {
-                self.place.cool()?;
-                replays.once(&Data::Binary.name())?;
-            }
-            if row.beside.contains(&Beside::Alone) {
-                self.alone(row.what, &source, round, &mut alone)?;
-            }
-        }
-        if !alone.is_empty() {
-            let (what, measure) = (row.what.alone(), alone.measure());
+        let fio = self.fio.as_ref().filter(|_| row.beside.contains(&Beside::Floor));
+        let rounds = Rounds { asked: self.asked, dir: self.dir, fio, what: row.what, source: &source };
+        let mut bound = Series::default();
+        rounds.run(
+            &mut measured,
+            &mut contenders,
+            |who, output, _| self.run(row, *who, &source, output),
+            |round| match row.beside.contains(&Beside::LowerBound) {
+                true => self.lower_bound(row.what, &source, round, &mut bound),
+                false => Ok(()),
+            },
+        )?;
+        if !bound.is_empty() {
+            let (what, measure) = (row.what.lower_bound(), bound.measure());
             let (seconds, cpu) = (measure.seconds, measure.cpu_seconds);
             measured.notes.push(format!("{what}: {seconds:.2} s, {cpu:.2} CPU-s"));
         }
-        measured.floor = replays.map(Replays::floor);
-        let mut contenders = contenders.into_iter();
-        measured.ours = contenders.next().expect("ours comes first").series.measure();
-        measured.others.extend(contenders.map(Contender::finish));
-        measured.targets = row.targets.iter().map(|target| target.of(&measured)).collect();
-        if self.asked.tiny {
-            measured.targets.iter_mut().for_each(|target| target.met = None);
-        }
+        finish(&mut measured, contenders, row.targets, self.asked.tiny);
         Ok(measured)
     }
 
-    /// What the disk and the kernel take, whoever asks them.
-    fn alone(&self, what: What, source: &Path, round: usize, series: &mut Series) -> Result<()> {
-        self.place.cool()?;
+    /// Measures the lower bound.
+    fn lower_bound(&self, what: What, source: &Path, round: usize, series: &mut Series) -> Result<()> {
+        self.dir.cool()?;
         if what == What::File {
             let ended =
-                self.fio.as_ref().map(|_| whole_process(&mut alone::reading(source, self.asked.bytes)));
+                self.fio.as_ref().map(|_| whole_process(&mut lower_bound::read(source, self.asked.bytes)));
             if let Some(ended) = ended.transpose()? {
                 series.add(ended.seconds, ended.usage);
             }
             return Ok(());
         }
-        let output = self.place.path().join(format!("moved-alone-{round}"));
-        let made = series.run(|| alone::making(source, &output));
+        let output = self.dir.path().join(format!("moved-alone-{round}"));
+        let made = series.run(|| lower_bound::make_files(source, &output));
         made.map_err(|e| failed("make files in", &output, &e))
     }
 
@@ -262,59 +292,6 @@ impl Bench<'_> {
             What::Memory => format!("{} of noise, no disk, one stream", traffic(bytes)),
         };
         BenchRow { name: row.name.to_string(), work, bytes, ..BenchRow::default() }
-    }
-
-    fn source(&self, row: &Row) -> Result<(u64, PathBuf)> {
-        let outputs = self.asked.runs as u64 * (1 + row.beside.len() as u64);
-        source(self.asked, self.place, row.what, outputs)
-    }
-
-    fn replays(&self, row: &Row, bytes: u64) -> Result<Option<Replays<'_>>> {
-        let Some(fio) = self.fio.as_ref().filter(|_| row.beside.contains(&Beside::Floor)) else {
-            return Ok(None);
-        };
-        let phase = BenchPhase { read_bytes: bytes, written_bytes: bytes, depth: DEPTH, seconds: 0.0 };
-        Ok(Some(Replays::new(fio, vec![phase])))
-    }
-
-    fn output(&self, row: &Row, contender: &Contender, round: usize) -> PathBuf {
-        let name = match row.what {
-            What::Files => format!("moved-{}-{}-{round}", row.name, contender.name.replace(' ', "")),
-            What::File | What::Memory => "moved".to_string(),
-        };
-        self.place.path().join(name)
-    }
-
-    fn turn(
-        &self,
-        row: &Row,
-        who: &mut Contender,
-        source: &Path,
-        round: usize,
-        measured: &mut BenchRow,
-    ) -> Result<()> {
-        if !who.note.is_empty() {
-            return Ok(());
-        }
-        let output = self.output(row, who, round);
-        if row.what != What::Memory {
-            self.place.cool()?;
-        }
-        match self.run(row, who.who, source, &output) {
-            Ok((seconds, usage)) => who.series.add(seconds, usage),
-            Err(error) if matches!(who.who, Who::Ours(_)) => return Err(error),
-            Err(error) => {
-                who.note = error.to_string().replace(&format!("{}/", self.place.path().display()), "")
-            }
-        }
-        if round == 0 && row.what != What::Memory && who.note.is_empty() {
-            let right = is_same(row.what, source, &output, measured)?;
-            who.right = Some(right);
-            if !right {
-                who.note = "its output differs from the source".to_string();
-            }
-        }
-        if row.what == What::File { remove(&output) } else { Ok(()) }
     }
 
     fn run(&self, row: &Row, who: Who, source: &Path, output: &Path) -> Result<(f64, Usage)> {
@@ -343,39 +320,35 @@ impl Bench<'_> {
         };
         let ended = whole_process(&mut command)?;
         if let Who::Ours(_) = who {
-            let receipt: PumpReceipt = from_json(ended.out.trim())
-                .map_err(|e| Error::CouldNot(format!("the receipt of a pump cannot be read: {e}")))?;
-            if !receipt.holds {
-                return Err(Error::Wrong("a pump's output is not its input; see its receipt".to_string()));
-            }
+            ended.pump_receipt()?;
         }
         Ok((ended.seconds, ended.usage))
     }
 }
 
-/// What is moved, made if it is not there, and its bytes. Of many files there is to be room for so many outputs.
-pub(crate) fn source(asked: &Asked<'_>, place: &Place, what: What, outputs: u64) -> Result<(u64, PathBuf)> {
+/// What is moved, made if it is not there. Of many files there must be room for so many outputs.
+pub(crate) fn source(asked: &Asked<'_>, dir: &DataDir, what: What, outputs: u64) -> Result<PathBuf> {
     match what {
-        What::Memory => Ok((asked.bytes, PathBuf::new())),
+        What::Memory => Ok(PathBuf::new()),
         What::File => {
-            let path = place.path().join(Data::Binary.name());
+            let path = dir.path().join(Data::Binary.name());
             if !path.exists() {
-                place.need(asked.bytes * 3)?;
+                dir.need(asked.bytes * 3)?;
                 Data::Binary.make(&path, asked.bytes)?;
             }
-            Ok((path.metadata().map_err(|e| failed("inspect", &path, &e))?.len(), path))
+            Ok(path)
         }
         What::Files => {
-            let path = place.path().join("small");
-            place.need(files(asked) * SMALL_BYTES * 2 * (1 + outputs))?;
+            let path = dir.path().join("small");
+            dir.need(files(asked) * SMALL_BYTES * 2 * (1 + outputs))?;
             make_files(&path, files(asked))?;
-            Ok((files(asked) * SMALL_BYTES, path))
+            Ok(path)
         }
     }
 }
 
 /// Whether an output is what its source is.
-pub(crate) fn is_same(what: What, source: &Path, output: &Path, measured: &mut BenchRow) -> Result<bool> {
+fn is_same(what: What, source: &Path, output: &Path, measured: &mut BenchRow) -> Result<bool> {
     if what == What::Files {
         return Ok(whole_process(Command::new("diff").arg("-r").arg(source).arg(output)).is_ok());
     }
@@ -417,7 +390,7 @@ mod tests {
             let has = |name: &str| {
                 row.beside.iter().any(|beside| match beside {
                     Beside::Floor => name == "floor",
-                    Beside::Alone => false,
+                    Beside::LowerBound => false,
                     Beside::Shell(other, _) | Beside::Otherwise(other, _) => name == *other,
                 })
             };

@@ -1,8 +1,8 @@
 //! Other programs on the same data: GNU sort, and the engines that `bench/rivals` has installed.
 //!
-//! Law: a rival gets the memory that ours gets, the lanes that ours has, and for engines the file format
-//! that they are best at; making that file from the input is not timed.
-//! Non-goals: installing them (`bench/rivals/setup` does), knowing how each is used (`bench/rivals/run.py`).
+//! Invariant: a rival gets the same memory and the same number of lanes as ours. An engine also gets the file format that
+//! suits it best; converting the input to that format is not timed.
+//! Non-goals: installing rivals (`bench/rivals/setup`), and how each is called (`bench/rivals/run.py`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -69,7 +69,7 @@ impl Engines {
         let (python, runner) = (below.join(".venv/bin/python"), below.join("run.py"));
         match (std::path::absolute(&python), std::path::absolute(&runner)) {
             (Ok(python), Ok(runner)) if python.exists() && runner.exists() => Ok(Engines { python, runner }),
-            _ => Err("no rivals: run bench/rivals/setup, and this from the repository's root".to_string()),
+            _ => Err("no rivals: run bench/rivals/setup, and run this in the repository's root".to_string()),
         }
     }
 

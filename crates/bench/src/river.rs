@@ -1,21 +1,23 @@
-//! `bench river`: records parted among lanes in memory, beside a plain copy; partitions from file to files, beside fio.
+//! `bench river`: records distributed to lanes in memory, compared with a plain copy, and partitions of files, compared
+//! with fio.
 //!
-//! Model: in memory, as many inlets as threads put records that lie in blocks, as many outlets take batches and let
-//! them go; nothing is hashed and no disk is touched. The copy has as many threads, and copies the same blocks to
-//! others that were touched before. From file to files, whole processes take turns with fio.
-//! Law: whatever the outlets took is counted, in records and bytes, in every run.
+//! Model: in memory, each thread has an inlet that puts records which lie in blocks, and an outlet that takes batches and
+//! drops them. Nothing is hashed, and no disk is used. The copy has as many threads, and copies the same blocks to others
+//! that were touched before. Partitions of files are whole processes that take turns with fio.
+//! Invariant: the records and bytes that the outlets took are counted in every run.
 
 use std::process::Command;
 
 use thalweg::{Error, Layout, Pick, Result, River, RiverBuilder, Sink, Source};
-use thalweg_api::{BenchOther, BenchPhase, BenchReport, BenchRow, BenchTarget, Receipt, from_json};
+use thalweg_api::{BenchOther, BenchPhase, BenchReport, BenchRow, BenchTarget};
 use thalweg_block::{Block, Pool};
 use thalweg_record::{Cut, Cuts, Generator, Key, KeyPart, Kind, RECORD_BYTES};
 
+use crate::contenders::judge;
 use crate::data::Data;
+use crate::data_dir::DataDir;
 use crate::floor::{Fio, Replays};
 use crate::measure::{Series, whole_process};
-use crate::place::Place;
 use crate::table::traffic;
 use crate::targets::Target;
 use crate::{Asked, failed, machine};
@@ -34,7 +36,7 @@ const WALL_OF_FLOOR: f64 = 1.15;
 const DEPTH: u32 = 8;
 
 /// Measures the rows that are asked for.
-pub(crate) fn measure(asked: &Asked<'_>, place: &Place, report: &mut BenchReport) -> Result<()> {
+pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport) -> Result<()> {
     let memory: Vec<&str> = NAMES[..MEMORY_ROWS].iter().copied().filter(|name| asked.wants(name)).collect();
     if !memory.is_empty() {
         let mut blocks = Blocks::new(asked.bytes)?;
@@ -43,10 +45,10 @@ pub(crate) fn measure(asked: &Asked<'_>, place: &Place, report: &mut BenchReport
             report.rows.push(in_memory(asked, name, &mut blocks)?);
         }
     }
-    let fio = Fio::find(place.path()).map_err(|why| report.notes.push(why)).ok();
+    let fio = Fio::find(dir.path()).map_err(|why| report.notes.push(why)).ok();
     for name in NAMES[MEMORY_ROWS..].iter().copied().filter(|name| asked.wants(name)) {
         asked.progress.begin(name, 1, 1, 0);
-        report.rows.push(on_disk(asked, place, name, fio.as_ref())?);
+        report.rows.push(on_disk(asked, dir, name, fio.as_ref())?);
     }
     Ok(())
 }
@@ -170,10 +172,10 @@ fn in_memory(asked: &Asked<'_>, name: &str, blocks: &mut Blocks) -> Result<Bench
     Ok(row)
 }
 
-fn on_disk(asked: &Asked<'_>, place: &Place, name: &str, fio: Option<&Fio>) -> Result<BenchRow> {
-    let source = place.path().join(Data::Binary.name());
+fn on_disk(asked: &Asked<'_>, dir: &DataDir, name: &str, fio: Option<&Fio>) -> Result<BenchRow> {
+    let source = dir.path().join(Data::Binary.name());
     if !source.exists() {
-        place.need(asked.bytes * 3)?;
+        dir.need(asked.bytes * 3)?;
         Data::Binary.make(&source, asked.bytes)?;
     }
     let bytes = source.metadata().map_err(|e| failed("inspect", &source, &e))?.len();
@@ -189,35 +191,23 @@ fn on_disk(asked: &Asked<'_>, place: &Place, name: &str, fio: Option<&Fio>) -> R
     let mut ours = Series::default();
     for round in 0..asked.runs {
         asked.go_on()?;
-        place.cool()?;
+        dir.cool()?;
         let mut command = Command::new(&asked.options.program);
         command.args(["partition", "--json", "--progress", "never", "--datamation", "--pick", pick]);
-        command
-            .arg("--parts")
-            .arg(LANES.to_string())
-            .arg(&source)
-            .arg("-o")
-            .arg(place.path().join("part-{}"));
+        command.arg("--parts").arg(LANES.to_string()).arg(&source).arg("-o").arg(dir.path().join("part-{}"));
         let ended = whole_process(&mut command)?;
-        let receipt: Receipt = from_json(ended.out.trim())
-            .map_err(|e| Error::CouldNot(format!("the receipt of a partition cannot be read: {e}")))?;
-        if !receipt.holds {
-            return Err(Error::Wrong("a partition's parts are not its input; see its receipt".into()));
-        }
+        let receipt = ended.receipt()?;
         ours.add(ended.seconds, ended.usage);
         for part in receipt.partition.iter().flat_map(|made| &made.parts) {
             std::fs::remove_file(&part.path).map_err(|e| failed("remove", part.path.as_ref(), &e))?;
         }
         if let Some(replays) = replays.as_mut().filter(|_| round == 0 || !asked.tiny) {
-            place.cool()?;
+            dir.cool()?;
             replays.once(&Data::Binary.name())?;
         }
     }
     row.ours = ours.measure();
     row.floor = replays.map(Replays::floor);
-    row.targets = vec![Target::WallOfFloor(WALL_OF_FLOOR).of(&row)];
-    if asked.tiny {
-        row.targets.iter_mut().for_each(|target| target.met = None);
-    }
+    judge(&mut row, &[Target::WallOfFloor(WALL_OF_FLOOR)], asked.tiny);
     Ok(row)
 }

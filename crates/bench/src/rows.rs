@@ -1,45 +1,46 @@
-//! The rows of `bench sort`: what is sorted in which memory, beside what, and what it is to reach.
+//! The rows of `bench sort`: the data, its memory, what it is compared with, and its targets.
 //!
-//! Sizes here are for a `--size` of 1 GB; another size scales data and memory alike.
+//! Sizes are for a `--size` of 1 GB; another size scales data and memory alike.
 
 use thalweg::{Error, Result};
+use thalweg_api::BenchRow;
 use thalweg_base::units::{Bytes, GIB, MIB};
 
 use crate::data::Data;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
-use crate::{Asked, Which, cluster, exchange, incore, launch, pump, rates, river};
+use crate::{Asked, Which, all_to_all, cluster, incore, io_rates, launch, pump, river};
 
-/// One kind of work.
+/// One row.
 pub(crate) struct Row {
-    /// By which it can be asked for.
+    /// The name that asks for it.
     pub(crate) name: &'static str,
-    /// What is sorted, between its size and its memory.
+    /// The data in words, shown between size and memory.
     pub(crate) work: &'static str,
     pub(crate) data: Data,
     /// Bytes for each byte of `--size`.
     pub(crate) scale: f64,
-    /// And at least so many, so that what is to spill does so in the least memory there is.
+    /// The least size, so that a row that should spill does so even in the least memory.
     pub(crate) bytes_min: u64,
     pub(crate) memory: Memory,
-    /// Whether caches are dropped before each run; else the input is read into them.
+    /// Whether caches are dropped before each run; otherwise the input is read into them.
     pub(crate) cold: bool,
-    /// More words for our command line.
+    /// Further flags for our command line.
     pub(crate) words: &'static [&'static str],
     pub(crate) beside: &'static [Beside],
     pub(crate) targets: &'static [Target],
 }
 
-/// The promise of a row.
+/// The memory of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Memory {
-    /// Enough for all of it.
+    /// Enough for all of the data.
     Holds,
     /// So much for each gigabyte of `--size`.
     PerGigabyte(u64),
 }
 
-/// What is measured beside ours.
+/// What a row is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
     /// The plan's reads and writes alone.
@@ -48,15 +49,15 @@ pub(crate) enum Beside {
     Gnu,
     /// Ours on other data or with other words.
     Otherwise { name: &'static str, data: Data, words: &'static [&'static str] },
-    /// What `bench/rivals` has installed.
+    /// The engines that `bench/rivals` has installed.
     Rivals,
-    /// What of it shares a sort among as many as ours has nodes.
+    /// Rivals that divide a sort among as many workers as ours has nodes.
     Clusters,
 }
 
 /// The least memory that a sort promises to do with.
 const MEMORY_BYTES_MIN: u64 = 16 * MIB;
-/// What does not fit into that.
+/// A size that does not fit into it.
 const SPILLS_BYTES_MIN: u64 = 18_000_000;
 
 impl Row {
@@ -75,8 +76,8 @@ impl Row {
         bytes.max(MEMORY_BYTES_MIN)
     }
 
-    /// What is done, in words.
-    pub(crate) fn said(&self, bytes: u64, size_bytes: u64) -> String {
+    /// The work in words.
+    fn said(&self, bytes: u64, size_bytes: u64) -> String {
         let memory = match self.memory {
             Memory::Holds => "memory".to_string(),
             Memory::PerGigabyte(_) => Bytes(self.memory_bytes(size_bytes)).to_string(),
@@ -84,13 +85,24 @@ impl Row {
         format!("{} {} in {memory}", traffic(bytes), self.work)
     }
 
-    /// Whether it is only measured when rivals are.
+    /// The row of a report before it is measured, for so many bytes of input.
+    pub(crate) fn unmeasured(&self, bytes: u64, size_bytes: u64) -> BenchRow {
+        BenchRow {
+            name: self.name.to_string(),
+            work: self.said(bytes, size_bytes),
+            bytes,
+            memory_bytes: self.memory_bytes(size_bytes),
+            ..BenchRow::default()
+        }
+    }
+
+    /// Whether the row is measured only together with rivals.
     pub(crate) fn is_rivals(&self) -> bool {
         self.beside.iter().any(|beside| matches!(beside, Beside::Rivals | Beside::Clusters))
     }
 }
 
-/// What the other rows differ from.
+/// The defaults of a row.
 const USUAL: Row = Row {
     name: "",
     work: "",
@@ -104,7 +116,7 @@ const USUAL: Row = Row {
     targets: &[],
 };
 
-/// Rows of lines, all beside GNU sort in half a gibibyte.
+/// Rows of lines, compared with GNU sort in half a gibibyte.
 const LINES: Row = Row {
     memory: Memory::PerGigabyte(512 * MIB),
     beside: &[Beside::Floor, Beside::Gnu],
@@ -118,7 +130,7 @@ const LINES: Row = Row {
 /// Rows that spill three quarters of their input.
 const SPILLS: Row = Row { memory: Memory::PerGigabyte(256 * MIB), bytes_min: SPILLS_BYTES_MIN, ..USUAL };
 
-/// Rows of four nodes in the process, beside those that share it among as many.
+/// Rows of four nodes in one process, compared with engines of four workers.
 const NODES: Row = Row {
     work: "binary by 4 nodes",
     memory: Memory::PerGigabyte(400_000_000),
@@ -240,17 +252,17 @@ pub(crate) const ROWS: &[Row] = &[
 pub fn names(which: Which) -> Vec<&'static str> {
     match which {
         Which::Sort => ROWS.iter().map(|row| row.name).collect(),
-        Which::Io => rates::names(),
+        Which::Io => io_rates::names(),
         Which::InCore => incore::NAMES.to_vec(),
         Which::Pump => pump::names(),
         Which::Launch => launch::names(),
         Which::River => river::NAMES.to_vec(),
         Which::Cluster => cluster::names(),
-        Which::AllToAll => exchange::names(),
+        Which::AllToAll => all_to_all::names(),
     }
 }
 
-/// An error if a row is asked for that there is not.
+/// Fails if a row was asked for that does not exist.
 pub(crate) fn check_names(asked: &Asked<'_>) -> Result<()> {
     let known = names(asked.options.which);
     match asked.options.rows.iter().find(|name| !known.contains(&name.as_str())) {

@@ -1,38 +1,39 @@
-//! `bench sort`: whole sorts, each beside its floor and its rivals.
+//! `bench sort`: whole sorts, each compared with its floor and its rivals.
 //!
-//! Model: a row's input is made once. Ours runs once before anything is timed: its receipt says what the
-//! floor replays, its output is digested. Then all contenders run in turn, round by round, each as a process
-//! of its own on cold caches and in memory that was touched before, so that what drifts in the machine drifts for all
-//! of them.
-//! Law: outputs that must be equal are compared byte by byte, through their digests, in the first round.
+//! Model: the input of a row is generated once. Ours runs once before anything is timed: its receipt says what the floor
+//! replays, and its output is digested. Then all contenders run in turn, round by round, each as a process of its own, with
+//! cold caches and memory that was touched before. So a drift of the machine affects all of them.
+//! Invariant: outputs that must be equal are compared by their digests in the first round.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use thalweg::{Error, Result};
-use thalweg_api::{BenchOther, BenchReport, BenchRow};
+use thalweg_api::{BenchReport, BenchRow};
 use thalweg_io::process::Usage;
 
+use crate::contenders::{Contender, failed, finish};
 use crate::data::Data;
+use crate::data_dir::DataDir;
 use crate::floor::{Fio, Replays, phases};
-use crate::measure::{OurSort, Series};
-use crate::place::Place;
+use crate::measure::OurSort;
+use crate::pump::remove;
 use crate::rivals::{CLUSTERS, ENGINES, Engines, Gnu, Share, usage_of};
 use crate::rows::{Beside, GNU, Memory, ROWS, Row};
-use crate::{Asked, digest, failed, memory};
+use crate::{Asked, digest, memory};
 
-/// Input, output, what is spilled and the floor's files, in bytes of the input.
+/// Input, output, spilled data and the floor's files, in multiples of the input.
 const ROOM: u64 = 4;
 
 /// Measures the rows that are asked for.
-pub(crate) fn measure(asked: &Asked<'_>, place: &Place, report: &mut BenchReport) -> Result<()> {
+pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport) -> Result<()> {
     let chosen = |row: &&Row| asked.wants(row.name) && (asked.options.rivals || !row.is_rivals());
     let rows: Vec<&Row> = ROWS.iter().filter(chosen).collect();
     let beside = |wanted: Beside| rows.iter().any(|row| row.beside.contains(&wanted));
     let mut bench = Bench {
         asked,
-        place,
-        fio: wanted(beside(Beside::Floor), || Fio::find(place.path()), report),
+        dir,
+        fio: wanted(beside(Beside::Floor), || Fio::find(dir.path()), report),
         gnu: wanted(beside(Beside::Gnu), Gnu::find, report),
         engines: wanted(rows.iter().any(|row| row.is_rivals()), Engines::find, report),
         inputs: BTreeMap::new(),
@@ -46,12 +47,15 @@ pub(crate) fn measure(asked: &Asked<'_>, place: &Place, report: &mut BenchReport
         let measured = bench.row(row);
         // Who interrupts us interrupts the sort that we measure too, and that is no failure of the row.
         asked.go_on()?;
-        report.rows.push(measured.unwrap_or_else(|error| lost(row, asked, bench.plain(&error))));
+        report.rows.push(measured.unwrap_or_else(|error| {
+            let bytes = row.bytes(asked.bytes);
+            failed(row.unmeasured(bytes, asked.bytes), row.targets, bench.plain(&error))
+        }));
     }
     Ok(())
 }
 
-/// A tool, if some row needs it; a note in the report if it is not here.
+/// A tool, if some row needs it. The report notes if it is not installed.
 fn wanted<T>(
     needed: bool,
     find: impl FnOnce() -> std::result::Result<T, String>,
@@ -63,25 +67,7 @@ fn wanted<T>(
     find().map_err(|why| report.notes.push(why)).ok()
 }
 
-/// A row that could not be measured: all its targets are missed.
-fn lost(row: &Row, asked: &Asked<'_>, failed: String) -> BenchRow {
-    let bytes = row.bytes(asked.bytes);
-    let mut lost = BenchRow {
-        name: row.name.to_string(),
-        work: row.said(bytes, asked.bytes),
-        bytes,
-        memory_bytes: row.memory_bytes(asked.bytes),
-        failed,
-        ..BenchRow::default()
-    };
-    lost.targets = row.targets.iter().map(|target| target.of(&lost)).collect();
-    for target in &mut lost.targets {
-        (target.measured, target.met) = ("failed".to_string(), Some(false));
-    }
-    lost
-}
-
-/// An input that was made.
+/// An input on disk.
 struct Input {
     path: PathBuf,
     bytes: u64,
@@ -90,26 +76,22 @@ struct Input {
 /// What all rows share.
 struct Bench<'a> {
     asked: &'a Asked<'a>,
-    place: &'a Place,
+    dir: &'a DataDir,
     fio: Option<Fio>,
     gnu: Option<Gnu>,
     engines: Option<Engines>,
     inputs: BTreeMap<(Data, u64), Input>,
 }
 
-/// Who sorts, and what came of it so far.
-struct Contender<'a> {
-    name: String,
-    who: Who<'a>,
+/// How a contender sorts, and what.
+struct Sorts<'a> {
+    how: How<'a>,
     input: (Data, u64),
-    /// Whether its output must be that of the first one.
+    /// Whether its output must equal ours.
     same: bool,
-    series: Series,
-    right: Option<bool>,
-    note: String,
 }
 
-enum Who<'a> {
+enum How<'a> {
     Ours(&'a [&'a str]),
     Gnu(&'a Gnu),
     Engine(&'a Engines, &'static str, Share),
@@ -119,63 +101,51 @@ impl Bench<'_> {
     /// Measures one row.
     fn row(&mut self, row: &Row) -> Result<BenchRow> {
         let bytes = row.bytes(self.asked.bytes);
-        self.place.need(bytes * ROOM)?;
+        self.dir.need(bytes * ROOM)?;
         let own = self.input(row.data, bytes)?;
-        let mut contenders = vec![Contender::new("thalweg", Who::Ours(row.words), own, true)];
+        let mut contenders = vec![contender("thalweg", How::Ours(row.words), own, true)];
         for beside in row.beside {
             if let Beside::Otherwise { data, .. } = beside {
                 self.input(*data, bytes)?;
             }
         }
         contenders.extend(self.contenders(row, own));
-        let mut measured = BenchRow {
-            name: row.name.to_string(),
-            work: row.said(self.inputs[&own].bytes, self.asked.bytes),
-            bytes: self.inputs[&own].bytes,
-            memory_bytes: row.memory_bytes(self.asked.bytes),
-            ..BenchRow::default()
-        };
-        let spilled = self.rehearse(row, &contenders[0], &mut measured)?;
+        let mut measured = row.unmeasured(self.inputs[&own].bytes, self.asked.bytes);
+        let spilled = self.rehearse(row, &contenders[0].who, &mut measured)?;
         let mut replays = self.replays(row, &measured, spilled, own)?;
         for round in 0..self.asked.runs {
             // Whoever is first may find the machine otherwise than the next, so each is in turn.
             let last = contenders.len() - 1;
-            for place in 0..=last {
-                let who = if round % 2 == 0 { place } else { last - place };
+            for turn in 0..=last {
+                let who = if round % 2 == 0 { turn } else { last - turn };
                 self.asked.go_on()?;
                 self.turn(row, &mut contenders[who], &measured, round == 0)?;
             }
             if let Some(replays) = &mut replays {
                 // A tiny run only shows that the replay works.
                 if round == 0 || !self.asked.tiny {
-                    self.place.cool()?;
+                    self.dir.cool()?;
                     replays.once(&own.0.name())?;
                 }
             }
         }
         measured.floor = replays.map(Replays::floor);
-        let mut contenders = contenders.into_iter();
-        measured.ours = contenders.next().expect("ours comes first").series.measure();
-        measured.others.extend(contenders.map(Contender::finish));
-        measured.targets = row.targets.iter().map(|target| target.of(&measured)).collect();
-        if self.asked.tiny {
-            measured.targets.iter_mut().for_each(|target| target.met = None);
-        }
+        finish(&mut measured, contenders, row.targets, self.asked.tiny);
         Ok(measured)
     }
 
-    /// Everyone but ours.
-    fn contenders<'b>(&'b self, row: &'b Row, own: (Data, u64)) -> Vec<Contender<'b>> {
+    /// All contenders but the first.
+    fn contenders<'b>(&'b self, row: &'b Row, own: (Data, u64)) -> Vec<Contender<Sorts<'b>>> {
         let mut all = Vec::new();
         for beside in row.beside {
             match beside {
                 Beside::Floor => {}
                 Beside::Gnu => {
-                    all.extend(self.gnu.as_ref().map(|gnu| Contender::new(GNU, Who::Gnu(gnu), own, true)))
+                    all.extend(self.gnu.as_ref().map(|gnu| contender(GNU, How::Gnu(gnu), own, true)))
                 }
                 Beside::Otherwise { name, data, words } => {
                     let input = (*data, own.1);
-                    all.push(Contender::new(name, Who::Ours(words), input, input == own));
+                    all.push(contender(name, How::Ours(words), input, input == own));
                 }
                 Beside::Rivals => all.extend(self.engines(&ENGINES, Share::Cores, own)),
                 Beside::Clusters => all.extend(self.engines(&CLUSTERS, Share::Nodes, own)),
@@ -189,28 +159,27 @@ impl Bench<'_> {
         names: &'static [&'static str],
         share: Share,
         own: (Data, u64),
-    ) -> impl Iterator<Item = Contender<'b>> {
-        let contender =
-            move |engines, name| Contender::new(name, Who::Engine(engines, name, share), own, false);
-        self.engines.iter().flat_map(move |engines| names.iter().map(move |name| contender(engines, *name)))
+    ) -> impl Iterator<Item = Contender<Sorts<'b>>> {
+        let of = move |engines, name| contender(name, How::Engine(engines, name, share), own, false);
+        self.engines.iter().flat_map(move |engines| names.iter().map(move |name| of(engines, *name)))
     }
 
-    /// The run before the timed ones; returns how many bytes it spilled.
-    fn rehearse(&self, row: &Row, ours: &Contender<'_>, measured: &mut BenchRow) -> Result<u64> {
-        let Who::Ours(words) = ours.who else { unreachable!("ours comes first") };
+    /// Runs ours once before the timed runs, and returns how many bytes it spilled.
+    fn rehearse(&self, row: &Row, ours: &Sorts<'_>, measured: &mut BenchRow) -> Result<u64> {
+        let How::Ours(words) = ours.how else { unreachable!("ours comes first") };
         let output = self.output();
         let (_, receipt) = self.our_sort(ours.input, &output, measured.memory_bytes, words).run()?;
         measured.digest = digest::of_file(&output)?;
         remove(&output)?;
         let spilled = receipt.io.scratch.written_bytes;
         if row.memory == Memory::Holds && spilled > 0 {
-            measured.notes.push(format!("{spilled} bytes were spilled, though all was to fit"));
+            measured.notes.push(format!("{spilled} bytes were spilled, although all should fit"));
         }
         let limit = measured.memory_bytes.max(receipt.memory.limit_bytes);
         let most = (limit + limit / 20).max(limit + (2 << 20));
         if receipt.memory.peak_bytes > most {
             let peak = receipt.memory.peak_bytes;
-            measured.notes.push(format!("{peak} bytes were resident, with {limit} promised"));
+            measured.notes.push(format!("{peak} bytes were resident, more than the limit of {limit}"));
         }
         Ok(spilled)
     }
@@ -226,20 +195,20 @@ impl Bench<'_> {
             return Ok(None);
         };
         let mut phases = phases(measured.bytes, spilled, measured.memory_bytes, !row.data.is_lines());
-        self.place.cool()?;
+        self.dir.cool()?;
         fio.search(&own.0.name(), &mut phases, self.asked.tiny)?;
         Ok(Some(Replays::new(fio, phases)))
     }
 
-    /// One contender's run in one round. Ours must succeed; a rival that does not is measured no more.
-    fn turn(&self, row: &Row, who: &mut Contender<'_>, ours: &BenchRow, first: bool) -> Result<()> {
+    /// Runs one contender in one round.
+    fn turn(&self, row: &Row, who: &mut Contender<Sorts<'_>>, ours: &BenchRow, first: bool) -> Result<()> {
         if !who.note.is_empty() {
             return Ok(());
         }
         if row.cold {
-            self.place.cool()?;
+            self.dir.cool()?;
         } else {
-            digest::of_file(&self.inputs[&who.input].path)?; // Reading it is what warms it.
+            digest::of_file(&self.inputs[&who.who.input].path)?; // Reading it is what warms it.
         }
         if !self.asked.tiny {
             memory::touch(ours.memory_bytes + 2 * ours.bytes)?; // For what the page cache is to hold, too.
@@ -247,10 +216,10 @@ impl Bench<'_> {
         let output = self.output();
         match self.run(who, &output, ours.memory_bytes) {
             Ok((seconds, usage)) => who.series.add(seconds, usage),
-            Err(error) if matches!(who.who, Who::Ours(_)) => return Err(error),
+            Err(error) if matches!(who.who.how, How::Ours(_)) => return Err(error),
             Err(error) => who.note = self.plain(&error),
         }
-        if first && who.same && who.note.is_empty() {
+        if first && who.who.same && who.note.is_empty() {
             let right = digest::of_file(&output)? == ours.digest;
             who.right = Some(right);
             if !right {
@@ -260,19 +229,19 @@ impl Bench<'_> {
         remove(&output)
     }
 
-    fn run(&self, who: &mut Contender<'_>, output: &Path, memory_bytes: u64) -> Result<(f64, Usage)> {
-        let input = &self.inputs[&who.input].path;
-        match who.who {
-            Who::Ours(words) => {
-                let (ended, _) = self.our_sort(who.input, output, memory_bytes, words).run()?;
+    fn run(&self, who: &mut Contender<Sorts<'_>>, output: &Path, memory_bytes: u64) -> Result<(f64, Usage)> {
+        let input = &self.inputs[&who.who.input].path;
+        match who.who.how {
+            How::Ours(words) => {
+                let (ended, _) = self.our_sort(who.who.input, output, memory_bytes, words).run()?;
                 Ok((ended.seconds, ended.usage))
             }
-            Who::Gnu(gnu) => {
+            How::Gnu(gnu) => {
                 let ended = gnu.sort(input, output, memory_bytes)?;
                 Ok((ended.seconds, ended.usage))
             }
-            Who::Engine(engines, name, share) => {
-                let lines = who.input.0.is_lines();
+            How::Engine(engines, name, share) => {
+                let lines = who.who.input.0.is_lines();
                 let run = engines.sort((name, share), input, output, memory_bytes, lines)?;
                 who.right = Some(run.ok);
                 who.name = run.name.clone();
@@ -300,21 +269,21 @@ impl Bench<'_> {
 
     /// An error without this machine's paths, which have no place in results.
     fn plain(&self, error: &Error) -> String {
-        let place = self.place.path().to_string_lossy();
+        let dir = self.dir.path().to_string_lossy();
         let program = self.asked.options.program.to_string_lossy();
-        error.to_string().replace(&format!("{place}/"), "").replace(&*program, "thalweg")
+        error.to_string().replace(&format!("{dir}/"), "").replace(&*program, "thalweg")
     }
 
     fn output(&self) -> PathBuf {
-        self.place.path().join("sorted")
+        self.dir.path().join("sorted")
     }
 
-    /// Makes an input if it is not there.
+    /// Generates an input if it does not exist.
     fn input(&mut self, data: Data, bytes: u64) -> Result<(Data, u64)> {
         let key = (data, bytes);
         if !self.inputs.contains_key(&key) {
             self.asked.go_on()?;
-            let path = self.place.path().join(data.name());
+            let path = self.dir.path().join(data.name());
             let bytes = data.make(&path, bytes)?;
             self.inputs.insert(key, Input { path, bytes });
         }
@@ -340,25 +309,7 @@ impl Bench<'_> {
     }
 }
 
-impl<'a> Contender<'a> {
-    fn new(name: &str, who: Who<'a>, input: (Data, u64), same: bool) -> Contender<'a> {
-        let name = name.to_string();
-        Contender { name, who, input, same, series: Series::default(), right: None, note: String::new() }
-    }
-
-    fn finish(self) -> BenchOther {
-        // What was measured before it failed is not a median.
-        let whole = !self.series.is_empty() && (self.note.is_empty() || self.right == Some(false));
-        let measure = whole.then(|| self.series.measure());
-        BenchOther { name: self.name, measure, right: self.right, note: self.note }
-    }
-}
-
-/// Removes a file or, where a rival writes one, a directory.
-fn remove(path: &Path) -> Result<()> {
-    let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
-    match removed {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed("remove", path, &e)),
-        _ => Ok(()),
-    }
+/// A contender for this input; `same` if its output must equal ours.
+fn contender<'a>(name: &str, how: How<'a>, input: (Data, u64), same: bool) -> Contender<Sorts<'a>> {
+    Contender::new(name, Sorts { how, input, same })
 }

@@ -1,49 +1,49 @@
-//! What a row is to reach, and whether it did.
+//! The targets of a row, and whether it met them.
 //!
-//! Law: a target that needs something that was not measured is neither met nor missed.
+//! Invariant: a target that needs something that was not measured is neither met nor missed.
 
 use thalweg_api::{BenchMeasure, BenchOther, BenchRow, BenchTarget};
 
-/// What is compared and how.
+/// A target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Target {
-    /// Wall-clock time of at most so many floors.
+    /// At most so many times the wall-clock time of the floor.
     WallOfFloor(f64),
-    /// So many seconds of wall-clock time.
+    /// At most so many seconds of wall-clock time.
     Wall(f64),
-    /// So many seconds of wall-clock time in 99 of 100 runs.
+    /// At most so many seconds of wall-clock time in 99 of 100 runs.
     P99(f64),
-    /// So many seconds of wall-clock time of what is measured beside it.
+    /// At most so many seconds of wall-clock time for another contender.
     OtherWall(&'static str, f64),
-    /// So many CPU seconds for each gigabyte.
+    /// At most so many CPU seconds for each gigabyte.
     CpuPerGigabyte(f64),
-    /// So many clocks of a core for each byte, both ends together.
+    /// At most so many clocks of a core for each byte, both ends together.
     ClocksPerByte(f64),
-    /// At most so many times the wall-clock time of something of ours.
+    /// At most so many times the wall-clock time of another run of ours.
     NoSlower { than: &'static str, times: f64 },
-    /// So many times faster than a rival, or within so many floors.
+    /// At least so many times as fast as a rival, or within so many floors.
     Faster { than: Than, times: f64, or_floor: Option<f64> },
-    /// So many times less CPU than a rival.
+    /// At least so many times less CPU than a rival.
     LessCpu { than: Than, times: f64 },
-    /// So many times less memory than a rival, at its peak.
+    /// At least so many times less peak memory than a rival.
     LessMemory { than: Than, times: f64 },
 }
 
-/// Which rival.
+/// The rival of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Than {
     /// The one of that name.
     Named(&'static str),
-    /// Whichever does best in what is compared.
+    /// The best one in the figure that is compared.
     BestRival,
-    /// Whichever does best of those that stayed within the memory they were given.
+    /// The best one of those that stayed within the memory they were given.
     CappedRivals,
 }
 
 /// A rival that takes so much more than it was given still keeps to its cap: ours promises 1.05, of the
 /// whole process, and an engine counts its buffers only.
 const CAP_MARGIN: f64 = 1.10;
-/// Of fewer runs one in a hundred cannot be told.
+/// With fewer runs there is no 99th percentile.
 pub(crate) const P99_RUNS_MIN: usize = 100;
 
 /// The time that 99 of 100 runs stayed within.
@@ -54,7 +54,7 @@ pub(crate) fn p99(seconds: &[f64]) -> f64 {
 }
 
 impl Target {
-    /// How the row stands to it.
+    /// The target with what was measured for this row.
     pub(crate) fn of(&self, row: &BenchRow) -> BenchTarget {
         let floor = row.floor.as_ref().map(|floor| row.ours.seconds / floor.seconds.max(1e-9));
         match *self {

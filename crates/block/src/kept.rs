@@ -3,7 +3,7 @@
 //! Model: what is kept is the kernel's to take when it needs memory ([`libc::MADV_FREE`]), and until then need not be
 //! touched for the first time again, which takes a third of the time of a small sort on a machine whose memory is lent
 //! to it page by page.
-//! Law: nothing is kept unless somebody asked for it, and never more than that. What a pool takes is as large as it asked
+//! Invariant: nothing is kept unless somebody asked for it, and never more than that. What a pool takes is as large as it asked
 //! for; where nothing is right, and where other work begins, all is given back. So work that is like the one before it
 //! has no more memory than that one had, and keeps its promise.
 

@@ -3,7 +3,7 @@
 //! Model: a [`Pool`] maps its whole budget once, asks for huge pages, and lends [`Block`]s out of
 //! it. A block is moved hand to hand and goes home when dropped. Whoever holds memory has taken it
 //! from a pool; the absence of a free block is the back-pressure.
-//! Law: blocks of a pool never overlap, and no byte of a block is ever uninitialised.
+//! Invariant: blocks of a pool never overlap, and no byte of a block is ever uninitialised.
 //! Non-goals: growing, records, files.
 //!
 //! This is one of the house's two addresses of `unsafe` (the other is `thalweg_io`'s ring).

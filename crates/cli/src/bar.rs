@@ -1,6 +1,6 @@
 //! Progress on standard error, drawn by a thread of its own from what the verb writes down.
 //!
-//! Law: ten looks a second at most and one small stack, because the promise of `--memory` is about the whole
+//! Invariant: ten looks a second at most and one small stack, because the promise of `--memory` is about the whole
 //! process; when [`Shown::end`] returns, nothing more is drawn.
 
 use std::borrow::Cow;

@@ -294,32 +294,34 @@ neighbour tables and free space, and says what to do about each thing that is we
         synopsis: "sort|io|incore|pump|launch|river|cluster|all-to-all",
         about: "measure this machine: ratios to a floor and to rivals",
         doc: "\
-sort: whole sorts, each beside its floor, the plan's own reads and writes replayed by fio on the same disk, and beside \
-GNU sort and other programs.
+sort: whole sorts, compared with their floor (the reads and writes of the plan, replayed by fio on the same disk), with \
+GNU sort, and with other programs.
 
-io: buffered and direct, synchronous, overlapped and threaded transfers by chunk size, over one or more directories.
+io: rates of buffered and direct I/O, synchronous, overlapped and in threads, by chunk size, over one or more directories.
 
-incore: sorting in memory beside a plain copy of the same bytes.
+incore: sorting in memory, compared with a plain copy of the same bytes.
 
-pump: transfers on one host, disk to disk beside fio, cp and rsync, many small files beside rsync, and without a disk.
+pump: transfers on one host: from disk to disk, compared with fio, cp and rsync; of many small files, compared with \
+rsync; and without a disk.
 
-launch: a null command on lab nodes, beside ways that leave parts out, and beside other launchers over sshd in the same \
-lab; as root, from the directory that holds lab/.
+launch: a null command on the nodes of a lab, compared with variants that leave parts out, and with other launchers over \
+sshd in the same lab. Needs root, and the directory that contains lab/.
 
-river: records parted in memory beside a plain copy of them on as many threads, and partitions file to file beside fio.
+river: records distributed in memory, compared with a plain copy on as many threads, and partitions of files, compared \
+with fio.
 
-cluster: sorts on lab nodes, each with files of its own, over slow links and disks, beside what links and disks alone \
-would take; as root, from the directory that holds lab/.
+cluster: sorts on the nodes of a lab, each with its own files, over slow links and disks, compared with the time of the \
+links and disks alone. Needs root, and the directory that contains lab/.
 
-all-to-all: every node sends as much to every other, by each schedule, beside what the links alone would take; as root, \
-from the directory that holds lab/.
+all-to-all: every node sends the same amount to every other node, under each schedule, compared with the time of the \
+links alone. Needs root, and the directory that contains lab/.
 
-Prints ratios measured in one run, with what is to be reached, and keeps the raw results as JSON in bench/results below \
-the current directory. Caches are dropped before each run if the user may do that. Ends with status 1 if an output was \
-wrong or a sort failed; a target that is missed changes nothing.",
+Prints ratios that were measured in one run, and the targets. Writes the raw results as JSON to bench/results below the \
+current directory. Drops caches before each run if the user may do that. Ends with status 1 if an output was wrong or a \
+sort failed; a missed target does not change the status.",
         examples: &[
-            ("thalweg bench sort --rows memory,two-pass", "two rows, each beside its floor"),
-            ("thalweg bench sort --size 1MB", "a test that all of it works"),
+            ("thalweg bench sort --rows memory,two-pass", "two rows, each compared with its floor"),
+            ("thalweg bench sort --size 1MB", "a test that everything works"),
         ],
         subjects: &["sort", "io", "incore", "pump", "launch", "river", "cluster", "all-to-all"],
     },

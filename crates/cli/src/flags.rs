@@ -1,7 +1,7 @@
 //! The one table of flags. Help, manual page, completions and the parser are derived from it, and nothing is
 //! said about a flag anywhere else.
 //!
-//! Law: a flag's row holds its name, its value, its commands, its text and what typing it sets; what it means
+//! Invariant: a flag's row holds its name, its value, its commands, its text and what typing it sets; what it means
 //! together with others is [`crate::interpret`]'s. Each row has its case in `flags_test.rs`, which checks that.
 //! Non-goal: opposites of other flags, hidden flags, abbreviations.
 
@@ -462,8 +462,8 @@ what was cut off is begun anew, file by file.",
         at: BENCHES,
         about: "how much data to measure with",
         doc: "\
-How much data to measure with; each row has its share of it, and its memory goes with it. Without this flag, what the \
-benchmark's published figures use. Up to 64 MB is only a test that the benchmark works.",
+The amount of data. The data and the memory of each row scale with it. Without this flag, the size of the published \
+figures. Up to 64 MB only tests that the benchmark works.",
         set: |args, value| values::parsed(value).map(|size| args.size = Some(size)),
     },
     Flag {
@@ -473,8 +473,7 @@ benchmark's published figures use. Up to 64 MB is only a test that the benchmark
         at: BENCHES,
         about: "measure only these rows; a wrong name lists all",
         doc: "\
-Measure only the rows of these names; the flag may be repeated to add rows. A name that there is not lists those there \
-are.",
+Measure only the rows with these names; repeat the flag to add rows. An unknown name prints the list of names.",
         set: |args, value| values::names(value).map(|names| args.rows.extend(names)),
     },
     Flag {
@@ -497,7 +496,7 @@ directory. bench io spreads its chunks over up to four, best on different disks:
         value: Value::None,
         at: BENCHES,
         about: "also measure what bench/rivals has installed",
-        doc: "Also measure other programs on the same data in the same run, as far as bench/rivals has installed them.",
+        doc: "Also measure the other programs that bench/rivals has installed, on the same data in the same run.",
         set: |args, _| {
             args.rivals = true;
             Ok(())
@@ -578,8 +577,8 @@ Takes no input and no output; --record says how long records are, and lines are 
         at: At::Commands(&[Bench, Cluster]),
         about: "how many runs each median is of",
         doc: "\
-How many runs each median is of. Without this flag 5, for launch 200; launch with fewer than 20 is a test that it works. Of \
-cluster exchange: how many rounds.",
+The number of runs of each median. Without this flag 5, and 200 for launch; launch with fewer than 20 only tests that it \
+works. For cluster exchange, the number of rounds.",
         set: |args, value| values::runs(value).map(|runs| args.runs = Some(runs)),
     },
     Flag {

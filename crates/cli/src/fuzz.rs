@@ -1,7 +1,7 @@
 //! What fuzzers ask of the command line: any words, any values. Each function takes any bytes and panics where a
-//! law is broken; `fuzz/` calls them, and the tests play its corpora back.
+//! invariant is broken; `fuzz/` calls them, and the tests play its corpora back.
 //!
-//! Law: nothing here is compiled into a build that users get.
+//! Invariant: nothing here is compiled into a build that users get.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

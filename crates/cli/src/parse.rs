@@ -1,6 +1,6 @@
 //! Words of the command line, looked up in the table of flags.
 //!
-//! Law: whatever is typed gives [`TypedArgs`] or one line that says what is wrong with which word and, where one
+//! Invariant: whatever is typed gives [`TypedArgs`] or one line that says what is wrong with which word and, where one
 //! is near, what was probably meant. `parse_fuzz.rs` holds it to that.
 
 use std::ffi::{OsStr, OsString};

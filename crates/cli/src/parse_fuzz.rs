@@ -13,7 +13,7 @@ fn corpus() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/flags");
     let mut paths: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    // Only this room's tests read their own corpus; there is no record in it.
+    // Only this crate's tests read their own corpus; there is no record in it.
     #[allow(clippy::disallowed_methods)]
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }

@@ -1,6 +1,6 @@
 //! The only place that prints.
 //!
-//! Law: a reader that has gone away is no error; a full disk is. An error is one line, whatever the names in
+//! Invariant: a reader that has gone away is no error; a full disk is. An error is one line, whatever the names in
 //! it hold.
 
 use std::io::{ErrorKind, Write};

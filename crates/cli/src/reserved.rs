@@ -1,6 +1,6 @@
 //! Flags that are kept free for what they mean to GNU sort, each with what to write today.
 //!
-//! Law: none of them is a flag of ours, so a script that has them is told instead of misunderstood.
+//! Invariant: none of them is a flag of ours, so a script that has them is told instead of misunderstood.
 //! Non-goals: what they would do.
 
 /// A flag of GNU sort whose name is kept free here.

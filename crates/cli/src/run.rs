@@ -130,7 +130,7 @@ fn watched<T>(how: Show, verb: impl FnOnce(&Progress) -> Result<T, Error>) -> Re
     result
 }
 
-/// Shows a receipt. A law that does not hold is an error even if the engine did not make it one.
+/// Shows a receipt. An invariant that does not hold is an error even if the engine did not make it one.
 fn settle(how: Show, receipt: Receipt) -> Result<u8, Error> {
     let shown = report(how, || to_json(&receipt), || show::receipt(&receipt));
     held(&receipt.verb, receipt.holds)?;

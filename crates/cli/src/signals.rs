@@ -1,6 +1,6 @@
 //! Signals that stop a verb.
 //!
-//! Law: the first SIGINT, SIGTERM or SIGHUP asks the verb to stop and clean up; a second kills at once, but no node, and
+//! Invariant: the first SIGINT, SIGTERM or SIGHUP asks the verb to stop and clean up; a second kills at once, but no node, and
 //! not one that comes within [`TOGETHER_SECONDS`]: `timeout` sends its signal to the process and then to its group. A
 //! SIGHUP that is ignored already (`nohup`) stays ignored. SIGXFSZ, which tells of a file larger than `ulimit -f`, stops
 //! nothing: the write that met the limit fails, and says so. If nobody reads what this process writes, a verb that waits

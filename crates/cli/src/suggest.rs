@@ -1,6 +1,6 @@
 //! The name that was probably meant.
 //!
-//! Law: a suggestion is at most a third of what was typed away, so that `--x` never suggests `--io`.
+//! Invariant: a suggestion is at most a third of what was typed away, so that `--x` never suggests `--io`.
 
 /// The nearest of `names`, if one is near enough to be worth saying.
 pub(crate) fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {

@@ -137,7 +137,7 @@ fn every_row_of_transfers_is_right() {
         // What the disk takes alone where there is fio, what the kernel takes alone everywhere.
         let told = match &row.name[..] {
             "disk" if row.floor.is_some() => vec!["fio reading alone: "],
-            "small" => vec!["the system's calls alone: "],
+            "small" => vec!["the system calls alone: "],
             _ => Vec::new(),
         };
         let is_told = row.notes.iter().zip(&told).all(|(note, what)| note.starts_with(what));

@@ -6,7 +6,7 @@
 mod support;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use support::lab::{Lab, hosts};
 use support::{Outcome, Place, Running, until};
@@ -19,7 +19,7 @@ const HOSTS: usize = 4;
 /// Longer than this no host takes to refuse what it would have to wait for: 12 s.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 /// Longer than this nobody takes to leave out a host, or to find that too few are left.
-const ENDS_WITHIN: Duration = Duration::from_secs(45);
+const END_SECONDS_MAX: f64 = 45.0;
 /// Names of files are so long that a request for all of them is longer than a frame.
 const INPUTS: usize = 844;
 
@@ -63,7 +63,7 @@ impl Bed {
     fn watch(&self, id: &str) -> Running {
         let watch = Running::start(&mut self.lab.command(&["job", "watch", id]));
         // It has to know where to look before there is less to see.
-        std::thread::sleep(Duration::from_millis(300));
+        watch.waits();
         watch
     }
 
@@ -84,16 +84,6 @@ impl Bed {
         assert!(self.place.read("out") == self.place.read("expected"), "other bytes");
         until("an end everywhere", || self.jobs().iter().all(|job| job.state != JobState::Running));
     }
-}
-
-/// Waits for an end that may take as long as leaving hosts out.
-fn ended(mut running: Running) -> Outcome {
-    let since = Instant::now();
-    while running.0.try_wait().unwrap().is_none() {
-        assert!(since.elapsed() < ENDS_WITHIN, "it goes on and on");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    running.ends()
 }
 
 /// What a host answers to a second begin, as a share or as whoever coordinates it. One that is taken as a share has no end of its
@@ -182,9 +172,9 @@ fn a_job_of_very_many_inputs_is_taken_up_when_its_coordinator_is_lost() {
     let id = bed.sort(&inputs);
     let watch = bed.watch(&id);
     bed.lab.call("kill", &["n1"]);
-    let told = ended(watch);
+    let told = watch.ends_within(END_SECONDS_MAX, "the watch");
     assert_eq!(told.status, Some(0), "{told:?}");
-    for text in ["attempt 2, ", "law       out = in: holds"] {
+    for text in ["attempt 2, ", "invariant out = in: holds"] {
         assert!(told.out.contains(text), "no {text}: {told:?}");
     }
     bed.is_done();
@@ -213,7 +203,7 @@ fn comes_back(change: &str, keeps_votes: bool) -> Option<(Bed, Outcome)> {
     );
     bed.place.shell(&line).is_done();
     bed.lab.call("revive", &["n2"]);
-    let told = ended(watch);
+    let told = watch.ends_within(END_SECONDS_MAX, "the watch");
     until("an end everywhere", || bed.jobs().iter().all(|job| job.state != JobState::Running));
     Some((bed, told))
 }

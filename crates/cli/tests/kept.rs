@@ -7,13 +7,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use support::nodes::{Nodes, soon};
+use support::nodes::Nodes;
+use support::until;
 use thalweg_api::{ExecReport, JobState, from_json};
 use thalweg_io::process;
 
 /// Waits until every node has a link with each other.
 fn meshed(nodes: &Nodes, links: u64) {
-    soon("every node has its links", || {
+    until("every node has its links", || {
         let hosts = nodes.status().hosts;
         hosts.iter().all(|host| host.status.as_ref().is_some_and(|status| status.links >= links))
     });
@@ -32,7 +33,7 @@ fn a_command_through_one_node_is_the_same_as_to_each() {
         assert_eq!(direct.out, "n3: out\nn1: out\nn2: out\n");
     }
     // One link from here, and none but the kept ones after it.
-    soon("the client's links are gone", || {
+    until("the client's links are gone", || {
         nodes.status().hosts.iter().all(|host| host.status.as_ref().is_some_and(|s| s.links <= 4))
     });
     let long = nodes.run(&["exec", "--via", "n2", "--", "head", "-c", "3000000", "/dev/zero"]);
@@ -71,7 +72,7 @@ fn standard_input_goes_through_and_a_vanished_client_ends_it_everywhere() {
         let pids: Vec<u32> =
             told.out.lines().filter_map(|line| line.split_once(": ")?.1.parse().ok()).collect();
         assert_eq!(pids.len(), 2, "{told:?}");
-        soon("jobs of a vanished client are gone", || pids.iter().all(|pid| !process::is_alive(*pid)));
+        until("jobs of a vanished client are gone", || pids.iter().all(|pid| !process::is_alive(*pid)));
     }
 }
 
@@ -95,7 +96,7 @@ fn a_link_that_is_lost_is_opened_again_and_a_dead_host_is_told() {
     nodes.run(&["cluster", "drop", "n2"]).is_done();
     let told = nodes.run(&["node", "ping", "--via", "n1", "--json"]);
     assert!(told.is_done().contains("n1") && !told.out.contains("n2"), "{told:?}");
-    soon("the dropped one's link is gone", || {
+    until("the dropped one's link is gone", || {
         nodes.status().hosts[0].status.as_ref().is_some_and(|status| status.links <= 1)
     });
 }
@@ -132,7 +133,7 @@ fn a_killed_node_leaves_nothing_that_it_started() {
         } else {
             signal("-9", nodes.pids[0]);
         }
-        soon("all of it is gone", || pids.iter().all(|pid| !process::is_alive(*pid)));
+        until("all of it is gone", || pids.iter().all(|pid| !process::is_alive(*pid)));
         let ended = guard.wait_with_output().unwrap();
         if !guard_is_killed {
             let told = String::from_utf8_lossy(&ended.stderr);
@@ -165,8 +166,8 @@ fn a_renewed_certificate_is_taken_without_a_restart() {
     said.read_exact(&mut there).unwrap();
     assert_eq!(&there, b"n1: on\n");
     nodes.run(&["cluster", "renew", "n1"]).is_done();
-    soon("the new one is shown", || ![before.clone(), String::new()].contains(&shown()));
-    soon("it is of use", || nodes.run(&["exec", "--", "true"]).status == Some(0));
+    until("the new one is shown", || ![before.clone(), String::new()].contains(&shown()));
+    until("it is of use", || nodes.run(&["exec", "--", "true"]).status == Some(0));
     // A job that ran meanwhile went on.
     held.stdin.take().unwrap().write_all(b"still\n").unwrap();
     let mut rest = String::new();
@@ -184,7 +185,7 @@ fn a_renewed_certificate_is_taken_without_a_restart() {
             assert!(told.status == Some(0) || is_early, "{told:?}");
         }
     });
-    soon("the last is of use", || nodes.run(&["exec", "--", "true"]).status == Some(0));
+    until("the last is of use", || nodes.run(&["exec", "--", "true"]).status == Some(0));
     // Files that do not fit each other change nothing.
     nodes.place.write("own/hosts/n1/cert.pem", b"nonsense");
     std::thread::sleep(Duration::from_millis(1500));
@@ -200,7 +201,7 @@ fn a_host_that_is_there_twice_is_told() {
     let (copy, _) = nodes.spawn(&["--identity", "copied", "--listen", "127.0.0.1:0"]);
     nodes.running.push(copy);
     let twice = "n1 is there twice: two processes show its certificate; stop one of them, or thalweg cluster renew n1";
-    soon("it is told", || nodes.status().warnings == [twice]);
+    until("it is told", || nodes.status().warnings == [twice]);
     assert_eq!(nodes.run(&["cluster", "doctor"]).err, format!("thalweg: {twice}\n"));
     let mut second = nodes.running.remove(1);
     support::nodes::terminate(&second);
@@ -225,5 +226,5 @@ fn a_node_that_dies_under_a_command_is_told_for_every_host() {
     assert!(killed.unwrap().success());
     let told = support::Outcome::of(client.wait_with_output().unwrap());
     assert!(told.status == Some(2) && told.err.starts_with("thalweg: n2: link with n1"), "{told:?}");
-    soon("what ran on the other is gone", || !process::is_alive(pid));
+    until("what ran on the other is gone", || !process::is_alive(pid));
 }

@@ -6,7 +6,7 @@ mod support;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use support::lab::Lab;
 use support::{Outcome, Place, until};
@@ -39,14 +39,9 @@ fn hosts_of_a_lab_are_apart_and_two_labs_do_not_meet() {
     }
     let id = lab.id.clone();
     drop(lab);
-    let begun = Instant::now();
-    while pids.iter().filter(|pid| process::is_alive(**pid)).count() != 2 {
-        assert!(
-            begun.elapsed() < Duration::from_secs(5),
-            "the first lab's nodes are left, or the other's are gone"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until("the end of the first lab's nodes alone", || {
+        pids.iter().filter(|pid| process::is_alive(**pid)).count() == 2
+    });
     let left = Command::new("ip").arg("link").output().unwrap();
     assert!(!String::from_utf8_lossy(&left.stdout).contains(&format!("th{id}")));
     assert_eq!(status(&other).hosts.iter().filter(|h| h.status.is_some()).count(), 2);
@@ -247,11 +242,8 @@ fn a_cut_is_told_in_time_heals_and_takes_nobody_else_along() {
     // The held link has been silent for as long, at both ends.
     let told = support::Outcome::of(held.wait_with_output().unwrap());
     assert!(told.err.contains("link with n1") && seconds(begun) < 8.0, "{told:?} after {} s", seconds(begun));
-    let deadline = Duration::from_secs(8);
-    while process::is_alive(pid) {
-        assert!(begun.elapsed() < deadline, "the node still runs the job of a client that it lost");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("the end of a job whose client was lost", || !process::is_alive(pid));
+    assert!(seconds(begun) < 8.0, "{} s", seconds(begun));
     lab.call("heal", &[]);
     lab.run(&["exec", "--", "true"]).is_done();
 }

@@ -1,6 +1,6 @@
 //! Nodes and what is asked of them, seen from outside: real daemons on loopback ports, each with its own identity.
 //!
-//! Law: every node that a test starts is ended by it, and so is whatever it was asked to run.
+//! Invariant: every node that a test starts is ended by it, and so is whatever it was asked to run.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command opens files and sockets by other means than ours.
 
 mod support;
@@ -10,9 +10,8 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use support::Place;
-use support::Running;
-use support::nodes::{Nodes, soon, terminate};
+use support::nodes::{Nodes, terminate};
+use support::{Place, Running, until};
 use thalweg_api::{AuditLine, ExecReport, JobList, JobState, NodeReady, NodeStatus, from_json};
 use thalweg_io::process;
 
@@ -83,7 +82,7 @@ fn output_that_cannot_be_shown_whole_is_told() {
     running.signal("-TERM");
     let told = running.ends();
     assert_eq!(told.status, None, "{}", told.err);
-    soon("nobody says yes", || nodes.jobs().jobs.iter().all(|job| job.state != JobState::Running));
+    until("nobody says yes", || nodes.jobs().jobs.iter().all(|job| job.state != JobState::Running));
 }
 
 #[test]
@@ -109,7 +108,7 @@ fn what_a_job_leaves_behind_is_gone_with_it() {
     // It ends at once, and what it started would go on.
     let told = nodes.run(&["exec", "--", "sh", "-c", "sleep 1000 >/dev/null & echo $!"]);
     let pid: u32 = told.is_done().trim_start_matches("n1: ").trim().parse().unwrap();
-    soon("its child is gone", || !process::is_alive(pid));
+    until("its child is gone", || !process::is_alive(pid));
     // Its client is killed.
     let mut client = nodes.place.command(&["exec", "--", "sh", "-c", "echo $$; sleep 1000 & sleep 1000"]);
     let mut client = client.env("THALWEG_IDENTITY", "own").stdout(Stdio::piped()).spawn().unwrap();
@@ -119,9 +118,9 @@ fn what_a_job_leaves_behind_is_gone_with_it() {
     assert!(process::is_alive(pid));
     client.kill().unwrap();
     client.wait().unwrap();
-    soon("the job of a vanished client is gone", || !process::is_alive(pid));
+    until("the job of a vanished client is gone", || !process::is_alive(pid));
     let jobs = nodes.jobs().jobs;
-    soon("it is listed as cancelled", || nodes.jobs().jobs.iter().all(|job| job.state != JobState::Running));
+    until("it is listed as cancelled", || nodes.jobs().jobs.iter().all(|job| job.state != JobState::Running));
     assert_eq!(jobs.len(), 2);
     let last = nodes.jobs().jobs.pop().unwrap();
     assert_eq!((last.state, last.why.as_deref()), (JobState::Cancelled, Some("its client has gone")));
@@ -157,7 +156,7 @@ fn a_detached_job_goes_on_and_can_be_looked_at_watched_and_cancelled() {
     assert!(shown.jobs[0].host == "n2" && shown.jobs[0].state == JobState::Running && process::is_alive(pid));
     let cancelled: JobList = from_json(nodes.run(&["job", "cancel", &id, "--json"]).is_done()).unwrap();
     assert_eq!(cancelled.jobs[0].state, JobState::Cancelled);
-    soon("a cancelled job is gone", || !process::is_alive(pid));
+    until("a cancelled job is gone", || !process::is_alive(pid));
     // Words that would break the table do not.
     nodes.run(&["exec", "--on", "n1", "--", "echo", "a\nb", "\u{1b}[2J"]).is_done();
     let listed = nodes.run(&["job", "list"]);
@@ -215,7 +214,7 @@ fn a_panic_in_one_job_ends_that_job_alone() {
     for job in jobs.iter().filter(|job| job.command.contains(&"panics".to_string())) {
         assert!(!process::is_alive(job.pid.unwrap()), "{job:?}");
     }
-    soon("no thread and no link is left behind", || {
+    until("no thread and no link is left behind", || {
         let links = nodes.status().hosts[0].status.as_ref().unwrap().links;
         threads() <= before.0 + 4 && links <= before.1
     });
@@ -243,7 +242,7 @@ fn what_runs_is_in_the_audit_log_of_all_nodes_that_have_a_part_in_it() {
         let is_it = |line: &AuditLine| line.what == what && line.ended != "running";
         told(&nodes, host).into_iter().find(is_it)
     };
-    soon("both are told", || ended("n1", "relay").is_some() && ended("n2", "exec").is_some());
+    until("both are told", || ended("n1", "relay").is_some() && ended("n2", "exec").is_some());
     let (relay, ran) = (ended("n1", "relay").unwrap(), ended("n2", "exec").unwrap());
     assert_eq!((&relay.role[..], &relay.words[..]), ("client", &["echo", "joined"].map(String::from)[..]));
     assert_eq!((&relay.on[..], relay.job.len()), (&["n2".to_string()][..], 32));
@@ -282,7 +281,7 @@ fn who_asked_what_is_in_the_audit_log_and_no_secret_is() {
         told(&nodes, "n1").into_iter().filter(|line| line.ended != "running").collect()
     };
     let refused = |lines: &[AuditLine]| lines.iter().filter(|line| line.what == "connect").count();
-    soon("all is told", || {
+    until("all is told", || {
         refused(&lines()) >= 60 && lines().iter().any(|line| line.what == "exec detached")
     });
     let all = lines();
@@ -325,14 +324,14 @@ fn who_asked_what_is_in_the_audit_log_and_no_secret_is() {
 fn a_node_that_is_asked_to_end_takes_its_jobs_along() {
     let mut nodes = Nodes::start(1);
     nodes.run(&["exec", "--detach", "--", "sh", "-c", "sleep 1000 & sleep 1000"]).is_done();
-    soon("it runs", || nodes.jobs().jobs[0].pid.is_some());
+    until("it runs", || nodes.jobs().jobs[0].pid.is_some());
     let pid = nodes.jobs().jobs[0].pid.unwrap();
     let mut node = nodes.running.pop().unwrap();
     let begun = Instant::now();
     terminate(&node);
     let status = node.wait().unwrap();
     assert!(status.success() && begun.elapsed() < Duration::from_secs(2), "{status} {:?}", begun.elapsed());
-    soon("its job is gone", || !process::is_alive(pid));
+    until("its job is gone", || !process::is_alive(pid));
     let mut err = String::new();
     node.stderr.take().unwrap().read_to_string(&mut err).unwrap();
     assert_eq!(err, "");
@@ -392,7 +391,7 @@ fn certificates_are_renewed_and_keys_stay_private() {
     nodes.run(&["cluster", "renew"]).is_done();
     assert_ne!(before, read("own/hosts/n1/cert.pem"));
     // The node takes the new one as it runs.
-    soon("the node shows its new certificate", || nodes.run(&["exec", "--", "true"]).status == Some(0));
+    until("the node shows its new certificate", || nodes.run(&["exec", "--", "true"]).status == Some(0));
     let open = nodes.place.shell("find own -type f -perm /077");
     assert_eq!(open.is_done(), "", "files that others may read");
     let keys = read("own/key.pem") + &read("own/authority.key") + &read("own/hosts/n1/key.pem");

@@ -356,7 +356,6 @@ fn fails_at(stage: &str) {
         let mut running = Running(command.current_dir(&place.0).stderr(log).spawn().unwrap());
         let log = || String::from_utf8_lossy(&place.read("log")).into_owned();
         until(stage, || log().contains(stage));
-        std::thread::sleep(Duration::from_millis(300));
         let since = Instant::now();
         match fault {
             "cancel" => running.signal("-TERM"),

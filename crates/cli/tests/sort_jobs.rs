@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use support::lab::Lab;
-use support::{Outcome, Place, Running, skipped, until};
+use support::{Outcome, Place, Running, skipped, until, until_within};
 use thalweg_api::{JobList, JobReport, JobState, NodeReady, Receipt, ShareView, from_json};
 
 const HOSTS: usize = 4;
 /// Longer than this nobody takes to leave out a node that says nothing (5 s, a second for the cause) and to begin anew.
-const DONE_WITHIN: Duration = Duration::from_secs(30);
+const END_SECONDS_MAX: f64 = 30.0;
 /// Longer than this nobody takes to end what was cancelled.
 const CANCELLED_WITHIN: Duration = Duration::from_secs(2);
 
@@ -129,13 +129,8 @@ impl Bed {
 }
 
 /// Waits for an end that may take as long as leaving a node out.
-fn ended(mut running: Running, what: &str) -> Outcome {
-    let since = Instant::now();
-    while running.0.try_wait().unwrap().is_none() {
-        assert!(since.elapsed() < DONE_WITHIN, "{what} goes on and on");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    running.ends()
+fn ended(running: Running, what: &str) -> Outcome {
+    running.ends_within(END_SECONDS_MAX, what)
 }
 
 #[test]
@@ -155,7 +150,7 @@ fn a_sort_is_a_job_that_any_client_can_follow() {
     assert!(receipt.holds && receipt.failed.is_empty());
     let watched = ended(watch, "the watch");
     for text in
-        ["attempt 1, read+river: ", " of 30 MB read", "attempt 1, sort+write: ", "law       out = in: holds"]
+        ["attempt 1, read+river: ", " of 30 MB read", "attempt 1, sort+write: ", "invariant out = in: holds"]
     {
         assert!(watched.is_done().contains(text), "no {text}: {watched:?}");
     }
@@ -259,7 +254,7 @@ fn one(stage: &str, fault: &str, whom: &str) -> Option<String> {
         assert!(told.is_done().contains(&id), "{what}: {told:?}");
         sort = Running::start(&mut bed.lab.command(&["job", "watch", &id, "--json"]));
         // It has to know where to look before there is less to see.
-        std::thread::sleep(Duration::from_millis(300));
+        sort.waits();
     }
     let since = Instant::now();
     bed.does(fault, host, &id, &sort);
@@ -374,11 +369,7 @@ fn a_link_between_two_nodes_that_is_cut_leaves_one_coordinator() {
     let watch = Running::start(&mut bed.lab.command(&["job", "watch", &id]));
     bed.lab.call("cut", &["n1", "n2"]);
     let output = bed.place.0.join("out");
-    let since = Instant::now();
-    while !output.exists() {
-        assert!(since.elapsed() < DONE_WITHIN, "no output after a cut");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until_within(END_SECONDS_MAX, "an output after a cut", || output.exists());
     assert!(bed.place.read("out") == bed.place.read("expected"), "other bytes");
     std::fs::remove_file(&output).unwrap();
     std::fs::write(&output, "of the user").unwrap();
@@ -646,7 +637,7 @@ fn a_detached_sort_goes_on_and_its_end_is_told_at_any_node() {
     assert!(begun.elapsed() < CANCELLED_WITHIN, "it waited {:?}", begun.elapsed());
     let id = from_json::<thalweg_api::Detached>(told.is_done()).unwrap().job;
     let watched = ended(Running::start(&mut bed.lab.command(&["job", "watch", &id])), "the watch");
-    assert!(watched.is_done().contains("law       out = in: holds"), "{watched:?}");
+    assert!(watched.is_done().contains("invariant out = in: holds"), "{watched:?}");
     bed.is_tidy("a detached sort", true);
     let shown = bed.lab.run(&["job", "show", &id]);
     assert!(shown.is_done().contains("coordinated by n1: sort /"), "{shown:?}");
@@ -694,7 +685,7 @@ fn what_is_gone_before_is_left_out_and_half_of_the_hosts_know_their_limits() {
     ended(bed.sort(&["--detach", "--on", "n1,n2"]), "asking").is_done();
     let id = bed.at("read+river");
     let watch = Running::start(&mut bed.lab.command(&["job", "watch", &id]));
-    std::thread::sleep(Duration::from_millis(300));
+    watch.waits();
     bed.lab.call("kill", &["n1"]);
     let told = ended(watch, "the watch");
     let line = told.err.lines().last().unwrap_or("");

@@ -1,6 +1,6 @@
 //! What `thalweg sort` promises, seen from outside: memory as the kernel counts it, scratch, signals, bad input.
 //!
-//! Law: inputs are made and compared by other processes, so that this one stays small: what the kernel counts for
+//! Invariant: inputs are made and compared by other processes, so that this one stays small: what the kernel counts for
 //! a child begins with its parent's own.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
 

@@ -1,7 +1,7 @@
 //! Who is let in, and for how long: the signed cluster file, its epochs, clients with rights, and what becomes of those who
 //! are dropped, seen from outside.
 //!
-//! Law: every node that a test starts is ended by it.
+//! Invariant: every node that a test starts is ended by it.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command opens files and sockets by other means than ours.
 
 mod support;
@@ -11,8 +11,8 @@ use std::net::TcpListener;
 use std::process::{Child, ChildStdin, Stdio};
 use std::time::{Duration, Instant};
 
-use support::nodes::{Nodes, soon, terminate};
-use support::{Outcome, Place, Running, may_give_away};
+use support::nodes::{Nodes, terminate};
+use support::{Outcome, Place, Running, may_give_away, until};
 use thalweg_api::{
     AuditLine, ClusterDoctor, ClusterFile, ClusterReport, DroppedHost, Links, NodeRequest, from_json, to_json,
 };
@@ -64,7 +64,7 @@ fn a_cluster_file_that_is_forged_or_not_signed_is_refused_by_everybody() {
     nodes.place.write("own/cluster.json", old.as_bytes());
     nodes.run(&EXEC).is_refused(&["it is not signed", "thalweg cluster renew"]);
     nodes.run(&["cluster", "renew"]).is_done();
-    soon("all have new certificates", || nodes.run(&EXEC).status == Some(0));
+    until("all have new certificates", || nodes.run(&EXEC).status == Some(0));
 }
 
 /// What went wrong: 40,000 requests of a client that may only look turned the audit log over in 5 s. Principle: what a peer is
@@ -119,7 +119,7 @@ fn a_cluster_file_of_before_links_were_sealed_is_renewed_in_one_step() {
         nodes.run(&["cluster", "renew"]).is_done();
         assert_eq!(cluster(&nodes, "own").links, Links::Sealed);
     }
-    soon("all have new certificates", || nodes.run(&EXEC).status == Some(0));
+    until("all have new certificates", || nodes.run(&EXEC).status == Some(0));
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn what_goes_on_for_a_dropped_client_ends_at_once() {
     assert!(http.asks(), "it stays open");
     let has =
         |word: &str| nodes.place.names().iter().any(|name| name.starts_with('.') && name.contains(word));
-    soon("they run", || has("copy") && has("second") && nodes.jobs().jobs.len() >= 4);
+    until("they run", || has("copy") && has("second") && nodes.jobs().jobs.len() >= 4);
     let begun = Instant::now();
     nodes.run(&["cluster", "drop", "ada"]).is_done();
     http.ends();
@@ -327,7 +327,9 @@ fn a_transfer_to_a_dropped_host_ends_though_its_own_side_began_it() {
     let mut command =
         nodes.place.command(&["pump", &there("n1", "big"), &there("n2", "copy"), "--limit", "1MiB"]);
     let between = Running::start(command.env("THALWEG_IDENTITY", "own"));
-    soon("it runs", || nodes.place.names().iter().any(|name| name.starts_with('.') && name.contains("copy")));
+    until("it runs", || {
+        nodes.place.names().iter().any(|name| name.starts_with('.') && name.contains("copy"))
+    });
     let begun = Instant::now();
     nodes.run(&["cluster", "drop", "n2"]).is_done();
     let told = between.ends();
@@ -406,8 +408,8 @@ fn a_client_that_may_look_cannot_keep_others_out() {
     assert!(nodes.run(&EXEC).status == Some(0), "others are let in");
     let long = links[0].open(&[b' '; 300 << 10]).map(|(_out, mut inc)| inc.next_on().map(|_| ()));
     assert!(long.is_err() || long.is_ok_and(|ended| ended.is_err()), "a request of more than 256 KiB");
-    soon("the end of a link", || !looks(&links[0]));
-    soon("a place that is free again", || {
+    until("the end of a link", || !looks(&links[0]));
+    until("a place that is free again", || {
         hands.connect("n1", at, Terms::default()).is_ok_and(|link| looks(&link))
     });
     nodes.run(&["cluster", "drop", "eye"]).is_done();
@@ -435,7 +437,7 @@ fn clients_that_may_look_cannot_keep_others_out_together() {
     assert_eq!(code(&nodes, "own/clients/eye16", "N1/v1/status"), "000", "nor over HTTP");
     assert!(nodes.run(&EXEC).status == Some(0), "others are let in");
     links.pop().unwrap().close();
-    soon("a place that is free again", || open(&eyes[16]).is_some());
+    until("a place that is free again", || open(&eyes[16]).is_some());
 }
 
 /// What went wrong: links that were open stayed when their peer was renewed, so whoever had copied the key went on with all rights.
@@ -451,7 +453,7 @@ fn links_that_were_opened_with_an_old_key_end_with_the_renewal() {
     let mut command = nodes.place.command(&["exec", "--", "sleep", "1000"]);
     let theirs = Running::start(command.env("THALWEG_IDENTITY", "thief"));
     let http = KeptAlive::open(&nodes, "thief");
-    soon("it runs", || nodes.jobs().jobs.len() >= 2);
+    until("it runs", || nodes.jobs().jobs.len() >= 2);
     let begun = Instant::now();
     nodes.run(&["cluster", "renew", "ada"]).is_done();
     http.ends();
@@ -477,7 +479,7 @@ fn links_that_were_opened_with_an_old_key_end_with_the_renewal() {
         said.read_line(&mut line).unwrap();
         assert_eq!(line, format!("{renewed}: on\n"));
         nodes.run(&["cluster", "renew", renewed]).is_done();
-        soon("the old key is worth nothing", || does(&link).is_err());
+        until("the old key is worth nothing", || does(&link).is_err());
         between.stdin.take().unwrap().write_all(b"still\n").unwrap();
         line.clear();
         said.read_line(&mut line).unwrap();
@@ -530,7 +532,7 @@ fn nodes_pass_on_over_their_links_what_only_one_was_told() {
     let nodes = Nodes::start(3);
     nodes.run(&["cluster", "client", "ada"]).is_done();
     let links = || nodes.status().hosts.into_iter().map(|host| host.status.unwrap().links);
-    soon("all have links with each other", || links().all(|links| links >= 2));
+    until("all have links with each other", || links().all(|links| links >= 2));
     let (authority, mut file) = authority(&nodes);
     let ada = file.clients.pop().unwrap();
     file.epoch += 1;
@@ -538,7 +540,7 @@ fn nodes_pass_on_over_their_links_what_only_one_was_told() {
     nodes.place.write("dropped.json", sign(&file, &authority).unwrap().as_bytes());
     let begun = Instant::now();
     assert_eq!(code(&nodes, "own", "-X PUT --data-binary @dropped.json N1/v1/cluster"), "200");
-    soon("all know of it", || epochs(&nodes) == [3, 3, 3]);
+    until("all know of it", || epochs(&nodes) == [3, 3, 3]);
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     for host in ["n2", "n3"] {
         nodes
@@ -591,7 +593,7 @@ fn a_copied_key_is_worth_nothing_after_a_renewal() {
     let after = cluster(&nodes, "own");
     assert!(before.hosts[0] == after.hosts[0] && before.hosts[1].id != after.hosts[1].id);
     assert!(before.hosts[1].key != after.hosts[1].key && before.clients[1].key != after.clients[1].key);
-    soon("n2 shows its new certificate", || nodes.run(&EXEC).status == Some(0));
+    until("n2 shows its new certificate", || nodes.run(&EXEC).status == Some(0));
     nodes.run_as("own/clients/ada", &EXEC).is_done();
     for thief in ["thief", "thief2"] {
         let told = nodes.run_as(thief, &["exec", "--on", "n1", "--", "true"]);
@@ -657,7 +659,7 @@ fn certificates_that_end_soon_are_told_with_the_remedy() {
     let text = sign(&file, &authority).unwrap();
     nodes.place.write("own/cluster.json", text.as_bytes());
     nodes.place.write("own/hosts/n1/cluster.json", text.as_bytes());
-    soon("the node shows it", || nodes.run(&EXEC).status == Some(0));
+    until("the node shows it", || nodes.run(&EXEC).status == Some(0));
     let said = warned(&["cluster", "status"]);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 2, "{said}");
@@ -672,6 +674,6 @@ fn certificates_that_end_soon_are_told_with_the_remedy() {
     let doctor: ClusterDoctor = from_json(&nodes.run(&["cluster", "doctor", "--json"]).out).unwrap();
     assert_eq!((report.warnings.len(), doctor.warnings.len()), (2, 2));
     nodes.run(&["cluster", "renew"]).is_done();
-    soon("it is renewed", || nodes.run(&EXEC).status == Some(0));
+    until("it is renewed", || nodes.run(&EXEC).status == Some(0));
     assert_eq!(warned(&["cluster", "status"]), "");
 }

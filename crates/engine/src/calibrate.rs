@@ -3,9 +3,9 @@
 //! Model: a plan measures for about half a second and keeps the result for a day under the user's cache
 //! directory, one file for each pair of disks, back end, host and version. A sort only looks there: it
 //! never spends more than the reading of one small file, and assumes slow rates if there is none.
-//! Law: what is measured is far smaller than what is worth predicting, and never the work itself: cores
+//! Invariant: what is measured is far smaller than what is worth predicting, and never the work itself: cores
 //! are measured on records of our own, disks on at most an eighth of an input.
-//! Law: no failure here fails a verb; what cannot be measured is assumed, and the plan says so.
+//! Invariant: no failure here fails a verb; what cannot be measured is assumed, and the plan says so.
 //! Non-goals: how fast a disk is after minutes of writing, or beside the work of others.
 
 mod cpu;

@@ -1,6 +1,6 @@
 //! Lanes: the threads that share one verb's work.
 //!
-//! Law: if one lane fails, the others stop at their next block, and the error that came first is the
+//! Invariant: if one lane fails, the others stop at their next block, and the error that came first is the
 //! verb's; if the verb is cancelled, all stop, and that is the verb's result.
 //! Non-goals: dividing the work.
 

@@ -13,7 +13,7 @@
 //!              disk of i      loads what was spilled, writes the range
 //! ```
 //!
-//! Law: pure. Stages have the names that the receipt will show beside them.
+//! Invariant: pure. Stages have the names that the receipt will show beside them.
 //! Non-goals: disks that several nodes share unless they were measured together, what links cost the cores beyond what a
 //! measurement of links shows, time between stages.
 

@@ -1,6 +1,6 @@
 //! Where a verb's bytes go: a file that gets its name when it is whole, or a stream.
 //!
-//! Law: whatever fails, nothing new bears a name afterwards, and an older file is as it was. What replaces a file has
+//! Invariant: whatever fails, nothing new bears a name afterwards, and an older file is as it was. What replaces a file has
 //! its permission bits, and its owner where this process may; a link stays, and what it leads to is made or replaced.
 //! Non-goals: keeping an older file's access lists, extended attributes and other names.
 

@@ -1,6 +1,6 @@
 //! Sorting inside a program: a sink that becomes a source.
 //!
-//! Law: what comes out is what went in, in order; the end of the output is only reached when that was
+//! Invariant: what comes out is what went in, in order; the end of the output is only reached when that was
 //! proved.
 //! Non-goals: files at either end, which are the verb `sort`, and going on from an earlier sort.
 

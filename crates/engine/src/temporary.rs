@@ -4,9 +4,9 @@
 //! DIR/.NAME.thalweg-PID-N.partial         N is a number that nobody can guess, or that of an attempt on several nodes
 //! ```
 //!
-//! Law: a partial output is removed only if its name is one for this output, no process here that goes on
+//! Invariant: a partial output is removed only if its name is one for this output, no process here that goes on
 //! has its number, and nobody, on this machine or another, holds the mark that its maker put on it.
-//! Non-goals: the names that a sort uses; those are the sort room's.
+//! Non-goals: the names that a sort uses; those are the sort crate's.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,4 +1,4 @@
-//! `gen` with real files: every byte as the record room makes it, and nothing left behind when it fails.
+//! `gen` with real files: every byte as the record crate makes it, and nothing left behind when it fails.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 
 mod place;

@@ -1,6 +1,6 @@
 //! The verb `plan` from outside: what it says of files, and that it leaves them alone.
 //!
-//! Law: what a plan says of passes, bytes and scratch is what a run then does; how long it says that a
+//! Invariant: what a plan says of passes, bytes and scratch is what a run then does; how long it says that a
 //! run takes is tested as arithmetic, with rates that were made up, since a shared machine keeps no pace.
 #![allow(clippy::disallowed_methods)] // A test looks at files from outside.
 

@@ -2,7 +2,7 @@
 //!
 //! Model: a queue is a ring until the system refuses one, for want of open files or of locked memory; from then on all
 //! are of threads, which take neither. Both move the same files, so whoever has a queue does not see which it is.
-//! Law: why it is not the ring is told.
+//! Invariant: why it is not the ring is told.
 //! Non-goals: going back to rings when there is room again.
 
 use std::fmt;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Results of this room.
+/// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What was being done when it failed.

@@ -7,7 +7,7 @@
 //! DIR/.thalweg-WHAT-PID-RANDOM      of a file that nobody looks for later
 //! ```
 //!
-//! Law: different outputs have different hidden names, whatever bytes their own names have and however long these are,
+//! Invariant: different outputs have different hidden names, whatever bytes their own names have and however long these are,
 //! and a hidden name is never longer than a name may be. Some of them can be guessed, so a file of such a name is
 //! opened only as [`Access`](crate::Access) says: made new, or opened again as a regular file of this user's.
 

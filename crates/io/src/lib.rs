@@ -3,13 +3,13 @@
 //! Model: an [`FileSystem`] opens [`File`]s and makes [`Queue`]s. A queue belongs to one thread, which
 //! submits operations on blocks and reaps their completions; there is no I/O thread to wake, so a
 //! completion costs no switch between cores (about 30 us of CPU on the reference machine).
-//! Law: the queue owns a block until its completion; a short read or write is finished here and
+//! Invariant: the queue owns a block until its completion; a short read or write is finished here and
 //! never seen above; a read is short only at the end of the file.
 //! Non-goals: records, retries of failed operations, policy.
 //!
 //! Back ends: [`uring`] (Linux io_uring), [`threads`] (a few threads with pread and pwrite, for where
 //! io_uring is refused), [`either`] (the one, and the other where it is refused), [`sim`] (a simulated disk with faults and crashes from a seed).
-#![allow(clippy::disallowed_methods)] // This room is the address of files.
+#![allow(clippy::disallowed_methods)] // This crate is the address of files.
 
 pub mod either;
 mod error;

@@ -3,7 +3,7 @@
 //! Model: a [`FileId`] is the descriptor with two marks above it, so that no table of open files is
 //! needed: whether it is direct, and whether it is a stream (a pipe, terminal or device), which has
 //! no offsets. A back end supplies a name and a queue ([`Queues`]) and gets the rest of [`FileSystem`].
-//! Law: every call that a signal can interrupt is repeated; every failure names the file.
+//! Invariant: every call that a signal can interrupt is repeated; every failure names the file.
 //! Non-goals: deciding what to open how.
 #![allow(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! Pipes to and from another process, for whoever must not wait for ever: each call ends within the time given.
 //!
-//! Law: a descriptor is read and written only after [`be_patient`] has taken its own waiting away; the end of a pipe
+//! Invariant: a descriptor is read and written only after [`be_patient`] has taken its own waiting away; the end of a pipe
 //! is 0 bytes, the end of patience `WouldBlock`.
 //! Non-goals: files, sockets of ours ([`crate::socket`]).
 

@@ -4,7 +4,7 @@
 //! DIR/NAME, DIR/NAME.1, ... DIR/NAME.(files - 1)        the newest first
 //! ```
 //!
-//! Law: a line is written whole, behind all that is there, by one call. What is opened is a regular file of this user with one
+//! Invariant: a line is written whole, behind all that is there, by one call. What is opened is a regular file of this user with one
 //! name, never through a link; else nothing is touched. With `files` files of `file_bytes` the log is full, and the oldest
 //! goes.
 //! Non-goals: lines that survive a power cut.

@@ -3,9 +3,9 @@
 //! Model: one [`Sim`] is a disk and the process that uses it. It counts every call that reads or
 //! changes something; at a chosen count the process dies, and every call fails from then on. What a
 //! [`Sim::kill`] or a [`Sim::power_loss`] leaves is found by the next process, [`Sim::restart`].
-//! Law: the same seed and the same calls give the same faults and the same bytes. (With several
+//! Invariant: the same seed and the same calls give the same faults and the same bytes. (With several
 //! threads the order of calls is theirs, and so is what follows from it.)
-//! Law: what was synced is never lost, and a name only when its directory was not synced.
+//! Invariant: what was synced is never lost, and a name only when its directory was not synced.
 //! Non-goals: speed, permissions, links, streams (a file opened as one is written by offset).
 //!
 //! Short transfers and interruptions are made below the loop that finishes them, so that it is the

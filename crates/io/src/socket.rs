@@ -1,7 +1,7 @@
 //! What the standard library does not say to a socket: to wait for all of what was asked for, and to give a silent
 //! peer up.
 //!
-//! Law: a receive wakes its thread once for what was asked for, not for each packet (paper 000, figure 3: three
+//! Invariant: a receive wakes its thread once for what was asked for, not for each packet (paper 000, figure 3: three
 //! quarters of the time went into completions of 2 KB).
 
 use std::io;

@@ -2,7 +2,7 @@
 //!
 //! Model: opening such a name again would start at byte 0 of a redirected file, over what was written before, and fails
 //! for a socket; so the descriptor itself is duplicated.
-//! Law: a standard descriptor that was closed when the program started is an error for whoever uses it. The standard
+//! Invariant: a standard descriptor that was closed when the program started is an error for whoever uses it. The standard
 //! library opens `/dev/null` in its place before `main`, where records would be lost and nothing would be read.
 //! Non-goals: descriptors of files that this process has opened itself.
 #![allow(unsafe_code)]

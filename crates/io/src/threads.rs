@@ -2,7 +2,7 @@
 //!
 //! Model: queues hand operations to one team, which grows by a thread whenever work waits and nobody
 //! is idle, up to its limit; completions come back through each queue's own inbox.
-//! Law: the team ends when the back end and all its queues are gone, and not before.
+//! Invariant: the team ends when the back end and all its queues are gone, and not before.
 //! Non-goals: order among operations, fairness among queues.
 
 use std::collections::VecDeque;

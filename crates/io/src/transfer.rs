@@ -4,7 +4,7 @@
 //! says whether another is needed; [`Flight`] joins it to an operation and its block; [`Ledger`]
 //! counts a queue's flights. All three back ends use these, so the simulated disk tests the very
 //! code that finishes a short write on a real one.
-//! Law: a read is complete when it is full or when the file ends, a write only when it is full; no
+//! Invariant: a read is complete when it is full or when the file ends, a write only when it is full; no
 //! attempt is repeated without either progress or an interruption.
 //! Non-goals: system calls, and repeating what failed for a reason.
 

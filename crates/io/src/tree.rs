@@ -3,9 +3,9 @@
 //! Model: a [`Dir`] is an open directory, and everything in it is reached through it and a bare name, so no path grows
 //! too long, none is walked twice, and a directory that is renamed meanwhile stays the same one. Links are never
 //! followed here.
-//! Law: no operation leaves its directory: a name that is empty, `..`, or has a slash is refused before the system sees it,
+//! Invariant: no operation leaves its directory: a name that is empty, `..`, or has a slash is refused before the system sees it,
 //! and a path of several names ([`Dir::open_below`]) is resolved beneath the directory and through no link.
-//! Law: a failure names the whole path, which is put together only then.
+//! Invariant: a failure names the whole path, which is put together only then.
 //! Non-goals: the simulated disk, which has no directories of this kind; deciding what to copy.
 
 use std::ffi::{OsStr, OsString};

@@ -2,7 +2,7 @@
 //!
 //! Model: a submitted operation goes to the kernel at once; a completion is picked up by the thread
 //! that reaps, without a switch to any other. What the kernel leaves undone is submitted again here.
-//! Law: the kernel has the address of a block's bytes only while the block lies in a slot, and a
+//! Invariant: the kernel has the address of a block's bytes only while the block lies in a slot, and a
 //! slot is emptied by a completion and by nothing else.
 //! Non-goals: registered buffers and files (RLIMIT_MEMLOCK is 8 MiB for ordinary users, and at 1 MiB
 //! a block they save nothing that shows), polling, sharing a ring among threads.

@@ -1,5 +1,5 @@
 //! What only a real system has: pipes, devices, permissions, the page cache, threads.
-#![allow(clippy::disallowed_methods)] // The tests look at this room from outside of it.
+#![allow(clippy::disallowed_methods)] // The tests look at this crate from outside of it.
 
 mod stage;
 

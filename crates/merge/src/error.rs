@@ -8,7 +8,7 @@ use thalweg_pump::InputsError;
 
 use crate::Broken;
 
-/// The result of this room's work.
+/// The result of this crate's work.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What can go wrong with sorted streams.

@@ -5,7 +5,7 @@
 //! block k+1                           [ rest' |  ]    one that crosses blocks is copied
 //! ```
 //!
-//! Law: the record at hand and the one before it can be looked at until the next step, wherever blocks end.
+//! Invariant: the record at hand and the one before it can be looked at until the next step, wherever blocks end.
 //! Non-goals: where blocks come from; order.
 
 use thalweg_block::Block;

@@ -6,7 +6,7 @@
 //!
 //! Model: records are kept in memory; when that is full, as a chunk in a scratch file, which is read again whenever they are
 //! wanted. What reads them writes more than it reads: it makes a pair of each.
-//! Law: memory for two chunks, whatever the number of records; a chunk is longer than its limit by one record at most.
+//! Invariant: memory for two chunks, whatever the number of records; a chunk is longer than its limit by one record at most.
 
 use thalweg_io::File;
 use thalweg_pump::Meters;

@@ -7,7 +7,7 @@
 //!
 //! Model: what a key's left record needs of the right side is streamed past it if it is the only one, and kept in a
 //! [`Group`] otherwise.
-//! Law: what is to come out is known from the sides alone: the sums over a key's left records, times the number of its
+//! Invariant: what is to come out is known from the sides alone: the sums over a key's left records, times the number of its
 //! right ones, and the other way round. They are taken as records are read, before any pair is made.
 //! Non-goals: sorting; how a pair is written.
 

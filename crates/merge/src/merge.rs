@@ -1,6 +1,6 @@
 //! Merging: the least of all records at hand leaves, again and again.
 //!
-//! Law: what leaves is in order, and records of equal keys in the order of their inputs and, in an input, as they came.
+//! Invariant: what leaves is in order, and records of equal keys in the order of their inputs and, in an input, as they came.
 //! An input that is not in order is noticed at the record that is less than the one before it.
 //! Non-goals: parting the work among lanes, which [`crate::split`] does; proving what leaves, which the stretch does.
 

@@ -1,6 +1,6 @@
 //! A lane's reads of all its inputs: a few blocks of each ahead, through one queue.
 //!
-//! Law: an input holds at most [`AHEAD`] blocks here, and one more in its flow, so the pool that has that many for each
+//! Invariant: an input holds at most [`AHEAD`] blocks here, and one more in its flow, so the pool that has that many for each
 //! never runs out. Blocks of an input come in order.
 //! Non-goals: which input will be wanted next; two blocks ahead of each make that guess needless.
 

@@ -3,8 +3,8 @@
 //! Model: a sample of keys, with their origins, gives cuts of about equal depth. In every file, a search by halves
 //! finds the byte at which the records behind a cut begin. Because a cut has an origin, one key that fills all files is
 //! parted too, and what lanes merge apart is, in a row, what one lane would merge.
-//! Law: records that meet at such a byte were both looked at, so files that are out of order there are noticed.
-//! Law: beside the keys of the sample, of which there is a [`Limits::sample_bytes`], whole records are held only of each
+//! Invariant: records that meet at such a byte were both looked at, so files that are out of order there are noticed.
+//! Invariant: beside the keys of the sample, of which there is a [`Limits::sample_bytes`], whole records are held only of each
 //! cut, and three in passing.
 //! Non-goals: records that cannot be found from the middle of a file, for which there is one lane; files that are not in
 //! order; wherever else they are not, whoever merges notices.

@@ -8,7 +8,7 @@
 //!
 //! Model: lanes write side by side, each from where its stretch begins, in blocks of the whole output. The block in
 //! which one stretch ends and the next begins is put together when all lanes are done ([`close`]).
-//! Law: what is proved is the bytes of the blocks that are handed on.
+//! Invariant: what is proved is the bytes of the blocks that are handed on.
 
 use thalweg_block::{Block, Pool, copy};
 use thalweg_pump::Sink;

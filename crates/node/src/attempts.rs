@@ -3,7 +3,7 @@
 //! Model: one stream to every node, for the whole job, in the steps that `thalweg_api`'s `share` shows; a thread hears
 //! each of them, and what they say goes through one queue. If a node is lost or has no room, and the others have the
 //! same inputs, all stop and the rest begin again: an attempt is a whole sort.
-//! Law: nothing gets its name before every node of an attempt has written all of its range, and the proofs of all shares,
+//! Invariant: nothing gets its name before every node of an attempt has written all of its range, and the proofs of all shares,
 //! joined in the order of their ranges, hold. Nobody begins an attempt before all that live have said that nothing is
 //! left of the one before, and the file that a lost node may yet write to is removed before the next is made. There are
 //! at most [`ATTEMPTS_MAX`].
@@ -179,7 +179,7 @@ impl<'a> Coordinator<'a> {
         Coordinator { node: Some(Arc::clone(node)), ..self }
     }
 
-    /// Runs it to its end, which all nodes are told. The receipt's law: out + dropped = in, and out is in order from each
+    /// Runs it to its end, which all nodes are told. The receipt's invariant: out + dropped = in, and out is in order from each
     /// node's range to the next's.
     pub(crate) fn run(mut self) -> (Result<Receipt>, SortEnd) {
         let outcome = self.attempts();

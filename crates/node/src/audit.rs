@@ -2,7 +2,7 @@
 //!
 //! Model: an [`Entry`] is made when something is asked, and is a line of IDENTITY/audit.log when it ends; what may take long is
 //! one when it begins, too, which is left if the node is killed (docs/formats/audit.md). Questions that only look, and the parts of a job that nodes say to each other, are no entries.
-//! Law: no environment, input or output is told, and of a command [`WORDS_BYTES_MAX`] bytes. At most [`REFUSED_A_MINUTE`] lines a
+//! Invariant: no environment, input or output is told, and of a command [`WORDS_BYTES_MAX`] bytes. At most [`REFUSED_A_MINUTE`] lines a
 //! minute tell what one peer was refused, or all strangers together; the rest is a number, so that nobody washes the log. A log that cannot be written is told once, and stops nothing.
 
 use std::collections::BTreeMap;

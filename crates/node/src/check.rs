@@ -3,7 +3,7 @@
 //! Model: one stream to every node. Each examines files of its own as one piece of the sequence, says how far it is, and at
 //! the end what it found, with its first and last record. Whoever asked joins the pieces in the order of the hosts, so
 //! that order and duplicates are counted across the borders of nodes too.
-//! Law: a node that fails, goes or is silent ends the check, and is named. What whoever asked for has gone from stops
+//! Invariant: a node that fails, goes or is silent ends the check, and is named. What whoever asked for has gone from stops
 //! within [`PROGRESS`]. A node does at most [`CHECKS_MAX`] at once.
 //! Non-goals: files that all nodes see; those are checked on one machine.
 

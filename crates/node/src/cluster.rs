@@ -3,7 +3,7 @@
 //! Model: one directory is the owner's: the cluster file, the authority with its key, a client's certificate; below it
 //! `hosts/NAME` is what goes to each host, `clients/NAME` what goes to another person or program: a certificate, its key,
 //! and the same cluster file.
-//! Law: the authority's key stays in the owner's directory and signs every cluster file. Every change grows the epoch by
+//! Invariant: the authority's key stays in the owner's directory and signs every cluster file. Every change grows the epoch by
 //! one; a node takes a cluster file only if its epoch is larger than that of the one it has. Changes wait for each other
 //! ([`LOCK`]), so no epoch has two files.
 //! Non-goals: bringing files to hosts.

@@ -1,6 +1,6 @@
 //! Runs a command for a client: a process in a group of its own, its output sent as it comes.
 //!
-//! Law: when the job ends, for whatever reason, nothing of its process group is left. A client that has gone is noticed
+//! Invariant: when the job ends, for whatever reason, nothing of its process group is left. A client that has gone is noticed
 //! within [`LOOK`], one that reads slowly slows the command down.
 //! Non-goals: shells, terminals, other users than the node's own.
 

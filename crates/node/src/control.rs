@@ -1,6 +1,6 @@
 //! Asks nodes over HTTP: who is there, what runs, and to end it.
 //!
-//! Law: all hosts are asked at once, each answer is waited for at most [`ANSWER_SECONDS`], and a host that does not
+//! Invariant: all hosts are asked at once, each answer is waited for at most [`ANSWER_SECONDS`], and a host that does not
 //! answer is reported and holds up no other.
 
 use std::collections::BTreeSet;

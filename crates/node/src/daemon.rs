@@ -2,7 +2,7 @@
 //!
 //! Model: one thread accepts and shakes hands (the asynchronous edge); what asks for a link goes, socket and keys, to a
 //! thread of its own that blocks; what asks for HTTP stays at the edge.
-//! Law: nothing is listed, read, run or written for a peer without a certificate of the cluster. There are at most
+//! Invariant: nothing is listed, read, run or written for a peer without a certificate of the cluster. There are at most
 //! [`HANDSHAKES_MAX`] handshakes and [`CONNECTIONS_MAX`] connections at once, [`CONNECTIONS_OF_LOOKER_MAX`] of one client that
 //! may only look and [`CONNECTIONS_OF_LOOKERS_MAX`] of all such clients; when there are more handshakes the oldest of the
 //! address that has most gives way, so a flood from one stranger does not keep the others out. A node without identity

@@ -4,7 +4,7 @@ use std::fmt;
 
 use thalweg_wire::{IdentityError, LinkError};
 
-/// Results of this room.
+/// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why something could not be done.

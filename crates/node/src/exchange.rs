@@ -10,7 +10,7 @@
 //! paced      as shifted, but only when one has everything the next gets something
 //! ```
 //!
-//! Law: what arrived is counted by those at whom it arrived. At most [`BYTES_MAX`] for each pair, and [`ROUNDS_MAX`].
+//! Invariant: what arrived is counted by those at whom it arrived. At most [`BYTES_MAX`] for each pair, and [`ROUNDS_MAX`].
 //! Source of the idea: paper 004, section 2.2, which measures all to all before it plans a sort.
 //! Non-goals: rates of single links; that is [`crate::rates`]'s.
 

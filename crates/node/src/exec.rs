@@ -2,7 +2,7 @@
 //!
 //! Model: a thread for each host connects, shakes hands, asks and listens, all at the same time; what comes is handed to
 //! the caller's thread, in the order in which it came from each host.
-//! Law: every host that was asked has an end or an error. A client that is stopped takes its jobs with it.
+//! Invariant: every host that was asked has an end or an error. A client that is stopped takes its jobs with it.
 //! Non-goals: printing, shells.
 
 use std::io::Read;

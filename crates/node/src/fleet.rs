@@ -3,7 +3,7 @@
 //! Model: a [`Fleet`] knows its hosts, brings a node to life on one, looks after it and puts a new one in its place. Hosts
 //! that ssh reaches are one ([`crate::hosts::Hosts`]); [`Embedded`] is another, whose links go through memory. [`mend`]
 //! does not know which it has.
-//! Law: what is done to hosts is done to all at once, at most [`AT_ONCE`], each with a result of its own.
+//! Invariant: what is done to hosts is done to all at once, at most [`AT_ONCE`], each with a result of its own.
 //! Non-goals: choosing hosts, deciding when.
 
 use std::collections::BTreeMap;

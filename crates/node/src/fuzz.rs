@@ -1,7 +1,7 @@
-//! What fuzzers ask of this room: anything that a peer may say on a stream. Takes any bytes and panics where a law is
+//! What fuzzers ask of this crate: anything that a peer may say on a stream. Takes any bytes and panics where an invariant is
 //! broken; `fuzz/` calls it, and the tests play its corpus back.
 //!
-//! Law: nothing here is compiled into a build that users get.
+//! Invariant: nothing here is compiled into a build that users get.
 
 use std::fmt::Debug;
 

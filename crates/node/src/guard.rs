@@ -2,7 +2,7 @@
 //!
 //! Model: `node run` starts itself once more, as the node, and becomes its guard: the ancestor to which the kernel gives
 //! orphans. Signals that ask for an end are passed on. The kernel tells the node when its guard has gone.
-//! Law: when the node ends, however it does, whatever it and its commands started is killed, in whatever group or
+//! Invariant: when the node ends, however it does, whatever it and its commands started is killed, in whatever group or
 //! session it is. When the guard is killed, the node ends by itself and takes its jobs along. Only if both are killed
 //! at once is something left, namely what runs.
 //! Non-goals: starting a node again.

@@ -2,7 +2,7 @@
 //!
 //! Model: each step is a short script that `ssh HOST sh -s` runs, on all hosts at once. What install brings lies in one
 //! directory of the host's user, named by cluster and host; the node runs from there and writes its own files there.
-//! Law: every step looks first and leaves alone what is so already; remove leaves nothing behind. Each host has a
+//! Invariant: every step looks first and leaves alone what is so already; remove leaves nothing behind. Each host has a
 //! result of its own. From `up` on ssh is not on the way of anything.
 //! Where systemd runs, install writes a unit beside the rest and enables it, and systemd starts and ends the node; else
 //! the node is a plain daemon.

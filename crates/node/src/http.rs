@@ -1,6 +1,6 @@
 //! Control over HTTP: status, jobs, metrics, and the description of all that.
 //!
-//! Law: what changes something is for clients of the cluster that may do anything, not for its other nodes; a peer that proved nothing (on
+//! Invariant: what changes something is for clients of the cluster that may do anything, not for its other nodes; a peer that proved nothing (on
 //! loopback, at a node without identity) is told the status and nothing else. Headers and bodies are bounded, and a
 //! request has to come within [`HEADERS_SECONDS`].
 

@@ -1,6 +1,6 @@
 //! What a node hears from whoever coordinates a sort, in order, for whoever of it waits.
 //!
-//! Law: once it is said to stop, or nobody is there to say anything, the share that runs is cancelled at once, whatever
+//! Invariant: once it is said to stop, or nobody is there to say anything, the share that runs is cancelled at once, whatever
 //! it does. A node that stood still for as long as its links are patient takes itself for gone: others did, too, and
 //! what waits in its sockets was said long ago.
 

@@ -1,6 +1,6 @@
 //! The jobs of a node: what runs, what has ended, and how.
 //!
-//! Law: at most [`RUNNING_MAX`] run at once; of those that have ended the last [`ENDED_MAX`] are remembered for
+//! Invariant: at most [`RUNNING_MAX`] run at once; of those that have ended the last [`ENDED_MAX`] are remembered for
 //! [`ENDED_SECONDS`], each with the last [`TAIL_BYTES`] of its output if nobody was there to take it, or with its receipt.
 //! Non-goals: starting processes, sorting.
 

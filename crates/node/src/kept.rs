@@ -5,7 +5,7 @@
 //! after a pause that grows with its failures; whoever needs one at once dials it himself.
 //! A node that takes a newer cluster file tells all with whom it keeps a link, and so do they; what gets lost of that is made up
 //! for by comparing epochs with one of them every [`ROUND`], in turn.
-//! Law: a link is kept only with a host of the cluster file; at most [`DIALS_MAX`] are dialled at once; beyond
+//! Invariant: a link is kept only with a host of the cluster file; at most [`DIALS_MAX`] are dialled at once; beyond
 //! [`MESH_MAX`] hosts links are opened when they are needed, not before.
 //! Non-goals: what goes over them.
 

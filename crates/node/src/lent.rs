@@ -9,9 +9,9 @@
 //!
 //! Model: [`lend`] answers whatever a peer opens on a link, as long as the link stands; [`Lent`] is a [`FileSystem`] whose files
 //! are these. So all nodes see the same files, and nothing that reads inputs knows that they lie elsewhere.
-//! Law: a node names files by their place among the inputs, and reads no others. What is answered is what the file has
+//! Invariant: a node names files by their place among the inputs, and reads no others. What is answered is what the file has
 //! at that moment; who asks notices that it has changed by looking again, as with a file of its own.
-//! Law: it writes to the output of the attempt that it takes part in, as long as that runs, and to nothing else.
+//! Invariant: it writes to the output of the attempt that it takes part in, as long as that runs, and to nothing else.
 //! Non-goals: streams, which cannot be read twice, nor written at any place.
 
 use std::collections::VecDeque;

@@ -3,7 +3,7 @@
 //! Model: a node is a process with an identity and one port ([`run`]). A client has an identity of its own and talks to
 //! the nodes directly: over links to run commands ([`exec`]), over HTTP for the rest ([`control`]). What makes hosts a
 //! cluster is a directory of small files ([`cluster`]).
-//! Law: nothing is listed, read, run or written for a peer that has not proved that it is of the cluster.
+//! Invariant: nothing is listed, read, run or written for a peer that has not proved that it is of the cluster.
 //! Non-goals: printing, what a command does, choosing where work should go.
 
 mod ask;

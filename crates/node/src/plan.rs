@@ -3,7 +3,7 @@
 //! Model: every node is asked for its share as the sort asks, opens its inputs and says how large they are, and is then
 //! told that nothing comes of it. Rates are those that it keeps from a probe; if one node keeps none, all are measured in
 //! short.
-//! Law: runs nothing; nothing is left on any node.
+//! Invariant: runs nothing; nothing is left on any node.
 
 use thalweg_api::{ClusterHost, ClusterPlan, NodePlan, NodeRates, RatesFrom, SortAsk};
 use thalweg_engine::model::{self, Facts, LINE_BYTES, NodeFacts};

@@ -4,7 +4,7 @@
 //! that is kept with the other host, where what arrives is counted, so it goes the way that a river's batches go.
 //! What a probe of the whole cluster found is kept beside the node's certificate: it is the host's own, and the cluster
 //! file, whose every change is a new epoch, would have to be brought to all for it.
-//! Law: one measurement at a time on a node. None lasts longer than its parts' declared times; none leaves a file.
+//! Invariant: one measurement at a time on a node. None lasts longer than its parts' declared times; none leaves a file.
 //! Non-goals: which node sends to which, and when; that is [`crate::rates`]'s.
 
 use std::path::PathBuf;

@@ -8,9 +8,9 @@
 //!
 //! Model: whoever begins opens a link for the control stream and one for each lane, so that each lane's thread receives
 //! what is its own and two cores can open seals. A node puts lanes together by the transfer's id.
-//! Law: a node does this only for a peer of the cluster, as the user that it runs as; at most [`PUMPS_MAX`] at once, which
+//! Invariant: a node does this only for a peer of the cluster, as the user that it runs as; at most [`PUMPS_MAX`] at once, which
 //! have at most [`LANES_MAX`] lanes. What a node that does both ends for a client notices, the client hears.
-//! Non-goals: how bytes are moved; that is the transfer room's.
+//! Non-goals: how bytes are moved; that is the transfer crate's.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -10,7 +10,7 @@
 //! back    n4 -> n3 -> n2 -> n1 -> n4        only then: links whose next lies beyond the trunk
 //! ```
 //!
-//! Law: a probe takes [`SEND_MS`] for each of its two rounds, or three, and what [`thalweg_engine::probe_disk`] and
+//! Invariant: a probe takes [`SEND_MS`] for each of its two rounds, or three, and what [`thalweg_engine::probe_disk`] and
 //! [`thalweg_engine::probe_cores`] take; a node that cannot be measured is an error that names it.
 //! Non-goals: trunks between other parts of a cluster than its halves, in the order of the cluster file.
 

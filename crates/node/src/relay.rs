@@ -3,7 +3,7 @@
 //! Model: a stream is opened on the link with each host, one after the other; whoever reads a link tells that something
 //! has come on it, and one thread passes it on into the client's one stream: a block with the host's place in the list
 //! as its offset, ends as lines on a channel of their own, as many as have come together.
-//! Law: every host that was asked has an end or an error. A client that has gone, or gives up, takes all of it along
+//! Invariant: every host that was asked has an end or an error. A client that has gone, or gives up, takes all of it along
 //! within [`LOOK`]. A host without a link holds up no other, unless all wait for the client's input. Blocks for what
 //! comes are [`WINDOW`] for each host.
 //! Non-goals: what is asked.

@@ -3,7 +3,7 @@
 //! Model: standard input and output are the channel. It says who it is and where it listens ([`greeting`]), hears the
 //! client's answer, and from then on serves streams of the link in the channel, and of direct links, as a node serves
 //! those about transfers.
-//! Law: it serves who is at the other end of the channel, and whoever holds the key that was made there for this meeting.
+//! Invariant: it serves who is at the other end of the channel, and whoever holds the key that was made there for this meeting.
 //! When the channel ends it ends too, within [`ENDING`], and leaves what a killed transfer leaves.
 //! Non-goals: commands, other hosts, anything that outlives the channel.
 

@@ -3,7 +3,7 @@
 //! Model: whoever coordinates the job talks to every node on a stream of its own, in the steps that `thalweg_api`'s
 //! `share` shows. The job lasts as long as the stream, through any number of attempts. In an attempt, when all cuts are
 //! known, each node opens a stream to every other on the link that is kept with it, waits for theirs, and runs.
-//! Law: what is stopped or cancelled, or whoever asked for has gone from, or what fails, leaves nothing behind before
+//! Invariant: what is stopped or cancelled, or whoever asked for has gone from, or what fails, leaves nothing behind before
 //! anything else is said on the stream. At most [`SORTS_MAX`] at once; one job has one coordinator at a time.
 //! Non-goals: how a share is sorted; that is the facade's.
 

@@ -7,7 +7,7 @@
 //!
 //! Model: the channel carries a link with the control stream. Over it both sides have told each other how they can be
 //! known, so lanes take direct links; where none can be had within [`DIRECT`], they are streams of the channel's link.
-//! Law: what is above a lane is what it is between nodes. ssh is the user's own, with his settings, and asks what it has
+//! Invariant: what is above a lane is what it is between nodes. ssh is the user's own, with his settings, and asks what it has
 //! to ask. Whatever keeps the other end from speaking is told in one line: what ssh or the host's shell said of it.
 //! Non-goals: hosts of a cluster; installing the program there.
 

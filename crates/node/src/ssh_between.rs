@@ -8,7 +8,7 @@
 //! Model: the sink is told the source's key as if it were the client's, so the source comes to its door as a client
 //! would. What has no direct link the source opens as streams in its own channel; here they are opened once more towards
 //! the sink, and frames are passed on both ways ([`pass_all`]).
-//! Law: when either channel ends, so does the transfer. Of what is passed on at most [`WINDOW`] blocks of a stream each
+//! Invariant: when either channel ends, so does the transfer. Of what is passed on at most [`WINDOW`] blocks of a stream each
 //! way are here.
 //! Non-goals: what the frames mean.
 

@@ -1,6 +1,6 @@
 //! What ssh, and the shell that it starts there, say when there is no transfer: read, and told in one line.
 //!
-//! Law: the last line of what was said is kept, never more than [`SAID_BYTES`] of it.
+//! Invariant: the last line of what was said is kept, never more than [`SAID_BYTES`] of it.
 //! Non-goals: what thalweg says there itself.
 
 use std::io::Read;

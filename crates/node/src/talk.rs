@@ -4,7 +4,7 @@
 //! [bytes of the object: u32][bytes behind it: u32][JSON][bytes] ...       on channel 0, cut into frames anywhere
 //! ```
 //!
-//! Law: neither is longer than [`OBJECT_MAX`] and [`BEHIND_MAX`]; who says more is not heard any further.
+//! Invariant: neither is longer than [`OBJECT_MAX`] and [`BEHIND_MAX`]; who says more is not heard any further.
 
 use thalweg_api::{NodeRequest, to_json};
 use thalweg_block::Pool;

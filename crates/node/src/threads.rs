@@ -1,7 +1,7 @@
 //! Threads of a node. One whose work is done waits a while for more of the same kind.
 //!
 //! Model: what it costs to start and end a thread, mostly first touches of its stack, is more than a small job takes.
-//! Law: at most [`IDLE_MAX`] of a kind wait at once, none longer than [`IDLE`]. Work that panics ends, and nothing else: its
+//! Invariant: at most [`IDLE_MAX`] of a kind wait at once, none longer than [`IDLE`]. Work that panics ends, and nothing else: its
 //! thread takes more work, and what the work held is dropped, which tells its peer.
 //! Non-goals: an order, a bound on threads at work.
 

@@ -1,6 +1,6 @@
 //! Reading ahead: a lane's reads, several in flight, given out in the order in which they were asked for.
 //!
-//! Law: while there are free blocks, as many reads are in flight as the queue is deep; a block is waited for only when
+//! Invariant: while there are free blocks, as many reads are in flight as the queue is deep; a block is waited for only when
 //! the lane has nothing else to wait for.
 //! Non-goals: what to read next; that is said by whoever asks.
 

@@ -1,6 +1,6 @@
 //! Writing behind: a lane's writes, several in flight, to any files, completing in any order.
 //!
-//! Law: what is handed over is written in whole pages where the file is direct; zeros fill the last one.
+//! Invariant: what is handed over is written in whole pages where the file is direct; zeros fill the last one.
 //! Non-goals: what follows when something is written; that is for whoever reaps.
 
 use thalweg_block::Block;

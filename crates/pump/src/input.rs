@@ -8,7 +8,7 @@
 //! A file whose last line has no newline is given one, in its last page or in a page made for it.
 //! Files stay open where half of the open files that this process may still have suffice; else each is opened whenever it
 //! is read, so that there may be any number.
-//! Law: a file that is shorter or longer than at the start, or was written to, is noticed.
+//! Invariant: a file that is shorter or longer than at the start, or was written to, is noticed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@
 //! To use several cores, a stream has several *lanes*: lane i of n takes blocks i, i + n, i + 2n, ...
 //! Each lane is pumped by one thread.
 //!
-//! Law: `finish` is called once, after the last block and only if nothing failed; dropping a sink
+//! Invariant: `finish` is called once, after the last block and only if nothing failed; dropping a sink
 //! without it aborts.
 //! Non-goals: what the bytes mean.
 

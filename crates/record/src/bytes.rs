@@ -5,7 +5,7 @@
 //! sum  =     0   + H(4096, c1) + 0 + H(12288, c3)      mod 2^128; a cell of zeros adds nothing
 //! ```
 //!
-//! Law: the sum of a stream is the sum of its parts, however it was cut at multiples of a cell and whoever read which
+//! Invariant: the sum of a stream is the sum of its parts, however it was cut at multiples of a cell and whoever read which
 //! part when. Two cells that changed places change it. A hole and zeros that were written are the same bytes, so a
 //! hole need not be read to be proved.
 //! Non-goals: an adversary. XXH3 finds what goes wrong, not who wants it to.

@@ -10,7 +10,7 @@
 //! stretch 0  =======>--                        two bytes open
 //! stretch 1           --|===========>-         a head of two bytes, one byte open
 //! ```
-//! Law: however a sequence is cut, joining its stretches gives what one stretch over all of it gives.
+//! Invariant: however a sequence is cut, joining its stretches gives what one stretch over all of it gives.
 //! Non-goals: reading, lanes.
 
 use std::convert::Infallible;

@@ -1,7 +1,7 @@
-//! What fuzzers ask of this room: summaries, generated records, keys, cuts and samples. Each function takes any bytes and
-//! panics where a law is broken; `fuzz/` calls them, and the tests play its corpora back.
+//! What fuzzers ask of this crate: summaries, generated records, keys, cuts and samples. Each function takes any bytes and
+//! panics where an invariant is broken; `fuzz/` calls them, and the tests play its corpora back.
 //!
-//! Law: nothing here is compiled into a build that users get.
+//! Invariant: nothing here is compiled into a build that users get.
 
 use std::cmp::Ordering;
 

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! ASCII records show one number each, as text. Skewed records differ from plain ones in the key only.
-//! Law: record n depends on n and the kind alone, so parts made apart fit together.
+//! Invariant: record n depends on n and the kind alone, so parts made apart fit together.
 //! Source: the formulas and vectors of the Sort Benchmark's description of its generator.
 
 use crate::lcg;

@@ -6,7 +6,7 @@
 //! part may be cut short, a zero byte is followed by 255 and two zeros end the part; all inverted if it descends.
 //!
 //! A *window* is 10 bytes of the normal form from some place on, as an 80-bit number padded with
-//! zeros. Law: if windows of two keys that agree before the window differ, they order the keys; if
+//! zeros. Invariant: if windows of two keys that agree before the window differ, they order the keys; if
 //! they are equal, `compare_from` the end of the window decides.
 //!
 //! Non-goals: collation of languages, numbers in text.

@@ -1,6 +1,6 @@
 //! The Sort Benchmark's random numbers: a 128-bit linear congruential generator.
 //!
-//! Law: `r(n) = A * r(n-1) + C` mod 2^128 with `r(-1) = 0`; [`at`] gives any of them in at most 128
+//! Invariant: `r(n) = A * r(n-1) + C` mod 2^128 with `r(-1) = 0`; [`at`] gives any of them in at most 128
 //! squarings, by composing the step with itself (Brown, "Random Number Generation with Arbitrary
 //! Stride", 1994). The numbers repeat after 2^128, so indices may wrap.
 //! Non-goal: being random. The values decide what a benchmark file contains, byte for byte.

@@ -1,7 +1,7 @@
 //! What a record is: layouts, keys and their order-preserving windows, cuts, proofs, the Sort
 //! Benchmark's generator and summaries.
 //!
-//! Law: comparing two keys by their windows and then by [`Key::compare_from`] is comparing the keys.
+//! Invariant: comparing two keys by their windows and then by [`Key::compare_from`] is comparing the keys.
 //! Non-goals: files, threads, time.
 
 mod bytes;

@@ -6,7 +6,7 @@
 //!
 //! Model: keys in order, each only as long as tells it from its neighbours and [`BEYOND`] bytes more, and of that only what the
 //! one before does not have.
-//! Law: what is unpacked has the order of what was packed, and the same origins.
+//! Invariant: what is unpacked has the order of what was packed, and the same origins.
 
 use crate::{Cut, common_prefix};
 

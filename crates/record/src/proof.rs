@@ -3,7 +3,7 @@
 //! Model: a [`Prover`] is fed consecutive bytes of a stream, in pieces of any size, and cuts them
 //! into records itself, so that what it proves is what the bytes say and not what a sorter believes.
 //! Pieces proved apart are joined in order by a [`Chain`], which compares across the joint.
-//! Law: the checksum is a sum mod 2^128 of XXH3-128 of each record, so it does not depend on order
+//! Invariant: the checksum is a sum mod 2^128 of XXH3-128 of each record, so it does not depend on order
 //! and proofs of parts add up. A line is hashed without its newline.
 //! Source of the idea: paper 003, section 5.1 (size, sequence and validity, always).
 

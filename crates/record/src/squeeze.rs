@@ -9,7 +9,7 @@
 //! "k2:"   011 01011  0011 0010  00111010     ->  01011 0010
 //! ```
 //!
-//! Law: the squeezed of numbers that fit are in the same order, or equal.
+//! Invariant: the squeezed of numbers that fit are in the same order, or equal.
 //! Non-goals: keeping every bit; numbers that lie in one clump already.
 
 /// At most so many runs of bits are kept: one for each byte of text, and digits need no more.

@@ -3,7 +3,7 @@
 //! Model: a tag is a keyed hash of the record's origin, the byte at which it begins in all inputs together. Records in
 //! the order of their tags are a uniform random permutation of them, and which one depends on the seed and on the origins
 //! alone: not on memory, threads or pages.
-//! Law: the highest bit of each byte of a tag is set, so that no tag has a newline and lines may be tagged as
+//! Invariant: the highest bit of each byte of a tag is set, so that no tag has a newline and lines may be tagged as
 //! well; 56 bits are random. Of 10^9 records about seven pairs tie, and stay in the order of their origins.
 //! Non-goals: secrets. Whoever knows some tags may learn the others.
 

@@ -2,7 +2,7 @@
 //!
 //! Model: a [`Summary`] has seen a stretch of a sequence: counters, a sum of CRC-32, the first and the
 //! last record. Summaries of neighbouring stretches merge into that of both.
-//! Law: however a sequence is cut, its stretches' summaries merge to the same 280 bytes.
+//! Invariant: however a sequence is cut, its stretches' summaries merge to the same 280 bytes.
 //! Non-goals: other record sizes and keys; those have proofs.
 //!
 //! ```text

@@ -7,10 +7,10 @@
 //! batches of a split -> Keep -> Give (in an ordered river when its turn comes) -> ends and close agree with them, or Fail
 //! ```
 //!
-//! Law: each batch of each split is given out once, in sequence within its lane; a split is proved only if every lane
+//! Invariant: each batch of each split is given out once, in sequence within its lane; a split is proved only if every lane
 //! has as many batches, records and bytes, and the checksum, that its source said. Without that proof there is no
 //! [`Effect::End`].
-//! Law: a source has at least `exclusive` credits less what is held of it, and all sources together never more than
+//! Invariant: a source has at least `exclusive` credits less what is held of it, and all sources together never more than
 //! `sources x exclusive + float`.
 //! Source of the idea: credits as in Flink's network stack.
 //! Relies on: messages of a source come once each, in the order in which it sent them. One that breaks this is a fault.

@@ -6,7 +6,7 @@ use thalweg_base::units::Bytes;
 
 use crate::core::Fault;
 
-/// Results of this room.
+/// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a river ended.

@@ -1,7 +1,7 @@
-//! What fuzzers ask of this room: heads of any bytes, and any messages to an outlet's core. Takes any bytes and panics
-//! where a law is broken; `fuzz/` calls it, and the tests play its corpus back.
+//! What fuzzers ask of this crate: heads of any bytes, and any messages to an outlet's core. Takes any bytes and panics
+//! where an invariant is broken; `fuzz/` calls it, and the tests play its corpus back.
 //!
-//! Law: nothing here is compiled into a build that users get.
+//! Invariant: nothing here is compiled into a build that users get.
 
 use std::collections::{BTreeMap, BTreeSet};
 

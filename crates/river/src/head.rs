@@ -2,7 +2,7 @@
 //!
 //! Model: every message is one head of 80 bytes; a batch's head is followed by its records. `docs/formats/batch.md`
 //! draws every byte.
-//! Law: a head that decodes encodes to the same bytes; one with any bit changed does not decode.
+//! Invariant: a head that decodes encodes to the same bytes; one with any bit changed does not decode.
 //! Non-goals: whether a message may come now; that is [`crate::core`]'s.
 
 use xxhash_rust::xxh3::xxh3_64;

@@ -3,8 +3,8 @@
 //! Model: a sink for blocks of consecutive bytes, which may cut records, and for the batches of another river's outlet.
 //! What is put belongs to a *split*, a part of the input; without [`Inlet::begin`] all of it is the one split with the
 //! inlet's own number.
-//! Law: a record is copied once, into its batch; nothing is allocated and nothing locked for a record.
-//! Law: batches leave from the outlet behind one's own on, so that inlets that end together do not all meet at one.
+//! Invariant: a record is copied once, into its batch; nothing is allocated and nothing locked for a record.
+//! Invariant: batches leave from the outlet behind one's own on, so that inlets that end together do not all meet at one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

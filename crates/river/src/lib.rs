@@ -11,8 +11,8 @@
 //!             ^ pick                            ^ credits, proofs <-  |
 //! ```
 //!
-//! Law: what the outlets give out is what the inlets took, each record once, or it is an error.
-//! Law: memory is bounded: a credit is a buffer, and an inlet holds one open batch a lane and so many parked ones.
+//! Invariant: what the outlets give out is what the inlets took, each record once, or it is an error.
+//! Invariant: memory is bounded: a credit is a buffer, and an inlet holds one open batch a lane and so many parked ones.
 //! Non-goals: opening files, sorting, going on without an end that has gone: the whole river is run again.
 
 mod batch;

@@ -3,7 +3,7 @@
 //! Model: a stream of a link for each inlet and outlet. A batch is one block, its head before its records; marks go on
 //! a channel of their own, or with the stream's end. Whoever reads the link puts what comes into the mailbox of the end that it is for, so somebody
 //! has to read it, as a node reads those that it keeps.
-//! Law: a stream's own buffers are beside the river's, so what comes always finds one, and no outlet's pace holds up a
+//! Invariant: a stream's own buffers are beside the river's, so what comes always finds one, and no outlet's pace holds up a
 //! link that carries other streams.
 
 use std::sync::Arc;

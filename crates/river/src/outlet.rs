@@ -3,7 +3,7 @@
 //! Model: a source of [`Batch`]es. It reads its mailbox when it is asked for the next one, lets its [`Core`] judge what
 //! came, and gives out what may leave. A batch that is dropped frees its buffer, which becomes a credit at the next
 //! look.
-//! Law: `None` comes only when every split is proved; an outlet that is dropped earlier tells its inlets.
+//! Invariant: `None` comes only when every split is proved; an outlet that is dropped earlier tells its inlets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Parking: full batches that wait in an inlet for a credit of their outlet.
 //!
-//! Law: what waits for one outlet keeps its order and holds up no other outlet's; of one lane at most `of_lane` wait, of
+//! Invariant: what waits for one outlet keeps its order and holds up no other outlet's; of one lane at most `of_lane` wait, of
 //! all together at most `in_all`, so that a hot lane leaves room for the others.
 //! Non-goals: waiting; this only says who may go.
 

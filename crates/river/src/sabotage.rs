@@ -1,7 +1,7 @@
 //! What a canary does to a river: one mechanism, broken on purpose, behind the core's own proof, so that only a
 //! receipt can notice it.
 //!
-//! Law: without the feature `sabotage` nothing here is ever broken and no code is left of the question.
+//! Invariant: without the feature `sabotage` nothing here is ever broken and no code is left of the question.
 
 use crate::Batch;
 

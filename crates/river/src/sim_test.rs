@@ -1,7 +1,7 @@
 //! Cores and sources in one thread, from a seed, and ways between them that delay messages and keep their order, while
 //! sources are slow or crash.
 //!
-//! Law: whatever happens, every outlet gives out each split once, whole, lane by lane in sequence, and in the order of
+//! Invariant: whatever happens, every outlet gives out each split once, whole, lane by lane in sequence, and in the order of
 //! splits where that was promised, or it says which source was lost; no more buffers are promised than there are.
 //! 10,000 seeds.
 

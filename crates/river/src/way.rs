@@ -2,7 +2,7 @@
 //!
 //! Model: both ends read a [`Mailbox`]; a [`Way`] is anything that puts messages into somebody's. In one process that
 //! is the mailbox itself, and a batch changes hands without being copied.
-//! Law: messages of one way come in the order in which they were sent. A way waits for nobody: a batch is sent only
+//! Invariant: messages of one way come in the order in which they were sent. A way waits for nobody: a batch is sent only
 //! for a credit, so a mailbox holds no more of them than there are buffers.
 //! Non-goals: what messages mean.
 

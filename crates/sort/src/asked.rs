@@ -1,6 +1,6 @@
 //! What is asked of a sort, and who watches it.
 //!
-//! Law: everything is definite here: sizes in bytes, directories that are there. Whoever asks has resolved it.
+//! Invariant: everything is definite here: sizes in bytes, directories that are there. Whoever asks has resolved it.
 
 use std::path::PathBuf;
 

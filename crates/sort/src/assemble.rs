@@ -9,7 +9,7 @@
 //! Jobs take their stretch in order, one at a time (their *turn*), and then write all at once. A block
 //! inside a stretch belongs to its job; a block with a bound in it is a [`Fill`] that the jobs on both sides
 //! share, and leaves with whoever is last.
-//! Law: the pool holds the blocks that all lanes can hold at once, so no job ever waits for one.
+//! Invariant: the pool holds the blocks that all lanes can hold at once, so no job ever waits for one.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};

@@ -15,7 +15,7 @@
 //! rest stays. Of a stream, whose length nobody knows, what comes when memory is full is spilled. Now and then, while everything is being spilled, the lane whose turn it is closes all open
 //! pages: when those are written, everything before them is in scratch, and the manifest is told (a
 //! *checkpoint*).
-//! Law: a range's pages, in order, hold its records in input order.
+//! Invariant: a range's pages, in order, hold its records in input order.
 //! Non-goals: choosing the cuts; sorting.
 
 use std::collections::VecDeque;

@@ -10,7 +10,7 @@
 //! the end of a range is a prefix that any later run would write again. When enough more of it is written, one lane
 //! makes it durable and notes it; the others go on meanwhile, up to what a run needs that goes on from the last note:
 //! where scratch lies within the output, a lane that gets ahead of another would write over it.
-//! Law: nothing is noted before it is durable, and nothing is gone on from unless the file is as long and ends there as
+//! Invariant: nothing is noted before it is durable, and nothing is gone on from unless the file is as long and ends there as
 //! the note says. What was noted is not written again, but for the block in which it ends, with the same bytes.
 //! Non-goals: bytes that a disk changes after it has been told to keep them; `check` reads the file.
 

@@ -10,7 +10,7 @@ use thalweg_record::KeyError;
 
 use crate::asked::{BLOCKS_HELD_MAX, SCRATCH_FILES_MAX};
 
-/// Results of this room.
+/// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a sort did not succeed. The inputs are whole in every case.

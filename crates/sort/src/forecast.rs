@@ -11,7 +11,7 @@
 //!
 //! On the disk, bytes that go one way while as many go the other move at the mixed rate, the rest at the
 //! rate of their own direction: spilling ends before reading does, and loading goes on beside writing.
-//! Law: pure; the stages have the names and the bytes that the receipt will show beside them.
+//! Invariant: pure; the stages have the names and the bytes that the receipt will show beside them.
 //! Non-goals: several disks of different speed, time spent sampling, a page cache that changes meanwhile.
 
 use thalweg_api::{Hardware, Plan, PlanStage};

@@ -1,13 +1,13 @@
-//! What fuzzers ask of this room: manifests of any bytes, and leftovers of a killed sort that were damaged. Each
-//! function takes any bytes and panics where a law is broken; `fuzz/` calls them, and the tests play its corpora
+//! What fuzzers ask of this crate: manifests of any bytes, and leftovers of a killed sort that were damaged. Each
+//! function takes any bytes and panics where an invariant is broken; `fuzz/` calls them, and the tests play its corpora
 //! back.
 //!
 //! Model: a sort of half a megabyte is laid out in tiny pages and killed on a simulated disk, once; what it left is
 //! damaged in every way that the fuzzer thinks of, and gone on from.
-//! Law: damage is found and the sort redone: the output is right. A manifest that lies, with hashes that fit, may
+//! Invariant: damage is found and the sort redone: the output is right. A manifest that lies, with hashes that fit, may
 //! also lead to an error of one line or to another order of equal keys, and never to other records or keys out of
 //! order.
-//! Law: nothing here is compiled into a build that users get.
+//! Invariant: nothing here is compiled into a build that users get.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

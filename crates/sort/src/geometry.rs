@@ -10,7 +10,7 @@
 //! ranges need less room each, but more open pages. Where memory leaves the choice, a range is as
 //! large as a core's share of the cache: gathering from 16 MB took half the CPU of gathering from
 //! 1 GB, copying to ranges included (2.2 against 4.4 s for 10 M records).
-//! Law: what is laid out here is all that is allocated in bulk; the rest is counted as `process`.
+//! Invariant: what is laid out here is all that is allocated in bulk; the rest is counted as `process`.
 
 use thalweg_base::units::{KIB, MIB};
 use thalweg_record::{Key, Layout};

@@ -6,10 +6,10 @@
 //! program <= [ blocks of the output, a window of them ] <=    HandoverLanes
 //! ```
 //!
-//! Law: blocks leave in the order of the stream, each once. Lanes finish blocks out of order; one that is
+//! Invariant: blocks leave in the order of the stream, each once. Lanes finish blocks out of order; one that is
 //! past the window waits for the program. The lane with the next block is never past it, so all waiting
 //! ends as long as the program takes blocks.
-//! Law: what lies here belongs to the pools of the sort: pages of the input are as many as there are blocks
+//! Invariant: what lies here belongs to the pools of the sort: pages of the input are as many as there are blocks
 //! to be had, blocks of the output at most the window.
 //! Non-goals: counting what the program holds.
 
@@ -126,7 +126,7 @@ impl Handover {
         self.lock().failed().map_or(Ok(()), Err)
     }
 
-    /// Program: waits for the next block of the output. `None` after the last one, when the law was found to
+    /// Program: waits for the next block of the output. `None` after the last one, when the invariant was found to
     /// hold.
     pub(crate) fn next_output(&self) -> Result<Option<Block>> {
         let mut state = self.lock();

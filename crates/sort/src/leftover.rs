@@ -1,6 +1,6 @@
 //! What an earlier run of the same sort left: found, judged, gone on from or cleared away.
 //!
-//! Law: names are made of the output's path alone, so a run finds its own leftovers and nobody
+//! Invariant: names are made of the output's path alone, so a run finds its own leftovers and nobody
 //! else's; a file that this user's processes did not make is an error, and is not touched. Nothing is gone on from
 //! unless its identity is this sort's and every scratch file is as long as its extents say. Pages are judged when they are read, the partial output before anything is.
 

@@ -9,7 +9,7 @@
 //! (kind 2) is a checkpoint: the pages of the input that are wholly in scratch, and where. A kind 3 frame ends the
 //! manifest's validity: the extents it lists are being given back. Kind 4 frames, behind all checkpoints, are output
 //! notes: how much of the output is durable.
-//! Law: frames are only appended; the first torn or damaged one ends the manifest, and what came
+//! Invariant: frames are only appended; the first torn or damaged one ends the manifest, and what came
 //! before it still holds. A run that goes on first cuts off what it does not go on from. A manifest whose identity is
 //! not this sort's is foreign and not used.
 //! `docs/formats/manifest.md` draws every byte.

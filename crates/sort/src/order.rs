@@ -6,7 +6,7 @@
 //! skipped, so that long shared prefixes cost one comparison a record and not one for every ten
 //! bytes.
 //!
-//! Law: the result is ordered by (key, place); where the key is the whole record, by the key.
+//! Invariant: the result is ordered by (key, place); where the key is the whole record, by the key.
 //! A bucket far larger than the sample promised is sorted where it lies, with no memory of its own.
 
 use std::cmp::Ordering;

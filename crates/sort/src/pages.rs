@@ -6,7 +6,7 @@
 //!          |<-------- segment ------->|    |<- segment  records cross pages inside a segment only
 //! ```
 //!
-//! Law: a place is a byte of this string; the bytes of one record are contiguous in it, though not
+//! Invariant: a place is a byte of this string; the bytes of one record are contiguous in it, though not
 //! always in one block.
 //! Non-goals: order; who loads the pages.
 

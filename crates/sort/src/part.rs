@@ -5,7 +5,7 @@
 //! lie wholly in the page become entries in that lane's chunks of their bucket. Records that touch a
 //! page bound are found when the part is sealed, from the bounds that each page left. Records whose beginning only the one
 //! before tells are walked over by one lane at a time, in pages that came without a gap.
-//! Law: every record becomes one entry in one bucket; buckets are (low, high] ranges of (key, place).
+//! Invariant: every record becomes one entry in one bucket; buckets are (low, high] ranges of (key, place).
 //! Non-goals: sorting; deciding what fits (the geometry has).
 
 use std::sync::{Mutex, OnceLock};

@@ -2,7 +2,7 @@
 //!
 //! Model: the output is reserved whole; what is spilled takes what that leaves on the disks of the scratch
 //! directories, up to the limit. Directories on one disk share its room.
-//! Law: a plan and a run refuse by the same look and in the same words. A file system that does not tell its size is
+//! Invariant: a plan and a run refuse by the same look and in the same words. A file system that does not tell its size is
 //! not judged.
 //! Non-goals: reserving anything; quotas and limits on one file, which are met when they are met.
 

@@ -6,7 +6,7 @@
 //! keys that agree up to it, the sample is taken once more, of what follows the bytes in which those agree. So every
 //! distribution parts a range, however long the keys are alike.
 //!
-//! Law: every record that is sampled begins with the base, and what is kept of its key follows that.
+//! Invariant: every record that is sampled begins with the base, and what is kept of its key follows that.
 
 use std::sync::Arc;
 

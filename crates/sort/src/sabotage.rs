@@ -2,7 +2,7 @@
 //!
 //! Model: built with the feature `sabotage`, a process reads once from its environment which mechanism is
 //! broken in it. Built without, nothing is ever broken and no code is left of the question.
-//! Law: nothing here is compiled into a build that users get; what notices a sabotage is the engine's own proof,
+//! Invariant: nothing here is compiled into a build that users get; what notices a sabotage is the engine's own proof,
 //! but for what another process proved, which a test notices.
 
 /// A mechanism that can be broken.

@@ -6,7 +6,7 @@
 //! Files are made when they are first needed, so a sort that fits in memory touches no scratch. The partial output may
 //! itself be such a file (`within.rs`): then nothing has to be freed when the sort is done, and freeing takes a disk
 //! that is told of it as long as writing.
-//! Law: no more than the limit is ever in use; every extent is checked by a hash when it comes
+//! Invariant: no more than the limit is ever in use; every extent is checked by a hash when it comes
 //! back, and the records in it once more by the proof of the output.
 //! Non-goals: what pages mean.
 

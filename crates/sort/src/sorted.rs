@@ -12,7 +12,7 @@
 //! range i+2  waits for admission: pages and entries must fit in what is free
 //! ```
 //!
-//! Law: jobs are numbered in output order; each takes its stretch of the output in its turn.
+//! Invariant: jobs are numbered in output order; each takes its stretch of the output in its turn.
 //! Non-goals: where blocks go.
 
 use std::collections::VecDeque;

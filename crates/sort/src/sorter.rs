@@ -8,10 +8,10 @@
 //!
 //! Model: nothing runs while memory fills. When it is full, or the input ends, the engine starts; from then
 //! on blocks to be filled come from the transfer pool, and the absence of a free one is the back-pressure.
-//! Law: the promise of memory holds for the sorter alone, everything that the program holds of it included:
+//! Invariant: the promise of memory holds for the sorter alone, everything that the program holds of it included:
 //! at most [`BLOCKS_HELD_MAX`] blocks at once, input and output together, for which both pools have room
 //! beside what the engine needs.
-//! Law: dropping either end stops the engine and waits for it; no scratch and no memory is left.
+//! Invariant: dropping either end stops the engine and waits for it; no scratch and no memory is left.
 //! Non-goals: going on from what an earlier sort left.
 
 use std::collections::VecDeque;
@@ -276,7 +276,7 @@ impl Sorter {
 }
 
 impl SorterOutput {
-    /// The next block of the sorted stream, at its offset there; `None` at the end, when the law was found to
+    /// The next block of the sorted stream, at its offset there; `None` at the end, when the invariant was found to
     /// hold. Waits for the engine.
     pub fn next_block(&mut self) -> Result<Option<Block>> {
         if self.held.count() >= BLOCKS_HELD_MAX {

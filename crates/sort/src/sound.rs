@@ -1,6 +1,6 @@
 //! Whether what a manifest says can be true of this sort.
 //!
-//! Law: what passes here breaks no assertion of the passes that go on from it: numbers fit one another, pages lie
+//! Invariant: what passes here breaks no assertion of the passes that go on from it: numbers fit one another, pages lie
 //! where pages can lie, the first record to come begins where it can and as the input has it, and no file is named that is not this sort's.
 //! Non-goals: whether the bytes in scratch are those that were written; pages have hashes, and the output a proof.
 

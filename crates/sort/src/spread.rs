@@ -9,7 +9,7 @@
 //! heads    3 9 4 1 8       slot = (head - least) >> shift        1 | 3 4 | . | 8 9
 //! ```
 //!
-//! Law: the result is what `sort_unstable_by_key` would make of the same numbers, but for the order of equal ones.
+//! Invariant: the result is what `sort_unstable_by_key` would make of the same numbers, but for the order of equal ones.
 
 use thalweg_record::Squeeze;
 

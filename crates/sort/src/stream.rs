@@ -5,7 +5,7 @@
 //! hands the stream over has a better one. Then the pages in memory are distributed, and after them the rest
 //! of the stream as it comes. If the stream drifts away from its sample (it is sorted, say), some range grows
 //! too large and is distributed again.
-//! Law: pages come out in order, each once.
+//! Invariant: pages come out in order, each once.
 
 use std::collections::VecDeque;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The survey: what can be known of a sort before it starts. Inputs are opened and sampled, memory is
 //! laid out, cuts are chosen.
 //!
-//! Law: what a plan says and what a run does come from the same survey.
+//! Invariant: what a plan says and what a run does come from the same survey.
 //! Non-goals: allocating what the sort will hold, and any name on any disk. Of its pool only as many
 //! blocks are touched as the sample has reads in flight.
 

@@ -10,7 +10,7 @@
 //! and the shift keeps it behind: by one region, because a region's own ranges leave before it is reached; by what lies
 //! between two output notes, so that what is overwritten is durable as output; and by what samples err.
 //! What a region has no room for goes to a later one, or to the tail.
-//! Law: no page that is still to be read is overwritten: `make_way` in the job looks before the first byte of output,
+//! Invariant: no page that is still to be read is overwritten: `make_way` in the job looks before the first byte of output,
 //! when the ranges' true sizes are known.
 //! Non-goals: disks of their own for scratch; outputs whose size nobody knows.
 

@@ -2,7 +2,7 @@
 //!
 //! The test program starts itself once more for each, with the mechanism's name in the environment; what came of
 //! the sort there is the last word of its output.
-//! Law: without a sabotage the very same sort is right, so that what is noticed is the sabotage.
+//! Invariant: without a sabotage the very same sort is right, so that what is noticed is the sabotage.
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! A process that dies in the middle of a sort, and the next one, which goes on from what is left.
 //!
-//! Law: wherever the first one died, the input is whole, no half output has the output's name, and the same sort
+//! Invariant: wherever the first one died, the input is whole, no half output has the output's name, and the same sort
 //! with `resume` gives the model's output and leaves nothing else.
 
 mod support;

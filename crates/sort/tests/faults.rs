@@ -1,7 +1,7 @@
 //! Sorts on a simulated disk that transfers too little, is interrupted, fails, fills up, rots, or is written to by
 //! somebody else.
 //!
-//! Law: the output is the model's or there is an error and no output; the inputs are whole; nothing is left.
+//! Invariant: the output is the model's or there is an error and no output; the inputs are whole; nothing is left.
 
 mod support;
 

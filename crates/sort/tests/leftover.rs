@@ -1,6 +1,6 @@
 //! What a killed sort left in scratch directories that the next one does not use.
 //!
-//! Law: what the manifest shows to be its own goes with it; whatever else has such a name stays.
+//! Invariant: what the manifest shows to be its own goes with it; whatever else has such a name stays.
 
 mod support;
 

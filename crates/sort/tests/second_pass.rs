@@ -1,6 +1,6 @@
 //! A process that dies while it writes the output, and the next one, which goes on inside it.
 //!
-//! Law: whatever became of the partial output, the next run gives the model's output and leaves nothing else; bytes of
+//! Invariant: whatever became of the partial output, the next run gives the model's output and leaves nothing else; bytes of
 //! it that were noted and are sound are not written again.
 
 mod support;

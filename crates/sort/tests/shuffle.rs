@@ -1,6 +1,6 @@
 //! Shuffles: every order is as likely as any other, and which one it is depends on seed and inputs alone.
 //!
-//! Law: the seeds are fixed, so that what is likely here is so on every run.
+//! Invariant: the seeds are fixed, so that what is likely here is so on every run.
 
 mod support;
 

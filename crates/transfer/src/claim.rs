@@ -6,7 +6,7 @@
 //!   mark, still of that name               | another process has the mark: looked at again for [`PATIENCE`]
 //! ```
 //!
-//! Law: nothing is written to a file or a directory that was not made new here or left by this user's earlier process, so
+//! Invariant: nothing is written to a file or a directory that was not made new here or left by this user's earlier process, so
 //! nobody else reads or writes what comes into it. What is open stays in use: its name is not looked up again. Nothing is
 //! touched before it is marked, and a file whose name has gone meanwhile is none of ours: it was another's, and is whole.
 //! Of directories only those are used or cleared that a journal lists: whoever may write to the directory may have given

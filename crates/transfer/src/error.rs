@@ -7,7 +7,7 @@ use thalweg_api::PumpVerdict;
 use thalweg_block::PoolError;
 use thalweg_wire::{LinkError, What};
 
-/// Results of this room.
+/// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a transfer did not succeed. The source is whole in every case, and so is what DEST was before.

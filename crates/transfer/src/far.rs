@@ -3,7 +3,7 @@
 //! Model: one control stream and one stream for each lane. Each end has a thread that listens on the control stream
 //! ([`Far::listen`]), and one that ends all streams when something has failed here ([`Far::attend`]), so whoever waits
 //! for the other end wakes up.
-//! Law: of what both ends say of a failure the cause is told and not its echo: a link that was closed waits
+//! Invariant: of what both ends say of a failure the cause is told and not its echo: a link that was closed waits
 //! [`ECHO_SECONDS`] for the word of the other end that came before it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

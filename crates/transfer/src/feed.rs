@@ -3,7 +3,7 @@
 //! Model: a stack of directories that are being read, files that wait, and the one file that is being moved in pieces.
 //! Lanes come here when they have room. Names are handed out a few at a time and looked at by the lane that gets them,
 //! side by side with others.
-//! Law: memory is bounded by the depth of a tree and not by its size: directories are read on only when those that
+//! Invariant: memory is bounded by the depth of a tree and not by its size: directories are read on only when those that
 //! were found in them have been read.
 
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
 //! A transfer from beginning to end: laid out, moved by lanes, finished, told.
 //!
-//! Law: memory in bulk is `streams` x (2 x [`DEPTH`] + 2) blocks of [`BLOCK_BYTES`]; so many each lane can hold, so none
+//! Invariant: memory in bulk is `streams` x (2 x [`DEPTH`] + 2) blocks of [`BLOCK_BYTES`]; so many each lane can hold, so none
 //! waits for another's.
-//! Law: a new tree gets its name when all of it is there and durable. What is moved into a directory that is there
+//! Invariant: a new tree gets its name when all of it is there and durable. What is moved into a directory that is there
 //! gets its names file by file, and is durable when this returns.
 
 use std::ffi::{OsStr, OsString};
@@ -59,7 +59,7 @@ pub trait Watch: Sync {
     fn note(&self, line: &str);
 }
 
-/// Moves all sources to the destination. The receipt's law: out = in.
+/// Moves all sources to the destination. The receipt's invariant: out = in.
 pub fn run(transfer: &Transfer, io: &Arc<dyn FileSystem>, watch: &dyn Watch) -> Result<PumpReceipt> {
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
     assert!(!transfer.sources.is_empty() && transfer.streams > 0);

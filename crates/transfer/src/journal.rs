@@ -8,7 +8,7 @@
 //! 3be7aa... range 0 0 67108864 5d3e...         bytes of it that are durable in the partial file, with their sum
 //! ```
 //!
-//! Law: a line is appended only when what it speaks of is durable; the first torn or damaged one ends the journal,
+//! Invariant: a line is appended only when what it speaks of is durable; the first torn or damaged one ends the journal,
 //! and what came before still holds. Sums are added up, so nothing that is listed is read again.
 //! `docs/formats/journal.md` has every byte.
 

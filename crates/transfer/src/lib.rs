@@ -11,9 +11,9 @@
 //!
 //! Model: lanes pump parcels, each on a thread of its own and at offsets of its own. Small files travel packed, many to
 //! a block, so that what they cost is their names and not their blocks.
-//! Law: nothing bears its name in DEST before it is whole; what came out is what went in, by sums that depend on
+//! Invariant: nothing bears its name in DEST before it is whole; what came out is what went in, by sums that depend on
 //! neither the number of lanes nor the sizes of blocks (`thalweg_record::sum_at`).
-//! Law: what the journal lists is durable, and is not read again.
+//! Invariant: what the journal lists is durable, and is not read again.
 //! Non-goals: access lists and extended attributes, a moment's picture of a tree that others change.
 
 mod claim;

@@ -1,6 +1,6 @@
 //! A limit on bytes in a second: a bucket that fills at that rate and holds a tenth of a second of it.
 //!
-//! Law: over any stretch of time no more passes than the rate allows, plus what the bucket holds, plus one block.
+//! Invariant: over any stretch of time no more passes than the rate allows, plus what the bucket holds, plus one block.
 
 use std::sync::Mutex;
 use std::time::Duration;

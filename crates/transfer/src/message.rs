@@ -3,7 +3,7 @@
 //! Model: messages of one tag byte and fields of fixed width or with their length in front, little-endian, each behind
 //! its own length on the control stream. What a block of a lane is about stands behind its bytes ([`Tail`]), with its
 //! own length and hash.
-//! Law: what comes is believed only if all of it can be read, and names are bare: none leads out of its directory.
+//! Invariant: what comes is believed only if all of it can be read, and names are bare: none leads out of its directory.
 //! `docs/formats/pump.md` has every byte.
 
 use std::ffi::{OsStr, OsString};

@@ -3,7 +3,7 @@
 //! Model: a [`Cursor`] hands out pieces, each lane reads and writes those that it was given, and whoever writes the
 //! last one finishes the file. What is written is noted in the journal every so often, with its sum, by the lane that
 //! finds it due.
-//! Law: a range is noted only after the partial file was synced; the file gets its name only if the source is what it
+//! Invariant: a range is noted only after the partial file was synced; the file gets its name only if the source is what it
 //! was and the sums of both ends agree. A file that is dropped before that leaves what can be gone on from, or nothing.
 
 use std::ffi::OsString;

@@ -5,7 +5,7 @@
 //! .NAME.thalweg-journal      what of it is durable
 //! ```
 //!
-//! Law: they are made of the destination's name alone, so a run finds its own leftovers.
+//! Invariant: they are made of the destination's name alone, so a run finds its own leftovers.
 
 use std::ffi::{OsStr, OsString};
 

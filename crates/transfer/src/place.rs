@@ -2,7 +2,7 @@
 //!
 //! Model: whoever works on something in a directory holds its place. When nobody does any more, all of it is there,
 //! and the directory gets its permissions and times: children let go of their parents, so from the leaves up.
-//! Law: a directory of the destination is made when it is first needed, by whoever needs it first.
+//! Invariant: a directory of the destination is made when it is first needed, by whoever needs it first.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};

@@ -3,9 +3,9 @@
 //! Model: what the sink lanes of a transfer on one machine do, with a [`ReceiveLane`] where there the reads are. The
 //! control stream says by number which directories and files there are ([`Arrivals`]); a lane that gets a block of one
 //! that was not told of yet waits for it.
-//! Law: a directory is finished when all of its names that the source counted have come, a file when all of its pieces
+//! Invariant: a directory is finished when all of its names that the source counted have come, a file when all of its pieces
 //! are written and their sum is the source's.
-//! Law: the source is not believed. It offers what it was asked for, where this end knows that. In the directory that roots go into, which may hold anything, it reaches only the roots
+//! Invariant: the source is not believed. It offers what it was asked for, where this end knows that. In the directory that roots go into, which may hold anything, it reaches only the roots
 //! that it offered; what it tells of and leaves unfinished is bounded by [`TOLD_BYTES_MAX`] and [`DEPTH_MAX`].
 
 use std::collections::{HashMap, HashSet};

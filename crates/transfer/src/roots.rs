@@ -6,7 +6,7 @@
 //! DEST is not there              SOURCE becomes it; its directory must be there
 //! ```
 //!
-//! Law: nothing is touched here. What cannot end well is refused before anything begins.
+//! Invariant: nothing is touched here. What cannot end well is refused before anything begins.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -2,7 +2,7 @@
 //!
 //! Model: what the feed and the source lanes of a transfer on one machine do, with a [`SendLane`] where there the
 //! writes are: it says behind each block what it is about and puts it on its lane's stream.
-//! Law: directories and files are told by number on the control stream before a lane says anything about them; the sum
+//! Invariant: directories and files are told by number on the control stream before a lane says anything about them; the sum
 //! of a file is told only when all of it has been sent and the file is what it was.
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What the lanes of a transfer share: how it is to be done, what has come of it, and whether to go on.
 //!
-//! Law: the error that came first is the transfer's; after it nobody begins anything.
+//! Invariant: the error that came first is the transfer's; after it nobody begins anything.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};

@@ -1,6 +1,6 @@
 //! The writing end of a lane: every parcel to where it belongs, several writes in flight.
 //!
-//! Law: the sum of what was written is taken from the block that is handed to the write. Whoever writes the last piece
+//! Invariant: the sum of what was written is taken from the block that is handed to the write. Whoever writes the last piece
 //! of a file finishes it.
 
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! The reading end of a lane: parcels of whatever the feed says is next, several reads in flight.
 //!
-//! Law: what leaves here has been added to the sum of what was read. A file that is not what it was when it was
+//! Invariant: what leaves here has been added to the sum of what was read. A file that is not what it was when it was
 //! opened ends the transfer.
 
 use std::ffi::OsString;

@@ -2,7 +2,7 @@
 //!
 //! Model: one key and a certificate for it, signed by itself. Each host and each client gets a certificate with a key of
 //! its own and an id. It also signs the cluster file, which says whose certificates count.
-//! Non-goals: keeping files (that is the node room's), and any cluster but its own.
+//! Non-goals: keeping files (that is the node crate's), and any cluster but its own.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,

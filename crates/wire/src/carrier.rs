@@ -2,7 +2,7 @@
 //!
 //! Model: the two directions of a carrier are apart, a [`Transmit`] and a [`Receive`], so that two threads can use it.
 //! TCP carries records sealed with the keys of its TLS handshake; two sides in one process pass bytes through memory.
-//! Law: `receive` fills all that was asked for or moves nothing; what cannot go on says why and is not asked again.
+//! Invariant: `receive` fills all that was asked for or moves nothing; what cannot go on says why and is not asked again.
 //! Non-goals: what the bytes mean.
 
 use std::collections::VecDeque;

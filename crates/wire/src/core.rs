@@ -3,7 +3,7 @@
 //! Model: [`Core::apply`] takes one [`Event`] (a frame that came, a wish of this side, the passing of time) and
 //! returns [`Effect`]s for whoever has the socket and the streams. Both sides say hello first. A stream is opened by
 //! either; each of its two directions ends with an end or an abort, and it is forgotten when both have ended.
-//! Law: a block is sent only for a credit, and a credit is a buffer that the receiver has reserved: so a receiver
+//! Invariant: a block is sent only for a credit, and a credit is a buffer that the receiver has reserved: so a receiver
 //! always has where to put what comes, and a stream that nobody reads never holds up another. What breaks a rule
 //! closes the link with one [`Fault`]; after that nothing happens any more.
 //! Non-goals: clocks, sockets, payloads of blocks.

@@ -6,7 +6,7 @@ use crate::core::Fault;
 use crate::frame::FrameError;
 use crate::seal::SealError;
 
-/// Results of this room.
+/// Results of this crate.
 pub type Result<T> = std::result::Result<T, LinkError>;
 
 /// What ended a link, or a stream of it, and with whom.

@@ -3,7 +3,7 @@
 //!
 //! Model: each side makes an authority of its own, which signs one certificate for it and is forgotten. What the sides
 //! tell each other is the certificate of that authority; keys stay where they were made.
-//! Law: who does not hold the key that was made for this one meeting is no peer.
+//! Invariant: who does not hold the key that was made for this one meeting is no peer.
 //! Non-goals: the secret way on which authorities are told; anything on a disk.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -67,7 +67,7 @@ fn certificate(pem: &str) -> Result<CertificateDer<'static>, IdentityError> {
 }
 
 /// Listens at this address of the machine, at a port that the system chooses.
-#[allow(clippy::disallowed_methods)] // This room is the address of sockets.
+#[allow(clippy::disallowed_methods)] // This crate is the address of sockets.
 pub fn listen(at: IpAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(SocketAddr::new(at, 0))
 }

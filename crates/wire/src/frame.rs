@@ -2,7 +2,7 @@
 //!
 //! Model: a head of 32 bytes, then `len` bytes of payload. [`Head::decode`] looks at the head alone, so whoever reads
 //! a frame knows what it is and that it is not too long before a byte of memory is given to it.
-//! Law: a head that decodes encodes to the same bytes; one with any bit changed does not decode (but for one in 65,536).
+//! Invariant: a head that decodes encodes to the same bytes; one with any bit changed does not decode (but for one in 65,536).
 //! A length is 32 bits wide and at most what its kind allows: a frame of 2^63 bytes cannot be said. A request or a result that
 //! is longer than a frame goes in several ([`MORE`]), up to [`PAYLOAD_BYTES_MAX`].
 //! `docs/formats/frame.md` draws every byte.

@@ -1,7 +1,7 @@
-//! What fuzzers ask of links: any bytes from a peer. The function takes any bytes and panics where a law is broken;
+//! What fuzzers ask of links: any bytes from a peer. The function takes any bytes and panics where an invariant is broken;
 //! `fuzz/` calls it, and the tests play its corpus back.
 //!
-//! Law: nothing here is compiled into a build that users get.
+//! Invariant: nothing here is compiled into a build that users get.
 
 use crate::core::{CREDITS_MAX, Core, Effect, Event, Patience, STREAMS_MAX};
 use crate::frame::{CONTROL_BYTES_MAX, DATA_BYTES_MAX, HEAD_BYTES, Head, Kind};

@@ -1,6 +1,6 @@
 //! Hello: the first frame of each side. Who it is, of which cluster, what it speaks.
 //!
-//! Law: the magic and the two version numbers stand where they are in every version to come, so peers of any two
+//! Invariant: the magic and the two version numbers stand where they are in every version to come, so peers of any two
 //! versions understand at least that they do not understand each other.
 
 use std::fmt;

@@ -2,7 +2,7 @@
 //!
 //! Model: an identity is a directory of small files: the cluster file, the authority's certificate, a certificate and
 //! its key. A certificate names its host, and in a second name the node, the cluster and the role.
-//! Law: a peer is one of ours only if the cluster's authority has signed its certificate, the certificate holds today,
+//! Invariant: a peer is one of ours only if the cluster's authority has signed its certificate, the certificate holds today,
 //! and the cluster file, which the authority has signed, lists its id with its key. Keys are in files that only their
 //! owner may read, and in no message.
 

@@ -4,7 +4,7 @@
 //! [`Incoming`] a source, so the pump's loop moves blocks between machines as it does between disks. Frames
 //! ([`frame`]) are what goes over the wire, [`core`] is what may go when, a carrier brings bytes across, sealed as TLS
 //! 1.3 records.
-//! Law: nothing is taken from a peer that has not proved who it is; a block is sent only into a buffer that its
+//! Invariant: nothing is taken from a peer that has not proved who it is; a block is sent only into a buffer that its
 //! receiver has reserved; what comes back from a link is what was put in, in its order, or an error.
 //! Non-goals: what a payload means, who should talk to whom, opening a link again.
 

@@ -4,11 +4,11 @@
 //! while nobody else does, and hands to the others what is theirs; so a block is received by the thread that wants it,
 //! into the buffer it reserved. Whoever sends writes his own frame. [`Link::keep`] adds a thread that reads when nobody
 //! has for a while, for links whose owner may be away longer than a peer is patient.
-//! Law: a reader never waits for a writer, nor for the carrier: what it has to answer goes out when there is room, or by
+//! Invariant: a reader never waits for a writer, nor for the carrier: what it has to answer goes out when there is room, or by
 //! whoever is sending; else two sides that both write would each wait for the other to read. So a side that streams both
 //! ways at once reads on a thread of its own. Once closed, a link says to everyone the same thing: what closed it first.
-//! Law: a thread that panics while it has a link closes that link, and nothing else.
-//! Law: what a peer can make this side keep is bounded: [`REQUESTS_MAX`] x [`PAYLOAD_BYTES_MAX`] of requests that nobody
+//! Invariant: a thread that panics while it has a link closes that link, and nothing else.
+//! Invariant: what a peer can make this side keep is bounded: [`REQUESTS_MAX`] x [`PAYLOAD_BYTES_MAX`] of requests that nobody
 //! has accepted, and [`ANSWERS_MAX`] frames that it does not read. A stream that is given up before it was accepted leaves nothing.
 //! Non-goals: opening it again, what requests and blocks mean.
 

@@ -5,7 +5,7 @@
 //! {"format":2, ... ,"dropped":[],"signature":"HEX"}      the file: the same bytes, and the signature before the last brace
 //! ```
 //!
-//! Law: a list counts only if the authority's key has signed exactly its bytes. A certificate counts only if the list
+//! Invariant: a list counts only if the authority's key has signed exactly its bytes. A certificate counts only if the list
 //! has its id, in its role, with the SHA-256 of its public key. A link lives only as long as the id that its peer proved is
 //! listed. One exception lets jobs between hosts outlive a renewal: a link with a host that was renewed stays for
 //! [`RENEWAL_SECONDS`] at most, and once the host has shown its new certificate nothing new may be asked on it.

@@ -2,7 +2,7 @@
 //!
 //! Model: before there is a link, each side says one line ([`Pipes::say`], [`Pipes::hear`]), by which they find out
 //! whether they understand each other; then frames go the same way, in the clear, since they are sealed below.
-//! Law: who is at the other end is proved by whoever made the pipes. A pipe that takes or gives nothing for as long as a
+//! Invariant: who is at the other end is proved by whoever made the pipes. A pipe that takes or gives nothing for as long as a
 //! peer may be silent is cut, as a socket is.
 //! Non-goals: starting what is at the other end.
 

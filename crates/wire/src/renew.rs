@@ -11,7 +11,7 @@
 //!
 //! rustls gives out the first keys, and the secrets that they were made of only to whoever would log them for a debugger: so
 //! a handshake has a place of its own to which it tells them ([`Agreed`]), and that is all that ever reads it.
-//! Law: what is made here is what the handshake agreed on; a secret that does not lead to the handshake's key is refused.
+//! Invariant: what is made here is what the handshake agreed on; a secret that does not lead to the handshake's key is refused.
 //! Non-goals: records, and when it is time.
 
 use std::fmt;
@@ -157,7 +157,7 @@ mod tests {
         [meets(0, "near").renewing_after(records), meets(1, "far").renewing_after(records)]
     }
 
-    /// A handshake in memory: the client as this room goes on with it, the server as rustls does.
+    /// A handshake in memory: the client as this crate goes on with it, the server as rustls does.
     fn shaken(records: u64) -> (Sealing, Opening, Connection) {
         let [near, far] = hands(records);
         let (config, agreed) = near.client();

@@ -4,7 +4,7 @@
 //! so that one thread may send while another receives. A record is five bytes of header, up to 16 KiB of payload, one
 //! byte of type, a tag of 16 bytes (RFC 8446, 5.2).
 //! Each direction gets a new key after [`RECORDS_PER_KEY`] records, or when the peer asks for it.
-//! Law: what comes out is what any implementation of TLS would have sent; no number is used twice with a key, and no key
+//! Invariant: what comes out is what any implementation of TLS would have sent; no number is used twice with a key, and no key
 //! for more than [`RECORDS_MAX`] records.
 //! Non-goals: handshakes, tickets.
 

@@ -1,7 +1,7 @@
 //! Two cores and a channel between them, from a seed: frames are delayed at will, and in half of the runs one of them
 //! is lost, doubled, swapped with the next or damaged, or the channel is cut.
 //!
-//! Law: what a side fills is what the other put, in order, each for a credit. A channel that keeps its promise carries
+//! Invariant: what a side fills is what the other put, in order, each for a credit. A channel that keeps its promise carries
 //! every stream to its end and leaves none behind; one that does not closes the link, and nothing wrong is ever
 //! filled. A frozen side is found out after the time that was stated.
 

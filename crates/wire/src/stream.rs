@@ -1,6 +1,6 @@
 //! The two directions of a stream, as a sink and a source of blocks.
 //!
-//! Law: [`Outgoing::put`] waits for a credit, and [`Incoming`] gives one for each block of its pool that it reserves, at
+//! Invariant: [`Outgoing::put`] waits for a credit, and [`Incoming`] gives one for each block of its pool that it reserves, at
 //! most its window at once; dropping either before its end gives the stream up, and the peer is told.
 
 use std::sync::Arc;

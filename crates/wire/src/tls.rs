@@ -1,8 +1,8 @@
 //! TLS 1.3 with certificates on both sides: how the two ends of a socket prove who they are.
 //!
-//! Model: rustls does the handshake; then its keys go to this room's own sealing, which does in place what rustls
+//! Model: rustls does the handshake; then its keys go to this crate's own sealing, which does in place what rustls
 //! would copy for. A handshake is read record by record, so that no byte behind it is lost with rustls's buffers.
-//! Law: nobody is a peer before both certificates were proved; a handshake takes at most [`HANDSHAKE_SECONDS`].
+//! Invariant: nobody is a peer before both certificates were proved; a handshake takes at most [`HANDSHAKE_SECONDS`].
 //! Non-goals: earlier versions of TLS, sessions that are taken up again, servers without client certificates.
 
 use std::io::{ErrorKind, Read};

@@ -1,6 +1,6 @@
-//! The tables of `docs/benchmarks.md`, made from the JSON files in `bench/results`.
+//! Generates the tables of `docs/benchmarks.md` from the JSON files in `bench/results`.
 //!
-//! The prose of the page is written by hand. A table lies between a comment that says what is in it and an end mark:
+//! The prose of the page is written by hand. A table stands between a comment that defines it and an end mark:
 //!
 //! ```text
 //! <!-- bench 2026-11-23-vm
@@ -12,12 +12,12 @@
 //! <!-- end -->
 //! ```
 //!
-//! A line names files, a row in them, and what the table calls it. A file of another directory is named with it.
-//! `columns` gives comparisons columns of their own, under another heading if there is one. `<!-- rates DIRECTORY/FILE -->` makes the table of a disk.
+//! A line names files, a row in them, and its name in the table. A file in another directory is named with its directory.
+//! `columns` gives comparisons their own columns, with another heading if one is given. `<!-- rates DIRECTORY/FILE -->`
+//! defines the table of a disk.
 //!
-//! Invariant: every number between the marks comes from a file, and a target that was missed is shown like one that was
-//! met. A number is the median over the runs of a file. Of several files it is that over the runs of all; of their CPU
-//! times, which are kept as medians, the median of these.
+//! Invariant: every number between the marks comes from a file, and a missed target is shown like a met one. A number is
+//! the median of all runs in its files. Files hold only medians of CPU times, so those numbers are medians of these.
 //! Non-goal: numbers in the prose.
 
 mod cells;
@@ -27,12 +27,12 @@ use std::path::Path;
 
 use thalweg_api::{BenchReport, BenchRow, from_json};
 
-/// The page, from the root.
+/// The path of the page from the root.
 pub(crate) const PAGE: &str = "docs/benchmarks.md";
 const RESULTS: &str = "bench/results";
 const END: &str = "<!-- end -->";
 
-/// The page as its results say it should be.
+/// The page with the tables that the results give.
 pub(crate) fn generated(root: &Path) -> Result<String, String> {
     let page = std::fs::read_to_string(root.join(PAGE)).map_err(|e| format!("{PAGE}: {e}"))?;
     filled(&page, &|file| {
@@ -42,10 +42,10 @@ pub(crate) fn generated(root: &Path) -> Result<String, String> {
     })
 }
 
-/// Gives the report that a file holds.
+/// Reads the report in a file.
 type Read<'a> = &'a dyn Fn(&str) -> Result<BenchReport, String>;
 
-/// The page with every table made anew.
+/// The page with every table generated anew.
 fn filled(page: &str, read: Read<'_>) -> Result<String, String> {
     let mut text = String::new();
     let mut rest = page;
@@ -67,7 +67,7 @@ fn filled(page: &str, read: Read<'_>) -> Result<String, String> {
 
 /// What a table shows.
 struct Asked {
-    /// Comparisons with a column of their own, and its heading.
+    /// Comparisons with their own column, and its heading.
     columns: Vec<(String, String)>,
     lines: Vec<Line>,
 }

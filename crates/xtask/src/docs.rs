@@ -1,12 +1,13 @@
-//! Documents that are generated and kept in `docs/`: the manual page and the completions, which the command makes from
-//! its table of flags, and the tables of the benchmarks.
+//! The generated documents in `docs/`: the manual page and the completions, which the command generates from its table of
+//! flags, and the tables of the benchmarks.
 
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use crate::benchmarks;
+use crate::test_programs::text_of;
 
-/// What the command generates, and where it is kept.
+/// What the command generates, and the paths in `docs/`.
 const OF_THE_COMMAND: &[(&str, &str)] = &[
     ("man", "docs/thalweg.1"),
     ("complete-bash", "docs/completions/thalweg.bash"),
@@ -14,7 +15,7 @@ const OF_THE_COMMAND: &[(&str, &str)] = &[
     ("complete-fish", "docs/completions/thalweg.fish"),
 ];
 
-/// Writes them anew.
+/// Generates and writes all documents.
 pub(crate) fn write(root: &Path) -> bool {
     documents(root).all(|(path, generated)| {
         let path = root.join(path);
@@ -27,7 +28,7 @@ pub(crate) fn write(root: &Path) -> bool {
     })
 }
 
-/// Says which are not what would be written now.
+/// Names the documents that are out of date; true if none is.
 pub(crate) fn check(root: &Path) -> bool {
     let mut good = true;
     for (path, generated) in documents(root) {
@@ -45,13 +46,26 @@ pub(crate) fn check(root: &Path) -> bool {
 /// Each with its path and its text.
 fn documents(root: &Path) -> impl Iterator<Item = (&'static str, Result<String, String>)> {
     let benchmarks = std::iter::once_with(|| (benchmarks::PAGE, benchmarks::generated(root)));
-    benchmarks.chain(OF_THE_COMMAND.iter().map(|(what, path)| (*path, by_the_command(root, what))))
+    let command = built(root);
+    let by_the_command = move |(what, path): &(&str, &'static str)| {
+        (*path, command.clone().and_then(|command| generated(&command, what)))
+    };
+    benchmarks.chain(OF_THE_COMMAND.iter().map(by_the_command))
 }
 
-fn by_the_command(root: &Path, what: &str) -> Result<String, String> {
+/// Builds the command as tests do, which share what is built here, and returns its path.
+fn built(root: &Path) -> Result<PathBuf, String> {
     let mut cargo = Command::new("cargo");
-    cargo.args(["run", "--quiet", "--package", "thalweg-cli", "--", "--generate", what]).current_dir(root);
+    cargo.args(["build", "--quiet", "--workspace", "--bin=thalweg", "--profile=test"]);
+    cargo.arg("--message-format=json-render-diagnostics").current_dir(root).stderr(Stdio::inherit());
     let output = cargo.output().map_err(|e| e.to_string())?;
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let path = messages.lines().find_map(|message| text_of(message, "executable"));
+    path.map(PathBuf::from).ok_or_else(|| "the command does not build".to_string())
+}
+
+fn generated(command: &Path, what: &str) -> Result<String, String> {
+    let output = Command::new(command).args(["--generate", what]).output().map_err(|e| e.to_string())?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }

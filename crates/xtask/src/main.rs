@@ -1,14 +1,15 @@
 //! The repository's own checks: `cargo xtask ci|tidy|docs`.
 //!
-//! Law: what CI runs is `ci`, and `ci` is what a developer runs; a rule of style that matters is a rule of
-//! `tidy`, with a fixture that breaks it.
+//! Invariant: CI and developers run the same checks, by `ci`. Every important rule of style is checked by `tidy`, with a
+//! fixture that breaks it.
 //! Non-goal: building or releasing; cargo does.
-#![allow(clippy::disallowed_methods)] // This room reads sources, not records.
+#![allow(clippy::disallowed_methods)] // This crate reads sources, not records.
 
 mod benchmarks;
 mod ci;
 mod docs;
 mod source;
+mod test_programs;
 mod tidy;
 mod tree;
 
@@ -16,11 +17,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-cargo xtask ci              every check there is, then `N passed, N failed, N skipped`
-cargo xtask tidy            the rules of style that are tests
-cargo xtask tidy --ratchet  note in ratchet.txt what has become shorter
-cargo xtask docs            write the manual page, the completions and the tables of benchmarks anew
-cargo xtask docs --check    or say which of them are out of date
+cargo xtask ci              run every check, then print `N passed, N failed, N skipped`
+cargo xtask tidy            check the rules of style
+cargo xtask tidy --ratchet  write to ratchet.txt what has become shorter
+cargo xtask docs            generate the manual page, the completions and the tables of benchmarks
+cargo xtask docs --check    name those that are out of date
 ";
 
 fn main() -> ExitCode {

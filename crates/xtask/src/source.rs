@@ -1,12 +1,12 @@
-//! Rust text, taken apart into code and comments, as far as rules of style need it.
+//! Splits Rust source into code and comments, as far as rules of style need it.
 //!
-//! Law: both parts have as many lines as the text, so a line's number holds in each. The insides of strings
+//! Invariant: both parts have as many lines as the text, so line numbers are the same in each. The contents of strings
 //! and characters belong to neither.
-//! Non-goal: a parser. Macros that build functions are not seen.
+//! Non-goal: a parser. Functions that macros generate are not found.
 
-/// A source, taken apart.
+/// A source file in two parts.
 pub(crate) struct Source {
-    /// Without comments and without the insides of strings.
+    /// The code, without comments and the contents of strings.
     pub(crate) code: String,
     /// The comments alone.
     pub(crate) comments: String,
@@ -23,7 +23,7 @@ pub(crate) struct Function {
 }
 
 impl Source {
-    /// Takes a text apart.
+    /// Splits a text.
     pub(crate) fn of(text: &str) -> Source {
         let chars: Vec<char> = text.chars().collect();
         let mut parts = Source { code: String::new(), comments: String::new() };
@@ -65,7 +65,7 @@ enum Kind {
     Quoted,
 }
 
-/// Where the piece of one kind that begins here ends.
+/// The end of the piece of one kind that begins here.
 fn next_piece(chars: &[char], at: usize) -> (usize, Kind) {
     let rest = &chars[at..];
     let after_name = at > 0 && is_name(chars[at - 1]);
@@ -92,7 +92,7 @@ fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Length of a comment that may hold others.
+/// The length of a comment, which may be nested.
 fn block_comment(text: &[char]) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < text.len() {
@@ -108,7 +108,7 @@ fn block_comment(text: &[char]) -> usize {
     at
 }
 
-/// Length of a quoted text with backslashes in it.
+/// The length of a quoted text with escapes.
 fn quoted(text: &[char], quote: char) -> usize {
     let mut at = 1;
     while at < text.len() && text[at] != quote {
@@ -117,7 +117,7 @@ fn quoted(text: &[char], quote: char) -> usize {
     (at + 1).min(text.len())
 }
 
-/// Length of a raw string, if this is one and no raw name.
+/// The length of a raw string, if this is one and not a raw identifier.
 fn raw(text: &[char]) -> Option<usize> {
     let hashes = text[1..].iter().take_while(|&&c| c == '#').count();
     if text.get(1 + hashes) != Some(&'"') {

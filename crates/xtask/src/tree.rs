@@ -1,9 +1,9 @@
-//! The files of the repository: those that git tracks or would track.
+//! The files of the repository: those that git tracks, or would track.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Files that are held to the rules, by their path from the root.
+/// The files that the rules apply to, with their paths from the root.
 pub(crate) struct Tree {
     pub(crate) files: Vec<File>,
 }
@@ -15,7 +15,7 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// Files that break the rules in order to test them.
+/// Files that break the rules, to test these.
 const FIXTURES: &str = "crates/xtask/fixtures/";
 
 impl Tree {
@@ -50,7 +50,7 @@ impl Tree {
     }
 }
 
-/// What git tracks and what it does not ignore; nothing if this is no checkout.
+/// The files that git tracks or does not ignore; none if this is no checkout.
 fn tracked(root: &Path) -> Option<Vec<String>> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);

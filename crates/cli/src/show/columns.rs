@@ -1,6 +1,6 @@
 //! Numbers as people read them, and columns to put them in.
 //!
-//! Law: traffic is in powers of 1000, as disks are sold and rates are said; memory in powers of 1024, as
+//! Invariant: traffic is in powers of 1000, as disks are sold and rates are said; memory in powers of 1024, as
 //! `--memory` is typed.
 
 use thalweg_base::units::Count;

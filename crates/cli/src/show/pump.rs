@@ -43,13 +43,13 @@ fn headline(receipt: &PumpReceipt) -> String {
 
 fn proofs(receipt: &PumpReceipt) -> String {
     if !receipt.proved {
-        return labelled("law", "out = in: nobody looked; no checksum was taken");
+        return labelled("invariant", "out = in: nobody looked; no checksum was taken");
     }
     let verdict = if receipt.holds { "holds" } else { "BROKEN" };
     let back = if receipt.verified { "; read back from the disk, and the same" } else { "" };
     labelled("in", &format!("checksum {:032x}", receipt.checksum_in))
         + &labelled("out", &format!("checksum {:032x}", receipt.checksum_out))
-        + &labelled("law", &format!("out = in: {verdict}{back}"))
+        + &labelled("invariant", &format!("out = in: {verdict}{back}"))
 }
 
 fn ends(receipt: &PumpReceipt) -> String {
@@ -185,7 +185,7 @@ mod tests {
 moved 1 file, 1 000 000 000 bytes, in 1.25 s: 800 MB/s, 0.30 CPU-s
 in        checksum 00000000000000000000000000000abc
 out       checksum 00000000000000000000000000000abc
-law       out = in: holds
+invariant out = in: holds
 ends              bytes   direct     each  waited     CPU  clocks/byte
   source: disk  1.00 GB  1.00 GB  1.05 MB  0.70 s  0.15 s         0.39
   dest: disk    1.00 GB  1.00 GB  1.05 MB  1.50 s  0.15 s         0.39
@@ -206,7 +206,7 @@ memory    peak 39 MiB, of which blocks at most 36 MiB
             "also      1 directory, 2 symbolic links, 1 further name of a file\n",
             "left out  3 pipes, sockets or devices\n",
             "resumed   5.00 MB were there, 1 000 files whole\n",
-            "law       out = in: holds; read back from the disk, and the same\n",
+            "invariant out = in: holds; read back from the disk, and the same\n",
         ] {
             assert!(text.contains(line), "no {line} in {text}");
         }

@@ -6,7 +6,7 @@ use thalweg_base::units::{Bytes, Count, MIB};
 use super::columns::{columns, labelled, rate, records, seconds, traffic};
 use super::partition::partition;
 
-/// What went in and out, that the law holds, and what it cost beside what the plan had said.
+/// What went in and out, that the invariant holds, and what it cost beside what the plan had said.
 pub(crate) fn receipt(receipt: &Receipt) -> String {
     let mut text = headline(receipt);
     text += &proofs(receipt);
@@ -72,25 +72,30 @@ fn proofs(receipt: &Receipt) -> String {
         text += &proof("dropped", &receipt.dropped, receipt.dropped.bytes, receipt);
     }
     if receipt.verb == "partition" {
-        return text + &labelled("law", if receipt.holds { "out = in: holds" } else { "out = in: BROKEN" });
+        return text
+            + &labelled("invariant", if receipt.holds { "out = in: holds" } else { "out = in: BROKEN" });
     }
     if makes {
         return text;
     }
-    let law = if receipt.dropped.records > 0 { "out + dropped = in" } else { "out = in" };
+    let invariant = if receipt.dropped.records > 0 { "out + dropped = in" } else { "out = in" };
     let verdict = if receipt.holds { "holds" } else { "BROKEN" };
     if !receipt.proved {
-        return text + &labelled("law", &format!("{law}: {verdict} in counts; nobody looked at the records"));
+        return text
+            + &labelled(
+                "invariant",
+                &format!("{invariant}: {verdict} in counts; nobody looked at the records"),
+            );
     }
     if receipt.verb == "shuffle" {
-        return text + &labelled("law", &format!("{law}: {verdict}"));
+        return text + &labelled("invariant", &format!("{invariant}: {verdict}"));
     }
     let order = match receipt.output.unordered {
         0 => "in order".to_string(),
         n => format!("{} OUT OF ORDER", records(n)),
     };
     let duplicates = Count(receipt.output.duplicates);
-    text + &labelled("law", &format!("{law}: {verdict}; {order}, {duplicates} duplicate keys"))
+    text + &labelled("invariant", &format!("{invariant}: {verdict}; {order}, {duplicates} duplicate keys"))
 }
 
 /// What went into a join and came of it.
@@ -106,7 +111,7 @@ fn joined(receipt: &Receipt, sides: &Sides) -> String {
         alone => format!(", {} without a match", Count(alone)),
     };
     let pairs = Count(sides.pairs);
-    text + &labelled("law", &format!("out = left x right, key by key: {verdict}; {pairs} pairs{alone}"))
+    text + &labelled("invariant", &format!("out = left x right, key by key: {verdict}; {pairs} pairs{alone}"))
 }
 
 /// What went by. Where files hold more than records, newlines, both numbers are told.
@@ -265,7 +270,7 @@ mod tests {
 sorted 2 000 000 records, 200 000 000 bytes, in 0.25 s: 800 MB/s, 0.30 CPU-s
 in        2 000 000 records, checksum 00000000000000000000000000000abc
 out       2 000 000 records, checksum 00000000000000000000000000000abc
-law       out = in: holds; in order, 3 duplicate keys
+invariant out = in: holds; in order, 3 duplicate keys
 stages               took  planned  waited: reads   writes    read  written
   read+distribute  0.12 s   0.10 s        0.050 s  0.000 s  200 MB   120 MB
 disk      input read 200 MB (50 MB of it from the page cache), output written 200 MB
@@ -336,7 +341,7 @@ memory    peak 90 MiB, promised at most 105 MiB (100 MiB and 5 %), 0 B in huge p
         let text = receipt(&bare);
         assert!(text.contains("in        2 000 000 records, no checksum taken\n"), "{text}");
         assert!(
-            text.contains("law       out = in: holds in counts; nobody looked at the records\n"),
+            text.contains("invariant out = in: holds in counts; nobody looked at the records\n"),
             "{text}"
         );
     }
@@ -348,6 +353,6 @@ memory    peak 90 MiB, promised at most 105 MiB (100 MiB and 5 %), 0 B in huge p
         made.output.unordered = 7;
         let text = receipt(&made);
         assert!(text.starts_with("generated 2 000 000 records"), "{text}");
-        assert!(!text.contains("law") && !text.contains("\nin "), "{text}");
+        assert!(!text.contains("invariant") && !text.contains("\nin "), "{text}");
     }
 }

@@ -290,6 +290,7 @@ pub(crate) fn serve(
         std::thread::scope(|scope| {
             let (bytes, sum, link) = (&bytes, &sum, &link);
             let (tags, asked) = channel();
+            let (closes, closed) = channel::<()>();
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
                     peak_bytes.fetch_max(peak_of(pid), Ordering::Relaxed);
@@ -320,6 +321,7 @@ pub(crate) fn serve(
                         }
                     });
                 }
+                drop(closes);
             });
             let has_come =
                 |tag: &u8| std::iter::from_fn(|| asked.recv_timeout(ASKS_WITHIN).ok()).any(|t| t == *tag);
@@ -331,8 +333,8 @@ pub(crate) fn serve(
             }
             while asked.recv_timeout(ASKS_WITHIN).is_ok() {}
             let _ = out.end(verdict(*sum.lock().unwrap()).as_bytes());
-            // The source closes it when it has heard that.
-            std::thread::sleep(Duration::from_millis(100));
+            // The source closes it when it has heard that, if it goes on to listen.
+            let _ = closed.recv_timeout(ASKS_WITHIN);
             link.close();
             ended.store(true, Ordering::Relaxed);
         });

@@ -10,7 +10,7 @@ fn a_shuffle_is_the_same_wherever_its_lines_come_from() {
     place.shell("seq 20000 > in && head -n 7000 in > a && tail -n +7001 in > b").is_done();
     let told = place.run(&["shuffle", "in", "-o", "out", "--seed", "7", "--memory", "16MiB"]);
     assert!(told.is_done().starts_with("shuffled 20 000 records, 108 894 bytes"), "{told:?}");
-    assert!(told.out.contains("law       out = in: holds\n"), "{told:?}");
+    assert!(told.out.contains("invariant out = in: holds\n"), "{told:?}");
     place.shell("sort -n out | cmp - in && ! cmp -s out in").is_done();
     place.shell("$T shuffle a b -o - --seed 7 --threads 1 -q | cmp - out").is_done();
     place.shell("cat in | $T shuffle -o - --seed 7 -q | cmp - out").is_done();
@@ -26,7 +26,7 @@ fn a_merge_is_what_sort_makes_of_sorted_files_and_pipes() {
         .is_done();
     let told = place.run(&["merge", "1", "2", "3", "4", "5", "-o", "out", "--memory", "16MiB"]);
     assert!(told.is_done().starts_with("merged 60 001 records"), "{told:?}");
-    assert!(told.out.contains("law       out = in: holds; in order, 0 duplicate keys\n"), "{told:?}");
+    assert!(told.out.contains("invariant out = in: holds; in order, 0 duplicate keys\n"), "{told:?}");
     place.shell("cmp out expected").is_done();
     place.shell("$T merge <(cat 1) 2 <(cat 3) 4 -o - -q | cmp - expected").is_done();
     let told = place.shell("$T merge 1 1 2 3 4 2 -o unique --unique --json && cmp unique expected");
@@ -128,7 +128,7 @@ fn a_join_is_what_join_makes_of_the_same_lines() {
     let told =
         place.run(&["join", "l", "r", "-o", "out", "--by", "0:4", "--between", " ", "--memory", "64MiB"]);
     assert!(
-        told.is_done().contains("law       out = left x right, key by key: holds; 1 516 pairs"),
+        told.is_done().contains("invariant out = left x right, key by key: holds; 1 516 pairs"),
         "{told:?}"
     );
     place.shell("cut -d' ' -f1,2,4 out | cmp - expected").is_done();

@@ -20,7 +20,7 @@ fn a_sort_without_proof_still_counts_and_says_that_it_took_no_checksum() {
     let args = "records --datamation --no-proof --memory 16MiB";
     let told = place.shell(&format!("$T sort {args} -o sorted"));
     assert!(told.is_done().starts_with("sorted 300 000 records, 30 000 000 bytes"), "{told:?}");
-    for line in ["in        300 000 records, no checksum taken\n", "law       out = in: holds in counts;"] {
+    for line in ["in        300 000 records, no checksum taken\n", "invariant out = in: holds in counts;"] {
         assert!(told.out.contains(line), "{told:?}");
     }
     place.run(&["check", "sorted", "--datamation", "-q"]).is_done();

@@ -1,6 +1,6 @@
 //! The command from outside: what a shell sees of it, and nothing else.
 //!
-//! Law: a test starts the built binary in an empty directory of its own, and looks at standard output,
+//! Invariant: a test starts the built binary in an empty directory of its own, and looks at standard output,
 //! standard error, the exit status and the files that are left.
 #![allow(clippy::disallowed_methods)] // Whoever uses the command makes files by other means than ours.
 

@@ -18,7 +18,7 @@ fn records_are_generated_sorted_and_checked() {
 
     let told = place.run(&["sort", "records", "-o", "sorted", BENCH, "--memory", "64MiB"]);
     assert!(told.is_done().starts_with("sorted 100 000 records, 10 000 000 bytes"), "{told:?}");
-    assert!(told.out.contains("law       out = in: holds; in order, 0 duplicate keys\n"), "{told:?}");
+    assert!(told.out.contains("invariant out = in: holds; in order, 0 duplicate keys\n"), "{told:?}");
     let told = place.run(&["check", BENCH, "sorted"]);
     let lines: Vec<&str> = told.is_done().lines().collect();
     assert_eq!(

@@ -1,12 +1,12 @@
 //! What goes wrong: one line each, nothing lost, nothing that was not whole under its name.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use thalweg_io::process;
 
 use super::files::bytes;
-use super::support::{Place, skipped};
+use super::resume::{JOURNAL, listed};
+use super::support::{Place, skipped, until};
 
 #[test]
 fn ends_that_do_not_go_together_are_refused_before_anything_is_touched() {
@@ -111,10 +111,8 @@ fn a_source_that_changes_while_it_is_read_is_named_and_nothing_appears() {
         place.write("out", b"old");
         let args = ["pump", "in", "out", "--limit", "20MB"];
         let child = place.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        while !place.0.join(".out.thalweg-partial").exists() {
-            std::thread::park_timeout(Duration::from_millis(5));
-        }
-        std::thread::park_timeout(Duration::from_millis(200));
+        // Its room is reserved when it is made; what is listed was read and written.
+        until("something listed", || listed(&place, JOURNAL) > 0);
         place.shell(change).is_done();
         let told = child.wait_with_output().unwrap();
         let err = String::from_utf8(told.stderr).unwrap();

@@ -167,7 +167,7 @@ fn the_receipt_reads_like_this() {
     assert!(text.starts_with("moved 1 file, 1 000 000 bytes, in "), "{text}");
     for line in [
         "in        checksum ",
-        "law       out = in: holds\n",
+        "invariant out = in: holds\n",
         "  source: disk",
         "slowest   ",
         "io        threads",

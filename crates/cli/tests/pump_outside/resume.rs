@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use super::files::{bytes, receipt};
-use super::support::Place;
+use super::support::{Place, until};
 use super::walk::are_same;
 
 pub(crate) const FILE_BYTES: u64 = 60_000_000;
@@ -21,7 +21,7 @@ fn kill(mut child: Child) {
 }
 
 /// Bytes that the journal lists.
-fn listed(place: &Place, journal: &str) -> u64 {
+pub(crate) fn listed(place: &Place, journal: &str) -> u64 {
     let text = std::fs::read_to_string(place.0.join(journal)).unwrap_or_default();
     let lens = text.lines().filter(|line| line.contains(" range ")).filter_map(|line| line.split(' ').nth(4));
     lens.filter_map(|len| len.parse::<u64>().ok()).sum()
@@ -30,10 +30,10 @@ fn listed(place: &Place, journal: &str) -> u64 {
 /// Starts a transfer, and kills it when so many bytes are listed.
 pub(crate) fn killed_after(place: &Place, args: &[&str], journal: &str, bytes: u64) -> u64 {
     let mut child = start(place, args);
-    while listed(place, journal) < bytes {
+    until("enough listed", || {
         assert!(child.try_wait().unwrap().is_none(), "it ended too early");
-        std::thread::park_timeout(Duration::from_millis(10));
-    }
+        listed(place, journal) >= bytes
+    });
     kill(child);
     listed(place, journal)
 }
@@ -42,9 +42,7 @@ pub(crate) fn killed_after(place: &Place, args: &[&str], journal: &str, bytes: u
 fn counted(place: &Place, args: &[&str]) -> (u64, u64, thalweg_api::PumpReceipt) {
     let mut child = place.command(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let gone = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap().contains(") Z ");
-    while !gone() {
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
+    until("its end", gone);
     let io = std::fs::read_to_string(format!("/proc/{}/io", child.id())).expect("it is not reaped yet");
     let field =
         |name: &str| io.lines().find_map(|l| l.strip_prefix(name)).unwrap().trim().parse::<u64>().unwrap();
@@ -100,9 +98,7 @@ fn it_is_gone_on_from_by_the_ring_too_and_again_and_again() {
 fn a_signal_leaves_what_can_be_gone_on_from_and_says_so() {
     let place = prepared();
     let mut child = place.command(SLOWLY).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    while listed(&place, JOURNAL) < FILE_BYTES / 3 {
-        std::thread::park_timeout(Duration::from_millis(10));
-    }
+    until("a third listed", || listed(&place, JOURNAL) >= FILE_BYTES / 3);
     std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     let status = child.wait().unwrap();
     let mut err = String::new();
@@ -226,9 +222,7 @@ fn a_tree_that_was_killed_is_cleared_by_the_next_run_without_resume() {
 fn nobody_writes_where_somebody_does() {
     let place = prepared();
     let child = start(&place, &["pump", "in", "out", "--limit", "10MB"]);
-    while listed(&place, JOURNAL) == 0 {
-        std::thread::park_timeout(Duration::from_millis(10));
-    }
+    until("something listed", || listed(&place, JOURNAL) > 0);
     place.run(&["pump", "in", "out"]).is_refused(&["another process", "out"]);
     place.run(&["pump", "in", "elsewhere", "-q"]).is_done();
     kill(child);
@@ -244,9 +238,7 @@ fn nobody_writes_where_somebody_does_whatever_else_he_brings() {
         [("in", "there/.in.thalweg-partial"), ("tree", "there/.tree.thalweg-partial/.in.thalweg-partial")]
     {
         let child = start(&place, &["pump", source, "there", "--limit", "10MB"]);
-        while !place.0.join(marked).exists() {
-            std::thread::park_timeout(Duration::from_millis(10));
-        }
+        until(marked, || place.0.join(marked).exists());
         place.run(&["pump", "other", source, "there"]).is_refused(&["another process", source]);
         kill(child);
         place.run(&["pump", "other", source, "there", "-q"]).is_done();

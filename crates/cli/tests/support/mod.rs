@@ -1,6 +1,6 @@
 //! A place to run the command in, and what a shell sees of it. For all programs of tests of the command.
 //!
-//! Law: a test starts the built binary in an empty directory of its own, which goes when the test ends. What a line
+//! Invariant: a test starts the built binary in an empty directory of its own, which goes when the test ends. What a line
 //! of shell prints goes through files beside that directory, so that the kernel's count of the child can be had.
 #![allow(dead_code)] // Each program of tests uses its part.
 
@@ -18,7 +18,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_io::process;
 
 /// Longer than this no test waits for what should come soon.
-const SOON_SECONDS: f64 = 10.0;
+const SOON_SECONDS: f64 = 20.0;
 
 /// A directory that goes when the test ends.
 pub(crate) struct Place(pub(crate) PathBuf);
@@ -131,11 +131,17 @@ pub(crate) fn may_give_away() -> bool {
 
 /// Waits until the condition holds, as it soon should.
 #[track_caller]
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
+    until_within(SOON_SECONDS, what, holds);
+}
+
+/// Waits for so many seconds at most until the condition holds.
+#[track_caller]
+pub(crate) fn until_within(seconds: f64, what: &str, mut holds: impl FnMut() -> bool) {
     let watch = Stopwatch::start();
     while !holds() {
-        assert!(watch.seconds() < SOON_SECONDS, "{what} did not come about");
-        std::thread::park_timeout(std::time::Duration::from_millis(1));
+        assert!(watch.seconds() < seconds, "{what} did not come about in {seconds} s");
+        std::thread::park_timeout(Duration::from_millis(1));
     }
 }
 
@@ -188,8 +194,15 @@ impl Running {
 
     /// Waits for its end, which should come soon.
     #[track_caller]
-    pub(crate) fn ends(mut self) -> Outcome {
-        until("its end", || self.0.try_wait().expect("it is ours").is_some());
+    pub(crate) fn ends(self) -> Outcome {
+        self.ends_within(SOON_SECONDS, "it")
+    }
+
+    /// Waits for its end for so many seconds at most.
+    #[track_caller]
+    pub(crate) fn ends_within(mut self, seconds: f64, what: &str) -> Outcome {
+        let what = format!("the end of {what}");
+        until_within(seconds, &what, || self.0.try_wait().expect("it is ours").is_some());
         let text = |pipe: Option<&mut dyn std::io::Read>| {
             let mut bytes = Vec::new();
             pipe.map(|pipe| pipe.read_to_end(&mut bytes).expect("a pipe can be read"));

@@ -1,12 +1,11 @@
 //! Nodes for a test: real daemons on loopback ports, each with its own identity.
 //!
-//! Law: every node that a test starts is ended by it, and so is whatever it was asked to run.
+//! Invariant: every node that a test starts is ended by it, and so is whatever it was asked to run.
 #![allow(dead_code)] // Each program of tests uses its part.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use thalweg_api::{ClusterReport, JobList, NodeReady, from_json};
 
@@ -97,18 +96,6 @@ impl Drop for Nodes {
         for child in &mut self.running {
             let _ = child.wait();
         }
-    }
-}
-
-/// How long a moment may be on a machine that does much else.
-const MOMENT: Duration = Duration::from_secs(20);
-
-/// Waits for something that takes a moment.
-pub(crate) fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < MOMENT, "not so after {MOMENT:?}: {what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

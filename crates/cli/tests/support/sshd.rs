@@ -1,14 +1,13 @@
 //! A server of ssh for a test, with keys and settings of its own.
 //!
-//! Law: it is started by the test and ended by it, listens on this machine alone, and lets nobody in but the test.
+//! Invariant: it is started by the test and ended by it, listens on this machine alone, and lets nobody in but the test.
 #![allow(dead_code)] // Each program of tests uses its part.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use super::Place;
+use super::{Place, until};
 
 /// A server that lets one key in, whose users live in `home` and find this program by its name.
 pub(crate) struct Sshd {
@@ -58,11 +57,7 @@ impl Sshd {
         let mut command = Command::new(program);
         command.args(["-D", "-e", "-f"]).arg(place.0.join("sshd_config"));
         let server = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let begun = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(5), "sshd does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until("sshd listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         Some(Sshd { server, ssh: format!("ssh -F {dir}/ssh_config"), port })
     }
 }

@@ -3,7 +3,7 @@
 //! Model: blocks of a mebibyte, past the page cache, eight in flight. Reads come from the input, a few
 //! neighbouring blocks at each of several places far apart; writes go to a file in the scratch directory
 //! whose name is removed as soon as it is open, so that nothing is left even by a process that is killed.
-//! Law: of an input no more than an eighth is read; no part begins anything after the time that it is given.
+//! Invariant: of an input no more than an eighth is read; no part begins anything after the time that it is given.
 //! Non-goals: finding the best depth and size, which `bench io` does.
 
 use std::path::Path;

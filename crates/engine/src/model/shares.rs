@@ -3,7 +3,7 @@
 //! Model: bytes are moved from the node that is better off with fewer to the one that minds more the least, in steps that
 //! become smaller while nothing gets better. What is made small is the sum over both stages of a mean that nearly is the
 //! slowest load: with the slowest itself, nothing would seem better before all that are as slow had given something.
-//! Law: pure, and bounded; where equal shares are nearly as good they stay, so that what was measured a little differently
+//! Invariant: pure, and bounded; where equal shares are nearly as good they stay, so that what was measured a little differently
 //! on equal nodes changes nothing.
 
 use super::{All, Facts, predict};

@@ -1,6 +1,6 @@
 //! A cluster that nobody has: so many equal nodes of such disks and links.
 //!
-//! Law: nothing is opened. Only the rates of cores are those of this machine.
+//! Invariant: nothing is opened. Only the rates of cores are those of this machine.
 
 use thalweg_api::{Hardware, NodeRates, RatesFrom};
 use thalweg_base::units::GIB;

@@ -5,7 +5,7 @@
 //! read at any place (a pipe, standard input) is one stretch, read by one thread and examined by
 //! another. With `merge` the inputs are summaries that earlier checks wrote. Pieces that other processes examined are
 //! joined in the same way.
-//! Law: the result is that of reading from beginning to end, whatever the number of lanes.
+//! Invariant: the result is that of reading from beginning to end, whatever the number of lanes.
 //! Non-goals: mending anything.
 
 use std::path::Path;

@@ -3,7 +3,7 @@
 //! Model: one small function for each thing looked at, from what the kernel says to a [`Finding`]: the
 //! number that was seen and, where it is weak, one remedy. What is a matter of a directory (direct I/O,
 //! queue depth, free space) is looked at for each directory given and for the current one.
-//! Law: looks, and changes nothing; the file that direct I/O is tried on is gone when it returns.
+//! Invariant: looks, and changes nothing; the file that direct I/O is tried on is gone when it returns.
 //! Non-goals: measuring rates (`bench` does), remedying.
 
 use std::path::{Path, PathBuf};

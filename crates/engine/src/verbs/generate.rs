@@ -3,8 +3,8 @@
 //! Model: the output is cut into pages of 10,240 whole records. Each lane takes the next page that
 //! nobody has, leaps to its first record, makes it in a block, proves the block and hands it to the
 //! write; the proofs are joined in the order of pages. A stream gets its pages from one lane, in order.
-//! Law: what is handed to the write is so many records and bytes as were asked for.
-//! Non-goals: what the records contain; that is the record room's.
+//! Invariant: what is handed to the write is so many records and bytes as were asked for.
+//! Non-goals: what the records contain; that is the record crate's.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

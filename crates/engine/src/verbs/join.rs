@@ -9,7 +9,7 @@
 //! Model: both sides are sorted by their keys, each in its half of the memory, and walked together. A record of the output is
 //! the left record and behind it the right one; of lines, with what was asked for between them. Where `left` finds no
 //! right record there are zeros, and of lines nothing.
-//! Law: out = the sum over keys of left x right. What must come out is known from the sorted sides: how many records,
+//! Invariant: out = the sum over keys of left x right. What must come out is known from the sorted sides: how many records,
 //! and the sums over all left and all right parts. It is compared with the parts of each record that was made, and the
 //! records that were made with those in the blocks that were handed to the write.
 //! Non-goals: keys that are not bytes; columns.

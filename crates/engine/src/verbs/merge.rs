@@ -6,7 +6,7 @@
 //! More inputs than may be open, or than memory has blocks for, take a pass more, as levels of merges would: they are
 //! sorted, which needs few of them at a time. So are files with longer lines than a merge has memory for. Which it is is
 //! decided before any pipe is opened: what came through one that is opened and let go of is lost.
-//! Law: out + dropped = in, and out is in order; the records that came fill the files that they came from.
+//! Invariant: out + dropped = in, and out is in order; the records that came fill the files that they came from.
 //! Non-goals: saying which of so many inputs is not in order; what comes out is.
 
 use std::path::PathBuf;
@@ -263,7 +263,7 @@ impl Job<'_> {
         Ok((whole, ends))
     }
 
-    /// Whether the law holds.
+    /// Whether the invariant holds.
     fn judge(&self, merged: &Merged, output: &Proof) -> Result<()> {
         let mut out = *output;
         add_proof(&mut out, &merged.dropped);

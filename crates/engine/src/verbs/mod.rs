@@ -1,4 +1,4 @@
-//! The verbs. Each only composes rooms.
+//! The verbs. Each only composes what other crates do.
 
 use thalweg_api::{Receipt, Work};
 

@@ -8,9 +8,9 @@
 //! node i   pages i, i + N, ... -> inlet i ==river by range==> outlet i -> Sorter -> stretch i of the output
 //! ```
 //!
-//! Law: out (+ dropped) = in, proved at the ends: what is read as it goes into the river, what is written as it is
+//! Invariant: out (+ dropped) = in, proved at the ends: what is read as it goes into the river, what is written as it is
 //! handed to the disk, in order also where stretches meet.
-//! Law: the same bytes as one node's: the river gives out pages in their order, and sorters are stable.
+//! Invariant: the same bytes as one node's: the river gives out pages in their order, and sorters are stable.
 //! Non-goals: streams, which cannot be sampled; going on from an earlier run.
 
 mod input_side;
@@ -56,7 +56,7 @@ const WRITE_BYTES: usize = 1 << 20;
 /// How often somebody who waits for the stretches before looks whether to stop.
 const LOOK_UP: Duration = Duration::from_millis(50);
 
-/// Sorts files on so many nodes. The receipt's law: out + dropped = in, and out is in order.
+/// Sorts files on so many nodes. The receipt's invariant: out + dropped = in, and out is in order.
 pub(super) fn sort_on_nodes(options: &WorkOptions, nodes: usize, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
     let (io, fallback) = machine::io(options.io)?;
@@ -459,7 +459,7 @@ mod tests {
         Ok(done.output.records)
     }
 
-    /// A last newline that became another byte was given a newline more, and the receipt said that the law holds.
+    /// A last newline that became another byte was given a newline more, and the receipt said that the invariant holds.
     #[test]
     fn others_than_all_bytes_of_the_input_are_an_error() {
         assert_eq!(sorted(|_| {}).unwrap(), 3);

@@ -7,7 +7,7 @@
 //! Inputs --InputLane--> splits::put --> Inlet ==river==> Outlet --> Writer --> Part, hidden --all whole--> names
 //! ```
 //!
-//! Law: out = in, over all parts together; if it does not hold no part gets its name.
+//! Invariant: out = in, over all parts together; if it does not hold no part gets its name.
 //! Non-goals: order inside a part other than the input's; parts of one stream by range, because it cannot be read twice.
 
 pub(super) mod parts;
@@ -446,7 +446,7 @@ mod tests {
         made
     }
 
-    /// A last newline that became another byte was given a newline more, and the receipt said that the law holds.
+    /// A last newline that became another byte was given a newline more, and the receipt said that the invariant holds.
     #[test]
     fn others_than_all_bytes_of_the_input_are_an_error_and_no_part() {
         assert_eq!(parted(|_| {}).unwrap(), 2);

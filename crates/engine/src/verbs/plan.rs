@@ -2,7 +2,7 @@
 //!
 //! Model: the sort is resolved and laid out as `sort` does it, sample included; then the machine is
 //! measured, or what an earlier plan measured is used; then the forecast is arithmetic.
-//! Law: runs nothing; no name is left on any disk but that of the kept calibration.
+//! Invariant: runs nothing; no name is left on any disk but that of the kept calibration.
 //! Non-goals: streams, whose size nobody knows before their end.
 
 use std::path::Path;

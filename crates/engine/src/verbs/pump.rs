@@ -12,7 +12,7 @@ use crate::{Endpoint, Error, Progress, PumpOptions, Result, machine};
 /// More lanes than this no disk keeps busy.
 const STREAMS_MAX: usize = 64;
 
-/// Moves files, trees or streams. The receipt's law: out = in.
+/// Moves files, trees or streams. The receipt's invariant: out = in.
 pub fn pump(options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
     let (io, fallback) = machine::io(options.io)?;
     let dest = if options.no_disk.is_some() { To::Null } else { dest(&options.dest, &io)? };
@@ -23,7 +23,7 @@ pub fn pump(options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
     Ok(receipt)
 }
 
-/// What a transfer with another process needs of this room: ends made definite on this machine. For the node room.
+/// What a transfer with another process needs of this crate: ends made definite on this machine. For the node crate.
 pub mod ends {
     use super::*;
 

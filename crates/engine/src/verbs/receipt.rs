@@ -5,7 +5,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_io::{FileSystem, process};
 use thalweg_pump::{Meter, Meters};
 
-/// What a verb has done, when its law was found to hold.
+/// What a verb has done, when its invariant was found to hold.
 pub(super) struct Done {
     pub(super) verb: &'static str,
     pub(super) input: Proof,

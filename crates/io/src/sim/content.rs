@@ -7,7 +7,7 @@
 //! pages   | A2 | B | (hole) | D2 |        what a reader sees
 //! before  | A1 |            | none |      what the medium surely has, where that differs
 //! ```
-//! Law: without a power loss `before` and the durable length have no effect.
+//! Invariant: without a power loss `before` and the durable length have no effect.
 //! Non-goals: names, and who may write.
 
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 //! Model: names lead to inodes; a change of names waits in its file system's journal until a
 //! directory is synced, and a power loss keeps some beginning of what waits. A file system has its
 //! own room, so that one scratch directory can be full and another not.
-//! Law: a change of names is durable only together with all that came before it on its file system,
+//! Invariant: a change of names is durable only together with all that came before it on its file system,
 //! as with every journal in use; so a rename is never half done.
 //! Non-goals: permissions, links, directories that come and go.
 

@@ -7,7 +7,7 @@
 //!
 //! Model: once all that a node sent has come, the others need nothing of it any more. They write their ranges to the end,
 //! and the next attempt is for the keys of the lost one, in its place of the output.
-//! Law: the range that was lost takes as many bytes of the output as it would have, and the same ones: a node that stood
+//! Invariant: the range that was lost takes as many bytes of the output as it would have, and the same ones: a node that stood
 //! still, and goes on, writes what stands there.
 //! Non-goals: a node that is lost before; of what it was to send only it knows how far it got.
 

@@ -1,6 +1,6 @@
 //! Sorts on a simulated disk that a crash cuts short, and that the next process goes on from.
 //!
-//! Law: nothing is judged before the last process has ended: until then leftovers are what it is about.
+//! Invariant: nothing is judged before the last process has ended: until then leftovers are what it is about.
 
 use thalweg_api::Receipt;
 use thalweg_io::sim::{Faults, Sim};

@@ -1,9 +1,9 @@
 //! The small language of the tests: a case (inputs, layout, key, memory), the model's answer to it, and what a
 //! sort of it must leave.
 //!
-//! Law: the model is `slice::sort_by` over whole keys, written here anew: it shares no code with the engine but
+//! Invariant: the model is `slice::sort_by` over whole keys, written here anew: it shares no code with the engine but
 //! the types that say what is asked.
-//! Law: a sort ends clean: nothing but the inputs and, if it succeeded, the output is left.
+//! Invariant: a sort ends clean: nothing but the inputs and, if it succeeded, the output is left.
 #![allow(dead_code)] // Each test program uses its part.
 #![allow(clippy::disallowed_methods)] // Who uses a sort makes files by other means than ours.
 

@@ -1,11 +1,11 @@
-//! Numbers as the page shows them: three digits that count, and medians.
+//! Numbers as the page shows them: three significant digits, and medians.
 
 use thalweg_api::{BenchMeasure, BenchRow, BenchTarget};
 
-/// From so many runs on the 99th percentile is shown.
+/// The 99th percentile is shown for at least so many runs.
 const P99_RUNS_MIN: usize = 100;
 
-/// Of an even number, the mean of the two in the middle; 0 of none.
+/// The median, which is 0 for no numbers.
 pub(super) fn median(numbers: &[f64]) -> f64 {
     let sorted = sorted(numbers);
     let (low, high) = (sorted.len().saturating_sub(1) / 2, sorted.len() / 2);
@@ -21,7 +21,7 @@ fn sorted(numbers: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The runs of several files as those of one.
+/// The runs of several files as one measurement.
 pub(super) fn together<'a>(measures: impl Iterator<Item = &'a BenchMeasure> + Clone) -> BenchMeasure {
     let each = |number: fn(&BenchMeasure) -> f64| median(&measures.clone().map(number).collect::<Vec<_>>());
     let all_seconds: Vec<f64> =
@@ -54,7 +54,7 @@ pub(super) fn took(measure: &BenchMeasure) -> String {
     text
 }
 
-/// Three digits that count.
+/// Three significant digits.
 pub(super) fn digits(number: f64) -> String {
     match number {
         n if n >= 99.95 => format!("{n:.0}"),
@@ -64,7 +64,7 @@ pub(super) fn digits(number: f64) -> String {
     }
 }
 
-/// A target and how each file stands to it. What is as fast as something else is measured anew over all runs.
+/// A target and its result in each file. A comparison with another contender is computed anew over all runs.
 pub(super) fn target(target: &BenchTarget, rows: &[BenchRow]) -> String {
     let told = |measured: &str, met: Option<bool>| match met {
         Some(true) => format!("{measured}, yes"),
@@ -90,7 +90,7 @@ pub(super) fn target(target: &BenchTarget, rows: &[BenchRow]) -> String {
     format!("{name}: {measured}")
 }
 
-/// What was measured of one comparison.
+/// The measurement of one comparison.
 pub(super) fn others<'a>(
     rows: &'a [BenchRow],
     name: &'a str,

@@ -1,11 +1,11 @@
-//! Tables in Markdown: one of rows with their targets, one of a disk's rates.
+//! Tables in Markdown: rows with their targets, and the rates of a disk.
 
 use thalweg_api::{BenchOther, BenchRate};
 
 use super::cells::{others, target, time, together, took};
 use super::{Asked, Line};
 
-/// The rows that were asked for, and below them the files that they come from.
+/// The rows of a table, and below them the files that they come from.
 pub(super) fn rows(asked: &Asked) -> String {
     let columns: Vec<&str> = asked.columns.iter().map(|(name, _)| name.as_str()).collect();
     let mut table = vec![vec!["work".to_string(), "Thalweg".into()]];
@@ -48,7 +48,7 @@ fn joined(cells: impl Iterator<Item = String>) -> String {
     cells.collect::<Vec<_>>().join("; ")
 }
 
-/// A column in which only the heading says something is left out.
+/// Leaves out columns that are empty but for their heading.
 fn without_empty(mut table: Vec<Vec<String>>) -> Vec<Vec<String>> {
     let is_used: Vec<bool> =
         (0..table[0].len()).map(|i| table[1..].iter().any(|row| !row[i].is_empty())).collect();

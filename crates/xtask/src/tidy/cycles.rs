@@ -1,8 +1,8 @@
-//! Files of a room that import one another in a circle: at most three, so that each can be read for itself.
+//! Import cycles in a crate: at most three files, so that each file can be read on its own.
 //!
-//! An import is a path that begins at `crate`, `super` or a child module and leads to another file of the room. What a
-//! room's first file (`lib.rs`, `main.rs`) offers to all others does not count, and neither do tests.
-//! Non-goal: macros, and names that come through `*`.
+//! An import is a path that begins at `crate`, `super` or a child module and leads to another file of the crate. What a
+//! crate's root (`lib.rs`, `main.rs`) offers to all others does not count, and neither do tests.
+//! Non-goal: macros, and names that are imported by `*`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,30 +10,30 @@ use super::Finding;
 use crate::source::Source;
 use crate::tree::Tree;
 
-/// The most files of one circle.
+/// The most files of one cycle.
 const FILES_MAX: usize = 3;
 
-/// Rooms whose largest circle has more, which may only shrink.
+/// Crates with larger cycles, which may only shrink.
 const LARGER: &[(&str, usize)] = &[("cli", 6), ("engine", 17), ("node", 27), ("transfer", 10), ("xtask", 7)];
 
-/// The modules of a room that each module imports, by their paths without `crate::`.
+/// The modules of a crate that each module imports, by their paths without `crate::`.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
-/// Circles that are too large, and rooms that need their exception no longer.
+/// Cycles that are too large, and exceptions that are no longer needed.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let mut rooms: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
+    let mut crates: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
     for file in tree.rust() {
-        let Some((room, path)) = file.path["crates/".len()..].split_once("/src/") else { continue };
+        let Some((name, path)) = file.path["crates/".len()..].split_once("/src/") else { continue };
         if let Some(module) = module_of(path) {
-            rooms.entry(room).or_default().insert(module, code_of(&file.text));
+            crates.entry(name).or_default().insert(module, code_of(&file.text));
         }
     }
-    rooms.iter().flat_map(|(room, modules)| check_room(room, &imports(modules))).collect()
+    crates.iter().flat_map(|(name, modules)| check_crate(name, &imports(modules))).collect()
 }
 
-fn check_room(room: &str, imports: &Imports) -> Vec<Finding> {
-    let finding = |what| Finding { path: format!("crates/{room}/src"), line: 0, what };
-    let known = LARGER.iter().find(|(known, _)| *known == room).map(|(_, files)| *files);
+fn check_crate(name: &str, imports: &Imports) -> Vec<Finding> {
+    let finding = |what| Finding { path: format!("crates/{name}/src"), line: 0, what };
+    let known = LARGER.iter().find(|(known, _)| *known == name).map(|(_, files)| *files);
     let circles = circles(imports);
     let largest = circles.iter().map(Vec::len).max().unwrap_or(0);
     let limit = known.unwrap_or(FILES_MAX);
@@ -51,7 +51,7 @@ fn check_room(room: &str, imports: &Imports) -> Vec<Finding> {
     found
 }
 
-/// The path of a module; nothing for the first file of a room, and for files of tests.
+/// The path of a module; none for the root of a crate and for files of tests.
 fn module_of(path: &str) -> Option<String> {
     let path = path.strip_suffix(".rs")?;
     let path = path.strip_suffix("/mod").unwrap_or(path);
@@ -93,7 +93,7 @@ fn imports(modules: &BTreeMap<String, String>) -> Imports {
     modules.iter().map(of).collect()
 }
 
-/// Every path in code, those of a group apart: `a::{b, c::d}` is `a::b` and `a::c::d`.
+/// Every path in code, with groups expanded: `a::{b, c::d}` is `a::b` and `a::c::d`.
 fn paths(code: &str) -> BTreeSet<String> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let (mut found, mut prefixes, mut path) = (BTreeSet::new(), Vec::<String>::new(), String::new());
@@ -125,7 +125,7 @@ fn paths(code: &str) -> BTreeSet<String> {
     found
 }
 
-/// The modules that one leads to, in any number of steps.
+/// The modules that a module imports, directly or indirectly.
 fn reached<'i>(imports: &'i Imports, from: &'i String) -> BTreeSet<&'i String> {
     let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
     while let Some(module) = next.pop() {
@@ -134,7 +134,7 @@ fn reached<'i>(imports: &'i Imports, from: &'i String) -> BTreeSet<&'i String> {
     seen
 }
 
-/// The modules that reach one another, those of a circle together, if it has several.
+/// The cycles of several modules.
 fn circles(imports: &Imports) -> Vec<Vec<String>> {
     let reach: BTreeMap<&String, BTreeSet<&String>> =
         imports.keys().map(|module| (module, reached(imports, module))).collect();

@@ -1,10 +1,10 @@
-//! What only one place may do: `unsafe` and printing have addresses. And every file says first what it is.
+//! `unsafe` and printing are allowed in a few places only, and every file begins with a header.
 
 use super::Finding;
 use crate::source::Source;
 use crate::tree::Tree;
 
-/// A word of the code and the places where it may stand.
+/// A word of the code and the places where it is allowed.
 struct Fence {
     word: &'static str,
     places: &'static [&'static str],
@@ -31,13 +31,16 @@ const FENCES: &[Fence] = &[
     Fence { word: "eprint", places: PRINTS, why: "only the command prints" },
 ];
 
-/// Words behind their fence, and files without a header.
+/// Words outside their places, and files without a header.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for file in tree.rust() {
         let finding = |line, what: &str| Finding { path: file.path.clone(), line, what: what.to_string() };
         if !file.text.starts_with("//!") {
-            found.push(finding(1, "a file begins with a //! header: what it is, its law, what it refuses"));
+            found.push(finding(
+                1,
+                "a file begins with a //! header: what it is, its invariant, what it refuses",
+            ));
         }
         // A test may print: cargo shows it only when the test fails.
         let is_test = file.path.contains("/tests/");
@@ -55,7 +58,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Whether the word stands here: as a macro, except for the keyword.
+/// Whether the line uses the word: as a macro, except for the keyword.
 fn is_used(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let is_name = |c: char| c.is_alphanumeric() || c == '_';

@@ -1,6 +1,6 @@
-//! Length is a smell with numbers: 70 lines for a function, 800 for a file, and 1,500 for any file at all.
+//! Limits of length: 70 lines for a function, 800 for a file, and 1,500 for a file in the ratchet.
 //!
-//! Law: what is longer stands in the ratchet with its length, which may only shrink. A line there is
+//! Invariant: what is longer is listed in the ratchet with its length, which may only shrink. A line there is
 //! `PATH NAME LINES`; the name of a whole file is `file`.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ const WHOLE: &str = "file";
 /// Lengths by path and name.
 type Lengths = BTreeMap<(String, String), usize>;
 
-/// What is too long and not in the ratchet, and what the ratchet says that is no longer so.
+/// What is too long and not in the ratchet, and entries of the ratchet that are out of date.
 pub(super) fn check(tree: &Tree, ratchet: &str) -> Vec<Finding> {
     let (long, listed) = (too_long(tree), read(ratchet));
     let mut found = Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn check(tree: &Tree, ratchet: &str) -> Vec<Finding> {
     found
 }
 
-/// The ratchet with shorter lengths where they are, and without what is short enough.
+/// The ratchet with lengths that have shrunk, and without what is short enough now.
 pub(super) fn tightened(tree: &Tree, ratchet: &str) -> String {
     let long = too_long(tree);
     let mut text: String =

@@ -1,4 +1,4 @@
-//! Links between documents: the file exists, and so does the heading.
+//! Links between documents: both the file and the heading exist.
 //!
 //! Invariant: every relative link of a tracked Markdown file names a tracked file or directory, and what follows `#` is a
 //! heading of that file, spelled as GitHub spells it. Non-goal: links to other sites.
@@ -62,7 +62,7 @@ fn beside(from: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// Headings as links spell them: GitHub's lower case, with hyphens and without punctuation.
+/// Headings as links spell them: in lower case, with hyphens and without punctuation, as on GitHub.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     let lines = text.lines().filter(|line| line.starts_with('#'));
     lines.map(|line| {

@@ -1,21 +1,21 @@
-//! The rules of style that are tests.
+//! The rules of style that are checked.
 //!
-//! Law: each rule is a function from the files to findings, and `fixtures/` holds a small repository that
-//! breaks each of them; what is found there is compared with `fixtures/bad.txt`.
+//! Invariant: each rule is a function from the files to findings, and `fixtures/bad` is a small repository that
+//! breaks each of them. What is found there is compared with `fixtures/bad.txt`.
 //! Non-goal: what rustfmt and clippy check.
 
 mod cycles;
 mod fences;
 mod lengths;
 mod links;
+mod order;
 mod places;
-mod rooms;
 
 use std::path::Path;
 
 use crate::tree::Tree;
 
-/// Something that breaks a rule.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     pub(crate) path: String,
@@ -34,14 +34,14 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// Where what has outgrown the limits is listed.
+/// The list of what exceeds the limits of length.
 const RATCHET: &str = "crates/xtask/ratchet.txt";
 
-/// Everything that breaks a rule, in the order of the files.
+/// All findings, in the order of the files.
 fn findings(tree: &Tree) -> Vec<Finding> {
     let ratchet = tree.file(RATCHET).map_or("", |file| &file.text);
     let mut found = Vec::new();
-    found.extend(rooms::check(tree));
+    found.extend(order::check(tree));
     found.extend(fences::check(tree));
     found.extend(places::check(tree));
     found.extend(links::check(tree));
@@ -51,7 +51,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Prints what breaks a rule; true if nothing does.
+/// Prints all findings; true if there are none.
 pub(crate) fn run(root: &Path) -> bool {
     let tree = Tree::of_repository(root);
     let found = findings(&tree);
@@ -62,7 +62,7 @@ pub(crate) fn run(root: &Path) -> bool {
     found.is_empty()
 }
 
-/// Notes in the ratchet what has become shorter. What has grown stays a finding.
+/// Writes to the ratchet what has become shorter. What has grown stays a finding.
 pub(crate) fn tighten(root: &Path) -> bool {
     let tree = Tree::of_repository(root);
     let ratchet = tree.file(RATCHET).map_or("", |file| &file.text);
@@ -73,23 +73,46 @@ pub(crate) fn tighten(root: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::File;
 
-    fn found_in(folder: &str) -> String {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(folder);
-        let found = findings(&Tree::of_directory(&root));
-        found.iter().map(|finding| format!("{finding}\n")).collect()
+    fn fixture(folder: &str) -> Tree {
+        Tree::of_directory(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(folder))
+    }
+
+    fn found_in(tree: &Tree) -> String {
+        findings(tree).iter().map(|finding| format!("{finding}\n")).collect()
+    }
+
+    /// A function of so many lines.
+    fn function(name: &str, lines: usize) -> String {
+        format!("\nfn {name}() {{\n{}}}\n", "    let _ = 0;\n".repeat(lines - 2))
+    }
+
+    /// Files around the limits of length, which are too long to keep as fixtures.
+    fn long_files() -> Vec<File> {
+        let file = |name: &str, text| File { path: format!("crates/pump/src/{name}.rs"), text };
+        let of_lines = |lines: usize| "//! Lengths.\n".to_string() + &"const _: u8 = 0;\n".repeat(lines - 1);
+        let functions = [("just_short_enough", 70), ("too_long", 71), ("has_grown", 82), ("has_shrunk", 82)];
+        let functions: String = functions.map(|(name, lines)| function(name, lines)).concat();
+        vec![
+            file("lib", "//! Lengths.\n".to_string() + &functions),
+            file("long", of_lines(801)),
+            file("longest", of_lines(1501)),
+        ]
     }
 
     #[test]
     fn each_rule_finds_what_breaks_it() {
         let expected = include_str!("../../fixtures/bad.txt");
-        let found = found_in("bad");
+        let mut bad = fixture("bad");
+        bad.files.extend(long_files());
+        let found = found_in(&bad);
         assert_eq!(found, expected, "found:\n{found}");
     }
 
     #[test]
     fn what_keeps_the_rules_is_left_alone() {
-        assert_eq!(found_in("good"), "");
+        assert_eq!(found_in(&fixture("good")), "");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! What no tracked file may hold: what was left to do, and where this machine gets or keeps its things.
+//! Text that no tracked file may contain: marks of unfinished work, and paths and hosts of one machine.
 
 use super::Finding;
 use crate::tree::Tree;
 
-/// Written apart, so that this file does not hold them.
+/// Split in two, so that this file does not contain them.
 const FORBIDDEN: &[(&str, &str, &str)] = &[
     ("TO", "DO", "left to do: do it, or open an issue"),
     ("FIX", "ME", "left to do: do it, or open an issue"),
@@ -20,10 +20,10 @@ const FORBIDDEN: &[(&str, &str, &str)] = &[
     ("pkg", ".dev", "a registry's host"),
 ];
 
-/// The only source that the lock file may name.
+/// The only source in the lock file.
 const SOURCE: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Lines that hold what none may.
+/// Lines with forbidden text.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for file in &tree.files {
@@ -42,7 +42,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Whether it stands there as a word of its own, or as the beginning of a path.
+/// Whether the line contains it as a whole word, or as the beginning of a path.
 fn holds(line: &str, text: &str) -> bool {
     let goes_on = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     line.match_indices(text).any(|(at, _)| {

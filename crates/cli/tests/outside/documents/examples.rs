@@ -279,7 +279,7 @@ fn fits(shown: &[String], printed: &[String]) -> bool {
 fn outputs_are_compared_without_their_numbers() {
     let plain = |text: &str| plain(text.lines());
     assert_eq!(plain("sorted 1 000 records, in 0.90 s: 7 MB/s"), plain("sorted 2 records, in 1.2 s: 1 GB/s"));
-    assert_ne!(plain("law out = in: holds"), plain("law out = in: broken"));
+    assert_ne!(plain("invariant out = in: holds"), plain("invariant out = in: broken"));
     let (a, b) = ("09126a993560c40f5af73f880ed3c45e", "19126a993560c40f5af73f880ed3c45e");
     assert_ne!(plain(a), plain(b));
     assert!(fits(&plain("a\n...\nb"), &plain("a\nx\ny\nb")) && !fits(&plain("a\n..."), &plain("b")));

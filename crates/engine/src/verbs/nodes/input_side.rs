@@ -1,6 +1,6 @@
 //! What a node puts into a river: its inputs, and how they are sampled, dealt and fed.
 //!
-//! Law: pages are as large on every node, so that all mean the same splits.
+//! Invariant: pages are as large on every node, so that all mean the same splits.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,7 +1,7 @@
 //! A node's range of a join: both sides cross rivers with the same cuts, one after the other, and what comes is sorted and
 //! joined as on one machine.
 //!
-//! Law: as of a join on one machine, for the keys of the range; and what came out of the rivers is told as proofs of both
+//! Invariant: as of a join on one machine, for the keys of the range; and what came out of the rivers is told as proofs of both
 //! sides, for whoever adds them up.
 
 use thalweg_api::{Proof, ShareEnd};

@@ -1,6 +1,6 @@
 //! The receipt of a job on several nodes, from what each has done.
 //!
-//! Law: what came out of all shares is what went into all of them; in the order of their ranges, where there is one.
+//! Invariant: what came out of all shares is what went into all of them; in the order of their ranges, where there is one.
 
 use std::ops::Range;
 

@@ -2,7 +2,7 @@
 //!
 //! Model: the same three pumps as where all nodes are in one process. Whoever has the links brings the ends of the
 //! river, and knows what the other nodes have found.
-//! Law: nothing bears a name before [`Share::publish`], and a share that is dropped leaves nothing behind.
+//! Invariant: nothing bears a name before [`Share::publish`], and a share that is dropped leaves nothing behind.
 //! Non-goals: who the others are, and how they are reached.
 
 use std::collections::HashMap;

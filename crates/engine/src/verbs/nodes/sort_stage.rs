@@ -1,6 +1,6 @@
 //! The sort stage of a node: what the river brings, sorted, to the node's stretch of the output.
 //!
-//! Law: what is written is proved as it is handed to the disk.
+//! Invariant: what is written is proved as it is handed to the disk.
 
 use std::path::Path;
 

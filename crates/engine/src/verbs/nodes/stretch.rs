@@ -5,7 +5,7 @@
 //! stretch      [edge| blocks, direct | edge]        edges of neighbours share a sector
 //! ```
 //!
-//! Law: whole sectors are written as they come; what is left at either end is handed back, to be written when all
+//! Invariant: whole sectors are written as they come; what is left at either end is handed back, to be written when all
 //! stretches are there.
 
 use thalweg_api::Edge;

@@ -1,6 +1,6 @@
 //! The parts: one file each, written by one outlet's thread, proved from the blocks that are handed to the write.
 //!
-//! Law: a part bears no name before all are whole and durable.
+//! Invariant: a part bears no name before all are whole and durable.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

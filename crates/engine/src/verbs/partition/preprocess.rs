@@ -1,6 +1,6 @@
 //! What is done with records on their way from a page into an inlet: nothing, a look at their order, or a tag each.
 //!
-//! Law: a page is looked at for itself, whoever has the page before it: its first record is compared with the one that lies
+//! Invariant: a page is looked at for itself, whoever has the page before it: its first record is compared with the one that lies
 //! before it in the file.
 
 use thalweg_api::Proof;

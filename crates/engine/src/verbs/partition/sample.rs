@@ -3,7 +3,7 @@
 //! Model: small chunks, one from a random place in each of many equal stretches of the input, so that an input in any
 //! order is seen evenly, and all records that lie in them. Without leave to split keys, cuts fall between different
 //! keys: a part ends where it is nearest to what is left for each of the parts that follow.
-//! Law: the same inputs, memory and number of parts give the same cuts.
+//! Invariant: the same inputs, memory and number of parts give the same cuts.
 
 use std::sync::Arc;
 

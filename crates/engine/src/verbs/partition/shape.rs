@@ -1,6 +1,6 @@
 //! How memory is laid out for a partition: pages of the input, batches of the river, blocks of the parts.
 //!
-//! Law: pages depend on the memory and the number of parts only, so that what a part gets does not depend on the
+//! Invariant: pages depend on the memory and the number of parts only, so that what a part gets does not depend on the
 //! number of threads. Where threads would not fit, there are fewer.
 
 use thalweg_base::units::{Bytes, KIB, MIB};

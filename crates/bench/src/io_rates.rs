@@ -1,11 +1,11 @@
-//! `bench io`: table 2 of paper 004 on this machine. Buffered or direct, times synchronous, overlapped or in
-//! threads, times the size of the chunk, over one to four directories.
+//! `bench io`: table 2 of paper 004 on this machine. It combines buffered or direct I/O, three ways of issuing requests
+//! (synchronous, overlapped, in threads) and several chunk sizes, over one to four directories.
 //!
-//! Model: chunks of one stream go round the directories, one file in each. Synchronous has one request in
-//! flight, overlapped has four for each directory, threads has four threads for each directory that read and
-//! write without overlap. All go through `thalweg_io`, so these are the rates that our own sorts can have.
-//! Law: a write ends when the files are durable; a read begins with cold caches if they can be dropped.
-//! Every chunk that is read is compared with what was written.
+//! Model: the chunks of one stream are spread over one file in each directory. Synchronous has one request in flight,
+//! overlapped has four for each directory, and threads has four threads for each directory that read and write without
+//! overlap. All requests go through `thalweg_io`, so our own sorts can have these rates.
+//! Invariant: a write ends when the files are durable. A read begins with cold caches if they can be dropped. Every chunk
+//! that is read is compared with what was written.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
 use thalweg_io::{Access, File, FileSystem, Kind, Op};
 
+use crate::data_dir::DataDir;
 use crate::measure::median;
-use crate::place::Place;
 use crate::{Asked, SEED};
 
 /// Requests in flight for each directory, for schemes that overlap.
@@ -94,8 +94,8 @@ pub(crate) fn names() -> Vec<&'static str> {
 }
 
 /// Measures one size over all directories given, or with the row `whole` all sizes over one to all of them.
-pub(crate) fn measure(asked: &Asked<'_>, place: &Place, report: &mut BenchReport) -> Result<()> {
-    let directories = place.paths().len();
+pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport) -> Result<()> {
+    let directories = dir.paths().len();
     if directories > DIRECTORIES_MAX {
         let message = format!("bench io takes up to {DIRECTORIES_MAX} directories, not {directories}");
         return Err(Error::CouldNot(message));
@@ -106,12 +106,12 @@ pub(crate) fn measure(asked: &Asked<'_>, place: &Place, report: &mut BenchReport
     let named = asked.options.rows.iter().any(|row| row != WHOLE);
     let schemes: Vec<Scheme> =
         Scheme::all().into_iter().filter(|scheme| !named || asked.wants(scheme.row())).collect();
-    place.need(sizes.iter().max().copied().unwrap_or(0) * 2)?;
+    dir.need(sizes.iter().max().copied().unwrap_or(0) * 2)?;
     let mut step = 0;
     let steps = (schemes.len() * sizes.len() * spreads.len()) as u64;
     for scheme in schemes {
         if scheme.io(1).1 {
-            report.notes.push(format!("{}: by threads, since io_uring is not to be had", scheme.name()));
+            report.notes.push(format!("{}: in threads, because io_uring is not available", scheme.name()));
         }
         for (&bytes, &spread) in
             sizes.iter().flat_map(|bytes| spreads.iter().map(move |spread| (bytes, spread)))
@@ -120,8 +120,8 @@ pub(crate) fn measure(asked: &Asked<'_>, place: &Place, report: &mut BenchReport
             asked.progress.begin(scheme.row(), step, steps, 0);
             for chunk in CHUNKS.into_iter().filter(|&chunk| chunk <= bytes.next_multiple_of(CHUNKS[0])) {
                 asked.go_on()?;
-                let stream = Stream::new(scheme, &place.paths()[..spread], bytes, chunk)?;
-                report.rates.push(stream.rate(asked, place)?);
+                let stream = Stream::new(scheme, &dir.paths()[..spread], bytes, chunk)?;
+                report.rates.push(stream.rate(asked, dir)?);
             }
         }
     }
@@ -149,12 +149,12 @@ impl Stream {
     }
 
     /// Writes and reads several times.
-    fn rate(&self, asked: &Asked<'_>, place: &Place) -> Result<BenchRate> {
+    fn rate(&self, asked: &Asked<'_>, dir: &DataDir) -> Result<BenchRate> {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for _ in 0..asked.runs {
-            place.cool()?;
+            dir.cool()?;
             writes.push(self.bytes as f64 / self.once(Kind::Write)?);
-            place.cool()?;
+            dir.cool()?;
             reads.push(self.bytes as f64 / self.once(Kind::Read)?);
             for path in &self.paths {
                 self.io.remove(path)?;

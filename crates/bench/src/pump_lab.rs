@@ -1,50 +1,51 @@
-//! `bench pump` between two hosts of a lab: from a process in n1 to the node of n2, beside programs that go the same way.
+//! `bench pump` between two hosts of a lab: from a process in n1 to the node of n2, compared with programs that use the
+//! same link.
 //!
-//! Model: a lab for each kind of link, with an iperf3, an rsync and an OpenSSH server in n2. Contenders run in turn, round
-//! by round, each as a process in n1; what is charged to one is its process and what its server took meanwhile. To a
-//! disk, all that is from the start to the durable end. iperf3's time is its receiver's own, ours the whole process's.
-//! Law: the bytes that a receipt's links carried are within [`AGREE`](crate::lab::AGREE) of what the kernel brought n2 meanwhile; each
+//! Model: each kind of link has a lab, with servers of iperf3, rsync and OpenSSH in n2. Contenders run in turn, round by
+//! round, each as a process in n1. A contender is charged for its process and for what its server used meanwhile. With a
+//! disk, the time runs until the output is durable. iperf3 reports the time of its receiver; ours is that of the process.
+//! Invariant: the bytes of the links in a receipt are within [`AGREE`](crate::lab::AGREE) of the kernel's count at n2. Each
 //! output is compared with its source in the first round.
-//! Non-goals: installing rivals; sealed disks.
+//! Non-goals: installing rivals, and encrypted disks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use thalweg::{Error, Result};
-use thalweg_api::{BenchOther, BenchPhase, BenchReport, BenchRow, Iperf, PumpReceipt, from_json};
+use thalweg_api::{BenchReport, BenchRow, Iperf, PumpReceipt, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::Usage;
 
-use crate::data::Data;
-use crate::floor::{Fio, Replays};
+use crate::contenders::{self, Contender, finish};
+use crate::data_dir::DataDir;
+use crate::floor::Fio;
 use crate::lab::{Carried, Lab, Wanted, cpu_seconds, since};
 use crate::launchers::{Launchers, is_here};
-use crate::measure::{Series, whole_process};
-use crate::place::Place;
-use crate::pump::{DEPTH, SMALL_BYTES, UNSUMMED, What, files, is_same, lost, remove, source};
+use crate::measure::whole_process;
+use crate::pump::{Rounds, SMALL_BYTES, UNSUMMED, What, files, plain, source};
 use crate::table::traffic;
 use crate::targets::{Target, Than};
 use crate::{Asked, failed};
 
-/// Handshakes and questions, which a receipt does not count.
+/// Handshakes and requests, which a receipt does not count.
 const AGREE_BYTES: u64 = 65_536;
-/// A narrow link gets this part of `--size`.
+/// A narrow link carries `--size` divided by this.
 const NARROW_PART: u64 = 40;
-/// The rate of the narrow links, as tc says it.
+/// The rate of the narrow links, as `tc` writes it.
 const NARROW_RATE: &str = "100mbit";
-/// What the one of them takes that takes time, one way.
+/// The one-way delay of the delayed link.
 const DELAY: &str = "10ms";
 /// How long a server may take to listen, in seconds.
 const LISTENS_SECONDS: f64 = 10.0;
 const IPERF_PORT: u16 = 5201;
-/// Seconds for which it measures a link.
+/// Seconds for which iperf3 measures a link.
 const IPERF_SECONDS: &str = "2";
 const RSYNC_PORT: u16 = 873;
-/// Who sends, and who receives.
+/// The sending and the receiving host.
 const FROM: u32 = 1;
 const TO: u32 = 2;
 
-/// One kind of work.
+/// One row.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     what: What,
@@ -62,7 +63,7 @@ enum Net {
     Delayed,
 }
 
-/// What is measured beside ours, on the same link if nothing else is said.
+/// What a row is compared with, on the same link.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Floor,
@@ -83,7 +84,7 @@ const MBUFFER: &str = "mbuffer + sync";
 const RCLONE: &str = "rclone + sync";
 const ONE: &[&str] = &["--streams", "1"];
 
-/// What is measured. Many files come last, as on one host.
+/// The rows. Many files come last, as on one host.
 pub(crate) const ROWS: &[Row] = &[
     Row {
         name: "far-no-disk",
@@ -157,7 +158,7 @@ impl Beside {
         }
     }
 
-    /// The program that has to be here, and the package that has it, of those that need no server of ours or share one.
+    /// The program that has to be installed and its package, for those without a server of their own here.
     fn program(self) -> Option<(&'static str, &'static str)> {
         match self {
             Beside::Nc => Some(("nc", "netcat-openbsd")),
@@ -215,23 +216,23 @@ impl Row {
     }
 }
 
-/// Measures the rows that are asked for, or says why there are none.
+/// Measures the rows that were asked for, or notes why there are none.
 pub(crate) fn measure(
     asked: &Asked<'_>,
-    place: &Place,
+    dir: &DataDir,
     fio: Option<&Fio>,
     report: &mut BenchReport,
 ) -> Result<()> {
     let rows: Vec<&Row> = ROWS.iter().filter(|row| asked.wants(row.name)).collect();
-    let mut bench = Bench { asked, place, fio, routes: Vec::new() };
+    let mut bench = Bench { asked, dir, fio, routes: Vec::new() };
     for net in [Net::Wide, Net::Narrow, Net::Delayed] {
         if !rows.iter().any(|row| row.net == net) {
             continue;
         }
-        match Route::open(asked, place, net, &mut report.notes) {
+        match Route::open(asked, dir, net, &mut report.notes) {
             Ok(route) => bench.routes.push(route),
             Err(why) => {
-                report.notes.push(format!("nothing between hosts: {why}"));
+                report.notes.push(format!("no rows between hosts: {why}"));
                 return Ok(());
             }
         }
@@ -242,7 +243,10 @@ pub(crate) fn measure(
         let measured = bench.row(row);
         asked.go_on()?;
         let unmeasured = || row.unmeasured(asked);
-        report.rows.push(measured.unwrap_or_else(|error| lost(unmeasured(), row.targets, place, &error)));
+        report.rows.push(
+            measured
+                .unwrap_or_else(|error| contenders::failed(unmeasured(), row.targets, plain(dir, &error))),
+        );
     }
     for (route, before) in bench.routes.iter().zip(before) {
         let mut hosts = since(before, route.lab.counted());
@@ -252,7 +256,7 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// A lab with one kind of link, and what serves in it.
+/// A lab with one kind of link, and its servers.
 struct Route {
     net: Net,
     lab: Lab,
@@ -264,7 +268,7 @@ struct Route {
 impl Route {
     fn open(
         asked: &Asked<'_>,
-        place: &Place,
+        dir: &DataDir,
         net: Net,
         notes: &mut Vec<String>,
     ) -> std::result::Result<Route, String> {
@@ -282,7 +286,7 @@ impl Route {
             served.map_err(|why| notes.push(format!("left out: {why}"))).ok()
         };
         let iperf = serves(Beside::Iperf).then(|| Served::iperf(&lab)).and_then(&mut or_said);
-        let rsync = serves(Beside::Rsync).then(|| Served::rsync(&lab, place.path())).and_then(&mut or_said);
+        let rsync = serves(Beside::Rsync).then(|| Served::rsync(&lab, dir.path())).and_then(&mut or_said);
         let ssh = (serves(Beside::Scp) || serves(Beside::Rclone)).then(|| Launchers::servers(&lab));
         let ssh =
             ssh.and_then(|ssh| ssh.map_err(|why| notes.push(format!("left out: scp, rclone: {why}"))).ok());
@@ -294,7 +298,7 @@ impl Route {
         Ok(Route { net, lab, iperf, rsync, ssh })
     }
 
-    /// The process that serves this in n2; 0 if each run starts its own, and nothing if it cannot be measured.
+    /// The server's process in n2: 0 if each run starts its own, `None` if this cannot be measured.
     fn server(&self, who: Beside) -> Option<u32> {
         if who.program().is_some_and(|(program, _)| !is_here(program)) {
             return None;
@@ -326,12 +330,12 @@ impl Served {
         self.0.id()
     }
 
-    fn rsync(lab: &Lab, place: &Path) -> std::result::Result<Served, String> {
-        let settings = place.join("rsyncd.conf");
+    fn rsync(lab: &Lab, dir: &Path) -> std::result::Result<Served, String> {
+        let settings = dir.join("rsyncd.conf");
         let text = format!(
             "port = {RSYNC_PORT}\nuse chroot = no\nuid = 0\ngid = 0\nlog file = /dev/null\n\
              [data]\npath = {}\nread only = no\n",
-            place.display()
+            dir.display()
         );
         std::fs::write(&settings, text).map_err(|e| failed("write", &settings, &e).to_string())?;
         let config = format!("--config={}", settings.display());
@@ -367,25 +371,9 @@ impl Drop for Served {
     }
 }
 
-/// Who moves, and what came of it so far.
-struct Contender {
-    who: Beside,
-    series: Series,
-    right: Option<bool>,
-    note: String,
-}
-
-impl Contender {
-    fn finish(self) -> BenchOther {
-        let whole = !self.series.is_empty() && self.note.is_empty();
-        let measure = whole.then(|| self.series.measure());
-        BenchOther { name: self.who.name().to_string(), measure, right: self.right, note: self.note }
-    }
-}
-
 struct Bench<'a> {
     asked: &'a Asked<'a>,
-    place: &'a Place,
+    dir: &'a DataDir,
     fio: Option<&'a Fio>,
     routes: Vec<Route>,
 }
@@ -397,97 +385,46 @@ impl Bench<'_> {
 
     fn row(&self, row: &Row) -> Result<BenchRow> {
         let outputs = self.asked.runs as u64 * (1 + row.beside.len() as u64);
-        let (_, source) = source(self.asked, self.place, row.what, outputs)?;
+        let source = source(self.asked, self.dir, row.what, outputs)?;
         let mut measured = row.unmeasured(self.asked);
         let beside = row.beside.iter().filter(|who| self.route(row.net).server(**who).is_some());
-        let mut contenders: Vec<Contender> = std::iter::once(&Beside::Ours)
+        let mut contenders: Vec<Contender<Beside>> = std::iter::once(&Beside::Ours)
             .chain(beside)
-            .map(|who| Contender { who: *who, series: Series::default(), right: None, note: String::new() })
+            .map(|who| Contender::new(who.name(), *who))
             .collect();
-        let floor = self.fio.filter(|_| row.beside.contains(&Beside::Floor));
-        let mut replays = floor.map(|fio| Replays::new(fio, vec![phase(measured.bytes)]));
-        for round in 0..self.asked.runs {
-            for contender in &mut contenders {
-                self.asked.go_on()?;
-                self.turn(row, contender, &source, round, &mut measured)?;
-            }
-            if let Some(replays) = replays.as_mut().filter(|_| round == 0 || !self.asked.tiny) {
-                self.place.cool()?;
-                replays.once(&Data::Binary.name())?;
-            }
-        }
-        measured.floor = replays.map(Replays::floor);
-        let mut contenders = contenders.into_iter();
-        measured.ours = contenders.next().expect("ours comes first").series.measure();
-        measured.others.extend(contenders.map(Contender::finish));
-        measured.targets = row.targets.iter().map(|target| target.of(&measured)).collect();
-        if self.asked.tiny {
-            measured.targets.iter_mut().for_each(|target| target.met = None);
-        }
+        let fio = self.fio.filter(|_| row.beside.contains(&Beside::Floor));
+        let rounds = Rounds { asked: self.asked, dir: self.dir, fio, what: row.what, source: &source };
+        let run =
+            |who: &Beside, output: &Path, measured: &mut _| self.run(row, *who, &source, output, measured);
+        rounds.run(&mut measured, &mut contenders, run, |_| Ok(()))?;
+        finish(&mut measured, contenders, row.targets, self.asked.tiny);
         Ok(measured)
     }
 
-    fn turn(
-        &self,
-        row: &Row,
-        who: &mut Contender,
-        source: &Path,
-        round: usize,
-        measured: &mut BenchRow,
-    ) -> Result<()> {
-        if !who.note.is_empty() {
-            return Ok(());
-        }
-        let name = match row.what {
-            What::Files => format!("moved-{}-{}-{round}", row.name, who.who.name().replace(' ', "")),
-            What::File | What::Memory => "moved".to_string(),
-        };
-        let output = self.place.path().join(name);
-        if row.what != What::Memory {
-            self.place.cool()?;
-        }
-        match self.run(row, who, source, &output, measured) {
-            Ok((seconds, usage)) => who.series.add(seconds, usage),
-            Err(error) if matches!(who.who, Beside::Ours) => return Err(error),
-            Err(error) => {
-                who.note = error.to_string().replace(&format!("{}/", self.place.path().display()), "");
-                return Ok(());
-            }
-        }
-        if round == 0 && row.what != What::Memory {
-            let right = is_same(row.what, source, &output, measured)?;
-            who.right = Some(right);
-            if !right {
-                who.note = "its output differs from the source".to_string();
-            }
-        }
-        if row.what == What::File { remove(&output) } else { Ok(()) }
-    }
-
-    /// One run: its seconds, and what both its ends took.
+    /// One run: its seconds, and the usage of both ends.
     fn run(
         &self,
         row: &Row,
-        who: &Contender,
+        who: Beside,
         source: &Path,
         output: &Path,
         measured: &mut BenchRow,
     ) -> Result<(f64, Usage)> {
         let route = self.route(row.net);
-        let server = route.server(who.who).unwrap_or(0);
-        let mut command = match who.who {
+        let server = route.server(who).unwrap_or(0);
+        let mut command = match who {
             Beside::Ours => self.ours(row, route, source, output),
-            _ => self.rival(row, route, who.who, source, output),
+            _ => self.rival(row, route, who, source, output),
         };
         let (cpu, carried) = (cpu_seconds(server), route.lab.carried(TO..=TO));
         let ended = whole_process(&mut command)?;
         let mut usage = ended.usage;
         usage.cpu_seconds += cpu_seconds(server) - cpu;
-        let seconds = match who.who {
+        let seconds = match who {
             Beside::Iperf => iperf_seconds(&ended.out, measured.bytes)?,
             Beside::Ours => {
                 let carried = route.lab.carried(TO..=TO).since(carried);
-                let told = agreed(&ended.out, carried)?;
+                let told = agreed(ended.pump_receipt()?, carried)?;
                 if measured.notes.is_empty() {
                     measured.notes.push(told);
                 }
@@ -535,10 +472,6 @@ impl Bench<'_> {
     }
 }
 
-fn phase(bytes: u64) -> BenchPhase {
-    BenchPhase { read_bytes: bytes, written_bytes: bytes, depth: DEPTH, seconds: 0.0 }
-}
-
 /// The seconds that so many bytes take at the rate at which iperf3's receiver got them.
 fn iperf_seconds(out: &str, bytes: u64) -> Result<f64> {
     Ok(bytes as f64 / iperf_rate(out)?)
@@ -556,22 +489,17 @@ pub(crate) fn iperf_between(lab: &Lab) -> Result<f64> {
 /// Bytes that iperf3's receiver got in a second, or its receivers on average.
 pub(crate) fn iperf_rate(out: &str) -> Result<f64> {
     let told: Iperf = from_json(out.trim())
-        .map_err(|e| Error::CouldNot(format!("what iperf3 says cannot be read: {e}")))?;
+        .map_err(|e| Error::CouldNot(format!("the output of iperf3 cannot be read: {e}")))?;
     let ways: Vec<_> =
         [Some(told.end.sum_received), told.end.sum_received_bidir_reverse].into_iter().flatten().collect();
     if ways.iter().any(|way| way.bytes == 0 || way.seconds <= 0.0) {
-        return Err(Error::CouldNot("iperf3's receiver got nothing".to_string()));
+        return Err(Error::CouldNot("iperf3's receiver received nothing".to_string()));
     }
     Ok(ways.iter().map(|way| way.bytes as f64 / way.seconds).sum::<f64>() / ways.len() as f64)
 }
 
-/// What a receipt and the kernel say of the link; an error if they do not agree, or the receipt's law does not hold.
-fn agreed(out: &str, carried: Carried) -> Result<String> {
-    let receipt: PumpReceipt = from_json(out.trim())
-        .map_err(|e| Error::CouldNot(format!("the receipt of a pump cannot be read: {e}")))?;
-    if !receipt.holds {
-        return Err(Error::Wrong("a pump's output is not its input; see its receipt".to_string()));
-    }
+/// The counts of the link by the receipt and by the kernel. Fails if they disagree.
+fn agreed(receipt: PumpReceipt, carried: Carried) -> Result<String> {
     let sent = receipt.link.map_or(0, |link| link.sent_bytes);
     let said = format!("link: {} by the receipt, {} by the kernel", traffic(sent), traffic(carried.bytes));
     if !carried.agrees(sent, AGREE_BYTES) {

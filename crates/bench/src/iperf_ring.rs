@@ -1,30 +1,30 @@
-//! What all links of a lab carry at once: iperf3 from each host to the next, in a ring.
+//! The rate of all links of a lab at once: iperf3 from each host to the next, in a ring.
 //!
-//! Model: one pair of hosts tells what a link carries, and all of them together what this machine can make of so many
-//! links: each packet costs its cores the same, whoever sends it. With many hosts that is less.
-//! Non-goals: disks; anybody's records.
+//! Model: one pair of hosts shows what a single link carries. All pairs together show what this machine can do, because
+//! every packet costs its cores the same; with many hosts that is less.
+//! Non-goals: disks and records.
 
 use thalweg::Result;
 use thalweg_api::BenchOther;
 use thalweg_io::process::Usage;
 
-use crate::far::{IPERF, Served, iperf_rate};
 use crate::lab::{Lab, cpu_seconds};
 use crate::measure::{Series, whole_process};
+use crate::pump_lab::{IPERF, Served, iperf_rate};
 
-/// Beside the work of fewer hosts, one pair tells all.
+/// With fewer hosts, one pair of them shows enough.
 const HOSTS_MIN: u32 = 16;
 const PORT: u16 = 5301;
 const NAME: &str = "iperf3 on all links at once";
 
-/// The servers of a ring, and what they took so far.
+/// The servers of a ring, and the runs so far.
 pub(crate) struct Ring {
     served: Vec<Served>,
     series: Series,
 }
 
 impl Ring {
-    /// Servers on all hosts, if there are many and iperf3 is here.
+    /// Starts servers on all hosts, if there are many and iperf3 is installed.
     pub(crate) fn of(lab: &Lab, hosts: u32) -> Option<Ring> {
         if hosts < HOSTS_MIN {
             return None;
@@ -34,7 +34,7 @@ impl Ring {
         Some(Ring { served: served?, series: Series::default() })
     }
 
-    /// Has every host send so many bytes to the next; the time is that of the slowest.
+    /// Every host sends so many bytes to the next one. The time is that of the slowest.
     pub(crate) fn run(&mut self, lab: &Lab, bytes: u64) -> Result<()> {
         let hosts = self.served.len() as u32;
         let cpu = |ring: &Ring| ring.served.iter().map(|served| cpu_seconds(served.id())).sum::<f64>();
@@ -63,7 +63,7 @@ impl Ring {
         Ok(())
     }
 
-    /// What came of it.
+    /// The medians.
     pub(crate) fn measured(self) -> BenchOther {
         BenchOther::measured(NAME, self.series.measure())
     }

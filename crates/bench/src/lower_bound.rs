@@ -1,6 +1,6 @@
-//! What no program can do without: of moving one file the reading of it, of moving many the system's calls that make them.
+//! The work that no program can avoid: reading the file, or the system calls that create many files.
 //!
-//! Law: nothing is proved here, nothing gone on from, nothing told; what is left is what the disk and the kernel take.
+//! Invariant: nothing is verified, resumed or reported here. What remains is the time of the disk and the kernel.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Result, Write};
@@ -10,11 +10,11 @@ use std::sync::Mutex;
 
 use crate::pump::SMALL_BYTES;
 
-/// Threads that make files: more do not make them sooner on two cores, and fewer wait for the disk.
+/// Threads that create files. More are no faster on two cores, and fewer wait for the disk.
 const THREADS: usize = 8;
 
-/// fio, reading a file and nothing else.
-pub(crate) fn reading(path: &Path, bytes: u64) -> Command {
+/// fio, which only reads a file.
+pub(crate) fn read(path: &Path, bytes: u64) -> Command {
     let mut command = Command::new("fio");
     command.args([
         "--name=alone",
@@ -29,15 +29,15 @@ pub(crate) fn reading(path: &Path, bytes: u64) -> Command {
     command
 }
 
-/// Files of directories made again elsewhere, each with its time, and all of them durable.
-pub(crate) fn making(from: &Path, to: &Path) -> Result<()> {
+/// Creates the files of all directories again elsewhere, with their times, and makes them durable.
+pub(crate) fn make_files(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir(to)?;
     let directories: Vec<PathBuf> = from.read_dir()?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     let left = Mutex::new(directories);
     std::thread::scope(|scope| {
         let maker = || -> Result<()> {
             while let Some(directory) = { left.lock().expect("no maker panics").pop() } {
-                make(&directory, &to.join(directory.file_name().unwrap_or_default()))?;
+                make_directory(&directory, &to.join(directory.file_name().unwrap_or_default()))?;
             }
             Ok(())
         };
@@ -49,7 +49,7 @@ pub(crate) fn making(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-fn make(from: &Path, to: &Path) -> Result<()> {
+fn make_directory(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir(to)?;
     let mut bytes = Vec::with_capacity(SMALL_BYTES as usize);
     for entry in from.read_dir()? {
@@ -71,18 +71,18 @@ mod tests {
 
     #[test]
     fn what_is_made_is_what_was_there() {
-        let place = std::env::temp_dir().join(format!("thalweg-alone-{}", std::process::id()));
-        let (from, to) = (place.join("from"), place.join("to"));
+        let dir = std::env::temp_dir().join(format!("thalweg-lower-bound-{}", std::process::id()));
+        let (from, to) = (dir.join("from"), dir.join("to"));
         fs::create_dir_all(from.join("a")).unwrap();
         fs::create_dir_all(from.join("b")).unwrap();
         fs::write(from.join("a/1"), b"one").unwrap();
         fs::write(from.join("b/2"), b"two").unwrap();
-        making(&from, &to).unwrap();
+        make_files(&from, &to).unwrap();
         let modified = |path: PathBuf| path.metadata().unwrap().modified().unwrap();
         for (name, bytes) in [("a/1", b"one"), ("b/2", b"two")] {
             assert_eq!(fs::read(to.join(name)).unwrap(), bytes);
             assert_eq!(modified(to.join(name)), modified(from.join(name)));
         }
-        fs::remove_dir_all(place).unwrap();
+        fs::remove_dir_all(dir).unwrap();
     }
 }

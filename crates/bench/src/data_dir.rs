@@ -1,7 +1,7 @@
-//! Where a benchmark's data lies, and what the page cache holds of it.
+//! The directories of a benchmark's data, and what the page cache holds of them.
 //!
-//! Law: what was made here is gone when the place is dropped; what a killed benchmark left is cleared by
-//! the next one in the same directory.
+//! Invariant: what was created here is removed when the value is dropped. What a killed benchmark left behind is removed
+//! by the next one in the same directory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,18 +13,18 @@ use thalweg_io::threads::Threads;
 
 use crate::{Asked, failed};
 
-/// Begins the names of our directories; the process's number follows.
+/// The prefix of our directories' names; the process id follows.
 const NAME: &str = "thalweg-bench-";
-/// Dropping this many kinds of cached things: pages, and names of files.
+/// Tells the kernel to drop pages and names of files.
 const DROP_ALL: &str = "3";
 
-/// Directories of our own.
-pub(crate) struct Place {
+/// One directory in each that was asked for.
+pub(crate) struct DataDir {
     paths: Vec<PathBuf>,
     cache: Cache,
 }
 
-/// What is done about the page cache before a run that is to be cold.
+/// How the page cache is treated before a cold run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cache {
     Dropped,
@@ -32,9 +32,9 @@ enum Cache {
     LeftNotRoot,
 }
 
-impl Place {
-    /// Makes a directory in each of those asked for.
-    pub(crate) fn make(asked: &Asked<'_>) -> Result<Place> {
+impl DataDir {
+    /// Creates a directory in each that was asked for.
+    pub(crate) fn make(asked: &Asked<'_>) -> Result<DataDir> {
         let usual = [PathBuf::from("bench/data")];
         let given = &asked.options.dirs;
         let above: &[PathBuf] = if given.is_empty() { &usual } else { given };
@@ -48,24 +48,24 @@ impl Place {
         } else {
             Cache::LeftNotRoot
         };
-        let mut place = Place { paths: Vec::new(), cache };
+        let mut dir = DataDir { paths: Vec::new(), cache };
         for directory in above {
-            place.paths.push(make_in(directory)?);
+            dir.paths.push(make_in(directory)?);
         }
-        Ok(place)
+        Ok(dir)
     }
 
-    /// The first of the directories.
+    /// The first directory.
     pub(crate) fn path(&self) -> &Path {
         &self.paths[0]
     }
 
-    /// All of them.
+    /// All directories.
     pub(crate) fn paths(&self) -> &[PathBuf] {
         &self.paths
     }
 
-    /// What is done about the page cache, for the report.
+    /// How the page cache is treated, for the report.
     pub(crate) fn cache(&self) -> &'static str {
         match self.cache {
             Cache::Dropped => "cold: written back and dropped before each run",
@@ -76,7 +76,7 @@ impl Place {
         }
     }
 
-    /// Writes back what is dirty, and drops what is cached if that is to be done.
+    /// Writes dirty pages back, and drops the page cache where that is possible and not a tiny run.
     pub(crate) fn cool(&self) -> Result<()> {
         if self.cache == Cache::LeftTiny {
             return Ok(());
@@ -90,7 +90,7 @@ impl Place {
         Ok(())
     }
 
-    /// An error if the first directory has no room for so much.
+    /// Fails if the first directory has no room for so many bytes.
     pub(crate) fn need(&self, bytes: u64) -> Result<()> {
         let space = Threads::new(1).space(self.path())?;
         if space.available < bytes {
@@ -105,7 +105,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for DataDir {
     fn drop(&mut self) {
         for path in &self.paths {
             let _ = std::fs::remove_dir_all(path);
@@ -113,7 +113,7 @@ impl Drop for Place {
     }
 }
 
-/// Whether this process may drop caches: opening the switch for writing tells.
+/// Whether this process may drop caches, which shows when the switch is opened for writing.
 fn may_drop() -> bool {
     std::fs::OpenOptions::new().write(true).open("/proc/sys/vm/drop_caches").is_ok()
 }

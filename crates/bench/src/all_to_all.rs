@@ -1,8 +1,8 @@
-//! `bench all-to-all`: every node of a lab sends as much to every other, by each schedule, beside what the links could.
+//! `bench all-to-all`: every node of a lab sends the same amount to every other node, under each schedule.
 //!
-//! Model: a lab for each row; the schedules take turns, several rounds each, so that what disturbs one disturbs all. The
-//! ideal is what a node has to send, at the rate that iperf3 reaches between two of the hosts.
-//! Law: a round ends when all that was sent has come, as those say at whom it came.
+//! Model: each row has a lab of its own. The schedules take turns over several rounds, so that a disturbance affects all
+//! of them. The ideal is the amount that a node must send, at the rate that iperf3 reaches between two of the hosts.
+//! Invariant: a round ends when the receivers report that everything has arrived.
 //! Source: paper 004, section 2.2.
 
 use std::process::Command;
@@ -13,10 +13,10 @@ use thalweg_base::units::{GIB, KIB};
 use thalweg_io::process::Usage;
 
 use crate::cluster::{IDEAL, NARROW, of_ideal};
-use crate::far::{Served, iperf_between};
+use crate::iperf_ring::Ring;
 use crate::lab::{Lab, Wanted, on_lab};
 use crate::measure::{Series, median, whole_process};
-use crate::ring::Ring;
+use crate::pump_lab::{Served, iperf_between};
 use crate::targets::Target;
 use crate::{Asked, memory};
 

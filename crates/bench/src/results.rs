@@ -7,15 +7,15 @@ use thalweg_api::{BenchReport, to_json};
 
 use crate::failed;
 
-/// Writes the report where results are kept.
-pub(crate) fn keep(report: &BenchReport) -> Result<()> {
+/// Writes the report to its file.
+pub(crate) fn write(report: &BenchReport) -> Result<()> {
     let (directory, name) = place_of(report);
     std::fs::create_dir_all(&directory).map_err(|e| failed("make", &directory, &e))?;
     let path = directory.join(name);
     std::fs::write(&path, to_json(report) + "\n").map_err(|e| failed("write", &path, &e))
 }
 
-/// The directory and the file: the day and the host, then the benchmark and the time of day.
+/// The directory, named by day and host, and the file, named by benchmark and time of day.
 pub(crate) fn place_of(report: &BenchReport) -> (PathBuf, String) {
     let (day, time) = report.date.split_once('T').unwrap_or((&report.date, ""));
     let time: String = time.chars().filter(char::is_ascii_digit).collect();

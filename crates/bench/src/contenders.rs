@@ -1,0 +1,60 @@
+//! The programs that a row compares, each with its runs so far. Ours comes first.
+//!
+//! Invariant: ours must succeed. A rival that fails or writes wrong output is measured no further, and its note says why.
+
+use thalweg_api::{BenchOther, BenchRow};
+
+use crate::measure::Series;
+use crate::targets::Target;
+
+/// A program, and its runs so far.
+pub(crate) struct Contender<W> {
+    pub(crate) name: String,
+    /// What it is and how it is run.
+    pub(crate) who: W,
+    pub(crate) series: Series,
+    /// Whether its output was right, if that was looked at.
+    pub(crate) right: Option<bool>,
+    /// Why it is measured no more; empty if it still is.
+    pub(crate) note: String,
+}
+
+impl<W> Contender<W> {
+    /// One that has not run yet.
+    pub(crate) fn new(name: &str, who: W) -> Contender<W> {
+        Contender { name: name.into(), who, series: Series::default(), right: None, note: String::new() }
+    }
+
+    fn finish(self) -> BenchOther {
+        // What was measured before it failed is not a median.
+        let whole = !self.series.is_empty() && (self.note.is_empty() || self.right == Some(false));
+        let measure = whole.then(|| self.series.measure());
+        BenchOther { name: self.name, measure, right: self.right, note: self.note }
+    }
+}
+
+/// Writes into a row what its contenders came to, and how it stands to its targets.
+pub(crate) fn finish<W>(row: &mut BenchRow, contenders: Vec<Contender<W>>, targets: &[Target], tiny: bool) {
+    let mut contenders = contenders.into_iter();
+    row.ours = contenders.next().expect("ours comes first").series.measure();
+    row.others.extend(contenders.map(Contender::finish));
+    judge(row, targets, tiny);
+}
+
+/// Compares a row with its targets. A tiny run meets none and misses none.
+pub(crate) fn judge(row: &mut BenchRow, targets: &[Target], tiny: bool) {
+    row.targets = targets.iter().map(|target| target.of(row)).collect();
+    if tiny {
+        row.targets.iter_mut().for_each(|target| target.met = None);
+    }
+}
+
+/// A row that could not be measured: it misses all its targets.
+pub(crate) fn failed(row: BenchRow, targets: &[Target], why: String) -> BenchRow {
+    let mut row = BenchRow { failed: why, ..row };
+    row.targets = targets.iter().map(|target| target.of(&row)).collect();
+    for target in &mut row.targets {
+        (target.measured, target.met) = ("failed".to_string(), Some(false));
+    }
+    row
+}

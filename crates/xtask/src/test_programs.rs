@@ -1,0 +1,423 @@
+//! The test programs: built once, then run two at a time, the slowest first.
+//!
+//! Model: cargo builds them and prints their paths. The output of each goes to a file below [`LOGS`]. It is shown only if
+//! a test fails: at once, and again at the end. Tests that failed next to another program run once more, alone.
+//! Invariant: every program that was built is counted. A failed test counts as passed only if it passes alone, and is then
+//! listed as flaky; the output of its failure is shown.
+//! Non-goals: examples in documentation, which cargo builds and runs itself.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, mpsc};
+use std::time::Instant;
+
+/// How many tests passed, failed, and were skipped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) skipped: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+/// The results of all programs.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) tally: Tally,
+    /// Programs with failed tests, and their output.
+    pub(crate) failed: Vec<(String, String)>,
+    /// Tests that failed next to another program and passed alone.
+    pub(crate) flaky: Vec<String>,
+}
+
+/// The directory of the programs' output, one file for each.
+const LOGS: &str = "target/tests";
+/// Programs that run at the same time. Tests spend more time waiting than computing.
+const AT_ONCE: usize = 2;
+/// A program that runs longer is taken to hang. It is killed and has failed; its last lines show the test.
+const SECONDS_MAX: u32 = 900;
+/// The status of `timeout` when it killed a program.
+const TIMED_OUT: i32 = 124;
+
+/// The slowest programs, in order. They start first, so that none of them runs alone at the end.
+const SLOWEST: &[&str] = &[
+    "cli sort_jobs",
+    "cli outside",
+    "cli pump_outside",
+    "cli sort_outside",
+    "cli hostile",
+    "cli sort_cluster",
+    "cli bench",
+    "cli job_records",
+    "cli pump_far",
+    "cli lab",
+];
+
+/// Arguments of `cargo test --no-run`, and a suffix for the names of the programs.
+const BUILDS: &[(&[&str], &str)] = &[
+    (&["--workspace"], ""),
+    (
+        &[
+            "--package=thalweg-sort",
+            "--package=thalweg-engine",
+            "--features=thalweg-sort/sabotage,thalweg-engine/sabotage",
+            "--test=canaries",
+            "--test=partition",
+        ],
+        " with sabotage",
+    ),
+];
+
+/// A test program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Program {
+    /// The crate and the test, as in `cli nodes`.
+    name: String,
+    path: PathBuf,
+    /// Where cargo runs it: the directory of its crate.
+    directory: PathBuf,
+}
+
+/// Builds all programs and runs them. Writes a line for each to `shown`, and the output of failures.
+pub(crate) fn run(root: &Path, shown: &mut impl Write) -> Outcome {
+    let built =
+        BUILDS.iter().map(|(words, suffix)| build(root, words, suffix)).collect::<io::Result<Vec<_>>>();
+    let runner = Runner { logs: root.join(LOGS), seconds_max: SECONDS_MAX };
+    let ran = built.and_then(|programs| runner.run_all(programs.concat(), shown));
+    ran.unwrap_or_else(|error| Outcome {
+        tally: Tally { failed: 1, ..Tally::default() },
+        failed: vec![("tests".to_string(), format!("{error}\n"))],
+        flaky: Vec::new(),
+    })
+}
+
+/// The programs of one build. If it fails, cargo has printed why.
+fn build(root: &Path, words: &[&str], suffix: &str) -> io::Result<Vec<Program>> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["test", "--no-run", "--quiet", "--message-format=json-render-diagnostics"]).args(words);
+    let output = cargo.current_dir(root).stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("`cargo test {}` does not build", words.join(" "))));
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    Ok(messages.lines().filter_map(|message| program_of(message, suffix)).collect())
+}
+
+/// The test program in a message of cargo, if there is one. Each message is a line of JSON.
+fn program_of(message: &str, suffix: &str) -> Option<Program> {
+    // The end of `profile`; commands and examples are built without tests.
+    if !message.contains(r#""test":true},"features":"#) {
+        return None;
+    }
+    let path = PathBuf::from(text_of(message, "executable")?);
+    let directory = Path::new(text_of(message, "manifest_path")?).parent()?.to_path_buf();
+    let package = directory.file_name()?.to_string_lossy().into_owned();
+    let source = text_of(message, "src_path")?;
+    let test = if source.contains("/tests/") { text_of(message, "name")? } else { "unit tests" };
+    Some(Program { name: format!("{package} {test}{suffix}"), path, directory })
+}
+
+/// The first string with this name in a message of cargo.
+pub(crate) fn text_of<'m>(message: &'m str, name: &str) -> Option<&'m str> {
+    let (_, rest) = message.split_once(&format!("\"{name}\":\""))?;
+    Some(rest.split_once('"')?.0)
+}
+
+/// How programs are run.
+struct Runner {
+    /// The directory for the output.
+    logs: PathBuf,
+    seconds_max: u32,
+}
+
+/// One run of a program.
+struct Ran {
+    tally: Tally,
+    seconds: f64,
+    output: String,
+    /// Tests that could not run here, with all reasons of each.
+    skipped: BTreeMap<String, String>,
+}
+
+impl Runner {
+    /// Runs the programs, some at the same time, and then what failed once more.
+    fn run_all(&self, mut programs: Vec<Program>, shown: &mut impl Write) -> io::Result<Outcome> {
+        let place = |program: &Program| SLOWEST.iter().position(|slow| *slow == program.name);
+        programs.sort_by_key(|program| place(program).unwrap_or(SLOWEST.len()));
+        let _ = fs::remove_dir_all(&self.logs);
+        fs::create_dir_all(&self.logs)?;
+        let (mut outcome, mut again) = (Outcome::default(), Vec::new());
+        let left = Mutex::new(programs.into_iter());
+        std::thread::scope(|scope| {
+            let (sender, ended) = mpsc::channel();
+            for _ in 0..AT_ONCE {
+                let (sender, left) = (sender.clone(), &left);
+                scope.spawn(move || {
+                    let next = || left.lock().expect("no worker panics").next();
+                    while let Some(program) = next() {
+                        let ran = self.run(&program, &[]);
+                        sender.send((program, ran)).expect("all that ends is waited for");
+                    }
+                });
+            }
+            drop(sender);
+            for (program, ran) in ended {
+                outcome.tally += ran.tally;
+                ran.show(&program.name, shown)?;
+                if ran.tally.failed > 0 {
+                    again.push((program, ran));
+                }
+            }
+            io::Result::Ok(())
+        })?;
+        for (program, first) in again {
+            let flaky = self.run_alone(&program, &first);
+            let count = flaky.len() as u64;
+            outcome.tally.failed -= count;
+            outcome.tally.passed += count;
+            outcome.flaky.extend(flaky);
+            if first.tally.failed > count {
+                outcome.failed.push((program.name, first.output));
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Runs the failed tests once more, and returns those that pass now. A program that did not finish names no tests.
+    fn run_alone(&self, program: &Program, first: &Ran) -> Vec<String> {
+        let failed = failed_tests(&first.output);
+        if failed.is_empty() {
+            return Vec::new();
+        }
+        let second = self.run(program, &[&["--exact"], &failed[..]].concat());
+        let again = failed_tests(&second.output);
+        if again.len() as u64 != second.tally.failed {
+            return Vec::new();
+        }
+        let passed = failed.into_iter().filter(|test| !again.contains(test));
+        passed.map(|test| format!("{} {test}", program.name)).collect()
+    }
+
+    /// Runs a program with these arguments to its end.
+    fn run(&self, program: &Program, args: &[&str]) -> Ran {
+        let start = Instant::now();
+        let end = if args.is_empty() { "log" } else { "alone.log" };
+        let log = self.logs.join(format!("{}.{end}", program.name.replace(' ', "-")));
+        let skipped = log.with_extension("skipped");
+        let ended = self.run_to_log(program, args, &log, &skipped);
+        let mut output = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
+        let mut tally = Tally::default();
+        let results: Vec<Tally> = output.lines().filter_map(result_of).collect();
+        results.iter().for_each(|one| tally += *one);
+        let why = match ended {
+            Ok(Some(0)) if !results.is_empty() => None,
+            Ok(Some(_)) if tally.failed > 0 => None,
+            Ok(Some(TIMED_OUT)) => Some(format!("was ended after {} s", self.seconds_max)),
+            Ok(status) => Some(format!("did not finish: exit status {status:?}")),
+            Err(error) => Some(format!("cannot be run: {error}")),
+        };
+        if let Some(why) = why {
+            output += &format!("{} {why}\n", program.name);
+            tally.failed += 1;
+        }
+        let skipped = reasons(&fs::read_to_string(skipped).unwrap_or_default());
+        // A test that could not run has passed, as far as its program knows.
+        let count = skipped.len() as u64;
+        tally.skipped += count;
+        tally.passed = tally.passed.saturating_sub(count);
+        Ran { tally, seconds: start.elapsed().as_secs_f64(), output, skipped }
+    }
+
+    /// Runs a program with its output in a file. Returns its exit status; none if a signal ended it.
+    fn run_to_log(
+        &self,
+        program: &Program,
+        args: &[&str],
+        log: &Path,
+        skipped: &Path,
+    ) -> io::Result<Option<i32>> {
+        let out = File::create(log)?;
+        let mut command = Command::new("timeout");
+        command.args(["--foreground", &self.seconds_max.to_string()]).arg(&program.path).args(args);
+        command.current_dir(&program.directory).env("CARGO_MANIFEST_DIR", &program.directory);
+        command.env("THALWEG_SKIPPED", skipped).stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
+        Ok(command.status()?.code())
+    }
+}
+
+impl Ran {
+    /// Writes a line with the result and a line for each skipped test, and the output if a test failed.
+    fn show(&self, name: &str, shown: &mut impl Write) -> io::Result<()> {
+        let Tally { passed, failed, .. } = self.tally;
+        if failed > 0 {
+            write!(shown, "{}", self.output)?;
+        }
+        writeln!(shown, "{name}: {passed} passed, {failed} failed, {:.1} s", self.seconds)?;
+        for (test, why) in &self.skipped {
+            writeln!(shown, "skipped {test}: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The counts of a `test result:` line.
+pub(crate) fn result_of(line: &str) -> Option<Tally> {
+    let rest = line.strip_prefix("test result: ")?;
+    let count = |what: &str| {
+        let (before, _) = rest.split_once(what)?;
+        before.split_whitespace().next_back()?.parse().ok()
+    };
+    Some(Tally { passed: count(" passed;")?, failed: count(" failed;")?, skipped: count(" ignored")? })
+}
+
+/// The failed tests that a program lists at its end.
+fn failed_tests(output: &str) -> Vec<&str> {
+    let list = output.rsplit_once("\nfailures:\n").map_or("", |(_, list)| list);
+    list.lines().map_while(|line| line.strip_prefix("    ")).collect()
+}
+
+/// The tests that could not run, with all reasons of each.
+fn reasons(lines: &str) -> BTreeMap<String, String> {
+    let mut reasons: BTreeMap<String, String> = BTreeMap::new();
+    for (test, why) in lines.lines().filter_map(|line| line.split_once(' ')) {
+        let said = reasons.entry(test.to_string()).or_default();
+        if !said.contains(why) {
+            said.push_str(if said.is_empty() { "" } else { "; " });
+            said.push_str(why);
+        }
+    }
+    reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory with programs that speak as tests do.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Place {
+            let path = std::env::temp_dir().join(format!("thalweg-programs-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Place(path)
+        }
+
+        fn program(&self, name: &str, script: &str) -> Program {
+            use std::os::unix::fs::OpenOptionsExt;
+            let path = self.0.join(name);
+            let mut file =
+                fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(&path).unwrap();
+            file.write_all(format!("#!/bin/sh\n{script}\n").as_bytes()).unwrap();
+            Program { name: name.into(), path, directory: self.0.clone() }
+        }
+
+        fn run(&self, programs: Vec<Program>, seconds_max: u32) -> (Outcome, String) {
+            let mut shown = Vec::new();
+            let runner = Runner { logs: self.0.join("logs"), seconds_max };
+            let outcome = runner.run_all(programs, &mut shown).unwrap();
+            (outcome, String::from_utf8(shown).unwrap())
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const PASSES: &str = "echo 'test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured'";
+
+    fn tally(passed: u64, failed: u64, skipped: u64) -> Tally {
+        Tally { passed, failed, skipped }
+    }
+
+    #[test]
+    fn result_lines_are_counted() {
+        let line = "test result: FAILED. 34 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s";
+        assert_eq!(result_of(line), Some(tally(34, 2, 0)));
+        assert_eq!(result_of("running 3 tests"), None);
+    }
+
+    #[test]
+    fn programs_of_tests_are_found_in_what_cargo_says() {
+        let message = |source: &str, is_test: bool| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"/r/crates/cli/Cargo.toml","target":{{"name":"nodes","src_path":"/r/crates/cli/{source}","test":true}},"profile":{{"test":{is_test}}},"features":[],"executable":"/r/target/nodes-1"}}"#
+            )
+        };
+        let program = |name: &str| Program {
+            name: name.into(),
+            path: "/r/target/nodes-1".into(),
+            directory: "/r/crates/cli".into(),
+        };
+        assert_eq!(program_of(&message("tests/nodes.rs", true), " twice"), Some(program("cli nodes twice")));
+        assert_eq!(program_of(&message("src/lib.rs", true), ""), Some(program("cli unit tests")));
+        assert_eq!(program_of(&message("src/main.rs", false), ""), None);
+        assert_eq!(program_of(r#"{"reason":"build-finished","success":true}"#, ""), None);
+    }
+
+    #[test]
+    fn programs_run_at_the_same_time() {
+        let place = Place::new("at-once");
+        // Each end of a pipe opens only when the other does.
+        let meets = |name, word| {
+            place.program(name, &format!("mkfifo pipe 2>/dev/null; {word}pipe || exit 1; {PASSES}"))
+        };
+        let (outcome, shown) = place.run(vec![meets("a", "echo >"), meets("b", "read line <")], 10);
+        assert_eq!(outcome.tally, tally(6, 0, 2), "{shown}");
+        assert!(outcome.failed.is_empty() && shown.contains("a: 3 passed, 0 failed"), "{shown}");
+    }
+
+    #[test]
+    fn what_failed_beside_another_and_passes_alone_is_flaky() {
+        let place = Place::new("flaky");
+        let first = "echo 'test result: FAILED. 5 passed; 2 failed; 0 ignored'; exit 101";
+        let script = format!(
+            "[ $# = 0 ] || {{ printf '\\nfailures:\\n    b::bad\\n\\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\\n'; exit 101; }}\n\
+             printf 'why it failed\\n\\nfailures:\\n    a::shaky\\n    b::bad\\n\\n'\n{first}"
+        );
+        let (outcome, shown) = place.run(vec![place.program("p", &script), place.program("q", PASSES)], 30);
+        assert_eq!(outcome.tally, tally(9, 1, 1), "{shown}");
+        assert_eq!(outcome.flaky, ["p a::shaky"]);
+        assert_eq!(outcome.failed.len(), 1);
+        assert!(shown.contains("why it failed") && outcome.failed[0].1.contains("why it failed"), "{shown}");
+    }
+
+    #[test]
+    fn a_program_that_does_not_finish_has_failed() {
+        let place = Place::new("unfinished");
+        let one = |script: &str| {
+            let program = place.program("p", script);
+            let (outcome, shown) = place.run(vec![program.clone()], 1);
+            fs::remove_file(program.path).unwrap();
+            assert_eq!((outcome.tally.failed, outcome.failed.len()), (1, 1), "{script}: {shown}");
+            assert!(outcome.flaky.is_empty());
+            shown
+        };
+        assert!(one("exec sleep 60").contains("p was ended after 1 s"));
+        assert!(one("kill -9 $$").contains("p did not finish"));
+        assert!(one("exit 0").contains("p did not finish"));
+        assert!(one(&format!("{PASSES}; exit 3")).contains("p did not finish: exit status Some(3)"));
+    }
+
+    #[test]
+    fn a_test_that_could_not_run_is_counted_once_with_its_reasons() {
+        let place = Place::new("skipped");
+        let script =
+            format!("printf 'a::b no root\\na::b no root\\na::b no sshd\\n' >$THALWEG_SKIPPED; {PASSES}");
+        let (outcome, shown) = place.run(vec![place.program("p", &script)], 30);
+        assert_eq!(outcome.tally, tally(2, 0, 2));
+        assert!(shown.ends_with("skipped a::b: no root; no sshd\n"), "{shown}");
+    }
+}
