@@ -13,12 +13,10 @@
 //! Invariant: however a sequence is cut, joining its stretches gives what one stretch over all of it gives.
 //! Non-goals: reading, lanes.
 
-use std::convert::Infallible;
-
 use thalweg_api::{Examined, PieceEnd, Proof};
 
 use crate::valsort::crc_of_record;
-use crate::{KEY_BYTES, Key, Layout, Prover, RECORD_BYTES, Summary};
+use crate::{KEY_BYTES, Key, Layout, Prover, RECORD_BYTES, Summary, each_record};
 
 /// More records or bytes than this nobody has in one place; a thousand times as many can still be counted.
 const TOLD_MAX: u64 = 1 << 53;
@@ -82,10 +80,7 @@ fn first_unordered(mut before: Prover, mut bytes: &[u8]) -> u64 {
 /// Sum of the CRC-32 of each of whole records, lines without their newlines.
 fn crc_sum_of(layout: Layout, bytes: &[u8]) -> u128 {
     let (crc, mut sum) = (crc_of_record(), 0);
-    let Ok(_) = layout.each_record(bytes, 0, |_, record, _| {
-        sum += crc(record.alone());
-        Ok::<(), Infallible>(())
-    });
+    each_record!(layout, bytes, 0, |_, record, _| sum += crc(record.alone()));
     sum
 }
 

@@ -10,11 +10,9 @@
 //! A prefixed record includes its prefix; its keys begin behind that. Where a prefixed record begins is known only from the
 //! records before it, so a file of them is read from the start, by one reader.
 
-use std::convert::Infallible;
 use std::fmt;
 
 use crate::tags::TAG_BYTES;
-use crate::{InPlace, newlines};
 
 /// Bytes of the length in front of a prefixed record.
 const PREFIX_BYTES: usize = size_of::<u32>();
@@ -22,6 +20,46 @@ const PREFIX_BYTES: usize = size_of::<u32>();
 const GUESS_RECORDS: usize = 8;
 /// A record that goes on behind a piece is not guessed to have more bytes.
 const GUESS_BYTES_MAX: usize = 16 << 20;
+
+/// Does something for every record that lies whole in some bytes from a place on where one begins: with its place, the
+/// record, and its bytes with what ends it. Evaluates to where the last of them ends.
+///
+/// A macro, so that what is done lies in each loop: called as a closure, it made sorts take 5 % more instructions.
+#[macro_export]
+macro_rules! each_record {
+    ($layout:expr, $bytes:expr, $from:expr, |$at:pat_param, $record:pat_param, $len:pat_param| $body:expr) => {{
+        let (layout, bytes, mut from): ($crate::Layout, &[u8], usize) = ($layout, $bytes, $from);
+        match layout {
+            $crate::Layout::Fixed(n) => {
+                let n = n as usize;
+                while from + n <= bytes.len() {
+                    let ($at, $record, $len) = (from, $crate::InPlace::new(&bytes[from..], n), n);
+                    $body;
+                    from += n;
+                }
+            }
+            $crate::Layout::Lines => {
+                let start = from;
+                for end in $crate::newlines(&bytes[start..]) {
+                    let n = start + end - from;
+                    let ($at, $record, $len) = (from, $crate::InPlace::new(&bytes[from..], n), n + 1);
+                    $body;
+                    from += n + 1;
+                }
+            }
+            $crate::Layout::Prefixed | $crate::Layout::TaggedPrefixed => {
+                while let Some(n) = layout.length(&bytes[from..])
+                    && n <= bytes.len() - from
+                {
+                    let ($at, $record, $len) = (from, $crate::InPlace::new(&bytes[from..], n), n);
+                    $body;
+                    from += n;
+                }
+            }
+        }
+        from
+    }};
+}
 
 /// How records lie in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,43 +240,6 @@ impl Layout {
         begins && self.length(open).is_none_or(|n| open.len() < n)
     }
 
-    /// Calls `each` with every record that lies whole in `bytes` from byte `from` on, where one begins: with its place,
-    /// the record, and its bytes with what ends it. Returns where the last of them ends.
-    #[inline(always)]
-    pub fn each_record<'b, E>(
-        self,
-        bytes: &'b [u8],
-        mut from: usize,
-        mut each: impl FnMut(usize, InPlace<'b>, usize) -> Result<(), E>,
-    ) -> Result<usize, E> {
-        match self {
-            Layout::Fixed(n) => {
-                let n = n as usize;
-                while from + n <= bytes.len() {
-                    each(from, InPlace::new(&bytes[from..], n), n)?;
-                    from += n;
-                }
-            }
-            Layout::Lines => {
-                let start = from;
-                for end in newlines(&bytes[start..]) {
-                    let end = start + end;
-                    each(from, InPlace::new(&bytes[from..], end - from), end + 1 - from)?;
-                    from = end + 1;
-                }
-            }
-            Layout::Prefixed | Layout::TaggedPrefixed => {
-                while let Some(n) = self.length(&bytes[from..])
-                    && n <= bytes.len() - from
-                {
-                    each(from, InPlace::new(&bytes[from..], n), n)?;
-                    from += n;
-                }
-            }
-        }
-        Ok(from)
-    }
-
     /// Calls `take` with about so many of the records that begin in a piece of a file before which lie so many bytes of it, at
     /// equal distances: each with its place, and what of it lies in the piece.
     pub fn some_records(self, piece: &[u8], before: u64, count: usize, mut take: impl FnMut(usize, &[u8])) {
@@ -271,10 +272,7 @@ impl Layout {
         match self {
             Layout::Fixed(n) => bytes.len() - bytes.len() % n as usize,
             Layout::Lines => memchr::memrchr(b'\n', bytes).map_or(0, |newline| newline + 1),
-            Layout::Prefixed | Layout::TaggedPrefixed => {
-                let Ok(end) = self.each_record(bytes, 0, |_, _, _| Ok::<(), Infallible>(()));
-                end
-            }
+            Layout::Prefixed | Layout::TaggedPrefixed => each_record!(self, bytes, 0, |_, _, _| ()),
         }
     }
 
@@ -432,10 +430,7 @@ pub fn records_in(layout: Layout, piece: &[u8], before: u64) -> (Vec<(usize, &[u
         return (Vec::new(), None);
     };
     let mut records = Vec::new();
-    let Ok(end) = layout.each_record(piece, first, |at, record, _| {
-        records.push((at, record.alone()));
-        Ok::<(), Infallible>(())
-    });
+    let end = each_record!(layout, piece, first, |at, record, _| records.push((at, record.alone())));
     let open = match layout {
         Layout::Fixed(_) => None,
         Layout::Lines => Some(end),
@@ -492,10 +487,9 @@ mod tests {
             bytes.extend(&another[..more.index(another.len())]);
             prop_assert_eq!(layout.whole(&bytes), whole);
             let mut found = Vec::new();
-            let Ok(end) = layout.each_record(&bytes, 0, |at, record, len| {
+            let end = each_record!(layout, &bytes, 0, |at, record, len| {
                 found.push(bytes[at..at + len].to_vec());
                 assert_eq!(record.len() + layout.end_bytes(), len);
-                Ok::<(), Infallible>(())
             });
             prop_assert_eq!(end, whole);
             prop_assert_eq!(&found, &records);

@@ -9,13 +9,12 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 
 use thalweg_api::{LongEnd, PieceEnd, Proof};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::in_place::same;
-use crate::{InPlace, Key, Layout};
+use crate::{InPlace, Key, Layout, each_record};
 
 /// The hash of one record (a line without its newline).
 #[inline]
@@ -210,9 +209,8 @@ impl Prover {
             }
         }
         let mut previous = None;
-        let Ok(end) = self.layout.each_record(bytes, 0, |_, record, _| {
+        let end = each_record!(self.layout, bytes, 0, |_, record, _| {
             previous = Some(self.step(previous, record));
-            Ok::<(), Infallible>(())
         });
         // What the next bytes are to be seen together with: the last whole record and what follows it.
         if let Some(last) = previous {

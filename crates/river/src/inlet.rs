@@ -12,7 +12,7 @@ use std::sync::Arc;
 use thalweg_api::Proof;
 use thalweg_block::{Block, Pool};
 use thalweg_pump::Sink;
-use thalweg_record::{InPlace, add_record};
+use thalweg_record::{InPlace, add_record, each_record};
 
 use crate::batch::{Begun, Open};
 use crate::error::{Error, Result};
@@ -198,11 +198,12 @@ impl Inlet {
         mut lane_of: impl FnMut(InPlace<'_>, u64, &mut usize) -> usize,
     ) -> Result<usize> {
         let at = self.at;
-        self.bed.layout.each_record(bytes, 0, |from, record, len| {
+        let done = each_record!(self.bed.layout, bytes, 0, |from, record, len| {
             let origin = at + from as u64;
             let lane = lane_of(record, origin, &mut self.hint);
-            self.put_in(lane, record.alone(), &bytes[from..from + len], origin)
-        })
+            self.put_in(lane, record.alone(), &bytes[from..from + len], origin)?;
+        });
+        Ok(done)
     }
 
     /// Puts a record, and what ends it, into the open batch of its lane.

@@ -19,7 +19,6 @@
 //! Non-goals: choosing the cuts; sorting.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -28,7 +27,7 @@ use thalweg_api::Proof;
 use thalweg_block::{Block, Fill, Place, Pool};
 use thalweg_io::{Done, Queue};
 use thalweg_pump::{Inputs, Meters, Sink};
-use thalweg_record::{Cuts, InPlace, Key, Layout, TAG_BYTES, Tags, add_proof, add_record};
+use thalweg_record::{Cuts, InPlace, Key, Layout, TAG_BYTES, Tags, add_proof, add_record, each_record};
 
 use crate::geometry::KeepFree;
 use crate::manifest::{Checkpoint, Manifest, RangeGain};
@@ -291,12 +290,10 @@ impl DistributeLane<'_, '_> {
     /// ends.
     fn classify(&mut self, block: &Block, first: usize) -> usize {
         self.ids.clear();
-        let layout = self.shared.recipe.layout;
-        let Ok(last) = layout.each_record(block, first, |at, record, len| {
-            self.classify_one(record, len, block.offset() + at as u64);
-            Ok::<(), Infallible>(())
-        });
-        last
+        let offset = block.offset();
+        each_record!(self.shared.recipe.layout, block, first, |at, record, len| {
+            self.classify_one(record, len, offset + at as u64);
+        })
     }
 
     /// Where the first record begins in a block before which lie so many bytes of its file. Where the block does not tell,

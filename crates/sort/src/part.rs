@@ -11,7 +11,7 @@
 use std::sync::{Mutex, OnceLock};
 
 use thalweg_block::{Block, Chunk, Pool, carve};
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, InPlace, Key, Layout, choose_cuts};
+use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, InPlace, Key, Layout, choose_cuts, each_record};
 
 use crate::entry::{Entries, addressable_bytes};
 use crate::pages::Pages;
@@ -145,9 +145,9 @@ impl<'a> Part<'a> {
         }
         let mut bounds = None;
         if let Some(first) = layout.first_record(page, self.pages.segment_bytes_before(index)) {
-            let after = layout.each_record(page, first, |at, record, _| {
-                self.add(&mut scatter, record, place + at as u64, pool)
-            })?;
+            let after = each_record!(layout, page, first, |at, record, _| {
+                self.add(&mut scatter, record, place + at as u64, pool)?;
+            });
             bounds = Some((first as u32, after as u32));
         }
         self.bounds[index].set(bounds).expect("a page is scattered once");
