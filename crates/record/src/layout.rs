@@ -39,13 +39,14 @@ macro_rules! each_record {
                 }
             }
             $crate::Layout::Lines => {
-                let start = from;
-                for end in $crate::newlines(&bytes[start..]) {
-                    let n = start + end - from;
-                    let ($at, $record, $len) = (from, $crate::InPlace::new(&bytes[from..], n), n + 1);
+                let (lines, mut line) = (&bytes[from..], 0);
+                for end in $crate::newlines(lines) {
+                    let n = end - line;
+                    let ($at, $record, $len) = (from + line, $crate::InPlace::new(&lines[line..], n), n + 1);
                     $body;
-                    from += n + 1;
+                    line = end + 1;
                 }
+                from += line;
             }
             $crate::Layout::Prefixed | $crate::Layout::TaggedPrefixed => {
                 while let Some(n) = layout.length(&bytes[from..])
