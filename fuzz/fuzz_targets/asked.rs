@@ -2,4 +2,4 @@
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| thalweg_node::fuzz::asked(data));
+fuzz_target!(|data: &[u8]| thalweg_job::fuzz::asked(data));

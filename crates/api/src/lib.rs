@@ -15,6 +15,7 @@ mod pump;
 mod rates;
 mod receipt;
 mod report;
+mod request;
 mod share;
 mod vote;
 
@@ -27,7 +28,7 @@ pub use cluster::{ClusterClient, ClusterFile, ClusterHost, DroppedHost, Links, M
 pub use examined::{CheckSaid, CheckShare, Examined};
 pub use node::{
     ClusterDoctor, ClusterReport, ExecEnd, ExecReport, ExecRequest, HostDoctor, HostEnd, HostReport,
-    HostStep, HostSteps, JobList, JobReport, JobState, NodeReady, NodeRequest, NodeStatus, RelayRequest,
+    HostStep, HostSteps, JobList, JobReport, JobState, NodeReady, NodeStatus, RelayRequest,
 };
 pub use partition::{PartReceipt, PartitionPick, PartitionReceipt};
 pub use plan::{Hardware, Plan, PlanStage};
@@ -40,6 +41,9 @@ pub use rates::{
 };
 pub use receipt::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Sides, Stage};
 pub use report::{Check, DoctorReport, Finding, NodeCheck, Verdict};
+pub use request::{
+    CommandRequest, HostProcess, HostRequest, JobRequest, Request, ServiceRequest, TransferRequest,
+};
 pub use share::{
     Detached, Edge, JoinAsk, JoinKind, KeyBound, LentAsk, LentFile, LongEnd, LostRange, NodeShare, PieceEnd,
     ShareEnd, ShareSaid, ShareTold, ShareView, SortAsk, SortAttempt, SortEnd, SortJob, Trouble, Work,

@@ -2,52 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckShare, Finding, ProbeRequest, PumpRequest, ShareView, SortJob, VoteRequest};
-
-/// The request with which a client opens a stream to a node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum NodeRequest {
-    /// Run a command. Channel 1 of the answer is its standard output, 2 its standard error; the end is an [`ExecEnd`].
-    Exec(ExecRequest),
-    /// Do nothing and answer with an [`ExecEnd`]. This shows the cost of a job without a process.
-    Ping,
-    /// Answer with a [`NodeStatus`].
-    Status,
-    /// Ask other hosts over the links that this node keeps. Blocks of the answer have the host's place in the list as
-    /// their offset; channels 1 and 2 are as in [`NodeRequest::Exec`], on channel 3 comes its [`HostEnd`].
-    Relay(RelayRequest),
-    /// This link is kept: from now on either side may open streams.
-    Keep,
-    /// Be one end of a transfer, or both. This is its control stream, and the link carries no other.
-    Pump(PumpRequest),
-    /// This stream is a lane of that transfer, and the link carries no other.
-    PumpLane {
-        /// The transfer's id.
-        id: String,
-    },
-    /// Check files of this node, and report on this stream.
-    Check(CheckShare),
-    /// Take part in a job on several nodes, whose messages are on this stream.
-    Sort(SortJob),
-    /// Coordinate a job on several nodes, whether or not its client stays. The answer is an [`ExecEnd`], sent at once.
-    Coordinate(SortJob),
-    /// This stream is the river of that job, from the inlet of this number to this node.
-    River {
-        /// The job's id.
-        job: String,
-        /// The number of the attempt.
-        attempt: u32,
-        /// The number of the node that opens it.
-        from: usize,
-    },
-    /// Vote on a job's attempt, or record the decision. The answer is a [`VoteSaid`].
-    Vote(Box<VoteRequest>),
-    /// Answer with your cluster file; or take this one, if the authority has signed it and it is newer.
-    Cluster(Option<String>),
-    /// Answer with the rates of this node, or measure them.
-    Probe(ProbeRequest),
-}
+use crate::{CommandRequest, Finding, ShareView};
 
 /// A request that a node relays to other hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,7 +11,7 @@ pub struct RelayRequest {
     /// The hosts, by their names.
     pub on: Vec<String>,
     /// The request for each of them, which is no relay itself.
-    pub ask: Box<NodeRequest>,
+    pub ask: Box<CommandRequest>,
 }
 
 /// A command to run.

@@ -3,18 +3,19 @@
 //! Model: what is kept is the kernel's to take when it needs memory ([`libc::MADV_FREE`]), and until then need not be
 //! touched for the first time again, which takes a third of the time of a small sort on a machine whose memory is lent
 //! to it page by page.
-//! Invariant: nothing is kept unless somebody asked for it, and never more than that. What a pool takes is as large as it asked
-//! for; where nothing is right, and where other work begins, all is given back. So work that is like the one before it
-//! has no more memory than that one had, and keeps its promise.
+//! Invariant: nothing is kept unless somebody asked for it, and never more than that. What a pool takes is as large as it
+//! asked for. When nothing that is kept fits, or work in other memory begins, all is given back. So pools and what is kept
+//! together never exceed what the work may take.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-static KEPT: Mutex<Kept> = Mutex::new(Kept { most_bytes: 0, work: String::new(), mappings: Vec::new() });
+static KEPT: Mutex<Kept> = Mutex::new(Kept { most_bytes: 0, memory: u64::MAX, mappings: Vec::new() });
 
 struct Kept {
     most_bytes: usize,
-    work: String,
+    /// Whose promise of memory it is.
+    memory: u64,
     mappings: Vec<Mapping>,
 }
 
@@ -26,13 +27,13 @@ struct Mapping {
 // SAFETY: a mapping that no pool has any more is plain memory, and whoever takes it has it alone.
 unsafe impl Send for Mapping {}
 
-/// Says what is done from now on, and in how much memory, and has this process keep up to so many bytes of pools that
-/// are gone: for more of the same only.
-pub fn begin_work(work: &str, most_bytes: usize) {
+/// Has this process keep up to so many bytes of pools that are gone, for work in the same memory. `memory` is any number
+/// that is the same for the same amount.
+pub fn begin_work(memory: u64, most_bytes: usize) {
     let mut kept = KEPT.lock().expect("no holder panics");
-    if kept.work != work {
+    if kept.memory != memory {
         kept.give_back();
-        (kept.work, kept.most_bytes) = (work.to_string(), most_bytes);
+        (kept.memory, kept.most_bytes) = (memory, most_bytes);
     }
 }
 
@@ -97,16 +98,16 @@ mod tests {
         };
         drop(pool(8));
         assert_eq!(kept_bytes(), 0, "nobody asked");
-        begin_work("it", 20 * MIB);
+        begin_work(1, 20 * MIB);
         let (first, second) = (pool(8), pool(12));
         let at = touched(&first);
         drop((first, second));
         assert_eq!(kept_bytes(), 20 * MIB);
         let like = pool(7);
         assert!(touched(&like) == at && like.capacity() == 7 && kept_bytes() == 12 * MIB);
-        begin_work("it", 20 * MIB);
+        begin_work(1, 20 * MIB);
         assert_eq!(kept_bytes(), 12 * MIB, "it is more of the same");
-        begin_work("other work", 20 * MIB);
+        begin_work(2, 20 * MIB);
         assert_eq!(kept_bytes(), 0);
         drop(pool(12));
         assert_eq!(kept_bytes(), 12 * MIB);
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(kept_bytes(), 0, "it is more than may be kept");
         drop(like);
         assert_eq!(kept_bytes(), 7 * MIB, "its end is gone");
-        begin_work("it", 0);
+        begin_work(1, 0);
         drop(pool(8));
         assert_eq!(kept_bytes(), 0);
     }

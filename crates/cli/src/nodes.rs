@@ -286,7 +286,7 @@ fn status_of(job: &JobReport) -> u8 {
 
 /// Takes a step on all hosts over ssh.
 fn step(identity: &Path, asked: &OverSsh, how: Show) -> Result<u8, Error> {
-    let hosts = thalweg::nodes::hosts::Hosts::new(identity, &asked.program, &asked.ssh);
+    let hosts = thalweg::nodes::installer::Hosts::new(identity, &asked.program, &asked.ssh);
     let hosts = hosts.map_err(could_not)?;
     let steps = match &asked.step {
         Some(step) => hosts.take(step, &asked.on),

@@ -11,9 +11,9 @@ use std::time::Duration;
 use support::lab::{Lab, hosts};
 use support::{Outcome, Place, Running, until};
 use thalweg_api::{
-    ClusterFile, ExecEnd, JobList, JobReport, JobState, NodeRequest, SortJob, from_json, to_json,
+    ClusterFile, ExecEnd, JobList, JobReport, JobRequest, JobState, ServiceRequest, SortJob, from_json,
 };
-use thalweg_wire::{Hands, Identity, Link, Terms, read_cluster};
+use thalweg_wire::{Credentials, Identity, Link, Terms, read_cluster};
 
 const HOSTS: usize = 4;
 /// Longer than this no host takes to refuse what it would have to wait for: 12 s.
@@ -76,7 +76,7 @@ impl Bed {
         let identity = Identity::load(&self.lab.directory("own")).unwrap().0;
         let all = self.cluster().hosts;
         let at = all.into_iter().find(|other| other.name == host).unwrap().address;
-        Hands::of(identity).unwrap().connect(host, at.parse().unwrap(), Terms::default()).unwrap()
+        Credentials::of(identity).unwrap().connect(host, at.parse().unwrap(), Terms::default()).unwrap()
     }
 
     /// That the output is the sorted input, and nothing else is left.
@@ -88,13 +88,13 @@ impl Bed {
 
 /// What a host answers to a second begin, as a share or as whoever coordinates it. One that is taken as a share has no end of its
 /// own, so the link has.
-fn begin(link: &Arc<Link>, request: &NodeRequest) -> Result<(), String> {
+fn begin(link: &Arc<Link>, request: &JobRequest) -> Result<(), String> {
     let held = link.clone();
     std::thread::spawn(move || {
         std::thread::sleep(ANSWERS_WITHIN);
         held.close();
     });
-    let (_out, mut inc) = link.open(to_json(request).as_bytes()).map_err(|why| why.to_string())?;
+    let (_out, mut inc) = link.open(request.text().as_bytes()).map_err(|why| why.to_string())?;
     while inc.next_on().map_err(|why| why.to_string())?.is_some() {}
     let told = String::from_utf8_lossy(inc.result().unwrap_or_default()).into_owned();
     match from_json::<ExecEnd>(&told) {
@@ -121,9 +121,9 @@ fn a_second_begin_of_a_job_that_runs_or_is_done_is_refused_and_changes_nothing()
     let again = |host: &str| {
         let link = Arc::new(bed.linked(host));
         let coordinator = Some(host.to_string());
-        let coordinate = NodeRequest::Coordinate(SortJob { coordinator, ..forged.clone() });
+        let coordinate = JobRequest::Coordinate(SortJob { coordinator, ..forged.clone() });
         // A share waits for the one that goes on, and is refused when that has ended, too.
-        let ends = [coordinate, NodeRequest::Sort(forged.clone())].map(|request| begin(&link, &request));
+        let ends = [coordinate, JobRequest::Sort(forged.clone())].map(|request| begin(&link, &request));
         for end in ends {
             let why = end.expect_err("a job begins once");
             assert!(why.contains(&id), "{host}: {why}");

@@ -14,9 +14,12 @@ use std::time::{Duration, Instant};
 use support::nodes::{Nodes, terminate};
 use support::{Outcome, Place, Running, may_give_away, until};
 use thalweg_api::{
-    AuditLine, ClusterDoctor, ClusterFile, ClusterReport, DroppedHost, Links, NodeRequest, from_json, to_json,
+    AuditLine, ClusterDoctor, ClusterFile, ClusterReport, CommandRequest, DroppedHost, HostRequest, Links,
+    ServiceRequest, from_json,
 };
-use thalweg_wire::{Authority, Hands, Id, Identity, Link, Named, Role, Terms, key_of, read_cluster, sign};
+use thalweg_wire::{
+    Authority, Credentials, Id, Identity, Link, Named, Role, Terms, key_of, read_cluster, sign,
+};
 
 const EXEC: [&str; 3] = ["exec", "--", "true"];
 
@@ -82,8 +85,8 @@ fn who_may_only_look_cannot_wash_the_audit_log() {
     );
     assert_eq!(code(&nodes, "own/clients/eye", "-I N1/v1/status[1-100]").len(), 300);
     let link = linked(&nodes, "own/clients/eye", 0);
-    let bad = NodeRequest::Cluster(Some("no cluster file".into()));
-    let same = NodeRequest::Cluster(Some(String::from_utf8(nodes.place.read("own/cluster.json")).unwrap()));
+    let bad = HostRequest::Cluster(Some("no cluster file".into()));
+    let same = HostRequest::Cluster(Some(String::from_utf8(nodes.place.read("own/cluster.json")).unwrap()));
     for _ in 0..100 {
         assert!(does(&link).is_err() && ask(&link, &bad).is_err() && ask(&link, &same).is_ok());
     }
@@ -196,15 +199,16 @@ fn only_the_host_of_a_name_is_taken_for_it() {
     }
     nodes.place.write("own/clients/eve/cert.pem", issued.certificate.as_bytes());
     nodes.place.write("own/clients/eve/key.pem", issued.key.as_bytes());
-    let hands =
-        |directory: &str| Hands::of(Identity::load(&nodes.place.0.join(directory)).unwrap().0).unwrap();
+    let credentials =
+        |directory: &str| Credentials::of(Identity::load(&nodes.place.0.join(directory)).unwrap().0).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
-    let (eve, host) = (hands("own/clients/eve"), hands("own/hosts/n1"));
+    let (eve, host) = (credentials("own/clients/eve"), credentials("own/hosts/n1"));
     let accepting = std::thread::spawn(move || {
-        [eve, host].map(|hands| hands.accept(listener.accept().unwrap().0, Terms::default()).is_ok())
+        [eve, host]
+            .map(|credentials| credentials.accept(listener.accept().unwrap().0, Terms::default()).is_ok())
     });
-    let own = hands("own");
+    let own = credentials("own");
     let why = own.connect("n1", at, Terms::default()).unwrap_err().to_string();
     assert!(why.contains("its certificate names another host"), "{why}");
     own.connect("n1", at, Terms::default()).unwrap();
@@ -345,12 +349,12 @@ fn a_transfer_to_a_dropped_host_ends_though_its_own_side_began_it() {
 fn linked(nodes: &Nodes, directory: &str, i: usize) -> Link {
     let (identity, file) = Identity::load(&nodes.place.0.join(directory)).unwrap();
     let at = format!("127.0.0.1:{}", nodes.ports[i]).parse().unwrap();
-    Hands::of(identity).unwrap().connect(&file.hosts[i].name, at, Terms::default()).unwrap()
+    Credentials::of(identity).unwrap().connect(&file.hosts[i].name, at, Terms::default()).unwrap()
 }
 
 /// What a node answers on a link, or why not.
-fn ask(link: &Link, request: &NodeRequest) -> Result<String, String> {
-    let mut inc = link.ask(to_json(request).as_bytes(), None).map_err(|why| why.to_string())?;
+fn ask(link: &Link, request: &impl ServiceRequest) -> Result<String, String> {
+    let mut inc = link.ask(request.text().as_bytes(), None).map_err(|why| why.to_string())?;
     inc.next_on().map_err(|why| why.to_string())?;
     Ok(String::from_utf8_lossy(inc.result().unwrap()).into_owned())
 }
@@ -358,8 +362,11 @@ fn ask(link: &Link, request: &NodeRequest) -> Result<String, String> {
 /// Has the node of a place run nothing, which only who may do anything may ask.
 fn does(link: &Link) -> Result<String, String> {
     let exec =
-        r#"{"exec":{"job":"JOB","command":["true"],"env":[],"stdin":false,"detach":true,"timeout_ms":null}}"#;
-    ask(link, &from_json(&exec.replace("JOB", &thalweg_wire::new_id().to_string())).unwrap())
+        r#"{"run":{"job":"JOB","command":["true"],"env":[],"stdin":false,"detach":true,"timeout_ms":null}}"#;
+    ask(
+        link,
+        &from_json::<CommandRequest>(&exec.replace("JOB", &thalweg_wire::new_id().to_string())).unwrap(),
+    )
 }
 
 #[test]
@@ -368,11 +375,11 @@ fn a_client_that_may_look_may_no_more_over_a_link_of_its_own() {
     nodes.run(&["cluster", "client", "eye", "--may", "status"]).is_done();
     for change in ["renew", "drop"] {
         let link = linked(&nodes, "own/clients/eye", 0);
-        assert!(ask(&link, &NodeRequest::Status).unwrap().contains("\"epoch\":"));
+        assert!(ask(&link, &HostRequest::Identify).unwrap().contains("\"epoch\":"));
         let why = does(&link).unwrap_err();
         assert!(why.contains("this certificate may only look"), "{why}");
         nodes.run(&["cluster", change, "eye"]).is_done();
-        assert!(ask(&link, &NodeRequest::Ping).is_err());
+        assert!(ask(&link, &CommandRequest::Ping).is_err());
     }
 }
 
@@ -396,13 +403,14 @@ fn a_client_that_may_look_cannot_keep_others_out() {
     let nodes = Nodes::start(1);
     nodes.run(&["cluster", "client", "eye", "--may", "status"]).is_done();
     // Places are counted when a handshake is done, so one that is refused is told by what it does not answer.
-    let looks = |link: &Link| ask(link, &NodeRequest::Status).is_ok();
+    let looks = |link: &Link| ask(link, &HostRequest::Identify).is_ok();
     let links: Vec<Link> = (0..32).map(|_| linked(&nodes, "own/clients/eye", 0)).collect();
     assert!(links.iter().all(looks));
     let (identity, _) = Identity::load(&nodes.place.0.join("own/clients/eye")).unwrap();
     let at = format!("127.0.0.1:{}", nodes.ports[0]).parse().unwrap();
-    let hands = Hands::of(identity).unwrap();
-    let more = (0..100).filter(|_| hands.connect("n1", at, Terms::default()).is_ok_and(|link| looks(&link)));
+    let credentials = Credentials::of(identity).unwrap();
+    let more =
+        (0..100).filter(|_| credentials.connect("n1", at, Terms::default()).is_ok_and(|link| looks(&link)));
     assert_eq!(more.count(), 0, "it has as many links as it may");
     assert_eq!(code(&nodes, "own/clients/eye", "N1/v1/status"), "000", "nor a connection for HTTP");
     assert!(nodes.run(&EXEC).status == Some(0), "others are let in");
@@ -410,7 +418,7 @@ fn a_client_that_may_look_cannot_keep_others_out() {
     assert!(long.is_err() || long.is_ok_and(|ended| ended.is_err()), "a request of more than 256 KiB");
     until("the end of a link", || !looks(&links[0]));
     until("a place that is free again", || {
-        hands.connect("n1", at, Terms::default()).is_ok_and(|link| looks(&link))
+        credentials.connect("n1", at, Terms::default()).is_ok_and(|link| looks(&link))
     });
     nodes.run(&["cluster", "drop", "eye"]).is_done();
     assert!(!links.iter().any(looks));
@@ -422,15 +430,15 @@ fn a_client_that_may_look_cannot_keep_others_out() {
 fn clients_that_may_look_cannot_keep_others_out_together() {
     let nodes = Nodes::start(1);
     let at = format!("127.0.0.1:{}", nodes.ports[0]).parse().unwrap();
-    let eyes: Vec<Hands> = (0..17)
+    let eyes: Vec<Credentials> = (0..17)
         .map(|i| {
             let name = format!("eye{i}");
             nodes.run(&["cluster", "client", &name, "--may", "status"]).is_done();
-            Hands::of(Identity::load(&nodes.place.0.join("own/clients").join(name)).unwrap().0).unwrap()
+            Credentials::of(Identity::load(&nodes.place.0.join("own/clients").join(name)).unwrap().0).unwrap()
         })
         .collect();
-    let looks = |link: &Link| ask(link, &NodeRequest::Status).is_ok();
-    let open = |hands: &Hands| hands.connect("n1", at, Terms::default()).ok().filter(looks);
+    let looks = |link: &Link| ask(link, &HostRequest::Identify).is_ok();
+    let open = |credentials: &Credentials| credentials.connect("n1", at, Terms::default()).ok().filter(looks);
     let mut links: Vec<Link> = eyes[..16].iter().flat_map(|eye| (0..32).filter_map(|_| open(eye))).collect();
     assert_eq!(links.len(), 512, "half of the places are theirs");
     assert!(open(&eyes[16]).is_none(), "and no more");

@@ -9,6 +9,7 @@
 //!
 //! Back ends: [`uring`] (Linux io_uring), [`threads`] (a few threads with pread and pwrite, for where
 //! io_uring is refused), [`either`] (the one, and the other where it is refused), [`sim`] (a simulated disk with faults and crashes from a seed).
+//! Directories are a seam of their own, [`tree`], with [`local`] and [`sim`] behind it.
 #![allow(clippy::disallowed_methods)] // This crate is the address of files.
 
 pub mod either;
@@ -16,6 +17,8 @@ mod error;
 mod file;
 pub mod hidden;
 pub mod host;
+pub mod local;
+mod mounts;
 mod naming;
 mod os;
 pub mod pipe;
@@ -29,6 +32,8 @@ mod standard;
 pub mod threads;
 mod transfer;
 pub mod tree;
+#[cfg(test)]
+mod tree_test;
 pub mod uring;
 
 pub use error::{Action, Error, Result};

@@ -21,9 +21,10 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+use crate::local::PLAIN;
 use crate::standard::{duplicate, standard_descriptor, standing_inside};
 use crate::transfer::{ALIGN, Progress, Step};
-use crate::tree::{Facts, PLAIN, What};
+use crate::tree::{Attributes, EntryKind};
 use crate::{
     Access, Action, Error, FileId, FileSystem, Kind, Metadata, Queue, Result, Space, directory_of, hidden,
 };
@@ -292,29 +293,34 @@ pub(crate) fn reopen(
 }
 
 /// An error if this is nothing that an earlier process of this user made and left under this name.
-pub(crate) fn check_own(at: BorrowedFd<'_>, path: &Path, there: &Facts, heir: Option<u32>) -> io::Result<()> {
+pub(crate) fn check_own(
+    at: BorrowedFd<'_>,
+    path: &Path,
+    there: &Attributes,
+    heir: Option<u32>,
+) -> io::Result<()> {
     // Where no file can be made, on a disk that is full, say, it is this user's if the file system says so.
     let own = || made_beside(at, path).map_or(rustix::process::geteuid().as_raw(), |made| made.user);
-    let what = match there.what {
-        What::Link => "a symbolic link".into(),
-        What::Special => "no regular file".into(),
-        What::File if there.links > 1 => format!("a file with {} names", there.links),
+    let what = match there.kind {
+        EntryKind::Link => "a symbolic link".into(),
+        EntryKind::Special => "no regular file".into(),
+        EntryKind::File if there.links > 1 => format!("a file with {} names", there.links),
         _ if Some(there.user) == heir || there.user == own() => return Ok(()),
-        What::File => format!("a file of user {}", there.user),
-        What::Directory => format!("a directory of user {}", there.user),
+        EntryKind::File => format!("a file of user {}", there.user),
+        EntryKind::Directory => format!("a directory of user {}", there.user),
     };
     Err(not_ours(&what))
 }
 
 /// That what lies under a hidden name is something else.
-fn not_ours(what: &str) -> io::Error {
+pub(crate) fn not_ours(what: &str) -> io::Error {
     io::Error::other(format!(
         "it is {what}, and none that this user's thalweg made; remove it, or choose another place"
     ))
 }
 
-/// Facts about a new file in the directory of `path`: who owns it, and its permission bits. Only the file system knows.
-fn made_beside(at: BorrowedFd<'_>, path: &Path) -> io::Result<Facts> {
+/// The attributes of a new file in the directory of `path`: who owns it, and its permission bits. Only the file system knows.
+fn made_beside(at: BorrowedFd<'_>, path: &Path) -> io::Result<Attributes> {
     let trial = directory_of(path).join(hidden::unique("trial"));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let made = retry_on_intr(|| rustix::fs::openat(at, &trial, flags, Mode::from(0o666)))?;
@@ -440,10 +446,10 @@ fn facts(m: &StdMetadata) -> Metadata {
 /// See [`FileSystem::resemble`].
 pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Result<()> {
     let file = borrow(id);
-    let ours = Facts::from(rustix::fs::fstat(&*file)?);
+    let ours = Attributes::from(rustix::fs::fstat(&*file)?);
     // A link is replaced, and what it leads to has no say.
-    let old = match rustix::fs::statat(at, like, AtFlags::SYMLINK_NOFOLLOW).map(Facts::from) {
-        Ok(there) => Some(there).filter(|there| there.what == What::File),
+    let old = match rustix::fs::statat(at, like, AtFlags::SYMLINK_NOFOLLOW).map(Attributes::from) {
+        Ok(there) => Some(there).filter(|there| there.kind == EntryKind::File),
         Err(Errno::NOENT) => None,
         Err(e) => return Err(e.into()),
     };

@@ -6,7 +6,7 @@
 //! Invariant: the same seed and the same calls give the same faults and the same bytes. (With several
 //! threads the order of calls is theirs, and so is what follows from it.)
 //! Invariant: what was synced is never lost, and a name only when its directory was not synced.
-//! Non-goals: speed, permissions, links, streams (a file opened as one is written by offset).
+//! Non-goals: speed, permissions, streams (a file opened as one is written by offset).
 //!
 //! Short transfers and interruptions are made below the loop that finishes them, so that it is the
 //! real one that is tested.
@@ -24,8 +24,11 @@
 //! ```
 
 mod content;
+mod directories;
 mod disk;
+mod names;
 mod queue;
+mod tree;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -56,6 +59,8 @@ pub struct Faults {
     pub reorder: bool,
     /// No file can be opened direct.
     pub refuse_direct: bool,
+    /// Syncs succeed and do nothing, as on a disk that lies about its cache.
+    pub ignore_syncs: bool,
     /// What a sync of a file takes, while everything else goes on.
     pub sync_takes: Duration,
 }
@@ -144,14 +149,13 @@ impl Sim {
     pub fn put(&self, path: impl AsRef<Path>, bytes: &[u8]) {
         let path = path.as_ref();
         let mut disk = self.lock();
-        let directory = path.parent().unwrap_or(Path::new("")).to_path_buf();
-        disk.make_dir(&directory);
+        let directory = disk.make_dirs(path.parent().unwrap_or(Path::new("")));
         let inode = disk.find(path).or_else(|_| disk.create(path)).expect("a file can be there");
         let content = &mut disk.inode(inode).content;
         content.set_len(0);
         assert_eq!(content.write(0, bytes, u64::MAX), bytes.len());
         content.sync();
-        disk.settle_names(&directory);
+        disk.settle_names(directory);
     }
 
     /// A file's bytes as a reader would see them now, whether the process lives or not.
@@ -164,14 +168,14 @@ impl Sim {
         Some(bytes)
     }
 
-    /// The names of all files, sorted.
+    /// The paths of all files and links, sorted.
     pub fn names(&self) -> Vec<PathBuf> {
-        self.lock().names()
+        self.lock().paths()
     }
 
     /// Makes a directory and those above it, durable.
     pub fn make_dir(&self, path: impl AsRef<Path>) {
-        self.lock().make_dir(path.as_ref());
+        self.lock().make_dirs(path.as_ref());
     }
 
     /// Damages one bit of a file, as a bad medium would.
@@ -276,11 +280,11 @@ impl FileSystem for Sim {
     }
 
     fn metadata(&self, id: FileId, path: &Path) -> Result<Metadata> {
-        of(Action::Stat, path, self.ask(|disk| Ok(disk.metadata(disk.inode_of(id)))))
+        of(Action::Stat, path, self.ask(|disk| disk.metadata(disk.inode_of(id))))
     }
 
     fn stat(&self, path: &Path) -> Result<Metadata> {
-        of(Action::Stat, path, self.ask(|disk| disk.stat(path)))
+        of(Action::Stat, path, self.ask(|disk| disk.metadata(disk.walk(path)?.0)))
     }
 
     fn set_len(&self, id: FileId, path: &Path, len: u64) -> Result<()> {

@@ -18,13 +18,10 @@ use thalweg_api::{
     JobState, NodeStatus, from_json,
 };
 use thalweg_base::clock::Stopwatch;
+use thalweg_wire::mesh::there_twice;
+use thalweg_wire::{Client, ClusterError as Error, ClusterResult as Result, cluster};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-
-use crate::cluster;
-use crate::error::{Error, Result};
-use crate::exec::Client;
-use crate::kept::there_twice;
 
 /// How long an answer may take.
 pub const ANSWER_SECONDS: u64 = 5;
@@ -36,13 +33,13 @@ type Answer<T> = std::result::Result<T, String>;
 /// What every node of the cluster says of itself.
 pub fn status(identity: &Path) -> Result<ClusterReport> {
     let client = Client::load(identity)?;
-    let answers = on_all(&client, &client.file.hosts, |client, host| async move {
+    let answers = on_all(&client, &client.file().hosts, |client, host| async move {
         let text = ask(client, host, Method::GET, "/v1/status", "").await?;
         from_json::<NodeStatus>(&text)
     })?;
     let statuses = answers.iter().filter_map(|(answer, _)| answer.as_ref().ok());
     let warnings = warnings(&client, statuses);
-    let hosts = client.file.hosts.iter().zip(answers).map(|(host, (answer, seconds))| HostReport {
+    let hosts = client.file().hosts.iter().zip(answers).map(|(host, (answer, seconds))| HostReport {
         host: host.name.clone(),
         address: host.address.clone(),
         error: answer.as_ref().err().cloned(),
@@ -50,9 +47,9 @@ pub fn status(identity: &Path) -> Result<ClusterReport> {
         seconds,
     });
     Ok(ClusterReport {
-        name: client.file.name.clone(),
-        cluster: client.file.id.clone(),
-        epoch: client.file.epoch,
+        name: client.file().name.clone(),
+        cluster: client.file().id.clone(),
+        epoch: client.file().epoch,
         warnings,
         hosts: hosts.collect(),
     })
@@ -60,7 +57,7 @@ pub fn status(identity: &Path) -> Result<ClusterReport> {
 
 /// Certificates that end soon: this client's, the authority's, and those that nodes show; and hosts that are there twice.
 fn warnings<'a>(client: &Client, statuses: impl Iterator<Item = &'a NodeStatus> + Clone) -> Vec<String> {
-    let identity = client.hands.identity();
+    let identity = client.credentials().identity();
     let [own, authority] = identity.ends;
     let renew = |name: &str| format!("thalweg cluster renew {name} makes a new one");
     let name = &identity.name;
@@ -131,7 +128,7 @@ pub fn job(identity: &Path, id: &str, cancel: bool) -> Result<JobList> {
     }
     let client = Client::load(identity)?;
     let there = |host: &&ClusterHost| list.jobs.iter().any(|job| job.id == id && job.host == host.name);
-    let hosts: Vec<ClusterHost> = client.file.hosts.iter().filter(there).cloned().collect();
+    let hosts: Vec<ClusterHost> = client.file().hosts.iter().filter(there).cloned().collect();
     let path = format!("/v1/jobs/{id}/cancel");
     let answers = on_all(&client, &hosts, |client, host| {
         let path = path.clone();
@@ -156,7 +153,7 @@ pub fn watch(identity: &Path, id: &str, mut seen: impl FnMut(&JobReport)) -> Res
     let mut last = list.jobs.clone();
     runtime.block_on(async {
         for job in &list.jobs {
-            let Some(host) = client.file.hosts.iter().find(|host| host.name == job.host) else { continue };
+            let Some(host) = client.file().hosts.iter().find(|host| host.name == job.host) else { continue };
             let patience = Duration::from_secs(ANSWER_SECONDS);
             let Ok(Ok(mut sender)) = tokio::time::timeout(patience, connect(&client, host)).await else {
                 list.errors.push(format!("{}: it cannot be reached any more", job.host));
@@ -197,7 +194,7 @@ pub fn watch(identity: &Path, id: &str, mut seen: impl FnMut(&JobReport)) -> Res
 /// Tells all hosts but these of a new cluster file; returns what went wrong, one line each.
 pub fn tell(identity: &Path, but: &[String]) -> Result<Vec<String>> {
     let client = Client::load(identity)?;
-    let told = client.file.hosts.iter().filter(|host| !but.contains(&host.name));
+    let told = client.file().hosts.iter().filter(|host| !but.contains(&host.name));
     let hosts = &told.cloned().collect::<Vec<ClusterHost>>();
     let text = cluster::text_in(identity)?;
     let answers = on_all(&client, hosts, |client, host| {
@@ -293,7 +290,7 @@ async fn connect(client: &Client, host: &ClusterHost) -> Answer<Sender> {
         .map_err(|e| format!("cannot reach {address}: {}", thalweg_wire::unreachable(&e)))?;
     socket.set_nodelay(true).map_err(|e| e.to_string())?;
     let name = ServerName::try_from(host.name.clone()).map_err(|e| e.to_string())?;
-    let tls = TlsConnector::from(client.hands.http_client()).connect(name, socket).await;
+    let tls = TlsConnector::from(client.credentials().http_client()).connect(name, socket).await;
     let tls = tls.map_err(|e| {
         let why = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()).map(thalweg_wire::refusal);
         why.unwrap_or_else(|| e.to_string())

@@ -1,31 +1,28 @@
 //! Runs a command on many nodes at once.
 //!
-//! Model: a thread for each host connects, shakes hands, asks and listens, all at the same time; what comes is handed to
-//! the caller's thread, in the order in which it came from each host.
+//! Model: a thread for each host connects, asks and reads the answer, all at the same time; what comes is handed to the
+//! caller's thread, in the order in which it came from each host.
 //! Invariant: every host that was asked has an end or an error. A client that is stopped takes its jobs with it.
 //! Non-goals: printing, shells.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_api::{
-    ClusterFile, ClusterHost, ExecEnd, ExecReport, ExecRequest, HostEnd, NodeRequest, RelayRequest,
-    from_json, to_json,
+    ClusterHost, CommandRequest, ExecEnd, ExecReport, ExecRequest, HostEnd, RelayRequest, ServiceRequest,
+    from_json,
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
-use thalweg_io::small;
-use thalweg_wire::{CLUSTER_FILE, Hands, Incoming, Link, Outgoing, Patience, Terms, new_id};
+use thalweg_wire::{
+    Cancel, Client, ClusterError as Error, ClusterResult as Result, Incoming, Link, Outgoing, new_id,
+};
 
-use crate::cluster;
-use crate::command::{STDERR, no_nul};
-use crate::error::{Error, Result};
+use crate::exec_session::{STDERR, no_nul};
 use crate::relay::END;
-use crate::talk::answer;
 
 /// A block of output or input.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -72,127 +69,24 @@ impl Channel {
     }
 }
 
-/// Stops a run of commands. All clones are one.
-#[derive(Clone, Default)]
-pub struct Cancel(Arc<Cancelling>);
-
-#[derive(Default)]
-struct Cancelling {
-    signal: AtomicI32,
-    links: Mutex<Vec<Arc<Link>>>,
-}
-
-impl Cancel {
-    /// Closes all links, so that the nodes end what they run; remembers the signal that asked for it.
-    pub fn cancel(&self, signal: i32) {
-        self.0.signal.store(signal, Ordering::SeqCst);
-        for link in self.0.links.lock().expect("no holder panics").iter() {
-            link.close();
-        }
-    }
-
-    /// The signal that asked for it, if one did.
-    pub fn signal(&self) -> Option<i32> {
-        Some(self.0.signal.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
-    }
-
-    /// Watches over a link; false if it is to end at once.
-    pub(crate) fn watch(&self, link: &Arc<Link>) -> bool {
-        self.0.links.lock().expect("no holder panics").push(link.clone());
-        self.signal().is_none()
-    }
-}
-
-/// A client of a cluster.
-pub(crate) struct Client {
-    directory: PathBuf,
-    /// Whether a newer cluster file was asked for already.
-    asked: AtomicBool,
-    pub(crate) hands: Hands,
-    pub(crate) file: ClusterFile,
-}
-
-impl Client {
-    pub(crate) fn load(identity: &Path) -> Result<Client> {
-        let (hands, file) = cluster::hands_in(identity)?;
-        Ok(Client { directory: identity.into(), asked: AtomicBool::new(false), hands, file })
-    }
-
-    /// The hosts of these names, or with these roles (`@ROLE`), or all; each once.
-    pub(crate) fn hosts(&self, on: &[String]) -> Result<Vec<ClusterHost>> {
-        if on.is_empty() {
-            return Ok(self.file.hosts.clone());
-        }
-        let mut hosts: Vec<ClusterHost> = Vec::new();
-        for name in on {
-            let role = name.strip_prefix('@').map(String::from);
-            let is_meant = |host: &&ClusterHost| match &role {
-                Some(role) => host.roles.contains(role),
-                None => host.name == *name,
-            };
-            let found: Vec<&ClusterHost> = self.file.hosts.iter().filter(is_meant).collect();
-            if found.is_empty() {
-                return Err(cluster::unknown(&self.file, name));
-            }
-            let new: Vec<ClusterHost> =
-                found.into_iter().filter(|host| !hosts.contains(host)).cloned().collect();
-            hosts.extend(new);
-        }
-        Ok(hosts)
-    }
-
-    /// A link with a host, for blocks of so many bytes.
-    pub(crate) fn link(&self, host: &ClusterHost, block_bytes: usize) -> Result<Link> {
-        let link = self.hands.connect(&host.name, cluster::address_of(host)?, self.terms(block_bytes))?;
-        self.agree(&link);
-        Ok(link)
-    }
-
-    /// Brings both ends to the newer of their cluster files. Whom a newer one does not list is no peer of this command any more;
-    /// what else is new here counts from the next on.
-    fn agree(&self, link: &Link) {
-        let theirs = link.hello().epoch;
-        if theirs > self.file.epoch && !self.asked.swap(true, Ordering::SeqCst) {
-            let Ok(text) = answer(link, &NodeRequest::Cluster(None)) else { return };
-            if let Ok(Some(file)) = cluster::newer(&self.directory, &self.file, &text) {
-                self.hands.identity().members.set(&file);
-                // A client that may not write there asks again next time.
-                let _ = small::write(&self.directory.join(CLUSTER_FILE), text.as_bytes());
-            }
-        } else if theirs < self.file.epoch
-            && let Ok(text) = cluster::text_in(&self.directory)
-        {
-            let _ = answer(link, &NodeRequest::Cluster(Some(text)));
-        }
-    }
-
-    fn terms(&self, block_bytes: usize) -> Terms {
-        Terms { block_bytes: block_bytes as u32, patience: Patience::default() }
-    }
-
-    /// Asks a host over a link of its own, and sends what input there is from a thread of its own.
-    fn ask(
-        &self,
-        host: &ClusterHost,
-        request: &str,
-        (pool, window): (&Pool, usize),
-        input: Option<Receiver<Arc<Vec<u8>>>>,
-    ) -> Result<(Arc<Link>, Incoming)> {
-        fits(request)?;
-        let request = request.as_bytes();
-        let Some(pieces) = input else {
-            let at = (&*host.name, cluster::address_of(host)?);
-            let terms = self.terms(BLOCK_BYTES);
-            let (link, inc) = self.hands.connect_and_ask(at, terms, request, Some((pool, window)))?;
-            self.agree(&link);
-            return Ok((Arc::new(link), inc));
-        };
-        let link = self.link(host, BLOCK_BYTES)?;
-        let (out, inc) = link.open(request)?;
-        let inc = inc.takes(pool, window);
-        pass_on(out, pieces)?;
-        Ok((Arc::new(link), inc))
-    }
+/// Asks a host over a link of its own, and sends what input there is from a thread of its own.
+fn ask(
+    client: &Client,
+    host: &ClusterHost,
+    request: &str,
+    (pool, window): (&Pool, usize),
+    input: Option<Receiver<Arc<Vec<u8>>>>,
+) -> Result<(Arc<Link>, Incoming)> {
+    fits(request)?;
+    let Some(pieces) = input else {
+        let (link, inc) = client.link_and_ask(host, BLOCK_BYTES, request, (pool, window))?;
+        return Ok((Arc::new(link), inc));
+    };
+    let link = client.link(host, BLOCK_BYTES)?;
+    let (out, inc) = link.open(request.as_bytes())?;
+    let inc = inc.takes(pool, window);
+    pass_on(out, pieces)?;
+    Ok((Arc::new(link), inc))
 }
 
 /// What a host's command says: the host's index, and where it says it.
@@ -208,7 +102,7 @@ pub fn exec(
         return Err(Error::Asked(no_nul(word)));
     }
     let job = new_id().to_string();
-    let request = NodeRequest::Exec(ExecRequest {
+    let request = CommandRequest::Run(ExecRequest {
         job: job.clone(),
         command: options.command.clone(),
         env: options.env.clone(),
@@ -221,14 +115,14 @@ pub fn exec(
 
 /// The smallest job there is: no process, nothing said. Only where to is looked at in the options.
 pub fn ping(options: &ExecOptions, cancel: &Cancel) -> Result<ExecReport> {
-    ask_all(options, cancel, String::new(), NodeRequest::Ping, |_, _, _| {})
+    ask_all(options, cancel, String::new(), CommandRequest::Ping, |_, _, _| {})
 }
 
 fn ask_all(
     options: &ExecOptions,
     cancel: &Cancel,
     job: String,
-    request: NodeRequest,
+    request: CommandRequest,
     mut said: impl FnMut(&str, Channel, &[u8]),
 ) -> Result<ExecReport> {
     let watch = Stopwatch::start();
@@ -284,23 +178,21 @@ fn relayed(
     client: &Client,
     via: &ClusterHost,
     cancel: &Cancel,
-    request: NodeRequest,
+    request: CommandRequest,
     ends: &mut [HostEnd],
     mut said: impl FnMut(&str, Channel, &[u8]),
 ) -> Result<()> {
-    let stdin = matches!(&request, NodeRequest::Exec(exec) if exec.stdin);
+    let stdin = matches!(&request, CommandRequest::Run(exec) if exec.stdin);
     let on = ends.iter().map(|end| end.host.clone()).collect();
-    let request = to_json(&NodeRequest::Relay(RelayRequest { on, ask: Box::new(request) }));
+    let request = CommandRequest::Relay(RelayRequest { on, ask: Box::new(request) }).text();
     let pool = Pool::new(BLOCK_BYTES, WAITING).map_err(|e| Error::Asked(e.to_string()))?;
     let input = stdin.then(|| {
         let (input, pieces) = sync_channel(WINDOW);
         forward(vec![input]);
         pieces
     });
-    let (link, mut inc) = client.ask(via, &request, (&pool, WAITING), input)?;
-    if !cancel.watch(&link) {
-        link.close();
-    }
+    let (link, mut inc) = ask(client, via, &request, (&pool, WAITING), input)?;
+    cancel.watch(&link);
     let mut lines = Vec::new();
     loop {
         let (channel, block) = match inc.next_on() {
@@ -379,7 +271,7 @@ struct Ask {
     index: usize,
     client: Arc<Client>,
     host: ClusterHost,
-    request: NodeRequest,
+    request: CommandRequest,
     pool: Pool,
     cancel: Cancel,
     said: SyncSender<Said>,
@@ -394,10 +286,8 @@ impl Ask {
 
     fn converse(&self, input: Option<Receiver<Arc<Vec<u8>>>>) -> Result<ExecEnd> {
         let (link, mut inc) =
-            self.client.ask(&self.host, &to_json(&self.request), (&self.pool, WINDOW), input)?;
-        if !self.cancel.watch(&link) {
-            link.close();
-        }
+            ask(&self.client, &self.host, &self.request.text(), (&self.pool, WINDOW), input)?;
+        self.cancel.watch(&link);
         while let Some((channel, block)) = inc.next_on()? {
             // Who prints has gone only when the process goes.
             let _ = self.said.send((self.index, Channel::of(channel), block.to_vec()));

@@ -1,22 +1,21 @@
-//! Where nodes come from: one small trait, and the way in which they live in this process.
+//! Where nodes come from: one small trait, and nodes that live in this process.
 //!
-//! Model: a [`Fleet`] knows its hosts, brings a node to life on one, looks after it and puts a new one in its place. Hosts
-//! that ssh reaches are one ([`crate::hosts::Hosts`]); [`Embedded`] is another, whose links go through memory. [`mend`]
-//! does not know which it has.
+//! Model: a [`Fleet`] knows its hosts, starts a node on one, watches it and replaces it. Hosts that ssh reaches are one fleet
+//! ([`crate::installer::Hosts`]); [`Embedded`] is another, whose links go through memory. [`mend`] does not know which it
+//! has.
 //! Invariant: what is done to hosts is done to all at once, at most [`AT_ONCE`], each with a result of its own.
 //! Non-goals: choosing hosts, deciding when.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use thalweg_api::{HostStep, HostSteps, NodeRequest, NodeStatus, from_json};
+use thalweg_api::{HostStep, HostSteps, NodeStatus};
 use thalweg_base::clock::Stopwatch;
-use thalweg_wire::{Link, Terms};
+use thalweg_wire::threads::spawn;
+use thalweg_wire::{ClusterError as Error, ClusterResult as Result, Host, Link};
 
-use crate::daemon::Node;
-use crate::error::{Error, Result};
-use crate::talk::answer;
-use crate::threads::spawn;
+use crate::daemon::{Node, Services, terms};
 
 /// The most hosts that something is done to at once.
 const AT_ONCE: usize = 32;
@@ -75,36 +74,36 @@ pub(crate) fn on_each(
     HostSteps { hosts: steps.into_inner().expect("no holder panics").into_iter().flatten().collect() }
 }
 
+/// A node in this process, and the link of its client.
+type Life = (Arc<Node>, Arc<Link>);
+
 /// Nodes in this process. They do what all nodes do, over links through memory.
-pub struct Embedded {
+pub struct Embedded<'s> {
     hosts: Vec<String>,
-    links: Mutex<BTreeMap<String, Arc<Link>>>,
+    services: Services<'s>,
+    lives: Mutex<BTreeMap<String, Life>>,
 }
 
-impl Embedded {
-    /// Of these names, none of which lives yet.
-    pub fn new(hosts: &[&str]) -> Embedded {
-        Embedded {
-            hosts: hosts.iter().map(ToString::to_string).collect(),
-            links: Mutex::new(BTreeMap::new()),
-        }
+impl<'s> Embedded<'s> {
+    /// Of these names, none of which lives yet, and which will offer these services.
+    pub fn new(hosts: &[&str], services: Services<'s>) -> Embedded<'s> {
+        let hosts = hosts.iter().map(ToString::to_string).collect();
+        Embedded { hosts, services, lives: Mutex::default() }
     }
 
     /// The link with a host's node, as a client has one.
     pub fn link(&self, host: &str) -> Result<Arc<Link>> {
-        let link =
-            self.links.lock().expect("no holder panics").get(host).filter(|link| link.is_open()).cloned();
-        link.ok_or_else(|| Error::Asked(format!("no node lives on {host} in this process")))
+        self.living(host).map(|(_, link)| link)
     }
 
-    /// What a host's node answers.
-    pub fn ask(&self, host: &str, request: &NodeRequest) -> Result<String> {
-        let link = self.link(host)?;
-        Ok(answer(&link, request)?)
+    fn living(&self, host: &str) -> Result<Life> {
+        let lives = self.lives.lock().expect("no holder panics");
+        let found = lives.get(host).filter(|(_, link)| link.is_open()).cloned();
+        found.ok_or_else(|| Error::Asked(format!("no node lives on {host} in this process")))
     }
 }
 
-impl Fleet for Embedded {
+impl Fleet for Embedded<'_> {
     fn list(&self) -> Vec<String> {
         self.hosts.clone()
     }
@@ -117,44 +116,54 @@ impl Fleet for Embedded {
             let hosts = self.hosts.join(", ");
             return Err(Error::Asked(format!("'{host}' is none of the hosts, which are {hosts}")));
         }
-        let (near, far) = thalweg_wire::pair(Terms::default())?;
+        let (near, far) = thalweg_wire::pair(terms())?;
         let no_thread = |e: std::io::Error| Error::Asked(format!("no thread for a node is left: {e}"));
         near.keep().map_err(no_thread)?;
-        let node = Arc::new(Node::embedded(host)?);
-        if !spawn("embedded", move || node.serve(far)) {
+        let node = Arc::new(Node::new(Host::embedded(host, terms()), self.services)?);
+        let served = node.host.clone();
+        if !spawn("embedded", move || served.serve(&Arc::new(far))) {
             return Err(Error::Asked("no thread for a node is left".into()));
         }
-        self.links.lock().expect("no holder panics").insert(host.to_string(), Arc::new(near));
+        self.lives.lock().expect("no holder panics").insert(host.to_string(), (node, Arc::new(near)));
         Ok("began in this process".into())
     }
 
     fn watch(&self, host: &str) -> Result<NodeStatus> {
-        from_json(&self.ask(host, &NodeRequest::Status)?).map_err(Error::Asked)
+        Ok(self.living(host)?.0.status())
     }
 
     fn replace(&self, host: &str) -> Result<String> {
-        if let Some(link) = self.links.lock().expect("no holder panics").remove(host) {
-            link.close();
+        if let Some(life) = self.lives.lock().expect("no holder panics").remove(host) {
+            end(&life);
         }
         self.place(host)
     }
 }
 
-impl Drop for Embedded {
+impl Drop for Embedded<'_> {
     fn drop(&mut self) {
-        self.links.lock().expect("no holder panics").values().for_each(|link| link.close());
+        self.lives.lock().expect("no holder panics").values().for_each(end);
     }
+}
+
+fn end((node, link): &Life) {
+    node.host.stop(Duration::ZERO);
+    link.close();
 }
 
 #[cfg(test)]
 mod tests {
-    use thalweg_api::ExecEnd;
+    use thalweg_api::{CommandRequest, ExecEnd, ServiceRequest, from_json};
+    use thalweg_wire::{Service, message};
 
     use super::*;
+    use crate::ExecService;
 
     #[test]
-    fn nodes_in_this_process_live_die_and_are_replaced_by_the_same_hands_as_others() {
-        let fleet = Embedded::new(&["a", "b"]);
+    fn nodes_in_this_process_live_die_and_are_replaced_as_all_others() {
+        let fleet = Embedded::new(&["a", "b"], &|host, jobs| {
+            Ok(vec![Arc::new(ExecService::new(host, jobs)?) as Arc<dyn Service>])
+        });
         assert!(fleet.watch("a").unwrap_err().to_string().contains("no node lives on a"));
         assert_eq!(fleet.place("a").unwrap(), "began in this process");
         assert_eq!(fleet.place("a").unwrap(), "lives already");
@@ -165,7 +174,8 @@ mod tests {
         };
         let answers = format!("answers, as process {}", std::process::id());
         assert_eq!(steps(&[]), [answers.clone(), "began in this process".into()]);
-        let end: ExecEnd = from_json(&fleet.ask("b", &NodeRequest::Ping).unwrap()).unwrap();
+        let ping = message::ask(&fleet.link("b").unwrap(), &CommandRequest::Ping.text());
+        let end: ExecEnd = from_json(&ping.unwrap()).unwrap();
         assert_eq!(end.status, Some(0));
         // One that has died.
         fleet.link("a").unwrap().close();

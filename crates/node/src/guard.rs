@@ -20,8 +20,7 @@ use rustix::process::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::children;
-
-use crate::error::{Error, Result};
+use thalweg_wire::{ClusterError as Error, ClusterResult as Result};
 
 /// Who guards a node is told to it by this variable, which its commands do not get.
 pub(crate) const GUARD: &str = "THALWEG_GUARD";

@@ -1,8 +1,8 @@
-//! Control over HTTP: status, jobs, metrics, and the description of all that.
+//! Control over HTTP: status, metrics, and the routes of the services.
 //!
-//! Invariant: what changes something is for clients of the cluster that may do anything, not for its other nodes; a peer that proved nothing (on
-//! loopback, at a node without identity) is told the status and nothing else. Headers and bodies are bounded, and a
-//! request has to come within [`HEADERS_SECONDS`].
+//! Invariant: what changes something is for clients that may do everything, not for other nodes. A peer that proved nothing
+//! (on loopback, at a node without identity) gets the status and nothing else. Headers and bodies are bounded, and a request
+//! has to come within [`HEADERS_SECONDS`].
 
 use std::convert::Infallible;
 use std::sync::{Arc, PoisonError};
@@ -13,18 +13,15 @@ use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
+use axum::routing::{MethodRouter, get, post, put};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use thalweg_api::{JobList, JobState, May, to_json};
-use thalweg_base::clock::Stopwatch;
-use thalweg_wire::{Id, Role};
+use thalweg_api::{May, to_json};
+use thalweg_wire::{Access, Id, MAY_ONLY_LOOK, Method, Metric, Reply, Role, Route, Who};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::audit::Who;
-use crate::daemon::{MAY_ONLY_LOOK, Node};
-use crate::job::Job;
+use crate::daemon::Node;
 
 /// The longest that the headers of a request may take.
 pub(crate) const HEADERS_SECONDS: u64 = 5;
@@ -32,10 +29,6 @@ pub(crate) const HEADERS_SECONDS: u64 = 5;
 const HEADERS_BYTES_MAX: usize = 16 << 10;
 /// The most bytes of a body.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// How long a job that was cancelled may take to end before it is told as it is.
-const CANCEL_SECONDS: f64 = 3.0;
-/// How often an event is sent at least, and how long a change may wait.
-const EVENT: Duration = Duration::from_millis(500);
 /// The description of all this.
 const OPENAPI: &str = include_str!("openapi.json");
 
@@ -53,7 +46,8 @@ where
     server.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(HEADERS_SECONDS));
     server.max_buf_size(HEADERS_BYTES_MAX).keep_alive(true);
     let mut served = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
-    let is_listed = |(id, _)| node.hands().is_some_and(|hands| hands.identity().members.has(id));
+    let is_listed =
+        |(id, _)| node.host.credentials().is_some_and(|credentials| credentials.identity().members.has(id));
     loop {
         let mut changed = std::pin::pin!(node.changed.notified());
         // From here on no change is missed.
@@ -75,12 +69,15 @@ fn routes(node: Arc<Node>, who: Who) -> Router {
         .route("/v1/status", get(status))
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(|| async { json(OPENAPI.to_string()) }));
-    let may = asker.map(|(id, role)| (role, node.may(id)));
-    if may.is_some() {
-        routes = routes
-            .route("/v1/jobs", get(jobs))
-            .route("/v1/jobs/{id}", get(job))
-            .route("/v1/jobs/{id}/events", get(events));
+    let may = asker.map(|(id, role)| (role, node.host.may(id)));
+    for route in node.host.services().into_iter().flat_map(|service| service.routes()) {
+        let has_access = match route.access {
+            Access::Listed => may.is_some(),
+            Access::Owner => may == Some((Role::Client, May::All)),
+        };
+        if has_access {
+            routes = routes.route(route.path, answered_by(route));
+        }
     }
     match may {
         Some((_, May::All)) => routes = routes.route("/v1/doctor", get(doctor)),
@@ -91,7 +88,7 @@ fn routes(node: Arc<Node>, who: Who) -> Router {
         None => {}
     }
     if may == Some((Role::Client, May::All)) {
-        routes = routes.route("/v1/jobs/{id}/cancel", post(cancel)).route("/v1/cluster", put(take_cluster));
+        routes = routes.route("/v1/cluster", put(take_cluster));
     }
     let routes = routes.layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
     let audited = axum::middleware::from_fn_with_state((node.clone(), who), audited);
@@ -102,8 +99,23 @@ fn json(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-fn not_found(id: &str) -> Response {
-    (StatusCode::NOT_FOUND, format!("no job {id} here\n")).into_response()
+/// Has a service answer, on a thread that may block.
+fn answered_by(route: Route) -> MethodRouter<Arc<Node>> {
+    let (method, answer) = (route.method, Arc::new(route.answer));
+    let handler = move |id: Option<Path<String>>| async move {
+        let id = id.map_or(String::new(), |Path(id)| id);
+        let reply = tokio::task::spawn_blocking(move || answer(&id)).await;
+        match reply {
+            Ok(Reply::Json(text)) => json(text),
+            Ok(Reply::Missing(what)) => (StatusCode::NOT_FOUND, format!("{what}\n")).into_response(),
+            Ok(Reply::Events(events)) => as_events(events),
+            Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")).into_response(),
+        }
+    };
+    match method {
+        Method::Get => get(handler),
+        Method::Post => post(handler),
+    }
 }
 
 async fn status(State(node): State<Arc<Node>>) -> Response {
@@ -135,7 +147,7 @@ async fn audited(
         return next.run(request).await;
     }
     let what = format!("http {}", request.method());
-    let mut entry = node.audit.begin(who, &what, &[request.uri().path().to_string()]);
+    let mut entry = node.host.audit().begin(who, &what, &[request.uri().path().to_string()]);
     let answer = next.run(request).await;
     let status = format!("status {}", answer.status().as_u16());
     if answer.status().is_client_error() {
@@ -156,53 +168,24 @@ async fn announced(request: axum::extract::Request, next: axum::middleware::Next
     next.run(request).await
 }
 
-async fn jobs(State(node): State<Arc<Node>>) -> Response {
-    json(to_json(&JobList { jobs: node.jobs.all(), errors: Vec::new() }))
-}
-
-async fn job(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Response {
-    node.jobs.find(&id).map_or_else(|| not_found(&id), |job| json(to_json(&job.report())))
-}
-
-async fn cancel(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Response {
-    let Some(job) = node.jobs.find(&id) else { return not_found(&id) };
-    job.cancel("it was cancelled");
-    // Waited for by a thread, as a watcher's changes are.
-    let ended = tokio::task::spawn_blocking(move || {
-        let (watch, mut report) = (Stopwatch::start(), job.report());
-        while report.state == JobState::Running && watch.seconds() < CANCEL_SECONDS {
-            report = job.wait(&report, EVENT);
-        }
-        report
-    });
-    ended.await.map_or_else(|_| not_found(&id), |report| json(to_json(&report)))
-}
-
 async fn take_cluster(State(node): State<Arc<Node>>, text: String) -> Response {
-    match node.take_cluster(&text) {
+    match node.host.take_cluster(&text) {
         Ok((epoch, _)) => json(format!("{{\"epoch\":{epoch}}}")),
         Err(why) => (StatusCode::CONFLICT, format!("{why}\n")).into_response(),
     }
 }
 
-/// A job's reports as server-sent events, one at every change and the last at its end.
-async fn events(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Response {
-    let Some(job) = node.jobs.find(&id) else { return not_found(&id) };
+/// Objects as server-sent events. There is a thread for each watcher, and connections are bounded.
+fn as_events(events: Box<dyn Iterator<Item = String> + Send>) -> Response {
     let (send, receive) = tokio::sync::mpsc::channel::<Vec<u8>>(2);
-    // A job's changes are waited for by a thread: there is one for each watcher, and connections are bounded.
-    tokio::task::spawn_blocking(move || watch(&job, &send));
-    ([(header::CONTENT_TYPE, "text/event-stream")], Body::new(Events(receive))).into_response()
-}
-
-fn watch(job: &Job, send: &tokio::sync::mpsc::Sender<Vec<u8>>) {
-    let mut report = job.report();
-    loop {
-        let event = format!("data: {}\n\n", to_json(&report));
-        if send.blocking_send(event.into_bytes()).is_err() || report.state != JobState::Running {
-            return;
+    tokio::task::spawn_blocking(move || {
+        for event in events {
+            if send.blocking_send(format!("data: {event}\n\n").into_bytes()).is_err() {
+                return;
+            }
         }
-        report = job.wait(&report, EVENT);
-    }
+    });
+    ([(header::CONTENT_TYPE, "text/event-stream")], Body::new(Events(receive))).into_response()
 }
 
 /// A body of events.
@@ -223,16 +206,18 @@ impl hyper::body::Body for Events {
 /// For Prometheus.
 async fn metrics(State(node): State<Arc<Node>>) -> Response {
     let status = node.status();
-    let rows: [(&str, &str, &str, f64); 6] = [
-        ("uptime_seconds", "counter", "Seconds since the node began.", status.seconds),
-        ("links", "gauge", "Links that are open.", status.links as f64),
-        ("jobs_running", "gauge", "Jobs that run.", status.jobs_running as f64),
-        ("jobs_ended_total", "counter", "Jobs that have ended.", status.jobs_ended as f64),
-        ("connections_refused_total", "counter", "Connections that were refused.", status.refused as f64),
-        ("resident_bytes", "gauge", "Memory that is resident.", status.resident_bytes as f64),
+    let row = |name, kind, help, value| Metric { name, kind, help, value };
+    let mut rows = vec![
+        row("uptime_seconds", "counter", "Seconds since the node began.", status.seconds),
+        row("links", "gauge", "Links that are open.", status.links as f64),
     ];
+    rows.extend(node.host.services().iter().flat_map(|service| service.metrics()));
+    rows.extend([
+        row("connections_refused_total", "counter", "Connections that were refused.", status.refused as f64),
+        row("resident_bytes", "gauge", "Memory that is resident.", status.resident_bytes as f64),
+    ]);
     let mut text = String::new();
-    for (name, kind, help, value) in rows {
+    for Metric { name, kind, help, value } in rows {
         text +=
             &format!("# HELP thalweg_{name} {help}\n# TYPE thalweg_{name} {kind}\nthalweg_{name} {value}\n");
     }

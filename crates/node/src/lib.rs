@@ -1,58 +1,38 @@
-//! The daemon on every host, and the client that talks to it.
+//! The daemon on every host, and what a client asks of it: commands, control over HTTP, transfers, installation.
 //!
-//! Model: a node is a process with an identity and one port ([`run`]). A client has an identity of its own and talks to
-//! the nodes directly: over links to run commands ([`exec`]), over HTTP for the rest ([`control`]). What makes hosts a
-//! cluster is a directory of small files ([`cluster`]).
+//! Model: a node is a process with an identity and one port ([`run`]), which offers the services that it is given:
+//! [`ExecService`] and [`TransferService`] are of this crate. A client has an identity of its own and talks to the nodes
+//! directly: over links to run commands ([`exec`]) and move files ([`pump`]), over HTTP for the rest ([`control`]).
 //! Invariant: nothing is listed, read, run or written for a peer that has not proved that it is of the cluster.
 //! Non-goals: printing, what a command does, choosing where work should go.
 
-mod ask;
-mod attempts;
-mod audit;
-mod check;
-pub mod cluster;
-mod command;
 pub mod control;
-mod cork;
 mod daemon;
-mod error;
-mod exchange;
+mod ends;
 mod exec;
+mod exec_service;
+mod exec_session;
 pub mod fleet;
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzz;
+mod greeting;
 mod guard;
-pub mod hosts;
 mod http;
-mod inbox;
-mod job;
-mod kept;
-mod lent;
-mod plan;
-mod probe;
+pub mod installer;
 mod pump;
-mod rates;
 mod relay;
-mod serving;
-mod share;
-mod sort;
 mod ssh;
 mod ssh_between;
 mod ssh_said;
-mod successor;
-mod talk;
-mod threads;
-mod vote;
+mod ssh_serve;
+mod tls_records;
+mod to_node;
+mod transfers;
 
-pub use check::check;
-pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Stop, run};
-pub use error::{Error, Result};
-pub use exchange::exchange;
-pub use exec::{Cancel, Channel, ExecOptions, exec, ping};
+pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Services, Stop, run};
+pub use exec::{Channel, ExecOptions, exec, ping};
+pub use exec_service::ExecService;
+pub use greeting::SERVE;
 pub use guard::{Ended, Forward, guard, is_guarded};
-pub use plan::plan;
-pub use pump::pump;
-pub use rates::probe;
-pub use serving::{SERVE, serve};
-pub use sort::{Cluster, detach, run as work};
-pub use ssh::{SshOptions, pump_over_ssh};
+pub use pump::{pump, pump_over_ssh};
+pub use ssh::SshOptions;
+pub use ssh_serve::serve;
+pub use transfers::TransferService;

@@ -1,11 +1,11 @@
-//! Asks other hosts on a client's behalf, over kept links.
+//! Asks other hosts for a client, over the links that this node keeps.
 //!
-//! Model: a stream is opened on the link with each host, one after the other; whoever reads a link tells that something
-//! has come on it, and one thread passes it on into the client's one stream: a block with the host's place in the list
-//! as its offset, ends as lines on a channel of their own, as many as have come together.
-//! Invariant: every host that was asked has an end or an error. A client that has gone, or gives up, takes all of it along
-//! within [`LOOK`]. A host without a link holds up no other, unless all wait for the client's input. Blocks for what
-//! comes are [`WINDOW`] for each host.
+//! Model: a stream is opened on the link with each host, one after the other. The thread that reads a link reports that
+//! something has come on it, and one thread passes everything on into the client's one stream: blocks with the host's
+//! place in the list as their offset, ends as lines on a channel of their own, as many as have come together.
+//! Invariant: every host that was asked has an end or an error. When the client goes, or gives up, everything ends within
+//! [`LOOK`]. A host without a link holds up no other, unless all wait for the client's input. Each host has [`WINDOW`]
+//! blocks for what it sends.
 //! Non-goals: what is asked.
 
 use std::sync::Arc;
@@ -14,15 +14,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use thalweg_api::{ExecEnd, HostEnd, NodeRequest, RelayRequest, from_json, to_json};
+use thalweg_api::{CommandRequest, ExecEnd, HostEnd, RelayRequest, ServiceRequest, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
-use thalweg_wire::{Incoming, Link, LinkError, News, Outgoing};
+use thalweg_wire::cluster::HOSTS_MAX;
+use thalweg_wire::threads::spawn;
+use thalweg_wire::{Host, Incoming, Link, LinkError, News, Outgoing};
 
-use crate::cluster::HOSTS_MAX;
-use crate::command::READ_BYTES;
-use crate::daemon::Node;
-use crate::threads::spawn;
+use crate::exec_session::READ_BYTES;
 
 /// The channel of ends, a line of JSON for each.
 pub(crate) const END: u8 = 3;
@@ -34,24 +33,11 @@ const WINDOW: usize = 2;
 const TOGETHER: Duration = Duration::from_millis(2);
 
 /// Relays a request; the client's stream is ended when all hosts have.
-pub(crate) fn run(node: &Arc<Node>, request: RelayRequest, out: Outgoing, inc: Incoming) {
+pub(crate) fn run((host, input): (&Arc<Host>, &Pool), request: RelayRequest, out: Outgoing, inc: Incoming) {
     let stdin = match &*request.ask {
-        NodeRequest::Exec(exec) => exec.stdin,
-        NodeRequest::Ping => false,
-        NodeRequest::Relay(_)
-        | NodeRequest::Status
-        | NodeRequest::Keep
-        | NodeRequest::Pump(_)
-        | NodeRequest::PumpLane { .. }
-        | NodeRequest::Sort(_)
-        | NodeRequest::Check(_)
-        | NodeRequest::Coordinate(_)
-        | NodeRequest::River { .. }
-        | NodeRequest::Vote(_)
-        | NodeRequest::Cluster(_)
-        | NodeRequest::Probe(_) => {
-            return drop(out.abort("that is not for other hosts"));
-        }
+        CommandRequest::Run(exec) => exec.stdin,
+        CommandRequest::Ping => false,
+        CommandRequest::Relay(_) => return drop(out.abort("that is not for other hosts")),
     };
     let count = request.on.len();
     if count == 0 || count > HOSTS_MAX {
@@ -63,8 +49,8 @@ pub(crate) fn run(node: &Arc<Node>, request: RelayRequest, out: Outgoing, inc: I
     };
     let (tell, words) = channel();
     let asking = Asking {
-        node: node.clone(),
-        ask: to_json(&*request.ask).into(),
+        host: host.clone(),
+        ask: request.ask.text().into(),
         pool,
         tell,
         gatherer: thread::current(),
@@ -76,9 +62,9 @@ pub(crate) fn run(node: &Arc<Node>, request: RelayRequest, out: Outgoing, inc: I
     }
     let hosts = request.on.iter().enumerate();
     let mut outs: Vec<Outgoing> = hosts.filter_map(|(place, host)| asking.ask(place, host, stdin)).collect();
-    let pool = node.pool.clone();
+    let input = input.clone();
     let unfed = if stdin {
-        spawn("stdin", move || feed(inc, &mut outs, &pool));
+        spawn("stdin", move || feed(inc, &mut outs, &input));
         None
     } else {
         Some(inc)
@@ -120,7 +106,7 @@ enum Word {
 /// How hosts are asked.
 #[derive(Clone)]
 struct Asking {
-    node: Arc<Node>,
+    host: Arc<Host>,
     ask: Arc<str>,
     pool: Pool,
     tell: Sender<Word>,
@@ -134,9 +120,9 @@ impl Asking {
     /// Opens the links that are missing, side by side.
     fn dial_all(&self, hosts: &[String]) {
         thread::scope(|scope| {
-            for host in hosts.iter().filter(|host| self.node.kept_with(host).is_none()) {
+            for host in hosts.iter().filter(|host| self.host.kept_with(host).is_none()) {
                 // Why it cannot be is told when it is asked.
-                scope.spawn(move || drop(self.node.link_with(host)));
+                scope.spawn(move || drop(self.host.link_with(host)));
             }
         });
     }
@@ -144,11 +130,11 @@ impl Asking {
     /// Asks over the link that is kept, at once; else opens one first, aside. If the client has input for it, returns
     /// where that goes.
     fn ask(&self, place: usize, host: &str, stdin: bool) -> Option<Outgoing> {
-        if let Some(link) = self.node.kept_with(host) {
+        if let Some(link) = self.host.kept_with(host) {
             return self.ask_over(place, &link, stdin);
         }
         let (aside, name) = (self.clone(), host.to_string());
-        let dial = move || match aside.node.link_with(&name) {
+        let dial = move || match aside.host.link_with(&name) {
             Ok(link) => drop(aside.ask_over(place, &link, false)),
             Err(why) => aside.tell(Word::Unasked(place, why.to_string()), News::End),
         };

@@ -5,10 +5,10 @@
 //!        ======== lanes, each a direct link if one can be had ========>
 //! ```
 //!
-//! Model: the channel carries a link with the control stream. Over it both sides have told each other how they can be
-//! known, so lanes take direct links; where none can be had within [`DIRECT`], they are streams of the channel's link.
-//! Invariant: what is above a lane is what it is between nodes. ssh is the user's own, with his settings, and asks what it has
-//! to ask. Whatever keeps the other end from speaking is told in one line: what ssh or the host's shell said of it.
+//! Model: the channel carries a link with the control stream. Before that both sides exchange certificates over it, so lanes
+//! can take direct links; where none can be had within [`DIRECT`], lanes are streams of the channel's link.
+//! Invariant: above a lane everything is as between nodes. ssh is the user's own, with the user's settings, and may ask
+//! questions. Whatever keeps the other end from answering is reported in one line: what ssh or the host's shell said.
 //! Non-goals: hosts of a cluster; installing the program there.
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -18,17 +18,19 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use thalweg_api::{NodeRequest, PumpReceipt, SshAnswer, SshGreeting, SshMeeting, from_json, to_json};
+use thalweg_api::{
+    PumpReceipt, ServiceRequest, SshAnswer, SshGreeting, SshMeeting, TransferRequest, from_json, to_json,
+};
 use thalweg_base::clock::Stopwatch;
-use thalweg_engine::{Endpoint, Progress, PumpOptions, SshHost};
-use thalweg_transfer::{Route, Streams, Way};
+use thalweg_engine::{Progress, SshHost};
+use thalweg_transfer::{Route, Way};
 use thalweg_wire::{
-    Fleeting, Hands, Heard, Id, Link, LinkError, Pipes, Quit, Role, VERSION, What, is_host_name, new_id,
+    Credentials, Fleeting, Heard, Id, Link, LinkError, Pipes, Quit, Role, Streams, VERSION, What,
+    is_host_name, new_id,
 };
 
-use crate::pump::{Asks, Result, could_not, pull, push, route_of, word_over_ssh};
-use crate::serving::{SAYING, SERVE, Stranger, greeted, greeting, terms};
-use crate::ssh_between::between;
+use crate::ends::{Asks, Result, could_not, route_of};
+use crate::greeting::{SAYING, SERVE, Stranger, greeted, greeting, terms};
 use crate::ssh_said::{Said, noise, why_not};
 
 /// What ssh is told besides: nothing that is not for this, and not to wait for ever.
@@ -74,25 +76,6 @@ impl Default for SshOptions {
     fn default() -> SshOptions {
         SshOptions { ssh: vec!["ssh".into()], there: "thalweg".into(), through: false }
     }
-}
-
-/// Moves files between this machine and one that ssh reaches.
-pub fn pump_over_ssh(how: &SshOptions, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
-    let (host, dest) = match (options.sources.first(), &options.dest) {
-        (Some(Endpoint::Ssh(from, _)), Endpoint::Ssh(to, end)) => {
-            return between(how, (from, to), word_over_ssh(end), options, progress);
-        }
-        (_, Endpoint::Ssh(host, end)) => (host, Some(word_over_ssh(end))),
-        (Some(Endpoint::Ssh(host, _)), _) => (host, None),
-        _ => return Err(could_not("neither end is over ssh")),
-    };
-    let mut there = There::start(how, host)?;
-    let (channel, greeting) = there.hear(progress)?;
-    let moved = there.meet(channel, &greeting).and_then(|way| match dest {
-        Some(dest) => push(&way, dest, options, progress),
-        None => pull(&way, options, progress),
-    });
-    outcome(moved, &mut [there], progress)
 }
 
 /// What came of it, with what is known of how the other ends ended.
@@ -262,7 +245,7 @@ impl Drop for There<'_> {
 
 /// Where direct links are tried.
 struct Door {
-    hands: Hands,
+    credentials: Credentials,
     name: String,
     /// Where the other end says that it listens.
     told: SocketAddr,
@@ -275,7 +258,7 @@ impl Door {
     fn first(&self) -> Option<(Link, SocketAddr)> {
         let (send, links): (_, Receiver<(Link, SocketAddr)>) = channel();
         for by_name in [false, true] {
-            let (send, hands, name) = (send.clone(), self.hands.clone(), self.name.clone());
+            let (send, credentials, name) = (send.clone(), self.credentials.clone(), self.name.clone());
             let (told, host) = (self.told, self.host.clone());
             let tries = move || {
                 let addresses: Vec<SocketAddr> = match by_name {
@@ -286,7 +269,7 @@ impl Door {
                 };
                 let others = addresses.into_iter().filter(|address| !by_name || *address != told);
                 let link = others.take(ADDRESSES_MAX).find_map(|address| {
-                    hands.connect(&name, address, terms()).ok().map(|link| (link, address))
+                    credentials.connect(&name, address, terms()).ok().map(|link| (link, address))
                 });
                 // One that comes too late is closed.
                 let _ = link.map(|link| send.send(link));
@@ -299,7 +282,7 @@ impl Door {
     }
 
     fn another(&self, at: SocketAddr) -> thalweg_wire::Result<Link> {
-        self.hands.connect(&self.name, at, terms())
+        self.credentials.connect(&self.name, at, terms())
     }
 }
 
@@ -330,8 +313,9 @@ impl OverSsh {
         is_own: bool,
     ) -> Result<OverSsh> {
         let SshMeeting { greeting, name, host } = meeting;
-        let hands = fleeting.meets(CLIENT, &greeting.authority).map_err(could_not)?;
-        let door = greeting.address.map(|told| Door { hands, name: name.clone(), told, host: host.clone() });
+        let credentials = fleeting.meets(CLIENT, &greeting.authority).map_err(could_not)?;
+        let door =
+            greeting.address.map(|told| Door { credentials, name: name.clone(), told, host: host.clone() });
         let (id, links) = (new_id().to_string(), Mutex::new(vec![link]));
         Ok(OverSsh { peer, door, id, links, quits: (!is_own).then(Mutex::default) })
     }
@@ -346,7 +330,7 @@ impl OverSsh {
     }
 
     fn lane(&self) -> String {
-        to_json(&NodeRequest::PumpLane { id: self.id.clone() })
+        TransferRequest::Lane { id: self.id.clone() }.text()
     }
 
     fn through_channel(&self, request: &str) -> thalweg_wire::Result<Streams> {
@@ -367,8 +351,8 @@ impl Asks for OverSsh {
         self.id.clone()
     }
 
-    fn begin(&self, request: &NodeRequest) -> thalweg_wire::Result<Streams> {
-        self.through_channel(&to_json(request))
+    fn begin(&self, request: &TransferRequest) -> thalweg_wire::Result<Streams> {
+        self.through_channel(&request.text())
     }
 }
 

@@ -5,24 +5,22 @@
 //! sink  <=============== lanes ================ source        direct links if they can be had, else as the control stream
 //! ```
 //!
-//! Model: the sink is told the source's key as if it were the client's, so the source comes to its door as a client
-//! would. What has no direct link the source opens as streams in its own channel; here they are opened once more towards
-//! the sink, and frames are passed on both ways ([`pass_all`]).
-//! Invariant: when either channel ends, so does the transfer. Of what is passed on at most [`WINDOW`] blocks of a stream each
-//! way are here.
+//! Model: the sink is given the source's key as if it were the client's, so the source connects as a client would. Streams
+//! for which there is no direct link the source opens in its own channel; here each is opened once more towards the sink,
+//! and frames are passed on both ways ([`pass_all`]).
+//! Invariant: when either channel ends, so does the transfer. Of a stream at most [`WINDOW`] blocks each way are here.
 //! Non-goals: what the frames mean.
 
 use std::sync::Arc;
 
-use thalweg_api::{NodeRequest, PumpReceipt, PumpRequest, PumpSaid, SshMeeting, from_json, to_json};
+use thalweg_api::{PumpReceipt, PumpRequest, PumpSaid, SshMeeting, TransferRequest, from_json, to_json};
 use thalweg_block::Pool;
 use thalweg_engine::{Progress, PumpOptions, SshHost};
 use thalweg_transfer::FRAME_BYTES;
-use thalweg_wire::{Fleeting, Incoming, Link, LinkError, Outgoing, Role, What};
+use thalweg_wire::{Fleeting, Incoming, Link, LinkError, Outgoing, Role, What, message};
 
-use crate::pump::{Asks, Result, could_not, follow, request, words_of};
+use crate::ends::{Asks, Result, could_not, follow, request, words_of};
 use crate::ssh::{OverSsh, SshOptions, There, meeting_of, outcome};
-use crate::talk::{Hearing, say};
 
 /// Blocks of a stream that are on their way through here in one direction.
 const WINDOW: usize = 3;
@@ -62,14 +60,14 @@ pub(crate) fn between(
     outcome(moved, &mut [sink, source], progress)
 }
 
-fn ask(way: &OverSsh, asked: PumpRequest, from: &SshHost) -> Result<Hearing> {
-    let (mut out, inc) = way.begin(&NodeRequest::Pump(asked)).map_err(could_not)?;
+fn ask(way: &OverSsh, asked: PumpRequest, from: &SshHost) -> Result<message::Reader> {
+    let (mut out, inc) = way.begin(&TransferRequest::Pump(Box::new(asked))).map_err(could_not)?;
     out.end(&[]).map_err(could_not)?;
-    Hearing::new(inc, &from.to_string(), FRAME_BYTES).map_err(could_not)
+    message::Reader::new(inc, &from.to_string(), FRAME_BYTES).map_err(could_not)
 }
 
 /// By what the source can be known.
-fn authority(source: &mut Hearing) -> Result<String> {
+fn authority(source: &mut message::Reader) -> Result<String> {
     let said = source.next().map_err(could_not)?.map(|(text, _)| from_json(&text));
     match said {
         Some(Ok(PumpSaid::Authority(authority))) => Ok(authority),
@@ -88,7 +86,7 @@ pub(crate) fn introduced(
     client: &mut Outgoing,
 ) -> Result<OverSsh> {
     let fleeting = Fleeting::new(meeting_of(sink, &meeting.greeting)?, Role::Client).map_err(could_not)?;
-    say(client, &to_json(&PumpSaid::Authority(fleeting.authority())), &[]).map_err(could_not)?;
+    message::send(client, &to_json(&PumpSaid::Authority(fleeting.authority())), &[]).map_err(could_not)?;
     OverSsh::new(sink.to_string(), fleeting, meeting, channel.clone(), false)
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use thalweg_engine::SshHost;
 
-use crate::serving::GREETING;
+use crate::greeting::GREETING;
 
 /// What is kept of what was said.
 const SAID_BYTES: usize = 4 << 10;

@@ -17,8 +17,8 @@ use thalweg_record::{InPlace, add_record, each_record};
 use crate::batch::{Begun, Open};
 use crate::error::{Error, Result};
 use crate::head::{Head, Kind};
-use crate::parking::Parking;
 use crate::pick::lane_of_hash;
+use crate::send_queue::SendQueue;
 use crate::way::{Letter, Mailbox, Message, Stopper, Way};
 use crate::{Batch, Bed, Pick};
 
@@ -39,7 +39,7 @@ pub struct Inlet {
     /// The open batch of each lane, and what the lane got in this split.
     open: Vec<Open>,
     sums: Vec<Head>,
-    parking: Parking<Batch>,
+    send_queue: SendQueue<Batch>,
     /// A split has begun and has not ended.
     is_open: bool,
     /// One past the last split that has begun.
@@ -73,7 +73,12 @@ impl Inlet {
             letters: VecDeque::new(),
             open: (0..bed.lanes).map(|_| Open::default()).collect(),
             sums: vec![head; bed.lanes],
-            parking: Parking::new((bed.outlets, bed.rules.exclusive), bed.lanes, bed.lane_parked, bed.parked),
+            send_queue: SendQueue::new(
+                (bed.outlets, bed.rules.exclusive),
+                bed.lanes,
+                bed.lane_queued,
+                bed.queued,
+            ),
             is_open: false,
             splits: 0,
             at: 0,
@@ -265,12 +270,12 @@ impl Inlet {
         sum.bytes += batch.head.bytes;
         sum.checksum = sum.checksum.wrapping_add(batch.head.checksum);
         self.read_mail(false)?;
-        while self.parking.is_full(lane) {
+        while self.send_queue.is_full(lane) {
             self.read_mail(true)?;
         }
         let outlet = self.bed.outlet_of(lane);
-        self.parking.park(outlet, lane, batch);
-        self.send_parked(outlet)
+        self.send_queue.push(outlet, lane, batch);
+        self.send_queued(outlet)
     }
 
     /// A lane of the outlet with most credits left, from the one behind one's own on. Waits until an outlet has one: a batch
@@ -279,7 +284,7 @@ impl Inlet {
         let lanes = self.bed.lanes;
         let from = (self.index + 1) % lanes;
         loop {
-            let slack = |lane: usize| self.parking.slack(self.bed.outlet_of(lane));
+            let slack = |lane: usize| self.send_queue.slack(self.bed.outlet_of(lane));
             let lane = (from..lanes).chain(0..from).rev().max_by_key(|lane| slack(*lane));
             let lane = lane.expect("there is a lane");
             if slack(lane) > 0 {
@@ -290,8 +295,8 @@ impl Inlet {
         }
     }
 
-    fn send_parked(&mut self, outlet: usize) -> Result<()> {
-        while let Some(batch) = self.parking.next(outlet) {
+    fn send_queued(&mut self, outlet: usize) -> Result<()> {
+        while let Some(batch) = self.send_queue.next(outlet) {
             self.ways[outlet].send(Message::Batch(batch))?;
         }
         Ok(())
@@ -321,7 +326,7 @@ impl Inlet {
         while !outlets.is_empty() {
             let mut waiting = Vec::new();
             for outlet in outlets {
-                if self.parking.waits_for(outlet) {
+                if self.send_queue.waits_for(outlet) {
                     waiting.push(outlet);
                     continue;
                 }
@@ -375,8 +380,8 @@ impl Inlet {
             match head.kind {
                 Kind::Gone => return Err(Error::Gone(outlet)),
                 Kind::Credit => {
-                    self.parking.credit(outlet, head.sequence);
-                    self.send_parked(outlet)?;
+                    self.send_queue.credit(outlet, head.sequence);
+                    self.send_queued(outlet)?;
                 }
                 _ => {}
             }

@@ -7,12 +7,12 @@
 //! ([`Way`]), memory or a link.
 //!
 //! ```text
-//! blocks -> Inlet -> open batches of lanes -> [parked] -> Way -> Outlet: Core -> batches
+//! blocks -> Inlet -> open batches of lanes -> [queued] -> Way -> Outlet: Core -> batches
 //!             ^ pick                            ^ credits, proofs <-  |
 //! ```
 //!
 //! Invariant: what the outlets give out is what the inlets took, each record once, or it is an error.
-//! Invariant: memory is bounded: a credit is a buffer, and an inlet holds one open batch a lane and so many parked ones.
+//! Invariant: memory is bounded: a credit is a buffer, and an inlet holds one open batch a lane and so many queued ones.
 //! Non-goals: opening files, sorting, going on without an end that has gone: the whole river is run again.
 
 mod batch;
@@ -24,10 +24,10 @@ mod head;
 mod inlet;
 mod link;
 mod outlet;
-mod parking;
 mod pick;
 mod river;
 mod sabotage;
+mod send_queue;
 #[cfg(test)]
 mod sim_test;
 mod way;

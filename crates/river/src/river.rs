@@ -41,8 +41,8 @@ impl River {
             batch_bytes: 256 << 10,
             exclusive: 2,
             float: None,
-            lane_parked: 4,
-            parked: 16,
+            lane_queued: 4,
+            queued: 16,
             ordered: false,
             checked: false,
             proved: false,
@@ -66,8 +66,8 @@ pub struct Builder {
     batch_bytes: usize,
     exclusive: u64,
     float: Option<u64>,
-    lane_parked: usize,
-    parked: usize,
+    lane_queued: usize,
+    queued: usize,
     ordered: bool,
     checked: bool,
     proved: bool,
@@ -118,8 +118,8 @@ impl Builder {
     }
 
     /// Full batches that wait in an inlet: at most so many of one lane, and of all.
-    pub fn parked(self, of_lane: usize, of_all: usize) -> Builder {
-        Builder { lane_parked: of_lane, parked: of_all, ..self }
+    pub fn queued(self, of_lane: usize, of_all: usize) -> Builder {
+        Builder { lane_queued: of_lane, queued: of_all, ..self }
     }
 
     /// Splits are given out in the order of their numbers. Every source must put its own in that order.
@@ -171,8 +171,8 @@ impl Builder {
         };
         shape(ranges > lanes, "there are more ranges than lanes; give as many lanes as ranges")?;
         shape(
-            self.batch_bytes == 0 || self.lane_parked == 0 || self.parked == 0 || self.exclusive == 0,
-            "batches, credits and parking have at least 1",
+            self.batch_bytes == 0 || self.lane_queued == 0 || self.queued == 0 || self.exclusive == 0,
+            "batches, credits and send queues have at least 1",
         )?;
         let (layout, whole) = (self.layout, |layout| Key::new(layout, &[]));
         let key = match self.key {
@@ -193,8 +193,8 @@ impl Builder {
             key,
             pick: self.pick,
             batch_bytes: self.batch_bytes,
-            lane_parked: self.lane_parked,
-            parked: self.parked,
+            lane_queued: self.lane_queued,
+            queued: self.queued,
             checked: self.checked,
             proved: self.proved,
             window: self.window,
@@ -240,8 +240,8 @@ pub struct Bed {
     pub(crate) key: Key,
     pub(crate) pick: Pick,
     pub(crate) batch_bytes: usize,
-    pub(crate) lane_parked: usize,
-    pub(crate) parked: usize,
+    pub(crate) lane_queued: usize,
+    pub(crate) queued: usize,
     pub(crate) checked: bool,
     pub(crate) proved: bool,
     pub(crate) window: Option<usize>,
@@ -265,9 +265,9 @@ impl Bed {
         (self.batch_bytes + HEAD_BYTES).next_multiple_of(PAGE_BYTES)
     }
 
-    /// Blocks of an inlet: an open batch for each lane, what is parked, and one that is changing hands.
+    /// Blocks of an inlet: an open batch for each lane, what is queued, and one that is changing hands.
     fn blocks_of_inlet(&self) -> usize {
-        self.lanes + self.parked + 1
+        self.lanes + self.queued + 1
     }
 
     /// Buffers of an outlet.

@@ -23,7 +23,7 @@ struct Case {
     batch: usize,
     exclusive: u64,
     float: u64,
-    parked: usize,
+    queued: usize,
     ordered: bool,
     checked: bool,
     piece: usize,
@@ -38,7 +38,7 @@ fn cases() -> impl Strategy<Value = Case> {
     let splits = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..12);
     (shape, sizes, splits).prop_map(|(shape, sizes, splits)| {
         let (inlets, outlets, lanes, pick, layout, ordered, checked) = shape;
-        let (batch, exclusive, float, parked, piece) = sizes;
+        let (batch, exclusive, float, queued, piece) = sizes;
         // In an unordered river a batch holds at least a record.
         let batch = if ordered { batch } else { batch + RECORD };
         Case {
@@ -50,7 +50,7 @@ fn cases() -> impl Strategy<Value = Case> {
             batch,
             exclusive,
             float,
-            parked,
+            queued,
             ordered,
             checked,
             piece,
@@ -165,7 +165,7 @@ impl Case {
             .pick(self.pick())
             .batch_bytes(self.batch)
             .credits(self.exclusive, self.float)
-            .parked(self.parked, self.parked * 2)
+            .queued(self.queued, self.queued * 2)
             .splits(self.splits.len() as u64);
         let builder = if self.ordered { builder.ordered() } else { builder };
         let builder = if self.checked { builder.checked() } else { builder };

@@ -49,9 +49,9 @@ fn all(outlet: &mut Outlet) -> Result<Vec<Vec<u8>>, Error> {
 
 #[test]
 fn an_outlet_that_takes_nothing_holds_up_no_other_lane() {
-    let mut river = river().outlets(2).lanes(2).pick(by_first()).credits(2, 0).parked(3, 10).build().unwrap();
+    let mut river = river().outlets(2).lanes(2).pick(by_first()).credits(2, 0).queued(3, 10).build().unwrap();
     let (inlet, slow) = (&mut river.inlets[0], 0u8);
-    // Three batches that are parked, for no credit comes, and an open one, each of four records.
+    // Three batches that are queued, for no credit comes, and an open one, each of four records.
     for number in 0..4 * (3 + 1) {
         inlet.put_record(&record(slow, number)).unwrap();
     }
@@ -108,7 +108,7 @@ fn records_longer_than_a_batch_come_out_one_by_one_also_of_a_river_behind() {
 
 #[test]
 fn an_end_that_waits_for_one_that_says_nothing_can_be_stopped() {
-    let mut river = river().outlets(1).lanes(1).pick(by_first()).credits(1, 0).parked(1, 1).build().unwrap();
+    let mut river = river().outlets(1).lanes(1).pick(by_first()).credits(1, 0).queued(1, 1).build().unwrap();
     let (inlet, outlet) = (&mut river.inlets[0], &mut river.outlets[0]);
     let stoppers = [inlet.stopper(), outlet.stopper()];
     std::thread::scope(|scope| {

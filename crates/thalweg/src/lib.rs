@@ -50,6 +50,7 @@
 //! # }
 //! ```
 
+pub mod nodes;
 mod task;
 mod transfer;
 
@@ -62,7 +63,8 @@ pub use thalweg_engine::{
     RightSide, Sorted, Sorter, SorterOptions, SshHost, WorkOptions,
 };
 pub use thalweg_engine::{doctor, generate, model};
-pub use thalweg_node::{Cluster, SshOptions};
+pub use thalweg_job::Cluster;
+pub use thalweg_node::SshOptions;
 pub use thalweg_pump::{Sink, Source};
 pub use thalweg_record::{KeyPart, Layout};
 pub use thalweg_river::{Batch, Builder as RiverBuilder, Inlet, Outlet, Pick, River};
@@ -79,17 +81,8 @@ pub fn check(
 ) -> Result<thalweg_api::Check> {
     match cluster {
         None => thalweg_engine::check(options, progress),
-        Some(cluster) => thalweg_node::check(cluster, options, progress),
+        Some(cluster) => thalweg_job::check(cluster, options, progress),
     }
-}
-
-/// Nodes and their clusters: the daemon, commands and jobs on many hosts, the hosts themselves.
-pub mod nodes {
-    pub use thalweg_node::{
-        Cancel, Channel, Ended, Error, ExecOptions, Forward, NodeOptions, Result, SERVE, Stop, exchange,
-        exec, guard, is_guarded, ping, probe, run, serve,
-    };
-    pub use thalweg_node::{cluster, control, fleet, hosts};
 }
 
 // The examples of the guide are tests of this crate's documents.

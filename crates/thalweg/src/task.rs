@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thalweg_api::{ClusterPlan, Detached, Plan, Receipt, Work};
 use thalweg_base::units::Size;
 use thalweg_engine::{Endpoint, JoinKind, Layout, PartitionPick, Progress, Result, RightSide, WorkOptions};
-use thalweg_node::Cluster;
+use thalweg_job::Cluster;
 use thalweg_record::KeyPart;
 
 /// Work on records: to sort, shuffle, merge, join or partition them, on this machine or on the nodes of a cluster.
@@ -181,7 +181,7 @@ impl Task {
     pub fn run(&self, progress: &Progress) -> Result<Receipt> {
         match &self.cluster {
             None => thalweg_engine::run(&self.options, progress),
-            Some(cluster) => thalweg_node::work(cluster, &self.options, progress),
+            Some(cluster) => thalweg_job::run(cluster, &self.options, progress),
         }
     }
 
@@ -189,7 +189,7 @@ impl Task {
     pub fn plan(&self) -> Result<TaskPlan> {
         match &self.cluster {
             None => thalweg_engine::plan(&self.options).map(|plan| TaskPlan::Machine(Box::new(plan))),
-            Some(cluster) => thalweg_node::plan(cluster, &self.options).map(TaskPlan::Cluster),
+            Some(cluster) => thalweg_job::plan(cluster, &self.options).map(TaskPlan::Cluster),
         }
     }
 
@@ -199,7 +199,7 @@ impl Task {
             None => {
                 Err(crate::Error::CouldNot("only the nodes of a cluster go on without their client".into()))
             }
-            Some(cluster) => thalweg_node::detach(cluster, &self.options),
+            Some(cluster) => thalweg_job::detach(cluster, &self.options),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a transfer. Each message is one line: what, where, how much, the remedy.
+//! Why a transfer can fail. Each message is one line: what, where, how much, the remedy.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub enum Error {
     /// A link with the other end broke.
     Link(LinkError),
     /// The other end could not do its part, and says why.
-    Far {
+    Peer {
         /// Who it is.
         peer: String,
         /// What it says.
@@ -53,7 +53,7 @@ pub enum Error {
 impl Error {
     /// Whether something was found wrong that was looked at, and not something could not be done.
     pub fn is_wrong(&self) -> bool {
-        matches!(self, Error::Mismatch { .. } | Error::Changed(_) | Error::Far { wrong: true, .. })
+        matches!(self, Error::Mismatch { .. } | Error::Changed(_) | Error::Peer { wrong: true, .. })
     }
 
     /// A file has no place where there is a directory.
@@ -125,7 +125,7 @@ impl fmt::Display for Error {
             Error::Link(e) => {
                 write!(f, "{e}; what came is kept, and the same command with --resume goes on from it")
             }
-            Error::Far { peer, why, .. } => write!(f, "{peer}: {why}"),
+            Error::Peer { peer, why, .. } => write!(f, "{peer}: {why}"),
             Error::Stopped => f.write_str("stopped"),
         }
     }

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use thalweg_record::CELL_BYTES;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::journal::{Told, line, parse};
+use crate::journal::{JournalContents, line, parse};
 use crate::message::{Message, TAIL_BYTES_MAX, Tail, is_bare};
 
 /// Reads a journal as it is, and once more with hashes that fit every line, so that what they guard is reached.
@@ -31,7 +31,7 @@ fn mended(data: &[u8]) -> Vec<u8> {
 }
 
 /// What is told fits together, and is told of the sound part alone.
-fn is_sound(data: &[u8], told: &Told) {
+fn is_sound(data: &[u8], told: &JournalContents) {
     assert!(told.end <= data.len());
     assert_eq!(*told, parse(&data[..told.end]), "what comes behind the sound part changes nothing");
     assert!(told.files.len() as u64 <= told.count);

@@ -1,9 +1,9 @@
-//! A transfer from beginning to end: laid out, moved by lanes, finished, told.
+//! A transfer from beginning to end: planned, moved by lanes, finished, reported.
 //!
-//! Invariant: memory in bulk is `streams` x (2 x [`DEPTH`] + 2) blocks of [`BLOCK_BYTES`]; so many each lane can hold, so none
-//! waits for another's.
-//! Invariant: a new tree gets its name when all of it is there and durable. What is moved into a directory that is there
-//! gets its names file by file, and is durable when this returns.
+//! Invariant: bulk memory is `streams` x (2 x [`DEPTH`] + 2) blocks of [`BLOCK_BYTES`]. That is as much as all lanes can hold,
+//! so no lane waits for another's blocks.
+//! Invariant: a new tree gets its name when all of it is there and durable. Files that go into an existing directory get their
+//! names one by one, and are durable when the transfer returns.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -18,56 +18,61 @@ use thalweg_base::rng::Rng;
 use thalweg_base::units::MIB;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
-use thalweg_io::tree::Dir;
-use thalweg_io::{Access, File, FileSystem, host, process};
+use thalweg_io::tree::{Dir, Tree};
+use thalweg_io::{Access, File, host, process};
 use thalweg_pump::{Meters, Sink, Source, pump};
-use xxhash_rust::xxh3::xxh3_128;
 
 use crate::claim::{claim_new, clear, give_tree_name};
-use crate::far::{Far, Streams, nonsense};
-use crate::feed::{Feed, Found};
-use crate::journal::{Journal, Told, trees_of};
-use crate::limit::Limit;
+use crate::directory::{Directory, Target};
+use crate::file_transfer::{FileTransfer, Goal, Origin};
+use crate::journal::{Journal, JournalContents, told_by};
 use crate::message::Message;
-use crate::moving::{Goal, Moving, Origin};
-use crate::place::{Place, There};
+use crate::peer::{Peer, Streams, nonsense};
+use crate::rate_limit::Limit;
 use crate::receipt::{Took, receipt};
 use crate::roots::{self, From, Root, Roots, To, Transfer};
 use crate::shared::{Counts, Links, OneMore, Shared, count};
 use crate::sink::SinkLane;
 use crate::source::SourceLane;
-use crate::{Error, Result, names};
+use crate::work_queue::{Found, WorkQueue};
+use crate::{Error, Result, hidden_names};
 
-/// Bytes of a block, which are read and written in one go.
+/// The size of a block, which is read or written in one operation.
 pub const BLOCK_BYTES: usize = MIB as usize;
-/// Reads in flight for each lane, and as many writes.
+/// How many reads each lane has in flight, and how many writes.
 pub const DEPTH: usize = 16;
-/// So many bytes of small files are written back together.
+/// After so many bytes of small files, the system is asked to write them back.
 const FLUSH_BYTES: u64 = 64 * MIB;
-/// So many blocks a lane can hold: those in flight, one in its hands, and one to read back with.
+/// The blocks that a lane can hold: those in flight, the one that it works on, and one to read back with.
 pub(crate) const LANE_BLOCKS: usize = 2 * DEPTH + 2;
 
-/// Whoever wants to know how far a transfer is, and may stop it.
+/// Observes the progress of a transfer, and may stop it.
 pub trait Watch: Sync {
-    /// It begins; bytes in all, or 0 if nobody knows.
+    /// The transfer begins; `total_bytes` is 0 if the total is unknown.
     fn begin(&self, total_bytes: u64);
-    /// So many more bytes are done.
+    /// So many more bytes have been moved.
     fn advance(&self, bytes: u64);
     /// Whether to stop.
     fn stopped(&self) -> bool;
-    /// Something that should be known at once and is no error.
+    /// Reports something that the user should know at once and that is not an error.
     fn note(&self, line: &str);
 }
 
-/// Moves all sources to the destination. The receipt's invariant: out = in.
-pub fn run(transfer: &Transfer, io: &Arc<dyn FileSystem>, watch: &dyn Watch) -> Result<PumpReceipt> {
+/// Moves all sources to the destination. The receipt's invariant: out = in. That a source is not its own destination is
+/// checked if both file systems are one `Arc`.
+pub fn run(
+    transfer: &Transfer,
+    source: &Arc<dyn Tree>,
+    dest: &Arc<dyn Tree>,
+    watch: &dyn Watch,
+) -> Result<PumpReceipt> {
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
     assert!(!transfer.sources.is_empty() && transfer.streams > 0);
     host::allow_open_files(u64::MAX);
-    let roots = roots::look(transfer)?;
+    let roots = roots::look(transfer, source, dest)?;
     let lanes = if is_in_order(transfer) { 1 } else { transfer.streams };
     let pool = Pool::new(BLOCK_BYTES, lanes * LANE_BLOCKS)?;
-    let job = Job { transfer, io, watch, roots, lanes, part: Part::Both };
+    let job = Job { transfer, source, dest, watch, roots, lanes, part: Part::Both };
     let shared = job.shared(pool, None)?;
     let done = job.perform(&shared);
     // Whatever failed first in any lane is what is told.
@@ -83,13 +88,13 @@ pub fn run(transfer: &Transfer, io: &Arc<dyn FileSystem>, watch: &dyn Watch) -> 
     Ok(receipt(&job, &shared, &Took { seconds: clock.seconds(), sync_seconds, cpu_seconds }))
 }
 
-/// Whether bytes can only come or go one after the other.
+/// Whether an end is a stream, whose bytes can be moved only in order.
 pub(crate) fn is_in_order(transfer: &Transfer) -> bool {
     transfer.sources.iter().any(|from| matches!(from, From::Stream(_)))
         || matches!(transfer.dest, To::Stream(_))
 }
 
-/// What of a transfer this process does.
+/// Which ends of a transfer are in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Both,
@@ -99,7 +104,8 @@ pub(crate) enum Part {
 
 pub(crate) struct Job<'j> {
     pub(crate) transfer: &'j Transfer,
-    pub(crate) io: &'j Arc<dyn FileSystem>,
+    pub(crate) source: &'j Arc<dyn Tree>,
+    pub(crate) dest: &'j Arc<dyn Tree>,
     pub(crate) watch: &'j dyn Watch,
     pub(crate) roots: Roots,
     pub(crate) lanes: usize,
@@ -107,19 +113,20 @@ pub(crate) struct Job<'j> {
 }
 
 impl<'j> Job<'j> {
-    /// What lanes share; takes up the journal, or makes one.
-    pub(crate) fn shared(&self, pool: Pool, far: Option<Arc<Far<'j>>>) -> Result<Shared<'j>> {
+    /// What the lanes share. Opens the journal, or creates one.
+    pub(crate) fn shared(&self, pool: Pool, far: Option<Arc<Peer<'j>>>) -> Result<Shared<'j>> {
         let transfer = self.transfer;
         let (journal, told) = match &self.roots.dir {
             Some(dir) => {
                 let (journal, told) = self.journal(dir)?;
                 (Some(journal), told)
             }
-            None => (None, Told::default()),
+            None => (None, JournalContents::default()),
         };
         let one_file = self.roots.roots.len() <= 1 && !self.roots.roots.iter().any(|root| root.is_tree);
         Ok(Shared {
-            io: Arc::clone(self.io),
+            source: Arc::clone(self.source),
+            dest: Arc::clone(self.dest),
             pool,
             watch: self.watch,
             hashing: transfer.hashing,
@@ -141,12 +148,12 @@ impl<'j> Job<'j> {
         })
     }
 
-    /// The journal, with what it says if that is gone on from. Otherwise what an earlier run left is cleared.
-    fn journal(&self, dir: &Arc<Dir>) -> Result<(Journal, Told)> {
-        let identity = self.identity(dir)?;
-        let name = names::journal(&self.roots.stem);
+    /// The journal, with its contents if this run resumes from it. Otherwise what an earlier run left is removed.
+    fn journal(&self, dir: &Arc<dyn Dir>) -> Result<(Journal, JournalContents)> {
+        let identity = self.roots.identity(self.transfer.hashing)?;
+        let name = hidden_names::journal(&self.roots.stem);
         let wanted = self.transfer.resume.then_some(identity);
-        let (journal, told) = Journal::open(self.io, dir, name, wanted)?;
+        let (journal, told) = Journal::open(&**self.dest, dir, name, wanted)?;
         if told.identity.is_some() {
             return Ok((journal, told));
         }
@@ -158,8 +165,8 @@ impl<'j> Job<'j> {
         let mut named = self.roots.roots.iter().filter(|root| !root.there.is_empty());
         let cleared = named.try_for_each(|root| {
             // It may have been made by a transfer that brought it alone, or first.
-            let its = trees_of(self.io, dir, &names::journal(&root.there));
-            clear(self.io, dir, &names::partial(&root.there), &[journal.trees(), its].concat())
+            let its = told_by(&**dir, &hidden_names::journal(&root.there), None).trees;
+            clear(&**self.dest, &**dir, &hidden_names::partial(&root.there), &[journal.trees(), its].concat())
         });
         if cleared.is_err() && told.end == 0 {
             // It was made for this.
@@ -167,27 +174,13 @@ impl<'j> Job<'j> {
         }
         cleared?;
         journal.begin(identity)?;
-        Ok((journal, Told::default()))
+        Ok((journal, JournalContents::default()))
     }
 
-    /// A hash of what must be the same for a later run to go on from this one. Whether the files are the same is looked
-    /// at one by one.
-    fn identity(&self, dir: &Dir) -> Result<u128> {
-        let there = dir.own_facts()?;
-        let mut text = format!("{} {} {}", there.device, there.inode, self.transfer.hashing);
-        for root in &self.roots.roots {
-            text += &format!(
-                " {:?} {:?} {:?} {} {}",
-                root.source, root.name, root.there, root.is_tree, root.is_new
-            );
-        }
-        Ok(xxh3_128(text.as_bytes()))
-    }
-
-    /// Moves everything; returns the seconds that it took to make it durable.
+    /// Moves everything. Returns the seconds that it took to make it durable.
     fn perform(&self, shared: &Shared<'_>) -> Result<f64> {
         self.watch.begin(self.total_bytes()?);
-        let feed = Feed::new(shared);
+        let feed = WorkQueue::new(shared);
         self.feed(shared, &feed)?;
         let moving = AtomicBool::new(true);
         std::thread::scope(|scope| {
@@ -203,7 +196,7 @@ impl<'j> Job<'j> {
             };
             let lanes: Vec<_> = (0..self.lanes).map(lane).collect();
             let flusher = self.roots.dir.as_ref().filter(|_| !shared.sync_each);
-            let flusher = flusher.map(|dir| scope.spawn(|| flush_along(shared, dir, &moving)));
+            let flusher = flusher.map(|dir| scope.spawn(|| flush_along(shared, &**dir, &moving)));
             for lane in lanes {
                 lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             }
@@ -221,14 +214,14 @@ impl<'j> Job<'j> {
         Ok(clock.seconds())
     }
 
-    /// Bytes in all, if that can be known without reading a tree.
+    /// The total number of bytes, or 0 if only reading a tree would tell.
     pub(crate) fn total_bytes(&self) -> Result<u64> {
         let mut total = 0;
         for source in &self.transfer.sources {
             total += match source {
                 From::Zeros(len) | From::Noise(len) => *len,
                 From::Stream(_) => return Ok(0),
-                From::Path(path) => match self.io.stat(path)? {
+                From::Path(path) => match self.source.io().stat(path)? {
                     there if there.is_directory => return Ok(0),
                     there => there.len,
                 },
@@ -237,50 +230,54 @@ impl<'j> Job<'j> {
         Ok(total)
     }
 
-    /// Streams for all lanes.
-    pub(crate) fn open_lanes(&self, shared: &Shared<'_>, far: &Far<'_>) -> Result<Vec<Streams>> {
+    /// Opens a stream for each lane.
+    pub(crate) fn open_lanes(&self, shared: &Shared<'_>, far: &Peer<'_>) -> Result<Vec<Streams>> {
         shared.goes_on()?;
         Ok(far.lanes(self.lanes)?)
     }
 
-    /// Where roots go.
-    pub(crate) fn there(&self) -> There {
+    /// The directory that roots go to.
+    pub(crate) fn there(&self) -> Target {
         match (&self.roots.dir, self.part) {
-            (Some(dir), _) => There::Open(Arc::clone(dir)),
-            (None, Part::Source) => There::Far,
-            (None, _) => There::Nowhere,
+            (Some(dir), _) => Target::Open(Arc::clone(dir)),
+            (None, Part::Source) => Target::Peer,
+            (None, _) => Target::Nowhere,
         }
     }
 
-    /// Gives the feed what was asked for.
-    pub(crate) fn feed<'a>(&self, shared: &'a Shared<'a>, feed: &Feed<'a>) -> Result<()> {
-        let mut last: Option<(&Root, Arc<Place<'a>>)> = None;
+    /// Gives the sources to the work queue.
+    pub(crate) fn feed<'a>(&self, shared: &'a Shared<'a>, feed: &WorkQueue<'a>) -> Result<()> {
+        let mut last: Option<(&Root, Arc<Directory<'a>>)> = None;
         for (number, root) in self.roots.roots.iter().enumerate() {
             if let To::Stream(path) = &self.transfer.dest {
                 self.feed_file_to_stream(shared, feed, root, path)?;
             } else if root.is_tree {
-                let parent = Arc::new(Place::of_roots(shared, None, self.there()));
+                let parent = Arc::new(Directory::of_roots(shared, None, self.there()));
                 feed.directory(self.tree(&parent, root, number as u64)?)?;
             } else {
                 let place = match last.take() {
                     Some((other, place)) if other.source == root.source => place,
-                    _ => Arc::new(Place::of_roots(shared, Some(Dir::open(&root.source)?), self.there())),
+                    _ => Arc::new(Directory::of_roots(
+                        shared,
+                        Some(self.source.open_dir(&root.source)?),
+                        self.there(),
+                    )),
                 };
                 let (name, there) = (root.name.clone(), root.there.clone());
-                feed.root(Arc::clone(&place), Found { name, there, what: None });
+                feed.root(Arc::clone(&place), Found { name, there, kind: None });
                 last = Some((root, place));
             }
         }
         self.feed_stream(shared, feed)
     }
 
-    fn tree<'a>(&self, parent: &Arc<Place<'a>>, root: &Root, number: u64) -> Result<Place<'a>> {
-        let source = Dir::open(&root.source)?;
-        Place::root(parent, source, (root.name_for_now(), &root.there), number, root.is_new)
+    fn tree<'a>(&self, parent: &Arc<Directory<'a>>, root: &Root, number: u64) -> Result<Directory<'a>> {
+        let source = self.source.open_dir(&root.source)?;
+        Directory::root(parent, source, (root.name_for_now(), &root.there), number, root.is_new)
     }
 
-    /// The one source that is no file, if there is one.
-    fn feed_stream<'a>(&self, shared: &'a Shared<'a>, feed: &Feed<'a>) -> Result<()> {
+    /// Gives the work queue the one source that is not a file, if there is one.
+    fn feed_stream<'a>(&self, shared: &'a Shared<'a>, feed: &WorkQueue<'a>) -> Result<()> {
         let Some(source) = self.transfer.sources.iter().find(|from| !matches!(from, From::Path(_))) else {
             return Ok(());
         };
@@ -290,35 +287,35 @@ impl<'j> Job<'j> {
                 make_noise(&shared.pool);
                 (Origin::Noise, Some(*len))
             }
-            From::Stream(path) => (Origin::Stream(File::open(self.io, path, Access::Read)?), None),
+            From::Stream(path) => (Origin::Stream(File::open(self.source.io(), path, Access::Read)?), None),
             From::Path(_) => unreachable!("files were passed over"),
         };
         let goal = match &shared.far {
             Some(far) => {
                 let number = far.next_file();
                 far.tell(&Message::File(number, 0, OsString::from("stream"), None, len))?;
-                Goal::Far(number)
+                Goal::Peer(number)
             }
             None => self.goal_of_stream(len)?,
         };
-        let (moving, cursor) = Moving::of_origin(shared, origin, goal, len, Vec::new());
+        let (moving, cursor) = FileTransfer::of_origin(shared, origin, goal, len, Vec::new());
         feed.stream(moving, cursor);
         Ok(())
     }
 
-    /// Where what is no file goes.
+    /// The destination of a source that is not a file.
     pub(crate) fn goal_of_stream(&self, len: Option<u64>) -> Result<Goal> {
         Ok(match (&self.transfer.dest, &self.roots.dir) {
             (To::Path(_), Some(dir)) => {
-                let (name, partial) = (self.roots.stem.clone(), names::partial(&self.roots.stem));
-                let file = claim_new(self.io, dir, &partial, true, None)?;
+                let (name, partial) = (self.roots.stem.clone(), hidden_names::partial(&self.roots.stem));
+                let file = claim_new(&**self.dest, &**dir, &partial, true, None)?;
                 if let Err(e) = file.allocate(len.unwrap_or(0)) {
                     let _ = dir.remove(&partial);
                     return Err(e.into());
                 }
                 Goal::File { file, dir: Arc::clone(dir), partial, name }
             }
-            (To::Stream(path), _) => Goal::Stream(File::open(self.io, path, Access::WriteStream)?),
+            (To::Stream(path), _) => Goal::Stream(File::open(self.dest.io(), path, Access::WriteStream)?),
             _ => Goal::Nowhere,
         })
     }
@@ -326,21 +323,22 @@ impl<'j> Job<'j> {
     fn feed_file_to_stream<'a>(
         &self,
         shared: &'a Shared<'a>,
-        feed: &Feed<'a>,
+        feed: &WorkQueue<'a>,
         root: &Root,
         path: &Path,
     ) -> Result<()> {
-        let source = Dir::open(&root.source)?.open_file(self.io, &root.name, true)?;
+        let source = self.source.open_dir(&root.source)?.open_file(&root.name, true)?;
         let len = source.metadata()?.len;
-        let goal = Goal::Stream(File::open(self.io, path, Access::WriteStream)?);
-        let (moving, cursor) = Moving::of_origin(shared, Origin::File(source), goal, Some(len), Vec::new());
+        let goal = Goal::Stream(File::open(self.dest.io(), path, Access::WriteStream)?);
+        let (moving, cursor) =
+            FileTransfer::of_origin(shared, Origin::File(source), goal, Some(len), Vec::new());
         feed.stream(moving, cursor);
         Ok(())
     }
 
-    /// Everything is written: further names, durability, and the names of whole trees.
-    /// Of what another process sent, `sum` is the source's.
-    pub(crate) fn finish(&self, shared: &Shared<'_>, dir: &Arc<Dir>, sum: Option<u128>) -> Result<()> {
+    /// After everything is written: makes further names, makes all of it durable, and gives new trees their names. `sum` is
+    /// the source's checksum if another process sent it.
+    pub(crate) fn finish(&self, shared: &Shared<'_>, dir: &Arc<dyn Dir>, sum: Option<u128>) -> Result<()> {
         let links = std::mem::take(&mut *shared.links.lock().expect("no lane panics"));
         for more in &links.more {
             let root = &self.roots.roots[more.top as usize].there;
@@ -359,37 +357,37 @@ impl<'j> Job<'j> {
         }
         if !shared.sync_each {
             let replaced = self.roots.roots.iter().any(|root| !root.is_new);
-            let failed = |e: thalweg_io::Error| if replaced { self.undoable(dir, e) } else { e };
+            let failed = |e: thalweg_io::Error| if replaced { self.undoable(&**dir, e) } else { e };
             dir.sync_file_system().map_err(failed)?;
         }
         for (number, root) in self.roots.roots.iter().enumerate().filter(|(_, root)| root.is_new) {
-            let partial = names::partial(&root.there);
+            let partial = hidden_names::partial(&root.there);
             // An honest source tells of each.
             let Some(tree) = shared.staged(number as u64) else { return Err(nonsense("the source")) };
             if let Some(facts) = &root.facts {
-                tree.dress(facts)?;
+                tree.set_attributes(facts)?;
             }
             tree.sync()?;
-            give_tree_name(dir, &tree, &partial, &root.there)?;
+            give_tree_name(&**dir, &*tree, &partial, &root.there)?;
         }
-        Ok(self.settle(shared, dir).map_err(|e| self.undoable(dir, e))?)
+        Ok(self.settle(shared, &**dir).map_err(|e| self.undoable(&**dir, e))?)
     }
 
-    /// All has its name, which is made durable.
-    fn settle(&self, shared: &Shared<'_>, dir: &Dir) -> thalweg_io::Result<()> {
+    /// Makes the names durable, which are all given by now.
+    fn settle(&self, shared: &Shared<'_>, dir: &dyn Dir) -> thalweg_io::Result<()> {
         if let Some(journal) = &shared.journal {
             journal.remove()?;
         }
         // The hidden names that came and went in it have changed its time.
         let contents = self.roots.roots.iter().filter(|root| root.there.is_empty());
         for facts in contents.filter_map(|root| root.facts) {
-            dir.dress(&facts)?;
+            dir.set_attributes(&facts)?;
         }
         dir.sync()
     }
 
-    /// What failed when everything bore its name already.
-    fn undoable(&self, dir: &Dir, e: thalweg_io::Error) -> thalweg_io::Error {
+    /// An error that came after everything had its name.
+    fn undoable(&self, dir: &dyn Dir, e: thalweg_io::Error) -> thalweg_io::Error {
         let name = match &self.roots.roots[..] {
             [] => self.roots.stem.as_os_str(),
             [root] => &root.there,
@@ -398,25 +396,35 @@ impl<'j> Job<'j> {
         e.undoable(&dir.path().join(name))
     }
 
-    fn one_more(&self, shared: &Shared<'_>, dir: &Arc<Dir>, more: &OneMore) -> Result<()> {
+    fn one_more(&self, shared: &Shared<'_>, dir: &Arc<dyn Dir>, more: &OneMore) -> Result<()> {
         let root = &self.roots.roots[more.top as usize];
         let top = match (shared.staged(more.top), root.there.is_empty()) {
             (Some(tree), _) => tree,
             (None, true) => Arc::clone(dir),
-            (None, false) => Arc::new(dir.open_dir(&root.there)?),
+            (None, false) => dir.open_dir(&root.there)?,
         };
         // The other end gave these paths, and sent the directories that they lead through.
         let place = top.open_below(&more.name.dir)?;
         let above = top.open_below(&more.first.dir)?;
-        if place.facts_if_any(&more.name.own)?.is_some() {
-            place.remove(&more.name.own)?;
+        let found = place.find(&more.name.own)?;
+        let is_there = match &found {
+            Some(found) => {
+                let first = above.attributes_of(&more.first.own)?;
+                (found.device, found.inode) == (first.device, first.inode)
+            }
+            None => false,
+        };
+        if !is_there {
+            if found.is_some() {
+                place.remove(&more.name.own)?;
+            }
+            place.link(&more.name.own, &above, &more.first.own)?;
         }
-        place.link(&more.name.own, &above, &more.first.own)?;
         count(&shared.counts.hard_links, 1);
-        Ok(place.dress(&more.facts)?)
+        Ok(place.set_attributes(&more.facts)?)
     }
 
-    /// What is left of a transfer that failed: something to go on from, or nothing.
+    /// Cleans up after a transfer that failed. What a later run can resume from stays.
     pub(crate) fn leave(&self, shared: &Shared<'_>, why: &Error) {
         let (Some(dir), Some(journal)) = (&self.roots.dir, &shared.journal) else { return };
         if matches!(why, Error::Io(e) if e.is_undoable()) {
@@ -425,7 +433,7 @@ impl<'j> Job<'j> {
             return;
         }
         let staged =
-            self.roots.roots.iter().filter(|root| root.is_new).map(|root| names::partial(&root.there));
+            self.roots.roots.iter().filter(|root| root.is_new).map(|root| hidden_names::partial(&root.there));
         let hopeless = shared.one_file && matches!(why, Error::Changed(_) | Error::Mismatch { .. });
         let mut worth = journal.has_ranges() && !hopeless;
         let moved =
@@ -435,12 +443,12 @@ impl<'j> Job<'j> {
                 worth = true;
             } else {
                 // Nothing can be done about a name that cannot be removed; the next run removes it.
-                let _ = clear(self.io, dir, &partial, &journal.trees());
+                let _ = clear(&**self.dest, &**dir, &partial, &journal.trees());
             }
         }
         if hopeless {
             // The one file would be begun anew.
-            let _ = dir.remove(&names::partial(&self.roots.stem));
+            let _ = dir.remove(&hidden_names::partial(&self.roots.stem));
         }
         if worth {
             self.watch.note(&format!(
@@ -454,9 +462,9 @@ impl<'j> Job<'j> {
     }
 }
 
-/// Has the system write small files back while others are made: left to itself it begins when a tenth of the memory is
-/// dirty, and all of it would be waited for at the end.
-pub(crate) fn flush_along(shared: &Shared<'_>, dir: &Dir, moving: &AtomicBool) {
+/// Asks the system to write small files back while others are created. Left to itself, it begins when a tenth of the
+/// memory is dirty, and the transfer would wait for all of that at the end.
+pub(crate) fn flush_along(shared: &Shared<'_>, dir: &dyn Dir, moving: &AtomicBool) {
     const LOOK: Duration = Duration::from_millis(50);
     let mut flushed = 0;
     while moving.load(Ordering::Relaxed) {
@@ -473,9 +481,9 @@ pub(crate) fn flush_along(shared: &Shared<'_>, dir: &Dir, moving: &AtomicBool) {
 }
 
 /// Moves parcels until there are no more.
-fn lane<'a>(shared: &'a Shared<'a>, feed: &Feed<'a>, number: usize) -> Result<()> {
-    let source = SourceLane::new(shared, feed, number, shared.io.queue(DEPTH)?);
-    let sink = SinkLane::new(shared, shared.io.queue(DEPTH)?);
+fn lane<'a>(shared: &'a Shared<'a>, feed: &WorkQueue<'a>, number: usize) -> Result<()> {
+    let source = SourceLane::new(shared, feed, number, shared.source.io().queue(DEPTH)?);
+    let sink = SinkLane::new(shared, shared.dest.io().queue(DEPTH)?);
     let mut source = Counted { end: source, cpu_ns: &shared.counts.source_cpu_ns };
     let mut sink = Counted { end: sink, cpu_ns: &shared.counts.sink_cpu_ns };
     pump(&mut source, &mut sink, |bytes| {
@@ -484,7 +492,7 @@ fn lane<'a>(shared: &'a Shared<'a>, feed: &Feed<'a>, number: usize) -> Result<()
     })
 }
 
-/// An end whose CPU time is counted.
+/// A source or sink whose CPU time is counted.
 pub(crate) struct Counted<'a, T> {
     pub(crate) end: T,
     pub(crate) cpu_ns: &'a AtomicU64,
@@ -519,7 +527,7 @@ impl<C, T: Sink<C>> Sink<C> for Counted<'_, T> {
     }
 }
 
-/// Fills every block once; nobody empties them.
+/// Fills every block of the pool with noise, once.
 fn make_noise(pool: &Pool) {
     let mut rng = Rng::new(1);
     let mut blocks: Vec<_> = std::iter::from_fn(|| pool.try_take()).collect();

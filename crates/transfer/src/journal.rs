@@ -1,16 +1,16 @@
-//! The journal: what of a transfer's files is durable at the destination, so that a later run can go on from it.
+//! The journal: which parts of a transfer's files are durable at the destination, so that a later run can resume.
 //!
 //! ```text
 //! thalweg journal 3
-//! 6c1e2b... job 0f3a...                        whose journal it is
-//! 0d62f7... tree 78 1763... .data.thalweg-partial     a directory that was made under this hidden name
-//! 91d04f... file 0 1000000000 1763... 1763... 2049 77 data/big     a source, as it was
-//! 3be7aa... range 0 0 67108864 5d3e...         bytes of it that are durable in the partial file, with their sum
+//! 6c1e2b... job 0f3a...                        the transfer that the journal belongs to
+//! 0d62f7... tree 78 1763... .data.thalweg-partial     a directory that was created under this hidden name
+//! 91d04f... file 0 1000000000 1763... 1763... 2049 77 data/big     a source file, as it was
+//! 3be7aa... range 0 0 67108864 5d3e...         bytes of it that are durable in the partial file, with their checksum
 //! ```
 //!
-//! Invariant: a line is appended only when what it speaks of is durable; the first torn or damaged one ends the journal,
-//! and what came before still holds. Sums are added up, so nothing that is listed is read again.
-//! `docs/formats/journal.md` has every byte.
+//! Invariant: a line is appended only when what it describes is durable. The first torn or damaged line ends the journal; the
+//! lines before it still hold. Checksums add up, so nothing that is listed is read again.
+//! `docs/formats/journal.md` describes every byte.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -18,8 +18,8 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 
-use thalweg_io::tree::{Dir, Facts};
-use thalweg_io::{File, FileSystem};
+use thalweg_io::File;
+use thalweg_io::tree::{Attributes, Dir, Tree};
 use thalweg_record::CELL_BYTES;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -44,7 +44,7 @@ pub(crate) type Ranges = BTreeMap<u64, (u64, u128)>;
 
 /// What a journal says of one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Noted {
+pub(crate) struct ListedFile {
     /// Its number in the journal.
     pub(crate) number: u64,
     pub(crate) len: u64,
@@ -55,17 +55,17 @@ pub(crate) struct Noted {
     pub(crate) ranges: Ranges,
 }
 
-impl Noted {
-    fn of(facts: &Facts) -> Noted {
-        let Facts { len, modified_ns, changed_ns, device, inode, .. } = *facts;
-        Noted { number: 0, len, modified_ns, changed_ns, device, inode, ranges: Ranges::new() }
+impl ListedFile {
+    fn of(facts: &Attributes) -> ListedFile {
+        let Attributes { len, modified_ns, changed_ns, device, inode, .. } = *facts;
+        ListedFile { number: 0, len, modified_ns, changed_ns, device, inode, ranges: Ranges::new() }
     }
 
     /// Whether the file is still what it was. Its length and the time of its contents can be put back after a change, and
     /// the time of that cannot. A name more or less is a change too; then its bytes are moved again.
-    pub(crate) fn is_of(&self, facts: &Facts) -> bool {
-        let told = |n: &Noted| (n.len, n.modified_ns, n.changed_ns, n.device, n.inode);
-        told(self) == told(&Noted::of(facts))
+    pub(crate) fn is_of(&self, facts: &Attributes) -> bool {
+        let told = |n: &ListedFile| (n.len, n.modified_ns, n.changed_ns, n.device, n.inode);
+        told(self) == told(&ListedFile::of(facts))
     }
 
     /// Adds a range, if it lies in the file and apart from the others.
@@ -84,23 +84,23 @@ impl Noted {
 /// A directory that was made under a hidden name. Its file system is that of the directory that it lies in, whose device may
 /// have another number when the machine is started anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tree {
+pub(crate) struct MadeTree {
     inode: u64,
     /// 0 where the file system does not tell.
     born_ns: i128,
     name: Vec<u8>,
 }
 
-impl Tree {
+impl MadeTree {
     /// The one that is open here, under that name.
-    pub(crate) fn of(name: &OsStr, tree: &Dir) -> Result<Tree> {
-        let (inode, born_ns) = (tree.own_facts()?.inode, tree.born_ns());
-        Ok(Tree { inode, born_ns, name: name.as_bytes().to_vec() })
+    pub(crate) fn of(name: &OsStr, tree: &dyn Dir) -> Result<MadeTree> {
+        let (inode, born_ns) = (tree.attributes()?.inode, tree.created_ns());
+        Ok(MadeTree { inode, born_ns, name: name.as_bytes().to_vec() })
     }
 
     /// Whether it is one of these.
-    pub(crate) fn is_in(&self, trees: &[Tree]) -> bool {
-        let is_it = |other: &Tree| {
+    pub(crate) fn is_in(&self, trees: &[MadeTree]) -> bool {
+        let is_it = |other: &MadeTree| {
             let born = self.born_ns == other.born_ns || self.born_ns == 0 || other.born_ns == 0;
             born && (self.inode, &self.name) == (other.inode, &other.name)
         };
@@ -110,12 +110,12 @@ impl Tree {
 
 /// What a journal says.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct JournalContents {
     pub(crate) identity: Option<u128>,
     /// Of any job's.
-    pub(crate) trees: Vec<Tree>,
+    pub(crate) trees: Vec<MadeTree>,
     /// By key: a file's place in the transfer.
-    pub(crate) files: HashMap<Vec<u8>, Noted>,
+    pub(crate) files: HashMap<Vec<u8>, ListedFile>,
     /// How many lines of files there are.
     pub(crate) count: u64,
     /// Where the sound part ends.
@@ -124,7 +124,7 @@ pub(crate) struct Told {
 
 /// Reads what holds of any bytes.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn parse(bytes: &[u8]) -> Told {
+pub(crate) fn parse(bytes: &[u8]) -> JournalContents {
     let read = |at: u64, into: &mut [u8]| {
         let some = &bytes[at as usize..];
         let some = &some[..some.len().min(into.len())];
@@ -139,8 +139,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Told {
 fn read_lines(
     read: impl Fn(u64, &mut [u8]) -> Result<usize>,
     is_wanted: impl Fn(u128) -> bool,
-) -> Result<Told> {
-    let mut lines = Lines { told: Told::default(), keys: Vec::new(), kept_bytes: 0, is_wanted };
+) -> Result<JournalContents> {
+    let mut lines = Lines { told: JournalContents::default(), keys: Vec::new(), kept_bytes: 0, is_wanted };
     let (mut held, mut at) = (Vec::new(), 0);
     loop {
         let before = held.len();
@@ -164,7 +164,7 @@ fn read_lines(
 
 /// What the lines say that were read.
 struct Lines<W> {
-    told: Told,
+    told: JournalContents,
     /// The files, by their numbers.
     keys: Vec<Vec<u8>>,
     /// Of [`KEPT_BYTES_MAX`].
@@ -173,7 +173,7 @@ struct Lines<W> {
 }
 
 impl<W: Fn(u128) -> bool> Lines<W> {
-    fn told(mut self) -> Told {
+    fn told(mut self) -> JournalContents {
         self.told.count = self.keys.len() as u64;
         self.told
     }
@@ -221,8 +221,8 @@ impl<W: Fn(u128) -> bool> Lines<W> {
 /// What one line says.
 enum Said {
     Job(u128),
-    Tree(Tree),
-    File(Noted, Vec<u8>),
+    Tree(MadeTree),
+    File(ListedFile, Vec<u8>),
     Range(usize, u64, u64, u128),
 }
 
@@ -238,13 +238,13 @@ fn said(text: &str) -> Option<Said> {
     let mut word = || words.next();
     let said = match word()? {
         "job" => Said::Job(u128::from_str_radix(word()?, 16).ok()?),
-        "tree" => Said::Tree(Tree {
+        "tree" => Said::Tree(MadeTree {
             inode: word()?.parse().ok()?,
             born_ns: word()?.parse().ok()?,
             name: unescaped(word()?)?,
         }),
         "file" => {
-            let noted = Noted {
+            let noted = ListedFile {
                 number: word()?.parse().ok()?,
                 len: word()?.parse().ok()?,
                 modified_ns: word()?.parse().ok()?,
@@ -302,30 +302,30 @@ pub fn unescaped(word: &str) -> Option<Vec<u8>> {
 }
 
 /// What a journal says. Something else may have been put there, of any size.
-fn read(file: &File, wanted: Option<u128>) -> Result<Told> {
+fn read(file: &File, wanted: Option<u128>) -> Result<JournalContents> {
     match file.metadata()?.len < BYTES_MAX {
         true => read_lines(|at, into| Ok(file.read_at(at, into)?), |job| Some(job) == wanted),
-        false => Ok(Told::default()),
+        false => Ok(JournalContents::default()),
     }
 }
 
-/// The trees that the journal of that name lists, if there is one of this user's.
-pub(crate) fn trees_of(io: &Arc<dyn FileSystem>, dir: &Dir, name: &OsStr) -> Vec<Tree> {
-    let left = dir.reopen_file(io, name, false, None);
-    left.ok().and_then(|file| read(&file, None).ok()).map_or(Vec::new(), |told| told.trees)
+/// What the journal of that name says that holds for this job, if there is one of this user's.
+pub(crate) fn told_by(dir: &dyn Dir, name: &OsStr, wanted: Option<u128>) -> JournalContents {
+    let left = dir.reopen_file(name, false, None);
+    left.ok().and_then(|file| read(&file, wanted).ok()).unwrap_or_default()
 }
 
 /// A journal being written. Its mark says that its transfer lives.
 pub(crate) struct Journal {
     file: File,
-    dir: Arc<Dir>,
+    dir: Arc<dyn Dir>,
     name: OsString,
     written: Mutex<Written>,
 }
 
 struct Written {
     end: u64,
-    trees: Vec<Tree>,
+    trees: Vec<MadeTree>,
     /// Lines of files.
     count: u64,
     /// Whether there are lines of ranges.
@@ -336,14 +336,14 @@ impl Journal {
     /// Takes up the journal of that name, or makes one, and tells what it says that holds for this job, if that is wanted. An
     /// error if a process that lives has it.
     pub(crate) fn open(
-        io: &Arc<dyn FileSystem>,
-        dir: &Arc<Dir>,
+        tree: &dyn Tree,
+        dir: &Arc<dyn Dir>,
         name: OsString,
         wanted: Option<u128>,
-    ) -> Result<(Journal, Told)> {
-        let file = match claim_left(io, dir, &name, false)? {
+    ) -> Result<(Journal, JournalContents)> {
+        let file = match claim_left(tree, &**dir, &name, false)? {
             Some(left) => left,
-            None => claim_new(io, dir, &name, false, None)?,
+            None => claim_new(tree, &**dir, &name, false, None)?,
         };
         let (len, told) = (file.metadata()?.len, read(&file, wanted)?);
         let journal = Journal {
@@ -361,18 +361,18 @@ impl Journal {
             journal.file.set_len(told.end as u64)?;
             return Ok((journal, told));
         }
-        Ok((journal, Told { end: len as usize, ..Told::default() }))
+        Ok((journal, JournalContents { end: len as usize, ..JournalContents::default() }))
     }
 
     /// The trees that it lists.
-    pub(crate) fn trees(&self) -> Vec<Tree> {
+    pub(crate) fn trees(&self) -> Vec<MadeTree> {
         self.written.lock().expect("no lane panics").trees.clone()
     }
 
     /// Lists a tree, and makes that durable: what comes into it is worth something after a power loss too.
-    pub(crate) fn list_tree(&self, tree: Tree) -> Result<()> {
+    pub(crate) fn list_tree(&self, tree: MadeTree) -> Result<()> {
         let mut written = self.written.lock().expect("no lane panics");
-        let Tree { inode, born_ns, name } = &tree;
+        let MadeTree { inode, born_ns, name } = &tree;
         self.append(&mut written, &line(&format!("tree {inode} {born_ns} {}", escaped(name))))?;
         written.trees.push(tree);
         Ok(self.file.sync()?)
@@ -389,8 +389,8 @@ impl Journal {
     }
 
     /// Lists a file; returns its number, by which ranges name it.
-    pub(crate) fn list(&self, key: &[u8], facts: &Facts) -> Result<u64> {
-        let Noted { len, modified_ns, changed_ns, device, inode, .. } = Noted::of(facts);
+    pub(crate) fn list(&self, key: &[u8], facts: &Attributes) -> Result<u64> {
+        let ListedFile { len, modified_ns, changed_ns, device, inode, .. } = ListedFile::of(facts);
         let mut written = self.written.lock().expect("no lane panics");
         let number = written.count;
         let key = escaped(key);
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_tree_is_listed_by_its_number_its_birth_and_its_name() {
-        let tree = |inode, born_ns, name: &str| Tree { inode, born_ns, name: name.into() };
+        let tree = |inode, born_ns, name: &str| MadeTree { inode, born_ns, name: name.into() };
         let told = parse((sample() + &line("tree 7 5 .a.thalweg-partial")).as_bytes());
         assert_eq!(told.trees, [tree(7, 5, ".a.thalweg-partial")]);
         for (other, is_it) in [
@@ -496,9 +496,9 @@ mod tests {
             assert_eq!(told.count, expected, "{bad}");
             assert_eq!(told.files[b"a b\n/c".as_slice()].ranges.len(), 2, "{bad}");
         }
-        assert_eq!(parse(b"something else\n"), Told::default());
+        assert_eq!(parse(b"something else\n"), JournalContents::default());
         let old = sound.replace("thalweg journal 3", "thalweg journal 2");
-        assert_eq!(parse(old.as_bytes()), Told::default(), "it does not say which trees it made");
+        assert_eq!(parse(old.as_bytes()), JournalContents::default(), "it does not say which trees it made");
     }
 
     proptest! {

@@ -1,35 +1,36 @@
-//! Files and trees, moved from one place to another: whole, proved, and gone on from where they were cut off.
+//! Transfers of files and trees from one place to another: complete, proved, and resumable.
 //!
 //! ```text
-//! Feed: what is next      directories being read, files that wait, the large file that all lanes share
+//! WorkQueue               directories that are being listed, files that wait, the large file that all lanes share
 //!   |  names, pieces
-//! SourceLane ----parcels----> SinkLane          a parcel is a block with what it is about: a piece of a large file,
-//!   reads ahead                writes behind     or small files packed behind one another
+//! SourceLane ----parcels----> SinkLane          a parcel is a block and what it contains: a piece of a large file,
+//!   reads ahead                writes behind     or several small files packed together
 //!
 //! SourceLane --> SendLane ==== link ==== ReceiveLane --> SinkLane          the same between two processes
 //! ```
 //!
-//! Model: lanes pump parcels, each on a thread of its own and at offsets of its own. Small files travel packed, many to
-//! a block, so that what they cost is their names and not their blocks.
-//! Invariant: nothing bears its name in DEST before it is whole; what came out is what went in, by sums that depend on
-//! neither the number of lanes nor the sizes of blocks (`thalweg_record::sum_at`).
+//! Model: each lane pumps parcels on its own thread, at its own offsets. The source and the destination are each a
+//! [`Tree`](thalweg_io::tree::Tree); this crate knows no other file system. Small files travel packed, many to a block, so
+//! that their cost is that of their names and not of their blocks.
+//! Invariant: nothing gets its name in DEST before it is complete. What came out is what went in, by checksums that depend
+//! neither on the number of lanes nor on the sizes of blocks (`thalweg_record::sum_at`).
 //! Invariant: what the journal lists is durable, and is not read again.
-//! Non-goals: access lists and extended attributes, a moment's picture of a tree that others change.
+//! Non-goals: access control lists, extended attributes, and a consistent snapshot of a tree that others change.
 
 mod claim;
+#[cfg(test)]
+mod crash_test;
+mod directory;
 mod error;
-mod far;
-mod feed;
+mod file_transfer;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
-mod inside;
+mod hidden_names;
 mod job;
 mod journal;
-mod limit;
 mod message;
-mod moving;
-mod names;
-mod place;
+mod peer;
+mod rate_limit;
 mod receipt;
 mod receive;
 mod roots;
@@ -37,11 +38,12 @@ mod send;
 mod shared;
 mod sink;
 mod source;
+mod work_queue;
 
 pub use error::{Error, Result};
-pub use far::{FRAME_BYTES, Route, Streams, Way};
 pub use job::{BLOCK_BYTES, DEPTH, Watch, run};
 pub use journal::{escaped, unescaped};
+pub use peer::{FRAME_BYTES, Route, Streams, Way};
 pub use receive::receive;
 pub use roots::{From, To, Transfer};
 pub use send::send;

@@ -1,17 +1,17 @@
-//! What the two ends of a transfer say to each other beside the bytes of files.
+//! What the two ends of a transfer send each other besides the bytes of files.
 //!
-//! Model: messages of one tag byte and fields of fixed width or with their length in front, little-endian, each behind
-//! its own length on the control stream. What a block of a lane is about stands behind its bytes ([`Tail`]), with its
-//! own length and hash.
-//! Invariant: what comes is believed only if all of it can be read, and names are bare: none leads out of its directory.
-//! `docs/formats/pump.md` has every byte.
+//! Model: a message has a tag byte and fields that have a fixed width or are preceded by their length, little-endian. On the
+//! control stream each message is preceded by its length. A block of a lane is followed by a description of its contents
+//! ([`Tail`]), with its length and hash.
+//! Invariant: a message is accepted only if all of it can be decoded, and names in it are bare: none leads out of its
+//! directory. `docs/formats/pump.md` describes every byte.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use thalweg_io::hidden::is_hidden;
-use thalweg_io::tree::{Facts, What};
+use thalweg_io::tree::{Attributes, EntryKind};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A message is at most so long.
@@ -33,7 +33,7 @@ pub(crate) struct Offered {
     /// Its own name.
     pub(crate) name: OsString,
     /// Of a tree.
-    pub(crate) facts: Option<Facts>,
+    pub(crate) facts: Option<Attributes>,
     /// Whether what is in it was meant, and not it.
     pub(crate) contents: bool,
 }
@@ -60,11 +60,11 @@ pub(crate) enum Message {
     /// The sink's first: lanes, and what each root will be called.
     Accept(u32, Vec<OsString>),
     /// A directory: its number, its parent's, its name, its facts, and which root it is if it is one.
-    Dir(u64, u64, OsString, Facts, Option<u32>),
+    Dir(u64, u64, OsString, Attributes, Option<u32>),
     /// So many names of a directory have been sent, and there are no more.
     DirEnd(u64, u64),
     /// A file that comes in pieces: its number, its directory's, its name, its facts, or its length if it is none.
-    File(u64, u64, OsString, Option<Facts>, Option<u64>),
+    File(u64, u64, OsString, Option<Attributes>, Option<u64>),
     /// Whether a file is begun anew; pieces follow.
     Take(u64, bool),
     /// A file has been sent in so many pieces, with this sum.
@@ -88,7 +88,7 @@ pub(crate) enum Message {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) place: PathBuf,
-    pub(crate) facts: Facts,
+    pub(crate) facts: Attributes,
     pub(crate) name: OsString,
     pub(crate) first: PathBuf,
     pub(crate) top: u64,
@@ -101,7 +101,7 @@ pub(crate) struct Named {
 pub(crate) enum Tail {
     /// A piece of this file, from this byte on.
     Piece(u64, u64),
-    /// Small files and links, behind one another.
+    /// Small files and links, one after another.
     Pack(Vec<Small>),
 }
 
@@ -110,7 +110,7 @@ pub(crate) enum Tail {
 pub(crate) struct Small {
     pub(crate) dir: u64,
     pub(crate) name: OsString,
-    pub(crate) facts: Facts,
+    pub(crate) facts: Attributes,
     /// Of a file the sum of its bytes, of a link where it leads.
     pub(crate) what: Result<u128, OsString>,
 }
@@ -412,14 +412,25 @@ impl Writer<'_> {
         }
     }
 
-    fn facts(&mut self, facts: &Facts) {
-        let Facts { what, len, allocated, device, inode, links, mode, user, group, modified_ns, changed_ns } =
-            *facts;
-        self.byte(match what {
-            What::File => 1,
-            What::Directory => 2,
-            What::Link => 3,
-            What::Special => 4,
+    fn facts(&mut self, facts: &Attributes) {
+        let Attributes {
+            kind,
+            len,
+            allocated,
+            device,
+            inode,
+            links,
+            mode,
+            user,
+            group,
+            modified_ns,
+            changed_ns,
+        } = *facts;
+        self.byte(match kind {
+            EntryKind::File => 1,
+            EntryKind::Directory => 2,
+            EntryKind::Link => 3,
+            EntryKind::Special => 4,
         });
         self.numbers(&[len, allocated, device, inode, links]);
         self.numbers(&[u64::from(mode), u64::from(user), u64::from(group)]);
@@ -492,12 +503,12 @@ impl<'b> Reader<'b> {
         }
     }
 
-    fn facts(&mut self) -> Option<Facts> {
-        let what = match self.byte()? {
-            1 => What::File,
-            2 => What::Directory,
-            3 => What::Link,
-            4 => What::Special,
+    fn facts(&mut self) -> Option<Attributes> {
+        let kind = match self.byte()? {
+            1 => EntryKind::File,
+            2 => EntryKind::Directory,
+            3 => EntryKind::Link,
+            4 => EntryKind::Special,
             _ => return None,
         };
         let (len, allocated, device, inode, links) =
@@ -507,8 +518,8 @@ impl<'b> Reader<'b> {
         let (modified_ns, changed_ns) = (self.u128()? as i128, self.u128()? as i128);
         // What a time may be: seconds of 64 bits.
         let fits = |ns: i128| i64::try_from(ns / 1_000_000_000).is_ok();
-        (fits(modified_ns) && fits(changed_ns) && mode <= 0o7777).then_some(Facts {
-            what,
+        (fits(modified_ns) && fits(changed_ns) && mode <= 0o7777).then_some(Attributes {
+            kind,
             len,
             allocated,
             device,
@@ -527,9 +538,9 @@ impl<'b> Reader<'b> {
 mod tests {
     use super::*;
 
-    fn facts() -> Facts {
-        Facts {
-            what: What::File,
+    fn facts() -> Attributes {
+        Attributes {
+            kind: EntryKind::File,
             len: 5,
             allocated: 4096,
             device: 1,

@@ -1,12 +1,12 @@
-//! What a transfer did, told.
+//! The receipt of a transfer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use thalweg_api::{MemoryReceipt, PumpEnd, PumpLink, PumpReceipt};
 use thalweg_io::process;
 
-use crate::far::{FRAME_BYTES, Far};
 use crate::job::{Job, Part};
+use crate::peer::{FRAME_BYTES, Peer};
 use crate::receive::LANE_BLOCKS;
 use crate::roots::{From, To};
 use crate::shared::Shared;
@@ -76,7 +76,7 @@ pub(crate) fn receipt(job: &Job<'_>, shared: &Shared<'_>, took: &Took) -> PumpRe
         dest,
         limited_seconds,
         link: None,
-        backend: shared.io.name().into(),
+        backend: shared.dest.io().name().into(),
         fallback: None,
         memory: MemoryReceipt {
             limit_bytes: block_bytes(job, shared),
@@ -138,7 +138,7 @@ fn bottleneck(job: &Job<'_>, took: &Took, waited: [f64; 3], dest_kind: &str) -> 
 }
 
 /// What the links of this end carried.
-pub(crate) fn link(far: &Far<'_>) -> PumpLink {
+pub(crate) fn link(far: &Peer<'_>) -> PumpLink {
     let (sent_bytes, received_bytes, completions) = far.traffic();
     let each = if completions > 0 { received_bytes as f64 / completions as f64 } else { 0.0 };
     PumpLink {

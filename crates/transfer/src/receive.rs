@@ -1,12 +1,13 @@
-//! The sink's end of a transfer from another process.
+//! The destination's end of a transfer between two processes.
 //!
-//! Model: what the sink lanes of a transfer on one machine do, with a [`ReceiveLane`] where there the reads are. The
-//! control stream says by number which directories and files there are ([`Arrivals`]); a lane that gets a block of one
-//! that was not told of yet waits for it.
-//! Invariant: a directory is finished when all of its names that the source counted have come, a file when all of its pieces
-//! are written and their sum is the source's.
-//! Invariant: the source is not believed. It offers what it was asked for, where this end knows that. In the directory that roots go into, which may hold anything, it reaches only the roots
-//! that it offered; what it tells of and leaves unfinished is bounded by [`TOLD_BYTES_MAX`] and [`DEPTH_MAX`].
+//! Model: the sink lanes of a transfer on one machine, with a [`ReceiveLane`] in the place of its reads. The control stream
+//! announces directories and files by number ([`Arrivals`]); a lane that receives a block of one that was not announced yet
+//! waits.
+//! Invariant: a directory is finished when as many names as the source counted have arrived; a file is finished when all of
+//! its pieces are written and their checksum is the source's.
+//! Invariant: the source is not trusted. It may offer only what it was asked for, where this end knows that. In the directory
+//! that roots go into, which may hold anything, it reaches only the roots that it offered. What it announces and does not
+//! finish is bounded by [`TOLD_BYTES_MAX`] and [`DEPTH_MAX`].
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -21,16 +22,16 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
-use thalweg_io::tree::{Facts, What};
-use thalweg_io::{FileSystem, host, process};
+use thalweg_io::tree::{Attributes, EntryKind, Tree};
+use thalweg_io::{host, process};
 use thalweg_pump::{Source, pump};
 use thalweg_wire::Incoming;
 
-use crate::far::{Control, FRAME_BYTES, Far, Streams, Way, nonsense};
+use crate::directory::Directory;
+use crate::file_transfer::{Arriving, FileTransfer, Goal};
 use crate::job::{Counted, DEPTH, Job, Part, Watch, flush_along, is_in_order};
 use crate::message::{Message, Offer, RANGES, Tail, is_bare};
-use crate::moving::{Arriving, Goal, Moving};
-use crate::place::Place;
+use crate::peer::{Control, FRAME_BYTES, Peer, Streams, Way, nonsense};
 use crate::receipt::{Took, link, merged, receipt};
 use crate::roots::{self, To, Transfer};
 use crate::shared::{OneMore, Shared};
@@ -61,12 +62,12 @@ pub fn receive(
     asked: Option<(&[PathBuf], bool)>,
     way: &dyn Way,
     control: Streams,
-    io: &Arc<dyn FileSystem>,
+    tree: &Arc<dyn Tree>,
     watch: &dyn Watch,
 ) -> Result<PumpReceipt> {
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
     host::allow_open_files(u64::MAX);
-    let (far, mut inc) = (Arc::new(Far::new(way, control.0, false)), Control::new(way, control.1)?);
+    let (far, mut inc) = (Arc::new(Peer::new(way, control.0, false)), Control::new(way, control.1)?);
     let refused = |e: &Error| far.give_up(&e.verdict());
     let offer = match inc.next().inspect_err(refused)? {
         Some(Message::Offer(offer)) => offer,
@@ -89,8 +90,9 @@ pub fn receive(
                 return Err(nonsense(&way.peer()));
             }
         }
-        let roots = roots::look_at_offer(dest, &offer.roots, &way.peer())?;
-        let job = Job { transfer: &transfer, io, watch, roots, lanes, part: Part::Sink };
+        let roots = roots::look_at_offer(&**tree, dest, &offer, &way.peer())?;
+        let job =
+            Job { transfer: &transfer, source: tree, dest: tree, watch, roots, lanes, part: Part::Sink };
         let shared = job.shared(Pool::new(FRAME_BYTES, lanes * READ_BACK_BLOCKS)?, None)?;
         Ok((job, shared))
     };
@@ -118,7 +120,7 @@ pub fn receive(
 /// The most lanes that another end may ask for.
 pub(crate) const LANES_MAX: usize = 64;
 
-fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Far<'_>, inc: Control, offer: &Offer) -> Result<f64> {
+fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Peer<'_>, inc: Control, offer: &Offer) -> Result<f64> {
     let names = job.roots.roots.iter().map(|root| root.there.clone()).collect();
     far.tell(&Message::Accept(job.lanes as u32, names))?;
     far.flush()?;
@@ -144,7 +146,7 @@ fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Far<'_>, inc: Control, offe
         };
         let lanes: Vec<_> = lanes.into_iter().map(lane).collect();
         let flusher = job.roots.dir.as_ref().filter(|_| !shared.sync_each);
-        let flusher = flusher.map(|dir| scope.spawn(|| flush_along(shared, dir, moving)));
+        let flusher = flusher.map(|dir| scope.spawn(|| flush_along(shared, &**dir, moving)));
         for lane in lanes {
             lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
@@ -169,7 +171,7 @@ fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Far<'_>, inc: Control, offe
 fn lane<'a>(shared: &'a Shared<'a>, arrivals: &Arrivals<'_, 'a>, (out, inc): Streams) -> Result<()> {
     let pool = Pool::new(FRAME_BYTES, LANE_BLOCKS)?;
     let source = ReceiveLane { shared, arrivals, inc: inc.takes(&pool, DEPTH), _out: out };
-    let sink = SinkLane::new(shared, shared.io.queue(DEPTH)?);
+    let sink = SinkLane::new(shared, shared.dest.io().queue(DEPTH)?);
     let mut source = Counted { end: source, cpu_ns: &shared.counts.source_cpu_ns };
     let mut sink = Counted { end: sink, cpu_ns: &shared.counts.sink_cpu_ns };
     pump(&mut source, &mut sink, |bytes| {
@@ -179,8 +181,8 @@ fn lane<'a>(shared: &'a Shared<'a>, arrivals: &Arrivals<'_, 'a>, (out, inc): Str
 }
 
 /// A directory that the source told of.
-struct Known<'a> {
-    place: Arc<Place<'a>>,
+struct KnownDir<'a> {
+    place: Arc<Directory<'a>>,
     parent: Option<u64>,
     depth: u32,
     /// Of [`TOLD_BYTES_MAX`].
@@ -192,7 +194,7 @@ struct Known<'a> {
 
 /// A file that the source told of.
 struct Coming<'a> {
-    moving: Arc<Moving<'a>>,
+    moving: Arc<FileTransfer<'a>>,
     /// Of [`TOLD_BYTES_MAX`].
     bytes: u64,
     /// Pieces that have come, and how many there are, once that is told.
@@ -202,19 +204,19 @@ struct Coming<'a> {
 
 #[derive(Default)]
 struct State<'a> {
-    dirs: HashMap<u64, Known<'a>>,
+    dirs: HashMap<u64, KnownDir<'a>>,
     files: HashMap<u64, Coming<'a>>,
     /// Of [`TOLD_BYTES_MAX`].
     told_bytes: u64,
     /// A file that is gone on from if the source finds that it is the same.
-    asked: Option<(u64, Arc<Place<'a>>, Arriving, Moving<'a>)>,
+    asked: Option<(u64, Arc<Directory<'a>>, Arriving, FileTransfer<'a>)>,
 }
 
 /// See the head of this file.
 struct Arrivals<'j, 'a> {
     job: &'j Job<'j>,
     shared: &'a Shared<'a>,
-    far: &'j Far<'j>,
+    far: &'j Peer<'j>,
     /// The roots that are files, by the names that they were given here.
     root_files: HashSet<OsString>,
     state: Mutex<State<'a>>,
@@ -223,10 +225,10 @@ struct Arrivals<'j, 'a> {
 }
 
 impl<'j, 'a> Arrivals<'j, 'a> {
-    fn new(job: &'j Job<'j>, shared: &'a Shared<'a>, far: &'j Far<'j>) -> Arrivals<'j, 'a> {
-        let place = Arc::new(Place::of_roots(shared, None, job.there()));
+    fn new(job: &'j Job<'j>, shared: &'a Shared<'a>, far: &'j Peer<'j>) -> Arrivals<'j, 'a> {
+        let place = Arc::new(Directory::of_roots(shared, None, job.there()));
         let mut state = State::default();
-        state.dirs.insert(0, Known { place, parent: None, depth: 0, bytes: 0, came: 0, in_all: None });
+        state.dirs.insert(0, KnownDir { place, parent: None, depth: 0, bytes: 0, came: 0, in_all: None });
         let files = job.roots.roots.iter().filter(|root| !root.is_tree);
         let root_files = files.map(|root| root.there.clone()).collect();
         let (state, news, sum) = (Mutex::new(state), Condvar::new(), OnceLock::new());
@@ -260,7 +262,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
     }
 
     /// The sum of a file with several names is kept to the end.
-    fn remembers_sum(&self, facts: &Facts) -> Result<()> {
+    fn remembers_sum(&self, facts: &Attributes) -> Result<()> {
         match facts.links > 1 {
             true => self.remembers(&mut self.lock(), KNOWN_BYTES / 4),
             false => Ok(()),
@@ -321,7 +323,14 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         Ok(())
     }
 
-    fn directory(&self, id: u64, parent: u64, name: OsString, facts: Facts, root: Option<u32>) -> Result<()> {
+    fn directory(
+        &self,
+        id: u64,
+        parent: u64,
+        name: OsString,
+        facts: Attributes,
+        root: Option<u32>,
+    ) -> Result<()> {
         let mut state = self.lock();
         let above = state.dirs.get(&parent).map(|known| (Arc::clone(&known.place), known.depth));
         let Some((above, depth)) = above else { return self.nonsense() };
@@ -331,9 +340,9 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             )));
         }
         let place = match root {
-            None if parent != 0 && is_bare(name.as_bytes()) => Place::came_below(&above, name, facts),
+            None if parent != 0 && is_bare(name.as_bytes()) => Directory::came_below(&above, name, facts),
             Some(number) => match self.job.roots.roots.get(number as usize) {
-                Some(root) if root.is_tree && parent == 0 => Place::came(&above, root, facts, number),
+                Some(root) if root.is_tree && parent == 0 => Directory::came(&above, root, facts, number),
                 _ => return self.nonsense(),
             },
             None => return self.nonsense(),
@@ -341,13 +350,13 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         let bytes = KNOWN_BYTES + place.key_bytes() as u64;
         self.remembers(&mut state, bytes)?;
         let (place, parent, depth) = (Arc::new(place), Some(parent), depth + 1);
-        match state.dirs.insert(id, Known { place, parent, depth, bytes, came: 0, in_all: None }) {
+        match state.dirs.insert(id, KnownDir { place, parent, depth, bytes, came: 0, in_all: None }) {
             None => Ok(()),
             Some(_) => self.nonsense(),
         }
     }
 
-    fn place(&self, dir: u64) -> Result<Arc<Place<'a>>> {
+    fn place(&self, dir: u64) -> Result<Arc<Directory<'a>>> {
         match self.lock().dirs.get(&dir) {
             Some(known) => Ok(Arc::clone(&known.place)),
             None => self.nonsense(),
@@ -370,9 +379,9 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         let stream = file.facts.is_none().then(|| self.job.goal_of_stream(file.len)).transpose()?;
         let resumes = self.shared.resume && file.facts.is_some();
         let (moving, known) = match self.goal_of(stream)? {
-            Some(goal) => (Moving::to(self.shared, goal, &place, &file), None),
+            Some(goal) => (FileTransfer::to(self.shared, goal, &place, &file), None),
             None => {
-                let (moving, known) = Moving::arrives(self.shared, &place, &file, false)?;
+                let (moving, known) = FileTransfer::arrives(self.shared, &place, &file, false)?;
                 (moving, Some(known))
             }
         };
@@ -407,13 +416,13 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             false => moving,
             true => {
                 drop(moving);
-                Moving::arrives(self.shared, &place, &file, true)?.0
+                FileTransfer::arrives(self.shared, &place, &file, true)?.0
             }
         };
         self.comes(id, moving)
     }
 
-    fn comes(&self, id: u64, moving: Moving<'a>) -> Result<()> {
+    fn comes(&self, id: u64, moving: FileTransfer<'a>) -> Result<()> {
         let bytes = KNOWN_BYTES + moving.key_bytes();
         let mut state = self.lock();
         self.remembers(&mut state, bytes)?;
@@ -440,10 +449,10 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         for name in names {
             self.is_its_own(dir, &name)?;
             let facts = match place.there()? {
-                Some(dir) => dir.facts_if_any(&name)?,
+                Some(dir) => dir.find(&name)?,
                 None => None,
             };
-            known.push(facts.filter(|f| f.what == What::File).map(|f| (f.len, f.modified_ns)));
+            known.push(facts.filter(|f| f.kind == EntryKind::File).map(|f| (f.len, f.modified_ns)));
             place.is_in_source(name);
         }
         self.far.tell(&Message::There(known))?;
@@ -524,7 +533,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
 }
 
 /// More names of a directory have come. Whoever has the places that are whole with them lets go of them.
-fn came<'a>(state: &mut State<'a>, dir: u64, names: u64) -> Vec<Arc<Place<'a>>> {
+fn came<'a>(state: &mut State<'a>, dir: u64, names: u64) -> Vec<Arc<Directory<'a>>> {
     let (mut dir, mut names, mut whole) = (dir, names, Vec::new());
     while let Some(known) = state.dirs.get_mut(&dir) {
         known.came += names;

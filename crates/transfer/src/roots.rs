@@ -1,24 +1,26 @@
-//! What was asked for, and what it means on this disk: which directory each source goes to, under which name.
+//! What the arguments mean on these file systems: the directory that each source goes to, and its name there.
 //!
 //! ```text
-//! DEST is there, a directory     SOURCE goes into it under its own name; SOURCE/ goes into it, what is in it
-//! DEST is there, a file          SOURCE, one file, replaces it
-//! DEST is not there              SOURCE becomes it; its directory must be there
+//! DEST is a directory            SOURCE goes into it under its own name; of SOURCE/, what is in it goes into it
+//! DEST is a file                 SOURCE, one file, replaces it
+//! DEST does not exist            SOURCE becomes it; its parent directory must exist
 //! ```
 //!
-//! Invariant: nothing is touched here. What cannot end well is refused before anything begins.
+//! Invariant: nothing is changed here. A transfer that cannot succeed is refused before anything begins.
 
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thalweg_io::tree::{Dir, Facts, What};
-use thalweg_io::{check_planted, directory_of};
+use thalweg_io::directory_of;
+use thalweg_io::tree::{Attributes, Dir, EntryKind, Tree};
+use xxhash_rust::xxh3::xxh3_128;
 
-use crate::inside::lies_in;
-use crate::message::{Offered, is_bare};
-use crate::{Error, Result, names};
+use crate::journal::{MadeTree, told_by};
+use crate::message::{Offer, Offered, is_bare};
+use crate::{Error, Result, hidden_names};
 
 /// No file system has longer ones.
 const NAME_BYTES_MAX: usize = 255;
@@ -74,7 +76,7 @@ pub(crate) struct Root {
     pub(crate) name: OsString,
     pub(crate) is_tree: bool,
     /// Of a tree.
-    pub(crate) facts: Option<Facts>,
+    pub(crate) facts: Option<Attributes>,
     /// What it will be called at the destination. For what goes into a directory as it is, nothing.
     pub(crate) there: OsString,
     /// Whether it is a tree that is not there yet.
@@ -86,9 +88,26 @@ pub(crate) struct Root {
 pub(crate) struct Roots {
     pub(crate) roots: Vec<Root>,
     /// The directory that they go into.
-    pub(crate) dir: Option<Arc<Dir>>,
+    pub(crate) dir: Option<Arc<dyn Dir>>,
     /// The name that hidden names are made of.
     pub(crate) stem: OsString,
+    /// Whether an earlier run gave the tree its name, and was interrupted before it had removed its journal.
+    was_named: bool,
+}
+
+impl Roots {
+    /// A hash of what must be the same for a later run to resume this one. Whether the files are the same is checked for
+    /// each of them.
+    pub(crate) fn identity(&self, hashing: bool) -> Result<u128> {
+        let dir = self.dir.as_ref().expect("only what goes to a directory has a journal");
+        let there = dir.attributes()?;
+        let mut text = format!("{} {} {hashing}", there.device, there.inode);
+        for root in &self.roots {
+            let is_new = root.is_new || self.was_named;
+            text += &format!(" {:?} {:?} {:?} {} {is_new}", root.source, root.name, root.there, root.is_tree);
+        }
+        Ok(xxh3_128(text.as_bytes()))
+    }
 }
 
 impl Root {
@@ -105,7 +124,7 @@ impl Root {
     /// The bare name that a tree has at the destination until it is whole.
     pub(crate) fn name_for_now(&self) -> OsString {
         match (self.is_new, self.there.is_empty()) {
-            (true, _) => names::partial(&self.there),
+            (true, _) => hidden_names::partial(&self.there),
             // What goes into a directory as it is goes there by a name that every directory has for itself.
             (false, true) => OsString::from("."),
             (false, false) => self.there.clone(),
@@ -123,7 +142,7 @@ pub(crate) struct Given {
     /// Its own name.
     name: OsString,
     /// Of a tree.
-    facts: Option<Facts>,
+    facts: Option<Attributes>,
     /// Whether what is in it was meant, and not it.
     contents: bool,
 }
@@ -147,28 +166,71 @@ impl Given {
 }
 
 /// Looks at the sources' end.
-pub(crate) fn givens(transfer: &Transfer) -> Result<Vec<Given>> {
-    transfer.sources.iter().filter_map(path_of).map(|path| given(path)).collect()
+pub(crate) fn givens(tree: &dyn Tree, transfer: &Transfer) -> Result<Vec<Given>> {
+    transfer.sources.iter().filter_map(path_of).map(|path| given(tree, path)).collect()
 }
 
-fn given(path: &Path) -> Result<Given> {
-    let real = std::fs::canonicalize(path)
-        .map_err(|e| Error::Io(thalweg_io::Error::new(thalweg_io::Action::Open, path, e)))?;
-    let facts = if real.is_dir() { Some(Dir::open(&real)?.own_facts()?) } else { None };
+/// Opens what is at this path if it is a directory.
+fn directory_at(tree: &dyn Tree, path: &Path) -> Result<Option<Arc<dyn Dir>>> {
+    match tree.open_dir(path) {
+        Ok(dir) => Ok(Some(dir)),
+        Err(e) => match e.source.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => Ok(None),
+            _ => Err(e.into()),
+        },
+    }
+}
+
+fn given(tree: &dyn Tree, path: &Path) -> Result<Given> {
+    let real = tree.canonical(path)?;
+    let facts = directory_at(tree, &real)?.map(|dir| dir.attributes()).transpose()?;
     let name = path.file_name().or(real.file_name()).unwrap_or_default().to_os_string();
     let contents = facts.is_some() && means_contents(path);
     Ok(Given { path: path.to_path_buf(), real, name, facts, contents })
 }
 
 /// Looks at both ends.
-pub(crate) fn look(transfer: &Transfer) -> Result<Roots> {
-    let paths: Vec<&PathBuf> = transfer.sources.iter().filter_map(path_of).collect();
-    let first_is_tree = paths.first().is_some_and(|path| path.is_dir());
-    let dest = match &transfer.dest {
-        To::Path(path) => Some(destination(path, first_is_tree, transfer.sources.len())?),
+pub(crate) fn look(transfer: &Transfer, source: &Arc<dyn Tree>, dest: &Arc<dyn Tree>) -> Result<Roots> {
+    let first = transfer.sources.iter().find_map(path_of);
+    let first_is_tree =
+        first.is_some_and(|path| directory_at(&**source, path).is_ok_and(|dir| dir.is_some()));
+    let destination = match &transfer.dest {
+        To::Path(path) => Some(destination(&**dest, path, first_is_tree, transfer.sources.len())?),
         _ => None,
     };
-    settled(&transfer.dest, dest, givens(transfer)?, true)
+    let givens = givens(&**source, transfer)?;
+    let shared = Arc::ptr_eq(source, dest).then_some(&**source);
+    match named_before(&**dest, destination.as_ref(), &givens, (transfer.resume, transfer.hashing))? {
+        Some(roots) => Ok(roots),
+        None => settled(&transfer.dest, destination, givens, shared),
+    }
+}
+
+/// What the same transfer was before DEST was there, if an earlier run of it was interrupted after it had given the tree
+/// its name: the journal is still there, and lists the directory that is DEST now. Otherwise the source would go into DEST.
+fn named_before(
+    tree: &dyn Tree,
+    dest: Option<&Destination>,
+    givens: &[Given],
+    (resume, hashing): (bool, bool),
+) -> Result<Option<Roots>> {
+    let (true, Some(Destination { dir: there, path, name: None, .. }), [given]) = (resume, dest, givens)
+    else {
+        return Ok(None);
+    };
+    let (Some(name), Some(_)) = (path.file_name(), given.facts) else { return Ok(None) };
+    let dir = tree.open_dir(directory_of(path))?;
+    let root = Root::of(given.clone(), name.to_os_string(), true);
+    let stem = name.to_os_string();
+    let mut roots = Roots { roots: vec![root], dir: Some(Arc::clone(&dir)), stem, was_named: true };
+    let identity = roots.identity(hashing)?;
+    let told = told_by(&*dir, &hidden_names::journal(name), Some(identity));
+    let made = MadeTree::of(&hidden_names::partial(name), &**there)?;
+    if told.identity != Some(identity) || !made.is_in(&told.trees) {
+        return Ok(None);
+    }
+    roots.roots[0].is_new = false;
+    Ok(Some(roots))
 }
 
 /// Refuses what another process offers if it is not what it was asked for: in a directory that is there it would choose the
@@ -196,10 +258,11 @@ fn is_asked(path: &Path, root: &Offered) -> bool {
 }
 
 /// Looks at the destination's end of what another process offers. Its sources are called by its name.
-pub(crate) fn look_at_offer(to: &To, offered: &[Offered], peer: &str) -> Result<Roots> {
+pub(crate) fn look_at_offer(tree: &dyn Tree, to: &To, offer: &Offer, peer: &str) -> Result<Roots> {
+    let offered = &offer.roots;
     let first_is_tree = offered.first().is_some_and(|root| root.facts.is_some());
     let dest = match to {
-        To::Path(path) => Some(destination(path, first_is_tree, offered.len().max(1))?),
+        To::Path(path) => Some(destination(tree, path, first_is_tree, offered.len().max(1))?),
         _ => None,
     };
     let given = |root: &Offered| {
@@ -215,10 +278,20 @@ pub(crate) fn look_at_offer(to: &To, offered: &[Offered], peer: &str) -> Result<
             contents: root.contents && root.facts.is_some(),
         }
     };
-    settled(to, dest, offered.iter().map(given).collect(), false)
+    let givens: Vec<Given> = offered.iter().map(given).collect();
+    match named_before(tree, dest.as_ref(), &givens, (offer.resume, offer.hashing))? {
+        Some(roots) => Ok(roots),
+        None => settled(to, dest, givens, None),
+    }
 }
 
-fn settled(to: &To, dest: Option<Destination>, givens: Vec<Given>, is_here: bool) -> Result<Roots> {
+/// `shared` is the file system if both ends are on one.
+fn settled(
+    to: &To,
+    dest: Option<Destination>,
+    givens: Vec<Given>,
+    shared: Option<&dyn Tree>,
+) -> Result<Roots> {
     if let (true, Some(Destination { name: None, path, .. })) = (givens.is_empty(), &dest) {
         return refused(format!(
             "{} is a directory, and a stream has no name; name a file in it",
@@ -231,7 +304,7 @@ fn settled(to: &To, dest: Option<Destination>, givens: Vec<Given>, is_here: bool
             let path = given.path.display();
             return refused(format!("{path} is a directory; a stream has room for a file only"));
         }
-        roots.push(root(given, dest.as_ref(), is_here)?);
+        roots.push(root(given, dest.as_ref(), shared)?);
     }
     let many = roots.iter().enumerate().find(|(i, root)| roots[..*i].iter().any(|r| r.there == root.there));
     if let Some((_, root)) = many.filter(|(_, root)| !root.there.is_empty()) {
@@ -243,7 +316,7 @@ fn settled(to: &To, dest: Option<Destination>, givens: Vec<Given>, is_here: bool
         (_, Some(root)) if !root.there.is_empty() => root.there.clone(),
         _ => OsString::from("pump"),
     };
-    Ok(Roots { roots, dir: dest.map(|dest| Arc::new(dest.dir)), stem })
+    Ok(Roots { roots, dir: dest.map(|dest| dest.dir), stem, was_named: false })
 }
 
 fn path_of(from: &From) -> Option<&PathBuf> {
@@ -259,22 +332,21 @@ fn refused<T>(why: String) -> Result<T> {
 
 /// A directory at the destination.
 struct Destination {
-    dir: Dir,
+    dir: Arc<dyn Dir>,
     /// The directory's own path without links.
     path: PathBuf,
     /// What the one source will be called there, unless it keeps its name.
     name: Option<OsString>,
     /// What bears that name now.
-    there: Option<Facts>,
+    there: Option<Attributes>,
 }
 
-fn destination(path: &Path, is_tree: bool, count: usize) -> Result<Destination> {
+fn destination(tree: &dyn Tree, path: &Path, is_tree: bool, count: usize) -> Result<Destination> {
     let shown = path.display();
-    check_planted(path)?;
+    tree.check_planted(path)?;
     // A link at the end leads on, as far as it leads to anything.
-    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    if real.is_dir() {
-        let dir = Dir::open(&real)?;
+    let real = tree.canonical(path).unwrap_or_else(|_| path.to_path_buf());
+    if let Some(dir) = directory_at(tree, &real)? {
         return Ok(Destination { dir, path: real, name: None, there: None });
     }
     if count > 1 {
@@ -289,16 +361,20 @@ fn destination(path: &Path, is_tree: bool, count: usize) -> Result<Destination> 
         return refused(format!("'{shown}' is no name for a file or a directory"));
     };
     let directory = directory_of(&real);
-    if !directory.exists() {
-        let directory = directory.display();
-        return refused(format!("cannot write {shown}: there is no directory {directory}; make it first"));
-    }
-    let dir = Dir::open(directory)?;
-    let there = dir.facts_if_any(&name)?;
+    let dir = match tree.open_dir(directory) {
+        Err(e) if e.source.kind() == ErrorKind::NotFound => {
+            let directory = directory.display();
+            return refused(format!(
+                "cannot write {shown}: there is no directory {directory}; make it first"
+            ));
+        }
+        opened => opened?,
+    };
+    let there = dir.find(&name)?;
     if is_tree && there.is_some() {
         return Err(Error::no_directory_there(path));
     }
-    let path = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_path_buf());
+    let path = tree.canonical(directory).unwrap_or_else(|_| directory.to_path_buf());
     Ok(Destination { dir, path, name: Some(name), there })
 }
 
@@ -312,7 +388,7 @@ fn means_contents(path: &Path) -> bool {
     ends_in_slash(path) || typed.ends_with(b"/.") || typed == b"."
 }
 
-fn root(given: Given, dest: Option<&Destination>, is_here: bool) -> Result<Root> {
+fn root(given: Given, dest: Option<&Destination>, shared: Option<&dyn Tree>) -> Result<Root> {
     let is_tree = given.facts.is_some();
     let there = match dest {
         Some(Destination { name: Some(name), .. }) => name.clone(),
@@ -323,11 +399,11 @@ fn root(given: Given, dest: Option<&Destination>, is_here: bool) -> Result<Root>
     if let Some(dest) = dest {
         let target = match &dest.there {
             Some(facts) => Some(*facts),
-            None if there.is_empty() => Some(dest.dir.own_facts()?),
-            None => dest.dir.facts_if_any(&there)?,
+            None if there.is_empty() => Some(dest.dir.attributes()?),
+            None => dest.dir.find(&there)?,
         };
         is_new = is_tree && target.is_none();
-        check_apart(&given, is_here, &there, dest, target)?;
+        check_apart(&given, shared, &there, dest, target)?;
     }
     Ok(Root::of(given, there, is_new))
 }
@@ -335,25 +411,28 @@ fn root(given: Given, dest: Option<&Destination>, is_here: bool) -> Result<Root>
 /// A source must not be its destination, nor hold it.
 fn check_apart(
     given: &Given,
-    is_here: bool,
+    shared: Option<&dyn Tree>,
     there: &OsStr,
     dest: &Destination,
-    target: Option<Facts>,
+    target: Option<Attributes>,
 ) -> Result<()> {
     let (is_tree, real) = (given.facts.is_some(), &given.real);
     let shown = given.path.display();
     let goal = dest.path.join(there);
     let goal_shown = goal.display();
-    if is_here && is_tree && lies_in(&goal, real) {
+    if is_tree && shared.is_some_and(|tree| tree.contains(real, &goal)) {
         return refused(format!("{goal_shown} lies in {shown} itself; choose a DEST outside of it"));
     }
     let Some(target) = target else { return Ok(()) };
-    match (is_tree, target.what) {
-        (false, What::Directory) => Err(Error::directory_there(&goal)),
-        (true, What::File | What::Link | What::Special) => Err(Error::no_directory_there(&goal)),
-        _ if !is_here => Ok(()),
+    match (is_tree, target.kind) {
+        (false, EntryKind::Directory) => Err(Error::directory_there(&goal)),
+        (true, EntryKind::File | EntryKind::Link | EntryKind::Special) => {
+            Err(Error::no_directory_there(&goal))
+        }
         _ => {
-            let source = Dir::open(directory_of(real))?.facts(real.file_name().unwrap_or(OsStr::new(".")))?;
+            let Some(tree) = shared else { return Ok(()) };
+            let name = real.file_name().unwrap_or(OsStr::new("."));
+            let source = tree.open_dir(directory_of(real))?.attributes_of(name)?;
             if (source.device, source.inode) == (target.device, target.inode) {
                 return refused(format!("{shown} and {goal_shown} are the same"));
             }
@@ -368,7 +447,9 @@ mod tests {
 
     #[test]
     fn only_what_was_asked_for_is_taken() {
-        let facts = Dir::open(Path::new("/")).unwrap().own_facts().unwrap();
+        let io: Arc<dyn thalweg_io::FileSystem> = Arc::new(thalweg_io::threads::Threads::new(1));
+        let root = thalweg_io::local::tree(&io).open_dir(Path::new("/")).unwrap();
+        let facts = root.attributes().unwrap();
         let root = |name: &str, is_tree: bool, contents| Offered {
             path: "/anywhere".into(),
             name: name.into(),

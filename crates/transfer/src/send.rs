@@ -1,9 +1,9 @@
-//! The source's end of a transfer to another process.
+//! The source's end of a transfer between two processes.
 //!
-//! Model: what the feed and the source lanes of a transfer on one machine do, with a [`SendLane`] where there the
-//! writes are: it says behind each block what it is about and puts it on its lane's stream.
-//! Invariant: directories and files are told by number on the control stream before a lane says anything about them; the sum
-//! of a file is told only when all of it has been sent and the file is what it was.
+//! Model: the work queue and the source lanes of a transfer on one machine, with a [`SendLane`] in the place of its writes. It
+//! appends to each block a description of its contents and sends it on the stream of its lane.
+//! Invariant: a directory or file is announced by number on the control stream before a lane refers to it. The checksum of a
+//! file is sent only when all of the file has been sent and it has not changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,18 +12,19 @@ use thalweg_api::{PumpReceipt, PumpVerdict};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{FileSystem, host, process};
+use thalweg_io::tree::Tree;
+use thalweg_io::{host, process};
 use thalweg_pump::{Sink, pump};
 use thalweg_wire::{Incoming, Outgoing};
 
-use crate::far::{Control, FRAME_BYTES, Far, Streams, Way, nonsense};
-use crate::feed::Feed;
 use crate::job::{Counted, DEPTH, Job, LANE_BLOCKS, Part, Watch, is_in_order};
 use crate::message::{Message, Named, Offer, Small, Tail};
+use crate::peer::{Control, FRAME_BYTES, Peer, Streams, Way, nonsense};
 use crate::receipt::{Took, link, merged, receipt};
 use crate::roots::{self, Root, Roots, To, Transfer};
 use crate::shared::{Shared, count};
 use crate::source::{Content, Of, Packed, Parcel, SourceLane};
+use crate::work_queue::WorkQueue;
 use crate::{Error, Result};
 
 /// Moves all sources to the other end, which says where they go. The receipt is that of both.
@@ -31,15 +32,16 @@ pub fn send(
     transfer: &Transfer,
     way: &dyn Way,
     control: Streams,
-    io: &Arc<dyn FileSystem>,
+    tree: &Arc<dyn Tree>,
     watch: &dyn Watch,
 ) -> Result<PumpReceipt> {
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
     host::allow_open_files(u64::MAX);
     let transfer = &Transfer { dest: To::Null, ..transfer.clone() };
-    let (far, mut inc) = (Arc::new(Far::new(way, control.0, true)), Control::new(way, control.1)?);
+    let (far, mut inc) = (Arc::new(Peer::new(way, control.0, true)), Control::new(way, control.1)?);
     let roots = Roots::default();
-    let job = Job { transfer, io, watch, roots, lanes: transfer.streams, part: Part::Source };
+    let job =
+        Job { transfer, source: tree, dest: tree, watch, roots, lanes: transfer.streams, part: Part::Source };
     let job = agreed(job, &far, &mut inc).inspect_err(|e| far.give_up(&e.verdict()))?;
     let shared = job.shared(Pool::new(FRAME_BYTES, job.lanes * LANE_BLOCKS)?, Some(Arc::clone(&far)))?;
     let told = || {
@@ -66,9 +68,9 @@ pub fn send(
 }
 
 /// Tells the other end what there is, and hears what it will be called there.
-fn agreed<'j>(mut job: Job<'j>, far: &Far<'_>, inc: &mut Control) -> Result<Job<'j>> {
+fn agreed<'j>(mut job: Job<'j>, far: &Peer<'_>, inc: &mut Control) -> Result<Job<'j>> {
     let transfer = job.transfer;
-    let givens = roots::givens(transfer)?;
+    let givens = roots::givens(&**job.source, transfer)?;
     let offer = Offer {
         hashing: transfer.hashing,
         resume: transfer.resume,
@@ -101,13 +103,13 @@ fn agreed<'j>(mut job: Job<'j>, far: &Far<'_>, inc: &mut Control) -> Result<Job<
 fn perform(
     job: &Job<'_>,
     shared: &Shared<'_>,
-    far: &Far<'_>,
+    far: &Peer<'_>,
     inc: Control,
     told: &dyn Fn() -> PumpReceipt,
 ) -> Result<PumpReceipt> {
     let lanes = job.open_lanes(shared, far)?;
     job.watch.begin(job.total_bytes()?);
-    let feed = Feed::new(shared);
+    let feed = WorkQueue::new(shared);
     job.feed(shared, &feed)?;
     let done = AtomicBool::new(false);
     let ours = std::thread::scope(|scope| {
@@ -155,7 +157,7 @@ fn perform(
 fn finish(
     job: &Job<'_>,
     shared: &Shared<'_>,
-    far: &Far<'_>,
+    far: &Peer<'_>,
     told: &dyn Fn() -> PumpReceipt,
 ) -> Result<PumpReceipt> {
     let links = std::mem::take(&mut *shared.links.lock().expect("no lane panics"));
@@ -180,8 +182,8 @@ fn finish(
     Ok(ours)
 }
 
-fn lane<'a>(shared: &'a Shared<'a>, feed: &Feed<'a>, number: usize, (out, inc): Streams) -> Result<()> {
-    let source = SourceLane::new(shared, feed, number, shared.io.queue(DEPTH)?);
+fn lane<'a>(shared: &'a Shared<'a>, feed: &WorkQueue<'a>, number: usize, (out, inc): Streams) -> Result<()> {
+    let source = SourceLane::new(shared, feed, number, shared.source.io().queue(DEPTH)?);
     let sink = SendLane { shared, out: out.unchecked(), _inc: inc };
     let mut source = Counted { end: source, cpu_ns: &shared.counts.source_cpu_ns };
     let mut sink = Counted { end: sink, cpu_ns: &shared.counts.sink_cpu_ns };

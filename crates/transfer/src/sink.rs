@@ -1,27 +1,27 @@
-//! The writing end of a lane: every parcel to where it belongs, several writes in flight.
+//! The writing end of a lane: writes every parcel where it belongs, with several writes in flight.
 //!
-//! Invariant: the sum of what was written is taken from the block that is handed to the write. Whoever writes the last piece
-//! of a file finishes it.
+//! Invariant: the checksum of what was written is computed from the block that is handed to the write. The lane that writes the
+//! last piece of a file finishes it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use thalweg_io::tree::{self, Dir};
+use thalweg_io::tree::{Attributes, Dir};
 use thalweg_io::{File, Queue};
 use thalweg_pump::{Sink, WriteBehind};
 use thalweg_record::sum_at;
 
 use crate::claim::{claim_new, give_name};
-use crate::moving::{Goal, Moving};
+use crate::file_transfer::{FileTransfer, Goal};
 use crate::shared::{Shared, count};
 use crate::source::{Content, Of, Packed, Parcel};
-use crate::{Error, Result, names};
+use crate::{Error, Result, hidden_names};
 
 /// A piece that is being written.
 struct Flying<'a> {
-    moving: Arc<Moving<'a>>,
+    moving: Arc<FileTransfer<'a>>,
     at: u64,
     len: u64,
     sum: u128,
@@ -45,7 +45,7 @@ impl<'a> SinkLane<'a> {
         }
     }
 
-    /// Takes in what has been written; with `wait`, at least one write if any is in flight.
+    /// Takes in a write that has completed; with `wait`, waits for one if any is in flight.
     fn reap(&mut self, wait: bool) -> Result<bool> {
         let Some(done) = self.behind.reap(wait)? else { return Ok(false) };
         count(&self.shared.counts.writes, 1);
@@ -58,7 +58,7 @@ impl<'a> SinkLane<'a> {
         Ok(true)
     }
 
-    fn piece(&mut self, block: thalweg_block::Block, moving: Arc<Moving<'a>>, at: u64) -> Result<()> {
+    fn piece(&mut self, block: thalweg_block::Block, moving: Arc<FileTransfer<'a>>, at: u64) -> Result<()> {
         let len = block.len() as u64;
         let sum = if self.shared.hashing { sum_at(at, &block) } else { 0 };
         match &moving.goal {
@@ -80,7 +80,7 @@ impl<'a> SinkLane<'a> {
                 self.shared.meters.output.wrote(len);
                 count(&self.shared.counts.writes, 1);
             }
-            Goal::File { .. } | Goal::Nowhere | Goal::Far(_) => {}
+            Goal::File { .. } | Goal::Nowhere | Goal::Peer(_) => {}
         }
         drop(block);
         if moving.was_written(at, len, sum)? {
@@ -89,17 +89,26 @@ impl<'a> SinkLane<'a> {
         Ok(())
     }
 
+    /// Creates a symbolic link, unless the run that is resumed has created it.
+    fn link(&self, dir: &dyn Dir, name: &OsStr, to: &OsStr, attributes: &Attributes) -> Result<()> {
+        if let Some(found) = dir.find(name)? {
+            let is_same = (found.kind, found.modified_ns) == (attributes.kind, attributes.modified_ns);
+            if self.shared.resume && is_same && dir.read_link(name)? == to {
+                return Ok(());
+            }
+            dir.remove(name)?;
+        }
+        dir.make_link(name, to)?;
+        Ok(dir.set_link_attributes(name, attributes)?)
+    }
+
     fn one_of_pack(&self, packed: Packed<'a>, block: &[u8]) -> Result<()> {
         let Packed { place, there, facts, what } = packed;
         let dir = place.there()?;
         match what {
             Content::Link(to) => {
                 if let Some(dir) = &dir {
-                    if dir.facts_if_any(&there)?.is_some() {
-                        dir.remove(&there)?;
-                    }
-                    dir.make_link(&there, &to)?;
-                    dir.dress_link(&there, &facts)?;
+                    self.link(&**dir, &there, &to, &facts)?;
                 }
                 count(&self.shared.counts.links, 1);
                 Ok(())
@@ -118,29 +127,29 @@ impl<'a> SinkLane<'a> {
     }
 }
 
-/// A small file that is to be written.
+/// A small file to be written.
 struct Small<'b> {
     shared: &'b Shared<'b>,
     bytes: &'b [u8],
     read: u128,
     written: u128,
-    facts: &'b tree::Facts,
+    facts: &'b Attributes,
 }
 
 impl Small<'_> {
-    /// In a tree that nobody has seen yet under its own name; its time, which comes last, says that it is whole.
-    fn write(&self, dir: &Arc<Dir>, name: &OsStr, staged: bool) -> Result<()> {
+    /// Writes it under its own name if the tree has a hidden one; its time, which is set last, says that it is complete.
+    fn write(&self, dir: &Arc<dyn Dir>, name: &OsStr, staged: bool) -> Result<()> {
         let (for_now, file) = match staged {
-            true => (name.to_os_string(), self.make_staged(dir, name)?),
+            true => (name.to_os_string(), self.make_staged(&**dir, name)?),
             false => {
-                let partial = names::partial(name);
-                let file = claim_new(&self.shared.io, dir, &partial, false, Some(self.facts.user))?;
+                let partial = hidden_names::partial(name);
+                let file = claim_new(&*self.shared.dest, &**dir, &partial, false, Some(self.facts.user))?;
                 (partial, file)
             }
         };
         let mut written = self.fill(&file);
         if written.is_ok() && !staged {
-            written = give_name(dir, &for_now, name);
+            written = give_name(&**dir, &for_now, name);
         }
         if written.is_err() {
             // Nothing can be done about a name that cannot be removed; the next run removes it.
@@ -149,10 +158,10 @@ impl Small<'_> {
         written
     }
 
-    /// A new file in place of what an earlier run brought. Nobody else gets there while the tree has a hidden name, so
-    /// it has the permissions that it will have.
-    fn make_staged(&self, dir: &Dir, name: &OsStr) -> Result<File> {
-        let make = || dir.create_file(&self.shared.io, name, self.facts.mode & 0o777 | 0o200, false);
+    /// Creates the file, replacing what an earlier run created. Nobody else has access while the tree has a hidden name, so
+    /// the file gets its final permissions at once.
+    fn make_staged(&self, dir: &dyn Dir, name: &OsStr) -> Result<File> {
+        let make = || dir.create_file(name, self.facts.mode & 0o777 | 0o200, false);
         match make() {
             Err(e) if e.source.kind() == ErrorKind::AlreadyExists => {
                 dir.remove(name)?;
@@ -169,12 +178,12 @@ impl Small<'_> {
         self.compare(file, self.written, false)?;
         if self.shared.verify {
             file.sync()?;
-            tree::forget(file);
+            self.shared.dest.drop_cache(file);
             let mut there = vec![0; self.bytes.len()];
             let read = file.read_at(0, &mut there)?;
             self.compare(file, sum_at(0, &there[..read]), true)?;
         }
-        Ok(tree::dress_file(file, self.facts)?)
+        Ok(self.shared.dest.set_attributes(file, self.facts)?)
     }
 
     fn compare(&self, file: &File, written: u128, read_back: bool) -> Result<()> {

@@ -1,7 +1,7 @@
-//! The reading end of a lane: parcels of whatever the feed says is next, several reads in flight.
+//! The reading end of a lane: turns its work into parcels, with several reads in flight.
 //!
-//! Invariant: what leaves here has been added to the sum of what was read. A file that is not what it was when it was
-//! opened ends the transfer.
+//! Invariant: what leaves here has been added to the checksum of what was read. A file that has changed since it was opened
+//! ends the transfer.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -10,29 +10,29 @@ use std::time::Duration;
 
 use thalweg_block::Block;
 use thalweg_io::hidden::is_hidden;
-use thalweg_io::tree::{self, Facts, What};
+use thalweg_io::tree::{Attributes, EntryKind};
 use thalweg_io::{File, Queue};
 use thalweg_pump::{Carrier, ReadAhead, Source};
 use thalweg_record::sum_at;
 
-use crate::far::nonsense;
-use crate::feed::{Feed, Found, Work};
+use crate::directory::Directory;
+use crate::file_transfer::{Entry, FileTransfer, Origin};
 use crate::job::BLOCK_BYTES;
 use crate::message::{Message, TAIL_BYTES_MAX};
-use crate::moving::{Entry, Moving, Origin};
-use crate::place::Place;
+use crate::peer::nonsense;
 use crate::shared::{OneMore, Shared, count};
+use crate::work_queue::{Found, Work, WorkQueue};
 use crate::{Error, Result};
 
-/// Files of up to so many bytes travel packed. Their holes are filled: they are a few pages at most.
+/// Files of at most this size travel packed. Their holes are filled, which costs a few pages at most.
 pub(crate) const SMALL_BYTES: u64 = 128 << 10;
-/// What is told of one of a pack beside its names, and at most of all.
+/// Bytes of the description of one packed file besides its names, and the most for a pack.
 const TOLD_BYTES: usize = 160;
 const TOLD_BYTES_MAX: usize = TAIL_BYTES_MAX - (16 << 10);
-/// How often a silent stream is left to see whether somebody asked to stop.
+/// How often a lane that waits for a stream checks whether it should stop.
 const LOOK_UP: Duration = Duration::from_millis(100);
 
-/// A block and what it is about.
+/// A block and what it contains.
 pub(crate) struct Parcel<'a> {
     pub(crate) block: Block,
     pub(crate) of: Of<'a>,
@@ -44,37 +44,37 @@ impl Carrier for Parcel<'_> {
     }
 }
 
-/// What a block is about.
+/// What a block contains.
 pub(crate) enum Of<'a> {
-    /// A piece of a file: from this byte on, so many.
-    Piece(Arc<Moving<'a>>, u64, usize),
-    /// A file of which nothing is left to be written.
-    Whole(Arc<Moving<'a>>),
-    /// Small files and links, behind one another.
+    /// A piece of a file: its first byte and its length.
+    Piece(Arc<FileTransfer<'a>>, u64, usize),
+    /// Nothing: the file is complete but for its name.
+    Whole(Arc<FileTransfer<'a>>),
+    /// Small files and links, one after another.
     Pack(Vec<Packed<'a>>),
 }
 
 /// One of a pack.
 pub(crate) struct Packed<'a> {
-    pub(crate) place: Arc<Place<'a>>,
+    pub(crate) place: Arc<Directory<'a>>,
     pub(crate) there: OsString,
-    pub(crate) facts: Facts,
+    pub(crate) facts: Attributes,
     pub(crate) what: Content,
 }
 
 /// What is in it.
 pub(crate) enum Content {
-    /// A file's bytes, from this one of the block on, and the sum of what was read.
+    /// A file: where its bytes begin in the block, and the checksum of what was read.
     Bytes(usize, u128),
-    /// Where a link leads.
+    /// A symbolic link: its target.
     Link(OsString),
 }
 
-/// A small file that was asked for.
+/// A small file or link that waits to be packed.
 struct Asked<'a> {
-    place: Arc<Place<'a>>,
+    place: Arc<Directory<'a>>,
     there: OsString,
-    facts: Facts,
+    facts: Attributes,
     of: AskedFor,
 }
 
@@ -86,7 +86,7 @@ enum AskedFor {
 /// See the head of this file.
 pub(crate) struct SourceLane<'f, 'a> {
     shared: &'a Shared<'a>,
-    feed: &'f Feed<'a>,
+    feed: &'f WorkQueue<'a>,
     lane: usize,
     ahead: ReadAhead<'a, Of<'a>>,
     asked: std::collections::VecDeque<Asked<'a>>,
@@ -95,7 +95,7 @@ pub(crate) struct SourceLane<'f, 'a> {
 impl<'f, 'a> SourceLane<'f, 'a> {
     pub(crate) fn new(
         shared: &'a Shared<'a>,
-        feed: &'f Feed<'a>,
+        feed: &'f WorkQueue<'a>,
         lane: usize,
         queue: Box<dyn Queue>,
     ) -> SourceLane<'f, 'a> {
@@ -103,7 +103,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         SourceLane { shared, feed, lane, ahead, asked: Default::default() }
     }
 
-    /// Begins as much as there is room for.
+    /// Takes as much work as there are free blocks for.
     fn read_ahead(&mut self) -> Result<()> {
         // Under a limit nothing is gained by reading ahead, and what was read would wait for what may not be read yet.
         while self.shared.limit.is_none() || self.ahead.pending() == 0 {
@@ -127,14 +127,14 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         Ok(())
     }
 
-    fn piece(&mut self, mut block: Block, moving: Arc<Moving<'a>>, at: u64, len: usize) -> Result<()> {
+    fn piece(&mut self, mut block: Block, moving: Arc<FileTransfer<'a>>, at: u64, len: usize) -> Result<()> {
         self.shared.pass(len as u64);
         match &moving.origin {
             Origin::File(file) => {
                 let file = file.clone();
                 self.ahead.read(block, &file, at, len, Of::Piece(moving, at, len));
             }
-            Origin::Noise | Origin::Far(_) => {
+            Origin::Noise | Origin::Peer(_) => {
                 block.set_len(len);
                 self.ahead.ready(block, Of::Piece(moving, at, len));
             }
@@ -154,8 +154,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         Ok(())
     }
 
-    /// Fills a block from a stream, and says how much came before it ended. What stands at its beginning is a file, and
-    /// is read at its offsets.
+    /// Fills a block from a stream, and returns how much came before it ended.
     fn fill(&self, file: &File, at: u64, block: &mut Block) -> Result<usize> {
         block.set_len(BLOCK_BYTES);
         let mut filled = 0;
@@ -176,7 +175,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         Ok(filled)
     }
 
-    fn look_at_all(&mut self, place: &Arc<Place<'a>>, mut found: Vec<Found>) -> Result<()> {
+    fn look_at_all(&mut self, place: &Arc<Directory<'a>>, mut found: Vec<Found>) -> Result<()> {
         if self.shared.far.is_some() {
             // The other end would take them for its own.
             found.retain(|found| !self.passes_over_hidden(place, found));
@@ -196,8 +195,8 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         found.into_iter().try_for_each(|found| self.look_at(place, found, there.next().flatten()))
     }
 
-    /// Whether it is what a transfer or a sort left, or makes; then a line says so.
-    fn passes_over_hidden(&self, place: &Place<'a>, found: &Found) -> bool {
+    /// Whether this is a hidden file of a transfer or a sort; then a line says that it is skipped.
+    fn passes_over_hidden(&self, place: &Directory<'a>, found: &Found) -> bool {
         let is_hidden = is_hidden(found.name.as_bytes());
         if is_hidden {
             let path = place.source().path().join(&found.name);
@@ -207,22 +206,22 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         is_hidden
     }
 
-    /// Sees what a name stands for, and sends it its way. Of a file that another process has, the length and time.
-    fn look_at(&mut self, place: &Arc<Place<'a>>, found: Found, far: Option<(u64, i128)>) -> Result<()> {
-        let Found { name, there, what } = found;
+    /// Finds out what a name refers to, and queues it. `far` is the length and time of the peer's file of that name.
+    fn look_at(&mut self, place: &Arc<Directory<'a>>, found: Found, far: Option<(u64, i128)>) -> Result<()> {
+        let Found { name, there, kind } = found;
         let source = place.source();
-        let what = match what {
-            Some(what) => what,
-            None => source.facts(&name)?.what,
+        let kind = match kind {
+            Some(kind) => kind,
+            None => source.attributes_of(&name)?.kind,
         };
-        match what {
-            What::Directory => return self.feed.directory(place.below(name)?),
-            What::File => return self.look_at_file(place, name, there, far),
-            What::Link => {}
-            What::Special => {
+        match kind {
+            EntryKind::Directory => return self.feed.directory(place.below(name)?),
+            EntryKind::File => return self.look_at_file(place, name, there, far),
+            EntryKind::Link => {}
+            EntryKind::Special => {
                 let (path, is_root) = (source.path().join(&name), place.facts().is_none());
                 if is_root {
-                    return Err(crate::feed::refuse_special(&path));
+                    return Err(crate::work_queue::refuse_special(&path));
                 }
                 self.shared
                     .watch
@@ -231,7 +230,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
                 return Ok(());
             }
         }
-        let (facts, to) = (source.facts(&name)?, source.read_link(&name)?);
+        let (facts, to) = (source.attributes_of(&name)?, source.read_link(&name)?);
         let of = AskedFor::Link(to);
         self.asked.push_back(Asked { place: Arc::clone(place), there, facts, of });
         Ok(())
@@ -239,14 +238,14 @@ impl<'f, 'a> SourceLane<'f, 'a> {
 
     fn look_at_file(
         &mut self,
-        place: &Arc<Place<'a>>,
+        place: &Arc<Directory<'a>>,
         name: OsString,
         there: OsString,
         far: Option<(u64, i128)>,
     ) -> Result<()> {
-        let file = place.source().open_file(&self.shared.io, &name, false)?;
-        let facts = Facts::of(&file)?;
-        if facts.what != What::File {
+        let file = place.source().open_file(&name, false)?;
+        let facts = self.shared.source.attributes(&file)?;
+        if facts.kind != EntryKind::File {
             return Err(Error::Changed(file.path().to_path_buf()));
         }
         if facts.links > 1 && self.has_first_name(place, &there, &facts)? {
@@ -265,14 +264,14 @@ impl<'f, 'a> SourceLane<'f, 'a> {
             return Ok(());
         }
         if facts.len > 0 {
-            tree::read_soon(&file);
+            self.shared.source.read_soon(&file);
         }
         self.asked.push_back(Asked { place, there, facts, of: AskedFor::File(file) });
         Ok(())
     }
 
-    /// Whether the file has come, or will come, under another name of the same tree, of which this will be one more.
-    fn has_first_name(&self, place: &Place<'a>, there: &OsString, facts: &Facts) -> Result<bool> {
+    /// Whether the file is moved under another name of the same tree; then this one becomes a further name.
+    fn has_first_name(&self, place: &Directory<'a>, there: &OsString, facts: &Attributes) -> Result<bool> {
         let Some(own) = place.facts() else { return Ok(false) };
         if !place.is_kept() {
             return Ok(false);
@@ -288,7 +287,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         Ok(true)
     }
 
-    /// Reads small files that were asked for into one block, as many as it holds.
+    /// Reads as many waiting small files into a block as it holds.
     fn pack(&mut self, mut block: Block) -> Result<()> {
         let mut pack = Vec::new();
         let mut filled = 0;
@@ -324,10 +323,10 @@ impl<'f, 'a> SourceLane<'f, 'a> {
         Ok(())
     }
 
-    fn read_small(&self, file: &File, facts: &Facts, bytes: &mut [u8]) -> Result<u128> {
+    fn read_small(&self, file: &File, facts: &Attributes, bytes: &mut [u8]) -> Result<u128> {
         self.shared.goes_on()?;
         let read = self.shared.meters.stage.for_read(|| file.read_at(0, bytes))?;
-        if read < bytes.len() || !Facts::of(file)?.is_same(facts) {
+        if read < bytes.len() || !self.shared.source.attributes(file)?.is_same(facts) {
             return Err(Error::Changed(file.path().to_path_buf()));
         }
         self.shared.meters.input.read(read as u64);
@@ -337,11 +336,11 @@ impl<'f, 'a> SourceLane<'f, 'a> {
     }
 }
 
-/// Whether a whole file of this size and time is at the destination: its time is set last.
-fn is_there(place: &Place<'_>, there: &OsString, facts: &Facts) -> Result<bool> {
+/// Whether the destination has a complete file of this length and time, which is set last.
+fn is_there(place: &Directory<'_>, there: &OsString, facts: &Attributes) -> Result<bool> {
     let Some(dir) = place.there()? else { return Ok(false) };
-    let known = dir.facts_if_any(there)?;
-    Ok(known.is_some_and(|k| (k.what, k.len, k.modified_ns) == (facts.what, facts.len, facts.modified_ns)))
+    let known = dir.find(there)?;
+    Ok(known.is_some_and(|k| (k.kind, k.len, k.modified_ns) == (facts.kind, facts.len, facts.modified_ns)))
 }
 
 impl<'a> Source<Parcel<'a>> for SourceLane<'_, 'a> {

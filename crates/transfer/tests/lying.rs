@@ -5,7 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use thalweg_io::local;
 use thalweg_io::threads::Threads;
+use thalweg_io::tree::Tree;
 use thalweg_io::{Access, Done, FileId, FileSystem, Kind, Metadata, Op, Queue, Result, Space};
 use thalweg_transfer::{Error, From, To, Transfer, Watch, run};
 
@@ -142,9 +144,10 @@ fn a_disk_that_lies_is_found_out_by_reading_back() {
         verify,
         hashing: true,
     };
-    let honest: Arc<dyn FileSystem> = Arc::new(Threads::new(4));
-    let lying: Arc<dyn FileSystem> = Arc::new(Lying(Threads::new(4)));
-    match run(&asked(true), &lying, &Nobody) {
+    let tree = |io: Arc<dyn FileSystem>| -> Arc<dyn Tree> { local::tree(&io) };
+    let honest = tree(Arc::new(Threads::new(4)));
+    let lying = tree(Arc::new(Lying(Threads::new(4))));
+    match run(&asked(true), &lying, &lying, &Nobody) {
         Err(Error::Mismatch { path, read, written, read_back: true }) => {
             assert_eq!((path, read == written), (dest.clone(), false));
         }
@@ -153,10 +156,10 @@ fn a_disk_that_lies_is_found_out_by_reading_back() {
     assert_eq!(std::fs::read(&dest).unwrap(), b"old");
     assert_eq!(std::fs::read_dir(&place).unwrap().count(), 2, "nothing is left beside it");
     // The same harness with an honest disk: it is the disk that was found out.
-    assert!(run(&asked(true), &honest, &Nobody).unwrap().verified);
+    assert!(run(&asked(true), &honest, &honest, &Nobody).unwrap().verified);
     assert!(std::fs::read(&dest).unwrap() == bytes);
     // Who does not read back believes what the disk says.
-    assert!(run(&asked(false), &lying, &Nobody).unwrap().holds);
+    assert!(run(&asked(false), &lying, &lying, &Nobody).unwrap().holds);
     assert!(std::fs::read(&dest).unwrap() != bytes);
     std::fs::remove_dir_all(&place).unwrap();
 }

@@ -17,7 +17,7 @@ use crate::authority::{Authority, new_id};
 use crate::hello::{Id, Role};
 use crate::identity::{Identity, IdentityError, Named};
 use crate::members::Members;
-use crate::tls::Hands;
+use crate::tls::Credentials;
 
 /// How long a certificate holds; shorter than a day clocks would have to agree.
 const DAYS: i64 = 1;
@@ -41,14 +41,14 @@ impl Fleeting {
     }
 
     /// Ready to meet, as `name`, the side that told `theirs`, and nobody else.
-    pub fn meets(&self, name: &str, theirs: &str) -> Result<Hands, IdentityError> {
+    pub fn meets(&self, name: &str, theirs: &str) -> Result<Credentials, IdentityError> {
         let wrong = |why: String| IdentityError::Certificate(why);
         let (cluster, role, node) = (self.meeting, self.role, new_id());
         let issued = self.authority.issue(&Named { host: name.to_string(), node, cluster, role }, DAYS)?;
         let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).map_err(|e| wrong(e.to_string()))?;
         let mut roots = RootCertStore::empty();
         roots.add(certificate(theirs)?).map_err(|e| wrong(e.to_string()))?;
-        Hands::of(Identity {
+        Credentials::of(Identity {
             cluster,
             node,
             name: name.to_string(),

@@ -8,7 +8,7 @@ use std::fmt;
 /// The first eight bytes of a hello's payload.
 const MAGIC: &[u8; 8] = b"thalweg\0";
 /// The version that is spoken here, and the oldest that is understood.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// A peer takes blocks of at least so many bytes.
 const BLOCK_BYTES_MIN: u32 = 4096;
 /// Bytes of a hello's payload, without those that later versions may add.
@@ -188,7 +188,7 @@ mod tests {
         (bytes[8], bytes[10]) = (0, 0);
         let why = Hello::decode(&bytes).unwrap_err();
         assert_eq!(why, HelloError::Version(0, 0));
-        assert!(why.to_string().starts_with("protocol 0, where 4 is spoken"), "{why}");
+        assert!(why.to_string().starts_with(&format!("protocol 0, where {VERSION} is spoken")), "{why}");
         (bytes[8], bytes[10]) = (1, 9);
         assert_eq!(Hello::decode(&bytes), Ok(hello()), "a later one that knows ours too");
         for len in 0..HELLO_BYTES {

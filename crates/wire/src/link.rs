@@ -24,6 +24,7 @@ use thalweg_block::{Block, Pool};
 use crate::carrier::{Receive, Silence, Transmit};
 use crate::core::{Core, Effect, Event, Fault, Patience};
 use crate::error::{LinkError, Result, What};
+use crate::export::{EXPORTED_KEY_BYTES, Exporter};
 use crate::frame::{HEAD_BYTES, Head, Kind, PAYLOAD_BYTES_MAX};
 use crate::hello::{Hello, Id, Role};
 use crate::stream::{Gift, Given, Incoming, News, Outgoing};
@@ -48,6 +49,7 @@ struct Owner(Arc<Shared>);
 /// What all that use a link share.
 pub(crate) struct Shared {
     peer: String,
+    exporter: Option<Exporter>,
     hello: Mutex<Option<Hello>>,
     dead: Duration,
     state: Mutex<State>,
@@ -109,6 +111,8 @@ pub(crate) struct Far {
     pub(crate) name: String,
     /// Whom its certificate names, and as what.
     pub(crate) proved: Option<(Id, Role)>,
+    /// Of the TLS session, if there is one.
+    pub(crate) exporter: Option<Exporter>,
 }
 
 pub(crate) fn now_ms() -> u64 {
@@ -175,6 +179,7 @@ impl Link {
         };
         Link(Arc::new(Owner(Arc::new(Shared {
             peer: far.name,
+            exporter: far.exporter,
             hello: Mutex::new(None),
             dead: Duration::from_millis(patience.dead_ms),
             state: Mutex::new(state),
@@ -197,6 +202,12 @@ impl Link {
     /// The peer, for messages: its name.
     pub fn peer(&self) -> &str {
         &self.0.0.peer
+    }
+
+    /// A key for this use of the link, which its two ends have in common and nobody else has (RFC 8446, 7.5). `None` if the
+    /// link has no TLS session. The label begins with `EXPORTER-`, has at most 249 bytes, and names the use.
+    pub fn export_key(&self, label: &str, context: &[u8]) -> Option<[u8; EXPORTED_KEY_BYTES]> {
+        self.0.0.exporter.as_ref().map(|exporter| exporter.key(label, context))
     }
 
     /// What the peer said of itself.

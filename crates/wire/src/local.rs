@@ -18,7 +18,7 @@ pub fn pair(terms: Terms) -> Result<(Link, Link)> {
         epoch: 0,
     };
     let [near, other] = memory();
-    let far = |name: &str| Far { name: name.to_string(), proved: None };
+    let far = |name: &str| Far { name: name.to_string(), proved: None, exporter: None };
     thread::scope(|scope| {
         let began = scope.spawn(|| {
             let carrier = (Box::new(near.0) as _, Box::new(near.1) as _);

@@ -90,7 +90,8 @@ impl Pipes {
         let began = role == Role::Client;
         let hello = Hello { cluster, node: Id(role as u128), role, block_bytes: terms.block_bytes, epoch: 0 };
         let carrier = (Box::new(self.transmit) as _, Box::new(self.receive) as _);
-        Link::establish(hello, Far { name: peer.to_string(), proved: None }, began, carrier, terms.patience)
+        let far = Far { name: peer.to_string(), proved: None, exporter: None };
+        Link::establish(hello, far, began, carrier, terms.patience)
     }
 }
 

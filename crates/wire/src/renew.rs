@@ -28,18 +28,23 @@ pub(crate) const KEY_UPDATE_BOTH: [u8; 5] = [24, 0, 0, 1, 1];
 
 const IV_BYTES: usize = 12;
 /// Of SHA-384.
-const SECRET_BYTES_MAX: usize = 48;
-/// How rustls calls the first secrets of the two directions.
-const LABELS: [&str; 2] = ["CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"];
+pub(crate) const SECRET_BYTES_MAX: usize = 48;
+/// How rustls calls the first secrets of the two directions, and the one that keys are exported from.
+const LABELS: [&str; 3] = ["CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0", "EXPORTER_SECRET"];
 
-/// What one handshake agreed on: the first secrets of client and server. For one connection and its two directions.
+/// What one handshake agreed on: the first secrets of client and server, and the exporter secret. For one connection.
 #[derive(Clone, Default)]
-pub struct Agreed(Arc<Mutex<[Vec<u8>; 2]>>);
+pub struct Agreed(Arc<Mutex<[Vec<u8>; LABELS.len()]>>);
 
 impl Agreed {
     /// The secret of what the client sends, or the server; empty before the handshake.
     pub(crate) fn secret(&self, of_client: bool) -> Vec<u8> {
         self.0.lock().expect("no holder panics")[usize::from(!of_client)].clone()
+    }
+
+    /// The secret that keys are exported from; empty before the handshake.
+    pub(crate) fn exporter_secret(&self) -> Vec<u8> {
+        self.0.lock().expect("no holder panics")[2].clone()
     }
 }
 
@@ -85,14 +90,14 @@ impl Traffic {
     pub(crate) fn key(&self) -> (LessSafeKey, [u8; IV_BYTES]) {
         let mut key = [0; 32];
         let key = &mut key[..self.aead.key_len()];
-        expand(&self.secret, "key", key);
+        expand(&self.secret, "key", &[], key);
         let key = UnboundKey::new(self.aead, key).expect("as long as the cipher says");
         (LessSafeKey::new(key), self.iv())
     }
 
     fn iv(&self) -> [u8; IV_BYTES] {
         let mut iv = [0; IV_BYTES];
-        expand(&self.secret, "iv", &mut iv);
+        expand(&self.secret, "iv", &[], &mut iv);
         iv
     }
 
@@ -100,7 +105,7 @@ impl Traffic {
     pub(crate) fn update(&mut self) {
         let mut next = [0; SECRET_BYTES_MAX];
         let next = &mut next[..self.secret_bytes()];
-        expand(&self.secret, "traffic upd", next);
+        expand(&self.secret, "traffic upd", &[], next);
         self.secret = Prk::new_less_safe(self.hash, next);
     }
 
@@ -109,8 +114,8 @@ impl Traffic {
     }
 }
 
-/// HKDF-Expand-Label without a context.
-fn expand(secret: &Prk, label: &str, into: &mut [u8]) {
+/// HKDF-Expand-Label (RFC 8446, 7.1).
+pub(crate) fn expand(secret: &Prk, label: &str, context: &[u8], into: &mut [u8]) {
     struct Bytes(usize);
     impl KeyType for Bytes {
         fn len(&self) -> usize {
@@ -118,8 +123,9 @@ fn expand(secret: &Prk, label: &str, into: &mut [u8]) {
         }
     }
     let long = (into.len() as u16).to_be_bytes();
-    let label_len = [("tls13 ".len() + label.len()) as u8];
-    let info = [&long[..], &label_len, b"tls13 ", label.as_bytes(), &[0]];
+    let short = |len: usize| [u8::try_from(len).expect("labels and contexts have at most 255 bytes")];
+    let (label_len, context_len) = (short("tls13 ".len() + label.len()), short(context.len()));
+    let info = [&long[..], &label_len, b"tls13 ", label.as_bytes(), &context_len, context];
     let okm = secret.expand(&info, Bytes(into.len())).expect("no cipher has keys that long");
     okm.fill(into).expect("as long as was asked");
 }
@@ -129,8 +135,8 @@ fn expand(secret: &Prk, label: &str, into: &mut [u8]) {
 pub(crate) fn first_of(secret: &[u8; 48]) -> ConnectionTrafficSecrets {
     let secret = Prk::new_less_safe(HKDF_SHA384, secret);
     let (mut key, mut iv) = ([0; 32], [0; IV_BYTES]);
-    expand(&secret, "key", &mut key);
-    expand(&secret, "iv", &mut iv);
+    expand(&secret, "key", &[], &mut key);
+    expand(&secret, "iv", &[], &mut iv);
     ConnectionTrafficSecrets::Aes256Gcm { key: key.into(), iv: iv.into() }
 }
 
@@ -146,20 +152,21 @@ mod tests {
     use thalweg_pump::Source;
 
     use super::*;
+    use crate::export::Exporter;
     use crate::seal::{Opening, RECORD_EXTRA_BYTES, RECORD_HEAD_BYTES, Sealing};
-    use crate::{Fleeting, Hands, Role, Terms, new_id};
+    use crate::{Credentials, Fleeting, Role, Terms, new_id};
 
     /// Both sides of a meeting, who change their keys after so many records.
-    fn hands(records: u64) -> [Hands; 2] {
+    fn credentials(records: u64) -> [Credentials; 2] {
         let meeting = new_id();
         let sides = [Role::Client, Role::Node].map(|role| Fleeting::new(meeting, role).unwrap());
         let meets = |i: usize, name: &str| sides[i].meets(name, &sides[1 - i].authority()).unwrap();
         [meets(0, "near").renewing_after(records), meets(1, "far").renewing_after(records)]
     }
 
-    /// A handshake in memory: the client as this crate goes on with it, the server as rustls does.
-    fn shaken(records: u64) -> (Sealing, Opening, Connection) {
-        let [near, far] = hands(records);
+    /// A handshake in memory: what the client agreed on, and both sides.
+    fn handshake(records: u64) -> (Agreed, ClientConnection, Connection) {
+        let [near, far] = credentials(records);
         let (config, agreed) = near.client();
         let client = ClientConnection::new(config, "far".try_into().unwrap()).unwrap();
         let mut client = Connection::from(client);
@@ -169,6 +176,12 @@ mod tests {
             feed(&mut client, &said(&mut server));
         }
         let Connection::Client(client) = client else { unreachable!("it is one") };
+        (agreed, client, server)
+    }
+
+    /// After a handshake in memory, the client as this crate goes on with it, and the server as rustls does.
+    fn shaken(records: u64) -> (Sealing, Opening, Connection) {
+        let (agreed, client, server) = handshake(records);
         let ExtractedSecrets { tx, rx } = client.dangerous_extract_secrets().unwrap();
         let sealing = Sealing::new(tx, &agreed.secret(true), records).unwrap();
         let opening = Opening::new(rx, &agreed.secret(false), sealing.asked()).unwrap();
@@ -228,6 +241,17 @@ mod tests {
     }
 
     #[test]
+    fn exported_keys_are_those_that_rustls_exports() {
+        let (agreed, _, server) = handshake(3);
+        let exporter = Exporter::new(&agreed.exporter_secret()).unwrap();
+        for (label, context) in [("EXPORTER-a", &b"one"[..]), ("EXPORTER-a", b""), ("b", &[7; 1000])] {
+            let theirs = server.export_keying_material([0; 32], label.as_bytes(), Some(context)).unwrap();
+            assert_eq!(exporter.key(label, context), theirs, "{label}");
+        }
+        assert!(Exporter::new(&Agreed::default().exporter_secret()).is_none());
+    }
+
+    #[test]
     fn a_secret_of_another_handshake_is_refused() {
         let (first, other) = ([1; 48], [2; 48]);
         assert!(Traffic::new(&first_of(&first), &first).is_some());
@@ -240,7 +264,7 @@ mod tests {
     fn a_link_goes_on_through_many_keys_while_both_sides_send() {
         const BLOCK: usize = 100_000;
         const BLOCKS: u64 = 300;
-        let [near, far] = hands(16);
+        let [near, far] = credentials(16);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let accepted =

@@ -28,6 +28,7 @@ use thalweg_io::socket;
 use crate::carrier::{TcpReceive, TcpTransmit};
 use crate::core::Patience;
 use crate::error::{LinkError, Result, What};
+use crate::export::Exporter;
 use crate::hello::{Hello, Id};
 use crate::identity::{Identity, IdentityError, Named};
 use crate::link::{Far, Link};
@@ -58,18 +59,18 @@ impl Default for Terms {
     }
 }
 
-/// An identity, ready to shake hands.
+/// An identity, ready for TLS handshakes.
 #[derive(Debug, Clone)]
-pub struct Hands {
+pub struct Credentials {
     identity: Identity,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
     records_per_key: u64,
 }
 
-impl Hands {
+impl Credentials {
     /// Of this identity.
-    pub fn of(identity: Identity) -> std::result::Result<Hands, IdentityError> {
+    pub fn of(identity: Identity) -> std::result::Result<Credentials, IdentityError> {
         let ours = |e: rustls::Error| match e {
             rustls::Error::InconsistentKeys(_) => IdentityError::Mismatch,
             // Nothing else is general about an identity.
@@ -112,7 +113,7 @@ impl Hands {
         server.enable_secret_extraction = true;
         // A ticket would be a record behind the handshake, and nobody here comes back with one.
         server.send_tls13_tickets = 0;
-        Ok(Hands {
+        Ok(Credentials {
             identity,
             client: Arc::new(client),
             server: Arc::new(server),
@@ -143,8 +144,8 @@ impl Hands {
 
     /// Takes new keys after so many records.
     #[cfg(test)]
-    pub(crate) fn renewing_after(self, records_per_key: u64) -> Hands {
-        Hands { records_per_key, ..self }
+    pub(crate) fn renewing_after(self, records_per_key: u64) -> Credentials {
+        Credentials { records_per_key, ..self }
     }
 
     /// For HTTP to another node.
@@ -195,7 +196,7 @@ impl Hands {
             .map_err(|error| LinkError { peer: at(name, address), ..error })
     }
 
-    /// The other side of [`Hands::connect`], for whoever accepts sockets himself.
+    /// The other side of [`Credentials::connect`], for whoever accepts sockets himself.
     pub fn accept(&self, socket: TcpStream, terms: Terms) -> Result<Link> {
         let peer = peer_of(&socket);
         socket::resend_soon(&socket);
@@ -250,7 +251,8 @@ impl Hands {
         // Whoever reads looks up when it is time for a word of ours, and is woken before by each word of the peer's.
         let moment = Duration::from_millis(terms.patience.ping_ms);
         let receive = TcpReceive::new(socket, opening, early, moment).map_err(cut)?;
-        let far = Far { name: named.host.clone(), proved: Some((named.node, named.role)) };
+        let (proved, exporter) = (Some((named.node, named.role)), Exporter::new(&agreed.exporter_secret()));
+        let far = Far { name: named.host.clone(), proved, exporter };
         let carrier = (Box::new(transmit) as _, Box::new(receive) as _);
         let link = Link::unmet(self.hello(terms), far, began, carrier, terms.patience);
         self.identity.members.watch(&named, link.watch());

@@ -427,24 +427,26 @@ fn strangers_are_refused_in_one_line_and_soon() {
 fn certificates_that_do_not_hold_are_refused_and_both_sides_learn_why() {
     let city = City::new();
     let cases = [
-        (city.expired_hands(), "its certificate has expired", "our certificate is expired"),
+        (city.expired_credentials(), "its certificate has expired", "our certificate is expired"),
         (
-            City::new().hands("n1"),
+            City::new().credentials("n1"),
             "its certificate is of another cluster",
             "its certificate is of another cluster",
         ),
-        (city.dropped_hands(), "it was dropped from the cluster", "our certificate was dropped"),
+        (city.dropped_credentials(), "it was dropped from the cluster", "our certificate was dropped"),
     ];
-    for (hands, here, there) in cases {
+    for (credentials, here, there) in cases {
         let (address, accepted) = city.accept_one();
-        let theirs = hands.connect("n2", address, Terms::default()).map(|_| ()).unwrap_err().to_string();
+        let theirs =
+            credentials.connect("n2", address, Terms::default()).map(|_| ()).unwrap_err().to_string();
         assert!(theirs.contains(there), "{theirs}");
         let ours = accepted.join().unwrap().unwrap_err().to_string();
         // Who refuses the server's certificate tells it with an alert of TLS.
         assert!(ours.contains(here) || ours.contains("nknownCA") || ours.contains("DecryptError"), "{ours}");
     }
     let (address, accepted) = city.accept_one();
-    let why = city.hands("n1").connect("n3", address, Terms::default()).map(|_| ()).unwrap_err().to_string();
+    let why =
+        city.credentials("n1").connect("n3", address, Terms::default()).map(|_| ()).unwrap_err().to_string();
     assert!(why.contains("its certificate names another host"), "{why}");
     assert!(accepted.join().unwrap().is_err());
 }
@@ -577,14 +579,14 @@ fn a_request_with_the_hello_is_answered() {
     let terms = Terms::default();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let hands = city.second.clone();
+    let credentials = city.second.clone();
     let far = thread::spawn(move || {
-        let link = hands.accept(listener.accept().unwrap().0, terms).unwrap();
+        let link = credentials.accept(listener.accept().unwrap().0, terms).unwrap();
         (answer(&link), link)
     });
     let pool = Pool::new(BLOCK, 4).unwrap();
     let (link, mut inc) = city
-        .hands("n1")
+        .credentials("n1")
         .connect_and_ask(("n2", address), terms, b"what is there?", Some((&pool, 2)))
         .unwrap();
     let mut came = Vec::new();
@@ -604,7 +606,7 @@ fn a_request_with_the_hello_is_answered() {
 fn a_request_with_the_hello_to_a_stranger_says_why_not() {
     let (city, other) = (City::new(), City::new());
     let (address, _accepted) = other.accept_one();
-    let asked = city.hands("n1").connect_and_ask(("n2", address), Terms::default(), b"?", None);
+    let asked = city.credentials("n1").connect_and_ask(("n2", address), Terms::default(), b"?", None);
     let why = asked.map(|_| ()).unwrap_err().to_string();
     assert!(
         why.contains("n2 at 127.0.0.1") && why.contains("its certificate is of another cluster"),

@@ -41,18 +41,18 @@ fn a_list_counts_only_with_the_signature_of_its_own_authority() {
 #[test]
 fn whom_the_authority_has_signed_and_the_list_does_not_name_is_refused() {
     let city = City::new();
-    let hands = city.unlisted_hands();
+    let credentials = city.unlisted_credentials();
     let (address, accepted) = city.accept_one();
-    let theirs = hands.connect("n2", address, Terms::default()).map(|_| ()).unwrap_err().to_string();
+    let theirs = credentials.connect("n2", address, Terms::default()).map(|_| ()).unwrap_err().to_string();
     assert!(theirs.contains("our certificate is not in its cluster file"), "{theirs}");
     let ours = accepted.join().unwrap().unwrap_err().to_string();
     assert!(ours.contains("it is not in the cluster file"), "{ours}");
     // An id that is listed, with another key: what a copied key is after a renewal, the other way round.
-    let hands = city.hands("n1");
+    let credentials = city.credentials("n1");
     let (file, _) = city.signed(|file| file.hosts.last_mut().unwrap().key = "0".repeat(64));
     city.second.identity().members.set(&file);
     let (address, accepted) = city.accept_one();
-    assert!(hands.connect("n2", address, Terms::default()).is_err());
+    assert!(credentials.connect("n2", address, Terms::default()).is_err());
     assert!(accepted.join().unwrap().is_err());
 }
 

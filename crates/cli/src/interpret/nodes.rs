@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
 use thalweg::Endpoint;
-use thalweg::nodes::hosts::Step;
+use thalweg::nodes::installer::Step;
 use thalweg::nodes::{ExecOptions, NodeOptions};
 use thalweg_api::{May, Schedule};
 

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_api::PumpReceipt;
-use thalweg_io::{FileSystem, check_planted};
+use thalweg_io::tree::Tree;
+use thalweg_io::{FileSystem, check_planted, local};
 use thalweg_transfer::{From as Origin, To, Transfer, Watch};
 
 use crate::{Endpoint, Error, Progress, PumpOptions, Result, machine};
@@ -14,11 +15,11 @@ const STREAMS_MAX: usize = 64;
 
 /// Moves files, trees or streams. The receipt's invariant: out = in.
 pub fn pump(options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
-    let (io, fallback) = machine::io(options.io)?;
-    let dest = if options.no_disk.is_some() { To::Null } else { dest(&options.dest, &io)? };
-    let transfer = Transfer { dest, ..sources(options, &io)? };
-    let mut receipt =
-        thalweg_transfer::run(&transfer, &io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
+    let (tree, fallback) = tree(options)?;
+    let dest = if options.no_disk.is_some() { To::Null } else { dest(&options.dest, tree.io())? };
+    let transfer = Transfer { dest, ..sources(options, tree.io())? };
+    let mut receipt = thalweg_transfer::run(&transfer, &tree, &tree, &Watched(progress))
+        .map_err(|e| error_of(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)
 }
@@ -27,19 +28,19 @@ pub fn pump(options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
 pub mod ends {
     use super::*;
 
-    /// The back end, and why it is not the one asked for.
-    pub fn io(options: &PumpOptions) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
-        machine::io(options.io)
+    /// The file systems of this machine, and why their back end is not the one asked for.
+    pub fn tree(options: &PumpOptions) -> Result<(Arc<dyn Tree>, Option<String>)> {
+        super::tree(options)
     }
 
     /// All but the destination.
-    pub fn sources(options: &PumpOptions, io: &Arc<dyn FileSystem>) -> Result<Transfer> {
-        super::sources(options, io)
+    pub fn sources(options: &PumpOptions, tree: &dyn Tree) -> Result<Transfer> {
+        super::sources(options, tree.io())
     }
 
     /// The destination.
-    pub fn dest(options: &PumpOptions, io: &Arc<dyn FileSystem>) -> Result<To> {
-        super::dest(&options.dest, io)
+    pub fn dest(options: &PumpOptions, tree: &dyn Tree) -> Result<To> {
+        super::dest(&options.dest, tree.io())
     }
 
     /// What shows progress, as a transfer sees it.
@@ -51,6 +52,10 @@ pub mod ends {
     pub fn error(error: thalweg_transfer::Error, progress: &Progress) -> Error {
         error_of(error, progress)
     }
+}
+
+fn tree(options: &PumpOptions) -> Result<(Arc<dyn Tree>, Option<String>)> {
+    machine::io(options.io).map(|(io, fallback)| (local::tree(&io), fallback))
 }
 
 struct Watched<'a>(&'a Progress);
@@ -79,7 +84,7 @@ fn error_of(error: thalweg_transfer::Error, progress: &Progress) -> Error {
     match (error, progress.cancelled()) {
         (Stopped, signal) => Error::Interrupted(signal.unwrap_or(0)),
         // Whoever stops closes the links and tells the other end, and who waits for one of them hears of that.
-        (Link(_) | Far { wrong: false, .. }, Some(signal)) => Error::Interrupted(signal),
+        (Link(_) | Peer { wrong: false, .. }, Some(signal)) => Error::Interrupted(signal),
         (wrong, _) if wrong.is_wrong() => Error::Wrong(wrong.to_string()),
         (Io(e), _) => e.into(),
         (other, _) => Error::CouldNot(other.to_string()),

@@ -59,6 +59,18 @@ impl Content {
         self.allocated
     }
 
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        self.allocated * PAGE as u64
+    }
+
+    /// The next stretch of the first `len` bytes from `at` on that was written: its first byte, and the one after its last.
+    pub(crate) fn next_data(&self, at: u64, len: u64) -> Option<(u64, u64)> {
+        let first = self.pages.range(at / PAGE as u64..).next().map(|(page, _)| *page)?;
+        let end = (first..).find(|page| !self.pages.contains_key(page))?;
+        let from = at.max(first * PAGE as u64);
+        (from < len).then_some((from, len.min(end * PAGE as u64)))
+    }
+
     /// Copies what there is from `at` on; returns how much that was.
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> usize {
         let there = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX).min(into.len());

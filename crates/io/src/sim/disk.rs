@@ -1,69 +1,58 @@
-//! The state of a simulated disk: names, files, room, and the moments at which it may fail.
+//! The state of a simulated disk: inodes, open files, room, and the moments at which it may fail.
 //!
-//! Model: names lead to inodes; a change of names waits in its file system's journal until a
-//! directory is synced, and a power loss keeps some beginning of what waits. A file system has its
+//! Model: names lead to inodes ([`Names`](super::names::Names)), which are files, directories or links. A file system has its
 //! own room, so that one scratch directory can be full and another not.
-//! Invariant: a change of names is durable only together with all that came before it on its file system,
-//! as with every journal in use; so a rename is never half done.
-//! Non-goals: permissions, links, directories that come and go.
+//! Invariant: if a change of a file's attributes is durable, so are the bytes that were written before it, as on ext4 in its
+//! usual mode (data=ordered).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thalweg_base::rng::Rng;
 
 use super::content::{Content, PAGE, split};
+use super::names::{Names, Settings};
 use super::{Crash, Faults};
 use crate::transfer::ALIGN;
-use crate::{Access, Action, Error, FileId, Kind, Metadata, Result, Space};
+use crate::tree::{Attributes, EntryKind};
+use crate::{Access, Action, Error, FileId, Metadata, Result, Space};
 
+/// The directories that absolute and relative paths begin at.
+pub(crate) const ROOTS: [(u64, &str); 2] = [(1, "/"), (2, "")];
+/// The user and group of everything that a simulated process creates.
+pub(crate) const OWNER: u32 = 1000;
 /// The room of a file system that was given no limit.
 const UNLIMITED_BYTES: u64 = 1 << 50;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Directory,
+    /// With its target.
+    Link(OsString),
+}
+
+#[derive(Debug, Clone)]
 pub(crate) struct Inode {
+    pub(crate) kind: Kind,
     pub(crate) content: Content,
-    volume: usize,
-    modified: u64,
+    pub(crate) volume: usize,
+    pub(crate) settings: Settings,
+    /// What is left of the settings after a power loss.
+    durable: Settings,
+    /// The moment of the last change.
+    pub(crate) changed: u64,
     /// Some name or open file leads here, so that its pages take room.
     live: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Volume {
-    root: PathBuf,
+    /// The inode of its uppermost directory.
+    root: u64,
     capacity_bytes: Option<u64>,
-    /// Changes of names that are not durable yet, in order.
-    journal: Vec<Change>,
-}
-
-#[derive(Debug, Clone)]
-enum Change {
-    Link(PathBuf, u64),
-    Unlink(PathBuf),
-    Rename(PathBuf, PathBuf),
-}
-
-impl Change {
-    fn apply(&self, names: &mut BTreeMap<PathBuf, u64>) {
-        match self {
-            Change::Link(path, inode) => drop(names.insert(path.clone(), *inode)),
-            Change::Unlink(path) => drop(names.remove(path)),
-            Change::Rename(from, to) => {
-                if let Some(inode) = names.remove(from) {
-                    names.insert(to.clone(), inode);
-                }
-            }
-        }
-    }
-
-    fn touches(&self, directory: &Path) -> bool {
-        match self {
-            Change::Link(path, _) | Change::Unlink(path) => parent(path) == directory,
-            Change::Rename(from, to) => parent(from) == directory || parent(to) == directory,
-        }
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -108,29 +97,22 @@ pub(crate) struct Disk {
     pub(crate) cached: BTreeMap<PathBuf, f64>,
     /// The process that used it is gone: every call fails from here on.
     dead: bool,
-    inodes: BTreeMap<u64, Inode>,
+    pub(crate) inodes: BTreeMap<u64, Inode>,
     volumes: Vec<Volume>,
-    names: BTreeMap<PathBuf, u64>,
-    durable_names: BTreeMap<PathBuf, u64>,
-    directories: BTreeSet<PathBuf>,
+    pub(crate) names: Names,
     handles: BTreeMap<i32, Handle>,
     in_flight: BTreeMap<u64, Pending>,
     /// The last number given to an inode, a handle, an operation or a moment.
     last_number: u64,
 }
 
-fn parent(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new(""))
-}
-
-fn system(errno: i32) -> io::Error {
+pub(crate) fn system(errno: i32) -> io::Error {
     io::Error::from_raw_os_error(errno)
 }
 
 impl Disk {
     pub(crate) fn new(seed: u64) -> Disk {
-        let whole = Volume { root: PathBuf::new(), capacity_bytes: None, journal: Vec::new() };
-        Disk {
+        let mut disk = Disk {
             rng: Rng::new(seed),
             faults: Faults::default(),
             boundaries: 0,
@@ -138,14 +120,14 @@ impl Disk {
             cached: BTreeMap::new(),
             dead: false,
             inodes: BTreeMap::new(),
-            volumes: vec![whole],
-            names: BTreeMap::new(),
-            durable_names: BTreeMap::new(),
-            directories: ["", ".", "/"].map(PathBuf::from).into(),
+            volumes: Vec::new(),
+            names: Names::default(),
             handles: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             last_number: 0,
-        }
+        };
+        disk.make_roots();
+        disk
     }
 
     /// What a new process finds: the content as it is, not durable where it was not, and no faults.
@@ -155,8 +137,6 @@ impl Disk {
             inodes: self.inodes.clone(),
             volumes: self.volumes.clone(),
             names: self.names.clone(),
-            durable_names: self.durable_names.clone(),
-            directories: self.directories.clone(),
             last_number: self.last_number,
             cached: self.cached.clone(),
             ..Disk::new(self.rng.next_u64())
@@ -182,7 +162,7 @@ impl Disk {
         if self.dead { Err(io::Error::other(Crash)) } else { Ok(()) }
     }
 
-    fn medium(&mut self) -> io::Result<()> {
+    pub(crate) fn medium(&mut self) -> io::Result<()> {
         if self.rng.one_in(self.faults.eio_one_in) { Err(system(libc::EIO)) } else { Ok(()) }
     }
 
@@ -207,22 +187,32 @@ impl Disk {
     /// What was not synced is gone too, or not.
     pub(crate) fn lose_power(&mut self) {
         self.die();
-        for inode in self.inodes.values_mut() {
-            inode.content.lose_power(&mut self.rng);
-        }
-        for volume in &mut self.volumes {
-            let waiting = volume.journal.len() as u64;
+        for volume in 0..self.volumes.len() {
+            let waiting = self.names.waiting(volume) as u64;
             let kept = match self.rng.below(4) {
                 0 => 0,
                 1 => waiting,
                 _ => self.rng.below(waiting + 1),
             };
-            for change in volume.journal.drain(..).take(kept as usize) {
-                change.apply(&mut self.durable_names);
+            let set = self.names.settle(volume, kept as usize);
+            self.were_set(set);
+        }
+        self.names.lose_power();
+        for inode in self.inodes.values_mut() {
+            inode.content.lose_power(&mut self.rng);
+            inode.settings = inode.durable;
+        }
+        self.collect();
+    }
+
+    /// What was set is durable now, and so is what was written before.
+    pub(crate) fn were_set(&mut self, set: Vec<(u64, Settings)>) {
+        for (number, settings) in set {
+            if let Some(inode) = self.inodes.get_mut(&number) {
+                inode.durable = settings;
+                inode.content.sync();
             }
         }
-        self.names = self.durable_names.clone();
-        self.collect();
     }
 
     // Names.
@@ -232,113 +222,95 @@ impl Disk {
         self.last_number
     }
 
-    pub(crate) fn make_dir(&mut self, path: &Path) {
-        self.directories.extend(path.ancestors().map(Path::to_path_buf));
+    pub(crate) fn new_inode(&mut self, kind: Kind, volume: usize, mode: u32) -> u64 {
+        let number = self.number();
+        let settings = Settings { mode, user: OWNER, group: OWNER, modified_ns: i128::from(number) };
+        let content = Content::default();
+        let inode = Inode { kind, content, volume, settings, durable: settings, changed: number, live: true };
+        self.inodes.insert(number, inode);
+        number
+    }
+
+    /// The contents of an inode change now. That time is durable as they are.
+    pub(crate) fn touch(&mut self, number: u64) {
+        let now = self.number();
+        let inode = self.inode(number);
+        (inode.settings.modified_ns, inode.durable.modified_ns) = (i128::from(now), i128::from(now));
+        inode.changed = now;
+    }
+
+    /// Something else about an inode changes now.
+    pub(crate) fn change_now(&mut self, number: u64) {
+        let now = self.number();
+        self.inode(number).changed = now;
+    }
+
+    pub(crate) fn add_volume(&mut self, root: u64, capacity_bytes: Option<u64>) -> usize {
+        self.volumes.push(Volume { root, capacity_bytes });
+        self.names.add_volume();
+        self.volumes.len() - 1
     }
 
     pub(crate) fn set_capacity(&mut self, path: &Path, bytes: u64) {
-        self.make_dir(path);
-        if let Some(volume) = self.volumes.iter_mut().find(|v| v.root == path) {
+        let root = self.make_dirs(path);
+        if let Some(volume) = self.volumes.iter_mut().find(|volume| volume.root == root) {
             volume.capacity_bytes = Some(bytes);
             return;
         }
-        assert!(
-            !self.names.keys().any(|name| name.starts_with(path)),
-            "{} has files already",
-            path.display()
-        );
-        let volume = Volume { root: path.to_path_buf(), capacity_bytes: Some(bytes), journal: Vec::new() };
-        self.volumes.push(volume);
-    }
-
-    fn volume_of(&self, path: &Path) -> usize {
-        let holds = |i: &usize| path.starts_with(&self.volumes[*i].root);
-        let deepest = (0..self.volumes.len()).filter(holds);
-        deepest.max_by_key(|&i| self.volumes[i].root.components().count()).expect("the first holds all")
-    }
-
-    fn require_directory(&self, path: &Path) -> io::Result<()> {
-        if self.directories.contains(path) {
-            return Ok(());
-        }
-        Err(system(if self.names.contains_key(path) { libc::ENOTDIR } else { libc::ENOENT }))
+        assert!(self.names.of(root).next().is_none(), "{} has files already", path.display());
+        let volume = self.add_volume(root, Some(bytes));
+        self.inode(root).volume = volume;
     }
 
     /// Makes an empty file under a name that is free.
     pub(crate) fn create(&mut self, path: &Path) -> io::Result<u64> {
-        self.require_directory(parent(path))?;
-        let (number, volume) = (self.number(), self.volume_of(path));
-        self.inodes.insert(number, Inode { volume, modified: number, live: true, ..Inode::default() });
-        self.names.insert(path.to_path_buf(), number);
-        self.volumes[volume].journal.push(Change::Link(path.to_path_buf(), number));
-        Ok(number)
+        let (directory, name) = self.entry_at(path)?;
+        self.make(directory, name, Kind::File, 0o644)
     }
 
     pub(crate) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        self.find(from)?;
-        self.require_directory(parent(to))?;
-        if self.directories.contains(to) {
-            return Err(system(libc::EISDIR));
-        }
-        let volume = self.volume_of(from);
-        if volume != self.volume_of(to) {
-            return Err(system(libc::EXDEV));
-        }
-        if from != to {
-            let change = Change::Rename(from.to_path_buf(), to.to_path_buf());
-            change.apply(&mut self.names);
-            self.volumes[volume].journal.push(change);
-            self.collect();
-        }
-        Ok(())
+        let (from, to) = (self.entry_at(from)?, self.entry_at(to)?);
+        self.rename_entry(from, to)
     }
 
     pub(crate) fn remove(&mut self, path: &Path) -> io::Result<()> {
-        self.find(path)?;
-        let (volume, change) = (self.volume_of(path), Change::Unlink(path.to_path_buf()));
-        change.apply(&mut self.names);
-        self.volumes[volume].journal.push(change);
-        self.collect();
-        Ok(())
+        let (directory, name) = self.entry_at(path)?;
+        self.unlink(directory, name, false)
     }
 
     pub(crate) fn sync_directory(&mut self, path: &Path) -> io::Result<()> {
-        self.require_directory(path)?;
+        let directory = self.directory_at(path)?;
+        self.sync_names(directory)
+    }
+
+    pub(crate) fn sync_names(&mut self, directory: u64) -> io::Result<()> {
         self.medium()?;
-        self.settle_names(path);
+        if !self.faults.ignore_syncs {
+            self.settle_names(directory);
+        }
         Ok(())
     }
 
     /// Makes a directory's names durable, with all changes before the last of them.
-    pub(crate) fn settle_names(&mut self, path: &Path) {
-        let volume = self.volume_of(path);
-        let journal = &mut self.volumes[volume].journal;
-        let count = journal.iter().rposition(|change| change.touches(path)).map_or(0, |i| i + 1);
-        for change in journal.drain(..count) {
-            change.apply(&mut self.durable_names);
-        }
+    pub(crate) fn settle_names(&mut self, directory: u64) {
+        let Some(inode) = self.inodes.get(&directory) else { return };
+        let set = self.names.sync(inode.volume, directory);
+        self.were_set(set);
         self.collect();
     }
 
     pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        self.require_directory(path)?;
-        let entries = self.names.keys().chain(&self.directories);
-        let mut names: Vec<PathBuf> =
-            entries.filter(|name| parent(name) == path && name.file_name().is_some()).cloned().collect();
-        names.sort();
-        Ok(names)
-    }
-
-    pub(crate) fn names(&self) -> Vec<PathBuf> {
-        self.names.keys().cloned().collect()
+        let directory = self.directory_at(path)?;
+        Ok(self.names.of(directory).map(|(name, _)| path.join(name)).collect())
     }
 
     /// The file of a name.
     pub(crate) fn find(&self, path: &Path) -> io::Result<u64> {
-        if self.directories.contains(path) {
+        let (number, _) = self.walk(path)?;
+        if self.inodes[&number].kind == Kind::Directory {
             return Err(system(libc::EISDIR));
         }
-        self.names.get(path).copied().ok_or_else(|| system(libc::ENOENT))
+        Ok(number)
     }
 
     pub(crate) fn inode(&mut self, number: u64) -> &mut Inode {
@@ -346,15 +318,11 @@ impl Disk {
     }
 
     /// Says which inodes take room, and forgets those that nothing leads to.
-    fn collect(&mut self) {
+    pub(crate) fn collect(&mut self) {
         let open = self.handles.values().map(|handle| handle.inode);
-        let live: BTreeSet<u64> = self.names.values().copied().chain(open).collect();
-        let waiting =
-            self.volumes.iter().flat_map(|volume| &volume.journal).filter_map(|change| match change {
-                Change::Link(_, inode) => Some(*inode),
-                _ => None,
-            });
-        let durable: BTreeSet<u64> = self.durable_names.values().copied().chain(waiting).collect();
+        let roots = ROOTS.map(|(number, _)| number);
+        let live: BTreeSet<u64> = self.names.live().chain(roots).chain(open).collect();
+        let durable: BTreeSet<u64> = self.names.durable().collect();
         self.inodes.retain(|number, inode| {
             inode.live = live.contains(number);
             inode.live || durable.contains(number)
@@ -369,6 +337,11 @@ impl Disk {
             _ if access.creates() => return Err(system(libc::EEXIST)),
             found => found?,
         };
+        Ok(self.hand_out(inode, path, access))
+    }
+
+    /// Opens an inode.
+    pub(crate) fn hand_out(&mut self, inode: u64, path: &Path, access: Access) -> (FileId, bool) {
         let handle = Handle {
             inode,
             path: path.to_path_buf(),
@@ -380,7 +353,7 @@ impl Disk {
         // Never used twice, so that a handle used after its end is caught.
         let id = i32::try_from(self.number()).expect("fewer numbers than that in a simulation");
         self.handles.insert(id, handle);
-        Ok((FileId(id), direct))
+        (FileId(id), direct)
     }
 
     pub(crate) fn close(&mut self, id: FileId) {
@@ -404,35 +377,11 @@ impl Disk {
         &self.handle(id).path
     }
 
-    pub(crate) fn metadata(&mut self, inode: u64) -> Metadata {
-        let file = self.inode(inode);
-        Metadata {
-            len: file.content.len(),
-            is_regular: true,
-            is_directory: false,
-            device: file.volume as u64,
-            inode,
-            modified_ns: i128::from(file.modified),
-            changed_ns: i128::from(file.modified),
-            mode: 0o644,
-        }
-    }
-
-    pub(crate) fn stat(&mut self, path: &Path) -> io::Result<Metadata> {
-        if self.directories.contains(path) {
-            return Ok(Metadata {
-                len: 0,
-                is_regular: false,
-                is_directory: true,
-                device: self.volume_of(path) as u64,
-                inode: 0,
-                modified_ns: 0,
-                changed_ns: 0,
-                mode: 0o755,
-            });
-        }
-        let inode = self.find(path)?;
-        Ok(self.metadata(inode))
+    pub(crate) fn metadata(&self, inode: u64) -> io::Result<Metadata> {
+        let Attributes { kind, len, device, inode, modified_ns, changed_ns, mode, .. } =
+            self.attributes(inode)?;
+        let (is_regular, is_directory) = (kind == EntryKind::File, kind == EntryKind::Directory);
+        Ok(Metadata { len, is_regular, is_directory, device, inode, modified_ns, changed_ns, mode })
     }
 
     fn change(&mut self, id: FileId) -> io::Result<&mut Inode> {
@@ -440,10 +389,9 @@ impl Disk {
         if !handle.writes {
             return Err(system(libc::EBADF));
         }
-        let (number, moment) = (handle.inode, self.number());
-        let inode = self.inode(number);
-        inode.modified = moment;
-        Ok(inode)
+        let number = handle.inode;
+        self.touch(number);
+        Ok(self.inode(number))
     }
 
     pub(crate) fn set_len(&mut self, id: FileId, len: u64) -> io::Result<()> {
@@ -466,7 +414,9 @@ impl Disk {
     pub(crate) fn sync(&mut self, id: FileId) -> io::Result<()> {
         self.medium()?;
         let inode = self.inode_of(id);
-        self.inode(inode).content.sync();
+        if !self.faults.ignore_syncs {
+            self.inode(inode).content.sync();
+        }
         Ok(())
     }
 
@@ -488,10 +438,8 @@ impl Disk {
     }
 
     pub(crate) fn space(&self, path: &Path) -> io::Result<Space> {
-        if !self.directories.contains(path) {
-            self.find(path)?;
-        }
-        let volume = self.volume_of(path);
+        let (number, _) = self.walk(path)?;
+        let volume = self.inodes[&number].volume;
         Ok(Space { available: self.free_pages(volume) * PAGE as u64, total: self.capacity_bytes(volume) })
     }
 
@@ -513,7 +461,7 @@ impl Disk {
     pub(crate) fn attempt(
         &mut self,
         id: FileId,
-        kind: Kind,
+        kind: crate::Kind,
         at: u64,
         bytes: &mut [u8],
         course: &mut Course,
@@ -529,13 +477,13 @@ impl Disk {
             bytes.len()
         };
         let moved = match kind {
-            Kind::Read => self.read(id, at, &mut bytes[..amount])?,
-            Kind::Write => self.write(id, at, &bytes[..amount])?,
+            crate::Kind::Read => self.read(id, at, &mut bytes[..amount])?,
+            crate::Kind::Write => self.write(id, at, &bytes[..amount])?,
         };
         let traffic = self.traffic.entry(self.handle(id).path.clone()).or_default();
         match kind {
-            Kind::Read => traffic.read += moved as u64,
-            Kind::Write => traffic.written += moved as u64,
+            crate::Kind::Read => traffic.read += moved as u64,
+            crate::Kind::Write => traffic.written += moved as u64,
         }
         Ok(moved)
     }
@@ -589,6 +537,6 @@ pub(crate) fn of<T>(action: Action, path: &Path, outcome: io::Result<T>) -> Resu
 }
 
 /// An error of a transfer as the seam reports it.
-pub(crate) fn of_transfer<T>(kind: Kind, path: &Path, at: u64, outcome: io::Result<T>) -> Result<T> {
+pub(crate) fn of_transfer<T>(kind: crate::Kind, path: &Path, at: u64, outcome: io::Result<T>) -> Result<T> {
     outcome.map_err(|e| Error::at(kind.action(), path, at, e))
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use thalweg_api::{ClusterFile, ClusterHost, DroppedHost, Links};
 use thalweg_wire::{
-    AUTHORITY_FILE, Authority, CERTIFICATE_DAYS, CERTIFICATE_FILE, CLUSTER_FILE, Hands, Id, Identity,
+    AUTHORITY_FILE, Authority, CERTIFICATE_DAYS, CERTIFICATE_FILE, CLUSTER_FILE, Credentials, Id, Identity,
     KEY_FILE, Link, LinkError, Named, Patience, Role, Terms, key_of, new_id, sign,
 };
 
@@ -24,7 +24,7 @@ pub(crate) struct City {
     /// Who is listed.
     pub(crate) file: Mutex<ClusterFile>,
     /// The host that accepts.
-    pub(crate) second: Hands,
+    pub(crate) second: Credentials,
 }
 
 /// Waits so long for a peer.
@@ -50,7 +50,7 @@ impl City {
             clients: Vec::new(),
             dropped: Vec::new(),
         };
-        let second = hands(&authority, &mut file, &place.join("second"), "n2", CERTIFICATE_DAYS);
+        let second = credentials(&authority, &mut file, &place.join("second"), "n2", CERTIFICATE_DAYS);
         City { cluster, authority, place, made, file: Mutex::new(file), second }
     }
 
@@ -59,28 +59,28 @@ impl City {
     }
 
     /// A host of the city.
-    pub(crate) fn hands(&self, name: &str) -> Hands {
-        self.hands_for(name, CERTIFICATE_DAYS)
+    pub(crate) fn credentials(&self, name: &str) -> Credentials {
+        self.credentials_for(name, CERTIFICATE_DAYS)
     }
 
-    pub(crate) fn expired_hands(&self) -> Hands {
-        self.hands_for("n1", -1)
+    pub(crate) fn expired_credentials(&self) -> Credentials {
+        self.credentials_for("n1", -1)
     }
 
-    fn hands_for(&self, name: &str, days: i64) -> Hands {
+    fn credentials_for(&self, name: &str, days: i64) -> Credentials {
         let mut file = self.file.lock().unwrap();
-        let hands = hands(&self.authority, &mut file, &self.directory(), name, days);
+        let credentials = credentials(&self.authority, &mut file, &self.directory(), name, days);
         self.second.identity().members.set(&file);
-        hands
+        credentials
     }
 
     /// Of a host that the authority has signed and the cluster file does not list.
-    pub(crate) fn unlisted_hands(&self) -> Hands {
-        let hands = self.hands("n1");
+    pub(crate) fn unlisted_credentials(&self) -> Credentials {
+        let credentials = self.credentials("n1");
         let mut file = self.file.lock().unwrap();
         file.hosts.pop();
         self.second.identity().members.set(&file);
-        hands
+        credentials
     }
 
     /// The owner's next cluster file, signed by this city's authority.
@@ -96,10 +96,10 @@ impl City {
         self.authority.kept().certificate
     }
 
-    pub(crate) fn dropped_hands(&self) -> Hands {
-        let hands = self.hands("n1");
+    pub(crate) fn dropped_credentials(&self) -> Credentials {
+        let credentials = self.credentials("n1");
         self.drop_last();
-        hands
+        credentials
     }
 
     /// Puts out who came last.
@@ -116,16 +116,20 @@ impl City {
     pub(crate) fn accept_one(&self) -> (SocketAddr, JoinHandle<Result<Link, LinkError>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let hands = self.second.clone();
-        (address, std::thread::spawn(move || hands.accept(listener.accept().unwrap().0, Terms::default())))
+        let credentials = self.second.clone();
+        (
+            address,
+            std::thread::spawn(move || credentials.accept(listener.accept().unwrap().0, Terms::default())),
+        )
     }
 
     fn connect(&self, terms: Terms, through: impl FnOnce(SocketAddr) -> SocketAddr) -> (Link, Link) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = through(listener.local_addr().unwrap());
-        let hands = self.second.clone();
-        let accepted = std::thread::spawn(move || hands.accept(listener.accept().unwrap().0, terms).unwrap());
-        let near = self.hands("n1").connect("n2", address, terms).unwrap();
+        let credentials = self.second.clone();
+        let accepted =
+            std::thread::spawn(move || credentials.accept(listener.accept().unwrap().0, terms).unwrap());
+        let near = self.credentials("n1").connect("n2", address, terms).unwrap();
         // Named as the other side sees them.
         (accepted.join().unwrap(), near)
     }
@@ -159,13 +163,13 @@ impl Drop for City {
     }
 }
 
-fn hands(
+fn credentials(
     authority: &Authority,
     file: &mut ClusterFile,
     directory: &std::path::Path,
     name: &str,
     days: i64,
-) -> Hands {
+) -> Credentials {
     let cluster: Id = file.id.parse().unwrap();
     let named = Named { host: name.into(), node: new_id(), cluster, role: Role::Node };
     let issued = authority.issue(&named, days).unwrap();
@@ -187,7 +191,7 @@ fn hands(
     write(KEY_FILE, &issued.key);
     let (identity, read) = Identity::load(directory).unwrap();
     assert_eq!((&identity.name[..], &read), (name, &*file));
-    Hands::of(identity).unwrap()
+    Credentials::of(identity).unwrap()
 }
 
 /// Something in the middle that sees all bytes.

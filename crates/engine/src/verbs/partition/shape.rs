@@ -23,7 +23,7 @@ const SECTOR: u64 = 4 * KIB;
 pub(in crate::verbs) const READS: usize = 3;
 pub(in crate::verbs) const WRITES: usize = 6;
 /// Full batches that wait in an inlet: of one lane, and of all.
-const PARKED: (usize, usize) = (4, 8);
+const QUEUED: (usize, usize) = (4, 8);
 /// Credits of an inlet at an outlet.
 const EXCLUSIVE: u64 = 2;
 /// The most of those of a node at another: what a link holds in either direction, twice over.
@@ -86,7 +86,7 @@ impl Shape {
         // While one inlet's page is given out, those of the others wait.
         let float = ((threads - 1) * parts.div_ceil(outlets) * 3 / 2) as u64;
         let batches =
-            inlets * (parts + PARKED.1 + 1) + outlets * (inlets * EXCLUSIVE as usize + float as usize);
+            inlets * (parts + QUEUED.1 + 1) + outlets * (inlets * EXCLUSIVE as usize + float as usize);
         let fixed = batches as u64 * block + (inlets * (READS + 1)) as u64 * page_bytes;
         let blocks = (parts + outlets * WRITES) as u64;
         let left = room.saturating_sub(room / 8).saturating_sub(fixed) / blocks;
@@ -125,7 +125,7 @@ impl Shape {
         let fixed = |exclusive: u64, window: usize| {
             // Twice what an outlet holds: of what comes from its own node, the blocks are the inlet's.
             let outlet = 2 * (nodes as u64 * exclusive + float) + (nodes * (window + 1)) as u64;
-            ((lanes + PARKED.1 + 1) as u64 + outlet) * block + (READS as u64 + 1) * page_bytes
+            ((lanes + QUEUED.1 + 1) as u64 + outlet) * block + (READS as u64 + 1) * page_bytes
         };
         // Links take their time: as many credits as fit, so that a source need not wait for the way there and back, and
         // where they are not scarce twice the window, or three at least, which spares every other promise of blocks.
@@ -172,7 +172,7 @@ impl Shape {
             .pick(pick)
             .batch_bytes(self.batch_bytes)
             .credits(self.exclusive, self.float)
-            .parked(PARKED.0, PARKED.1)
+            .queued(QUEUED.0, QUEUED.1)
             .window(self.window)
             .splits(splits)
             .record_max(self.record_max)
@@ -236,7 +236,7 @@ mod tests {
                         Shape::of(memory, parts, 1, Layout::Fixed(100)).unwrap().page_bytes
                     );
                     let block = (shape.batch_bytes + HEAD_BYTES) as u64;
-                    let batches = shape.inlets * (parts + PARKED.1 + 1)
+                    let batches = shape.inlets * (parts + QUEUED.1 + 1)
                         + shape.outlets * (shape.inlets * 2 + shape.float as usize);
                     let all = batches as u64 * block
                         + (shape.inlets * (READS + 1) * shape.page_bytes) as u64

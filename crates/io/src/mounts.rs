@@ -1,0 +1,79 @@
+//! Whether one directory lies in another, whatever ways lead to either.
+//!
+//! Model: a path is looked up in the table of mounts, which says of which file system and from which directory of it
+//! the mount is; so a directory has one place however many bind mounts show it.
+//! Non-goals: file systems stacked on others (overlays), which show one place under two names of their own.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use crate::small;
+
+/// Whether `inner` is `outer` or lies below it. Both are without links.
+pub(crate) fn contains(outer: &Path, inner: &Path) -> bool {
+    if inner.starts_with(outer) {
+        return true;
+    }
+    let Ok(table) = small::read(Path::new("/proc/self/mountinfo")) else { return false };
+    match (place_of(inner, &table), place_of(outer, &table)) {
+        (Some((one, inner)), Some((other, outer))) => one == other && inner.starts_with(outer),
+        _ => false,
+    }
+}
+
+/// A file system's number, and the path in it.
+fn place_of(path: &Path, table: &[u8]) -> Option<(Vec<u8>, PathBuf)> {
+    let mut best: Option<(PathBuf, Vec<u8>, PathBuf)> = None;
+    for line in table.split(|b| *b == b'\n') {
+        let words: Vec<&[u8]> = line.split(|b| *b == b' ').take(5).collect();
+        let [_, _, device, root, point] = words[..] else { continue };
+        let point = unescaped(point);
+        // Of two mounts on one point the later hides the earlier.
+        if path.starts_with(&point) && best.as_ref().is_none_or(|(longest, ..)| point.starts_with(longest)) {
+            best = Some((point, device.to_vec(), unescaped(root)));
+        }
+    }
+    let (point, device, root) = best?;
+    Some((device, root.join(path.strip_prefix(point).ok()?)))
+}
+
+/// Space, tab, newline and backslash are written as three octal digits there.
+fn unescaped(word: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut at = 0;
+    while at < word.len() {
+        let digits = word.get(at + 1..at + 4).filter(|_| word[at] == b'\\');
+        let byte = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match byte.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                at += 4;
+            }
+            None => {
+                bytes.push(word[at]);
+                at += 1;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_one_place_whatever_leads_there() {
+        let table = b"1 0 8:1 / / rw - ext4 x rw\n2 1 8:2 / /data rw - ext4 y rw\n\
+                      3 1 8:2 /a/sub /mnt/with\\040space rw - ext4 y rw\n4 1 0:9 / /data/b rw - tmpfs t rw\n";
+        let place = |path: &str| {
+            let (device, path) = place_of(Path::new(path), table).unwrap();
+            (String::from_utf8(device).unwrap(), path.to_str().unwrap().to_string())
+        };
+        assert_eq!(place("/mnt/with space/new"), ("8:2".into(), "/a/sub/new".into()));
+        assert_eq!(place("/data/a"), ("8:2".into(), "/a".into()));
+        assert_eq!(place("/data/b/a"), ("0:9".into(), "/a".into()));
+        assert_eq!(place("/database"), ("8:1".into(), "/database".into()));
+    }
+}

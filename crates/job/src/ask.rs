@@ -1,0 +1,286 @@
+//! What is asked of a job on several nodes: from a client's options to words that mean the same on every host, and back to
+//! options on each of them.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use thalweg_api::{JoinAsk, KeyBound, LostRange, SortAsk, SortAttempt, SortJob, Work};
+use thalweg_engine::share::{ShareOptions, Within};
+use thalweg_engine::{Endpoint, IoChoice, KeyPart, Layout, Result, RightSide, Size, WorkOptions};
+use thalweg_record::Cut;
+use thalweg_transfer::{escaped, unescaped};
+
+use crate::client_served::CLIENT;
+use crate::error::could_not;
+use crate::node::Node;
+
+/// A path as a word.
+pub(crate) fn word_of(path: &Path) -> String {
+    escaped(path.as_os_str().as_bytes())
+}
+
+pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
+    let bytes = unescaped(word).ok_or_else(|| could_not(format!("'{word}' is no path")))?;
+    Ok(PathBuf::from(OsString::from_vec(bytes)))
+}
+
+/// What is asked, in words that mean the same on every host.
+pub(crate) fn ask_of(options: &WorkOptions) -> Result<SortAsk> {
+    let WorkOptions { work, output, right, .. } = options;
+    let verb = work.verb();
+    if options.resume || !options.proof || options.nodes.is_some() || options.io != IoChoice::Auto {
+        return Err(could_not(format!(
+            "a {verb} on the nodes of a cluster has no --resume, --no-proof, --nodes or --io; leave them out"
+        )));
+    }
+    options.check()?;
+    let inputs = || options.inputs.iter().chain(right.iter().flat_map(|right| &right.inputs));
+    if inputs().next().is_none() {
+        return Err(could_not(format!("say what the nodes are to {verb}: files, or nodes:FILES")));
+    }
+    let all_or_none = |named: fn(&Endpoint) -> bool, whose: &str, prefix: &str| match (
+        inputs().any(named),
+        inputs().all(named),
+    ) {
+        (true, false) => Err(could_not(format!(
+            "either all inputs are {whose}, with {prefix} before their names, or none"
+        ))),
+        (_, all) => Ok(all),
+    };
+    let own_inputs = all_or_none(|end| matches!(end, Endpoint::Nodes(_)), "the nodes' own", "nodes:")?;
+    let lent_inputs = all_or_none(|end| matches!(end, Endpoint::Client(_)), "this client's", "client:")?;
+    let lent_output = matches!(output, Endpoint::Client(_));
+    if lent_output && matches!(work, Work::Partition { .. }) {
+        return Err(could_not(
+            "parts are written where nodes are; name them as all nodes see them, or with nodes:, and pump them here",
+        ));
+    }
+    let (memory_bytes, memory_percent) = match options.memory {
+        Some(Size::Percent(percent)) => (None, Some(percent)),
+        Some(Size::Bytes(bytes)) => (Some(bytes), None),
+        None => (None, None),
+    };
+    let scratch_limit = match options.scratch_limit {
+        Some(Size::Percent(_)) => {
+            return Err(could_not("--scratch-limit of a cluster's nodes is in bytes"));
+        }
+        Some(Size::Bytes(bytes)) => Some(bytes),
+        None => None,
+    };
+    Ok(SortAsk {
+        work: *work,
+        inputs: options.inputs.iter().map(word_of_end).collect::<Result<_>>()?,
+        own_inputs,
+        lent_inputs,
+        output: word_of_end(output)?,
+        own_output: matches!(output, Endpoint::Nodes(_)),
+        lent_output,
+        record: options.layout.words().0,
+        prefixed: options.layout.words().1,
+        keys: words_of(&options.keys),
+        unique: options.unique,
+        memory_bytes,
+        memory_percent,
+        scratch: options.scratch.iter().map(|path| word_of(path)).collect(),
+        scratch_limit,
+        threads: options.threads,
+        equal: options.equal_shares,
+        join: right.as_ref().map(join_ask).transpose()?,
+    })
+}
+
+/// An end of the work, as a word.
+fn word_of_end(end: &Endpoint) -> Result<String> {
+    // What all nodes have, and what is the client's, is named from the root.
+    let absolute = |path: &Path| std::path::absolute(path).map(|path| word_of(&path)).map_err(could_not);
+    match end {
+        Endpoint::Nodes(path) | Endpoint::Client(path) if path.as_os_str().is_empty() => {
+            Err(could_not(format!("{end} comes before the name of a file")))
+        }
+        Endpoint::Nodes(path) => Ok(word_of(path)),
+        Endpoint::Path(path) => absolute(path),
+        Endpoint::Client(path) => Ok(format!("{CLIENT}{}", absolute(path)?)),
+        Endpoint::Standard => {
+            Err(could_not("nodes read and write files, and '-' is a stream of this process"))
+        }
+        other => Err(could_not(format!("'{other}' is an end of a transfer; nodes read and write files"))),
+    }
+}
+
+fn join_ask(right: &RightSide) -> Result<JoinAsk> {
+    Ok(JoinAsk {
+        inputs: right.inputs.iter().map(word_of_end).collect::<Result<_>>()?,
+        record: right.layout.words().0,
+        prefixed: right.layout.words().1,
+        keys: words_of(&right.keys),
+        kind: right.kind,
+        between: right.between.clone(),
+    })
+}
+
+fn words_of(keys: &[KeyPart]) -> Vec<(u32, u32, bool)> {
+    keys.iter().map(|part| (part.offset, part.length, part.descending)).collect()
+}
+
+/// The same as options, with paths as they are named in it.
+pub(crate) fn options_of(ask: &SortAsk) -> Result<WorkOptions> {
+    let paths = |words: &[String]| words.iter().map(|word| path_of(word)).collect::<Result<Vec<PathBuf>>>();
+    let inputs = paths(&ask.inputs)?.into_iter().map(Endpoint::Path).collect();
+    Ok(WorkOptions {
+        keys: ask.keys.iter().map(part_of).collect(),
+        memory: ask.memory_percent.map(Size::Percent).or(ask.memory_bytes.map(Size::Bytes)),
+        scratch: paths(&ask.scratch)?,
+        scratch_limit: ask.scratch_limit.map(Size::Bytes),
+        threads: ask.threads,
+        unique: ask.unique,
+        ..WorkOptions::new(
+            ask.work,
+            inputs,
+            Endpoint::Path(path_of(&ask.output)?),
+            Layout::of_words(ask.record, ask.prefixed),
+        )
+    })
+}
+
+/// What was asked, made definite on this host.
+pub(crate) fn share_of(node: &dyn Node, job: &SortJob, attempt: &SortAttempt) -> Result<ShareOptions> {
+    let here = |path: PathBuf| node.data().join(path);
+    let ask = &job.ask;
+    let mut sort = options_of(ask)?;
+    if ask.own_inputs {
+        sort.inputs = matching(node, &ask.inputs)?.into_iter().map(Endpoint::Path).collect();
+    }
+    if ask.own_output {
+        let width = (attempt.hosts.len() - 1).to_string().len();
+        let number = format!("{:0width$}", attempt.index);
+        let name = match ask.work {
+            Work::Partition { .. } => ask.output.clone(),
+            _ => ask.output.replace("{}", &number),
+        };
+        sort.output = Endpoint::Path(here(path_of(&name)?));
+    }
+    // Beside the output, unless that is the client's.
+    if ask.lent_output && sort.scratch.is_empty() {
+        sort.scratch.push(PathBuf::new());
+    }
+    sort.scratch = sort.scratch.into_iter().map(here).collect();
+    let right = |right: &JoinAsk| -> Result<RightSide> {
+        let inputs = match ask.own_inputs {
+            true => matching(node, &right.inputs)?,
+            false => right.inputs.iter().map(|word| path_of(word)).collect::<Result<_>>()?,
+        };
+        Ok(RightSide {
+            inputs: inputs.into_iter().map(Endpoint::Path).collect(),
+            layout: Layout::of_words(right.record, right.prefixed),
+            keys: right.keys.iter().map(part_of).collect(),
+            kind: right.kind,
+            between: right.between.clone(),
+        })
+    };
+    sort.right = ask.join.as_ref().map(right).transpose()?;
+    Ok(ShareOptions {
+        sort,
+        node: (attempt.index, attempt.hosts.len()),
+        own_inputs: ask.own_inputs,
+        own_output: ask.writes_own(),
+        memory_most: node.memory_max(),
+        number: number_of(&job.job, attempt.number()),
+        lost: attempt.lost.iter().map(|word| path_of(word)).collect::<Result<_>>()?,
+        within: within(attempt.range.as_ref()),
+    })
+}
+
+/// The keys of a range that was lost, or all.
+fn within(range: Option<&LostRange>) -> Within {
+    let cut = |bound: &KeyBound| Cut { normal: bound.key.clone(), origin: bound.origin };
+    range.map_or_else(Within::default, |range| Within {
+        low: range.low.as_ref().map(cut),
+        high: range.high.as_ref().map(cut),
+    })
+}
+
+/// The same as it is said.
+pub(crate) fn range_of(within: &Within) -> LostRange {
+    let bound = |cut: &Cut| KeyBound { key: cut.normal.clone(), origin: cut.origin };
+    LostRange { low: within.low.as_ref().map(bound), high: within.high.as_ref().map(bound) }
+}
+
+/// A number for an attempt of a job that no other has, on any host: ids are random.
+pub(crate) fn number_of(job: &str, attempt: u32) -> u64 {
+    let random = job.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0);
+    random.wrapping_add(u64::from(attempt))
+}
+
+/// A part of a key as it is said: offset, length, and whether it sorts downwards.
+pub(crate) fn part_of(&(offset, length, descending): &(u32, u32, bool)) -> KeyPart {
+    KeyPart { offset, length, descending }
+}
+
+/// The inputs of all sides, as they are named on every host; of those that are the nodes' own, patterns.
+pub(crate) fn inputs_of(ask: &SortAsk) -> Result<Vec<PathBuf>> {
+    let right = ask.join.iter().flat_map(|right| &right.inputs);
+    ask.inputs.iter().chain(right).map(|word| path_of(word)).collect()
+}
+
+/// The node's own files that patterns mean, those of each in the order of their names.
+pub(crate) fn matching(node: &dyn Node, patterns: &[String]) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for pattern in patterns {
+        all.extend(matching_one(&node.data().join(path_of(pattern)?))?);
+    }
+    Ok(all)
+}
+
+fn matching_one(pattern: &Path) -> Result<Vec<PathBuf>> {
+    let shown = pattern.display();
+    let no_text = || could_not(format!("{shown} is no text, and a pattern must be"));
+    let text = pattern.to_str().ok_or_else(no_text)?;
+    if !text.contains(['*', '?', '[']) {
+        return Ok(vec![pattern.to_path_buf()]);
+    }
+    // As in a shell: what is hidden, as an output is that has no name yet, has to be named.
+    let rules = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
+    let found =
+        glob::glob_with(text, rules).map_err(|why| could_not(format!("{shown} is no pattern: {why}")))?;
+    let found: Vec<PathBuf> = found.collect::<std::result::Result<_, _>>().map_err(could_not)?;
+    if found.is_empty() {
+        return Err(could_not(format!("nothing matches {shown}; check the name")));
+    }
+    Ok(found)
+}
+
+/// The job as somebody would type it, for lists of jobs.
+pub(crate) fn typed(ask: &SortAsk) -> Vec<String> {
+    let own = |own: bool, word: &String| if own { format!("nodes:{word}") } else { word.clone() };
+    let mut words = vec![ask.work.verb().to_string()];
+    words.extend(ask.inputs.iter().map(|word| own(ask.own_inputs, word)));
+    words.extend(ask.join.iter().flat_map(|right| &right.inputs).map(|word| own(ask.own_inputs, word)));
+    words.extend(["-o".to_string(), own(ask.own_output, &ask.output)]);
+    let records = |flags: [&str; 2], record: Option<u32>, keys: &[(u32, u32, bool)]| {
+        let record = record.map(|bytes| [flags[0].to_string(), bytes.to_string()]);
+        let keys = keys.iter().map(|(offset, length, descending)| {
+            let down = if *descending { ":desc" } else { "" };
+            [flags[1].to_string(), format!("{offset}:{length}{down}")]
+        });
+        record.into_iter().chain(keys).flatten().collect::<Vec<String>>()
+    };
+    words.extend(ask.prefixed.then(|| "--prefixed".to_string()));
+    words.extend(records(["--record", "--by"], ask.record, &ask.keys));
+    if let Some(right) = &ask.join {
+        words.extend(records(["--right-record", "--right-by"], right.record, &right.keys));
+        words.extend(["--type", right.kind.name()].map(String::from));
+    }
+    if ask.unique {
+        words.push("--unique".to_string());
+    }
+    match ask.work {
+        Work::Sort | Work::Merge | Work::Join => {}
+        Work::Shuffle(seed) => words.extend(["--seed".to_string(), seed.to_string()]),
+        Work::Partition { pick, parts, split_keys } => {
+            words.extend(["--parts", &parts.to_string(), "--pick", pick.name()].map(String::from));
+            words.extend(split_keys.then(|| "--split-keys".to_string()));
+        }
+    }
+    words
+}

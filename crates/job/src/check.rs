@@ -1,0 +1,274 @@
+//! A check of files on the nodes of a cluster: the client's side, and a node's.
+//!
+//! Model: the client opens one stream to every node. Each node examines files of its own as one piece of the sequence,
+//! reports progress, and at the end what it found, with its first and last record. The client joins the pieces in the order
+//! of the hosts, so order and duplicates are also counted across the borders of nodes.
+//! Invariant: a node that fails, goes or is silent ends the check, and the error names it. A node whose client has gone stops
+//! within [`PROGRESS`]. A node runs at most [`CHECKS_MAX`] at once.
+//! Non-goals: files that all nodes see; those are checked on one machine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use thalweg_api::{
+    Check, CheckSaid, CheckShare, ClusterHost, Examined, JobRequest, ServiceRequest, from_json, to_json,
+};
+use thalweg_base::clock::Stopwatch;
+use thalweg_base::units::Bytes;
+use thalweg_engine::{
+    CheckOptions, Endpoint, Error, IoChoice, Layout, Progress, Result, check_joined, check_key,
+};
+use thalweg_transfer::FRAME_BYTES;
+use thalweg_wire::{Cancel, Client, Link, LinkError, Outgoing, Streams, What, message};
+
+use crate::ask::{matching, part_of, word_of};
+use crate::client::{BLOCK_BYTES, Cluster};
+use crate::error::{SIGTERM, could_not};
+use crate::local::Local;
+use crate::node::Node;
+
+/// The most checks that a node does at once: each has up to 72 MB of blocks.
+const CHECKS_MAX: usize = 4;
+/// How often a node says how far it is, and learns whether anybody still hears it.
+const PROGRESS: Duration = Duration::from_millis(100);
+/// How often it is looked whether somebody asked to stop.
+const LOOK: Duration = Duration::from_millis(50);
+/// The longest first or last record that a node can tell.
+const END_BYTES_MAX: usize = 512 << 10;
+const STACK_BYTES: usize = 256 << 10;
+
+/// Checks that the nodes' own files, those of each host in turn, are one sorted sequence.
+pub fn check(cluster: &Cluster, options: &CheckOptions, progress: &Progress) -> Result<Check> {
+    let watch = Stopwatch::start();
+    check_key(options)?;
+    let asked = JobRequest::Check(request(options)?).text();
+    let client = Arc::new(Client::load_named(&cluster.identity, cluster.name.as_deref()).map_err(could_not)?);
+    let hosts = client.hosts(&cluster.on).map_err(could_not)?;
+    let cancel = Cancel::default();
+    let (tell, said) = channel();
+    for (index, host) in hosts.iter().enumerate() {
+        let ask = Ask {
+            index,
+            client: client.clone(),
+            host: host.clone(),
+            request: asked.clone(),
+            cancel: cancel.clone(),
+            tell: tell.clone(),
+        };
+        let thread = std::thread::Builder::new().name(host.name.clone()).stack_size(STACK_BYTES);
+        thread
+            .spawn(move || ask.run())
+            .map_err(|e| could_not(format!("no thread to hear a node with: {e}")))?;
+    }
+    drop(tell);
+    let heard = hear(&said, hosts.len(), progress);
+    if heard.is_err() {
+        cancel.cancel(SIGTERM);
+    }
+    let pieces = hosts.into_iter().map(|host| host.name).zip(heard?).collect();
+    check_joined(options, pieces, &watch)
+}
+
+/// What all nodes found, in their order.
+fn hear(said: &Receiver<Said>, count: usize, progress: &Progress) -> Result<Vec<Examined>> {
+    let mut found: Vec<Option<Examined>> = vec![None; count];
+    let mut shown = Shown { progress, done: vec![None; count], bytes: 0 };
+    while found.iter().any(Option::is_none) {
+        if let Some(signal) = progress.cancelled() {
+            return Err(Error::Interrupted(signal));
+        }
+        match said.recv_timeout(LOOK) {
+            Ok((node, Ok(CheckSaid::Done(examined)))) => {
+                let all = shown.done[node].map_or(examined.proof.bytes, |(_, all)| all);
+                shown.advance(node, (all, all));
+                found[node] = Some(*examined);
+            }
+            Ok((node, Ok(CheckSaid::Progress(bytes, all)))) => shown.advance(node, (bytes, all)),
+            Ok((_, Err(why))) => return Err(why),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(could_not("no node is heard any more")),
+        }
+    }
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// How far all nodes are, as it is shown.
+struct Shown<'p> {
+    progress: &'p Progress,
+    /// Bytes that each has examined, of how many; nothing until it has said so.
+    done: Vec<Option<(u64, u64)>>,
+    /// What is shown of them.
+    bytes: u64,
+}
+
+impl Shown<'_> {
+    fn advance(&mut self, node: usize, done: (u64, u64)) {
+        let begun = self.done.iter().all(Option::is_some);
+        self.done[node] = Some(done);
+        // How much there is, is known when all have said so.
+        let Some(known) = self.done.iter().copied().collect::<Option<Vec<_>>>() else { return };
+        if !begun {
+            self.progress.begin(
+                "check",
+                1,
+                1,
+                known.iter().map(|(_, all)| *all).fold(0, u64::saturating_add),
+            );
+        }
+        let bytes = known.iter().map(|(bytes, _)| *bytes).fold(0, u64::saturating_add);
+        self.progress.advance(bytes.saturating_sub(self.bytes));
+        self.bytes = self.bytes.max(bytes);
+    }
+}
+
+/// What one node said, or why it says nothing more.
+type Said = (usize, Result<CheckSaid>);
+
+/// One node's part, as it is asked for.
+struct Ask {
+    index: usize,
+    client: Arc<Client>,
+    host: ClusterHost,
+    request: String,
+    cancel: Cancel,
+    tell: Sender<Said>,
+}
+
+impl Ask {
+    fn run(self) {
+        if let Err(why) = self.hear() {
+            let _ = self.tell.send((self.index, Err(why)));
+        }
+    }
+
+    fn hear(&self) -> Result<()> {
+        let link = self.client.kept_link(&self.host, BLOCK_BYTES).map_err(could_not)?;
+        let (mut out, inc) = link.open(self.request.as_bytes()).map_err(could_not)?;
+        let mut hearing = message::Reader::new(inc, &self.host.name, FRAME_BYTES).map_err(could_not)?;
+        self.cancel.watch(&link);
+        loop {
+            let heard = hearing.next().map_err(|why| self.named(&why))?;
+            let (text, _) =
+                heard.ok_or_else(|| could_not(format!("{} said nothing more", self.host.name)))?;
+            let said: CheckSaid =
+                from_json(&text).map_err(|why| could_not(format!("{}: {why}", self.host.name)))?;
+            let last = matches!(said, CheckSaid::Done(_));
+            let _ = self.tell.send((self.index, Ok(said)));
+            if last {
+                let _ = out.end(&[]);
+                return Ok(());
+            }
+        }
+    }
+
+    fn named(&self, why: &LinkError) -> Error {
+        match &why.what {
+            What::Aborted(text) => could_not(format!("{}: {text}", self.host.name)),
+            _ => could_not(format!("{}: {why}", self.host.name)),
+        }
+    }
+}
+
+fn request(check: &CheckOptions) -> Result<CheckShare> {
+    if check.merge || check.io != IoChoice::Auto {
+        return Err(could_not("a check on the nodes of a cluster has no --merge or --io; leave them out"));
+    }
+    let pattern = |input: &Endpoint| match input {
+        Endpoint::Nodes(path) => Ok(word_of(path)),
+        _ => Err(could_not(
+            "nodes check files of their own, with nodes: before every name; check other files without",
+        )),
+    };
+    Ok(CheckShare {
+        inputs: check.inputs.iter().map(pattern).collect::<Result<_>>()?,
+        record: check.layout.words().0,
+        prefixed: check.layout.words().1,
+        keys: check.keys.iter().map(|part| (part.offset, part.length, part.descending)).collect(),
+    })
+}
+
+/// One of the checks that a node does at once.
+struct Place<'n>(&'n AtomicUsize);
+
+impl Place<'_> {
+    fn take(checks: &AtomicUsize) -> Result<Place<'_>> {
+        let had = checks.fetch_add(1, Ordering::Relaxed);
+        let place = Place(checks);
+        if had < CHECKS_MAX {
+            return Ok(place);
+        }
+        Err(could_not(format!("{CHECKS_MAX} checks go on here, as many as may; wait for one to end")))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves a stream on which a check was asked for, to its end.
+pub(crate) fn serve(local: &Local, link: &Link, request: &CheckShare, (mut out, inc): Streams) {
+    // To want no more before the end would give the stream up.
+    let mut hearing = match message::Reader::new(inc, link.peer(), FRAME_BYTES) {
+        Ok(hearing) => hearing,
+        Err(why) => return drop(out.abort(&why.to_string())),
+    };
+    match take_part(local, request, &mut out) {
+        Ok(()) => {
+            let _ = out.end(&[]);
+            while let Ok(Some(_)) = hearing.next() {}
+        }
+        Err(why) => drop(out.abort(&why.to_string())),
+    }
+}
+
+fn take_part(local: &Local, request: &CheckShare, out: &mut Outgoing) -> Result<()> {
+    let _place = Place::take(&local.checks)?;
+    let options = options_of(&*local.node, request)?;
+    let progress = Progress::default();
+    let stretch = std::thread::scope(|scope| {
+        let (end, ended) = channel();
+        let (options, progress) = (&options, &progress);
+        scope.spawn(move || drop(end.send(thalweg_engine::examine(options, progress))));
+        let mut heard = true;
+        loop {
+            match ended.recv_timeout(PROGRESS) {
+                Ok(examined) => return examined,
+                Err(RecvTimeoutError::Disconnected) => return Err(could_not("what examines them is gone")),
+                Err(RecvTimeoutError::Timeout) if heard => {
+                    let view = progress.view();
+                    heard = tell(out, &CheckSaid::Progress(view.done_bytes, view.total_bytes)).is_ok();
+                }
+                // Stops at its next look.
+                Err(RecvTimeoutError::Timeout) => progress.cancel(SIGTERM),
+            }
+        }
+    })?;
+    let examined = stretch.examined();
+    if let Some(end) = examined.ends.iter().find(|end| end.record.len() > END_BYTES_MAX) {
+        let (found, most) = (Bytes(end.record.len() as u64), Bytes(END_BYTES_MAX as u64));
+        return Err(could_not(format!(
+            "its first or last record has {found}, and {most} is the most that nodes compare; check its files there, with exec"
+        )));
+    }
+    tell(out, &CheckSaid::Done(Box::new(examined)))
+}
+
+fn tell(out: &mut Outgoing, said: &CheckSaid) -> Result<()> {
+    message::send(out, &to_json(said), &[]).map_err(could_not)
+}
+
+/// What was asked, made definite on this host.
+fn options_of(node: &dyn Node, request: &CheckShare) -> Result<CheckOptions> {
+    Ok(CheckOptions {
+        inputs: matching(node, &request.inputs)?.into_iter().map(Endpoint::Path).collect(),
+        layout: Layout::of_words(request.record, request.prefixed),
+        keys: request.keys.iter().map(part_of).collect(),
+        summary: None,
+        merge: false,
+        io: IoChoice::Auto,
+    })
+}

@@ -1,0 +1,117 @@
+//! Sorting again only the range of a node that was lost.
+//!
+//! ```text
+//! output  [ range of n1 ][ of n2 ][ of n3, lost ][ of n4 ]        n1, n2 and n4 have written theirs
+//!                                 [ n1 | n2 | n4 ]                and sort these keys of all inputs once more
+//! ```
+//!
+//! Model: once all that a node had to send has arrived, the others need nothing of it any more. They write their ranges to
+//! the end, and the next attempt is for the keys of the lost node, in its place of the output.
+//! Invariant: the lost range takes the same bytes of the output as it would have taken: a node that only stood still, and
+//! continues, writes what already stands there.
+//! Non-goals: a node that is lost earlier; only that node knows how much of its input it had sent.
+
+use std::ops::Range;
+
+use thalweg_api::{ShareEnd, ShareSaid, Trouble, Work};
+use thalweg_engine::share::Within;
+use thalweg_record::Cut;
+
+use super::{Attempted, Coordinator, Failure, Peer, Reason, Whose};
+
+/// What an attempt wrote but for the range of a node that was lost.
+pub(super) struct Kept {
+    /// The ends of the other shares, in the order of their ranges, and how many are before the one that was lost.
+    ends: Vec<ShareEnd>,
+    place: usize,
+    /// What of the keys was lost.
+    pub(super) within: Within,
+    /// What of the output was: where it begins, and how long it is.
+    pub(super) at: u64,
+    pub(super) bytes: u64,
+    /// What all write to, and who made it, if it was a node.
+    pub(super) shared: Option<String>,
+    pub(super) maker: Option<usize>,
+}
+
+impl Coordinator<'_> {
+    /// What all have done; if one is lost meanwhile that may be, what the others have done is kept.
+    pub(super) fn ends(&mut self, cuts: &[Cut], shared: Option<String>) -> Attempted<Vec<ShareEnd>> {
+        let (mut ends, lost) = self.each_of(Whose::AllButLost, |said, _| match said {
+            ShareSaid::Done(end) => Some(*end),
+            _ => None,
+        })?;
+        let Some((id, reason, why)) = lost else { return Ok(ends.into_iter().flatten().collect()) };
+        let place = self.place_of(id).expect("it was one of them");
+        ends.remove(place);
+        let range = |peer: &Peer| peer.range.expect("all have told, or can be told by the others");
+        self.kept = Some(Kept {
+            ends: ends.into_iter().flatten().collect(),
+            place,
+            within: Within::range(cuts, place),
+            at: self.peers[..place].iter().map(range).sum(),
+            bytes: range(&self.peers[place]),
+            maker: self.lent.is_none().then(|| self.peers[0].id),
+            shared,
+        });
+        Err(Failure::Node(id, reason, why))
+    }
+
+    /// All ends in the order of their ranges, with those that were kept; and which of them are of this attempt, if some were.
+    pub(super) fn with_kept(&self, ends: Vec<ShareEnd>) -> (Vec<ShareEnd>, Range<usize>) {
+        let Some(kept) = &self.kept else { return (ends, 0..0) };
+        let again = kept.place..kept.place + ends.len();
+        let mut all = kept.ends.clone();
+        all.splice(kept.place..kept.place, ends);
+        (all, again)
+    }
+
+    /// Whether the attempt goes on without the node at this place: it has nothing against it but that it is lost, leaves or has
+    /// no ; records have come; it is known how long its range is, or will be; and somebody else made the output.
+    pub(super) fn may_spare(&mut self, place: usize, reason: Reason) -> bool {
+        let ask = &self.job.ask;
+        let is_gone = matches!(reason, Reason::Lost | Reason::Said(Trouble::Leaves | Trouble::Full));
+        let is_first = self.spared.is_none() && self.kept.is_none();
+        let is_whole = !ask.own_inputs && !ask.writes_own() && (place > 0 || self.lent.is_some());
+        let have_come = |peer: &Peer| peer.range.is_some();
+        let is_known =
+            have_come(&self.peers[place]) || (self.others_tell() && self.peers.iter().any(have_come));
+        let may = is_gone && is_first && is_whole && is_known && self.peers.len() > 1;
+        self.spared = self.spared.or(may.then_some(place));
+        may
+    }
+
+    /// Whether the lengths of all other ranges say how long one is.
+    fn others_tell(&self) -> bool {
+        let ask = &self.job.ask;
+        !ask.unique && matches!(ask.work, Work::Sort | Work::Merge | Work::Shuffle(_))
+    }
+
+    /// How long the range is of whoever was lost, once that is known.
+    pub(super) fn measure_spared(&mut self) {
+        let Some(place) = self.spared.filter(|place| self.peers[*place].range.is_none()) else { return };
+        if self.others_tell() {
+            let others = self.peers.iter().enumerate().filter(|(other, _)| *other != place);
+            let others: Option<u64> = others.map(|(_, peer)| peer.range).sum();
+            self.peers[place].range = others.map(|others| self.all_bytes.saturating_sub(others));
+        }
+    }
+
+    /// Bytes of all ranges of this attempt, of what is as long as the inputs.
+    pub(super) fn bytes_to_write(&self) -> u64 {
+        self.kept.as_ref().map_or(self.all_bytes, |kept| kept.bytes)
+    }
+
+    /// Begins anew if who made the output is among those that are lost.
+    pub(super) fn keep_what_has_an_output(&mut self) {
+        let maker = self.kept.as_ref().and_then(|kept| kept.maker);
+        if maker.is_some_and(|maker| self.place_of(maker).is_none()) {
+            self.kept = None;
+        }
+    }
+
+    /// The place of whoever made the output that all write to.
+    pub(super) fn maker(&self) -> usize {
+        self.kept.as_ref().and_then(|kept| kept.maker).and_then(|id| self.place_of(id)).unwrap_or(0)
+    }
+}

@@ -1,0 +1,754 @@
+//! The coordinator of a job on several nodes: a client, or one of the nodes.
+//!
+//! Model: it opens one stream to every participant, for the whole job, and takes them through the steps that
+//! `thalweg_api`'s `share` shows. A thread reads each stream, and all messages go through one queue. If a node is lost or
+//! has no , and the others have the same inputs, all stop and the rest begin again: an attempt is a whole sort.
+//! Invariant: nothing gets its name before every node of an attempt has written all of its range, and the proofs of all
+//! participants, joined in the order of their ranges, hold. No attempt begins before every node that lives has reported that
+//! nothing of the one before is left, and the file that a lost node may still write to is removed before the next is made.
+//! There are at most [`ATTEMPTS_MAX`].
+//! Non-goals: keeping anything of an attempt that failed, except what [`lost_range`] says.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use thalweg_api::{
+    JobRequest, JobState, ServiceRequest, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob,
+    Trouble, Work, to_json,
+};
+use thalweg_base::clock::Stopwatch;
+use thalweg_engine::share::{LentOutput, Within, by_range, cuts, deal, origins, receipt};
+use thalweg_engine::{Error, Progress, Receipt, Result, WorkOptions};
+use thalweg_io::process;
+use thalweg_record::{Cut, pack_cuts, thin_cuts, unpack_cuts};
+use thalweg_wire::{Link, LinkError, Outgoing, What, message};
+
+use crate::ask::{options_of, range_of};
+use crate::client_served::Server;
+use crate::error::could_not;
+use crate::inbox::stood_still;
+use crate::local::Local;
+use crate::plan::{self, Found, FoundOf};
+
+mod lost_range;
+mod outputs;
+mod streams;
+mod votes;
+
+use lost_range::Kept;
+use outputs::Whose;
+pub(crate) use streams::Reach;
+use streams::{Said, hear, open};
+
+/// The most attempts of one job.
+pub(crate) const ATTEMPTS_MAX: usize = 5;
+/// How often it is looked whether to stop.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long to wait for a better cause when a node reports a failure: a node that only misses another one notices that up
+/// to a second before the coordinator.
+const CAUSE_SECONDS: f64 = 0.7;
+const FOLLOWING_SECONDS: f64 = 1.3;
+/// How long nodes may take to leave nothing of an attempt behind; a node that takes longer is lost. No node waits for
+/// another longer than links are patient.
+const STOP_SECONDS: f64 = 12.0;
+/// How long nodes may take to acknowledge the end.
+const END_SECONDS: f64 = 1.0;
+/// Bytes of the keys of one node's sample.
+const SAMPLE_BYTES: usize = 256 << 20;
+/// A node is given a sample of its range's keys if the range takes more than 1/KEYS_FOR_MEMORIES of its memory.
+const KEYS_FOR_MEMORIES: u64 = 2;
+/// The most bytes of that sample.
+const KEYS_BYTES_MAX: u64 = 8 << 20;
+
+/// Why an attempt failed.
+enum Failure {
+    /// Because of this node.
+    Node(usize, Reason, String),
+    /// Because of something that another attempt would not mend.
+    Job(Error),
+}
+
+/// How a node caused a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    /// Its link is gone, or silent.
+    Lost,
+    /// It reported the trouble itself.
+    Said(Trouble),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Job(error)
+    }
+}
+
+type Attempted<T> = std::result::Result<T, Failure>;
+/// What each node answered; and which node was lost, and why.
+type AllBut<T> = (Vec<Option<T>>, Option<(usize, Reason, String)>);
+
+/// A participant, as the coordinator sees it.
+struct Peer {
+    id: usize,
+    name: String,
+    link: Arc<Link>,
+    out: Outgoing,
+    /// What it has read and written, and how long its range is.
+    done: (u64, u64),
+    range: Option<u64>,
+}
+
+/// The coordinator of a job.
+pub(crate) struct Coordinator<'a> {
+    job: SortJob,
+    sort: WorkOptions,
+    reach: Reach<'a>,
+    progress: &'a Progress,
+    watch: Stopwatch,
+    tell: Sender<Said>,
+    said: Receiver<Said>,
+    peers: Vec<Peer>,
+    /// How many participants were told where their range begins.
+    starts_told: usize,
+    /// The place in this attempt of a node that is lost, while the others still write their ranges.
+    spared: Option<usize>,
+    /// What was kept of the attempt before.
+    kept: Option<Kept>,
+    /// Bytes of all inputs, and whether they have crossed the river.
+    all_bytes: u64,
+    crossed: bool,
+    /// Whether some node may have given its own output its name.
+    names: bool,
+    /// The node that coordinates, if no client does: then the job's hosts vote on each attempt.
+    node: Option<Arc<Local>>,
+    /// Whether somebody cancelled the job at a node.
+    cancelled: bool,
+    /// Whether a node ran out of room.
+    full: bool,
+    /// The output that this client serves, and what serves it.
+    lent: Option<(Arc<Server>, LentOutput)>,
+}
+
+impl<'a> Coordinator<'a> {
+    /// Of this job, on hosts that are reached this way.
+    pub(crate) fn new(job: SortJob, reach: Reach<'a>, progress: &'a Progress) -> Result<Coordinator<'a>> {
+        let (tell, said) = channel();
+        Ok(Coordinator {
+            sort: options_of(&job.ask)?,
+            job,
+            reach,
+            progress,
+            watch: Stopwatch::start(),
+            tell,
+            said,
+            peers: Vec::new(),
+            starts_told: 0,
+            spared: None,
+            kept: None,
+            all_bytes: 0,
+            crossed: false,
+            names: false,
+            node: None,
+            cancelled: false,
+            full: false,
+            lent: None,
+        })
+    }
+
+    /// With an output that this client serves.
+    pub(crate) fn lending(self, lent: Option<(Arc<Server>, LentOutput)>) -> Coordinator<'a> {
+        Coordinator { lent, ..self }
+    }
+
+    /// By this node, without its client.
+    pub(crate) fn of_node(self, node: &Arc<Local>) -> Coordinator<'a> {
+        Coordinator { node: Some(Arc::clone(node)), ..self }
+    }
+
+    /// Runs the job to its end, and tells all nodes how it ended. The receipt's invariant: out + dropped = in, and the output
+    /// is in order from each node's range to the next.
+    pub(crate) fn run(mut self) -> (Result<Receipt>, SortEnd) {
+        let outcome = self.attempts();
+        let mut end = self.end_of(&outcome);
+        // Who stood still, was cut off or goes down leaves the job to the others.
+        if outcome.as_ref().is_err_and(|why| !matches!(why, Error::Gone(..))) {
+            self.have_ended(&mut end);
+        }
+        // Who stood still, or was cut off, is nobody's coordinator any more, and says nothing.
+        if !matches!(outcome, Err(Error::Gone(..))) {
+            self.tell_end(&end);
+        }
+        if self.reach.own {
+            self.peers.iter().for_each(|peer| peer.link.close());
+        }
+        (outcome, end)
+    }
+
+    /// How the job ended, for the nodes that remember it.
+    fn end_of(&self, outcome: &Result<Receipt>) -> SortEnd {
+        let (state, why) = match outcome {
+            Ok(receipt) if receipt.holds => (JobState::Done, None),
+            Ok(_) => (JobState::Failed, Some("what came out is not what went in".to_string())),
+            Err(Error::Interrupted(_)) => (JobState::Cancelled, Some("its client was stopped".into())),
+            Err(why) if self.cancelled => (JobState::Cancelled, Some(why.to_string())),
+            Err(why) => (JobState::Failed, Some(why.to_string())),
+        };
+        SortEnd { state, why, receipt: outcome.as_ref().ok().cloned() }
+    }
+
+    fn attempts(&mut self) -> Result<Receipt> {
+        self.ask_all()?;
+        loop {
+            if self.job.failed.len() >= ATTEMPTS_MAX {
+                let last = self.job.failed.last().expect("there are some");
+                return Err(could_not(format!("{last}; that was attempt {ATTEMPTS_MAX}, and the last")));
+            }
+            match self.attempt() {
+                Ok(receipt) => return Ok(receipt),
+                Err(failure) => self.go_on_after(failure)?,
+            }
+        }
+    }
+
+    /// Opens a stream to every host, all at once, and asks it to take part.
+    fn ask_all(&mut self) -> Result<()> {
+        let request = JobRequest::Sort(self.job.clone()).text();
+        let (hosts, reach) = (self.job.hosts.clone(), self.reach);
+        let opened = std::thread::scope(|scope| {
+            let opening: Vec<_> =
+                hosts.iter().map(|host| scope.spawn(|| open(reach, host, &request))).collect();
+            let joined = opening.into_iter().map(|opening| opening.join().expect("nothing here panics"));
+            joined.collect::<Vec<_>>()
+        });
+        let mut missing = Vec::new();
+        for (id, (opened, name)) in opened.into_iter().zip(hosts).enumerate() {
+            match opened {
+                Ok((link, out, hearing)) => {
+                    hear(id, hearing, self.tell.clone())?;
+                    self.peers.push(Peer { id, name, link, out, done: (0, 0), range: None });
+                }
+                Err(why) => missing.push(why.to_string()),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.job.hosts = self.names();
+        let why = missing.join("; ");
+        if self.job.ask.own_inputs || self.peers.is_empty() {
+            return Err(could_not(why));
+        }
+        self.progress.note(&format!("{why}; the sort goes on without"));
+        match self.job.failed.is_empty() {
+            true => Ok(()),
+            false => self.again(why),
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.peers.iter().map(|peer| peer.name.clone()).collect()
+    }
+
+    /// Clears the failed attempt, and continues without the node that failed it; an error if that is impossible.
+    fn go_on_after(&mut self, failure: Failure) -> Result<()> {
+        let (id, reason, why) = match failure {
+            // Who stood still has nobody to stop any more.
+            Failure::Job(error @ Error::Gone(..)) => return Err(error),
+            Failure::Job(error) => {
+                self.stop();
+                return Err(error);
+            }
+            Failure::Node(id, reason, why) => (id, reason, why),
+        };
+        let name = self.peers[self.place_of(id).expect("it failed as one of them")].name.clone();
+        let line = format!("{name}: {why}");
+        if reason == Reason::Said(Trouble::Leaves) && self.job.coordinator.as_ref() == Some(&name) {
+            return Err(Error::Gone(line, None));
+        }
+        let end = SortEnd { state: JobState::Failed, why: Some(line.clone()), receipt: None };
+        if reason == Reason::Lost {
+            self.part_with(id, None);
+        }
+        if self.spared.is_some() && self.kept.is_some() {
+            // The others have written their ranges.
+            self.part_with(id, Some(end));
+            return self.again(line);
+        }
+        let lost = self.stop();
+        let ended = match reason {
+            Reason::Said(Trouble::Cancelled) => {
+                self.cancelled = true;
+                true
+            }
+            Reason::Said(Trouble::Asked) => true,
+            // What one has no  for is its own matter, what a second has not is that of a disk that all have.
+            Reason::Said(Trouble::Full) => std::mem::replace(&mut self.full, true) || self.lent.is_some(),
+            Reason::Said(Trouble::Follows(_) | Trouble::Leaves) | Reason::Lost => false,
+        };
+        if ended || self.job.ask.own_inputs || self.names {
+            return Err(could_not(self.all_told(line, reason)));
+        }
+        self.part_with(id, Some(end));
+        let line = lost.into_iter().fold(line, |line, lost| format!("{line}; {lost}"));
+        if self.peers.is_empty() {
+            return Err(could_not(self.all_told(line, reason)));
+        }
+        self.keep_what_has_an_output();
+        self.again(line)
+    }
+
+    /// Prepares another attempt without the node that this line is about; in a job without its client only if the hosts agree.
+    fn again(&mut self, line: String) -> Result<()> {
+        self.supersede(&line)?;
+        self.job.failed.push(line.clone());
+        self.job.hosts = self.names();
+        let (number, rest) = (self.job.failed.len() + 1, self.job.hosts.join(", "));
+        if number <= ATTEMPTS_MAX {
+            let what = if self.kept.is_some() { "sorts the lost range" } else { "begins" };
+            let note = format!("{line}; attempt {number} of at most {ATTEMPTS_MAX} {what} on {rest}");
+            self.progress.note(&note);
+        }
+        Ok(())
+    }
+
+    /// The line, with what became of the outputs if it does not say that.
+    fn all_told(&self, line: String, reason: Reason) -> String {
+        match (reason, self.names) {
+            (_, true) => format!("{line}; {}", outputs::SOME_NAMED),
+            (Reason::Lost | Reason::Said(Trouble::Cancelled), false) => {
+                format!("{line}; no output has its name, and all inputs are as they were")
+            }
+            _ => line,
+        }
+    }
+
+    fn place_of(&self, id: usize) -> Option<usize> {
+        self.peers.iter().position(|peer| peer.id == id)
+    }
+
+    /// Continues without a node, which is told how the job ended for it if it still listens.
+    fn part_with(&mut self, id: usize, end: Option<SortEnd>) {
+        let Some(place) = self.place_of(id) else { return };
+        let mut peer = self.peers.remove(place);
+        if let Some(end) = end {
+            let told = message::send(&mut peer.out, &to_json(&ShareTold::End(Box::new(end))), &[]);
+            let _ = told.and_then(|()| peer.out.end(&[]));
+        } else if self.reach.own {
+            peer.link.close();
+        }
+    }
+
+    /// Has all nodes clear the attempt; returns a line for each that was lost meanwhile.
+    fn stop(&mut self) -> Vec<String> {
+        let mut lost: Vec<(usize, String)> = Vec::new();
+        let mut waiting: Vec<usize> = Vec::new();
+        for peer in &mut self.peers {
+            match message::send(&mut peer.out, &to_json(&ShareTold::Stop), &[]) {
+                Ok(()) => waiting.push(peer.id),
+                Err(why) => lost.push((peer.id, why.to_string())),
+            }
+        }
+        let late = Stopwatch::start();
+        while !waiting.is_empty() && late.seconds() < STOP_SECONDS {
+            match self.said.recv_timeout(LOOK) {
+                Ok((id, Ok((ShareSaid::Stopped, _)))) => waiting.retain(|other| *other != id),
+                Ok((id, Err(why))) if waiting.contains(&id) => {
+                    waiting.retain(|other| *other != id);
+                    lost.push((id, why.to_string()));
+                }
+                _ => {}
+            }
+        }
+        lost.extend(waiting.into_iter().map(|id| (id, format!("it did not stop within {STOP_SECONDS} s"))));
+        let line = |(id, why): (usize, String)| {
+            let name = self.place_of(id).map(|place| self.peers[place].name.clone());
+            self.part_with(id, None);
+            format!("{}: {why}", name.unwrap_or_default())
+        };
+        lost.into_iter().map(line).collect()
+    }
+
+    /// Tells all nodes how the job ended, and waits a moment for them to acknowledge it.
+    fn tell_end(&mut self, end: &SortEnd) {
+        self.tell_last(&ShareTold::End(Box::new(end.clone())));
+    }
+
+    fn tell_last(&mut self, told: &ShareTold) {
+        let told = to_json(told);
+        let mut waiting: Vec<usize> = Vec::new();
+        for peer in &mut self.peers {
+            if message::send(&mut peer.out, &told, &[]).and_then(|()| peer.out.end(&[])).is_ok() {
+                waiting.push(peer.id);
+            }
+        }
+        let late = Stopwatch::start();
+        while !waiting.is_empty() && late.seconds() < END_SECONDS {
+            if let Ok((id, Err(_))) = self.said.recv_timeout(LOOK) {
+                waiting.retain(|other| *other != id);
+            }
+        }
+    }
+
+    /// Begins the next attempt.
+    fn begin(&mut self) -> Attempted<()> {
+        let hosts = self.names();
+        (self.starts_told, self.spared, self.crossed, self.all_bytes) = (0, None, false, 0);
+        let range = self.kept.as_ref().map(|kept| range_of(&kept.within));
+        let vote = self.node.as_ref().map(|node| self.voted_for(node));
+        if let (Some(node), Some(vote)) = (&self.node, &vote) {
+            node.enter_vote(&self.job.job, vote).map_err(could_not)?;
+        }
+        for place in 0..self.peers.len() {
+            (self.peers[place].done, self.peers[place].range) = ((0, 0), None);
+            let (failed, lost) = (self.job.failed.clone(), self.job.lost.clone());
+            let (hosts, range, vote) = (hosts.clone(), range.clone(), vote.clone());
+            let attempt = SortAttempt { hosts, index: place, failed, lost, range, vote };
+            self.tell(place, &ShareTold::Attempt(attempt), &[])?;
+        }
+        Ok(())
+    }
+
+    fn attempt(&mut self) -> Attempted<Receipt> {
+        let count = self.peers.len();
+        let own_inputs = self.job.ask.own_inputs;
+        self.begin()?;
+        let found = self.find()?;
+        let plan = plan::kept(&self.job.ask, (self.reach.all, &self.names()), &found);
+        let least_bytes = found.least_bytes();
+        let Found { nodes, all_bytes } = found;
+        self.all_bytes = all_bytes;
+        self.stage("sample", 1, 0);
+        let mut before_bytes = 0;
+        for (place, node) in nodes.iter().enumerate() {
+            self.tell(place, &ShareTold::Sample { least_bytes, before_bytes, all_bytes }, &[])?;
+            before_bytes += if own_inputs { node.input_bytes } else { 0 };
+        }
+        let sampled = self.each(|said, sample| match said {
+            ShareSaid::Sampled { pages, shared } => {
+                unpack_cuts(&sample, SAMPLE_BYTES).map(|sample| (pages, shared, sample))
+            }
+            _ => None,
+        })?;
+        let made = self.lend_output()?;
+        let mut pages = pages_of(&sampled.iter().map(|(pages, ..)| &pages[..]).collect::<Vec<_>>())?;
+        self.job.lost.extend(sampled[0].1.clone());
+        let kept = self.kept.as_ref().and_then(|kept| kept.shared.clone());
+        let shared = made.or(kept).or(sampled[0].1.clone());
+        let mut sample: Vec<Cut> = Vec::new();
+        for (node, (its, _, keys)) in sampled.into_iter().enumerate() {
+            if own_inputs && pages.iter().all(|side| side[node] == 0) && !keys.is_empty() {
+                return Err(could_not("a sample of no pages").into());
+            }
+            if own_inputs && pages.len() == 1 {
+                let mut origin = origins(node, &pages[0], its[0].1);
+                sample.extend(keys.into_iter().map(|cut| Cut { origin: origin(cut.origin), ..cut }));
+            } else {
+                // Records have no origin that counts, as those of a join, or one that all see.
+                sample.extend(keys);
+            }
+        }
+        let [reads, ranges] = plan::shares(plan.as_ref(), count);
+        if !own_inputs {
+            pages.iter_mut().for_each(|side| *side = deal(side[0], &reads));
+        }
+        let cuts = self.send_off((&pages, &shared), sample, (&ranges, &nodes))?;
+        self.tell_starts()?;
+        let ends = self.ends(&cuts, shared)?;
+        let (ends, again) = self.with_kept(ends);
+        let files = ends.iter().map(|end| end.node.input.1);
+        let input_file_bytes = if own_inputs { files.sum() } else { files.max().unwrap_or(0) };
+        let work = self.job.ask.work;
+        let mut receipt = receipt(&self.sort, (&ends, again), input_file_bytes, self.watch.seconds())?;
+        // The model is one of sorts, of what nodes have.
+        let plan = plan.iter().filter(|_| work == Work::Sort && !self.job.ask.lends());
+        for (stage, said) in receipt.stages.iter_mut().zip(plan.flat_map(|plan| &plan.stages)) {
+            stage.predicted_seconds = Some(said.seconds);
+        }
+        receipt.failed.clone_from(&self.job.failed);
+        self.finish(receipt, &ends)
+    }
+
+    /// Has the outputs of an attempt named that is completely written, if its receipt holds.
+    fn finish(&mut self, mut receipt: Receipt, ends: &[ShareEnd]) -> Attempted<Receipt> {
+        if !receipt.holds {
+            self.stop();
+        } else {
+            let kept = self.publish(ends, &receipt)?;
+            receipt.seconds = self.watch.seconds();
+            if !kept.is_empty() {
+                return Err(could_not(kept.join("; ")).into());
+            }
+        }
+        if self.job.coordinator.is_none() {
+            // Who coordinates as a node is counted there.
+            receipt.cpu_seconds += process::usage().cpu_seconds;
+        }
+        Ok(receipt)
+    }
+
+    /// Tells each node to begin, with split points for ranges of these weights. A node also gets a sample of its own range if
+    /// that takes much of its memory; nodes with more memory sample what arrives instead. Returns the split points as the
+    /// nodes have them.
+    fn send_off(
+        &mut self,
+        (pages, shared): (&[Vec<u64>], &Option<String>),
+        mut sample: Vec<Cut>,
+        (ranges, nodes): (&[u64], &[FoundOf]),
+    ) -> Attempted<Vec<Cut>> {
+        let work = self.job.ask.work;
+        let within = self.kept.as_ref().map_or_else(Within::default, |kept| kept.within.clone());
+        let all_bytes = self.bytes_to_write();
+        let cuts = cuts(&self.sort, work, &mut sample, ranges, &within)?;
+        let sampled = sample.len() as u128;
+        let mut keys = by_range(sample, &cuts, nodes.len());
+        let packed = pack_cuts(&mut within.around(cuts));
+        let cuts_bytes = packed.len() as u64;
+        self.stage("read+river", 2, self.all_bytes);
+        for (place, dealt_bytes) in deal(all_bytes, ranges).into_iter().enumerate() {
+            // Where a hot key must not be parted, ranges are as large as they come.
+            let range_bytes = match work {
+                Work::Sort | Work::Merge if sampled > 0 => {
+                    (u128::from(all_bytes) * keys[place].len() as u128 / sampled) as u64
+                }
+                _ => dealt_bytes,
+            };
+            let go = ShareTold::Go { pages: pages.to_vec(), range_bytes, shared: shared.clone(), cuts_bytes };
+            let takes_much = range_bytes > nodes[place].memory_bytes / KEYS_FOR_MEMORIES;
+            let keys = match work {
+                Work::Sort | Work::Merge if takes_much => {
+                    thin_cuts(&mut keys[place], KEYS_BYTES_MAX);
+                    pack_cuts(&mut keys[place])
+                }
+                _ => Vec::new(),
+            };
+            self.tell(place, &go, &[&packed[..], &keys].concat())?;
+        }
+        Ok(unpack_cuts(&packed, usize::MAX).expect("they were packed just now"))
+    }
+
+    /// What the nodes would have to sort, and their names; nothing is run.
+    pub(crate) fn found(mut self) -> Result<(Found, Vec<String>)> {
+        let found = self.ask_all().and_then(|()| {
+            self.begin().and_then(|()| self.find()).map_err(|failure| match failure {
+                Failure::Job(error) => error,
+                Failure::Node(id, _, why) => {
+                    let name = self.place_of(id).map(|place| self.peers[place].name.clone());
+                    could_not(format!("{}: {why}", name.unwrap_or_default()))
+                }
+            })
+        });
+        self.stop();
+        self.tell_last(&ShareTold::Forget);
+        self.peers.iter().for_each(|peer| peer.link.close());
+        Ok((found?, self.names()))
+    }
+
+    /// What all participants find when they open their inputs.
+    fn find(&mut self) -> Attempted<Found> {
+        let nodes = self.each(|said, _| match said {
+            ShareSaid::Found { input_bytes, memory_bytes, rates } => {
+                Some(FoundOf { input_bytes, memory_bytes, rates })
+            }
+            _ => None,
+        })?;
+        let (own, first_bytes) = (self.job.ask.own_inputs, nodes[0].input_bytes);
+        if let Some(other) = nodes.iter().position(|other| !own && other.input_bytes != first_bytes) {
+            let (first, other) = (&self.peers[0].name, &self.peers[other].name);
+            return Err(Failure::Job(could_not(format!(
+                "{first} and {other} do not see the same files; give what each has as nodes:FILES, what only you have as client:FILES"
+            ))));
+        }
+        let all_bytes = if own { nodes.iter().map(|node| node.input_bytes).sum() } else { first_bytes };
+        Ok(Found { nodes, all_bytes })
+    }
+
+    fn stage(&self, stage: &str, index: u64, bytes: u64) {
+        let again = match self.job.failed.len() {
+            0 => String::new(),
+            failed => format!(" (attempt {})", failed + 1),
+        };
+        self.progress.begin(&format!("{stage}{again}"), index, 3, bytes);
+    }
+
+    fn tell(&mut self, place: usize, told: &ShareTold, behind: &[u8]) -> Attempted<()> {
+        let peer = &mut self.peers[place];
+        let id = peer.id;
+        message::send(&mut peer.out, &to_json(told), behind).map_err(|why| self.cause(id, reason_of(&why)))
+    }
+
+    /// The next message of each participant that is not about progress.
+    fn each<T>(&mut self, what: impl FnMut(ShareSaid, Vec<u8>) -> Option<T>) -> Attempted<Vec<T>> {
+        self.each_of(Whose::All, what).map(|(all, _)| all.into_iter().flatten().collect())
+    }
+
+    /// The same of some of them; and which node was lost, if one may be, and why.
+    fn each_of<T>(
+        &mut self,
+        whose: Whose,
+        mut what: impl FnMut(ShareSaid, Vec<u8>) -> Option<T>,
+    ) -> Attempted<AllBut<T>> {
+        let mut all: Vec<Option<T>> = self.peers.iter().map(|_| None).collect();
+        let mut lost = None;
+        let waits = |place: usize| whose.waits_for(place);
+        while all
+            .iter()
+            .enumerate()
+            .any(|(place, said)| said.is_none() && waits(place) && self.spared != Some(place))
+        {
+            if let Some(signal) = self.progress.cancelled() {
+                return Err(Failure::Job(Error::Interrupted(signal)));
+            }
+            let moment = Stopwatch::start();
+            let said = self.said.recv_timeout(LOOK);
+            if self.job.coordinator.is_some() && stood_still(&moment) {
+                let why =
+                    format!("this node stood still for {:.0} s; others take the sort up", moment.seconds());
+                return Err(Failure::Job(Error::Gone(why, None)));
+            }
+            let (id, said) = match said {
+                Ok(said) => said,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => unreachable!("one end is ours"),
+            };
+            let place = self.place_of(id).filter(|place| self.spared != Some(*place) && whose.minds(*place));
+            let Some(place) = place else { continue };
+            let (reason, why) = match said {
+                Ok((ShareSaid::Failed { trouble, why }, _)) => (Reason::Said(trouble), why),
+                Err(why) => reason_of(&why),
+                Ok((ShareSaid::Progress(read, written), _)) => {
+                    self.advance(place, (read, written));
+                    continue;
+                }
+                Ok((ShareSaid::Range(bytes), _)) => {
+                    self.peers[place].range = Some(bytes);
+                    self.tell_starts()?;
+                    continue;
+                }
+                Ok((said, behind)) => {
+                    all[place] = what(said, behind);
+                    if all[place].is_some() {
+                        continue;
+                    }
+                    let why = "it said what has another place".to_string();
+                    return Err(Failure::Node(id, Reason::Said(Trouble::Asked), why));
+                }
+            };
+            if whose == Whose::AllButLost && self.may_spare(place, reason) {
+                lost = Some((id, reason, why));
+                self.tell_starts()?;
+                continue;
+            }
+            return Err(match (reason, lost) {
+                // Of whom it misses something we know more.
+                (Reason::Said(Trouble::Follows(_)), Some((id, reason, why))) => {
+                    Failure::Node(id, reason, why)
+                }
+                _ => self.cause(id, (reason, why)),
+            });
+        }
+        Ok((all, lost))
+    }
+
+    /// Tells participants where their ranges begin, as soon as all before them have reported how long theirs are.
+    fn tell_starts(&mut self) -> Attempted<()> {
+        self.measure_spared();
+        let mut at = self.kept.as_ref().map_or(0, |kept| kept.at);
+        for place in 0..self.peers.len() {
+            let last = place.checked_sub(1).map_or(Some(0), |before| self.peers[before].range);
+            let Some(before) = last else { break };
+            at += before;
+            if self.starts_told <= place {
+                self.starts_told = place + 1;
+                if self.spared != Some(place) {
+                    self.tell(place, &ShareTold::Start(at), &[])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, place: usize, done: (u64, u64)) {
+        let before = std::mem::replace(&mut self.peers[place].done, done);
+        let read: u64 = self.peers.iter().map(|peer| peer.done.0).sum();
+        if self.crossed {
+            self.progress.advance(done.1.saturating_sub(before.1));
+        } else {
+            self.progress.advance(done.0.saturating_sub(before.0));
+            if read >= self.all_bytes {
+                self.crossed = true;
+                self.stage(self.job.ask.work.last_stage(), 3, self.bytes_to_write());
+                self.progress.advance(self.peers.iter().map(|peer| peer.done.1).sum());
+            }
+        }
+    }
+
+    /// The best explanation of this failure that can be had: a node that is lost explains more than one that failed, and a
+    /// node that failed more than those that only miss another. If all that is known is which node misses which, the cause
+    /// is the node that most others miss.
+    fn cause(&self, id: usize, reason: (Reason, String)) -> Failure {
+        let rank = |reason: &Reason| match reason {
+            Reason::Said(Trouble::Follows(_)) => 2,
+            Reason::Said(Trouble::Full | Trouble::Asked) => 1,
+            Reason::Said(Trouble::Cancelled | Trouble::Leaves) | Reason::Lost => 0,
+        };
+        let mut missed: Vec<Vec<String>> = vec![Vec::new(); self.peers.len()];
+        let mut misses = vec![false; self.peers.len()];
+        let mut best = (id, reason);
+        let mut heard = |id: usize, (reason, why): &(Reason, String)| {
+            let Reason::Said(Trouble::Follows(whom)) = reason else { return };
+            if let Some(place) = self.place_of(id) {
+                misses[place] = true;
+            }
+            if let Some(of_it) = whom.and_then(|place| missed.get_mut(place)) {
+                of_it.push(why.clone());
+            }
+        };
+        heard(id, &best.1);
+        let late = Stopwatch::start();
+        let patience = |rank| if rank > 1 { FOLLOWING_SECONDS } else { CAUSE_SECONDS };
+        while rank(&best.1.0) > 0 && late.seconds() < patience(rank(&best.1.0)) {
+            let (id, reason) = match self.said.recv_timeout(LOOK) {
+                Ok((id, Err(why))) => (id, reason_of(&why)),
+                Ok((id, Ok((ShareSaid::Failed { trouble, why }, _)))) => (id, (Reason::Said(trouble), why)),
+                _ => continue,
+            };
+            heard(id, &reason);
+            if rank(&reason.0) < rank(&best.1.0) && self.place_of(id).is_some() {
+                best = (id, reason);
+            }
+        }
+        let (id, (reason, why)) = best;
+        // Who says that it misses somebody is missed for that. Of several, the last: it is the least likely to be who
+        // coordinates.
+        let of_all =
+            missed.into_iter().zip(misses).zip(&self.peers).filter(|((of_it, _), _)| !of_it.is_empty());
+        let most = of_all.max_by_key(|((of_it, misses), _)| (!misses, of_it.len()));
+        match (reason, most) {
+            (Reason::Said(Trouble::Follows(_)), Some(((of_it, _), missing))) => {
+                // Of what is said of it, what names it.
+                let why = of_it.iter().find(|why| why.contains(&missing.name)).unwrap_or(&of_it[0]);
+                Failure::Node(missing.id, reason, format!("others miss it: {why}"))
+            }
+            _ => Failure::Node(id, reason, why),
+        }
+    }
+}
+
+/// The pages of each node for each side, from the pages of each side for each node.
+fn pages_of(nodes: &[&[(u64, u64)]]) -> Result<Vec<Vec<u64>>> {
+    let sides = nodes[0].len();
+    let is_wrong = |node: &&[(u64, u64)]| node.len() != sides || node.iter().any(|(_, bytes)| *bytes == 0);
+    if sides == 0 || nodes.iter().any(is_wrong) {
+        return Err(could_not("nodes that have not the same sides, or pages of nothing"));
+    }
+    Ok((0..sides).map(|side| nodes.iter().map(|node| node[side].0).collect()).collect())
+}
+
+fn reason_of(why: &LinkError) -> (Reason, String) {
+    match &why.what {
+        // It did not get as far as an attempt.
+        What::Aborted(text) => (Reason::Said(Trouble::Asked), text.clone()),
+        _ => (Reason::Lost, why.to_string()),
+    }
+}

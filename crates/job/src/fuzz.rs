@@ -1,0 +1,112 @@
+//! What fuzzers ask of this crate: anything that a peer may send on a stream. Takes any bytes and panics where an invariant is
+//! broken; `fuzz/` calls it, and the tests play its corpus back.
+//!
+//! Invariant: nothing here is compiled into a build that users get.
+
+use std::fmt::Debug;
+
+use thalweg_api::{
+    CheckSaid, CommandRequest, HostRequest, JobRequest, Request, ShareSaid, ShareTold, TransferRequest,
+    from_json, to_json,
+};
+use thalweg_engine::{KeyPart, Layout};
+use thalweg_record::{Key, Stretch, unpack_cuts};
+use thalweg_wire::message::take;
+
+use crate::ask::part_of;
+
+/// The most that is heard of a message's own bytes here.
+const KEYS_BYTES: usize = 1 << 16;
+
+/// A stream of messages, cut anywhere: heard the same as whole, each understood or refused in one line.
+pub fn asked(data: &[u8]) {
+    let (mut whole, mut messages) = (data.to_vec(), Vec::new());
+    let end = loop {
+        match take(&mut whole) {
+            Ok(Some(message)) => messages.push(message),
+            other => break other.map(drop),
+        }
+    };
+    let (mut came, mut again) = (Vec::new(), Vec::new());
+    for byte in data {
+        came.push(*byte);
+        while let Ok(Some(message)) = take(&mut came) {
+            again.push(message);
+        }
+    }
+    assert!(again == messages, "what is heard does not depend on how it comes");
+    if let Err(why) = end {
+        assert_eq!(why.lines().count(), 1);
+    }
+    for (text, behind) in &messages {
+        is_understood(text);
+        let _ = unpack_cuts(behind, KEYS_BYTES);
+    }
+    is_understood(&String::from_utf8_lossy(data));
+}
+
+fn is_understood(text: &str) {
+    if let Ok(Request { body, .. }) = Request::parse(text) {
+        same::<HostRequest>(&body, from_json, to_json);
+        same::<CommandRequest>(&body, from_json, to_json);
+        same::<TransferRequest>(&body, from_json, to_json);
+        if let Some(request) = same::<JobRequest>(&body, from_json, to_json) {
+            looks_at(&request);
+        }
+    }
+    same::<ShareTold>(text, from_json, to_json);
+    // Its seconds may differ in their last digit.
+    let _ = from_json::<ShareSaid>(text);
+    let Some(CheckSaid::Done(examined)) = same(text, from_json, to_json) else { return };
+    for layout in [Layout::Lines, Layout::Fixed(3), Layout::Prefixed] {
+        let part = KeyPart { offset: 1, length: 2, descending: true };
+        let key = Key::new(layout, &[part]).expect("a key of each");
+        match Stretch::of_examined(layout, &key, (*examined).clone()) {
+            Ok(piece) => {
+                let mut whole = Stretch::first(layout, &key);
+                whole.join(&piece);
+                whole.join(&piece);
+                assert_eq!(whole.proof().records, 2 * piece.proof().records);
+            }
+            Err(why) => assert_eq!(why.lines().count(), 1),
+        }
+    }
+}
+
+/// What is made of a request before anything is looked at.
+fn looks_at(request: &JobRequest) {
+    let (record, prefixed, keys) = match request {
+        JobRequest::Sort(job) | JobRequest::Coordinate(job) => {
+            (job.ask.record, job.ask.prefixed, &job.ask.keys)
+        }
+        JobRequest::Check(check) => (check.record, check.prefixed, &check.keys),
+        _ => return,
+    };
+    let keys: Vec<KeyPart> = keys.iter().map(part_of).collect();
+    if let Err(why) = Key::new(Layout::of_words(record, prefixed), &keys) {
+        assert_eq!(why.to_string().lines().count(), 1);
+    }
+}
+
+/// What is understood is said and understood the same again.
+fn same<T: PartialEq + Debug>(
+    text: &str,
+    read: fn(&str) -> Result<T, String>,
+    write: fn(&T) -> String,
+) -> Option<T> {
+    let told = read(text).ok()?;
+    assert_eq!(read(&write(&told)).as_ref(), Ok(&told), "what is said is what was meant");
+    Some(told)
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_corpus_is_answered() {
+        super::replay::corpus("asked", super::asked);
+    }
+}

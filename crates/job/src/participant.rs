@@ -1,0 +1,484 @@
+//! A node's part in a job on several nodes.
+//!
+//! Model: whoever coordinates the job talks to every participant on a stream of its own, in the steps that `thalweg_api`'s
+//! `share` shows. The job lasts as long as the stream, through any number of attempts. In an attempt, when all split
+//! points are known, each participant opens a stream to every other, waits for theirs, and runs.
+//! Invariant: an attempt that is stopped, cancelled or fails, or whose coordinator has gone, leaves nothing behind before
+//! anything else is sent on the stream.
+//! Non-goals: how a range is sorted; that is the engine's.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use thalweg_api::{
+    Edge, JobState, ReadyFile, ShareEnd, ShareSaid, ShareTold, SortAttempt, SortEnd, SortJob, Trouble,
+    to_json,
+};
+use thalweg_base::clock::Stopwatch;
+use thalweg_engine::share::{Laid, LentDisks, Share, Starts};
+use thalweg_engine::{Error, Progress, Result};
+use thalweg_io::{FileSystem, host};
+use thalweg_record::{Cut, pack_cuts, unpack_cuts};
+use thalweg_river::Stopper;
+use thalweg_transfer::FRAME_BYTES;
+use thalweg_wire::threads::caught;
+use thalweg_wire::{Link, Outgoing, Streams, message};
+
+use crate::ask::{inputs_of, number_of, path_of, share_of, word_of};
+use crate::client_served::ClientFiles;
+use crate::error::{SIGTERM, could_not};
+use crate::inbox::{Heard, Inbox};
+use crate::jobs::{GOES_DOWN, Job};
+use crate::local::Local;
+use crate::participations::Place;
+use crate::probe;
+use crate::rivers::{Links, join, named};
+use crate::successor;
+use crate::vote::{clear, name, ready_file};
+
+/// How often a participant reports progress, and looks whether the job was cancelled on this node.
+const PROGRESS: Duration = Duration::from_millis(100);
+/// Bytes of the keys of all split points.
+const CUTS_BYTES: usize = 64 << 20;
+
+/// Takes part in a job on this stream, until the job or its coordinator ends.
+pub(crate) fn serve(local: &Arc<Local>, link: &Arc<Link>, request: SortJob, (out, inc): Streams) {
+    let saying = Saying(Mutex::new(Some(out)));
+    // It is let go of after the refusal, which the peer would not hear otherwise.
+    let mut hearing = match message::Reader::new(inc, link.peer(), FRAME_BYTES) {
+        Ok(hearing) => hearing,
+        Err(why) => return saying.give_up(&why.to_string()),
+    };
+    let entered = local.participations.enter(&request);
+    let entered = entered.and_then(|place| Ok((place, local.jobs.begin_sort(&request, local.name())?)));
+    let (place, job) = match entered {
+        Ok(entered) => entered,
+        Err(why) => return saying.give_up(&why),
+    };
+    let (inbox, kept, ready) = (&Inbox::default(), None, Vec::new());
+    let mut part =
+        Part { local, link, job, request, place, saying, inbox, cancel_is_known: false, kept, ready };
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(|| inbox.hear_all(&mut hearing));
+        let ended = caught(|| part.serve()).unwrap_or_else(Err);
+        part.kept = None;
+        local.votes.hears(&part.request.job, false);
+        // Ends the stream, and with it the thread that hears.
+        match ended {
+            Ok(end) => {
+                part.clear();
+                match end {
+                    Some(end) => local.jobs.end_sort(&part.job, end),
+                    None => local.jobs.forget(&part.job),
+                }
+                part.saying.end();
+                Ok(())
+            }
+            Err(why) => {
+                part.saying.give_up(&why);
+                Err(why)
+            }
+        }
+    });
+    let Part { job, request, place, ready, .. } = part;
+    drop(place);
+    host::release_memory();
+    match ended {
+        Ok(()) => {}
+        Err(why) if request.coordinator.is_some() => {
+            if let Err(why) = caught(|| successor::follow(local, &job, request, &why)) {
+                local.jobs.end_sort(&job, SortEnd { state: JobState::Failed, why: Some(why), receipt: None });
+            }
+        }
+        Err(_) => {
+            // The client may have had others' outputs named.
+            let lie = ready
+                .iter()
+                .map(|file| format!("; the output for {} is whole, at {}", file.name, file.hidden));
+            let why = Some(format!("its client has gone{}", lie.collect::<String>()));
+            local.jobs.end_sort(&job, SortEnd { state: JobState::Cancelled, why, receipt: None });
+        }
+    }
+}
+
+/// The stream to the coordinator, which several threads write to.
+struct Saying(Mutex<Option<Outgoing>>);
+
+impl Saying {
+    /// Gives the stream up, with the reason.
+    fn give_up(&self, why: &str) {
+        let out = self.0.lock().expect("no holder panics").take();
+        let _ = out.map(|out| out.abort(why));
+    }
+
+    fn end(&self) {
+        if let Some(out) = self.0.lock().expect("no holder panics").as_mut() {
+            let _ = out.end(&[]);
+        }
+    }
+
+    fn say(&self, said: &ShareSaid, behind: &[u8]) -> Result<()> {
+        let mut out = self.0.lock().expect("no holder panics");
+        let out = out.as_mut().ok_or_else(|| could_not("the stream was given up"))?;
+        message::send(out, &to_json(said), behind).map_err(could_not)
+    }
+}
+
+/// A participant in a job.
+struct Part<'a> {
+    local: &'a Arc<Local>,
+    /// The link with the coordinator.
+    link: &'a Arc<Link>,
+    job: Arc<Job>,
+    /// What was asked, and what has changed since.
+    request: SortJob,
+    place: Place<'a>,
+    saying: Saying,
+    inbox: &'a Inbox,
+    cancel_is_known: bool,
+    /// What was written when another node's range was lost. Its output is named together with that range.
+    kept: Option<Laid>,
+    /// Outputs that lack only their names, if the client coordinates.
+    ready: Vec<ReadyFile>,
+}
+
+/// What follows when this node's range is written.
+enum Written {
+    /// The outputs are to be made ready for their names, with this many bytes and these edges.
+    Ready(Box<Laid>, (u64, Vec<Edge>)),
+    /// Nothing remains to be done here.
+    Done,
+    /// The range of a lost node is to be sorted first.
+    Kept(Box<Laid>, SortAttempt),
+}
+
+impl Part<'_> {
+    /// Does what the coordinator tells it; returns how the job ended, nothing if it was only a plan, or why that is not known.
+    fn serve(&mut self) -> std::result::Result<Option<SortEnd>, String> {
+        loop {
+            let said = match self.inbox.next(&self.job, self.cancel_is_known) {
+                Heard::Told(ShareTold::Attempt(attempt)) => Some(self.attempt(&attempt)),
+                Heard::Told(ShareTold::Stop) => {
+                    self.clear();
+                    Some(ShareSaid::Stopped)
+                }
+                Heard::Told(ShareTold::Publish) => Some(self.publish()),
+                Heard::Told(ShareTold::End(end)) => return Ok(Some(*end)),
+                Heard::Told(ShareTold::Forget) => return Ok(None),
+                // Said to a share that had failed by then.
+                Heard::Told(_) => None,
+                Heard::Cancelled(why) => Some(self.failed(&could_not(why))),
+                Heard::Gone(why) => return Err(why),
+            };
+            if let Some(said) = said {
+                self.saying.say(&said, &[]).map_err(|why| why.to_string())?;
+            }
+        }
+    }
+
+    /// Takes part in an attempt, and in those that follow when it is written; returns the message for the coordinator.
+    fn attempt(&mut self, attempt: &SortAttempt) -> ShareSaid {
+        match self.share(attempt) {
+            Ok(Written::Ready(laid, (bytes, edges))) => {
+                // Of two shares the first may have made the output.
+                let laid = self.kept.take().unwrap_or(*laid);
+                match laid.ready(bytes, edges).and_then(|files| self.ready(attempt, &files)) {
+                    Ok(shared) => ShareSaid::Ready(shared),
+                    Err(why) => self.failed(&why),
+                }
+            }
+            Ok(Written::Done) => ShareSaid::Published(Vec::new()),
+            Ok(Written::Kept(mut laid, next)) => {
+                laid.settle();
+                self.kept.get_or_insert(*laid);
+                self.attempt(&next)
+            }
+            Err(why) => self.failed(&why),
+        }
+    }
+
+    /// Notes outputs that lack only their names: of each pair of paths, where the file is and its name to be. Returns the one
+    /// that all nodes wrote to.
+    fn ready(&mut self, attempt: &SortAttempt, files: &[(PathBuf, PathBuf)]) -> Result<Option<ReadyFile>> {
+        let files = files.iter().map(|(hidden, name)| ready_file(hidden, name).map_err(could_not));
+        let files: Vec<ReadyFile> = files.collect::<Result<_>>()?;
+        let shared = files.first().filter(|_| self.request.ask.writes_shared()).cloned();
+        match &attempt.vote {
+            Some(vote) => {
+                let kept = self.local.votes.ready(&self.request.job, vote.number, files);
+                kept.map_err(|why| Error::Gone(why, None))?;
+            }
+            None => self.ready = files,
+        }
+        Ok(shared)
+    }
+
+    /// Gives the outputs of a client's job their names.
+    fn publish(&mut self) -> ShareSaid {
+        ShareSaid::Published(name(&std::mem::take(&mut self.ready)))
+    }
+
+    /// Removes outputs that will not be named.
+    fn clear(&mut self) {
+        std::mem::take(&mut self.ready).iter().for_each(clear);
+    }
+
+    fn share(&mut self, attempt: &SortAttempt) -> Result<Written> {
+        if attempt.index >= attempt.hosts.len() {
+            return Err(could_not("a place that there is not"));
+        }
+        if let Some(vote) = &attempt.vote {
+            let entered = self.local.enter_vote(&self.request.job, vote);
+            entered.map_err(|why| Error::Gone(why, None))?;
+        }
+        self.clear();
+        if attempt.range.is_none() {
+            self.kept = None;
+        } else if self.kept.is_none() {
+            return Err(could_not("nothing of the attempt before is left"));
+        }
+        self.request.hosts.clone_from(&attempt.hosts);
+        self.request.failed.clone_from(&attempt.failed);
+        self.request.lost.clone_from(&attempt.lost);
+        self.job.show(|view| {
+            view.hosts.clone_from(&attempt.hosts);
+            view.failed.clone_from(&attempt.failed);
+            (view.read_bytes, view.written_bytes) = (0, 0);
+            view.stage = "sample".into();
+        });
+        self.place.begin(attempt.number(), attempt.hosts.len());
+        let (progress, written) = (Arc::new(Progress::default()), Progress::default());
+        self.inbox.minds(Some(progress.clone()));
+        let job = self.job.clone();
+        let talk = Talk {
+            host: self.local.name(),
+            job: &job,
+            saying: &self.saying,
+            inbox: self.inbox,
+            watch: Stopwatch::start(),
+            own: self.request.ask.writes_own(),
+            last_stage: self.request.ask.work.last_stage(),
+            ends: AtomicBool::new(false),
+            stoppers: Mutex::default(),
+            crossed_seconds: Mutex::new(None),
+        };
+        let mut shared = None;
+        let ran = std::thread::scope(|scope| {
+            let minder = scope.spawn(|| talk.mind(&progress, &written));
+            let ran = self.run(attempt, &talk, (&progress, &written), &mut shared);
+            talk.ends.store(true, Ordering::Relaxed);
+            minder.thread().unpark();
+            ran
+        });
+        // A client removes what is its own.
+        self.request.lost.extend(shared.filter(|_| !self.request.ask.lent_output));
+        self.inbox.minds(None);
+        self.place.begin(0, 0);
+        ran
+    }
+
+    fn failed(&mut self, why: &Error) -> ShareSaid {
+        if let Some(why) = self.job.cancelled() {
+            self.cancel_is_known = true;
+            let trouble = if why == GOES_DOWN { Trouble::Leaves } else { Trouble::Cancelled };
+            return ShareSaid::Failed { trouble, why };
+        }
+        let trouble = match why {
+            Error::Gone(_, place) => Trouble::Follows(*place),
+            Error::Interrupted(_) => Trouble::Follows(None),
+            Error::Full(_) => Trouble::Full,
+            _ => Trouble::Asked,
+        };
+        ShareSaid::Failed { trouble, why: why.to_string() }
+    }
+
+    /// Runs an attempt to its end. Notes the file that all nodes write to.
+    fn run(
+        &self,
+        attempt: &SortAttempt,
+        talk: &Talk<'_>,
+        (progress, written): (&Progress, &Progress),
+        noted: &mut Option<String>,
+    ) -> Result<Written> {
+        let go_on: &dyn Fn() -> bool = &|| progress.cancelled().is_none();
+        let asked = self.link.bytes();
+        let share = Share::open(share_of(&*self.local.node, &self.request, attempt)?, self.lent(attempt)?)?;
+        let (input_bytes, memory_bytes) = share.found();
+        self.saying.say(
+            &ShareSaid::Found { input_bytes, memory_bytes, rates: probe::kept_rates(self.local) },
+            &[],
+        )?;
+        let (least_bytes, bytes) = self.told(go_on, |told, _| match told {
+            ShareTold::Sample { least_bytes, before_bytes, all_bytes } => {
+                Some((least_bytes, (before_bytes, all_bytes)))
+            }
+            _ => None,
+        })?;
+        self.job.show(|view| view.all_bytes = bytes.1);
+        let (mut laid, mut sample) = share.sample(least_bytes, bytes)?;
+        let makes = attempt.index == 0 && attempt.range.is_none() && self.request.ask.writes_shared();
+        let made = if makes { Some(word_of(&laid.make_shared()?)) } else { None };
+        let packed = pack_cuts(&mut sample);
+        drop(sample);
+        self.saying.say(&ShareSaid::Sampled { pages: laid.pages(), shared: made }, &packed)?;
+        let ((pages, range_bytes), shared, (cuts_bytes, packed)) =
+            self.told(go_on, |told, packed| match told {
+                ShareTold::Go { pages, range_bytes, shared, cuts_bytes } => {
+                    Some(((pages, range_bytes), shared, (cuts_bytes, packed)))
+                }
+                _ => None,
+            })?;
+        noted.clone_from(&shared);
+        self.job.show(|view| view.stage = "read+river".into());
+        let (cuts, keys) =
+            unpacked(&packed, cuts_bytes as usize).ok_or_else(|| could_not("cuts that are none"))?;
+        drop(packed);
+        let river = number_of(&self.request.job, attempt.number());
+        let mut links = None;
+        let mut rivers = |laid: &Laid, side: usize| {
+            let pages = pages.get(side).ok_or_else(|| could_not("no pages of a side"))?;
+            let of_job = (&self.request, attempt, side);
+            let (ends, its) = join(&*self.local.node, of_job, (&self.place, go_on), |to, from| {
+                // Rivers that share links have names of their own.
+                let river = river.wrapping_add((side as u64) << 32);
+                Ok(laid.bed(side, river, cuts.clone(), pages)?.node(attempt.index, to, from)?)
+            })?;
+            links.get_or_insert(its);
+            talk.stoppers.lock().expect("no holder panics").extend([ends.0.stopper(), ends.1.stopper()]);
+            Ok(ends)
+        };
+        let shared = shared.as_deref().map(path_of).transpose()?;
+        let ran =
+            laid.run(&mut rivers, (&pages, range_bytes, keys), shared.as_deref(), talk, (progress, written));
+        let end = ran.map_err(|why| match &links {
+            Some(links) => links.missed(named(why, &attempt.hosts), &attempt.hosts),
+            None => why,
+        })?;
+        let mut links = links.expect("there is a side");
+        if self.request.ask.lends() {
+            links.0.push((Arc::clone(self.link), asked));
+        }
+        talk.done(end, &links)?;
+        self.follow_up(laid, go_on)
+    }
+
+    /// What the coordinator tells a participant that has written its range.
+    fn follow_up(&self, laid: Laid, go_on: &dyn Fn() -> bool) -> Result<Written> {
+        let told = self.told(go_on, |told, _| match told {
+            ShareTold::Ready { .. } | ShareTold::Publish => Some(told),
+            ShareTold::Attempt(ref next) if next.range.is_some() => Some(told),
+            _ => None,
+        })?;
+        Ok(match told {
+            ShareTold::Ready { bytes, edges } => Written::Ready(Box::new(laid), (bytes, edges)),
+            ShareTold::Attempt(next) => Written::Kept(Box::new(laid), next),
+            _ => Written::Done,
+        })
+    }
+
+    /// The file systems of what the client serves.
+    fn lent(&self, attempt: &SortAttempt) -> Result<LentDisks> {
+        let ask = &self.request.ask;
+        if !ask.lends() {
+            return Ok(LentDisks::default());
+        }
+        let inputs = if ask.lent_inputs { inputs_of(ask)? } else { Vec::new() };
+        let output = if ask.lent_output { Some((path_of(&ask.output)?, attempt.number())) } else { None };
+        let lent = ClientFiles::new(self.link, self.request.job.clone(), inputs, output);
+        let lent: Arc<dyn FileSystem> = Arc::new(lent);
+        let of = |is_lent: bool| is_lent.then(|| Arc::clone(&lent));
+        Ok(LentDisks { inputs: of(ask.lent_inputs), output: of(ask.lent_output) })
+    }
+
+    /// The next message of the coordinator that is wanted.
+    fn told<T>(
+        &self,
+        go_on: &dyn Fn() -> bool,
+        wanted: impl FnMut(ShareTold, Vec<u8>) -> Option<T>,
+    ) -> Result<T> {
+        self.inbox.wait(go_on, wanted).ok_or(Error::Interrupted(SIGTERM))
+    }
+}
+
+/// The split points, and behind them keys of the range.
+fn unpacked(packed: &[u8], cuts_bytes: usize) -> Option<(Vec<Cut>, Vec<Cut>)> {
+    let (cuts, keys) = packed.split_at_checked(cuts_bytes)?;
+    Some((unpack_cuts(cuts, CUTS_BYTES)?, unpack_cuts(keys, CUTS_BYTES)?))
+}
+
+/// An attempt that runs, and its coordinator.
+struct Talk<'a> {
+    host: &'a str,
+    job: &'a Job,
+    saying: &'a Saying,
+    inbox: &'a Inbox,
+    watch: Stopwatch,
+    /// Whether the output is the node's own, and begins where it begins.
+    own: bool,
+    /// The stage behind the river.
+    last_stage: &'static str,
+    /// Whether the attempt has ended.
+    ends: AtomicBool,
+    /// Stop the ends of its rivers when they wait for a node that is silent.
+    stoppers: Mutex<Vec<Stopper>>,
+    /// Seconds until the whole range had arrived.
+    crossed_seconds: Mutex<Option<f64>>,
+}
+
+impl Starts for Talk<'_> {
+    fn crossed(&self) {
+        *self.crossed_seconds.lock().expect("no holder panics") = Some(self.watch.seconds());
+    }
+
+    fn say(&self, bytes: u64) -> Result<()> {
+        self.saying.say(&ShareSaid::Range(bytes), &[])
+    }
+
+    fn wait(&self, go_on: &dyn Fn() -> bool) -> Result<Option<u64>> {
+        if self.own {
+            return Ok(Some(0));
+        }
+        Ok(self.inbox.wait(go_on, |told, _| match told {
+            ShareTold::Start(at) => Some(at),
+            _ => None,
+        }))
+    }
+}
+
+impl Talk<'_> {
+    /// Reports progress as long as the attempt runs, and stops it when the job is cancelled on this node.
+    fn mind(&self, read: &Progress, written: &Progress) {
+        let mut last = (0, 0);
+        while !self.ends.load(Ordering::Relaxed) {
+            std::thread::park_timeout(PROGRESS);
+            if self.job.cancelled().is_some() {
+                read.cancel(SIGTERM);
+            }
+            if read.cancelled().is_some() {
+                self.stoppers.lock().expect("no holder panics").drain(..).for_each(|stopper| stopper.stop());
+            }
+            let now = (read.view().done_bytes, written.view().done_bytes);
+            let crossed = self.crossed_seconds.lock().expect("no holder panics").is_some();
+            self.job.show(|view| {
+                (view.read_bytes, view.written_bytes) = now;
+                if view.stage == "read+river" && (crossed || now.1 > 0) {
+                    view.stage = self.last_stage.into();
+                }
+            });
+            if now != std::mem::replace(&mut last, now) {
+                let _ = self.saying.say(&ShareSaid::Progress(now.0, now.1), &[]);
+            }
+        }
+    }
+
+    /// Reports that everything is written.
+    fn done(&self, mut end: ShareEnd, links: &Links) -> Result<()> {
+        end.node.host = self.host.to_string();
+        end.node.link_bytes = links.bytes();
+        end.node.seconds[1] = self.crossed_seconds.lock().expect("no holder panics").unwrap_or(0.0);
+        self.job.show(|view| view.stage = "publish".into());
+        self.saying.say(&ShareSaid::Done(Box::new(end)), &[])
+    }
+}

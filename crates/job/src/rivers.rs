@@ -1,0 +1,123 @@
+//! The rivers of an attempt: a stream to every other node and from each of them, on the links that are kept.
+//!
+//! Non-goals: what the ends of a river do with records.
+
+use std::sync::Arc;
+
+use thalweg_api::{JobRequest, ServiceRequest, SortAttempt, SortJob};
+use thalweg_engine::{Error, Result};
+use thalweg_river::{Inlet, Outlet, Reach};
+use thalweg_wire::Link;
+
+use crate::node::Node;
+use crate::participations::Place;
+
+/// Names the host of a river's end that has gone: its number would mean nothing to a reader.
+pub(crate) fn named(why: Error, hosts: &[String]) -> Error {
+    let Error::Gone(text, Some(place)) = why else { return why };
+    let gone =
+        ["outlet", "source"].iter().find_map(|end| text.strip_prefix(&format!("{end} {place} has gone")));
+    let named = gone.zip(hosts.get(place)).map(|(rest, host)| format!("the node of {host} has gone{rest}"));
+    Error::Gone(named.unwrap_or(text), Some(place))
+}
+
+/// The links with the other nodes, and how many bytes each had carried before.
+pub(crate) struct Links(pub(crate) Vec<(Arc<Link>, (u64, u64))>);
+
+impl Links {
+    /// How many bytes they have carried since: sent and received.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let since = |(link, before): &(Arc<Link>, (u64, u64))| {
+            let now = link.bytes();
+            (now.0 - before.0, now.1 - before.1)
+        };
+        self.0.iter().map(since).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+
+    /// The same failure, but without the place of a node whose links are all open: it gave its streams up, and reports itself
+    /// which node it misses.
+    pub(crate) fn missed(&self, why: Error, hosts: &[String]) -> Error {
+        let Error::Gone(text, Some(place)) = why else { return why };
+        let with_it = |(link, _): &&(Arc<Link>, _)| hosts.get(place).is_some_and(|host| link.peer() == host);
+        let stand = self.0.iter().filter(with_it).all(|(link, _)| link.is_open());
+        Error::Gone(text, (!stand).then_some(place))
+    }
+}
+
+/// Opens a stream to every other node and waits for theirs. `build` makes the ends of the river of them: how outlets
+/// are reached, and how inlets are.
+pub(crate) fn join(
+    node: &dyn Node,
+    (job, attempt, side): (&SortJob, &SortAttempt, usize),
+    (place, go_on): (&Place<'_>, &dyn Fn() -> bool),
+    build: impl FnOnce(Vec<Reach>, Vec<Reach>) -> Result<(Inlet, Outlet)>,
+) -> Result<((Inlet, Outlet), Links)> {
+    let mut links: Vec<Arc<Link>> = Vec::new();
+    let mut to = Vec::with_capacity(attempt.hosts.len());
+    let from = side * attempt.hosts.len() + attempt.index;
+    let river = JobRequest::River { job: job.job.clone(), attempt: attempt.number(), from }.text();
+    for (i, host) in attempt.hosts.iter().enumerate() {
+        if i == attempt.index {
+            to.push(Reach::Here);
+            continue;
+        }
+        let gone = |why: &dyn ToString| Error::Gone(why.to_string(), Some(i));
+        let link = node.link_with(host).map_err(|why| gone(&why))?;
+        let (out, inc) = link.open(river.as_bytes()).map_err(|why| gone(&why))?;
+        to.push(Reach::Stream(out, inc));
+        links.push(link);
+    }
+    let mut from = Vec::with_capacity(attempt.hosts.len());
+    for came in place.streams((attempt, side), go_on)? {
+        from.push(match came {
+            Some(((out, inc), link)) => {
+                links.push(link);
+                Reach::Stream(out, inc)
+            }
+            None => Reach::Here,
+        });
+    }
+    links.sort_by_key(Arc::as_ptr);
+    links.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    let with_bytes = |link: Arc<Link>| {
+        let bytes = link.bytes();
+        (link, bytes)
+    };
+    let links = Links(links.into_iter().map(with_bytes).collect());
+    Ok((build(to, from)?, links))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_missed_over_a_link_that_stands_is_not_the_cause() {
+        let (near, far) = thalweg_wire::pair(thalweg_wire::Terms::default()).unwrap();
+        let hosts = ["n1", near.peer()].map(String::from);
+        let links = Links(vec![(Arc::new(near), (0, 0))]);
+        let missed = || match links.missed(Error::Gone("it has gone".into(), Some(1)), &hosts) {
+            Error::Gone(_, place) => place,
+            other => panic!("{other}"),
+        };
+        assert_eq!(missed(), None);
+        far.close();
+        while links.0[0].0.is_open() {
+            let _ = links.0[0].0.accept();
+        }
+        assert_eq!(missed(), Some(1));
+    }
+
+    #[test]
+    fn what_has_gone_is_told_by_the_name_of_its_host() {
+        let hosts = ["n1", "n2", "n3"].map(String::from);
+        let told = |why: thalweg_river::Error| named(why.into(), &hosts).to_string();
+        assert!(
+            told(thalweg_river::Error::Gone(2)).starts_with("the node of n3 has gone before the river's end")
+        );
+        let lost = thalweg_river::Error::Fault(thalweg_river::core::Fault::Lost(1));
+        assert!(told(lost).starts_with("the node of n2 has gone before its end"));
+        assert!(told(thalweg_river::Error::Gone(7)).starts_with("outlet 7 "));
+        assert!(told(thalweg_river::Error::Stopped).contains("stopped"));
+    }
+}

@@ -1,0 +1,225 @@
+//! What both kinds of transfers between hosts share: sending from here, receiving here, and following one between others.
+//!
+//! Non-goals: how the other end is reached, which an [`Asks`] knows; how bytes are moved, which is the transfer crate's.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use thalweg_api::{PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, TransferRequest, from_json};
+use thalweg_engine::{Endpoint, Progress, PumpOptions, ends};
+use thalweg_transfer::{Route, Watch, Way, escaped, receive, send, unescaped};
+use thalweg_wire::{Link, LinkError, Streams, What, message};
+
+/// How often it is looked whether somebody asked to stop.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
+
+pub(crate) type Result<T> = std::result::Result<T, thalweg_engine::Error>;
+
+pub(crate) fn could_not(why: impl ToString) -> thalweg_engine::Error {
+    thalweg_engine::Error::CouldNot(why.to_string())
+}
+
+/// A way that begins here, over which the other end can be asked to be one.
+pub(crate) trait Asks: Way {
+    /// The transfer's id.
+    fn id(&self) -> String;
+    /// Opens the control stream with this request. Lanes will follow.
+    fn begin(&self, request: &TransferRequest) -> thalweg_wire::Result<Streams>;
+}
+
+/// Sends files from here to the other end.
+pub(crate) fn push(
+    way: &dyn Asks,
+    dest: String,
+    options: &PumpOptions,
+    progress: &Progress,
+) -> Result<PumpReceipt> {
+    let (tree, fallback) = ends::tree(options)?;
+    let transfer = ends::sources(options, &*tree)?;
+    let request = PumpRequest { dest: Some(dest), ..request(way, options, Vec::new()) };
+    let control = way.begin(&TransferRequest::Pump(Box::new(request))).map_err(could_not)?;
+    let sent = send(&transfer, way, control, &tree, &ends::watch(progress));
+    if sent.is_err() && progress.cancelled().is_some() {
+        let peer = way.peer();
+        progress.note(&format!(
+            "what came to {peer} is kept there; the same command with --resume goes on from it"
+        ));
+    }
+    let mut receipt = sent.map_err(|e| ends::error(e, progress))?;
+    receipt.fallback = fallback;
+    Ok(receipt)
+}
+
+/// Receives files from the other end.
+pub(crate) fn pull(way: &dyn Asks, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
+    let (tree, fallback) = ends::tree(options)?;
+    let dest = ends::dest(options, &*tree)?;
+    let request = request(way, options, words_of(options)?);
+    let control = way.begin(&TransferRequest::Pump(Box::new(request))).map_err(could_not)?;
+    let asked = paths_of(options);
+    let received =
+        receive(&dest, Some((&asked, options.resume)), way, control, &tree, &ends::watch(progress));
+    let mut receipt = received.map_err(|e| ends::error(e, progress))?;
+    receipt.fallback = fallback;
+    Ok(receipt)
+}
+
+/// Shows the progress of a transfer that another host does for this client, and returns its receipt.
+pub(crate) fn follow(
+    mut hearing: message::Reader,
+    way: &dyn Way,
+    to: &str,
+    progress: &Progress,
+) -> Result<PumpReceipt> {
+    let host = hearing.peer().to_string();
+    let done = AtomicBool::new(false);
+    let heard = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                std::thread::park_timeout(LOOK);
+                if progress.cancelled().is_some() {
+                    way.links().iter().for_each(|link| link.close());
+                }
+            }
+        });
+        let heard = show_all(&mut hearing, &ends::watch(progress));
+        done.store(true, Ordering::Relaxed);
+        watcher.thread().unpark();
+        heard
+    });
+    if let Some(signal) = progress.cancelled() {
+        return Err(thalweg_engine::Error::Interrupted(signal));
+    }
+    heard.map_err(|e| ends::error(e.into(), progress))?;
+    let said = hearing.result().map(String::from_utf8_lossy).unwrap_or_default();
+    let verdict: PumpVerdict = from_json(&said).map_err(|why| could_not(format!("{host}: {why}")))?;
+    match (verdict.receipt, verdict.error) {
+        (Some(mut receipt), None) => {
+            receipt.source.host = host;
+            receipt.dest.host = to.to_string();
+            Ok(receipt)
+        }
+        (_, why) => {
+            let why = format!("{host}: {}", why.unwrap_or_default());
+            Err(if verdict.wrong { thalweg_engine::Error::Wrong(why) } else { could_not(why) })
+        }
+    }
+}
+
+/// Shows what a node reports of a transfer, to its end.
+fn show_all(hearing: &mut message::Reader, shown: &impl Watch) -> std::result::Result<(), LinkError> {
+    let (mut all, mut shown_bytes) = (None, 0);
+    while let Some((text, _)) = hearing.next()? {
+        match from_json(&text) {
+            Ok(PumpSaid::Progress(done, total)) => {
+                if all != Some(total) {
+                    (all, shown_bytes) = (Some(total), 0);
+                    shown.begin(total);
+                }
+                shown.advance(done.saturating_sub(shown_bytes));
+                shown_bytes = shown_bytes.max(done);
+            }
+            Ok(PumpSaid::Note(line)) => shown.note(&line),
+            Ok(PumpSaid::Authority(_)) => {}
+            Err(why) => return Err(LinkError::new(hearing.peer(), What::Cut(why))),
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn request(way: &dyn Asks, options: &PumpOptions, sources: Vec<String>) -> PumpRequest {
+    PumpRequest {
+        id: way.id(),
+        sources,
+        dest: None,
+        to: None,
+        meeting: None,
+        streams: options.streams.map_or(0, |streams| streams as u32),
+        limit: options.limit,
+        resume: options.resume,
+        verify: options.verify,
+        checksum: options.checksum,
+    }
+}
+
+pub(crate) fn words_of(options: &PumpOptions) -> Result<Vec<String>> {
+    let of = |end: &Endpoint| match end {
+        Endpoint::Host(_, end) => word_of(end),
+        Endpoint::Ssh(_, path) => Ok(word_over_ssh(path)),
+        end => word_of(end),
+    };
+    options.sources.iter().map(of).collect()
+}
+
+/// The paths that were typed as sources.
+fn paths_of(options: &PumpOptions) -> Vec<PathBuf> {
+    // The user's own directory goes as it is.
+    let over_ssh = |path: &PathBuf| match below_home(path) {
+        Some(below) if below.as_os_str().is_empty() => "/~/".into(),
+        _ => path.clone(),
+    };
+    let path = |end: &Endpoint| match end {
+        Endpoint::Path(path) => Some(path.clone()),
+        Endpoint::Ssh(_, path) => Some(over_ssh(path)),
+        Endpoint::Host(_, end) => match &**end {
+            Endpoint::Path(path) => Some(over_ssh(path)),
+            _ => None,
+        },
+        _ => None,
+    };
+    options.sources.iter().filter_map(path).collect()
+}
+
+/// A path where ssh goes, if it begins at the user's own directory there; with the slash at its end, which means something.
+fn below_home(path: &Path) -> Option<&Path> {
+    let below = path.as_os_str().as_bytes().strip_prefix(b"/~")?;
+    let below = if below.is_empty() { below } else { below.strip_prefix(b"/")? };
+    Some(Path::new(OsStr::from_bytes(below)))
+}
+
+/// An end, as one word.
+pub(crate) fn word_of(end: &Endpoint) -> Result<String> {
+    match end {
+        Endpoint::Path(path) => Ok(word_of_path(path)),
+        Endpoint::Zeros(bytes) => Ok(format!("zero:{bytes}")),
+        Endpoint::Null => Ok("null:".into()),
+        _ => Err(could_not("a stream of this process is not on another host")),
+    }
+}
+
+/// The same of an end where ssh goes: below `/~` it is the user's own directory there.
+pub(crate) fn word_over_ssh(path: &Path) -> String {
+    match below_home(path) {
+        Some(below) => format!("home:{}", escaped(below.as_os_str().as_bytes())),
+        None => word_of_path(path),
+    }
+}
+
+fn word_of_path(path: &Path) -> String {
+    format!("path:{}", escaped(path.as_os_str().as_bytes()))
+}
+
+pub(crate) fn end_of(word: &str) -> Option<Endpoint> {
+    if let Some(below) = word.strip_prefix("home:") {
+        let below = PathBuf::from(std::ffi::OsString::from_vec(unescaped(below)?));
+        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        return home.filter(|_| below.is_relative()).map(|home| Endpoint::Path(home.join(below)));
+    }
+    if let Some(path) = word.strip_prefix("path:") {
+        let path = PathBuf::from(std::ffi::OsString::from_vec(unescaped(path)?));
+        return path.is_absolute().then_some(Endpoint::Path(path));
+    }
+    match word.strip_prefix("zero:") {
+        Some(bytes) => bytes.parse().ok().map(Endpoint::Zeros),
+        None => (word == "null:").then_some(Endpoint::Null),
+    }
+}
+
+/// The route of lanes over these links: without links of their own they share ssh's channel, which is the first.
+pub(crate) fn route_of(links: &[Arc<Link>]) -> Route {
+    if links.len() > 1 { Route::Direct } else { Route::ThroughSsh }
+}

@@ -1,0 +1,359 @@
+//! Brings nodes to hosts, starts and ends them, over the user's own OpenSSH.
+//!
+//! Model: each step is a short script that `ssh HOST sh -s` runs, on all hosts at once. What install brings lies in one
+//! directory of the host's user, named by cluster and host; the node runs from there and writes its own files there.
+//! Invariant: every step looks first and leaves alone what is so already; remove leaves nothing behind. Each host has a
+//! result of its own. From `up` on ssh is not on the way of anything.
+//! Where systemd runs, install writes a unit beside the rest and enables it, and systemd starts and ends the node; else
+//! the node is a plain daemon.
+//! Non-goals: other users than the one ssh logs in as, other service managers.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use thalweg_api::{ClusterFile, HostSteps, NodeStatus};
+use thalweg_io::small;
+use thalweg_wire::cluster::host_directory;
+use thalweg_wire::{
+    AUTHORITY_FILE, CERTIFICATE_FILE, CLUSTER_FILE, Client, ClusterError as Error, ClusterResult as Result,
+    KEY_FILE,
+};
+
+use crate::control;
+use crate::fleet::{Fleet, on_each};
+
+/// What ssh is told besides: never to ask, and not to wait for ever.
+const SSH_OPTIONS: [&str; 4] = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
+
+/// What a script says first: before it come the words of shells that print at their start.
+const MARK: &str = "== thalweg ==";
+
+/// What to do to hosts.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// Bring them the program and their identities.
+    Install,
+    /// Start their nodes.
+    Up,
+    /// End their nodes.
+    Down,
+    /// Take away what was brought.
+    Remove,
+}
+
+/// Sets `ctl` to how systemd is spoken to, if it runs, and `unit` to the node's, if it has one.
+const SYSTEMD: &str = r#"
+ctl=systemctl
+[ "$(id -u)" -eq 0 ] || ctl='systemctl --user'
+case $($ctl is-system-running 2>/dev/null) in running|degraded|starting) ;; *) ctl= ;; esac
+unit=
+for file in thalweg-*.service; do if [ -n "$ctl" ] && [ -e "$file" ]; then unit=$file; fi; done
+"#;
+
+/// Whether the node runs: sets `pid` if it does.
+const IS_UP: &str = r#"
+if [ -n "$unit" ]; then $ctl show -p MainPID --value "$unit" >node.pid; fi
+pid=$(cat node.pid 2>/dev/null) && [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cwd")" = "$(pwd -P)" ] || pid=
+"#;
+
+const UP: &str = r#"
+if [ -n "$pid" ]; then echo "runs already, as process $pid"; exit 0; fi
+: >ready
+if [ -n "$unit" ]; then
+    $ctl start "$unit" || exit 1
+    pid=$($ctl show -p MainPID --value "$unit")
+else
+    setsid ./thalweg node run --identity identity >ready 2>node.log </dev/null &
+    pid=$!
+fi
+echo $pid >node.pid
+tries=0
+while ! [ -s ready ]; do
+    tries=$((tries + 1))
+    if ! kill -0 $pid 2>/dev/null || [ $tries -gt 200 ]; then
+        if [ -n "$unit" ]; then $ctl stop "$unit"; else kill $pid 2>/dev/null; fi
+        rm -f node.pid
+        echo "the node did not start: $(tail -n 1 node.log)" >&2
+        exit 1
+    fi
+    sleep 0.05
+done
+echo "started, as process $pid"
+"#;
+
+const DOWN: &str = r#"
+if [ -n "$pid" ]; then
+    if [ -n "$unit" ]; then $ctl stop "$unit"; else kill "$pid"; fi
+    tries=0
+    while kill -0 "$pid" 2>/dev/null && [ "$(cut -d ' ' -f 3 "/proc/$pid/stat" 2>/dev/null)" != Z ]; do
+        tries=$((tries + 1))
+        # The node itself, and with it all that it started; else its guard.
+        if [ $tries -eq 200 ]; then kill -9 "$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' ready)"; fi
+        if [ $tries -gt 220 ]; then kill -9 "$pid"; break; fi
+        sleep 0.05
+    done
+    rm -f node.pid ready
+    done="ended process $pid"
+else
+    done="did not run"
+fi
+"#;
+
+/// Hosts over OpenSSH: a fleet whose nodes are installed where ssh goes.
+pub struct Hosts {
+    owner: PathBuf,
+    ssh: Vec<String>,
+    client: Client,
+    brought: Brought,
+}
+
+impl Hosts {
+    /// Those of the owner's cluster; `program` is what is brought to them, `ssh` the program that reaches them and its
+    /// first arguments.
+    pub fn new(owner: &Path, program: &Path, ssh: &[String]) -> Result<Hosts> {
+        if ssh.is_empty() {
+            return Err(Error::Asked("--ssh names no program".into()));
+        }
+        let client = Client::load(owner)?;
+        Ok(Hosts { owner: owner.into(), ssh: ssh.to_vec(), client, brought: Brought::of(program)? })
+    }
+
+    /// Takes a step on these hosts, or on all.
+    pub fn take(&self, step: &Step, on: &[String]) -> Result<HostSteps> {
+        let file = self.client.file();
+        // What a host that was dropped still has can be taken away.
+        let takes_away = matches!(step, Step::Down | Step::Remove);
+        let is_dropped = |name: &&String| {
+            takes_away
+                && file.dropped.iter().any(|host| host.name == **name)
+                && file.hosts.iter().all(|host| host.name != **name)
+        };
+        let (dropped, on): (Vec<&String>, Vec<&String>) = on.iter().partition(is_dropped);
+        let on: Vec<String> = on.into_iter().cloned().collect();
+        let there = if on.is_empty() && !dropped.is_empty() { Vec::new() } else { self.client.hosts(&on)? };
+        let names = there.into_iter().map(|host| host.name).chain(dropped.into_iter().cloned());
+        let names: Vec<String> = names.collect();
+        Ok(on_each(&names, |host| self.there(host).take(step, &self.brought)))
+    }
+
+    fn there<'a>(&'a self, host: &'a str) -> There<'a> {
+        There { ssh: &self.ssh, file: self.client.file(), owner: &self.owner, host }
+    }
+
+    fn steps(&self, host: &str, steps: &[Step]) -> Result<String> {
+        let there = self.there(host);
+        let done = steps.iter().map(|step| there.take(step, &self.brought).map_err(Error::Asked));
+        Ok(done.collect::<Result<Vec<String>>>()?.join("; "))
+    }
+}
+
+impl Fleet for Hosts {
+    fn list(&self) -> Vec<String> {
+        self.client.file().hosts.iter().map(|host| host.name.clone()).collect()
+    }
+
+    fn place(&self, host: &str) -> Result<String> {
+        self.steps(host, &[Step::Install, Step::Up])
+    }
+
+    fn watch(&self, host: &str) -> Result<NodeStatus> {
+        control::status_of(&self.owner, host)
+    }
+
+    fn replace(&self, host: &str) -> Result<String> {
+        self.steps(host, &[Step::Down])?;
+        self.place(host)
+    }
+}
+
+/// The program that is brought, and its sum.
+struct Brought {
+    program: PathBuf,
+    sum: String,
+}
+
+impl Brought {
+    fn of(program: &Path) -> Result<Brought> {
+        let summed = Command::new("sha256sum").arg(program).output();
+        let summed = summed.map_err(|e| Error::Asked(format!("cannot run sha256sum: {e}")))?;
+        let text = String::from_utf8_lossy(&summed.stdout);
+        match text.split_whitespace().next() {
+            // A backslash before the sum says that the name was escaped.
+            Some(sum) if summed.status.success() => {
+                Ok(Brought { program: program.into(), sum: sum.trim_start_matches('\\').into() })
+            }
+            _ => Err(Error::Asked(format!("cannot take the sum of {}", program.display()))),
+        }
+    }
+}
+
+/// A host, as it is reached.
+struct There<'a> {
+    ssh: &'a [String],
+    file: &'a ClusterFile,
+    owner: &'a Path,
+    host: &'a str,
+}
+
+impl There<'_> {
+    fn take(&self, step: &Step, program: &Brought) -> std::result::Result<String, String> {
+        let directory = self.directory();
+        let enter = format!("set -u\ncd \"$HOME/{directory}\" 2>/dev/null");
+        match step {
+            Step::Install => self.install(&directory, program),
+            // One that was dropped and taken in again is another node: the one that runs is nobody's any more.
+            Step::Up => self.run(&format!(
+                "{enter} || {{ echo 'nothing is installed here; thalweg cluster install comes first' >&2; exit 1; }}{SYSTEMD}{IS_UP}\
+                 if [ -n \"$pid\" ] && grep -qE '\"id\":\"({})\"' ready; then{DOWN}pid=; fi\n{UP}",
+                self.ids_before()
+            )),
+            Step::Down => {
+                self.run(&format!("{enter} || {{ echo 'nothing is installed'; exit 0; }}{SYSTEMD}{IS_UP}{DOWN}echo \"$done\"\n"))
+            }
+            Step::Remove => self.run(&format!(
+                "{enter} || {{ echo 'nothing is installed'; exit 0; }}{SYSTEMD}{IS_UP}{DOWN}\
+                 if [ -n \"$unit\" ]; then $ctl disable --quiet \"$unit\"; fi\ncd \"$HOME\"\nrm -rf \"{directory}\"\n\
+                 rmdir -p \"$(dirname \"{directory}\")\" 2>/dev/null\necho \"removed; the node $done\"\n"
+            )),
+        }
+    }
+
+    /// The ids under which nodes of this name were dropped, as alternatives of a pattern. A node that was renewed goes on.
+    fn ids_before(&self) -> String {
+        let dropped = self.file.dropped.iter().filter(|gone| gone.name == self.host);
+        dropped.map(|gone| gone.id.as_str()).chain(["none"]).collect::<Vec<&str>>().join("|")
+    }
+
+    /// Below the user's directory there. Of ids and names of hosts, which hold nothing that a shell would look at.
+    fn directory(&self) -> String {
+        format!(".local/share/thalweg/{}-{}", &self.file.id[..8], self.host)
+    }
+
+    fn install(&self, directory: &str, program: &Brought) -> std::result::Result<String, String> {
+        let sum = self.run(&format!(
+            "umask 077; mkdir -p \"$HOME/{directory}/identity\" && cd \"$HOME/{directory}\" && \
+             {{ sha256sum thalweg 2>/dev/null || echo none; }}\n"
+        ))?;
+        let mut done = Vec::new();
+        if !sum.starts_with(&program.sum) {
+            let bytes = small::open(&program.program).map_err(|e| e.to_string())?;
+            self.bring(directory, "thalweg", 700, bytes.into())?;
+            done.push("the program");
+        }
+        let ours = host_directory(self.owner, self.host);
+        let files = [CLUSTER_FILE, AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE];
+        let mut text = Vec::new();
+        for file in files {
+            let bytes = small::read(&ours.join(file)).map_err(|e| e.to_string())?;
+            text.push(String::from_utf8(bytes).map_err(|_| format!("{file} is not readable text"))?);
+        }
+        // Behind a mark that no line of JSON or PEM is. The key is in the script, on standard input, and on no
+        // command line.
+        let mut script = format!("set -e\numask 077\ncd \"$HOME/{directory}/identity\"\nchanged=\n");
+        for (file, text) in files.iter().zip(&text) {
+            script += &format!(
+                "cat >.new <<'== END =='\n{}\n== END ==\n\
+                 if cmp -s .new {file}; then rm .new; else mv .new {file}; changed=1; fi\n",
+                text.trim_end()
+            );
+        }
+        if !self.run(&(script + "echo \"changed$changed\"\n"))?.ends_with("changed") {
+            done.push("its identity");
+        }
+        if self.run(&self.unit(directory))?.ends_with("changed") {
+            done.push("a unit for systemd");
+        }
+        Ok(if done.is_empty() {
+            "is installed already".into()
+        } else {
+            format!("brought {}", done.join(" and "))
+        })
+    }
+
+    /// Writes a unit where systemd runs, and has it enabled; says whether that changed something.
+    ///
+    /// If the kernel ends a job for its memory, the node goes on (`OOMPolicy`); jobs may make control groups of their own
+    /// (`Delegate`); no core with the key in it is written unless a job asks for its own (`LimitCORE`). The options that
+    /// take rights away are not there: jobs run what the node's user may. `NoNewPrivileges` would end sudo, and in a
+    /// user's unit each of `RestrictRealtime`, `LockPersonality` and `Protect...` implies it; `ProtectClock` shuts devices
+    /// off, GPUs too, `ProtectKernelModules` mounts from the host, and `RestrictSUIDSGID` such modes from transfers.
+    fn unit(&self, directory: &str) -> String {
+        let name = format!("thalweg-{}-{}.service", &self.file.id[..8], self.host);
+        // A user's units begin with the user's session or lingering, all others with the system.
+        format!(
+            r#"cd "$HOME/{directory}" || exit 1
+{SYSTEMD}
+[ -n "$ctl" ] || exit 0
+target=multi-user.target
+[ "$ctl" = systemctl ] || target=default.target
+cat >.unit.new <<END_OF_UNIT
+[Unit]
+Description=thalweg node {host} of cluster {cluster}
+Wants=network-online.target
+After=network-online.target
+[Service]
+WorkingDirectory=$PWD
+ExecStart=$PWD/thalweg node run --identity identity
+StandardOutput=truncate:$PWD/ready
+StandardError=append:$PWD/node.log
+KillMode=mixed
+Restart=on-failure
+RestartSec=1
+OOMPolicy=continue
+Delegate=yes
+LimitNOFILE=65536
+TasksMax=32768
+LimitCORE=0:infinity
+[Install]
+WantedBy=$target
+END_OF_UNIT
+if cmp -s .unit.new {name}; then rm .unit.new; exit 0; fi
+mv .unit.new {name}
+$ctl enable --quiet "$PWD/{name}" && $ctl daemon-reload && echo changed
+"#,
+            host = self.host,
+            cluster = self.file.id,
+        )
+    }
+
+    /// Brings a file, whole or not at all.
+    fn bring(&self, directory: &str, name: &str, mode: u32, bytes: Stdio) -> std::result::Result<(), String> {
+        let line = format!(
+            "umask 077; cd \"$HOME/{directory}\" && cat >.{name}.new && chmod {mode} .{name}.new && mv .{name}.new {name}"
+        );
+        let child = self.command(&[&line]).stdin(bytes).spawn();
+        self.end_of(child.map_err(|e| format!("cannot start {}: {e}", self.ssh[0]))?).map(|_| ())
+    }
+
+    /// Runs a script there; returns what it says.
+    fn run(&self, script: &str) -> std::result::Result<String, String> {
+        let child = self.command(&["sh", "-s"]).stdin(Stdio::piped()).spawn();
+        let mut child = child.map_err(|e| format!("cannot start {}: {e}", self.ssh[0]))?;
+        let mut stdin = child.stdin.take().expect("a pipe was asked for");
+        // Why it was not taken is told by the end.
+        let _ = stdin.write_all(format!("echo; echo '{MARK}'\n{script}").as_bytes());
+        drop(stdin);
+        let said = self.end_of(child)? + "\n";
+        let behind = said.split_once(&format!("\n{MARK}\n")).map(|(_, behind)| behind.trim_end().to_string());
+        let host = self.host;
+        behind.ok_or_else(|| format!("the shell of {host} runs no script; see what ssh {host} sh -s does"))
+    }
+
+    fn command(&self, there: &[&str]) -> Command {
+        let mut command = Command::new(&self.ssh[0]);
+        command.args(&self.ssh[1..]).args(SSH_OPTIONS).arg(self.host).args(there);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn end_of(&self, child: std::process::Child) -> std::result::Result<String, String> {
+        let output = child.wait_with_output().map_err(|e| e.to_string())?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_string());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+        Err(format!("{} {}: {}", self.ssh[0], self.host, why.trim()))
+    }
+}

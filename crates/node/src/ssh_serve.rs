@@ -1,0 +1,122 @@
+//! The end of a transfer that ssh starts: `thalweg pump --serve`, which nobody types.
+//!
+//! Model: standard input and output are the channel. It says who it is and where it listens ([`greeting`]), reads the
+//! client's answer, and from then on serves streams of the channel's link, and of direct links, as a node serves streams
+//! about transfers.
+//! Invariant: it serves the client at the other end of the channel, and whoever holds the key that was made there for this
+//! meeting. When the channel ends it ends too, within [`ENDING`], and leaves what a killed transfer leaves.
+//! Non-goals: commands, other hosts, anything that outlives the channel.
+
+use std::io::IsTerminal;
+use std::net::{IpAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use thalweg_api::{
+    May, Request, ServiceRequest, SshAnswer, SshGreeting, TransferRequest, from_json, to_json,
+};
+use thalweg_base::clock::Stopwatch;
+use thalweg_wire::threads::spawn;
+use thalweg_wire::{Audit, Credentials, Fleeting, Heard, Link, Peer, Pipes, Role, Service, listen, new_id};
+
+use crate::greeting::{SAYING, greeted, greeting, terms};
+use crate::transfers::TransferService;
+
+/// How long a client may take to answer.
+const ANSWER_SECONDS: f64 = 10.0;
+/// How long transfers may take to end when the channel has.
+const ENDING: Duration = Duration::from_secs(4);
+/// The most who may be at the door for direct links at once: all lanes, and some who err.
+const GUESTS_MAX: usize = 128;
+
+/// Serves the client at the other end of standard input and output, until it has gone.
+pub fn serve() -> Result<(), String> {
+    let (from, to) = (std::io::stdin(), std::io::stdout());
+    if from.is_terminal() {
+        return Err(
+            "pump --serve is what ssh starts at the other end of a transfer; write thalweg pump SOURCE \
+                    ssh://HOST/PATH"
+                .into(),
+        );
+    }
+    let failed = |e: std::io::Error| format!("standard input and output are no channel: {e}");
+    let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
+    let from = own(from.as_fd()).map_err(failed)?;
+    let mut channel = Pipes::new(from, own(to.as_fd()).map_err(failed)?).map_err(failed)?;
+    let meeting = new_id();
+    let fleeting = Fleeting::new(meeting, Role::Node).map_err(|e| e.to_string())?;
+    let door = own_address().and_then(|at| listen(at).ok());
+    let greets = SshGreeting {
+        meeting: meeting.to_string(),
+        authority: fleeting.authority(),
+        address: door.as_ref().and_then(|door| door.local_addr().ok()),
+    };
+    let gone = |why: thalweg_wire::What| format!("nobody is at the other end: {why:?}");
+    channel.say(&greeting(&to_json(&greets)), SAYING).map_err(gone)?;
+    let answer = answer(&mut channel)?;
+    let credentials = fleeting.meets(&answer.name, &answer.authority).map_err(|e| e.to_string())?;
+    let link = channel.link("the client", (meeting, Role::Node), terms()).map_err(|e| e.to_string())?;
+    let (link, service) = (Arc::new(link), Arc::new(TransferService::default()));
+    let _ = link.keep();
+    if let Some(door) = door {
+        let service = service.clone();
+        spawn("door", move || open_door(&door, &credentials, &service));
+    }
+    while serve_one(&link, &service) {}
+    service.rest(ENDING);
+    Ok(())
+}
+
+/// The address of this machine by which ssh was reached.
+fn own_address() -> Option<IpAddr> {
+    // The client's address and port, and ours.
+    std::env::var("SSH_CONNECTION").ok()?.split(' ').nth(2)?.parse().ok()
+}
+
+fn answer(channel: &mut Pipes) -> Result<SshAnswer, String> {
+    let watch = Stopwatch::start();
+    let heard = channel.hear(|| watch.seconds() < ANSWER_SECONDS).map_err(|e| e.to_string())?;
+    let Heard::Line(line) = heard else {
+        return Err(format!("the client has gone, or not answered within {ANSWER_SECONDS} s"));
+    };
+    match greeted(&line) {
+        Ok(json) => from_json(json),
+        Err(_) => Err("an answer that is none; bring both sides to one version of thalweg".into()),
+    }
+}
+
+/// Serves the next stream of a link on a thread of its own; false when there are no more.
+fn serve_one(link: &Arc<Link>, service: &Arc<TransferService>) -> bool {
+    let Ok(Some((request, out, inc))) = link.accept() else { return false };
+    let request = String::from_utf8_lossy(&request).into_owned();
+    let (link, service) = (link.clone(), service.clone());
+    spawn("stream", move || match Request::parse(&request) {
+        Ok(Request { service: name, body }) if name == TransferRequest::SERVICE => {
+            let peer = Peer { link: &link, may: May::All, audit: &Audit::open(None) };
+            service.serve(&peer, &body, (out, inc));
+        }
+        _ => drop(out.abort("only transfers are served here")),
+    })
+}
+
+/// Lets those in who prove that they were told of this meeting; each has a lane.
+fn open_door(door: &TcpListener, credentials: &Credentials, service: &Arc<TransferService>) {
+    let guests = Arc::new(AtomicUsize::new(0));
+    for socket in door.incoming().map_while(Result::ok) {
+        if guests.fetch_add(1, Ordering::Relaxed) >= GUESTS_MAX {
+            guests.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
+        let (credentials, service, guests) = (credentials.clone(), service.clone(), guests.clone());
+        spawn("guest", move || {
+            if let Ok(link) = credentials.accept(socket, terms()) {
+                let link = Arc::new(link);
+                let _ = link.keep();
+                serve_one(&link, &service);
+            }
+            guests.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}

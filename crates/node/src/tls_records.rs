@@ -1,0 +1,90 @@
+//! A socket that is read by whole TLS records during a handshake.
+//!
+//! Model: a read returns at most to the end of the current record, whose length it looks at. So whatever came behind a
+//! handshake has been opened, or is still in the socket, for the thread that takes the connection over; no half of a
+//! record is left in a buffer between the two.
+
+use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+const RECORD_HEAD_BYTES: usize = 5;
+
+/// A socket and, while it is read by records, where in a record it stands.
+pub(crate) struct TlsRecords {
+    pub(crate) socket: TcpStream,
+    by_record: bool,
+    head: [u8; RECORD_HEAD_BYTES],
+    head_len: usize,
+    body_left: usize,
+}
+
+impl TlsRecords {
+    pub(crate) fn new(socket: TcpStream) -> TlsRecords {
+        TlsRecords { socket, by_record: true, head: [0; RECORD_HEAD_BYTES], head_len: 0, body_left: 0 }
+    }
+
+    /// From here on it is read like any other socket.
+    pub(crate) fn pass_all(&mut self) {
+        self.by_record = false;
+    }
+}
+
+impl AsyncRead for TlsRecords {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<Result<()>> {
+        let this = self.get_mut();
+        if !this.by_record {
+            return Pin::new(&mut this.socket).poll_read(cx, into);
+        }
+        let in_head = this.body_left == 0;
+        let most = if in_head { RECORD_HEAD_BYTES - this.head_len } else { this.body_left };
+        let mut some = into.take(most.min(into.remaining()));
+        ready!(Pin::new(&mut this.socket).poll_read(cx, &mut some))?;
+        let came = some.filled();
+        let count = came.len();
+        if in_head {
+            this.head[this.head_len..this.head_len + count].copy_from_slice(came);
+            this.head_len += count;
+            if this.head_len == RECORD_HEAD_BYTES {
+                if !(20..=23).contains(&this.head[0]) || this.head[1] != 3 {
+                    return Poll::Ready(Err(Error::new(ErrorKind::InvalidData, "it does not speak TLS")));
+                }
+                this.body_left = usize::from(u16::from_be_bytes([this.head[3], this.head[4]]));
+                this.head_len = 0;
+            }
+        } else {
+            this.body_left -= count;
+        }
+        into.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for TlsRecords {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+        Pin::new(&mut self.get_mut().socket).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        Pin::new(&mut self.get_mut().socket).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,89 @@
+//! The way to a node of the cluster, for whoever begins a transfer with it: a link for the control stream, and one for each
+//! lane.
+
+use std::sync::{Arc, Mutex};
+
+use thalweg_api::{ClusterFile, ClusterHost, ServiceRequest, TransferRequest};
+use thalweg_transfer::{FRAME_BYTES, Way};
+use thalweg_wire::{Credentials, Link, LinkError, Patience, Streams, Terms, What, cluster, new_id};
+
+use crate::ends::{Asks, Result, could_not};
+
+/// The host of this name.
+pub(crate) fn find<'f>(file: &'f ClusterFile, host: &str) -> Result<&'f ClusterHost> {
+    let found = file.hosts.iter().find(|other| other.name == host);
+    found.ok_or_else(|| could_not(cluster::unknown(file, host)))
+}
+
+/// The way to a node, for whoever begins.
+pub(crate) struct ToNode<'h> {
+    credentials: &'h Credentials,
+    host: ClusterHost,
+    terms: Terms,
+    id: String,
+    links: Mutex<Vec<Arc<Link>>>,
+    /// One that nothing uses yet.
+    spare: Mutex<Option<Arc<Link>>>,
+}
+
+impl<'h> ToNode<'h> {
+    pub(crate) fn new(credentials: &'h Credentials, file: &ClusterFile, host: &str) -> Result<ToNode<'h>> {
+        let terms = Terms { block_bytes: FRAME_BYTES as u32, patience: Patience::default() };
+        let host = find(file, host)?.clone();
+        let (links, spare) = (Mutex::default(), Mutex::default());
+        Ok(ToNode { credentials, host, terms, id: new_id().to_string(), links, spare })
+    }
+
+    fn connect(&self) -> thalweg_wire::Result<Arc<Link>> {
+        let unreachable = |why: String| LinkError::new(self.host.name.clone(), What::Unreachable(why));
+        let address = cluster::address_of(&self.host).map_err(|e| unreachable(e.to_string()))?;
+        let link = Arc::new(self.credentials.connect(&self.host.name, address, self.terms)?);
+        link.keep().map_err(|e| unreachable(e.to_string()))?;
+        Ok(link)
+    }
+
+    /// A stream on a link of its own.
+    pub(crate) fn open(&self, request: &TransferRequest) -> thalweg_wire::Result<Streams> {
+        let spare = self.spare.lock().expect("no holder panics").take();
+        let link = spare.map_or_else(|| self.connect(), Ok)?;
+        let streams = link.open(request.text().as_bytes())?;
+        self.links.lock().expect("no holder panics").push(link);
+        Ok(streams)
+    }
+}
+
+impl Asks for ToNode<'_> {
+    fn id(&self) -> String {
+        self.id.clone()
+    }
+
+    /// Meanwhile a link is opened for the first lane: a link takes three times the way there and back.
+    fn begin(&self, request: &TransferRequest) -> thalweg_wire::Result<Streams> {
+        std::thread::scope(|scope| {
+            let spare = scope.spawn(|| self.connect());
+            let control = self.open(request);
+            // Why there is none, who needs it is told when he tries.
+            *self.spare.lock().expect("no holder panics") =
+                spare.join().expect("connecting does not panic").ok();
+            control
+        })
+    }
+}
+
+impl Way for ToNode<'_> {
+    fn peer(&self) -> String {
+        self.host.name.clone()
+    }
+
+    fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>> {
+        let lane = TransferRequest::Lane { id: self.id.clone() };
+        std::thread::scope(|scope| {
+            let opened: Vec<_> = (0..count).map(|_| scope.spawn(|| self.open(&lane))).collect();
+            opened.into_iter().map(|lane| lane.join().expect("connecting does not panic")).collect()
+        })
+    }
+
+    fn links(&self) -> Vec<Arc<Link>> {
+        self.links.lock().expect("no holder panics").clone()
+    }
+}

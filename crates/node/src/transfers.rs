@@ -1,0 +1,361 @@
+//! The service of transfers: this process is an end of them for a peer, or both ends.
+//!
+//! Invariant: a node does this only for a peer of the cluster, as the user that it runs as; at most [`PUMPS_MAX`] at once,
+//! which have at most [`LANES_MAX`] lanes. When a node does both ends for a client, the client hears what the node
+//! notices.
+//! Non-goals: how bytes are moved; that is the transfer crate's.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use thalweg_api::{
+    PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, ServiceRequest, TransferRequest, from_json, to_json,
+};
+use thalweg_engine::{Endpoint, Progress, PumpOptions, ends};
+use thalweg_transfer::{Route, Watch, Way, receive, send};
+use thalweg_wire::{Host, Incoming, Link, LinkError, Outgoing, Peer, Service, Streams, What, message};
+
+use crate::ends::{LOOK, Result, could_not, end_of, push, route_of};
+use crate::ssh_between::introduced;
+use crate::to_node::ToNode;
+
+/// The most transfers of a node at once.
+const PUMPS_MAX: usize = 64;
+/// How long lanes may take to come.
+const LANES_SECONDS: u64 = 10;
+/// The most lanes of all transfers together that a node is asked to be an end of: 9 GiB of blocks, if it is the sink.
+const LANES_MAX: usize = 256;
+
+/// Lanes that wait for their transfer, each with its link; and how many have come in all.
+type Lanes = (Vec<(Streams, Arc<Link>)>, usize);
+
+/// The service of transfers: those that this process is an end of, by id, each with the lanes that have come. In a process
+/// that ssh started there is no host, and other hosts cannot be asked for anything.
+#[derive(Default)]
+pub struct TransferService {
+    host: Option<Arc<Host>>,
+    table: Mutex<HashMap<String, Lanes>>,
+    news: Condvar,
+}
+
+impl TransferService {
+    /// On this host.
+    pub fn new(host: &Arc<Host>) -> TransferService {
+        TransferService { host: Some(host.clone()), ..TransferService::default() }
+    }
+
+    /// Waits until no transfer goes on, or so long.
+    pub(crate) fn rest(&self, patience: Duration) {
+        let table = self.table.lock().expect("no holder panics");
+        let busy = |table: &mut HashMap<String, Lanes>| !table.is_empty();
+        drop(self.news.wait_timeout_while(table, patience, busy).expect("no holder panics"));
+    }
+
+    /// A lane has come; waits until its transfer is over.
+    fn lane(&self, id: &str, streams: Streams, link: &Arc<Link>) {
+        let mut table = self.table.lock().expect("no holder panics");
+        let all: usize = table.values().map(|(_, count)| count).sum();
+        let Some((lanes, count)) = table.get_mut(id) else {
+            let _ = streams.0.abort("a lane of a transfer that is not known here");
+            return;
+        };
+        if all >= LANES_MAX {
+            let _ = streams.0.abort(&format!(
+                "{LANES_MAX} streams of transfers go on here, as many as may; wait for one to end, or give fewer --streams"
+            ));
+            return;
+        }
+        *count += 1;
+        lanes.push((streams, Arc::clone(link)));
+        self.news.notify_all();
+        drop(self.news.wait_while(table, |table| table.contains_key(id)).expect("no holder panics"));
+    }
+}
+
+/// The way to the peer that began a transfer, for the node that was asked.
+struct FromPeer<'n> {
+    service: &'n TransferService,
+    id: String,
+    links: Mutex<Vec<Arc<Link>>>,
+}
+
+impl<'n> FromPeer<'n> {
+    fn begin(
+        service: &'n TransferService,
+        id: &str,
+        link: &Arc<Link>,
+    ) -> std::result::Result<FromPeer<'n>, String> {
+        let mut table = service.table.lock().expect("no holder panics");
+        if table.len() >= PUMPS_MAX {
+            return Err(format!("{PUMPS_MAX} transfers go on here, as many as may; wait for one to end"));
+        }
+        if table.contains_key(id) {
+            return Err(format!("transfer {id} goes on here already"));
+        }
+        table.insert(id.to_string(), Lanes::default());
+        Ok(FromPeer { service, id: id.to_string(), links: Mutex::new(vec![Arc::clone(link)]) })
+    }
+}
+
+impl Drop for FromPeer<'_> {
+    fn drop(&mut self) {
+        self.service.table.lock().expect("no holder panics").remove(&self.id);
+        self.service.news.notify_all();
+    }
+}
+
+impl Way for FromPeer<'_> {
+    fn peer(&self) -> String {
+        self.links.lock().expect("no holder panics")[0].peer().to_string()
+    }
+
+    fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>> {
+        let table = self.service.table.lock().expect("no holder panics");
+        let few = |table: &mut HashMap<String, Lanes>| table[&self.id].0.len() < count;
+        let patience = Duration::from_secs(LANES_SECONDS);
+        let (mut table, late) =
+            self.service.news.wait_timeout_while(table, patience, few).expect("no holder panics");
+        if late.timed_out() {
+            let why = format!("not all of {count} lanes came within {LANES_SECONDS} s");
+            return Err(LinkError::new(self.peer(), What::Cut(why)));
+        }
+        let came = std::mem::take(&mut table.get_mut(&self.id).expect("it is there until this goes").0);
+        drop(table);
+        let mut links = self.links.lock().expect("no holder panics");
+        let streams = came.into_iter().map(|(streams, link)| {
+            if !links.iter().any(|other| Arc::ptr_eq(other, &link)) {
+                links.push(link);
+            }
+            streams
+        });
+        Ok(streams.collect())
+    }
+
+    fn links(&self) -> Vec<Arc<Link>> {
+        self.links.lock().expect("no holder panics").clone()
+    }
+
+    fn route(&self) -> Route {
+        route_of(&self.links())
+    }
+}
+
+impl Service for TransferService {
+    fn name(&self) -> &'static str {
+        TransferRequest::SERVICE
+    }
+
+    /// A link of a transfer carries one stream, so its thread serves that to the end.
+    fn serve(self: Arc<Self>, peer: &Peer<'_>, body: &str, streams: Streams) -> bool {
+        let request = match from_json(body) {
+            Ok(request) => request,
+            Err(why) => return streams.0.abort(&format!("a request that is not known here: {why}")).is_ok(),
+        };
+        let _ = peer.link.keep();
+        match request {
+            TransferRequest::Lane { id } => self.lane(&id, streams, peer.link),
+            TransferRequest::Pump(request) => {
+                let ends = request.sources.iter().chain(&request.dest).cloned();
+                let to = request.to.iter().map(|(host, word)| format!("{host}:{word}"));
+                let words: Vec<String> = ends.chain(to).collect();
+                let what = match (request.sources.is_empty(), &request.dest) {
+                    (false, Some(_)) => "pump",
+                    (true, _) => "pump sink",
+                    (false, None) => "pump source",
+                };
+                let mut entry = peer.entry(what, &words).of_job(&request.id).runs();
+                match take_part(&self, peer.link, &request, streams) {
+                    Ok(receipt) => {
+                        entry.bytes(receipt.bytes);
+                        entry.ends("done");
+                    }
+                    Err(why) => entry.ends(format!("failed: {why}")),
+                }
+            }
+        }
+        true
+    }
+}
+
+fn take_part(
+    service: &TransferService,
+    link: &Arc<Link>,
+    request: &PumpRequest,
+    (mut out, inc): Streams,
+) -> std::result::Result<PumpReceipt, String> {
+    let refuse = |out: Outgoing, why: String| {
+        let _ = out.abort(&why);
+        Err(why)
+    };
+    let (options, way) = match (options_of(request), FromPeer::begin(service, &request.id, link)) {
+        (Ok(options), Ok(way)) => (options, way),
+        (Err(why), _) => return refuse(out, why.to_string()),
+        (_, Err(why)) => return refuse(out, why),
+    };
+    let tree = match ends::tree(&options) {
+        Ok((tree, _)) => tree,
+        Err(why) => return refuse(out, why.to_string()),
+    };
+    if request.to.is_some() || (request.dest.is_some() && !request.sources.is_empty()) {
+        let moved = both_ends((service, link), request, &options, (&mut out, &inc));
+        let verdict = match &moved {
+            Ok(receipt) => PumpVerdict::done(receipt.clone()),
+            Err(why) => PumpVerdict::failed(why, matches!(why, thalweg_engine::Error::Wrong(_))),
+        };
+        let _ = out.end(to_json(&verdict).as_bytes());
+        return moved.map_err(|why| why.to_string());
+    }
+    // What comes of it the other end hears from the transfer itself.
+    if request.dest.is_some() {
+        match ends::dest(&options, &*tree) {
+            // Whoever is the source said where it goes as well.
+            Ok(dest) => receive(&dest, None, &way, (out, inc), &tree, &Alone).map_err(|why| why.to_string()),
+            Err(why) => refuse(out, why.to_string()),
+        }
+    } else {
+        match ends::sources(&options, &*tree) {
+            Ok(transfer) => send(&transfer, &way, (out, inc), &tree, &Alone).map_err(|why| why.to_string()),
+            Err(why) => refuse(out, why.to_string()),
+        }
+    }
+}
+
+fn options_of(request: &PumpRequest) -> Result<PumpOptions> {
+    let end = |word: &String| {
+        end_of(word).ok_or_else(|| could_not(format!("'{word}' is no end of a transfer on a node")))
+    };
+    let dest = match (&request.dest, &request.to) {
+        (Some(word), None) => end(word)?,
+        (None, Some((host, word))) => Endpoint::Host(host.clone(), Box::new(end(word)?)),
+        (None, None) if !request.sources.is_empty() => Endpoint::Null,
+        _ => return Err(could_not("a transfer has one destination")),
+    };
+    Ok(PumpOptions {
+        streams: Some(request.streams as usize).filter(|streams| *streams > 0),
+        limit: request.limit,
+        resume: request.resume,
+        verify: request.verify,
+        checksum: request.checksum,
+        ..PumpOptions::new(request.sources.iter().map(end).collect::<Result<_>>()?, dest)
+    })
+}
+
+/// Reports progress and notes of a transfer to the client until it is over; an error if the client has gone.
+fn tell_on(
+    out: &mut Outgoing,
+    inc: &Incoming,
+    (progress, notes): (&Progress, &std::sync::mpsc::Receiver<String>),
+    over: &AtomicBool,
+) -> thalweg_wire::Result<()> {
+    let mut told = (0, 0);
+    loop {
+        let last = over.load(Ordering::Relaxed);
+        for note in notes.try_iter() {
+            message::send(out, &to_json(&PumpSaid::Note(note)), &[])?;
+        }
+        let view = progress.view();
+        let now = (view.done_bytes, view.total_bytes);
+        if now != told {
+            told = now;
+            message::send(out, &to_json(&PumpSaid::Progress(now.0, now.1)), &[])?;
+        }
+        if last {
+            return Ok(());
+        }
+        if inc.is_given_up() {
+            return Err(LinkError::new("the client", What::Closed));
+        }
+        std::thread::park_timeout(LOOK);
+    }
+}
+
+/// Sends to another node for the client, or moves between directories of this host, as long as the client is there, and
+/// reports progress to it.
+fn both_ends(
+    (service, link): (&TransferService, &Arc<Link>),
+    request: &PumpRequest,
+    options: &PumpOptions,
+    (out, inc): (&mut Outgoing, &Incoming),
+) -> Result<PumpReceipt> {
+    const SIGTERM: i32 = 15;
+    let met = match (&request.to, &request.meeting, &service.host) {
+        (Some((host, _)), Some(meeting), None) => Some(introduced(host, meeting, link, out)?),
+        _ => None,
+    };
+    let progress = Progress::default();
+    let (note, notes) = std::sync::mpsc::channel();
+    progress.notes_to(move |line| drop(note.send(line.to_string())));
+    let done = AtomicBool::new(false);
+    let (shown, over) = (&progress, &done);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(move || {
+            if tell_on(out, inc, (shown, &notes), over).is_err() {
+                shown.cancel(SIGTERM);
+            }
+        });
+        let cluster = || {
+            let host = service.host.as_ref()?;
+            Some((host.credentials()?, host.cluster_file()?))
+        };
+        let moved = match (&request.to, &met) {
+            (None, _) => thalweg_engine::pump(options, &progress),
+            (Some((_, dest)), Some(way)) => push(way, dest.clone(), options, &progress),
+            (Some((host, dest)), None) => match cluster() {
+                Some((credentials, file)) => ToNode::new(&credentials, &file, host)
+                    .and_then(|way| push(&way, dest.clone(), options, &progress)),
+                None => Err(could_not("this node is of no cluster")),
+            },
+        };
+        done.store(true, Ordering::Relaxed);
+        watcher.thread().unpark();
+        moved
+    })
+}
+
+/// Nobody watches a node's own end.
+struct Alone;
+
+impl Watch for Alone {
+    fn begin(&self, _total_bytes: u64) {}
+
+    fn advance(&self, _bytes: u64) {}
+
+    fn stopped(&self) -> bool {
+        false
+    }
+
+    fn note(&self, _line: &str) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_wire::Terms;
+
+    use super::*;
+
+    #[test]
+    fn lanes_beyond_what_all_transfers_may_have_are_refused_in_one_line() {
+        let service = TransferService::default();
+        let (near, far) = thalweg_wire::pair(Terms::default()).unwrap();
+        let (near, far) = (near, Arc::new(far));
+        let came = || {
+            let ours = near.open(b"lane").unwrap();
+            let (_, out, there) = far.accept().unwrap().unwrap();
+            service.lane("b", (out, there), &far);
+            ours
+        };
+        // To drop its own direction would give the stream up on this side.
+        let refusal = |(_out, mut inc): Streams| inc.next_on().unwrap_err().to_string();
+        assert!(refusal(came()).contains("not known here"));
+        let transfers =
+            [("a", LANES_MAX - 1), ("b", 1)].map(|(id, count)| (id.to_string(), (Vec::new(), count)));
+        service.table.lock().unwrap().extend(transfers);
+        assert!(refusal(came()).contains("256 streams of transfers go on here, as many as may"));
+        assert_eq!(service.table.lock().unwrap()["b"].1, 1);
+        // The same transfer twice does not harm the first.
+        assert!(FromPeer::begin(&service, "b", &far).is_err());
+        assert_eq!(service.table.lock().unwrap()["b"].1, 1);
+    }
+}

@@ -1,0 +1,36 @@
+//! Nodes and their clusters: the daemon, commands and jobs on many hosts, the hosts themselves.
+
+use std::sync::Arc;
+
+use thalweg_api::NodeReady;
+use thalweg_job::{JobService, Jobs};
+pub use thalweg_job::{exchange, probe};
+pub use thalweg_node::{
+    Channel, Ended, ExecOptions, Forward, NodeOptions, SERVE, Stop, control, exec, fleet, guard, installer,
+    is_guarded, ping, serve,
+};
+use thalweg_node::{ExecService, TransferService};
+pub use thalweg_wire::{Cancel, ClusterError as Error, ClusterResult as Result, cluster};
+use thalweg_wire::{Host, Service};
+
+/// Runs a node until it is asked to stop. `ready` is called once it listens.
+///
+/// # Errors
+/// If its identity cannot be used or its address not be listened on.
+pub fn run(options: &NodeOptions, stop: &Stop, ready: impl FnOnce(&NodeReady)) -> Result<()> {
+    thalweg_node::run(options, &services, stop, ready)
+}
+
+/// Nodes of these names in this process, none of which lives yet.
+pub fn embedded(hosts: &[&str]) -> fleet::Embedded<'static> {
+    fleet::Embedded::new(hosts, &services)
+}
+
+/// What every node offers.
+fn services(host: &Arc<Host>, jobs: &Arc<Jobs>) -> Result<Vec<Arc<dyn Service>>> {
+    Ok(vec![
+        Arc::new(ExecService::new(host, jobs)?),
+        Arc::new(TransferService::new(host)),
+        Arc::new(JobService::new(host, jobs)),
+    ])
+}

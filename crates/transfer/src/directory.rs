@@ -1,0 +1,328 @@
+//! A directory of the source, together with the one at the destination that it becomes.
+//!
+//! Model: whoever works on an entry of a directory holds a reference to it. When the last reference is dropped, everything in
+//! the directory is there, and it gets its permissions and times. A directory refers to its parent, so this happens from the
+//! leaves up.
+//! Invariant: a directory of the destination is created by the first lane that needs it.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use thalweg_io::tree::{self, Attributes, Dir};
+
+use crate::claim::claim_directory;
+use crate::message::Message;
+use crate::roots::Root;
+use crate::shared::{Shared, count};
+use crate::{Error, Result};
+
+/// The destination of a directory.
+pub(crate) enum Target {
+    /// None: nothing is written.
+    Nowhere,
+    /// Another process.
+    Peer,
+    /// A directory that will be created in the parent's destination.
+    ToMake,
+    /// A directory.
+    Open(Arc<dyn Dir>),
+}
+
+/// See the head of this file.
+pub(crate) struct Directory<'a> {
+    shared: &'a Shared<'a>,
+    parent: Option<Arc<Directory<'a>>>,
+    /// The directory that is read. One that only holds roots has none.
+    source: Option<Arc<dyn Dir>>,
+    /// The attributes that it gets in the end. One that only holds roots keeps its own.
+    facts: Option<Attributes>,
+    /// Its current name at the destination.
+    name: OsString,
+    there: Mutex<Target>,
+    /// Its path in the transfer, which begins with the name of the root.
+    key: Vec<u8>,
+    /// The number of its root, and how many bytes of the key lead there.
+    pub(crate) top: (u64, usize),
+    /// Whether the whole tree has a hidden name, so that its entries need none.
+    pub(crate) staged: bool,
+    /// The number that another process was told, and how many of its names were sent there.
+    number: u64,
+    sent: AtomicU64,
+    /// The names that the source has, as another process says.
+    named: Mutex<HashSet<OsString>>,
+}
+
+impl<'a> Directory<'a> {
+    /// The directory that holds roots.
+    pub(crate) fn of_roots(
+        shared: &'a Shared<'a>,
+        source: Option<Arc<dyn Dir>>,
+        there: Target,
+    ) -> Directory<'a> {
+        Directory {
+            shared,
+            parent: None,
+            source,
+            facts: None,
+            name: OsString::new(),
+            there: Mutex::new(there),
+            key: Vec::new(),
+            top: (0, 0),
+            staged: false,
+            number: 0,
+            sent: AtomicU64::new(0),
+            named: Mutex::default(),
+        }
+    }
+
+    /// A directory that is a root. It is created as `name` in `parent`, and is called `key` in the end.
+    pub(crate) fn root(
+        parent: &Arc<Directory<'a>>,
+        source: Arc<dyn Dir>,
+        (name, key): (OsString, &OsStr),
+        number: u64,
+        staged: bool,
+    ) -> Result<Directory<'a>> {
+        let facts = source.attributes()?;
+        let place = Directory::under(
+            parent,
+            Some(source),
+            facts,
+            name,
+            (root_key(key), root_top(key, number), staged),
+        );
+        place.tell(Some(number as u32))?;
+        Ok(place)
+    }
+
+    /// A root that another process sends, to be created in `parent`.
+    pub(crate) fn came(
+        parent: &Arc<Directory<'a>>,
+        root: &Root,
+        facts: Attributes,
+        number: u32,
+    ) -> Directory<'a> {
+        let key = &*root.there;
+        let top = root_top(key, u64::from(number));
+        Directory::under(parent, None, facts, root.name_for_now(), (root_key(key), top, root.is_new))
+    }
+
+    /// A directory that another process sends, in this one.
+    pub(crate) fn came_below(self: &Arc<Directory<'a>>, name: OsString, facts: Attributes) -> Directory<'a> {
+        let key = self.key_of(&name);
+        Directory::under(self, None, facts, name, (key, self.top, self.staged))
+    }
+
+    /// A directory in this one.
+    pub(crate) fn below(self: &Arc<Directory<'a>>, name: OsString) -> Result<Directory<'a>> {
+        let source = self.source().open_dir(&name)?;
+        let key = self.key_of(&name);
+        let facts = source.attributes()?;
+        let place = Directory::under(self, Some(source), facts, name, (key, self.top, self.staged));
+        place.tell(None)?;
+        Ok(place)
+    }
+
+    fn under(
+        parent: &Arc<Directory<'a>>,
+        source: Option<Arc<dyn Dir>>,
+        facts: Attributes,
+        name: OsString,
+        (key, top, staged): (Vec<u8>, (u64, usize), bool),
+    ) -> Directory<'a> {
+        let there = match &*parent.there.lock().expect("no lane panics") {
+            Target::Nowhere => Target::Nowhere,
+            Target::Peer => Target::Peer,
+            Target::ToMake | Target::Open(_) => Target::ToMake,
+        };
+        Directory {
+            shared: parent.shared,
+            parent: Some(Arc::clone(parent)),
+            facts: Some(facts),
+            source,
+            name,
+            there: Mutex::new(there),
+            key,
+            top,
+            staged,
+            number: parent.shared.far.as_ref().map_or(0, |far| far.next_dir()),
+            sent: AtomicU64::new(0),
+            named: Mutex::default(),
+        }
+    }
+
+    /// Announces it to the other process, if there is one.
+    fn tell(&self, root: Option<u32>) -> Result<()> {
+        let (Some(far), Some(parent), Some(facts)) = (&self.shared.far, &self.parent, self.facts) else {
+            return Ok(());
+        };
+        parent.has_one_more();
+        far.tell(&Message::Dir(self.number, parent.number, self.name.clone(), facts, root))
+    }
+
+    /// The length of its key.
+    pub(crate) fn key_bytes(&self) -> usize {
+        self.key.len()
+    }
+
+    /// The number that another process was told.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Counts a name that was sent to another process.
+    pub(crate) fn has_one_more(&self) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that the source has this name.
+    pub(crate) fn is_in_source(&self, name: OsString) {
+        self.named.lock().expect("no lane panics").insert(name);
+    }
+
+    /// Whether anything is written.
+    pub(crate) fn is_kept(&self) -> bool {
+        !matches!(*self.there.lock().expect("no lane panics"), Target::Nowhere)
+    }
+
+    /// The directory that is read.
+    pub(crate) fn source(&self) -> &dyn Dir {
+        self.source.as_deref().expect("names are read in directories that there are")
+    }
+
+    /// The path in the transfer of one of its names.
+    pub(crate) fn key_of(&self, name: &OsStr) -> Vec<u8> {
+        let mut key = self.key.clone();
+        if !key.is_empty() {
+            key.push(b'/');
+        }
+        key.extend_from_slice(name.as_bytes());
+        key
+    }
+
+    /// Its path from the top of its tree.
+    pub(crate) fn own_way(&self) -> &Path {
+        Path::new(OsStr::from_bytes(self.key.get(self.top.1..).unwrap_or_default()))
+    }
+
+    /// The attributes that it gets in the end.
+    pub(crate) fn facts(&self) -> Option<Attributes> {
+        self.facts
+    }
+
+    /// The directory that is written, which is created if necessary; `None` if nothing is written.
+    pub(crate) fn there(&self) -> Result<Option<Arc<dyn Dir>>> {
+        let mut there = self.there.lock().expect("no lane panics");
+        match &*there {
+            Target::Nowhere | Target::Peer => return Ok(None),
+            Target::Open(dir) => return Ok(Some(Arc::clone(dir))),
+            Target::ToMake => {}
+        }
+        let parent = self.parent.as_ref().expect("only roots' directories have no parent");
+        let Some(above) = parent.there()? else { return Ok(None) };
+        let dir = match self.is_staged_root() {
+            true => {
+                let journal = self.shared.journal.as_ref().expect("a tree goes to a directory");
+                claim_directory(&*above, &self.name, journal)?
+            }
+            false => {
+                above.make_dir(&self.name)?;
+                above.open_dir(&self.name).map_err(|why| match why.source.kind() {
+                    ErrorKind::NotADirectory => Error::no_directory_there(&above.path().join(&self.name)),
+                    _ => why.into(),
+                })?
+            }
+        };
+        if self.is_staged_root() {
+            self.shared.staged.lock().expect("no lane panics").insert(self.top.0, Arc::clone(&dir));
+        }
+        if self.staged
+            && self.shared.resume
+            && let Some(source) = &self.source
+        {
+            self.remove_strangers(&*dir, |name| source.find(name).map(|facts| facts.is_some()))?;
+        }
+        *there = Target::Open(Arc::clone(&dir));
+        Ok(Some(dir))
+    }
+
+    /// Whether this is the directory that has the hidden name of the tree.
+    fn is_staged_root(&self) -> bool {
+        self.staged && self.parent.as_ref().is_some_and(|parent| parent.parent.is_none())
+    }
+
+    /// Gives the directory its attributes, after all of its entries are there. One with a hidden name stays accessible to its
+    /// creator alone until just before it gets its own name.
+    fn finish(&self, facts: &Attributes) -> Result<()> {
+        if let Some(source) = &self.source
+            && !source.attributes()?.is_same(facts)
+        {
+            return Err(Error::Changed(source.path().to_path_buf()));
+        }
+        count(&self.shared.counts.directories, 1);
+        if let Some(far) = &self.shared.far {
+            return far.tell(&Message::DirEnd(self.number, self.sent.load(Ordering::Relaxed)));
+        }
+        let Some(there) = self.there()? else { return Ok(()) };
+        if self.source.is_none() && self.staged && self.shared.resume {
+            let named = self.named.lock().expect("no lane panics");
+            self.remove_strangers(&*there, |name| Ok(named.contains(name)))?;
+        }
+        if self.is_staged_root() {
+            return Ok(());
+        }
+        Ok(there.set_attributes(facts)?)
+    }
+
+    /// Removes what an earlier run created and the source no longer has, except for files that are resumed. Only in trees that
+    /// still have a hidden name.
+    fn remove_strangers(
+        &self,
+        there: &dyn Dir,
+        is_ours: impl Fn(&OsStr) -> thalweg_io::Result<bool>,
+    ) -> Result<()> {
+        const SOME: usize = 1000;
+        let (mut names, mut strangers) = (there.names()?, Vec::new());
+        loop {
+            let some = names.some(SOME)?;
+            if some.is_empty() {
+                break;
+            }
+            for (name, _) in some {
+                if !self.shared.is_noted(&name) && !is_ours(&name)? {
+                    strangers.push(name);
+                }
+            }
+        }
+        for name in strangers {
+            tree::remove_all(there, &name)?;
+        }
+        Ok(())
+    }
+}
+
+fn root_key(key: &OsStr) -> Vec<u8> {
+    key.as_bytes().to_vec()
+}
+
+/// The number of a root, and the bytes of a key that lead to it; none if the root has no name of its own.
+fn root_top(key: &OsStr, number: u64) -> (u64, usize) {
+    (number, if key.is_empty() { 0 } else { key.len() + 1 })
+}
+
+impl Drop for Directory<'_> {
+    fn drop(&mut self) {
+        let (Some(facts), false) = (self.facts, self.shared.failed.load(Ordering::Relaxed)) else { return };
+        if self.shared.goes_on().is_err() {
+            return;
+        }
+        if let Err(e) = self.finish(&facts) {
+            self.shared.fail(e);
+        }
+    }
+}

@@ -1,0 +1,672 @@
+//! The transfer of one large file or stream: what the lanes share that move pieces of it.
+//!
+//! Model: a [`Cursor`] hands out pieces. Each lane reads and writes its pieces, and the lane that writes the last one finishes
+//! the file. Now and then a lane lists in the journal what was written, with its checksum.
+//! Invariant: a range is listed only after the partial file was synced. The file gets its name only if the source is still
+//! unchanged and the checksums of both ends agree. A file that is dropped before that leaves either a partial file that a
+//! later run can resume, or nothing.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use thalweg_base::clock::Stopwatch;
+use thalweg_base::units::{Bytes, MIB};
+use thalweg_io::tree::{Attributes, Dir, Tree};
+use thalweg_io::{Action, File};
+use thalweg_pump::ReadAhead;
+use thalweg_record::{CELL_BYTES, sum_at};
+
+use crate::claim::{claim_left, claim_new, give_name};
+use crate::directory::Directory;
+use crate::job::{BLOCK_BYTES, DEPTH};
+use crate::journal::{ListedFile, Ranges};
+use crate::message::{CELLS, Message};
+use crate::peer::{Peer, nonsense};
+use crate::shared::{Shared, count};
+use crate::{Error, Result, hidden_names};
+
+/// A lane lists what was written after so many bytes, but not more often than that;
+const NOTE_BYTES: u64 = if cfg!(test) { MIB } else { 64 * MIB };
+const NOTE_SECONDS_MIN: f64 = if cfg!(test) { 0.0 } else { 0.25 };
+/// or after so many seconds, but at most so many times for a file, which bounds the journal.
+const NOTE_SECONDS: f64 = 1.0;
+const NOTES_MAX: u64 = 1 << 14;
+/// The most ranges that another process may announce: a journal has at most [`NOTES_MAX`] for each file and each time that
+/// it was resumed.
+const RANGES_MAX: usize = 1 << 20;
+/// How many cells of the listed ranges are compared with the source before a file is resumed.
+const PROBES: usize = 8;
+/// Taking every n-th range, with n rounded down, gives less than twice as many.
+const _: () = assert!(2 * PROBES <= CELLS);
+
+/// Where the bytes come from.
+pub(crate) enum Origin {
+    File(File),
+    /// A stream: in order, until it ends.
+    Stream(File),
+    Zeros,
+    /// The contents of the blocks, which were filled with noise.
+    Noise,
+    /// Another process, by its name there.
+    Peer(PathBuf),
+}
+
+/// Where they go.
+pub(crate) enum Goal {
+    /// A file that has a hidden name until it is complete.
+    File {
+        file: File,
+        dir: Arc<dyn Dir>,
+        partial: OsString,
+        name: OsString,
+    },
+    /// In order.
+    Stream(File),
+    Nowhere,
+    /// Another process, which was told this number.
+    Peer(u64),
+}
+
+/// A file to be moved, before anything is opened.
+pub(crate) struct Entry<'a> {
+    pub(crate) place: Arc<Directory<'a>>,
+    pub(crate) name: OsString,
+    pub(crate) there: OsString,
+}
+
+/// A file that another process sends: its name and attributes. A stream has a length, if it is known, and no attributes.
+pub(crate) struct Arriving {
+    pub(crate) name: OsString,
+    pub(crate) facts: Option<Attributes>,
+    pub(crate) len: Option<u64>,
+}
+
+/// More pieces than any file has: the number left while the real one is unknown.
+const PIECES_MAX: u64 = 1 << 62;
+
+/// See the head of this file.
+pub(crate) struct FileTransfer<'a> {
+    shared: &'a Shared<'a>,
+    pub(crate) origin: Origin,
+    pub(crate) goal: Goal,
+    facts: Option<Attributes>,
+    key: Vec<u8>,
+    /// Pieces that were handed out and are not written yet, plus one while more may follow.
+    left: AtomicU64,
+    state: Mutex<State>,
+    finished: AtomicBool,
+    /// Keeps the directory unfinished until this file is.
+    _place: Option<Arc<Directory<'a>>>,
+}
+
+struct State {
+    read: u128,
+    written: u128,
+    /// Pieces that were sent to another process.
+    pieces: u64,
+    /// One byte behind the last that was moved.
+    end: u64,
+    /// Ranges that were written and are not listed in the journal.
+    unlisted: Ranges,
+    unlisted_bytes: u64,
+    since: Stopwatch,
+    /// The file's number in the journal.
+    number: Option<u64>,
+    noting: bool,
+}
+
+impl<'a> FileTransfer<'a> {
+    fn new(shared: &'a Shared<'a>, origin: Origin, goal: Goal, key: Vec<u8>) -> FileTransfer<'a> {
+        FileTransfer {
+            shared,
+            origin,
+            goal,
+            facts: None,
+            key,
+            left: AtomicU64::new(1),
+            state: Mutex::new(State {
+                read: 0,
+                written: 0,
+                pieces: 0,
+                end: 0,
+                unlisted: Ranges::new(),
+                unlisted_bytes: 0,
+                since: Stopwatch::start(),
+                number: None,
+                noting: false,
+            }),
+            finished: AtomicBool::new(false),
+            _place: None,
+        }
+    }
+
+    /// A source that is not a file: `len` bytes, or all that come.
+    pub(crate) fn of_origin(
+        shared: &'a Shared<'a>,
+        origin: Origin,
+        goal: Goal,
+        len: Option<u64>,
+        key: Vec<u8>,
+    ) -> (FileTransfer<'a>, Cursor) {
+        let cursor = Cursor { at: 0, end: len.unwrap_or(u64::MAX), data: None, there: Ranges::new() };
+        (FileTransfer::new(shared, origin, goal, key), cursor)
+    }
+
+    /// Opens both ends of a file.
+    pub(crate) fn open(shared: &'a Shared<'a>, entry: Entry<'a>) -> Result<(FileTransfer<'a>, Cursor)> {
+        let Entry { place, name, there } = entry;
+        let source = place.source().open_file(&name, true)?;
+        let facts = shared.source.attributes(&source)?;
+        let key = place.key_of(&there);
+        let (goal, known) = match (&shared.far, place.there()?) {
+            (Some(far), _) => far_goal(far, &place, there, &source, &facts, shared.resume)?,
+            (None, None) => (Goal::Nowhere, Existing::default()),
+            (None, Some(dir)) => goal(shared, dir, there, Some(&source), (&facts, &key), false)?,
+        };
+        let mut moving = FileTransfer::new(shared, Origin::File(source), goal, key);
+        moving.goes_on_from(&known);
+        (moving.facts, moving._place) = (Some(facts), Some(place));
+        let cursor = Cursor { at: 0, end: facts.len, data: None, there: known.ranges };
+        Ok((moving, cursor))
+    }
+
+    /// Opens the destination of a file that another process sends, and says what of it exists; with `anew`, nothing.
+    pub(crate) fn arrives(
+        shared: &'a Shared<'a>,
+        place: &Arc<Directory<'a>>,
+        file: &Arriving,
+        anew: bool,
+    ) -> Result<(FileTransfer<'a>, Existing)> {
+        let key = place.key_of(&file.name);
+        let (goal, known) = match (place.there()?, &file.facts) {
+            (Some(dir), Some(facts)) => goal(shared, dir, file.name.clone(), None, (facts, &key), anew)?,
+            _ => (Goal::Nowhere, Existing::default()),
+        };
+        let mut moving = FileTransfer::to(shared, goal, place, file);
+        moving.goes_on_from(&known);
+        Ok((moving, known))
+    }
+
+    /// The destination of what another process sends, with this goal.
+    pub(crate) fn to(
+        shared: &'a Shared<'a>,
+        goal: Goal,
+        place: &Arc<Directory<'a>>,
+        file: &Arriving,
+    ) -> FileTransfer<'a> {
+        let key = if file.facts.is_some() { place.key_of(&file.name) } else { Vec::new() };
+        let mut moving = FileTransfer::new(shared, Origin::Peer(PathBuf::from(&file.name)), goal, key);
+        moving.left = AtomicU64::new(PIECES_MAX);
+        (moving.facts, moving._place) = (file.facts, Some(Arc::clone(place)));
+        moving
+    }
+
+    fn goes_on_from(&mut self, known: &Existing) {
+        let ranges = &known.ranges;
+        let sum = ranges.values().fold(0u128, |sum, (_, part)| sum.wrapping_add(*part));
+        count(&self.shared.counts.resumed_bytes, ranges.values().map(|(len, _)| len).sum());
+        let state = self.state.get_mut().expect("nobody has it yet");
+        (state.read, state.written, state.number) = (sum, sum, known.number);
+    }
+
+    /// The number that the other process was told.
+    pub(crate) fn number(&self) -> u64 {
+        match self.goal {
+            Goal::Peer(number) => number,
+            _ => unreachable!("only what goes to another process has a number"),
+        }
+    }
+
+    /// Counts a piece that was sent; true if it was the last one.
+    pub(crate) fn was_sent(&self, at: u64, len: u64) -> bool {
+        let mut state = self.state.lock().expect("no lane panics");
+        state.pieces += 1;
+        state.end = state.end.max(at + len);
+        drop(state);
+        self.let_go()
+    }
+
+    /// The source has sent so many pieces, with this checksum; true if all of them are written.
+    pub(crate) fn is_all(&self, pieces: u64, sum: u128) -> bool {
+        self.state.lock().expect("no lane panics").read = sum;
+        let more = pieces.wrapping_sub(PIECES_MAX);
+        self.left.fetch_add(more, Ordering::AcqRel).wrapping_add(more) == 0
+    }
+
+    /// Whether a piece that another process sends lies in the file. Pieces consist of whole cells, except at the end: otherwise
+    /// a peer could make the journal grow with very few bytes.
+    pub(crate) fn has_room(&self, at: u64, len: u64) -> bool {
+        let cell = CELL_BYTES as u64;
+        let Some(end) = at.checked_add(len).filter(|_| at.is_multiple_of(cell)) else { return false };
+        match self.facts {
+            Some(facts) => len > 0 && end <= facts.len && (len.is_multiple_of(cell) || end == facts.len),
+            None => end <= i64::MAX as u64,
+        }
+    }
+
+    /// The length of its key.
+    pub(crate) fn key_bytes(&self) -> u64 {
+        self.key.len() as u64
+    }
+
+    /// Counts a piece that is handed out.
+    pub(crate) fn hand_out(&self) {
+        self.left.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Counts a piece that is done, or the end of the file; true if nothing is left.
+    pub(crate) fn let_go(&self) -> bool {
+        self.left.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// The name at the source, for messages.
+    pub(crate) fn name(&self) -> PathBuf {
+        match &self.origin {
+            Origin::File(file) | Origin::Stream(file) => file.path().to_path_buf(),
+            Origin::Zeros | Origin::Noise => PathBuf::from("memory"),
+            Origin::Peer(name) => name.clone(),
+        }
+    }
+
+    /// Adds a piece that was read to the checksum.
+    pub(crate) fn was_read(&self, at: u64, bytes: &[u8]) {
+        if self.shared.hashing {
+            let sum = sum_at(at, bytes);
+            let mut state = self.state.lock().expect("no lane panics");
+            state.read = state.read.wrapping_add(sum);
+        }
+    }
+
+    /// Takes in a piece that was written, and lists ranges if that is due; true if it was the last piece.
+    pub(crate) fn was_written(&self, at: u64, len: u64, sum: u128) -> Result<bool> {
+        let due = {
+            let mut state = self.state.lock().expect("no lane panics");
+            state.written = state.written.wrapping_add(sum);
+            state.end = state.end.max(at + len);
+            self.due(&mut state, at, len, sum)
+        };
+        if let Some(ranges) = due {
+            self.note(&ranges)?;
+        }
+        Ok(self.let_go())
+    }
+
+    /// The ranges that are due to be listed now, if a later run could resume from them.
+    fn due(&self, state: &mut State, at: u64, len: u64, sum: u128) -> Option<Ranges> {
+        let (Some(facts), Goal::File { .. }, true) = (&self.facts, &self.goal, self.shared.hashing) else {
+            return None;
+        };
+        self.shared.journal.as_ref()?;
+        join(&mut state.unlisted, at, len, sum);
+        state.unlisted_bytes += len;
+        let (bytes, seconds) = (state.unlisted_bytes, state.since.seconds());
+        let much = bytes >= NOTE_BYTES && seconds >= NOTE_SECONDS_MIN;
+        let late = seconds >= NOTE_SECONDS && bytes >= facts.len / NOTES_MAX;
+        if state.noting || !(much || late) {
+            return None;
+        }
+        state.noting = true;
+        state.unlisted_bytes = 0;
+        Some(std::mem::take(&mut state.unlisted))
+    }
+
+    fn note(&self, ranges: &Ranges) -> Result<()> {
+        let (Some(journal), Some(facts), Goal::File { file, .. }) =
+            (&self.shared.journal, &self.facts, &self.goal)
+        else {
+            return Ok(());
+        };
+        file.sync()?;
+        let known = self.state.lock().expect("no lane panics").number;
+        let number = match known {
+            Some(number) => number,
+            None => journal.list(&self.key, facts)?,
+        };
+        journal.note(number, ranges)?;
+        let mut state = self.state.lock().expect("no lane panics");
+        (state.number, state.noting, state.since) = (Some(number), false, Stopwatch::start());
+        Ok(())
+    }
+
+    /// After all of it is written: checks it and gives it its name.
+    pub(crate) fn finish(&self) -> Result<()> {
+        let (read, written, end, pieces) = {
+            let state = self.state.lock().expect("no lane panics");
+            (state.read, state.written, state.end, state.pieces)
+        };
+        if let (Origin::File(file), Some(facts)) = (&self.origin, &self.facts)
+            && !self.shared.source.attributes(file)?.is_same(facts)
+        {
+            return Err(Error::Changed(self.name()));
+        }
+        let len = self.facts.map_or(end, |facts| facts.len);
+        let names = self.facts.map_or(1, |facts| facts.links);
+        if let (Goal::Peer(number), Some(far)) = (&self.goal, &self.shared.far) {
+            self.shared.whole(&self.key, len, (read, read), names);
+            return far.tell(&Message::FileEnd(*number, pieces, read));
+        }
+        if let Goal::File { file, dir, partial, name } = &self.goal {
+            self.compare(read, written, false)?;
+            file.set_len(len)?;
+            if self.shared.verify {
+                self.compare(read, self.read_back(file, len)?, true)?;
+            }
+            if self.shared.sync_each {
+                file.sync()?;
+            }
+            match &self.facts {
+                Some(facts) => self.shared.dest.set_attributes(file, facts)?,
+                None => dir.copy_permissions(file, name)?,
+            }
+            give_name(&**dir, partial, name)?;
+            self.finished.store(true, Ordering::Relaxed);
+            if self.shared.sync_each {
+                dir.sync().map_err(|e| e.undoable(&dir.path().join(name)))?;
+            }
+        }
+        self.compare(read, written, false)?;
+        self.finished.store(true, Ordering::Relaxed);
+        self.shared.whole(&self.key, len, (read, written), names);
+        Ok(())
+    }
+
+    fn compare(&self, read: u128, written: u128, read_back: bool) -> Result<()> {
+        if read == written {
+            return Ok(());
+        }
+        // Nothing of it can be gone on from.
+        self.state.lock().expect("no lane panics").number = None;
+        let path = match &self.goal {
+            Goal::File { dir, name, .. } => dir.path().join(name),
+            _ => self.name(),
+        };
+        Err(Error::Mismatch { path, read, written, read_back })
+    }
+
+    /// Reads the file back and returns its checksum.
+    fn read_back(&self, file: &File, len: u64) -> Result<u128> {
+        if !file.is_direct() {
+            file.sync()?;
+            self.shared.dest.drop_cache(file);
+        }
+        let meters = thalweg_pump::Meters::default();
+        let mut ahead = ReadAhead::new(self.shared.dest.io().queue(DEPTH)?, &self.shared.pool, &meters);
+        let (mut cursor, mut sum) = (Cursor { at: 0, end: len, data: None, there: Ranges::new() }, 0u128);
+        loop {
+            while let Some(block) = ahead.room() {
+                let Some((at, len)) = cursor.next(Some((&*self.shared.dest, file)))? else { break };
+                ahead.read(block, file, at, len, at);
+            }
+            self.shared.goes_on()?;
+            let Some((block, at)) = ahead.next_block()? else { return Ok(sum) };
+            sum = sum.wrapping_add(sum_at(at, &block));
+        }
+    }
+}
+
+impl Drop for FileTransfer<'_> {
+    fn drop(&mut self) {
+        let Goal::File { dir, partial, .. } = &self.goal else { return };
+        let noted = self.state.get_mut().is_ok_and(|state| state.number.is_some());
+        if !*self.finished.get_mut() && !noted {
+            // Nothing can be done about a name that cannot be removed; the next run removes it.
+            let _ = dir.remove(partial);
+        }
+    }
+}
+
+/// What of a file exists at the destination, its number in the journal if it is listed, and some of its cells.
+#[derive(Default)]
+pub(crate) struct Existing {
+    pub(crate) ranges: Ranges,
+    pub(crate) cells: Vec<(u64, Vec<u8>)>,
+    number: Option<u64>,
+}
+
+/// Announces a file to the other process. What that has of the file is compared first if the transfer resumes.
+fn far_goal(
+    far: &Peer<'_>,
+    place: &Directory<'_>,
+    there: OsString,
+    source: &File,
+    facts: &Attributes,
+    resume: bool,
+) -> Result<(Goal, Existing)> {
+    let number = far.next_file();
+    place.has_one_more();
+    let file = Message::File(number, place.number(), there, Some(*facts), None);
+    let (goal, mut known) = (Goal::Peer(number), Existing::default());
+    if !resume {
+        far.tell(&file)?;
+        return Ok((goal, known));
+    }
+    far.ask(&file, |answer| {
+        match answer {
+            Message::Ranges(ranges, more) => {
+                for (at, len, sum) in ranges {
+                    let end = known.ranges.last_key_value().map_or(0, |(at, (len, _))| at + len);
+                    let is_next = at >= end && len > 0 && at.is_multiple_of(CELL_BYTES as u64);
+                    // What an earlier run left may be longer than the file is now; then it is begun anew.
+                    if !is_next || at.checked_add(len).is_none_or(|end| end > i64::MAX as u64) {
+                        return Err(nonsense("the other end"));
+                    }
+                    known.ranges.insert(at, (len, sum));
+                }
+                return match known.ranges.len() {
+                    0..=RANGES_MAX => Ok(more),
+                    _ => Err(nonsense("the other end")),
+                };
+            }
+            Message::Cells(cells) => known.cells = cells,
+            _ => {}
+        }
+        Ok(false)
+    })?;
+    let end = known.ranges.last_key_value().map_or(0, |(at, (len, _))| at.saturating_add(*len));
+    let same = end <= facts.len && is_same(source, &known.cells)?;
+    if !same {
+        known = Existing::default();
+    }
+    far.tell(&Message::Take(number, !same))?;
+    Ok((goal, known))
+}
+
+/// Opens the partial file: the one that an earlier run left if it can be resumed, or a new one.
+fn goal(
+    shared: &Shared<'_>,
+    dir: Arc<dyn Dir>,
+    name: OsString,
+    source: Option<&File>,
+    (facts, key): (&Attributes, &[u8]),
+    anew: bool,
+) -> Result<(Goal, Existing)> {
+    let partial = hidden_names::partial(&name);
+    if let Some(noted) = shared.noted.get(key) {
+        let taken = if anew { None } else { taken_up(shared, &*dir, &partial, noted, facts)? };
+        let taken = match (taken, source) {
+            (Some((_, cells)), Some(source)) if !is_same(source, &cells)? => None,
+            (taken, _) => taken,
+        };
+        match taken {
+            Some((file, cells)) => {
+                let known = Existing { ranges: noted.ranges.clone(), cells, number: Some(noted.number) };
+                return Ok((Goal::File { file, dir, partial, name }, known));
+            }
+            None => {
+                let path = dir.path().join(&name);
+                shared.watch.note(&format!(
+                    "the source of {} is not what it was, or its beginning is lost; beginning it anew",
+                    path.display()
+                ));
+            }
+        }
+    }
+    let made = claim_new(&*shared.dest, &*dir, &partial, true, Some(facts.user));
+    // Of what could not be made the user knows one name only, unless the other one is in the way.
+    let file = made.map_err(|e| match e {
+        Error::Io(e) if e.action == Action::Create => {
+            Error::Io(thalweg_io::Error { path: dir.path().join(&name), ..e })
+        }
+        other => other,
+    })?;
+    let goal = Goal::File { file: file.clone(), dir: Arc::clone(&dir), partial: partial.clone(), name };
+    // Room is reserved for what has no holes: writes into reserved room run side by side.
+    let reserved = if facts.is_sparse() { file.set_len(facts.len) } else { file.allocate(facts.len) };
+    if let Err(e) = reserved {
+        drop(file);
+        let _ = dir.remove(&partial);
+        return Err(no_room(shared, e, facts.len, goal));
+    }
+    Ok((goal, Existing::default()))
+}
+
+/// The error for a file that does not fit: says how much room is missing.
+fn no_room(shared: &Shared<'_>, e: thalweg_io::Error, len: u64, goal: Goal) -> Error {
+    let Goal::File { dir, name, .. } = goal else { return e.into() };
+    let e = thalweg_io::Error { path: dir.path().join(name), ..e };
+    if !e.is_full() {
+        return e.into();
+    }
+    let left = shared.dest.io().space(dir.path()).map_or(0, |space| space.available);
+    let (needed, left, place) = (Bytes(len), Bytes(left), dir.path().display());
+    let name = e.path.display();
+    Error::Refused(format!(
+        "cannot write {name}: it takes {needed} and {place} has {left} left; free some, or choose another place"
+    ))
+}
+
+/// Some cells of a file, each with its first byte.
+type Cells = Vec<(u64, Vec<u8>)>;
+
+/// The partial file with a few of its cells, if the source has not changed.
+fn taken_up(
+    shared: &Shared<'_>,
+    dir: &dyn Dir,
+    partial: &OsString,
+    noted: &ListedFile,
+    facts: &Attributes,
+) -> Result<Option<(File, Cells)>> {
+    let end = noted.ranges.last_key_value().map_or(0, |(at, (len, _))| at + len);
+    let left = if noted.is_of(facts) { claim_left(&*shared.dest, dir, partial, true)? } else { None };
+    let Some(file) = left else { return Ok(None) };
+    if file.metadata()?.len < end {
+        return Ok(None);
+    }
+    let step = (noted.ranges.len() / PROBES).max(1);
+    let mut cells = Vec::new();
+    for (at, (len, _)) in noted.ranges.iter().rev().step_by(step) {
+        let cell = at + (len - 1) / CELL_BYTES as u64 * CELL_BYTES as u64;
+        let mut bytes = vec![0; (at + len - cell) as usize];
+        file.read_at(cell, &mut bytes)?;
+        cells.push((cell, bytes));
+    }
+    Ok(Some((file, cells)))
+}
+
+/// Whether the source has the same bytes in these cells.
+fn is_same(source: &File, cells: &[(u64, Vec<u8>)]) -> Result<bool> {
+    for (at, there) in cells {
+        let mut here = [0; CELL_BYTES];
+        let Some(here) = here.get_mut(..there.len()) else { return Ok(false) };
+        source.read_at(*at, here)?;
+        if here != there {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Adds a range, and joins it to its neighbours.
+fn join(ranges: &mut Ranges, mut at: u64, mut len: u64, mut sum: u128) {
+    if let Some((&from, &(bytes, part))) = ranges.range(..at).next_back()
+        && from + bytes == at
+    {
+        (at, len, sum) = (from, bytes + len, part.wrapping_add(sum));
+    }
+    if let Some((bytes, part)) = ranges.remove(&(at + len)) {
+        (len, sum) = (len + bytes, sum.wrapping_add(part));
+    }
+    ranges.insert(at, (len, sum));
+}
+
+/// What of a file has not been handed out. Holes, and what the destination has, are skipped.
+pub(crate) struct Cursor {
+    at: u64,
+    end: u64,
+    /// The end of the data that `at` lies in; unknown between two stretches of data.
+    data: Option<u64>,
+    there: Ranges,
+}
+
+impl Cursor {
+    /// The next piece: its first byte and its length.
+    pub(crate) fn next(&mut self, file: Option<(&dyn Tree, &File)>) -> Result<Option<(u64, usize)>> {
+        loop {
+            self.pass_over();
+            if self.at >= self.end {
+                return Ok(None);
+            }
+            let data_end = match (self.data, file) {
+                (Some(end), _) if self.at < end => end,
+                (_, None) => self.end,
+                (_, Some((tree, file))) => {
+                    let Some((from, to)) = tree.next_data(file, self.at, self.end)? else {
+                        self.at = self.end;
+                        return Ok(None);
+                    };
+                    let cell = CELL_BYTES as u64;
+                    self.at = self.at.max(from / cell * cell);
+                    self.data = Some(to.next_multiple_of(cell).min(self.end));
+                    continue;
+                }
+            };
+            let next_there = self.there.range(self.at..).next().map_or(self.end, |(at, _)| *at);
+            let len = (data_end.min(next_there) - self.at).min(BLOCK_BYTES as u64);
+            let at = self.at;
+            self.at += len;
+            return Ok(Some((at, len as usize)));
+        }
+    }
+
+    fn pass_over(&mut self) {
+        while let Some((from, (len, _))) =
+            self.there.range(..=self.at).next_back().filter(|r| r.0 + r.1.0 > self.at)
+        {
+            self.at = from + len;
+        }
+    }
+
+    /// Nothing more will come.
+    pub(crate) fn end_now(&mut self) {
+        self.end = self.at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_ranges_are_one() {
+        let mut ranges = Ranges::new();
+        for (at, len) in [(8192, 4096), (0, 4096), (4096, 4096), (20480, 100)] {
+            join(&mut ranges, at, len, u128::from(at));
+        }
+        let all: Vec<_> = ranges.into_iter().collect();
+        assert_eq!(all, [(0, (12288, 12288)), (20480, (100, 20480))]);
+    }
+
+    #[test]
+    fn what_is_there_is_not_handed_out_again() {
+        let block = BLOCK_BYTES as u64;
+        let there = Ranges::from([(0, (4096, 0)), (block, (2 * block, 0)), (5 * block, (100, 0))]);
+        let mut cursor = Cursor { at: 0, end: 5 * block + 100, data: None, there };
+        let mut handed = Vec::new();
+        while let Some((at, len)) = cursor.next(None).unwrap() {
+            handed.push((at, len as u64));
+        }
+        assert_eq!(handed, [(4096, block - 4096), (3 * block, block), (4 * block, block)]);
+    }
+}

@@ -1,0 +1,374 @@
+//! The other end of a transfer between two processes, as this end talks to it.
+//!
+//! Model: there is one control stream, and one stream for each lane. Each end has a thread that reads the control stream
+//! ([`Peer::listen`]) and one that ends all streams when something fails here ([`Peer::attend`]), so that whoever waits for
+//! the peer wakes up.
+//! Invariant: of the errors that both ends report, the cause is shown and not its consequence: after a link was closed, this
+//! end waits [`ECHO_SECONDS`] for what the peer said before.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use thalweg_api::{PumpVerdict, from_json, to_json};
+use thalweg_base::clock::Stopwatch;
+use thalweg_block::Pool;
+use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What};
+
+use crate::job::BLOCK_BYTES;
+use crate::message::{MESSAGE_BYTES_MAX, Message, TAIL_BYTES_MAX};
+use crate::shared::Shared;
+use crate::{Error, Result};
+
+/// The most bytes of a frame: a block, and what it is about.
+pub const FRAME_BYTES: usize = BLOCK_BYTES + TAIL_BYTES_MAX;
+/// Frames of control that may be on their way.
+const CONTROL_WINDOW: usize = 2;
+/// What is told goes out when so much has gathered, or before the next block.
+const GATHERED_BYTES: usize = 32 << 10;
+/// How long the cause of a failure is waited for behind its echo.
+const ECHO_SECONDS: f64 = 1.0;
+/// Answers that wait for who asked, and how long more of them wait.
+const ANSWERS: usize = 4;
+const BREATH: Duration = Duration::from_millis(1);
+/// How often it is looked whether something has failed.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Streams to and from another process.
+pub type Streams = (Outgoing, Incoming);
+
+/// The way to the other end: whoever has the links.
+pub trait Way: Sync {
+    /// What messages call the other end: a host.
+    fn peer(&self) -> String;
+    /// A stream for each of so many lanes.
+    fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>>;
+    /// All links of this transfer, each once.
+    fn links(&self) -> Vec<Arc<Link>>;
+    /// Ends all streams of this transfer; what the other end is told of it was said before.
+    fn give_up(&self, _why: &str) {
+        self.links().iter().for_each(|link| link.close());
+    }
+    /// What the lanes go through, once they are there.
+    fn route(&self) -> Route {
+        Route::Direct
+    }
+}
+
+/// What lies between the two ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// Links of their own.
+    Direct,
+    /// The channel of ssh, which seals what links in it leave clear.
+    ThroughSsh,
+}
+
+impl Route {
+    /// As the receipt says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Route::Direct => "direct",
+            Route::ThroughSsh => "through ssh",
+        }
+    }
+}
+
+/// See the head of this file.
+pub(crate) struct Peer<'w> {
+    way: &'w dyn Way,
+    /// Whether this end is the source.
+    is_source: bool,
+    out: Mutex<Out>,
+    answers: (SyncSender<Message>, Mutex<Receiver<Message>>),
+    /// Whether somebody has asked, and does not have all of the answer.
+    asked: AtomicBool,
+    /// What the other end said last.
+    verdict: OnceLock<PumpVerdict>,
+    /// That nothing more will be heard, and whether the other end meant that.
+    deaf: OnceLock<bool>,
+    files: AtomicU64,
+    dirs: AtomicU64,
+}
+
+struct Out {
+    stream: Option<Outgoing>,
+    gathered: Vec<u8>,
+}
+
+impl<'w> Peer<'w> {
+    pub(crate) fn new(way: &'w dyn Way, out: Outgoing, is_source: bool) -> Peer<'w> {
+        let (send, receive) = sync_channel(ANSWERS);
+        Peer {
+            way,
+            is_source,
+            out: Mutex::new(Out { stream: Some(out), gathered: Vec::new() }),
+            answers: (send, Mutex::new(receive)),
+            asked: AtomicBool::new(false),
+            verdict: OnceLock::new(),
+            deaf: OnceLock::new(),
+            files: AtomicU64::new(1),
+            dirs: AtomicU64::new(1),
+        }
+    }
+
+    /// A stream for each of so many lanes.
+    pub(crate) fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>> {
+        self.way.lanes(count)
+    }
+
+    /// A number for a file.
+    pub(crate) fn next_file(&self) -> u64 {
+        self.files.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number for a directory; 0 is where roots go.
+    pub(crate) fn next_dir(&self) -> u64 {
+        self.dirs.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Says something, before the next block at the latest.
+    pub(crate) fn tell(&self, message: &Message) -> Result<()> {
+        let mut out = self.out.lock().expect("no lane panics");
+        message.encode(&mut out.gathered);
+        if out.gathered.len() >= GATHERED_BYTES { self.send(&mut out) } else { Ok(()) }
+    }
+
+    /// Sends what was said.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.send(&mut self.out.lock().expect("no lane panics"))
+    }
+
+    fn send(&self, out: &mut Out) -> Result<()> {
+        if out.gathered.is_empty() {
+            return Ok(());
+        }
+        let Some(stream) = &mut out.stream else { return Err(Error::Stopped) };
+        stream.send(0, &mut out.gathered)?;
+        out.gathered.clear();
+        Ok(())
+    }
+
+    /// Asks, and takes what is said next; one at a time.
+    pub(crate) fn ask(&self, message: &Message, take: impl FnMut(Message) -> Result<bool>) -> Result<()> {
+        let answers = self.answers.1.lock().expect("no lane panics");
+        self.asked.store(true, Ordering::Relaxed);
+        let taken = self.ask_and_take(message, &answers, take);
+        self.asked.store(false, Ordering::Relaxed);
+        taken
+    }
+
+    fn ask_and_take(
+        &self,
+        message: &Message,
+        answers: &Receiver<Message>,
+        mut take: impl FnMut(Message) -> Result<bool>,
+    ) -> Result<()> {
+        self.tell(message)?;
+        self.flush()?;
+        loop {
+            match answers.recv_timeout(LOOK) {
+                Ok(answer) => match take(answer)? {
+                    true => {}
+                    false => return Ok(()),
+                },
+                Err(_) => match self.deaf.get() {
+                    // Why is known.
+                    Some(false) => return Err(Error::Stopped),
+                    Some(true) => {
+                        let why = "it ended before it had answered".into();
+                        return Err(Error::Peer { peer: self.way.peer(), why, wrong: false });
+                    }
+                    None => {}
+                },
+            }
+        }
+    }
+
+    /// An answer that has come; waits until who asked has taken those before it. One that nobody waits for has no meaning: to
+    /// wait with it would be to hear nothing more of the other end, not even that it has gone.
+    pub(crate) fn answered(&self, shared: &Shared<'_>, mut answer: Message) -> Result<()> {
+        while self.asked.load(Ordering::Relaxed) {
+            let Err(TrySendError::Full(back)) = self.answers.0.try_send(answer) else { return Ok(()) };
+            shared.goes_on()?;
+            answer = back;
+            std::thread::park_timeout(BREATH);
+        }
+        Err(nonsense(&self.way.peer()))
+    }
+
+    /// Says that there is no more, and what came of it at this end.
+    pub(crate) fn end(&self, verdict: &PumpVerdict) -> Result<()> {
+        let mut out = self.out.lock().expect("no lane panics");
+        self.send(&mut out)?;
+        let Some(mut stream) = out.stream.take() else { return Err(Error::Stopped) };
+        Ok(stream.end(to_json(verdict).as_bytes())?)
+    }
+
+    /// Listens until the other end has said all. What it says is heard by `hear`.
+    pub(crate) fn listen(
+        &self,
+        shared: &Shared<'_>,
+        control: Control,
+        mut hear: impl FnMut(Message) -> Result<()>,
+    ) {
+        let mut control = control;
+        let heard = loop {
+            match control.next() {
+                Ok(Some(message)) => {
+                    if let Err(e) = hear(message) {
+                        break Err(e);
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(e) => break Err(e),
+            }
+        };
+        let said = control.result().map(String::from_utf8_lossy).unwrap_or_default();
+        if let Ok(verdict) = from_json::<PumpVerdict>(&said) {
+            if let Some(why) = &verdict.error {
+                shared.fail(Error::Peer { peer: self.way.peer(), why: why.clone(), wrong: verdict.wrong });
+            }
+            let _ = self.verdict.set(verdict);
+        }
+        let was_meant = heard.is_ok();
+        if let Err(e) = heard {
+            shared.fail(e);
+            // Before the stream is let go of, which the other end would hear first.
+            if shared.has_cause() {
+                self.give_up(&shared.verdict());
+            }
+        }
+        let _ = self.deaf.set(was_meant);
+    }
+
+    /// Whether nothing more will be heard.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.deaf.get().is_some()
+    }
+
+    /// What the other end said last.
+    pub(crate) fn verdict(&self) -> Option<&PumpVerdict> {
+        self.verdict.get()
+    }
+
+    /// Watches over the transfer until `done`. When it fails, says so to the other end and ends all streams.
+    pub(crate) fn attend(&self, shared: &Shared<'_>, done: &dyn Fn() -> bool) {
+        let mut echo: Option<Stopwatch> = None;
+        while !done() {
+            std::thread::park_timeout(LOOK);
+            if shared.goes_on().is_ok() {
+                continue;
+            }
+            let waited = echo.get_or_insert_with(Stopwatch::start).seconds();
+            if shared.has_cause() || self.deaf.get().is_some() || waited >= ECHO_SECONDS {
+                return self.give_up(&shared.verdict());
+            }
+        }
+    }
+
+    /// Ends all streams, and says why.
+    pub(crate) fn give_up(&self, verdict: &PumpVerdict) {
+        let stream = self.out.lock().expect("no lane panics").stream.take();
+        if let Some(mut stream) = stream {
+            // Who cannot be told finds out.
+            let _ = if self.is_source {
+                stream.abort(&to_json(verdict))
+            } else {
+                stream.end(to_json(verdict).as_bytes())
+            };
+        }
+        self.way.give_up(verdict.error.as_deref().unwrap_or_default());
+    }
+
+    /// Bytes sent and received by all links, and the receives that it took.
+    pub(crate) fn traffic(&self) -> (u64, u64, u64) {
+        self.way.links().iter().fold((0, 0, 0), |sum, link| {
+            let ((sent, received), completions) = (link.bytes(), link.receives());
+            (sum.0 + sent, sum.1 + received, sum.2 + completions)
+        })
+    }
+
+    pub(crate) fn route(&self) -> Route {
+        self.way.route()
+    }
+}
+
+/// The control stream, from the other end.
+pub(crate) struct Control {
+    peer: String,
+    stream: Incoming,
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Control {
+    pub(crate) fn new(way: &dyn Way, stream: Incoming) -> Result<Control> {
+        let stream = stream.takes(&Pool::new(FRAME_BYTES, CONTROL_WINDOW)?, CONTROL_WINDOW);
+        Ok(Control { peer: way.peer(), stream, bytes: Vec::new(), at: 0 })
+    }
+
+    /// The next thing said; `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Message>> {
+        loop {
+            if let Some(message) = self.whole()? {
+                return Ok(Some(message));
+            }
+            self.bytes.drain(..self.at);
+            self.at = 0;
+            match self.stream.next_on() {
+                Ok(Some((_, block))) => self.bytes.extend_from_slice(&block),
+                Ok(None) if self.bytes.is_empty() => return Ok(None),
+                Ok(None) => return Err(self.nonsense()),
+                Err(LinkError { what: What::Aborted(why), .. }) => {
+                    return Err(self.told(&why));
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn whole(&mut self) -> Result<Option<Message>> {
+        let rest = &self.bytes[self.at..];
+        let Some((len, rest)) = rest.split_at_checked(4) else { return Ok(None) };
+        let len = u32::from_le_bytes(len.try_into().expect("four bytes")) as usize;
+        if len > MESSAGE_BYTES_MAX {
+            return Err(self.nonsense());
+        }
+        let Some(bytes) = rest.get(..len) else { return Ok(None) };
+        let message = Message::decode(bytes).ok_or_else(|| self.nonsense())?;
+        self.at += 4 + len;
+        Ok(Some(message))
+    }
+
+    pub(crate) fn nonsense(&self) -> Error {
+        nonsense(&self.peer)
+    }
+
+    /// Why nothing more came, or what did has no meaning.
+    pub(crate) fn refusal(&self) -> Error {
+        let said = self.result().map(String::from_utf8_lossy).unwrap_or_default();
+        if said.is_empty() { self.nonsense() } else { self.told(&said) }
+    }
+
+    /// Why the other end gave up: its verdict, or words of whoever is in between.
+    fn told(&self, said: &str) -> Error {
+        let (why, wrong) = match from_json::<PumpVerdict>(said) {
+            Ok(PumpVerdict { error: Some(why), wrong, .. }) => (why, wrong),
+            Ok(_) => return self.nonsense(),
+            Err(_) => (said.to_string(), false),
+        };
+        Error::Peer { peer: self.peer.clone(), why, wrong }
+    }
+
+    fn result(&self) -> Option<&[u8]> {
+        self.stream.result()
+    }
+}
+
+/// What cannot be understood.
+pub(crate) fn nonsense(peer: &str) -> Error {
+    let why = "it said what has no meaning here; bring both sides to one version of thalweg";
+    Error::Peer { peer: peer.to_string(), why: why.into(), wrong: false }
+}

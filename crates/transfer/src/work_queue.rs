@@ -1,0 +1,199 @@
+//! What the lanes do next: list a directory, begin a file, or move a piece of a large file.
+//!
+//! Model: a stack of directories that are being listed, a queue of files, and the one file that is being moved in pieces. A
+//! lane that has free blocks takes work from here. Names are handed out in small batches, and several lanes look at their
+//! batches at the same time.
+//! Invariant: memory is bounded by the depth of a tree, not by its size: listing a directory continues only after the
+//! directories found in it have been listed.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use thalweg_io::tree::{EntryKind, Names, Tree};
+
+use crate::directory::Directory;
+use crate::file_transfer::{Cursor, Entry, FileTransfer, Origin};
+use crate::message::ASKED;
+use crate::shared::Shared;
+use crate::{Error, Result};
+
+/// The names that a lane takes at a time. It opens so many small files before it reads the first of them.
+const NAMES: usize = ASKED;
+/// How often a lane that waits checks whether it should stop.
+const LOOK_UP: Duration = Duration::from_millis(100);
+
+/// A name in a directory of the source.
+pub(crate) struct Found {
+    pub(crate) name: OsString,
+    /// Its name at the destination.
+    pub(crate) there: OsString,
+    pub(crate) kind: Option<EntryKind>,
+}
+
+/// Something for a lane to do.
+pub(crate) enum Work<'a> {
+    /// Look at these names, and then call `looked`.
+    Names(Arc<Directory<'a>>, Vec<Found>),
+    /// Move this piece.
+    Piece(Arc<FileTransfer<'a>>, u64, usize),
+    /// Finish this file, of which nothing is left to be moved.
+    Whole(Arc<FileTransfer<'a>>),
+}
+
+struct Scan<'a> {
+    place: Arc<Directory<'a>>,
+    names: Box<dyn Names>,
+    /// The lane that took names from it last.
+    lane: Option<usize>,
+}
+
+#[derive(Default)]
+struct State<'a> {
+    /// Files that were named as sources.
+    roots: VecDeque<(Arc<Directory<'a>>, Found)>,
+    scans: Vec<Scan<'a>>,
+    waiting: VecDeque<Entry<'a>>,
+    current: Option<(Arc<FileTransfer<'a>>, Cursor)>,
+    /// Lanes that look at names, and may add more work.
+    looking: usize,
+}
+
+/// See the head of this file.
+pub(crate) struct WorkQueue<'a> {
+    shared: &'a Shared<'a>,
+    state: Mutex<State<'a>>,
+    news: Condvar,
+}
+
+impl<'a> WorkQueue<'a> {
+    pub(crate) fn new(shared: &'a Shared<'a>) -> WorkQueue<'a> {
+        WorkQueue { shared, state: Mutex::default(), news: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<'a>> {
+        self.state.lock().expect("no lane panics")
+    }
+
+    /// Adds a file that was named as a source.
+    pub(crate) fn root(&self, place: Arc<Directory<'a>>, found: Found) {
+        self.lock().roots.push_back((place, found));
+    }
+
+    /// Adds the one source that is a stream.
+    pub(crate) fn stream(&self, moving: FileTransfer<'a>, cursor: Cursor) {
+        self.lock().current = Some((Arc::new(moving), cursor));
+    }
+
+    /// Adds a directory to be listed.
+    pub(crate) fn directory(&self, place: Directory<'a>) -> Result<()> {
+        let names = place.source().names()?;
+        self.lock().scans.push(Scan { place: Arc::new(place), names, lane: None });
+        self.news.notify_one();
+        Ok(())
+    }
+
+    /// Adds a file that is moved in pieces.
+    pub(crate) fn large(&self, entry: Entry<'a>) {
+        self.lock().waiting.push_back(entry);
+        self.news.notify_one();
+    }
+
+    /// A lane has looked at the names that it took.
+    pub(crate) fn looked(&self) {
+        self.lock().looking -= 1;
+        self.news.notify_all();
+    }
+
+    /// The stream has ended.
+    pub(crate) fn ended(&self) {
+        if let Some((_, cursor)) = &mut self.lock().current {
+            cursor.end_now();
+        }
+    }
+
+    /// The next work; `None` if there is none. With `wait`, `None` means that no more will come.
+    pub(crate) fn next(&self, lane: usize, wait: bool) -> Result<Option<Work<'a>>> {
+        let mut state = self.lock();
+        loop {
+            self.shared.goes_on()?;
+            if let Some(work) = self.something(&mut state, lane)? {
+                return Ok(Some(work));
+            }
+            if state.looking == 0 || !wait {
+                return Ok(None);
+            }
+            state = self.news.wait_timeout(state, LOOK_UP).expect("no lane panics").0;
+        }
+    }
+
+    fn something(&self, state: &mut State<'a>, lane: usize) -> Result<Option<Work<'a>>> {
+        loop {
+            if let Some(work) = piece(&*self.shared.source, state)? {
+                return Ok(Some(work));
+            }
+            if let Some(entry) = state.waiting.pop_front() {
+                let (moving, cursor) = FileTransfer::open(self.shared, entry)?;
+                state.current = Some((Arc::new(moving), cursor));
+                continue;
+            }
+            if let Some(work) = roots(state) {
+                state.looking += 1;
+                return Ok(Some(work));
+            }
+            let Some(at) = scan_for(&state.scans, lane) else { return Ok(None) };
+            let scan = &mut state.scans[at];
+            scan.lane = Some(lane);
+            let names = scan.names.some(NAMES)?;
+            if names.is_empty() {
+                state.scans.remove(at);
+                continue;
+            }
+            let place = Arc::clone(&scan.place);
+            let found = names.into_iter().map(|(name, kind)| Found { there: name.clone(), name, kind });
+            state.looking += 1;
+            return Ok(Some(Work::Names(place, found.collect())));
+        }
+    }
+}
+
+/// A piece of the current file. When it has no more, whoever is done with its last piece finishes it.
+fn piece<'a>(tree: &dyn Tree, state: &mut State<'a>) -> Result<Option<Work<'a>>> {
+    let Some((moving, cursor)) = &mut state.current else { return Ok(None) };
+    let file = match &moving.origin {
+        Origin::File(file) => Some((tree, file)),
+        _ => None,
+    };
+    if let Some((at, len)) = cursor.next(file)? {
+        moving.hand_out();
+        return Ok(Some(Work::Piece(Arc::clone(moving), at, len)));
+    }
+    let (moving, _) = state.current.take().expect("it was there");
+    Ok(moving.let_go().then_some(Work::Whole(moving)))
+}
+
+/// Which directory a lane lists next: the newest one that it has begun or nobody has, otherwise the newest. So two lanes
+/// seldom create files in the same directory, where the kernel would make them take turns.
+fn scan_for(scans: &[Scan<'_>], lane: usize) -> Option<usize> {
+    let free = scans.iter().rposition(|scan| scan.lane.is_none_or(|other| other == lane));
+    free.or(scans.len().checked_sub(1))
+}
+
+/// The next named files that lie in one directory.
+fn roots<'a>(state: &mut State<'a>) -> Option<Work<'a>> {
+    let (place, first) = state.roots.pop_front()?;
+    let mut found = vec![first];
+    while found.len() < NAMES && state.roots.front().is_some_and(|(next, _)| Arc::ptr_eq(next, &place)) {
+        found.extend(state.roots.pop_front().map(|(_, found)| found));
+    }
+    Some(Work::Names(place, found))
+}
+
+/// The error for a source that is neither file, directory nor link.
+pub(crate) fn refuse_special(name: &std::path::Path) -> Error {
+    Error::Refused(format!(
+        "{} is a pipe, a socket or a device; in a tree such are passed over, named alone they are read as streams",
+        name.display()
+    ))
+}

@@ -1,0 +1,270 @@
+//! The audit log: who asked what of this node, from where, and how it ended.
+//!
+//! Model: an [`Entry`] begins when something is asked, and becomes a line of IDENTITY/audit.log when it ends. Work that may
+//! take long also gets a line when it begins, which is what remains if the node is killed (docs/formats/audit.md).
+//! Requests that only look, and what nodes say to each other within a job, get no entry.
+//! Invariant: no environment, input or output is recorded, and of a command at most [`WORDS_BYTES_MAX`] bytes. At most
+//! [`REFUSED_A_MINUTE`] lines a minute are about what one peer was refused, or all strangers together; the rest is a
+//! number, so that nobody can wash the log out. A log that cannot be written is reported once, and stops nothing.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use thalweg_api::{AuditLine, ExecEnd, to_json};
+use thalweg_base::clock::{Stopwatch, wall_seconds};
+use thalweg_io::rotated::Rotated;
+
+use crate::threads::spawn;
+use crate::{Id, Link, Role, log};
+
+/// Its name in the identity's directory.
+const AUDIT_FILE: &str = "audit.log";
+/// How many files are kept, and how large one gets.
+const FILES: usize = 8;
+const FILE_BYTES: u64 = 4 << 20;
+/// How many bytes of words are told.
+const WORDS_BYTES_MAX: usize = 1024;
+/// How many of what was asked, which of HTTP is any word.
+const WHAT_BYTES_MAX: usize = 32;
+/// How many of a job's id, which is to have as many.
+const JOB_BYTES_MAX: usize = 32;
+/// How many lines a minute are about what one peer was refused.
+const REFUSED_A_MINUTE: u64 = 60;
+
+/// The log of a node.
+#[derive(Default)]
+pub struct Audit(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    log: Option<Rotated>,
+    /// Where the links that others opened came from, as many as are open.
+    came: Vec<(Weak<Link>, SocketAddr)>,
+    /// It was told that the log cannot be written.
+    told: bool,
+    /// What was refused to whom, by id; of strangers together under none.
+    refused: BTreeMap<String, Refused>,
+}
+
+/// The minute in which something was refused last, how often in it, and how often in all that was not told.
+#[derive(Default)]
+struct Refused {
+    minute: u64,
+    count: u64,
+    untold: u64,
+}
+
+/// Who asks: name and address, and what it proved.
+#[derive(Debug, Clone, Default)]
+pub struct Who {
+    /// Its name and address.
+    pub peer: String,
+    /// Its id and role, if it proved them.
+    pub proved: Option<(Id, Role)>,
+}
+
+impl Audit {
+    /// In this identity's directory; nowhere without one.
+    pub fn open(directory: Option<&Path>) -> Arc<Audit> {
+        let audit = Audit::default();
+        let log = directory.map(|directory| Rotated::open(&directory.join(AUDIT_FILE), FILES, FILE_BYTES));
+        match log.transpose() {
+            Ok(log) => audit.state().log = log,
+            Err(why) => tell(&mut audit.state(), &why),
+        }
+        Arc::new(audit)
+    }
+
+    /// This link was opened from there.
+    pub fn came(&self, link: &Arc<Link>, from: SocketAddr) {
+        let mut state = self.state();
+        state.came.retain(|(link, _)| link.strong_count() > 0);
+        state.came.push((Arc::downgrade(link), from));
+    }
+
+    /// The peer of a link.
+    pub fn who(&self, link: &Link) -> Who {
+        let (hello, state) = (link.hello(), self.state());
+        let from = state.came.iter().find(|(came, _)| std::ptr::eq(came.as_ptr(), link));
+        let from = from.map_or(String::new(), |(_, address)| format!(" at {address}"));
+        Who { peer: format!("{}{from}", link.peer()), proved: Some((hello.node, hello.role)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something was asked; it is told when the entry goes.
+    pub fn begin(self: &Arc<Audit>, who: Who, what: &str, words: &[String]) -> Entry {
+        let proved = who.proved;
+        let line = AuditLine {
+            peer: who.peer,
+            id: proved.map_or(String::new(), |(id, _)| id.to_string()),
+            role: proved.map_or("", |(_, role)| role.name()).into(),
+            what: cut(what, WHAT_BYTES_MAX),
+            words: shown(words),
+            ended: "an internal error, which the node's log tells".into(),
+            ..AuditLine::default()
+        };
+        Entry { audit: self.clone(), line, watch: Stopwatch::start(), is_refused: false }
+    }
+
+    /// Somebody was refused before anything could be asked.
+    pub fn refused(self: &Arc<Audit>, peer: String, why: &str) {
+        self.begin(Who { peer, proved: None }, "connect", &[]).refused(why);
+    }
+
+    /// Whether another line may tell what this peer was refused: how many before it were not told.
+    fn may_tell(&self, id: &str, minute: u64) -> Option<u64> {
+        let mut state = self.state();
+        // Of those who have left nothing untold there is nothing to remember.
+        state.refused.retain(|_, refused| refused.minute == minute || refused.untold > 0);
+        let refused = state.refused.entry(id.to_string()).or_default();
+        if refused.minute != minute {
+            (refused.minute, refused.count) = (minute, 0);
+        }
+        refused.count += 1;
+        if refused.count > REFUSED_A_MINUTE {
+            refused.untold += 1;
+            return None;
+        }
+        Some(std::mem::take(&mut refused.untold))
+    }
+
+    fn write(&self, line: &AuditLine) {
+        let mut state = self.state();
+        if let Some(log) = &mut state.log
+            && let Err(why) = log.line(&to_json(line))
+        {
+            tell(&mut state, &why);
+        }
+    }
+}
+
+fn tell(state: &mut State, why: &thalweg_io::Error) {
+    if !std::mem::replace(&mut state.told, true) {
+        log(&format!("the audit log is not written: {why}; the node goes on without it"));
+    }
+}
+
+fn cut(text: &str, bytes: usize) -> String {
+    text[..text.floor_char_boundary(bytes)].to_string()
+}
+
+/// The first bytes of a command, each word as far as they reach.
+fn shown(words: &[String]) -> Vec<String> {
+    let mut left = WORDS_BYTES_MAX;
+    let mut shown = Vec::new();
+    for (i, word) in words.iter().enumerate() {
+        let end = word.floor_char_boundary(left);
+        shown.push(word[..end].to_string());
+        left -= end;
+        if end < word.len() || left == 0 {
+            shown.push(format!("... ({} of {} words)", i + 1, words.len()));
+            break;
+        }
+    }
+    shown
+}
+
+/// Something that goes on.
+pub struct Entry {
+    audit: Arc<Audit>,
+    line: AuditLine,
+    watch: Stopwatch,
+    is_refused: bool,
+}
+
+impl Entry {
+    /// Which job it is.
+    pub fn of_job(mut self, id: &str) -> Entry {
+        self.line.job = cut(id, JOB_BYTES_MAX);
+        self
+    }
+
+    /// Of which other hosts it is asked.
+    pub fn on(mut self, hosts: &[String]) -> Entry {
+        self.line.on = shown(hosts);
+        self
+    }
+
+    /// Tells that it runs.
+    pub fn runs(self) -> Entry {
+        let line = AuditLine { time: wall_seconds(), ended: "running".into(), ..self.line.clone() };
+        self.audit.write(&line);
+        self
+    }
+
+    /// Records that it runs, and does the work on a thread of this name; false if the system has no thread left.
+    pub fn spawn(self, thread: &'static str, work: impl FnOnce(&mut Entry) + Send + 'static) -> bool {
+        let mut entry = self.runs();
+        spawn(thread, move || work(&mut entry))
+    }
+
+    /// It was refused, and why.
+    pub fn refused(&mut self, why: impl std::fmt::Display) {
+        self.ends(format!("refused: {why}"));
+        self.is_refused = true;
+    }
+
+    /// How it ended.
+    pub fn ends(&mut self, ended: impl Into<String>) {
+        self.line.ended = ended.into();
+    }
+
+    /// How many bytes it was.
+    pub fn bytes(&mut self, bytes: u64) {
+        self.line.bytes = Some(bytes);
+    }
+
+    /// How a command ended.
+    pub fn ends_as(&mut self, end: &ExecEnd) {
+        let state = format!("{:?}", end.state).to_lowercase();
+        let status = end.status.map_or(String::new(), |status| format!(", status {status}"));
+        let signal = end.signal.map_or(String::new(), |signal| format!(", signal {signal}"));
+        let why = end.why.as_ref().map_or(String::new(), |why| format!(": {why}"));
+        self.ends(state + &status + &signal + &why);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.line.time = wall_seconds();
+        if self.is_refused {
+            match self.audit.may_tell(&self.line.id, self.line.time / 60) {
+                None => return,
+                Some(0) => {}
+                Some(untold) => self.line.ended += &format!("; {untold} before it were not told"),
+            }
+        }
+        self.line.seconds = (self.watch.seconds() * 1e3).round() / 1e3;
+        self.audit.write(&self.line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_peer_is_refused_more_often_than_may_be_told_is_a_number() {
+        let audit = Audit::default();
+        let told = |id: &str, minute| (0..100).filter(|_| audit.may_tell(id, minute).is_some()).count();
+        assert_eq!((told("a", 1), told("b", 1), told("", 1)), (60, 60, 60), "each has its own");
+        assert_eq!((audit.may_tell("a", 2), audit.may_tell("a", 2)), (Some(40), Some(0)));
+        assert_eq!(audit.may_tell("b", 9), Some(40), "the next line says it, whenever it comes");
+        assert_eq!(audit.may_tell("c", 20), Some(0));
+        let left: Vec<String> = audit.state().refused.keys().cloned().collect();
+        assert_eq!(left, ["", "c"], "who has nothing untold is forgotten");
+    }
+
+    #[test]
+    fn words_come_to_an_end() {
+        let long = "é".repeat(WORDS_BYTES_MAX);
+        let words = shown(&["a".into(), long, "b".into()]);
+        assert_eq!((words.len(), words[2].as_str()), (3, "... (2 of 3 words)"));
+        assert!(words.concat().len() < WORDS_BYTES_MAX + 32);
+    }
+}

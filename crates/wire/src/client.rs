@@ -1,0 +1,169 @@
+//! A client of a cluster: who it is, whom it can reach, and the links that it opens.
+//!
+//! Model: a client dials each host that it needs. When the two know different epochs of the cluster file, both take the
+//! newer one.
+//! Non-goals: what is asked over a link.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use thalweg_api::{ClusterFile, ClusterHost, HostRequest, ServiceRequest};
+use thalweg_block::Pool;
+use thalweg_io::small;
+
+use crate::cluster_error::{ClusterError, ClusterResult};
+use crate::{
+    CLUSTER_FILE, Credentials, Incoming, Link, LinkError, Patience, Result, Terms, What, cluster, message,
+};
+
+/// A client of a cluster.
+pub struct Client {
+    directory: PathBuf,
+    /// Whether a newer cluster file was asked for already.
+    asked: AtomicBool,
+    credentials: Credentials,
+    file: ClusterFile,
+}
+
+impl Client {
+    /// Of the identity in this directory.
+    pub fn load(identity: &Path) -> ClusterResult<Client> {
+        let (credentials, file) = cluster::credentials_in(identity)?;
+        Ok(Client { directory: identity.into(), asked: AtomicBool::new(false), credentials, file })
+    }
+
+    /// The same, of a cluster that is to have this name, if one is given.
+    pub fn load_named(identity: &Path, name: Option<&str>) -> ClusterResult<Client> {
+        let client = Client::load(identity)?;
+        if let Some(name) = name.filter(|name| *name != client.file.name) {
+            let (of, directory) = (&client.file.name, identity.display());
+            return Err(ClusterError::Asked(format!(
+                "the identity in {directory} is of cluster {of}, not of {name}; give the directory of the other with --cluster"
+            )));
+        }
+        Ok(client)
+    }
+
+    /// What it proves to hosts.
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// Its cluster file.
+    pub fn file(&self) -> &ClusterFile {
+        &self.file
+    }
+
+    /// The hosts of these names, or with these roles (`@ROLE`), or all; each once.
+    pub fn hosts(&self, on: &[String]) -> ClusterResult<Vec<ClusterHost>> {
+        if on.is_empty() {
+            return Ok(self.file.hosts.clone());
+        }
+        let mut hosts: Vec<ClusterHost> = Vec::new();
+        for name in on {
+            let role = name.strip_prefix('@').map(String::from);
+            let is_meant = |host: &&ClusterHost| match &role {
+                Some(role) => host.roles.contains(role),
+                None => host.name == *name,
+            };
+            let found: Vec<&ClusterHost> = self.file.hosts.iter().filter(is_meant).collect();
+            if found.is_empty() {
+                return Err(cluster::unknown(&self.file, name));
+            }
+            let new: Vec<ClusterHost> =
+                found.into_iter().filter(|host| !hosts.contains(host)).cloned().collect();
+            hosts.extend(new);
+        }
+        Ok(hosts)
+    }
+
+    /// A link with a host, for blocks of so many bytes.
+    pub fn link(&self, host: &ClusterHost, block_bytes: usize) -> ClusterResult<Link> {
+        let address = cluster::address_of(host)?;
+        let link = self.credentials.connect(&host.name, address, terms(block_bytes))?;
+        self.agree(&link);
+        Ok(link)
+    }
+
+    /// A link with a host that a thread of its own reads when nobody else does.
+    pub fn kept_link(&self, host: &ClusterHost, block_bytes: usize) -> Result<Arc<Link>> {
+        let cut = |why: String| LinkError::new(&host.name, What::Cut(why));
+        let link = self.link(host, block_bytes).map_err(|why| match why {
+            ClusterError::Link(why) => why,
+            other => cut(other.to_string()),
+        })?;
+        link.keep().map_err(|e| cut(format!("no thread for it is left: {e}")))?;
+        Ok(Arc::new(link))
+    }
+
+    /// Opens a link with a host and asks over it in the same round trip.
+    pub fn link_and_ask(
+        &self,
+        host: &ClusterHost,
+        block_bytes: usize,
+        request: &str,
+        takes: (&Pool, usize),
+    ) -> ClusterResult<(Link, Incoming)> {
+        let at = (&*host.name, cluster::address_of(host)?);
+        let asked = self.credentials.connect_and_ask(at, terms(block_bytes), request.as_bytes(), Some(takes));
+        let (link, inc) = asked?;
+        self.agree(&link);
+        Ok((link, inc))
+    }
+
+    /// Brings both ends to the newer of their cluster files. A host that a newer file does not list is closed for this
+    /// command at once; whatever else is new in it counts from the next command on.
+    fn agree(&self, link: &Link) {
+        let theirs = link.hello().epoch;
+        if theirs > self.file.epoch && !self.asked.swap(true, Ordering::SeqCst) {
+            let Ok(text) = message::ask(link, &HostRequest::Cluster(None).text()) else { return };
+            if let Ok(Some(file)) = cluster::newer(&self.directory, &self.file, &text) {
+                self.credentials.identity().members.set(&file);
+                // A client that may not write there asks again next time.
+                let _ = small::write(&self.directory.join(CLUSTER_FILE), text.as_bytes());
+            }
+        } else if theirs < self.file.epoch
+            && let Ok(text) = cluster::text_in(&self.directory)
+        {
+            let _ = message::ask(link, &HostRequest::Cluster(Some(text)).text());
+        }
+    }
+}
+
+fn terms(block_bytes: usize) -> Terms {
+    Terms { block_bytes: block_bytes as u32, patience: Patience::default() }
+}
+
+/// Stops what runs over several links by closing them. All clones are one.
+#[derive(Clone, Default)]
+pub struct Cancel(Arc<Cancelling>);
+
+#[derive(Default)]
+struct Cancelling {
+    signal: AtomicI32,
+    links: Mutex<Vec<Arc<Link>>>,
+}
+
+impl Cancel {
+    /// Closes all links, so that the nodes end what they run; remembers the signal that asked for it.
+    pub fn cancel(&self, signal: i32) {
+        self.0.signal.store(signal, Ordering::SeqCst);
+        for link in self.0.links.lock().expect("no holder panics").iter() {
+            link.close();
+        }
+    }
+
+    /// The signal that asked for it, if one did.
+    pub fn signal(&self) -> Option<i32> {
+        Some(self.0.signal.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
+    }
+
+    /// Has a link closed on cancellation: at once if that has come before.
+    pub fn watch(&self, link: &Arc<Link>) {
+        self.0.links.lock().expect("no holder panics").push(link.clone());
+        if self.signal().is_some() {
+            link.close();
+        }
+    }
+}

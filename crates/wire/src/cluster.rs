@@ -1,0 +1,505 @@
+//! A cluster's files: made by `cluster init`, changed by `add` and `drop`.
+//!
+//! Model: one directory is the owner's: the cluster file, the authority with its key, a client's certificate; below it
+//! `hosts/NAME` is what goes to each host, `clients/NAME` what goes to another person or program: a certificate, its key,
+//! and the same cluster file.
+//! Invariant: the authority's key stays in the owner's directory and signs every cluster file. Every change grows the epoch by
+//! one; a node takes a cluster file only if its epoch is larger than that of the one it has. Changes wait for each other
+//! ([`LOCK`]), so no epoch has two files.
+//! Non-goals: bringing files to hosts.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use thalweg_api::{ClusterClient, ClusterFile, ClusterHost, DroppedHost, Links, May};
+use thalweg_base::clock::wall_seconds;
+use thalweg_base::units::Size;
+use thalweg_io::small;
+
+use crate::cluster_error::{ClusterError as Error, ClusterResult as Result};
+use crate::{
+    AUTHORITY_FILE, Authority, CERTIFICATE_DAYS, CERTIFICATE_FILE, CLUSTER_FILE, Credentials, Id, Identity,
+    IdentityError, Issued, KEY_FILE, Named, Role, is_host_name, key_of, new_id, read_cluster, read_unsigned,
+    sign, verify,
+};
+
+/// Where a node listens unless its host says otherwise.
+pub const PORT: u16 = 7171;
+/// The authority's key.
+const AUTHORITY_KEY_FILE: &str = "authority.key";
+/// Locked by whoever changes the cluster.
+const LOCK: &str = "cluster.lock";
+/// What goes to the hosts.
+const HOSTS: &str = "hosts";
+/// What goes to people and programs beside the owner.
+const CLIENTS: &str = "clients";
+/// The owner's own name as a client.
+const OWNER: &str = "client";
+/// How often to look, and when again, whether a key and its certificate belong together: one is written behind the other.
+const RENEWAL_LOOKS: usize = 20;
+const RENEWAL_LOOK: Duration = Duration::from_millis(10);
+/// The most hosts of a cluster.
+pub const HOSTS_MAX: usize = 1024;
+/// The most clients.
+pub const CLIENTS_MAX: usize = 256;
+/// The most that are remembered of those that were dropped: beyond, they are told that they are not listed.
+const DROPPED_MAX: usize = 1024;
+/// So long before a certificate ends it is told.
+const WARNING_SECONDS: u64 = 30 * DAY_SECONDS;
+const DAY_SECONDS: u64 = 86_400;
+
+/// The directory of a host's identity, below the owner's.
+pub fn host_directory(owner: &Path, host: &str) -> PathBuf {
+    owner.join(HOSTS).join(host)
+}
+
+/// The directory of a client's identity, below the owner's.
+pub fn client_directory(owner: &Path, client: &str) -> PathBuf {
+    owner.join(CLIENTS).join(client)
+}
+
+/// A host as typed: `NAME` or `NAME=ADDRESS` or `NAME=ADDRESS:PORT`, and behind that perhaps `@WORD,WORD`: a role, or
+/// `data=DIR`, or `memory=SIZE`.
+fn host_of(typed: &str) -> Result<ClusterHost> {
+    let (typed, words) = typed.split_once('@').unwrap_or((typed, ""));
+    let (mut roles, mut data, mut memory_bytes) = (Vec::new(), Vec::new(), None);
+    for word in words.split(',').filter(|word| !word.is_empty()) {
+        match word.split_once('=') {
+            Some(("data", directory)) if directory.starts_with('/') => data.push(directory.to_string()),
+            Some(("data", _)) => {
+                return Err(Error::Asked(format!("'{word}' is no directory for data: write data=/DIR")));
+            }
+            Some(("memory", size)) => match size.parse() {
+                Ok(Size::Bytes(bytes)) => memory_bytes = Some(bytes),
+                _ => return Err(Error::Asked(format!("'{word}' is no memory: write memory=2GiB"))),
+            },
+            None if is_host_name(word) && !word.contains('.') => roles.push(word.to_string()),
+            _ => {
+                return Err(Error::Asked(format!(
+                    "'{word}' is not a role: write letters, digits and '-', or data=/DIR, or memory=SIZE"
+                )));
+            }
+        }
+    }
+    let (name, address) = typed.split_once('=').unwrap_or((typed, typed));
+    if !is_host_name(name) {
+        return Err(Error::Asked(format!(
+            "'{name}' is not a name for a host: write NAME or NAME=ADDRESS:PORT, perhaps with @ROLE behind it, with letters, digits, '-' and '.'"
+        )));
+    }
+    let address = address_as(address).ok_or_else(|| {
+        Error::Asked(format!(
+            "'{address}' is no address: write a name or an address, perhaps with :PORT behind it, and other words behind an @"
+        ))
+    })?;
+    let id = new_id().to_string();
+    Ok(ClusterHost { name: name.into(), address, id, key: String::new(), roles, data, memory_bytes })
+}
+
+/// Where a node listens, as typed: a name or an address, with a port or without.
+fn address_as(typed: &str) -> Option<String> {
+    if let Ok(ip) = typed.parse::<std::net::IpAddr>() {
+        return Some(SocketAddr::new(ip, PORT).to_string());
+    }
+    if typed.parse::<SocketAddr>().is_ok_and(|address| address.port() > 0) {
+        return Some(typed.into());
+    }
+    let (host, port) =
+        typed.rsplit_once(':').map_or((typed, Some(PORT)), |(host, port)| (host, port.parse().ok()));
+    let port = port.filter(|port| *port > 0)?;
+    is_host_name(host).then(|| format!("{host}:{port}"))
+}
+
+/// The name of a host as typed.
+pub fn name_of(typed: &str) -> &str {
+    typed.split(['=', '@']).next().unwrap_or(typed)
+}
+
+/// Where a host's node listens.
+pub fn address_of(host: &ClusterHost) -> Result<SocketAddr> {
+    let found = host.address.to_socket_addrs().ok().and_then(|mut all| all.next());
+    found.ok_or_else(|| {
+        Error::Asked(format!("{}: the address '{}' is not known here", host.name, host.address))
+    })
+}
+
+/// Makes a cluster's files in `owner`, which holds none yet.
+pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
+    is_free(owner)?;
+    let cluster = new_id();
+    let hosts = hosts.iter().map(|typed| host_of(typed)).collect::<Result<Vec<_>>>()?;
+    let owner_client =
+        ClusterClient { name: OWNER.into(), id: new_id().to_string(), key: String::new(), may: May::All };
+    let mut file = ClusterFile {
+        format: 2,
+        name: name.into(),
+        id: cluster.to_string(),
+        epoch: 1,
+        links: Links::Sealed,
+        hosts,
+        clients: vec![owner_client],
+        dropped: Vec::new(),
+    };
+    is_sound(&file)?;
+    let authority = Authority::new(cluster)?;
+    small::make_durable_directory(owner)?;
+    is_own(owner)?;
+    let _alone = small::lock(&owner.join(LOCK))?;
+    is_free(owner)?;
+    let kept = authority.kept();
+    small::write(&owner.join(AUTHORITY_KEY_FILE), kept.key.as_bytes())?;
+    small::write(&owner.join(AUTHORITY_FILE), kept.certificate.as_bytes())?;
+    issue_to_client(owner, &authority, cluster, &mut file.clients[0])?;
+    for host in &mut file.hosts {
+        issue_to(owner, &authority, cluster, host)?;
+    }
+    publish(owner, &file, &authority)?;
+    Ok(file)
+}
+
+/// An error if the directory is another user's, who could put other identities into it.
+fn is_own(owner: &Path) -> Result<()> {
+    match small::is_of_another(owner) {
+        true => Err(Error::Asked(format!("{} is another user's; give another --identity", owner.display()))),
+        false => Ok(()),
+    }
+}
+
+/// An error if the directory holds a cluster.
+fn is_free(owner: &Path) -> Result<()> {
+    if small::read(&owner.join(CLUSTER_FILE)).is_err() {
+        return Ok(());
+    }
+    Err(Error::Asked(format!(
+        "{} holds a cluster already; give another --identity, or thalweg cluster add HOST",
+        owner.display()
+    )))
+}
+
+/// Takes hosts in.
+pub fn add(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
+    let (mut file, cluster, authority, _alone) = open(owner)?;
+    let mut added = hosts.iter().map(|typed| host_of(typed)).collect::<Result<Vec<_>>>()?;
+    for host in &added {
+        if let Some(there) = file.hosts.iter().find(|there| there.name == host.name) {
+            return Err(Error::Asked(format!(
+                "'{}' is a host of cluster {} already, at {}; give the new one another name, or thalweg cluster drop {0} first",
+                there.name, file.name, there.address
+            )));
+        }
+    }
+    file.epoch += 1;
+    is_sound(&ClusterFile { hosts: file.hosts.iter().chain(&added).cloned().collect(), ..file.clone() })?;
+    for host in &mut added {
+        issue_to(owner, &authority, cluster, host)?;
+    }
+    file.hosts.extend(added);
+    publish(owner, &file, &authority)?;
+    Ok(file)
+}
+
+/// Makes a certificate for a person or a program, in a directory below the owner's that is theirs to have.
+pub fn client(owner: &Path, name: &str, may: May) -> Result<ClusterFile> {
+    let (mut file, cluster, authority, _alone) = open(owner)?;
+    if !is_host_name(name) {
+        return Err(Error::Asked(format!(
+            "'{name}' is not a name for a client: letters, digits, '-' and '.'"
+        )));
+    }
+    let mut client = ClusterClient { name: name.into(), id: new_id().to_string(), key: String::new(), may };
+    file.clients.push(client.clone());
+    file.epoch += 1;
+    is_sound(&file)?;
+    issue_to_client(owner, &authority, cluster, &mut client)?;
+    *file.clients.last_mut().expect("it was pushed") = client;
+    publish(owner, &file, &authority)?;
+    Ok(file)
+}
+
+/// Puts hosts and clients out: their certificates are refused from now on.
+pub fn drop_named(owner: &Path, names: &[String]) -> Result<ClusterFile> {
+    let (mut file, _, authority, _alone) = open(owner)?;
+    file.epoch += 1;
+    for name in names {
+        let id = if let Some(at) = file.hosts.iter().position(|host| host.name == *name) {
+            file.hosts.remove(at).id
+        } else if let Some(at) = file.clients.iter().position(|client| client.name == *name) {
+            if *name == OWNER {
+                return Err(Error::Asked(format!(
+                    "'{OWNER}' is the owner's own certificate, which nothing can be changed without; thalweg cluster renew \
+                     makes a new one"
+                )));
+            }
+            file.clients.remove(at).id
+        } else {
+            return Err(unknown(&file, name));
+        };
+        file.dropped.push(DroppedHost { name: name.clone(), id, epoch: file.epoch });
+    }
+    let beyond = file.dropped.len().saturating_sub(DROPPED_MAX);
+    file.dropped.drain(..beyond);
+    is_sound(&file)?;
+    publish(owner, &file, &authority)?;
+    Ok(file)
+}
+
+/// Makes new certificates for these hosts and clients, or for all, with new keys and ids: those of before count for nothing
+/// where the new cluster file is known. A file of before files were signed, or links sealed, is signed and sealed.
+pub fn renew(owner: &Path, names: &[String]) -> Result<ClusterFile> {
+    let (mut file, cluster, authority, _alone) = opened(owner, read_unsigned)?;
+    let is_known = |name: &&String| {
+        file.hosts.iter().any(|h| h.name == **name) || file.clients.iter().any(|c| c.name == **name)
+    };
+    if let Some(name) = names.iter().find(|name| !is_known(name)) {
+        return Err(unknown(&file, name));
+    }
+    // One of before there were keys in it has to be made whole.
+    let old = std::mem::replace(&mut file.format, 2) == 1;
+    file.links = Links::Sealed;
+    if file.clients.is_empty() {
+        file.clients.push(ClusterClient {
+            name: OWNER.into(),
+            id: String::new(),
+            key: String::new(),
+            may: May::All,
+        });
+    }
+    file.epoch += 1;
+    is_sound(&file)?;
+    let is_meant = |name: &String| old || names.is_empty() || names.contains(name);
+    for host in file.hosts.iter_mut().filter(|host| is_meant(&host.name)) {
+        host.id = new_id().to_string();
+        issue_to(owner, &authority, cluster, host)?;
+    }
+    for client in file.clients.iter_mut().filter(|client| is_meant(&client.name)) {
+        client.id = new_id().to_string();
+        issue_to_client(owner, &authority, cluster, client)?;
+    }
+    publish(owner, &file, &authority)?;
+    Ok(file)
+}
+
+/// A line if a certificate ends soon, or has ended: whose it is, when, and the remedy.
+pub fn ends_soon(whose: &str, ends: u64, remedy: &str) -> Option<String> {
+    let now = wall_seconds();
+    let days = ends.saturating_sub(now) / DAY_SECONDS;
+    match ends {
+        0 => None,
+        _ if ends <= now => Some(format!("{whose} has expired; {remedy}")),
+        _ if ends - now < WARNING_SECONDS => Some(format!("{whose} expires in {days} days; {remedy}")),
+        _ => None,
+    }
+}
+
+/// That there is no such host, or none with such a role.
+pub fn unknown(file: &ClusterFile, host: &str) -> Error {
+    if let Some(role) = host.strip_prefix('@') {
+        let mut roles: Vec<&str> = file.hosts.iter().flat_map(|h| &h.roles).map(String::as_str).collect();
+        roles.sort_unstable();
+        roles.dedup();
+        let roles = if roles.is_empty() { "none".into() } else { roles.join(", ") };
+        return Error::Asked(format!("'{role}' is not a role of cluster {}, which has {roles}", file.name));
+    }
+    let names: Vec<&str> = file.hosts.iter().map(|h| h.name.as_str()).collect();
+    Error::Asked(format!("'{host}' is not a host of cluster {}, which has {}", file.name, names.join(", ")))
+}
+
+/// A cluster file as somebody sent it, if it is to replace this one, of the identity in `directory`; nothing if it is the
+/// same. Newer is only what has a larger epoch.
+pub fn newer(directory: &Path, ours: &ClusterFile, text: &str) -> Result<Option<ClusterFile>> {
+    let authority = certificate(&small::read(&directory.join(AUTHORITY_FILE))?)?;
+    let theirs = verify(text, &authority)
+        .map_err(|why| Error::Asked(format!("a cluster file that is refused: {why}")))?;
+    if theirs.id != ours.id {
+        return Err(Error::Asked(format!("a cluster file of another cluster, {}", theirs.id)));
+    }
+    let (epoch, ours_epoch) = (theirs.epoch, ours.epoch);
+    if epoch < ours_epoch {
+        return Err(Error::Asked(format!(
+            "a cluster file of epoch {epoch}, and this node is at {ours_epoch}"
+        )));
+    }
+    if epoch == ours_epoch {
+        let other = || {
+            Error::Asked(format!(
+                "another cluster file of the same epoch {epoch}; the owner makes a newer one with any change, as \
+                 thalweg cluster renew"
+            ))
+        };
+        return if theirs == *ours { Ok(None) } else { Err(other()) };
+    }
+    is_sound(&theirs)?;
+    Ok(Some(theirs))
+}
+
+/// The text of the cluster file in a directory, signature and all.
+pub fn text_in(directory: &Path) -> Result<String> {
+    String::from_utf8(small::read(&directory.join(CLUSTER_FILE))?)
+        .map_err(|_| Error::Asked(format!("{} is not readable text", directory.join(CLUSTER_FILE).display())))
+}
+
+fn certificate(pem: &[u8]) -> Result<CertificateDer<'static>> {
+    CertificateDer::from_pem_slice(pem).map_err(|_| Error::Asked("a certificate that is none".into()))
+}
+
+/// The credentials of the identity in this directory, and its cluster file. Somebody may have edited the files, or be renewing
+/// them.
+pub fn credentials_in(directory: &Path) -> Result<(Credentials, ClusterFile)> {
+    let cannot = |path: &Path, why: &dyn std::fmt::Display| {
+        Error::Asked(format!("{} cannot be used: {why}", path.display()))
+    };
+    let mut looks = 1;
+    loop {
+        let (identity, file) = Identity::load(directory)?;
+        is_sound(&file).map_err(|why| cannot(&directory.join(CLUSTER_FILE), &why))?;
+        match Credentials::of(identity) {
+            Ok(credentials) => return Ok((credentials, file)),
+            Err(IdentityError::Mismatch) if looks < RENEWAL_LOOKS => looks += 1,
+            Err(why) => return Err(cannot(directory, &why)),
+        }
+        std::thread::park_timeout(RENEWAL_LOOK);
+    }
+}
+
+fn is_sound(file: &ClusterFile) -> Result<()> {
+    let hosts = file.hosts.iter().map(|h| h.name.as_str());
+    let names = hosts.chain(file.clients.iter().map(|c| c.name.as_str()));
+    // Certificates are compared without looking at case.
+    let mut names: Vec<(String, &str)> = names.map(|name| (name.to_ascii_lowercase(), name)).collect();
+    names.sort_unstable();
+    if let Some([(_, one), (_, other)]) = names.array_windows().find(|[one, other]| one.0 == other.0) {
+        let too = if one == other { String::new() } else { format!(", as '{other}' too") };
+        return Err(Error::Asked(format!(
+            "'{one}' is there twice{too}; names of hosts and clients differ in more than case, and thalweg cluster drop \
+             frees one"
+        )));
+    }
+    let mut addresses: Vec<&str> = file.hosts.iter().map(|h| h.address.as_str()).collect();
+    addresses.sort_unstable();
+    if let Some(twice) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Error::Asked(format!("two hosts are at {}; give each a port of its own", twice[0])));
+    }
+    let (hosts, clients) = (file.hosts.len(), file.clients.len());
+    if hosts == 0 || hosts > HOSTS_MAX {
+        return Err(Error::Asked(format!("{hosts} hosts, and a cluster has 1 to {HOSTS_MAX}")));
+    }
+    if clients > CLIENTS_MAX {
+        return Err(Error::Asked(format!("{clients} clients, and a cluster has at most {CLIENTS_MAX}")));
+    }
+    Ok(())
+}
+
+/// A cluster that is about to be changed: its file, its id, its authority, and that nobody else changes it.
+type Opened = (ClusterFile, Id, Authority, small::Locked);
+
+fn open(owner: &Path) -> Result<Opened> {
+    opened(owner, read_cluster)
+}
+
+type Read = fn(&Path) -> std::result::Result<(ClusterFile, Id), IdentityError>;
+
+fn opened(owner: &Path, read: Read) -> Result<Opened> {
+    // Where there is no cluster nothing is left behind.
+    read(owner)?;
+    let text = |name: &str| -> Result<String> {
+        String::from_utf8(small::read(&owner.join(name))?)
+            .map_err(|_| Error::Asked(format!("{} is not readable text", owner.join(name).display())))
+    };
+    let key = text(AUTHORITY_KEY_FILE)?;
+    let alone = small::lock(&owner.join(LOCK))?;
+    let (file, cluster) = read(owner)?;
+    let authority = Authority::load(cluster, &text(AUTHORITY_FILE)?, &key)?;
+    Ok((file, cluster, authority, alone))
+}
+
+/// Makes a host's certificate and writes down its key.
+fn issue_to(owner: &Path, authority: &Authority, cluster: Id, host: &mut ClusterHost) -> Result<()> {
+    let node = host.id.parse().map_err(Error::Asked)?;
+    let named = Named { host: host.name.clone(), node, cluster, role: Role::Node };
+    host.key = issue(&host_directory(owner, &host.name), authority, &named)?;
+    Ok(())
+}
+
+/// The same for a client.
+fn issue_to_client(
+    owner: &Path,
+    authority: &Authority,
+    cluster: Id,
+    client: &mut ClusterClient,
+) -> Result<()> {
+    let node = client.id.parse().map_err(Error::Asked)?;
+    let named = Named { host: client.name.clone(), node, cluster, role: Role::Client };
+    let directory =
+        if client.name == OWNER { owner.to_path_buf() } else { client_directory(owner, &client.name) };
+    client.key = issue(&directory, authority, &named)?;
+    Ok(())
+}
+
+fn issue(directory: &Path, authority: &Authority, named: &Named) -> Result<String> {
+    let issued: Issued = authority.issue(named, CERTIFICATE_DAYS)?;
+    small::make_durable_directory(directory)?;
+    small::write(&directory.join(AUTHORITY_FILE), authority.kept().certificate.as_bytes())?;
+    small::write(&directory.join(KEY_FILE), issued.key.as_bytes())?;
+    small::write(&directory.join(CERTIFICATE_FILE), issued.certificate.as_bytes())?;
+    key_of(&issued.certificate).ok_or_else(|| Error::Asked("a certificate without a key".into()))
+}
+
+/// Writes the cluster file where it is read, the owner's last: that is the one that counts. What goes to a host or a client
+/// may lie elsewhere by now: then the nodes tell each other, and their clients.
+fn publish(owner: &Path, file: &ClusterFile, authority: &Authority) -> Result<()> {
+    let text = sign(file, authority)?;
+    let hosts = file.hosts.iter().map(|host| host_directory(owner, &host.name));
+    let clients = file.clients.iter().map(|client| client_directory(owner, &client.name));
+    for directory in hosts.chain(clients).filter(|directory| directory.is_dir()) {
+        small::write(&directory.join(CLUSTER_FILE), text.as_bytes())?;
+    }
+    Ok(small::write(&owner.join(CLUSTER_FILE), text.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_ends_within_thirty_days_is_told() {
+        let now = wall_seconds();
+        let told = |days: u64| ends_soon("it", now + days * DAY_SECONDS + 60, "renew it");
+        assert_eq!((told(30), told(31), told(3650), ends_soon("it", 0, "")), (None, None, None, None));
+        assert_eq!(told(29).as_deref(), Some("it expires in 29 days; renew it"));
+        assert_eq!(ends_soon("it", now - 1, "renew it").as_deref(), Some("it has expired; renew it"));
+    }
+
+    #[test]
+    fn hosts_are_typed_with_or_without_where_they_listen() {
+        let address = |typed: &str| host_of(typed).map(|host| (host.name, host.address));
+        let is = |name: &str, address: &str| Some((name.to_string(), address.to_string()));
+        assert_eq!(address("n1").ok(), is("n1", "n1:7171"));
+        assert_eq!(address("n1=10.0.0.1").ok(), is("n1", "10.0.0.1:7171"));
+        assert_eq!(address("n1=::1").ok(), is("n1", "[::1]:7171"));
+        assert_eq!(address("n1=example.org:80").ok(), is("n1", "example.org:80"));
+        assert_eq!(
+            host_of("n1=10.0.0.1@io,sort").map(|host| host.roles).ok(),
+            Some(vec!["io".into(), "sort".into()])
+        );
+        assert_eq!(["n1", "n1=10.0.0.1@io", "n1@io"].map(name_of), ["n1"; 3]);
+        let declared = host_of("n1@io,memory=2GiB,data=/a,data=/b").unwrap();
+        assert_eq!((declared.memory_bytes, declared.data.len(), declared.roles.len()), (Some(2 << 30), 2, 1));
+        let wrong = [
+            "n1=127.0.0.1:abc",
+            "n1=a:99999",
+            "n1=a:0",
+            "n1=fe80::1%eth0",
+            "n1=root@10.0.0.1",
+            "n1@memory=lots",
+            "n1@memory=10%",
+            "n1@data=here",
+            "n1@speed=9",
+        ];
+        for typed in ["", "a b", "../up", "-n", "n_1", "=1.2.3.4", "n1@a b"].into_iter().chain(wrong) {
+            assert!(address(typed).is_err(), "{typed}");
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! This host as a member of its cluster: who it is, the cluster file that holds, its links, and the services on them.
+//!
+//! Model: links are served until their peers have gone, each stream by the service that it names. A newer cluster file is
+//! kept, applied to the links that are open, and passed on ([`crate::mesh`] keeps links with the other hosts).
+//! Invariant: no service sees a stream of a peer that may only look, unless the service says that the request is harmless.
+//! Non-goals: accepting connections; what services do.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
+use std::time::Duration;
+
+use thalweg_api::{
+    ClusterFile, ClusterHost, HostProcess, HostRequest, May, Request, ServiceRequest, from_json, to_json,
+};
+use thalweg_base::clock::Stopwatch;
+use thalweg_io::small;
+
+use crate::audit::{Audit, Entry};
+use crate::cluster_error::{ClusterError as Error, ClusterResult as Result};
+use crate::mesh::Mesh;
+use crate::service::{Peer, Service, Streams};
+use crate::threads::caught;
+use crate::{
+    CERTIFICATE_FILE, CLUSTER_FILE, Credentials, Id, Identity, Link, Outgoing, Role, Terms, cluster, message,
+};
+
+/// What a client is told that may only look.
+pub const MAY_ONLY_LOOK: &str = "this certificate may only look at status, jobs and metrics; thalweg cluster client NAME --may all makes one for more";
+
+/// What a host is told that asks over a link of before its renewal.
+const WAS_RENEWED: &str =
+    "this host has shown a newer certificate since this link was opened; open a new one";
+
+/// A host, as a member of its cluster.
+pub struct Host {
+    name: String,
+    directory: Option<PathBuf>,
+    /// How it proves who it is; changed when its certificate is.
+    credentials: RwLock<Option<Arc<Credentials>>>,
+    /// Certificate and cluster file as they were last looked at.
+    files: Mutex<Vec<Vec<u8>>>,
+    cluster: Mutex<Option<ClusterFile>>,
+    /// Called when the cluster file has changed.
+    on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    audit: Arc<Audit>,
+    terms: Terms,
+    started: Stopwatch,
+    links: Mutex<Vec<(Id, Arc<Link>)>>,
+    pub(crate) mesh: Mesh,
+    services: RwLock<Vec<Arc<dyn Service>>>,
+    pub(crate) stopping: Latch,
+}
+
+/// Closes once, for all who wait for it.
+#[derive(Default)]
+pub(crate) struct Latch {
+    closed: Mutex<bool>,
+    change: Condvar,
+}
+
+impl Latch {
+    fn close(&self) {
+        *self.closed.lock().expect("no holder panics") = true;
+        self.change.notify_all();
+    }
+
+    /// Waits for it, or so long; whether it is closed.
+    pub(crate) fn wait(&self, patience: Duration) -> bool {
+        let closed = self.closed.lock().expect("no holder panics");
+        *self.change.wait_timeout_while(closed, patience, |closed| !*closed).expect("no holder panics").0
+    }
+}
+
+impl Host {
+    /// One in this process, of this name, which nobody has to prove anything to.
+    pub fn embedded(name: &str, terms: Terms) -> Host {
+        Host { name: name.to_string(), ..Host::with(None, terms) }
+    }
+
+    /// The host of the identity in this directory; without one it is of no cluster.
+    pub fn load(directory: Option<&Path>, terms: Terms) -> Result<Host> {
+        let Some(directory) = directory else { return Ok(Host::with(None, terms)) };
+        let (credentials, file) = cluster::credentials_in(directory)?;
+        if credentials.identity().role != Role::Node {
+            return Err(Error::Asked(
+                "that is a client's identity, and a node is a host's; give --identity DIR of one, as cluster init \
+                 makes them in hosts/"
+                    .into(),
+            ));
+        }
+        Ok(Host {
+            name: credentials.identity().name.clone(),
+            credentials: RwLock::new(Some(Arc::new(credentials))),
+            cluster: Mutex::new(Some(file)),
+            ..Host::with(Some(directory), terms)
+        })
+    }
+
+    fn with(directory: Option<&Path>, terms: Terms) -> Host {
+        Host {
+            name: String::new(),
+            directory: directory.map(PathBuf::from),
+            credentials: RwLock::default(),
+            files: Mutex::new(directory.map_or(Vec::new(), files_in)),
+            cluster: Mutex::default(),
+            on_change: OnceLock::new(),
+            audit: Audit::open(directory),
+            terms,
+            started: Stopwatch::start(),
+            links: Mutex::default(),
+            mesh: Mesh::default(),
+            services: RwLock::default(),
+            stopping: Latch::default(),
+        }
+    }
+
+    /// From now on peers may ask for these services.
+    pub fn offer(&self, services: Vec<Arc<dyn Service>>) {
+        *self.services.write().expect("no holder panics") = services;
+    }
+
+    /// What peers may ask for.
+    pub fn services(&self) -> Vec<Arc<dyn Service>> {
+        self.services.read().expect("no holder panics").clone()
+    }
+
+    /// Has this called whenever the cluster file has changed. The first who asks is called.
+    pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_change.set(Box::new(call));
+    }
+
+    /// Stops all services, waits at most so long for each, and closes all links.
+    pub fn stop(&self, patience: Duration) {
+        self.stopping.close();
+        let services = std::mem::take(&mut *self.services.write().expect("no holder panics"));
+        services.iter().for_each(|service| service.stop(patience));
+        self.links.lock().expect("no holder panics").iter().for_each(|(_, link)| link.close());
+    }
+
+    /// Waits until this host stops, or so long; whether it stops.
+    pub fn is_stopping_within(&self, patience: Duration) -> bool {
+        self.stopping.wait(patience)
+    }
+
+    /// Its name; empty without an identity.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The directory of its identity, if it has one.
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
+    /// Its credentials as they are now.
+    pub fn credentials(&self) -> Option<Arc<Credentials>> {
+        self.credentials.read().expect("no holder panics").clone()
+    }
+
+    /// The cluster file that holds.
+    pub fn cluster_file(&self) -> Option<ClusterFile> {
+        self.cluster.lock().expect("no holder panics").clone()
+    }
+
+    /// The epoch of the cluster file; 0 without one.
+    pub fn epoch(&self) -> u64 {
+        self.cluster.lock().expect("no holder panics").as_ref().map_or(0, |file| file.epoch)
+    }
+
+    /// What the cluster file says of this host.
+    pub fn declared(&self) -> Option<ClusterHost> {
+        let file = self.cluster.lock().expect("no holder panics");
+        file.as_ref().and_then(|file| file.hosts.iter().find(|host| host.name == self.name).cloned())
+    }
+
+    /// The names of all hosts of its cluster, in the order of its file.
+    pub fn hosts(&self) -> Vec<String> {
+        let file = self.cluster.lock().expect("no holder panics");
+        file.iter().flat_map(|file| file.hosts.iter().map(|host| host.name.clone())).collect()
+    }
+
+    /// Where what peers ask is recorded.
+    pub fn audit(&self) -> &Arc<Audit> {
+        &self.audit
+    }
+
+    /// How it wants its links.
+    pub fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// How many links are open.
+    pub fn link_count(&self) -> usize {
+        self.links.lock().expect("no holder panics").len()
+    }
+
+    /// The process that serves this host.
+    pub fn process(&self) -> HostProcess {
+        HostProcess { pid: std::process::id(), seconds: self.started.seconds(), epoch: self.epoch() }
+    }
+
+    /// What this peer may ask.
+    pub fn may(&self, peer: Id) -> May {
+        self.credentials().map_or(May::All, |credentials| credentials.identity().members.may(peer))
+    }
+
+    /// Takes a certificate that was brought meanwhile, and a newer cluster file. Links that are open stay so, for what runs
+    /// on them; those that are kept are dialled anew, so that the others see the new certificate.
+    pub(crate) fn look_at_identity(&self) {
+        let Some(directory) = self.directory.as_deref() else { return };
+        let now = files_in(directory);
+        let mut last = self.files.lock().expect("no holder panics");
+        if now == *last {
+            return;
+        }
+        // Its files come one by one: until they fit each other, the old ones hold.
+        let Ok((mut identity, file)) = Identity::load(directory) else { return };
+        let Some(old) = self.credentials() else { return };
+        let ours = old.identity();
+        let is_ours =
+            |role| (&identity.name, identity.cluster, role) == (&ours.name, ours.cluster, Role::Node);
+        if !is_ours(identity.role) || !file.hosts.iter().any(|host| host.id == identity.node.to_string()) {
+            return;
+        }
+        identity.members = ours.members.clone();
+        let (Ok(credentials), Ok(text)) = (Credentials::of(identity), cluster::text_in(directory)) else {
+            return;
+        };
+        // An older list, or another of the same epoch, is no news, nor is what came with it.
+        if self.take_cluster(&text).is_ok() {
+            if credentials.identity().node != ours.node {
+                self.mesh.forget_all();
+            }
+            *self.credentials.write().expect("no holder panics") = Some(Arc::new(credentials));
+            *last = now;
+        }
+    }
+
+    /// Takes a newer cluster file, keeps it, closes all links and connections of peers that it does not list, and passes
+    /// it on. Returns the epoch that holds, and whether it is a new one.
+    pub fn take_cluster(&self, text: &str) -> Result<(u64, bool)> {
+        let (Some(directory), Some(credentials)) = (&self.directory, self.credentials()) else {
+            return Err(Error::Asked("a node without identity is of no cluster".into()));
+        };
+        let mut ours = self.cluster.lock().expect("no holder panics");
+        let now = ours.as_ref().expect("a host with credentials has a cluster file");
+        let Some(file) = cluster::newer(directory, now, text)? else { return Ok((now.epoch, false)) };
+        small::write(&directory.join(CLUSTER_FILE), text.as_bytes())?;
+        let epoch = file.epoch;
+        *ours = Some(file.clone());
+        drop(ours);
+        credentials.identity().members.set(&file);
+        self.on_change.get().iter().for_each(|call| call());
+        self.mesh.tell(text);
+        Ok((epoch, true))
+    }
+
+    /// The text of its cluster file.
+    fn cluster_text(&self) -> Result<String> {
+        let none = || Error::Asked("a node without identity is of no cluster".into());
+        let _ours = self.cluster.lock().expect("no holder panics");
+        cluster::text_in(self.directory.as_deref().ok_or_else(none)?)
+    }
+
+    /// Brings both ends of a link to the newer of their cluster files.
+    pub(crate) fn agree(&self, link: &Link) {
+        self.agree_at(link, link.hello().epoch);
+    }
+
+    /// The same, if the other's is of this epoch.
+    pub(crate) fn agree_at(&self, link: &Link, theirs: u64) {
+        let Some(credentials) = self.credentials() else { return };
+        let ours = credentials.identity().members.epoch();
+        if theirs > ours {
+            // What is wrong with it is no reason to refuse the peer, which our own list has.
+            let text = message::ask(link, &HostRequest::Cluster(None).text());
+            let _ = text.map(|text| self.take_cluster(&text));
+        } else if theirs < ours
+            && let Ok(text) = self.cluster_text()
+        {
+            let _ = message::ask(link, &HostRequest::Cluster(Some(text)).text());
+        }
+    }
+
+    /// Serves a link until its peer has gone.
+    pub fn serve(self: &Arc<Host>, link: &Arc<Link>) {
+        let peer = link.hello().node;
+        self.serve_of(peer, link);
+    }
+
+    /// Serves a link with the host of this id.
+    pub(crate) fn serve_of(self: &Arc<Host>, peer: Id, link: &Arc<Link>) {
+        self.links.lock().expect("no holder panics").push((peer, link.clone()));
+        // A panic ends this link; its peer sees that it is closed.
+        let _ = caught(|| self.serve_streams(peer, link));
+        // From here on nobody reads it.
+        link.close();
+        self.links.lock().expect("no holder panics").retain(|(_, other)| !Arc::ptr_eq(other, link));
+        self.mesh.forget(link);
+    }
+
+    fn serve_streams(self: &Arc<Host>, id: Id, link: &Arc<Link>) {
+        while let Ok(Some((request, out, inc))) = link.accept() {
+            let request = Request::parse(&String::from_utf8_lossy(&request));
+            let peer = Peer { link, may: self.may(id), audit: &self.audit };
+            let is_harmless = |request: &Request| match self.service(&request.service) {
+                Some(service) => service.is_harmless(&request.body),
+                None => {
+                    request.service == HostRequest::SERVICE
+                        && !matches!(from_json(&request.body), Ok(HostRequest::Keep) | Err(_))
+                }
+            };
+            let looks_only = !link.hello().is_local() && peer.may == May::Status;
+            if looks_only && !request.as_ref().is_ok_and(is_harmless) {
+                let why = if link.hello().role == Role::Node { WAS_RENEWED } else { MAY_ONLY_LOOK };
+                peer.entry("request", &[]).refused(why);
+                let _ = out.abort(why);
+                continue;
+            }
+            let unknown =
+                |out: Outgoing, why: String| out.abort(&format!("a request that is not known here: {why}"));
+            let goes_on = match request {
+                Ok(Request { service, body }) if service == HostRequest::SERVICE => match from_json(&body) {
+                    Ok(request) => self.answer((id, &peer), request, (out, inc)),
+                    Err(why) => unknown(out, why).is_ok(),
+                },
+                Ok(Request { service, body }) => match self.service(&service) {
+                    Some(service) => service.serve(&peer, &body, (out, inc)),
+                    None => unknown(out, format!("there is no service '{}'", service.escape_debug())).is_ok(),
+                },
+                Err(why) => unknown(out, why).is_ok(),
+            };
+            if !goes_on {
+                break;
+            }
+        }
+    }
+
+    fn service(&self, name: &str) -> Option<Arc<dyn Service>> {
+        let services = self.services.read().expect("no holder panics");
+        services.iter().find(|service| service.name() == name).cloned()
+    }
+
+    /// Answers what is asked about the membership itself; false if the link is of no more use.
+    fn answer(
+        self: &Arc<Host>,
+        (id, peer): (Id, &Peer<'_>),
+        request: HostRequest,
+        (mut out, _inc): Streams,
+    ) -> bool {
+        let answer = match request {
+            HostRequest::Keep => {
+                self.keep(id, peer.link);
+                Ok(String::new())
+            }
+            HostRequest::Identify => Ok(to_json(&self.process())),
+            HostRequest::Cluster(None) => self.cluster_text(),
+            HostRequest::Cluster(Some(text)) => self.take_from(peer, &text),
+        };
+        match answer {
+            Ok(said) => out.end(said.as_bytes()).is_ok(),
+            Err(why) => out.abort(&why.to_string()).is_ok(),
+        }
+    }
+
+    /// Takes the cluster file that a peer brings, if it is newer; the epoch that holds.
+    fn take_from(&self, peer: &Peer<'_>, text: &str) -> Result<String> {
+        let taken = self.take_cluster(text);
+        let entry = || -> Entry { peer.entry("cluster file", &[]) };
+        match &taken {
+            Ok((epoch, true)) => entry().ends(format!("epoch {epoch} holds")),
+            // Every host that knows of it brings it.
+            Ok((_, false)) => {}
+            Err(why) => entry().refused(why),
+        }
+        taken.map(|(epoch, _)| epoch.to_string())
+    }
+}
+
+/// What may change in an identity's directory while its node runs.
+fn files_in(directory: &Path) -> Vec<Vec<u8>> {
+    let read = |name| small::read(&directory.join(name)).unwrap_or_default();
+    [CERTIFICATE_FILE, CLUSTER_FILE].map(read).to_vec()
+}
