@@ -57,6 +57,21 @@ newline ends a record and is not part of it.",
         set: |args, value| values::record_bytes(value).map(|bytes| args.record_bytes = Some(bytes)),
     },
     Flag {
+        long: "prefixed",
+        short: None,
+        value: Value::None,
+        at: RECORDS,
+        about: "records that begin with their length, instead of lines",
+        doc: "\
+Every record begins with its length: four bytes, little-endian, that count the bytes behind them. Such records may hold any \
+bytes and have any length below 4 GiB. The key is counted from the first byte behind the length. Where a record begins is \
+known only from the records before it, so a file is read from its start, on a cluster by one node.",
+        set: |args, _| {
+            args.prefixed = true;
+            Ok(())
+        },
+    },
+    Flag {
         long: "by",
         short: None,
         value: Value::Any("OFFSET:LENGTH[:desc],..."),
