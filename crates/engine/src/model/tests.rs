@@ -224,6 +224,6 @@ fn a_thousand_simulated_nodes_are_limited_by_their_links_or_disks() {
     let narrow = Simulated { link_bytes_per_second: 125e6, ..asked };
     assert_eq!(told(&narrow).stages[1].bottleneck, "all links");
     let refused = |asked| simulate(&asked, Layout::Lines, None).unwrap_err().to_string();
-    assert!(refused(Simulated { nodes: 0, ..asked }).contains("0 nodes are none"));
+    assert!(refused(Simulated { nodes: 0, ..asked }).contains("0 simulated nodes"));
     assert!(refused(Simulated { memory_bytes: Some(1 << 20), ..asked }).contains("too small"));
 }

@@ -280,6 +280,6 @@ mod tests {
             }
         }
         let refused = Shape::of_all(7 * MIB, 64, Layout::Lines).unwrap_err().to_string();
-        assert_eq!(refused, "memory of 7 MiB is too small for 64 nodes; use fewer nodes, or more memory");
+        assert_eq!(refused, "memory of 7 MiB is too small for 64 nodes; give more, or fewer nodes");
     }
 }
