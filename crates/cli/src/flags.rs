@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use crate::commands::Command::*;
 pub(crate) use crate::flag::{At, Flag, Value};
 use crate::typed::{Document, Help, When};
-use crate::values;
+use crate::{flags_volume, values};
 
 const SORTS: At = At::Commands(&[Sort, Plan]);
 const SPILLS: At = At::Commands(&[Sort, Shuffle, Join, Plan]);
 const WRITES: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition]);
-const RECORDS: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Check]);
+const RECORDS: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Check, Volume]);
 const KEYS: At = At::Commands(&[Sort, Merge, Join, Plan, Partition, Check]);
 const PARTS: At = At::Commands(&[Partition]);
 const JOINS: At = At::Commands(&[Join]);
@@ -53,7 +53,9 @@ are as wide as the last one.",
         about: "records of so many bytes instead of lines",
         doc: "\
 Every record has so many bytes, and the input is a whole number of them. Without this flag, records are lines: the \
-newline ends a record and is not part of it.",
+newline ends a record and is not part of it.
+
+With volume: files hold records of so many bytes, and no record is cut by the end of a stripe.",
         set: |args, value| values::record_bytes(value).map(|bytes| args.record_bytes = Some(bytes)),
     },
     Flag {
@@ -440,6 +442,11 @@ what was cut off is begun anew, file by file.",
             Ok(())
         },
     },
+    flags_volume::STORES,
+    flags_volume::MANAGER,
+    flags_volume::STRIPE,
+    flags_volume::WIDTH,
+    flags_volume::COPIES,
     Flag {
         long: "size",
         short: None,

@@ -12,12 +12,12 @@ use crate::bar::Shown;
 use crate::interpret::{Job, Request, Show, interpret};
 use crate::parse::{Usage, parse};
 use crate::print::{complain, say};
-use crate::{nodes, show, signals};
+use crate::{nodes, show, signals, volumes};
 
 /// Done.
 pub(crate) const DONE: u8 = 0;
 /// Checked and found wrong.
-const WRONG: u8 = 1;
+pub(crate) const WRONG: u8 = 1;
 /// Could not do it.
 pub(crate) const COULD_NOT: u8 = 2;
 /// The reader of standard output has gone away; nobody wants to hear of it.
@@ -92,6 +92,7 @@ fn perform(Request { job, show: how }: Request) -> Result<u8, Error> {
             report(how, || to_json(&receipt), || show::pump(&receipt))?;
             held(&receipt.verb, receipt.holds)
         }
+        Job::Volume(asked) => volumes::volume(&asked, how),
         Job::Check(options, cluster) => {
             let check = |progress: &_| thalweg::check(&options, cluster.as_ref(), progress);
             checked(how, &watched(how, check)?)

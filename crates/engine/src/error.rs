@@ -113,3 +113,14 @@ impl From<thalweg_merge::Error> for Error {
         }
     }
 }
+
+/// Damaged bytes are wrong; the rest could not be done.
+impl From<thalweg_volume::Error> for Error {
+    fn from(e: thalweg_volume::Error) -> Error {
+        match e {
+            thalweg_volume::Error::Io(e) => e.into(),
+            wrong if wrong.is_damage() => Error::Wrong(wrong.to_string()),
+            other => Error::CouldNot(other.to_string()),
+        }
+    }
+}

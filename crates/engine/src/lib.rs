@@ -17,6 +17,7 @@ mod progress;
 mod sorter;
 mod temporary;
 mod verbs;
+mod volumes;
 
 pub use calibrate::calibration_bytes;
 #[doc(hidden)]

@@ -9,7 +9,7 @@ use thalweg_io::uring::Uring;
 use thalweg_io::{FileSystem, host, process};
 use thalweg_pump::Inputs;
 
-use crate::{Error, IoChoice, Result, WorkOptions};
+use crate::{Endpoint, Error, IoChoice, Result, WorkOptions, volumes};
 
 /// A lane of a sort has one ring for what it takes and one for what it gives.
 const RINGS_OF_LANE: u64 = 2;
@@ -35,9 +35,23 @@ pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn FileSystem>, Option<String
     }
 }
 
+/// That of a verb with these ends: that of the volume that has them, or the one that was chosen.
+pub(crate) fn io_for<'a>(
+    choice: IoChoice,
+    ends: impl IntoIterator<Item = &'a Endpoint>,
+) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
+    match volumes::of(ends)? {
+        Some(volume) => Ok((Arc::new(volume), None)),
+        None => io(choice),
+    }
+}
+
 /// The back end for a sort with so many lanes, inputs and scratch directories. Where rings would take the open files
 /// that it needs itself, it goes without them.
 pub(crate) fn io_of_sort(options: &WorkOptions) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
+    if let Some(volume) = volumes::of(options.ends())? {
+        return Ok((Arc::new(volume), None));
+    }
     let rings = RINGS_OF_LANE * lanes(options.threads) as u64;
     let files = Inputs::open_at_once(options.inputs.len().max(1)) + options.scratch.len().max(1) as u64;
     let needed = process::open_files() + files + FILES_BESIDE + rings;

@@ -83,6 +83,12 @@ impl WorkOptions {
 }
 
 impl WorkOptions {
+    /// Where bytes come from and go to.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = &Endpoint> {
+        let right = self.right.iter().flat_map(|right| &right.inputs);
+        self.inputs.iter().chain(right).chain([&self.output])
+    }
+
     /// Fails if something is asked for that this work does not have.
     pub fn check(&self) -> Result<()> {
         let is_sort = self.work == Work::Sort;

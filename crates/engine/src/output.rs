@@ -31,13 +31,10 @@ pub(crate) enum Target {
 impl Target {
     /// Looks at what is there. Touches nothing.
     pub(crate) fn of(io: &Arc<dyn FileSystem>, endpoint: &Endpoint) -> Result<Target> {
-        let path = match endpoint {
-            Endpoint::Path(path) => path,
-            other => {
-                let standard = other.here("/dev/stdout")?;
-                io.stat(standard)?;
-                return Ok(Target::Stream(standard.into()));
-            }
+        let Some(path) = endpoint.file() else {
+            let standard = endpoint.here("/dev/stdout")?;
+            io.stat(standard)?;
+            return Ok(Target::Stream(standard.into()));
         };
         check_planted(path)?;
         let name = path.display();
@@ -45,12 +42,12 @@ impl Target {
             Ok(there) if there.is_directory => {
                 Err(Error::CouldNot(format!("{name} is a directory; name a file in it")))
             }
-            Ok(there) if !there.is_regular => Ok(Target::Stream(path.clone())),
+            Ok(there) if !there.is_regular => Ok(Target::Stream(path.to_path_buf())),
             Ok(there) if there.mode & 0o222 == 0 => Err(Error::CouldNot(format!(
                 "{name} is read-only; remove it, or allow writing with chmod u+w"
             ))),
             Ok(_) => {
-                let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+                let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
                 io.check_replace(&path)?;
                 Ok(Target::File(path))
             }

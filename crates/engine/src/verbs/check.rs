@@ -43,7 +43,7 @@ const RECORD_BYTES_MAX: usize = 256 * MIB as usize;
 pub fn check(options: &CheckOptions, progress: &Progress) -> Result<Check> {
     let watch = Stopwatch::start();
     let found = if options.merge {
-        let (io, _) = machine::io(options.io)?;
+        let (io, _) = machine::io_for(options.io, &options.inputs)?;
         some_inputs(options)?;
         merge(&io, options, progress)?
     } else {
@@ -55,7 +55,7 @@ pub fn check(options: &CheckOptions, progress: &Progress) -> Result<Check> {
 /// Examines files as one piece of a longer sequence.
 pub fn examine(options: &CheckOptions, progress: &Progress) -> Result<Stretch> {
     some_inputs(options)?;
-    let (io, _) = machine::io(options.io)?;
+    let (io, _) = machine::io_for(options.io, &options.inputs)?;
     let key = check_key(options)?;
     let parts = parts(&io, options)?;
     let streams = parts.iter().any(|part| matches!(part, Part::Stream(_)));

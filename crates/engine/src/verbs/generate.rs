@@ -36,7 +36,7 @@ const LANES_MAX: usize = 8;
 pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
     let job = Job::new(options, progress)?;
-    let (io, fallback) = machine::io(options.io)?;
+    let (io, fallback) = machine::io_for(options.io, [&options.output])?;
     let target = Target::of(&io, &options.output)?;
     let bytes = job.count * RECORD_BYTES as u64;
     progress.begin("generate+write", 1, 1, bytes);

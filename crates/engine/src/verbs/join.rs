@@ -55,7 +55,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
 pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
     let (right, layouts, keys) = sides(options)?;
-    let (io, fallback) = machine::io(options.io)?;
+    let (io, fallback) = machine::io_for(options.io, options.ends())?;
     let target = Target::of(&io, &options.output)?;
     let room = Room::of(options)?;
     let scratch = scratch_directories(&options.scratch, &target, &io)?;

@@ -61,7 +61,7 @@ fn merge_by_sorting(options: &WorkOptions, progress: &Progress) -> Result<Receip
 fn merge_at_once(options: &WorkOptions, progress: &Progress) -> Result<Option<Receipt>> {
     let watch = Stopwatch::start();
     let key = Key::new(options.layout, &options.keys)?;
-    let (io, fallback) = machine::io(options.io)?;
+    let (io, fallback) = machine::io_for(options.io, options.ends())?;
     let target = Target::of(&io, &options.output)?;
     let Some(inputs) = Sorted::open(&io, options)? else { return Ok(None) };
     let may_part = inputs.are_files() && !options.unique && matches!(target, Target::File(_));

@@ -58,7 +58,7 @@ type How = (PartitionPick, usize, bool);
 /// Parts the records of files or of a stream among several files. The receipt's invariant: out = in.
 pub(super) fn partition(options: &WorkOptions, how: How, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
-    let (io, fallback) = machine::io(options.io)?;
+    let (io, fallback) = machine::io_for(options.io, options.ends())?;
     let mut job = Job::new(options, how, &io)?;
     progress.begin("read+partition+write", 1, 1, job.input.bytes());
     let pick = job.pick()?;
@@ -122,7 +122,7 @@ impl<'a> Job<'a> {
         let key = Key::new(layout, &options.keys)?;
         let open_before = process::open_files();
         let mut input = open(io, options)?;
-        let Endpoint::Path(pattern) = &options.output else {
+        let Some(pattern) = options.output.file() else {
             return Err(Error::CouldNot("parts are files; name them with -o, as in part-{}".into()));
         };
         let names = names(io, pattern, parts)?;

@@ -132,7 +132,7 @@ fn source(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<Origin> {
         Endpoint::Null => Err(Error::CouldNot("null: gives nothing; it is a DEST".into())),
         Endpoint::Host(host, _) => Err(elsewhere(host)),
         Endpoint::Ssh(host, _) => Err(elsewhere(&host.to_string())),
-        other @ (Endpoint::Nodes(_) | Endpoint::Client(_)) => Err(of_records(other)),
+        other @ (Endpoint::Nodes(_) | Endpoint::Client(_) | Endpoint::Volume(_)) => Err(of_records(other)),
         Endpoint::Path(path) => {
             let there = io.stat(named(path)?)?;
             let is_stream = !there.is_regular && !there.is_directory;
@@ -148,7 +148,7 @@ fn dest(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<To> {
         Endpoint::Host(host, _) => Err(elsewhere(host)),
         Endpoint::Ssh(host, _) => Err(elsewhere(&host.to_string())),
         Endpoint::Zeros(_) => Err(Error::CouldNot("zero: takes nothing; it is a SOURCE".into())),
-        other @ (Endpoint::Nodes(_) | Endpoint::Client(_)) => Err(of_records(other)),
+        other @ (Endpoint::Nodes(_) | Endpoint::Client(_) | Endpoint::Volume(_)) => Err(of_records(other)),
         Endpoint::Path(path) => match io.stat(named(path)?) {
             Ok(there) if !there.is_regular && !there.is_directory => {
                 check_planted(path)?;
