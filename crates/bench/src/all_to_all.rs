@@ -7,7 +7,6 @@
 
 use std::process::Command;
 
-use thalweg::{Error, Result};
 use thalweg_api::{BenchOther, BenchReport, BenchRow, BenchTarget, ExchangeReport, from_json};
 use thalweg_base::units::{GIB, KIB};
 use thalweg_io::process::Usage;
@@ -19,6 +18,7 @@ use crate::measure::{Series, median, whole_process};
 use crate::pump_lab::{Served, iperf_between};
 use crate::targets::Target;
 use crate::{Asked, memory};
+use crate::{Error, Result};
 
 /// The one that is chosen by what is sent, and those that can be asked for.
 const OURS: &str = "auto";
@@ -135,6 +135,6 @@ fn exchange(asked: &Asked<'_>, lab: &Lab, schedule: &str, bytes: u64, rounds: u3
     if schedule != OURS {
         command.args(["--schedule", schedule]);
     }
-    let told: ExchangeReport = from_json(whole_process(&mut command)?.out.trim()).map_err(Error::CouldNot)?;
+    let told: ExchangeReport = from_json(whole_process(&mut command)?.out.trim()).map_err(Error::Failed)?;
     Ok(median(&told.seconds))
 }

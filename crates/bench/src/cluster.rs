@@ -11,7 +11,6 @@
 
 use std::process::Command;
 
-use thalweg::{Error, Result};
 use thalweg_api::{
     BenchMeasure, BenchOther, BenchReport, BenchRow, ClusterPlan, ClusterStage, Receipt, from_json,
 };
@@ -26,6 +25,7 @@ use crate::minutesort::MODEL;
 use crate::pump_lab::{Served, iperf_between};
 use crate::targets::{Target, Than};
 use crate::{Asked, digest, memory, minutesort};
+use crate::{Error, Result};
 
 /// Bytes that the kernel counts and receipts do not: requests, samples, split points.
 const AGREE_BYTES_PER_NODE: u64 = 1 << 20;
@@ -317,7 +317,7 @@ impl Bench<'_> {
         }
         let words = ["plan", "sort", "nodes:in", "-o", "nodes:part-{}", "--datamation", "--json"];
         let ended = whole_process(self.ours(&words).args(["--memory", self.row.memory]))?;
-        let plan: ClusterPlan = from_json(ended.out.trim()).map_err(Error::CouldNot)?;
+        let plan: ClusterPlan = from_json(ended.out.trim()).map_err(Error::Failed)?;
         let stage = |stage: &ClusterStage| format!("{} {:.2} s", stage.name, stage.seconds);
         notes.push(format!("planned: {}", plan.stages.iter().map(stage).collect::<Vec<_>>().join(", ")));
         let measure = BenchMeasure { seconds: plan.seconds, ..BenchMeasure::default() };

@@ -7,10 +7,10 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use thalweg::Result;
 use thalweg_base::rng::Rng;
 use thalweg_record::{Generator, Kind, RECORD_BYTES};
 
+use crate::Result;
 use crate::{SEED, failed};
 
 /// What an input is made of.

@@ -6,12 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use thalweg::{Error, Result};
 use thalweg_base::units::Bytes;
 use thalweg_io::FileSystem;
 use thalweg_io::threads::Threads;
 
 use crate::{Asked, failed};
+use crate::{Error, Result};
 
 /// The prefix of our directories' names; the process id follows.
 const NAME: &str = "thalweg-bench-";
@@ -82,7 +82,7 @@ impl DataDir {
             return Ok(());
         }
         let ended = Command::new("sync").status();
-        ended.map_err(|e| Error::CouldNot(format!("sync cannot be run: {e}; install coreutils")))?;
+        ended.map_err(|e| Error::Failed(format!("sync cannot be run: {e}; install coreutils")))?;
         if self.cache == Cache::Dropped {
             let path = Path::new("/proc/sys/vm/drop_caches");
             std::fs::write(path, DROP_ALL).map_err(|e| failed("write", path, &e))?;
@@ -94,7 +94,7 @@ impl DataDir {
     pub(crate) fn need(&self, bytes: u64) -> Result<()> {
         let space = Threads::new(1).space(self.path())?;
         if space.available < bytes {
-            return Err(Error::CouldNot(format!(
+            return Err(Error::Failed(format!(
                 "{} has {} free, and this needs {}; give --dir DIR with more, or a smaller --size",
                 self.path().display(),
                 Bytes(space.available),

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use thalweg::Result;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::Result;
 use crate::failed;
 
 /// The digest of a file.

@@ -12,10 +12,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use thalweg::{Error, Result};
 use thalweg_api::{BenchFloor, BenchPhase};
 
 use crate::measure::{median, whole_process};
+use crate::{Error, Result};
 
 /// Depths that are tried.
 const DEPTHS: [u32; 4] = [1, 2, 4, 8];
@@ -143,7 +143,7 @@ fn seconds_of(table: &str, phases: usize) -> Result<Vec<f64>> {
     const ERROR: usize = 4;
     const READ_MS: usize = 8;
     const WRITE_MS: usize = 49;
-    let wrong = |line: &str| Error::CouldNot(format!("the output of fio cannot be read: '{line:.60}'"));
+    let wrong = |line: &str| Error::Failed(format!("the output of fio cannot be read: '{line:.60}'"));
     let mut seconds = vec![0.0f64; phases];
     for line in table.lines().filter(|line| line.starts_with("3;")) {
         let cells: Vec<&str> = line.split(';').collect();

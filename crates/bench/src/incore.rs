@@ -8,7 +8,7 @@
 //! measured, and proved in every run of the row.
 //! Non-goals: how the records came into memory, and giving the memory back.
 
-use thalweg::{Error, KeyPart, Layout, Result, Sink, Size, Sorter, SorterOptions, Source};
+use thalweg::{KeyPart, Layout, Sink, Size, Sorter, SorterOptions, Source};
 use thalweg_api::{BenchOther, BenchReport, BenchRow, BenchTarget};
 use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
@@ -19,6 +19,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::measure::Series;
 use crate::table::traffic;
 use crate::{Asked, digest, machine, memory};
+use crate::{Error, Result};
 
 /// Names of the rows: cores that may be used.
 pub(crate) const NAMES: [&str; 2] = ["one", "two"];
@@ -34,7 +35,7 @@ pub(crate) fn measure(asked: &Asked<'_>, report: &mut BenchReport) -> Result<()>
     let needed = bytes * 2 + memory_of(bytes);
     let available = process::available_memory_bytes();
     if available < needed {
-        return Err(Error::CouldNot(format!(
+        return Err(Error::Failed(format!(
             "{available} bytes of memory are available, and this needs {needed}; give a smaller --size"
         )));
     }
@@ -160,7 +161,7 @@ struct Copy {
 impl Copy {
     fn new(bytes: u64) -> Result<Copy> {
         let count = (bytes as usize).div_ceil(BLOCK_BYTES).max(1);
-        let pool = || Pool::new(BLOCK_BYTES, count).map_err(|e| Error::CouldNot(e.to_string()));
+        let pool = || Pool::new(BLOCK_BYTES, count).map_err(|e| Error::Failed(e.to_string()));
         let (from, to) = (pool()?, pool()?);
         let empty = |pool: &Pool, index: usize| {
             let mut block = pool.take();

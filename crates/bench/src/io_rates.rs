@@ -10,7 +10,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use thalweg::{Error, Result};
 use thalweg_api::{BenchRate, BenchReport};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::rng::Rng;
@@ -18,11 +17,12 @@ use thalweg_base::units::{KIB, MIB};
 use thalweg_block::Pool;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{Access, File, FileSystem, Kind, Op};
+use thalweg_io::{Access, Caching, File, FileSystem, Handle, Kind, Op};
 
 use crate::data_dir::DataDir;
 use crate::measure::median;
 use crate::{Asked, SEED};
+use crate::{Error, Result};
 
 /// Requests in flight for each directory, for schemes that overlap.
 const DEPTH: usize = 4;
@@ -98,7 +98,7 @@ pub(crate) fn measure(asked: &Asked<'_>, dir: &DataDir, report: &mut BenchReport
     let directories = dir.paths().len();
     if directories > DIRECTORIES_MAX {
         let message = format!("bench io takes up to {DIRECTORIES_MAX} directories, not {directories}");
-        return Err(Error::CouldNot(message));
+        return Err(Error::Failed(message));
     }
     let whole = asked.options.rows.iter().any(|row| row == WHOLE);
     let sizes = if whole { SIZES.to_vec() } else { vec![asked.bytes] };
@@ -143,7 +143,7 @@ impl Stream {
         let (io, _) = scheme.io(directories.len());
         let paths = directories.iter().map(|directory| directory.join("stream")).collect();
         let pool = Pool::new(chunk as usize, scheme.depth(directories.len()))
-            .map_err(|e| Error::CouldNot(e.to_string()))?;
+            .map_err(|e| Error::Failed(e.to_string()))?;
         // Direct requests are whole pages.
         Ok(Stream { scheme, io, paths, bytes: bytes.next_multiple_of(PAGE), chunk, pool })
     }
@@ -172,17 +172,22 @@ impl Stream {
 
     /// Moves all chunks once; returns the seconds.
     fn once(&self, kind: Kind) -> Result<f64> {
-        let access = match (kind, self.scheme.direct) {
-            (Kind::Read, false) => Access::Read,
-            (Kind::Read, true) => Access::ReadDirect,
-            (Kind::Write, false) => Access::Create,
-            (Kind::Write, true) => Access::CreateDirect,
+        let (access, caching) = match self.scheme.direct {
+            false => (Access::Create, Caching::Cached),
+            true => (Access::CreateDirect, Caching::Direct),
         };
-        if kind == Kind::Write {
-            self.paths.iter().for_each(|path| drop(self.io.remove(path)));
+        let mut written = Vec::new();
+        let mut files = Vec::with_capacity(self.paths.len());
+        for path in &self.paths {
+            if kind == Kind::Read {
+                files.push(File::open_to_read(self.io.clone(), path, caching)?.handle().clone());
+            } else {
+                let _ = self.io.remove(path);
+                let file = File::open(&self.io, path, access)?;
+                files.push(file.handle().clone());
+                written.push(file);
+            }
         }
-        let open = |path: &PathBuf| File::open(&self.io, path, access);
-        let files = self.paths.iter().map(open).collect::<thalweg_io::Result<Vec<File>>>()?;
         let depth = self.scheme.depth(self.paths.len());
         let mut queue = self.io.queue(depth)?;
         let watch = Stopwatch::start();
@@ -200,14 +205,12 @@ impl Stream {
                 return Err(Error::Wrong(format!("{name}: chunk {} is not what was written", done.tag)));
             }
         }
-        if kind == Kind::Write {
-            files.iter().try_for_each(File::sync)?;
-        }
+        written.iter().try_for_each(File::sync)?;
         Ok(watch.seconds())
     }
 
     /// The request for one chunk: chunks go round the files.
-    fn op(&self, kind: Kind, files: &[File], index: u64) -> Op {
+    fn op(&self, kind: Kind, files: &[Handle], index: u64) -> Op {
         let count = files.len() as u64;
         let length = self.chunk.min(self.bytes - index * self.chunk);
         let mut block = self.pool.take();

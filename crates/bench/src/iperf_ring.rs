@@ -4,10 +4,10 @@
 //! every packet costs its cores the same; with many hosts that is less.
 //! Non-goals: disks and records.
 
-use thalweg::Result;
 use thalweg_api::BenchOther;
 use thalweg_io::process::Usage;
 
+use crate::Result;
 use crate::lab::{Lab, cpu_seconds};
 use crate::measure::{Series, whole_process};
 use crate::pump_lab::{IPERF, Served, iperf_rate};

@@ -193,8 +193,8 @@ pub(crate) fn on_lab(
     report: &mut BenchReport,
     name: &str,
     wanted: Wanted<'_>,
-    measured: impl FnOnce(&Lab) -> thalweg::Result<BenchRow>,
-) -> thalweg::Result<()> {
+    measured: impl FnOnce(&Lab) -> crate::Result<BenchRow>,
+) -> crate::Result<()> {
     let lab = match Lab::up(&asked.options.program, wanted) {
         Ok(lab) => lab,
         Err(why) => {

@@ -8,7 +8,6 @@
 
 use std::process::Command;
 
-use thalweg::{Error, Result};
 use thalweg_api::{BenchHost, BenchReport, BenchRow, BenchTarget, ClusterReport, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::Usage;
@@ -19,6 +18,7 @@ use crate::launchers::Launchers;
 use crate::measure::whole_process;
 use crate::targets::{Target, Than};
 use crate::{Asked, launchers};
+use crate::{Error, Result};
 
 /// The rows of the published figures.
 const NODES: [u32; 4] = [1, 4, 8, 32];
@@ -118,13 +118,13 @@ impl Bench<'_> {
         loop {
             self.asked.go_on()?;
             let told = whole_process(&mut self.command(&words))?;
-            let status: ClusterReport = from_json(told.out.trim()).map_err(Error::CouldNot)?;
+            let status: ClusterReport = from_json(told.out.trim()).map_err(Error::Failed)?;
             let links = status.hosts[0].status.as_ref().map_or(0, |status| status.links);
             if links + 1 >= u64::from(self.lab.hosts()) {
                 return Ok(());
             }
             if watch.seconds() > LINKS_SECONDS {
-                return Err(Error::CouldNot(format!("n1 has {links} links after {LINKS_SECONDS} s")));
+                return Err(Error::Failed(format!("n1 has {links} links after {LINKS_SECONDS} s")));
             }
         }
     }
@@ -225,7 +225,7 @@ impl Bench<'_> {
 
 /// The seconds to start so many processes here, one after the other, and to wait for them.
 fn alone(count: u32) -> Result<f64> {
-    let failed = |e: std::io::Error| Error::CouldNot(format!("true cannot be run: {e}"));
+    let failed = |e: std::io::Error| Error::Failed(format!("true cannot be run: {e}"));
     let watch = Stopwatch::start();
     let children: Vec<_> =
         (0..count).map(|_| Command::new("true").spawn()).collect::<std::io::Result<_>>().map_err(failed)?;

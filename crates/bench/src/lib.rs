@@ -13,6 +13,7 @@ mod contenders;
 mod data;
 mod data_dir;
 mod digest;
+mod error;
 mod floor;
 mod incore;
 mod io_rates;
@@ -38,10 +39,11 @@ mod targets;
 
 use std::path::PathBuf;
 
-use thalweg::{Error, Progress, Result};
+use thalweg::Progress;
 use thalweg_api::BenchReport;
 use thalweg_base::clock;
 
+pub use error::{Error, Result};
 pub use rows::names as row_names;
 pub use table::table;
 
@@ -150,7 +152,7 @@ pub(crate) struct Asked<'a> {
 impl Asked<'_> {
     /// Fails if the user asked to stop. Called between runs.
     pub(crate) fn go_on(&self) -> Result<()> {
-        self.progress.cancelled().map_or(Ok(()), |signal| Err(Error::Interrupted(signal)))
+        self.progress.cancelled().map_or(Ok(()), |signal| Err(thalweg::Error::Interrupted(signal).into()))
     }
 
     /// Whether the row of this name was asked for.
@@ -163,7 +165,7 @@ impl Asked<'_> {
 pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
     let bytes = options.bytes.unwrap_or(options.which.usual_bytes());
     if bytes < 100_000 {
-        return Err(Error::CouldNot(format!(
+        return Err(Error::Failed(format!(
             "{bytes} bytes are too few to measure; give --size 100KB or more"
         )));
     }
@@ -213,5 +215,5 @@ pub fn all_right(report: &BenchReport) -> bool {
 
 /// An error that names a file and what could not be done to it.
 pub(crate) fn failed(what: &str, path: &std::path::Path, error: &std::io::Error) -> Error {
-    Error::CouldNot(format!("cannot {what} {}: {error}", path.display()))
+    Error::Failed(format!("cannot {what} {}: {error}", path.display()))
 }

@@ -4,10 +4,11 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use thalweg::{Error, Result};
 use thalweg_api::{BenchMeasure, PumpReceipt, Receipt, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::{self, Usage};
+
+use crate::{Error, Result};
 
 /// The outcome of a process.
 pub(crate) struct Ended {
@@ -33,7 +34,7 @@ impl Ended {
 }
 
 fn unreadable(why: String) -> Error {
-    Error::CouldNot(format!("a receipt cannot be read: {why}"))
+    Error::Failed(format!("a receipt cannot be read: {why}"))
 }
 
 fn held(holds: bool) -> Result<()> {
@@ -44,7 +45,7 @@ fn held(holds: bool) -> Result<()> {
 /// Runs a process to its end. If it fails, the error holds the last line of its standard error.
 pub(crate) fn whole_process(command: &mut Command) -> Result<Ended> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let failed = |e: std::io::Error| Error::CouldNot(format!("{name} cannot be run: {e}"));
+    let failed = |e: std::io::Error| Error::Failed(format!("{name} cannot be run: {e}"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let watch = Stopwatch::start();
     let mut child = command.spawn().map_err(failed)?;
@@ -58,7 +59,7 @@ pub(crate) fn whole_process(command: &mut Command) -> Result<Ended> {
     if !status.success() {
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
         let said = complaint.trim().lines().last().unwrap_or("nothing");
-        return Err(Error::CouldNot(format!(
+        return Err(Error::Failed(format!(
             "{name} {} ended with {status} and said: {said}",
             words.join(" ")
         )));

@@ -5,11 +5,12 @@
 //! ran before, so memory is touched before each run, of ours and of rivals.
 //! Non-goals: keeping that memory, and the page cache.
 
-use thalweg::{Error, Result};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::{Bytes, GIB, KIB, MIB};
 use thalweg_block::Pool;
 use thalweg_io::process;
+
+use crate::{Error, Result};
 
 const BLOCK_BYTES: u64 = 2 * MIB;
 const PAGE_BYTES: usize = 4 * KIB as usize;
@@ -18,7 +19,7 @@ const PAGE_BYTES: usize = 4 * KIB as usize;
 pub(crate) fn touch(bytes: u64) -> Result<()> {
     let bytes = bytes.min(process::available_memory_bytes() / 2);
     let blocks = bytes.div_ceil(BLOCK_BYTES).max(1) as usize;
-    let failed = |e| Error::CouldNot(format!("{} of memory cannot be touched: {e}", Bytes(bytes)));
+    let failed = |e| Error::Failed(format!("{} of memory cannot be touched: {e}", Bytes(bytes)));
     let pool = Pool::new(BLOCK_BYTES as usize, blocks).map_err(failed)?;
     let mut held = Vec::with_capacity(blocks);
     while let Some(mut block) = pool.try_take() {

@@ -10,12 +10,12 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use thalweg::Result;
 use thalweg_api::{BenchMeasure, BenchOther, BenchReport, BenchRow, Receipt};
 use thalweg_io::process::Usage;
 use thalweg_record::RECORD_BYTES;
 
 use crate::Asked;
+use crate::Result;
 use crate::contenders::judge;
 use crate::lab::{Lab, Wanted, on_lab};
 use crate::measure::{Series, median, whole_process};

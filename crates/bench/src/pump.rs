@@ -9,7 +9,6 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use thalweg::{Error, Result};
 use thalweg_api::{BenchPhase, BenchReport, BenchRow};
 use thalweg_io::process::Usage;
 
@@ -21,6 +20,7 @@ use crate::measure::{Series, whole_process};
 use crate::table::traffic;
 use crate::targets::{Target, Than};
 use crate::{Asked, digest, failed, lower_bound, pump_lab};
+use crate::{Error, Result};
 
 /// Bytes of a small file.
 pub(crate) const SMALL_BYTES: u64 = 4096;

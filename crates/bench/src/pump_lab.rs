@@ -11,7 +11,6 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use thalweg::{Error, Result};
 use thalweg_api::{BenchReport, BenchRow, Iperf, PumpReceipt, from_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::Usage;
@@ -26,6 +25,7 @@ use crate::pump::{Rounds, SMALL_BYTES, UNSUMMED, What, files, plain, source};
 use crate::table::traffic;
 use crate::targets::{Target, Than};
 use crate::{Asked, failed};
+use crate::{Error, Result};
 
 /// Handshakes and requests, which a receipt does not count.
 const AGREE_BYTES: u64 = 65_536;
@@ -489,11 +489,11 @@ pub(crate) fn iperf_between(lab: &Lab) -> Result<f64> {
 /// Bytes that iperf3's receiver got in a second, or its receivers on average.
 pub(crate) fn iperf_rate(out: &str) -> Result<f64> {
     let told: Iperf = from_json(out.trim())
-        .map_err(|e| Error::CouldNot(format!("the output of iperf3 cannot be read: {e}")))?;
+        .map_err(|e| Error::Failed(format!("the output of iperf3 cannot be read: {e}")))?;
     let ways: Vec<_> =
         [Some(told.end.sum_received), told.end.sum_received_bidir_reverse].into_iter().flatten().collect();
     if ways.iter().any(|way| way.bytes == 0 || way.seconds <= 0.0) {
-        return Err(Error::CouldNot("iperf3's receiver received nothing".to_string()));
+        return Err(Error::Failed("iperf3's receiver received nothing".to_string()));
     }
     Ok(ways.iter().map(|way| way.bytes as f64 / way.seconds).sum::<f64>() / ways.len() as f64)
 }

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use thalweg::Result;
 use thalweg_api::{BenchReport, to_json};
 
+use crate::Result;
 use crate::failed;
 
 /// Writes the report to its file.

@@ -7,11 +7,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use thalweg::{Error, Result};
 use thalweg_api::{RivalRun, from_json};
 use thalweg_io::process::Usage;
 
 use crate::measure::{Ended, whole_process};
+use crate::{Error, Result};
 use crate::{failed, machine};
 
 /// Names of the engines, as the runner knows them.
@@ -98,8 +98,8 @@ impl Engines {
         let ended = whole_process(&mut command)?;
         let told = ended.out.trim().lines().last().unwrap_or("");
         let run: RivalRun =
-            from_json(told).map_err(|e| Error::CouldNot(format!("{name}'s runner: {e} in '{told:.80}'")))?;
-        if run.ok { Ok(run) } else { Err(Error::CouldNot(format!("{name}: {}", run.error))) }
+            from_json(told).map_err(|e| Error::Failed(format!("{name}'s runner: {e} in '{told:.80}'")))?;
+        if run.ok { Ok(run) } else { Err(Error::Failed(format!("{name}: {}", run.error))) }
     }
 }
 

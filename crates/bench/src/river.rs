@@ -8,7 +8,7 @@
 
 use std::process::Command;
 
-use thalweg::{Error, Layout, Pick, Result, River, RiverBuilder, Sink, Source};
+use thalweg::{Layout, Pick, River, RiverBuilder, Sink, Source};
 use thalweg_api::{BenchOther, BenchPhase, BenchReport, BenchRow, BenchTarget};
 use thalweg_block::{Block, Pool};
 use thalweg_record::{Cut, Cuts, Generator, Key, KeyPart, Kind, RECORD_BYTES};
@@ -21,6 +21,7 @@ use crate::measure::{Series, whole_process};
 use crate::table::traffic;
 use crate::targets::Target;
 use crate::{Asked, failed, machine};
+use crate::{Error, Result};
 
 /// Names of the rows: three picks in memory, two from file to files.
 pub(crate) const NAMES: [&str; 5] = ["range", "hash", "robin", "file-range", "file-hash"];
@@ -62,7 +63,7 @@ struct Blocks {
 impl Blocks {
     fn new(bytes: u64) -> Result<Blocks> {
         let count = (bytes as usize).div_ceil(BLOCK_BYTES).max(machine::cores());
-        let pool = || Pool::new(BLOCK_BYTES, count).map_err(|e| Error::CouldNot(e.to_string()));
+        let pool = || Pool::new(BLOCK_BYTES, count).map_err(|e| Error::Failed(e.to_string()));
         let (from, to) = (pool()?, pool()?);
         let mut generator = Generator::new(Kind::default(), 0);
         let mut shares: Vec<Vec<(Block, Block)>> = (0..machine::cores()).map(|_| Vec::new()).collect();
@@ -90,7 +91,7 @@ impl Blocks {
 
     /// Runs the records through a river; what came out is what went in, in number.
     fn flow(&self, builder: RiverBuilder) -> Result<()> {
-        let could_not = |e: &dyn std::fmt::Display| Error::CouldNot(e.to_string());
+        let could_not = |e: &dyn std::fmt::Display| Error::Failed(e.to_string());
         let river = builder.build().map_err(|e| could_not(&e))?;
         let bytes = std::thread::scope(|scope| {
             let outlets = river.outlets.into_iter().map(|mut outlet| {

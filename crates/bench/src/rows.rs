@@ -2,7 +2,6 @@
 //!
 //! Sizes are for a `--size` of 1 GB; another size scales data and memory alike.
 
-use thalweg::{Error, Result};
 use thalweg_api::BenchRow;
 use thalweg_base::units::{Bytes, GIB, MIB};
 
@@ -10,6 +9,7 @@ use crate::data::Data;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
 use crate::{Asked, Which, all_to_all, cluster, incore, io_rates, launch, pump, river};
+use crate::{Error, Result};
 
 /// One row.
 pub(crate) struct Row {
@@ -267,7 +267,7 @@ pub(crate) fn check_names(asked: &Asked<'_>) -> Result<()> {
     let known = names(asked.options.which);
     match asked.options.rows.iter().find(|name| !known.contains(&name.as_str())) {
         None => Ok(()),
-        Some(name) => Err(Error::CouldNot(format!(
+        Some(name) => Err(Error::Failed(format!(
             "bench {} has no row '{name}'; it has {}",
             asked.options.which.name(),
             known.join(", ")

@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use thalweg::{Error, Result};
 use thalweg_api::{BenchReport, BenchRow};
 use thalweg_io::process::Usage;
 
@@ -21,6 +20,7 @@ use crate::pump::remove;
 use crate::rivals::{CLUSTERS, ENGINES, Engines, Gnu, Share, usage_of};
 use crate::rows::{Beside, GNU, Memory, ROWS, Row};
 use crate::{Asked, digest, memory};
+use crate::{Error, Result};
 
 /// Input, output, spilled data and the floor's files, in multiples of the input.
 const ROOM: u64 = 4;

@@ -1,7 +1,7 @@
-//! Chunks: small exclusive pieces of a block, as arrays of 128-bit entries.
+//! Chunks: small exclusive pieces of a block, seen as arrays of 128-bit entries.
 //!
-//! A sorter scatters entries into thousands of buckets; a whole block for each would waste most of
-//! the memory, so a block is carved. The block goes home when its last chunk is dropped.
+//! A sorter distributes entries to thousands of buckets, and a whole block for each would waste most of the memory, so
+//! blocks are divided. A block returns to its pool when its last chunk is dropped.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;

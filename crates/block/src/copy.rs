@@ -1,4 +1,4 @@
-//! Copying short strings of bytes without a call: for records of a few bytes the call is what takes the time.
+//! Copies short byte strings without a function call, which would cost more than copying a record of a few bytes.
 
 /// What is copied of short ones, however short.
 const START_BYTES: usize = 16;

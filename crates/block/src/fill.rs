@@ -1,8 +1,7 @@
-//! Fill: one block filled by several threads at once, each at a place reserved beforehand.
+//! A block that several threads fill at the same time, each at an offset reserved beforehand.
 //!
-//! Places are reserved in order by one thread at a time (the caller's sequencer), so the bytes end
-//! up in a fixed order however the copying is scheduled. Whoever commits the last byte of a sealed
-//! fill gets the block.
+//! One thread at a time reserves offsets, so the order of the bytes does not depend on how the copying is scheduled. The
+//! thread that commits the last bytes of a sealed block gets it.
 //!
 //! ```text
 //! reserve 0..300 -> A     reserve 300..420 -> B     seal     A commits     B commits => block

@@ -1,11 +1,10 @@
-//! Memory of pools that are gone, at hand for the next ones of a process that does one job after another.
+//! A cache of the memory of dropped pools, for the next job of the same process.
 //!
-//! Model: what is kept is the kernel's to take when it needs memory ([`libc::MADV_FREE`]), and until then need not be
-//! touched for the first time again, which takes a third of the time of a small sort on a machine whose memory is lent
-//! to it page by page.
-//! Invariant: nothing is kept unless somebody asked for it, and never more than that. What a pool takes is as large as it
-//! asked for. When nothing that is kept fits, or work in other memory begins, all is given back. So pools and what is kept
-//! together never exceed what the work may take.
+//! Model: the kernel may reclaim cached memory when it needs some ([`libc::MADV_FREE`]). Memory that it did not reclaim need
+//! not be faulted in again, which takes a third of the time of a small sort on a virtual machine.
+//! Invariant: nothing is cached unless the program asked for that, and never more than it allowed. A pool takes a mapping
+//! only of exactly its size. When no cached mapping fits, or work with another memory limit begins, the whole cache is
+//! released, so pools and cache together never exceed the limit of the work.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;

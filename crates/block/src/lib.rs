@@ -1,12 +1,12 @@
-//! Aligned bytes from a bounded pool: the carrier of everything that moves.
+//! Aligned blocks of memory from bounded pools. All data moves in them.
 //!
-//! Model: a [`Pool`] maps its whole budget once, asks for huge pages, and lends [`Block`]s out of
-//! it. A block is moved hand to hand and goes home when dropped. Whoever holds memory has taken it
-//! from a pool; the absence of a free block is the back-pressure.
+//! Model: a [`Pool`] maps all of its memory once, asks for huge pages, and hands out [`Block`]s. Ownership of a block moves
+//! with the data, and a dropped block returns to its pool. A producer that finds no free block has to wait: that is the
+//! back-pressure.
 //! Invariant: blocks of a pool never overlap, and no byte of a block is ever uninitialised.
 //! Non-goals: growing, records, files.
 //!
-//! This is one of the house's two addresses of `unsafe` (the other is `thalweg_io`'s ring).
+//! `unsafe` is allowed here and in the system calls of `thalweg_io`, and nowhere else.
 #![allow(unsafe_code)]
 
 mod chunk;

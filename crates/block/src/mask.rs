@@ -1,4 +1,4 @@
-//! Where a byte occurs among 64, as bits.
+//! Finds a byte among 64, as a bit mask.
 
 /// Bit i is set where `bytes[i]` is `byte`.
 #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! A hint to the processor, safe because a prefetch of any address has no effect but speed.
+//! Prefetching. It is safe for any address, since it affects nothing but speed.
 
 /// Asks for the cache line that holds `bytes[at]`; out of bounds, does nothing.
 #[inline(always)]

@@ -7,6 +7,7 @@
 mod bar;
 mod commands;
 mod complete;
+mod failure;
 mod flag;
 mod flags;
 #[cfg(test)]

@@ -10,30 +10,23 @@ use thalweg_api::{ExecReport, JobReport, JobState, to_json};
 use thalweg_base::units::Bytes;
 use thalweg_io::process;
 
+use crate::failure::{COULD_NOT, Failure};
 use crate::interpret::Show;
 use crate::interpret::nodes::{ClusterAsk, Exec, JobsAsk, OverSsh};
 use crate::print::{complain, pass_on, say};
-use crate::run::{COULD_NOT, DONE, report, tell};
+use crate::run::{DONE, report, tell};
 use crate::{show, signals};
 
 /// The most output of a host that is kept to be shown together, and the longest line that is kept whole.
 const GATHERED_BYTES: usize = 16 << 20;
 const LINE_BYTES: usize = 1 << 20;
 
-fn could_not(error: thalweg::nodes::Error) -> Error {
-    Error::CouldNot(error.to_string())
-}
-
-fn on_signals(stop: impl Fn(i32) + Send + 'static) -> Result<(), Error> {
-    signals::on_signals(stop).map_err(no_signals)
-}
-
-fn no_signals(e: std::io::Error) -> Error {
-    Error::CouldNot(format!("signals cannot be handled: {e}"))
+fn on_signals(stop: impl Fn(i32) + Send + 'static) -> Result<(), Failure> {
+    signals::on_signals(stop).map_err(Failure::Signals)
 }
 
 /// `node run`.
-pub(crate) fn run(options: &NodeOptions) -> Result<u8, Error> {
+pub(crate) fn run(options: &NodeOptions) -> Result<u8, Failure> {
     if !thalweg::nodes::is_guarded() {
         return guard();
     }
@@ -42,22 +35,20 @@ pub(crate) fn run(options: &NodeOptions) -> Result<u8, Error> {
     let stop = Stop::default();
     let asked = stop.clone();
     // A second one would leave what the node has started.
-    signals::on_every_signal(move |_| asked.stop()).map_err(no_signals)?;
+    signals::on_every_signal(move |_| asked.stop()).map_err(Failure::Signals)?;
     let ready = |ready: &_| drop(say(&(to_json(ready) + "\n"), false));
-    thalweg::nodes::run(options, &stop, ready).map_err(could_not)?;
+    thalweg::nodes::run(options, &stop, ready)?;
     Ok(DONE)
 }
 
 /// Starts this command once more, as the node, and guards it.
-fn guard() -> Result<u8, Error> {
+fn guard() -> Result<u8, Failure> {
     let forward = Forward::default();
     let asked = forward.clone();
     on_signals(move |signal| asked.signal(signal))?;
-    let program = std::env::current_exe().map_err(|e| {
-        Error::CouldNot(format!("a node is started by this program, which cannot be found: {e}"))
-    })?;
+    let program = std::env::current_exe().map_err(Failure::Program)?;
     let args: Vec<_> = std::env::args_os().skip(1).collect();
-    let ended = thalweg::nodes::guard(&program, &args, &forward).map_err(could_not)?;
+    let ended = thalweg::nodes::guard(&program, &args, &forward)?;
     if let Some(signal) = ended.signal {
         complain(&format!(
             "the node was ended by signal {signal}; {} that it had started {} with it",
@@ -69,7 +60,7 @@ fn guard() -> Result<u8, Error> {
 }
 
 /// `exec`.
-pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Error> {
+pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Failure> {
     let cancel = Cancel::default();
     let stop = cancel.clone();
     on_signals(move |signal| stop.cancel(signal))?;
@@ -83,10 +74,9 @@ pub(crate) fn exec(asked: &Exec, how: Show) -> Result<u8, Error> {
             unwritten = Some(why);
             cancel.cancel(SIGPIPE);
         }
-    })
-    .map_err(could_not)?;
+    })?;
     if let Some(why) = unwritten.filter(|why| why.kind() != ErrorKind::BrokenPipe) {
-        return Err(Error::CouldNot(format!("what the hosts say cannot be written: {why}")));
+        return Err(Failure::Output(format!("cannot write what the hosts say: {why}")));
     }
     output.rest(&mut said, how.json);
     if let Some(signal) = cancel.signal() {
@@ -114,13 +104,13 @@ fn interrupted(signal: i32, detached: bool, job: &str) -> String {
 }
 
 /// `node ping`.
-pub(crate) fn ping(options: &ExecOptions, how: Show) -> Result<u8, Error> {
+pub(crate) fn ping(options: &ExecOptions, how: Show) -> Result<u8, Failure> {
     let cancel = Cancel::default();
     let stop = cancel.clone();
     on_signals(move |signal| stop.cancel(signal))?;
-    let said = thalweg::nodes::ping(options, &cancel).map_err(could_not)?;
+    let said = thalweg::nodes::ping(options, &cancel)?;
     if let Some(signal) = cancel.signal() {
-        return Err(Error::Interrupted(signal));
+        return Err(Error::Interrupted(signal).into());
     }
     report(how, || to_json(&said), || show::pings(&said))?;
     Ok(exit_status(&said, false))
@@ -232,7 +222,7 @@ fn labelled(host: &str, lines: &[u8]) -> Vec<u8> {
 }
 
 /// `job`.
-pub(crate) fn jobs(identity: &Path, asked: &JobsAsk, how: Show) -> Result<u8, Error> {
+pub(crate) fn jobs(identity: &Path, asked: &JobsAsk, how: Show) -> Result<u8, Failure> {
     let mut watched = show::Watched::default();
     let list = match asked {
         JobsAsk::List(on) => control::jobs(identity, on),
@@ -244,8 +234,7 @@ pub(crate) fn jobs(identity: &Path, asked: &JobsAsk, how: Show) -> Result<u8, Er
                 drop(say(&text, false));
             }
         }),
-    }
-    .map_err(could_not)?;
+    }?;
     let text = || match asked {
         JobsAsk::List(_) | JobsAsk::Cancel(_) => show::jobs(&list),
         JobsAsk::Show(_) => show::whole(&list.jobs),
@@ -259,7 +248,7 @@ pub(crate) fn jobs(identity: &Path, asked: &JobsAsk, how: Show) -> Result<u8, Er
     match show::end_of_sort(&list.jobs) {
         // Whether all of its hosts can still be asked is not how it ended.
         Some(end) if matches!(asked, JobsAsk::Watch(_)) => {
-            end.map(|_| DONE).map_err(|why| Error::CouldNot(why.to_string()))
+            end.map(|_| DONE).map_err(|why| Failure::Job(why.to_string()))
         }
         None if matches!(asked, JobsAsk::Watch(_)) => {
             let worst = list.jobs.iter().map(status_of).max().unwrap_or(DONE);
@@ -280,14 +269,13 @@ fn status_of(job: &JobReport) -> u8 {
 }
 
 /// Takes a step on all hosts over ssh.
-fn step(identity: &Path, asked: &OverSsh, how: Show) -> Result<u8, Error> {
-    let hosts = thalweg::nodes::installer::Hosts::new(identity, &asked.program, &asked.ssh);
-    let hosts = hosts.map_err(could_not)?;
+fn step(identity: &Path, asked: &OverSsh, how: Show) -> Result<u8, Failure> {
+    let hosts = thalweg::nodes::installer::Hosts::new(identity, &asked.program, &asked.ssh)?;
     let steps = match &asked.step {
         Some(step) => hosts.take(step, &asked.on),
         None => thalweg::nodes::fleet::mend(&hosts, &asked.on),
     };
-    let steps = steps.map_err(could_not)?;
+    let steps = steps?;
     report(how, || to_json(&steps), || show::steps(&steps))?;
     let failed = steps.hosts.iter().filter_map(|host| Some((&host.host, host.error.as_ref()?)));
     let failed: Vec<_> = failed.map(|(host, why)| complain(&format!("{host}: {why}"))).collect();
@@ -295,18 +283,18 @@ fn step(identity: &Path, asked: &OverSsh, how: Show) -> Result<u8, Error> {
 }
 
 /// `cluster`.
-pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<u8, Error> {
+pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<u8, Failure> {
     use thalweg::nodes::cluster;
     let changed = match asked {
         ClusterAsk::Status => {
-            let found = control::status(identity).map_err(could_not)?;
+            let found = control::status(identity)?;
             report(how, || to_json(&found), || show::cluster(&found))?;
             found.warnings.iter().for_each(|why| complain(why));
             let missing = found.hosts.iter().any(|host| host.error.is_some());
             return Ok(if missing { COULD_NOT } else { DONE });
         }
         ClusterAsk::Doctor(on) => {
-            let found = control::doctor(identity, on).map_err(could_not)?;
+            let found = control::doctor(identity, on)?;
             report(how, || to_json(&found), || show::cluster_doctor(&found))?;
             found.warnings.iter().for_each(|why| complain(why));
             let lost = found.hosts.iter().filter_map(|host| Some((&host.host, host.error.as_ref()?)));
@@ -314,17 +302,16 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
             return Ok(if lost.is_empty() { DONE } else { COULD_NOT });
         }
         ClusterAsk::Probe(on) => {
-            let found = thalweg::nodes::probe(identity, on).map_err(could_not)?;
+            let found = thalweg::nodes::probe(identity, on)?;
             return report(how, || to_json(&found), || show::probe(&found));
         }
         ClusterAsk::Exchange(on, bytes, rounds, schedule) => {
-            let found =
-                thalweg::nodes::exchange(identity, on, (*bytes, *rounds), *schedule).map_err(could_not)?;
+            let found = thalweg::nodes::exchange(identity, on, (*bytes, *rounds), *schedule)?;
             return report(how, || to_json(&found), || show::exchange(&found));
         }
         ClusterAsk::Step(asked) => return step(identity, asked, how),
         ClusterAsk::Init { name, hosts } => {
-            let file = cluster::init(identity, name, hosts).map_err(could_not)?;
+            let file = cluster::init(identity, name, hosts)?;
             let text = || {
                 let hosts = show::counted(file.hosts.len(), "host", "hosts");
                 format!("cluster {name} of {hosts} in {}\n", identity.display())
@@ -336,17 +323,17 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
         ClusterAsk::Drop(names) => cluster::drop_named(identity, names),
         ClusterAsk::Client(name, may) => cluster::client(identity, name, *may),
     };
-    let file = changed.map_err(could_not)?;
+    let file = changed?;
     let wrong = match asked {
         // New certificates are for whoever brings them to the hosts; until then no node shows what the file lists.
         ClusterAsk::Renew(names) if names.is_empty() => Vec::new(),
-        ClusterAsk::Renew(names) => control::tell(identity, names).map_err(could_not)?,
+        ClusterAsk::Renew(names) => control::tell(identity, names)?,
         // Those that are new have no node yet that could be told.
         ClusterAsk::Add(hosts) => {
             let new: Vec<String> = hosts.iter().map(|typed| cluster::name_of(typed).to_string()).collect();
-            control::tell(identity, &new).map_err(could_not)?
+            control::tell(identity, &new)?
         }
-        _ => control::tell(identity, &[]).map_err(could_not)?,
+        _ => control::tell(identity, &[])?,
     };
     for why in &wrong {
         complain(&format!("not told: {why}; thalweg cluster install brings it the new cluster file"));

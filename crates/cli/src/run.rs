@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use thalweg::{Error, Progress, TaskPlan, model};
+use thalweg::{Progress, TaskPlan, model};
 use thalweg_api::{Check, Receipt, to_json};
 use thalweg_io::host::{self, Hooks};
 use thalweg_io::process;
 
 use crate::bar::Shown;
+use crate::failure::{COULD_NOT, Failure};
 use crate::interpret::{Job, Request, Show, interpret};
 use crate::parse::{Usage, parse};
 use crate::print::{complain, say};
@@ -18,8 +19,6 @@ use crate::{nodes, show, signals, volumes};
 pub(crate) const DONE: u8 = 0;
 /// Checked and found wrong.
 pub(crate) const WRONG: u8 = 1;
-/// Could not do it.
-pub(crate) const COULD_NOT: u8 = 2;
 /// The reader of standard output has gone away; nobody wants to hear of it.
 const SIGPIPE: i32 = 13;
 
@@ -38,7 +37,7 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         }
     };
     perform(asked).unwrap_or_else(|error| {
-        if !matches!(error, Error::Interrupted(SIGPIPE)) {
+        if !error.is_signal(SIGPIPE) {
             complain(&error.to_string());
         }
         error.exit_status()
@@ -70,7 +69,7 @@ fn served() -> u8 {
     }
 }
 
-fn perform(Request { job, show: how }: Request) -> Result<u8, Error> {
+fn perform(Request { job, show: how }: Request) -> Result<u8, Failure> {
     match job {
         Job::Say(text) => tell(how, text),
         Job::Gen(options) => settle(how, watched(how, |progress| thalweg::generate(&options, progress))?),
@@ -115,10 +114,12 @@ fn perform(Request { job, show: how }: Request) -> Result<u8, Error> {
 }
 
 /// Runs a verb that shows its progress and can be stopped.
-fn watched<T>(how: Show, verb: impl FnOnce(&Progress) -> Result<T, Error>) -> Result<T, Error> {
+fn watched<T, E: Into<Failure>>(
+    how: Show,
+    verb: impl FnOnce(&Progress) -> Result<T, E>,
+) -> Result<T, Failure> {
     let progress = Arc::new(Progress::default());
-    signals::cancel_on_signals(progress.clone())
-        .map_err(|e| Error::CouldNot(format!("signals cannot be handled: {e}")))?;
+    signals::cancel_on_signals(progress.clone()).map_err(Failure::Signals)?;
     let in_the_way = how.quiet || (how.json && how.out_is_data);
     if !in_the_way {
         progress.notes_to(complain);
@@ -128,35 +129,31 @@ fn watched<T>(how: Show, verb: impl FnOnce(&Progress) -> Result<T, Error>) -> Re
     if let Some(shown) = shown {
         shown.end(result.is_ok());
     }
-    result
+    result.map_err(Into::into)
 }
 
 /// Shows a receipt. An invariant that does not hold is an error even if the engine did not make it one.
-fn settle(how: Show, receipt: Receipt) -> Result<u8, Error> {
+fn settle(how: Show, receipt: Receipt) -> Result<u8, Failure> {
     let shown = report(how, || to_json(&receipt), || show::receipt(&receipt));
     held(&receipt.verb, receipt.holds)?;
-    shown.map_err(|why| Error::CouldNot(format!("{why}; only the receipt is missing: the output is whole")))
+    shown.map_err(|why| Failure::Receipt(Box::new(why)))
 }
 
 /// Shows what was checked; that it is not in order is an answer, not an error.
-fn checked(how: Show, check: &Check) -> Result<u8, Error> {
+fn checked(how: Show, check: &Check) -> Result<u8, Failure> {
     report(how, || to_json(check), || show::check(check))?;
     Ok(if check.ordered { DONE } else { WRONG })
 }
 
-fn held(verb: &str, holds: bool) -> Result<u8, Error> {
-    if holds {
-        Ok(DONE)
-    } else {
-        Err(Error::Wrong(format!("{verb}: what came out is not what went in; see the receipt")))
-    }
+fn held(verb: &str, holds: bool) -> Result<u8, Failure> {
+    if holds { Ok(DONE) } else { Err(Failure::NotProved(verb.to_string())) }
 }
 
 pub(crate) fn report(
     how: Show,
     json: impl FnOnce() -> String,
     text: impl FnOnce() -> String,
-) -> Result<u8, Error> {
+) -> Result<u8, Failure> {
     if how.json {
         tell(how, json() + "\n")
     } else if how.quiet {
@@ -166,7 +163,7 @@ pub(crate) fn report(
     }
 }
 
-pub(crate) fn tell(how: Show, text: String) -> Result<u8, Error> {
-    say(&text, how.out_is_data).map_err(Error::CouldNot)?;
+pub(crate) fn tell(how: Show, text: String) -> Result<u8, Failure> {
+    say(&text, how.out_is_data).map_err(Failure::Output)?;
     Ok(DONE)
 }

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use thalweg::Error;
 use thalweg::volume::{self, Kind, LocalVolume, Registry};
 use thalweg_api::to_json;
 
+use crate::failure::Failure;
 use crate::interpret::Show;
 use crate::interpret::volume::{LayoutAsk, VolumeAsk};
 use crate::print::complain;
@@ -16,7 +16,7 @@ use crate::show;
 const DIRECTORY_MODE: u32 = 0o755;
 
 /// Does what was asked.
-pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Error> {
+pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
     let registry = Registry::of_user()?;
     match asked {
         VolumeAsk::Create { name, stores, manager, layout } => {
@@ -55,7 +55,7 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Error> {
                 let open = volume::open(&registry, name)?;
                 volume::file(&open, path)
             };
-            let files = places.iter().map(stat).collect::<Result<Vec<_>, _>>()?;
+            let files = places.iter().map(stat).collect::<volume::Result<Vec<_>>>()?;
             report(how, || to_json(&files), || files.iter().map(show::volume_file).collect())
         }
         VolumeAsk::Layout(name, path, layout) => {
@@ -67,20 +67,18 @@ pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Error> {
     }
 }
 
-fn set_layout(open: &LocalVolume, path: &Path, layout: &LayoutAsk) -> Result<(), Error> {
+fn set_layout(open: &LocalVolume, path: &Path, layout: &LayoutAsk) -> volume::Result<()> {
     if !layout.is_some() {
         return Ok(());
     }
-    let volume = &open.volume;
-    let there = match volume.stat(path) {
-        Err(e) if e.is_not_found() => volume.make_directory(path, DIRECTORY_MODE)?,
+    let there = match open.volume.stat(path) {
+        Err(e) if e.is_not_found() => open.volume.make_directory(path, DIRECTORY_MODE)?,
         there => there?,
     };
     if there.kind != Kind::Directory {
         let path = path.display();
-        return Err(Error::CouldNot(format!(
-            "{path} is no directory; a file keeps the layout that it was made with"
-        )));
+        let why = format!("{path} is no directory; a file keeps the layout that it was made with");
+        return Err(volume::Error::Refused(why));
     }
-    Ok(volume.set_policy(path, &layout.over(there.policy.unwrap_or_default()))?)
+    open.volume.set_policy(path, &layout.over(there.policy.unwrap_or_default()))
 }

@@ -304,7 +304,7 @@ fn what_cannot_be_is_told_in_one_line_with_the_host() {
     }
     let little = ["nodes:in.dat", "-o", "nodes:part", "--on", "n1", "--memory", "20MiB"];
     let told = Running::start(lab.command(&[&["sort"][..], &little].concat()).current_dir(&place.0)).ends();
-    assert!(told.err.contains("n1: --memory 20 MiB is too small"), "{told:?}");
+    assert!(told.err.contains("n1: memory of 20 MiB is too small"), "{told:?}");
     assert!(files(&lab, 2).is_empty() && place.names() == ["in"], "nothing is left");
 }
 

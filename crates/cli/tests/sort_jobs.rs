@@ -482,6 +482,29 @@ fn nobody_gives_names_before_all_have_said_that_they_are_there() {
     }
 }
 
+/// A successor went on without what the lost coordinator alone had: the job was done, and a quarter of the records missing.
+#[test]
+fn a_coordinator_that_is_lost_with_inputs_of_its_own_ends_the_job() {
+    let Some(bed) = Bed::new() else { return };
+    let name = format!("lab-{}", bed.lab.id);
+    for host in 1..=HOSTS {
+        let own = bed.lab.directory(&format!("n{host}")).join("own");
+        bed.place.run(&["gen", "75k", own.to_str().unwrap(), "-q"]).is_done();
+    }
+    let words =
+        ["sort", "nodes:own", "-o", "nodes:sorted", "--record", "100", "--memory", "40MiB", "--detach"];
+    let sort = Running::start(&mut bed.lab.command(&[&words[..], &["--cluster", &name]].concat()));
+    let id = bed.at("read+river");
+    ended(sort, "the sort").is_done();
+    bed.lab.call("kill", &["n1"]);
+    until("an end everywhere", || bed.jobs().iter().all(|job| job.state != JobState::Running));
+    let line = "no output has its name, and all inputs are as they were";
+    let jobs = bed.jobs();
+    let is_told = |job: &JobReport| job.state == JobState::Failed && job.why.as_ref().unwrap().contains(line);
+    assert!(jobs.iter().filter(|job| job.id == id && is_told(job)).count() == HOSTS - 1, "{jobs:?}");
+    assert!(bed.files().iter().all(|file| !file.ends_with("sorted")), "{:?}", bed.files());
+}
+
 /// The node that coordinates cannot keep its votes: nobody's job goes on, and all say why.
 #[test]
 fn a_coordinator_that_cannot_keep_its_vote_ends_the_job() {

@@ -12,14 +12,12 @@ mod cpu;
 mod disk;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use thalweg_api::{Hardware, from_json, to_json};
 use thalweg_base::clock::wall_seconds;
-use thalweg_io::{Access, File, FileSystem, hidden};
+use thalweg_io::{Access, Caching, Location, hidden};
 use thalweg_sort::Sort;
 
-use crate::verbs::engine_error;
 use crate::{Error, IoChoice, Result, machine};
 
 /// How long a calibration holds: a day.
@@ -35,21 +33,21 @@ pub fn calibration_bytes() -> u64 {
 }
 
 /// The rates that are known without measuring: kept ones, or assumed ones.
-pub(crate) fn known(sort: &Sort, io: &Arc<dyn FileSystem>) -> Hardware {
-    kept_path(sort, io).and_then(|path| read_kept(&path, io)).unwrap_or_else(assumed)
+pub(crate) fn known(sort: &Sort) -> Hardware {
+    kept_path(sort).and_then(|path| read_kept(&path)).unwrap_or_else(assumed)
 }
 
 /// The rates that are kept, or else measured now and kept.
-pub(crate) fn measured(sort: &Sort, io: &Arc<dyn FileSystem>) -> Hardware {
-    let path = kept_path(sort, io);
-    if let Some(kept) = path.as_ref().and_then(|path| read_kept(path, io)) {
+pub(crate) fn measured(sort: &Sort) -> Hardware {
+    let path = kept_path(sort);
+    if let Some(kept) = path.as_ref().and_then(read_kept) {
         return kept;
     }
-    match measure(sort, io) {
+    match measure(sort) {
         Some(hardware) => {
             if let Some(path) = &path {
                 // A directory that cannot be written costs the next plan another measurement.
-                let _ = keep(path, &hardware, io);
+                let _ = keep(path, &hardware);
             }
             hardware
         }
@@ -72,11 +70,11 @@ fn assumed() -> Hardware {
     }
 }
 
-fn measure(sort: &Sort, io: &Arc<dyn FileSystem>) -> Option<Hardware> {
-    let largest = sort.inputs.iter().max_by_key(|path| io.stat(path).map_or(0, |there| there.len));
-    let largest = largest.map(PathBuf::as_path);
-    let disk = disk::measure(largest, sort.scratch.first()?, disk::PART_SECONDS, io).ok()?;
-    let cpu = cpu::measure(io, 1).ok()?;
+fn measure(sort: &Sort) -> Option<Hardware> {
+    let largest = sort.inputs.iter().max_by_key(|input| input.stat().map_or(0, |there| there.len));
+    let scratch = sort.scratch.first()?;
+    let disk = disk::measure(largest, scratch, disk::PART_SECONDS).ok()?;
+    let cpu = cpu::measure(&scratch.fs, 1).ok()?;
     let hardware = with_cores(with_disk(assumed(), &disk), &cpu);
     is_sane(&hardware).then_some(hardware)
 }
@@ -108,7 +106,7 @@ fn with_cores(hardware: Hardware, cpu: &cpu::Rates) -> Hardware {
 pub fn probe_disk(directory: &Path, thorough: bool) -> Result<Hardware> {
     let (io, _) = machine::io(IoChoice::Auto)?;
     let part_seconds = if thorough { PROBE_SECONDS } else { disk::PART_SECONDS };
-    let disk = disk::measure(None, directory, part_seconds, &io)?;
+    let disk = disk::measure(None, &Location::new(&io, directory), part_seconds)?;
     sane(Hardware { measured_bytes: calibration_bytes(), ..with_disk(assumed(), &disk) })
 }
 
@@ -116,13 +114,12 @@ pub fn probe_disk(directory: &Path, thorough: bool) -> Result<Hardware> {
 /// are when they sort. All else is assumed.
 pub fn probe_cores() -> Result<Hardware> {
     let (io, _) = machine::io(IoChoice::Auto)?;
-    let cpu = cpu::measure(&io, machine::cores()).map_err(engine_error)?;
+    let cpu = cpu::measure(&io, machine::cores())?;
     sane(with_cores(assumed(), &cpu))
 }
 
 fn sane(hardware: Hardware) -> Result<Hardware> {
-    let unsound = || Error::CouldNot("what was measured are no rates; measure again".into());
-    is_sane(&hardware).then_some(hardware).ok_or_else(unsound)
+    is_sane(&hardware).then_some(hardware).ok_or(Error::Rates)
 }
 
 /// The cores' rates, measured now on one of them; all others as they are assumed.
@@ -145,15 +142,15 @@ pub(crate) fn is_sane(hardware: &Hardware) -> bool {
 }
 
 /// Where the calibration for this sort's disks is kept; nowhere if there is no cache directory.
-fn kept_path(sort: &Sort, io: &Arc<dyn FileSystem>) -> Option<PathBuf> {
-    let device = |path: Option<&PathBuf>| Some(io.stat(path?).ok()?.device);
-    let read = device(sort.inputs.first())?;
-    let written = device(sort.scratch.first())?;
+fn kept_path(sort: &Sort) -> Option<Location> {
+    let scratch = sort.scratch.first()?;
+    let read = sort.inputs.first()?.stat().ok()?.device;
+    let written = scratch.stat().ok()?.device;
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String = host.trim().chars().filter(|c| c.is_alphanumeric() || *c == '-').collect();
-    let (backend, version) = (io.name(), env!("CARGO_PKG_VERSION"));
+    let (backend, version) = (scratch.fs.name(), env!("CARGO_PKG_VERSION"));
     let name = format!("calibration-{host}-{read:x}-{written:x}-{backend}-{version}.json");
-    Some(cache_directory()?.join(name))
+    Some(scratch.at(cache_directory()?.join(name)))
 }
 
 /// As the XDG base directory specification has it: a relative name is none.
@@ -163,8 +160,8 @@ fn cache_directory() -> Option<PathBuf> {
     Some(cache.join("thalweg"))
 }
 
-fn read_kept(path: &Path, io: &Arc<dyn FileSystem>) -> Option<Hardware> {
-    let file = File::open(io, path, Access::Read).ok()?;
+fn read_kept(kept: &Location) -> Option<Hardware> {
+    let file = kept.as_input().open(Caching::Cached).ok()?;
     let mut bytes = vec![0; KEPT_BYTES_MAX];
     let len = file.read_at(0, &mut bytes).ok()?;
     let hardware: Hardware = from_json(std::str::from_utf8(&bytes[..len]).ok()?).ok()?;
@@ -173,15 +170,16 @@ fn read_kept(path: &Path, io: &Arc<dyn FileSystem>) -> Option<Hardware> {
 }
 
 /// Under another name first: two plans at once must not see half of each other's.
-fn keep(path: &Path, hardware: &Hardware, io: &Arc<dyn FileSystem>) -> std::io::Result<()> {
-    let directory = path.parent().expect("it is in the cache directory");
+fn keep(kept: &Location, hardware: &Hardware) -> std::io::Result<()> {
+    let directory = kept.path.parent().expect("it is in the cache directory");
     std::fs::create_dir_all(directory)?;
-    let partial = directory.join(hidden::unique("partial"));
-    let written = File::open(io, &partial, Access::Create)
+    let partial = kept.at(directory.join(hidden::unique("partial")));
+    let written = partial
+        .open(Access::Create)
         .and_then(|file| file.write_at(0, to_json(hardware).as_bytes()))
-        .and_then(|()| io.rename(&partial, path));
+        .and_then(|()| kept.fs.rename(&partial.path, &kept.path));
     written.map_err(|e| {
-        let _ = io.remove(&partial);
+        let _ = partial.remove();
         e.source
     })
 }
@@ -203,11 +201,12 @@ mod tests {
     #[test]
     fn only_what_was_measured_lately_and_can_be_read_is_used() {
         let sim = Sim::new(1);
-        let (io, path) = (sim.io(), Path::new("/kept"));
+        let location = Location::new(&sim.io(), "/kept");
+        let path = &location.path;
         let fresh = Hardware { measured_bytes: 1, measured_at_seconds: wall_seconds(), ..assumed() };
         let kept = |hardware: &Hardware| {
             sim.put(path, to_json(hardware).as_bytes());
-            read_kept(path, &io)
+            read_kept(&location)
         };
         assert_eq!(kept(&fresh), Some(fresh));
         let old = fresh.measured_at_seconds - VALID_SECONDS;
@@ -217,7 +216,7 @@ mod tests {
         assert_eq!(kept(&Hardware { measured_bytes: 0, ..fresh }), None);
         assert_eq!(kept(&Hardware { write_bytes_per_second: -1.0, ..fresh }), None);
         sim.put(path, b"{\"measured_bytes\": ");
-        assert_eq!(read_kept(path, &io), None);
-        assert_eq!(read_kept(Path::new("/none"), &io), None);
+        assert_eq!(read_kept(&location), None);
+        assert_eq!(read_kept(&location.at("/none")), None);
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use thalweg_base::units::parse_bytes;
 use thalweg_volume::VolumePath;
 
-use crate::{Error, Result};
+use crate::{Asked, Result};
 
 /// Where bytes come from or go to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,15 +61,11 @@ impl Endpoint {
     /// The file that this machine knows it by; `standard` for `-`. An error if it is elsewhere.
     pub(crate) fn here<'a>(&'a self, standard: &'a str) -> Result<&'a Path> {
         match self {
-            Endpoint::Path(path) if path.as_os_str().is_empty() => {
-                Err(Error::CouldNot("an input without a name; name a file, or - for standard input".into()))
-            }
+            Endpoint::Path(path) if path.as_os_str().is_empty() => Err(Asked::NoName.into()),
             Endpoint::Path(path) => Ok(path),
             Endpoint::Volume(path) => Ok(path.as_path()),
             Endpoint::Standard => Ok(Path::new(standard)),
-            other => Err(Error::CouldNot(format!(
-                "'{other}' is not on this machine; name a file, or give the cluster that has it"
-            ))),
+            other => Err(Asked::Elsewhere(other.clone()).into()),
         }
     }
 

@@ -4,6 +4,7 @@
 //! partition on several; [`model`] predicts how long one takes. [`Sorter`] sorts records that a program has rather than
 //! a file. Nothing here knows flags, links or nodes.
 
+mod asked;
 mod calibrate;
 mod endpoint;
 mod error;
@@ -19,11 +20,12 @@ mod temporary;
 mod verbs;
 mod volumes;
 
+pub use asked::{Asked, BadPath, Needs, TooLittleMemory};
 pub use calibrate::calibration_bytes;
 #[doc(hidden)]
 pub use calibrate::{probe_cores, probe_disk};
 pub use endpoint::{Endpoint, SshHost};
-pub use error::{Error, Result};
+pub use error::{Error, JobFault, Result};
 pub use options::{CheckOptions, GenOptions, IoChoice, PumpOptions, RightSide, SorterOptions, WorkOptions};
 pub use progress::{Progress, ProgressView};
 pub use sorter::{Sorted, Sorter};

@@ -6,10 +6,11 @@ use thalweg_base::units::Size;
 use thalweg_io::either::Either;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{FileSystem, host, process};
+use thalweg_io::{Backends, FileSystem, ReadFiles, host, process};
 use thalweg_pump::Inputs;
 
-use crate::{Endpoint, Error, IoChoice, Result, WorkOptions, volumes};
+use crate::volumes::Volumes;
+use crate::{Endpoint, Error, IoChoice, Result, WorkOptions};
 
 /// A lane of a sort has one ring for what it takes and one for what it gives.
 const RINGS_OF_LANE: u64 = 2;
@@ -24,9 +25,7 @@ pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn FileSystem>, Option<String
         IoChoice::Threads => Ok((Arc::new(threads()), None)),
         IoChoice::Uring => match Uring::new() {
             Ok(uring) => Ok((Arc::new(uring), None)),
-            Err(e) => Err(Error::CouldNot(format!(
-                "io_uring is not to be had: {e}; use --io threads, or allow it with sysctl kernel.io_uring_disabled=0"
-            ))),
+            Err(why) => Err(Error::NoUring(why)),
         },
         IoChoice::Auto => match Uring::new() {
             Ok(uring) => Ok((Arc::new(Either::new(uring, threads())), None)),
@@ -35,23 +34,90 @@ pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn FileSystem>, Option<String
     }
 }
 
-/// That of a verb with these ends: that of the volume that has them, or the one that was chosen.
-pub(crate) fn io_for<'a>(
-    choice: IoChoice,
-    ends: impl IntoIterator<Item = &'a Endpoint>,
-) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
-    match volumes::of(ends)? {
-        Some(volume) => Ok((Arc::new(volume), None)),
-        None => io(choice),
+/// The file systems of a verb: those that hold its inputs, its output and its scratch.
+pub(crate) struct Disks {
+    /// Of inputs that are in no volume.
+    inputs: Arc<dyn ReadFiles>,
+    pub(crate) output: Arc<dyn FileSystem>,
+    pub(crate) scratch: Arc<dyn FileSystem>,
+    volumes: Volumes,
+    /// Why they are not the best from the start.
+    fallback: Option<String>,
+}
+
+impl Disks {
+    /// Those of inputs and an output; what is in no volume is on this machine.
+    pub(crate) fn of<'a>(
+        choice: IoChoice,
+        inputs: impl IntoIterator<Item = &'a Endpoint>,
+        output: Option<&'a Endpoint>,
+    ) -> Result<Disks> {
+        Disks::with(io(choice)?, inputs, output)
+    }
+
+    /// Those of some work.
+    pub(crate) fn of_work(options: &WorkOptions) -> Result<Disks> {
+        Disks::of_local(io(options.io)?, options)
+    }
+
+    /// Those of a sort with so many lanes, inputs and scratch directories. Where rings would take the open files that it
+    /// needs itself, it goes without them.
+    pub(crate) fn of_sort(options: &WorkOptions) -> Result<Disks> {
+        Disks::of_local(io_of_sort(options)?, options)
+    }
+
+    fn of_local(local: (Arc<dyn FileSystem>, Option<String>), options: &WorkOptions) -> Result<Disks> {
+        let right = options.right.iter().flat_map(|right| &right.inputs);
+        let scratch = Arc::clone(&local.0);
+        let disks = Disks::with(local, options.inputs.iter().chain(right), Some(&options.output))?;
+        // Who names directories names those of this machine.
+        Ok(if options.scratch.is_empty() { disks } else { Disks { scratch, ..disks } })
+    }
+
+    fn with<'a>(
+        (local, fallback): (Arc<dyn FileSystem>, Option<String>),
+        inputs: impl IntoIterator<Item = &'a Endpoint>,
+        output: Option<&'a Endpoint>,
+    ) -> Result<Disks> {
+        let volumes = Volumes::open(inputs.into_iter().chain(output))?;
+        let of_output = output.and_then(|end| volumes.of(end));
+        let output = of_output.map_or_else(|| Arc::clone(&local), |volume| volume as _);
+        let scratch = Arc::clone(&output);
+        Ok(Disks { inputs: local, output, scratch, volumes, fallback })
+    }
+
+    /// These.
+    #[cfg(test)]
+    pub(crate) fn apart(
+        inputs: Arc<dyn FileSystem>,
+        output: Arc<dyn FileSystem>,
+        scratch: Arc<dyn FileSystem>,
+    ) -> Disks {
+        Disks { inputs, output, scratch, volumes: Volumes::default(), fallback: None }
+    }
+
+    /// That of an input.
+    pub(crate) fn of_input(&self, end: &Endpoint) -> Arc<dyn ReadFiles> {
+        self.volumes.of(end).map_or_else(|| Arc::clone(&self.inputs), |volume| volume as _)
+    }
+
+    fn backends(&self) -> Backends {
+        let own = [&self.output, &self.scratch].map(|fs| Arc::clone(fs) as _);
+        own.into_iter().chain([Arc::clone(&self.inputs) as _]).chain(self.volumes.backends()).collect()
+    }
+
+    /// What the receipt calls them.
+    pub(crate) fn name(&self) -> String {
+        self.backends().name()
+    }
+
+    /// Why they are not, or not only, the best.
+    pub(crate) fn fallback(&self) -> Option<String> {
+        self.fallback.clone().or_else(|| self.backends().fallback())
     }
 }
 
-/// The back end for a sort with so many lanes, inputs and scratch directories. Where rings would take the open files
-/// that it needs itself, it goes without them.
-pub(crate) fn io_of_sort(options: &WorkOptions) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
-    if let Some(volume) = volumes::of(options.ends())? {
-        return Ok((Arc::new(volume), None));
-    }
+fn io_of_sort(options: &WorkOptions) -> Result<(Arc<dyn FileSystem>, Option<String>)> {
     let rings = RINGS_OF_LANE * lanes(options.threads) as u64;
     let files = Inputs::open_at_once(options.inputs.len().max(1)) + options.scratch.len().max(1) as u64;
     let needed = process::open_files() + files + FILES_BESIDE + rings;

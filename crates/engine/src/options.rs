@@ -6,7 +6,7 @@ use thalweg_api::{JoinKind, Work};
 use thalweg_base::units::Size;
 use thalweg_record::{KeyPart, Layout};
 
-use crate::{Endpoint, Error, Result};
+use crate::{Asked, Endpoint, Result};
 
 /// Which I/O back end to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -83,12 +83,6 @@ impl WorkOptions {
 }
 
 impl WorkOptions {
-    /// Where bytes come from and go to.
-    pub(crate) fn ends(&self) -> impl Iterator<Item = &Endpoint> {
-        let right = self.right.iter().flat_map(|right| &right.inputs);
-        self.inputs.iter().chain(right).chain([&self.output])
-    }
-
     /// Fails if something is asked for that this work does not have.
     pub fn check(&self) -> Result<()> {
         let is_sort = self.work == Work::Sort;
@@ -99,10 +93,10 @@ impl WorkOptions {
             (!self.proof && !is_sort, "go without proofs"),
         ];
         if self.right.is_some() != (self.work == Work::Join) {
-            return Err(Error::CouldNot("a join has a right side, and nothing else has one".into()));
+            return Err(Asked::RightSide.into());
         }
         match wrong.iter().find(|(asked, _)| *asked) {
-            Some((_, what)) => Err(Error::CouldNot(format!("a {} cannot {what}", self.work.verb()))),
+            Some((_, what)) => Err(Asked::NoOption { verb: self.work.verb(), what }.into()),
             None => Ok(()),
         }
     }

@@ -10,22 +10,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_base::units::Bytes;
-use thalweg_io::{Access, Error as IoError, File, FileSystem, check_planted, directory_of};
+use thalweg_io::{Access, Error as IoError, File, FileSystem, Location, directory_of, real_name, unplanted};
 use thalweg_pump::Output;
 
-use crate::{Endpoint, Error, Progress, Result, temporary};
+use crate::{BadPath, Endpoint, Error, Progress, Result, temporary};
 
 /// How long to wait for whoever reads a stream before looking whether to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Where bytes go, once looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Target {
     /// A regular file, or a name that is free for one.
-    File(PathBuf),
+    File(Location),
     /// Something that is written in order and has no length: a pipe, a terminal, a device.
-    Stream(PathBuf),
+    Stream(Location),
 }
 
 impl Target {
@@ -34,104 +33,89 @@ impl Target {
         let Some(path) = endpoint.file() else {
             let standard = endpoint.here("/dev/stdout")?;
             io.stat(standard)?;
-            return Ok(Target::Stream(standard.into()));
+            return Ok(Target::Stream(Location::new(io, standard)));
         };
-        check_planted(path)?;
-        let name = path.display();
-        match io.stat(path) {
-            Ok(there) if there.is_directory => {
-                Err(Error::CouldNot(format!("{name} is a directory; name a file in it")))
-            }
-            Ok(there) if !there.is_regular => Ok(Target::Stream(path.to_path_buf())),
-            Ok(there) if there.mode & 0o222 == 0 => Err(Error::CouldNot(format!(
-                "{name} is read-only; remove it, or allow writing with chmod u+w"
-            ))),
+        let led_to = unplanted(path)?;
+        match io.stat(if ends_in_slash(path) { path } else { &led_to }) {
+            Ok(there) if there.is_directory => Err(BadPath::OutputDirectory(path.to_path_buf()).into()),
+            Ok(there) if !there.is_regular => Ok(Target::Stream(Location::new(io, led_to))),
+            Ok(there) if there.mode & 0o222 == 0 => Err(BadPath::ReadOnly(path.to_path_buf()).into()),
             Ok(_) => {
-                let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+                let path = real_name(&led_to);
                 io.check_replace(&path)?;
-                Ok(Target::File(path))
+                Ok(Target::File(Location::new(io, path)))
             }
             Err(e) if matches!(e.source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                fresh(io, &led_to(path))
+                fresh(io, path, led_to)
             }
             Err(e) => Err(e.into()),
         }
     }
 
     /// Writes `bytes` there, all or nothing.
-    pub(crate) fn write_whole(&self, io: &Arc<dyn FileSystem>, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write_whole(&self, bytes: &[u8]) -> Result<()> {
         match self {
-            Target::Stream(path) => Ok(File::open(io, path, Access::WriteStream)?.write_at(0, bytes)?),
-            Target::File(path) => {
-                let output = create(io, path, bytes.len() as u64)?;
+            Target::Stream(stream) => Ok(stream.open(Access::WriteStream)?.write_at(0, bytes)?),
+            Target::File(name) => {
+                let output = create(name, bytes.len() as u64)?;
                 output.file().write_at(0, bytes)?;
-                publish(output, path, bytes.len() as u64)
+                publish(output, &name.path, bytes.len() as u64)
             }
         }
     }
 }
 
-/// The name that links lead to from this one, if nothing is there yet.
-fn led_to(path: &Path) -> PathBuf {
-    /// As many as the system follows.
-    const LINKS_MAX: usize = 40;
-    let mut path = path.to_path_buf();
-    for _ in 0..LINKS_MAX {
-        let Ok(next) = std::fs::read_link(&path) else { break };
-        path = directory_of(&path).join(next);
-    }
-    path
+fn ends_in_slash(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(b"/")
 }
 
-/// A name that nothing has yet.
-fn fresh(io: &Arc<dyn FileSystem>, path: &Path) -> Result<Target> {
-    let name = path.display();
-    if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-        return Err(Error::CouldNot(format!("'{name}' is no name for a file")));
+/// A name that nothing has yet, and to which this one leads.
+fn fresh(io: &Arc<dyn FileSystem>, typed: &Path, path: PathBuf) -> Result<Target> {
+    if path.file_name().is_none() || ends_in_slash(typed) {
+        return Err(BadPath::NoFileName(typed.to_path_buf()).into());
     }
-    let directory = directory_of(path);
+    let directory = directory_of(&path);
     match io.stat(directory) {
-        Ok(there) if there.is_directory => Ok(Target::File(path.to_path_buf())),
+        Ok(there) if there.is_directory => Ok(Target::File(Location::new(io, path))),
         Ok(_) => {
-            Err(Error::CouldNot(format!("cannot create {name}: {} is not a directory", directory.display())))
+            Err(BadPath::NotInDirectory { output: path.to_path_buf(), directory: directory.to_path_buf() }
+                .into())
         }
-        Err(e) if e.source.kind() == ErrorKind::NotFound => Err(Error::CouldNot(format!(
-            "cannot create {name}: there is no directory {}; make it first",
-            directory.display()
-        ))),
+        Err(e) if e.source.kind() == ErrorKind::NotFound => {
+            Err(BadPath::NoDirectory { output: path.to_path_buf(), directory: directory.to_path_buf() }
+                .into())
+        }
         Err(e) => Err(e.into()),
     }
 }
 
-/// Starts a file of `bytes` bytes beside `path` and reserves its room.
-pub(crate) fn create(io: &Arc<dyn FileSystem>, path: &Path, bytes: u64) -> Result<Output> {
-    create_named(io, path, &temporary::name(path), bytes)
+/// Starts a file of `bytes` bytes beside an output and reserves its room.
+pub(crate) fn create(output: &Location, bytes: u64) -> Result<Output> {
+    create_named(output, &temporary::name(&output.path), bytes)
 }
 
 /// The same under a number that nobody else takes, for a file in a directory that several hosts see.
-pub(crate) fn create_as(io: &Arc<dyn FileSystem>, path: &Path, number: u64, bytes: u64) -> Result<Output> {
-    create_named(io, path, &temporary::name_as(path, number), bytes)
+pub(crate) fn create_as(output: &Location, number: u64, bytes: u64) -> Result<Output> {
+    create_named(output, &temporary::name_as(&output.path, number), bytes)
 }
 
-fn create_named(io: &Arc<dyn FileSystem>, path: &Path, name: &OsStr, bytes: u64) -> Result<Output> {
-    let directory = directory_of(path);
-    temporary::clear(io, path);
-    thalweg_sort::clear_killed(io, path);
-    let output = Output::create(io, path, &directory.join(name), bytes).map_err(|e| {
+fn create_named(output: &Location, name: &OsStr, bytes: u64) -> Result<Output> {
+    let (path, directory) = (&output.path, directory_of(&output.path));
+    temporary::clear(output);
+    thalweg_sort::clear_killed(output);
+    let output = Output::create(output, &directory.join(name), bytes).map_err(|e| {
         if !e.is_full() {
             return named(e, path);
         }
-        let room = io.space(directory).map_or(0, |space| space.available);
-        let (name, needed, room) = (path.display(), Bytes(bytes), Bytes(room));
-        let place = directory.display();
-        Error::Full(match e.source.kind() {
-            ErrorKind::FileTooLarge => format!(
-                "cannot create {name}: {needed} is more than one file may have in {place}; see ulimit -f, or choose another place"
-            ),
-            _ => format!(
-                "cannot create {name}: it takes {needed} and {place} has {room} left; free some, or choose another place"
-            ),
-        })
+        let room = || output.directory().space().map_or(0, |space| space.available);
+        let is_one_file = e.source.kind() == ErrorKind::FileTooLarge;
+        let available = (!is_one_file).then(room);
+        Error::OutputFull {
+            path: path.to_path_buf(),
+            needed: bytes,
+            directory: directory.to_path_buf(),
+            available,
+        }
     })?;
     // Where there are no marks, the number of the process has to tell whether it is alive.
     output.file().mark();
@@ -139,12 +123,12 @@ fn create_named(io: &Arc<dyn FileSystem>, path: &Path, name: &OsStr, bytes: u64)
 }
 
 /// Opens a stream to be written. Who waits for its reader still hears that it should stop.
-pub(crate) fn open_stream(io: &Arc<dyn FileSystem>, path: &Path, progress: &Progress) -> Result<File> {
+pub(crate) fn open_stream(stream: &Location, progress: &Progress) -> Result<File> {
     loop {
         if let Some(signal) = progress.cancelled() {
             return Err(Error::Interrupted(signal));
         }
-        if let Some(stream) = File::open_some(io, path, Access::WriteStream, PATIENCE)? {
+        if let Some(stream) = File::open_some(&stream.fs, &stream.path, Access::WriteStream, PATIENCE)? {
             return Ok(stream);
         }
     }
@@ -167,5 +151,51 @@ pub(crate) fn named(e: IoError, path: &Path) -> Error {
         ErrorKind::AlreadyExists => e.into(),
         _ if e.path == directory_of(path) => e.into(),
         _ => IoError { path: path.to_path_buf(), ..e }.into(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // Another user has other means than ours.
+mod tests {
+    use std::fs::{Permissions, rename};
+    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use thalweg_io::{process, threads::Threads};
+
+    use super::*;
+
+    /// A link that another user made was not there when that was looked at, and was followed a moment later: what it led to was
+    /// replaced.
+    #[test]
+    fn another_users_link_that_comes_and_goes_is_never_followed() {
+        if !process::is_root() {
+            return;
+        }
+        let place = std::fs::canonicalize(std::env::temp_dir()).unwrap();
+        let place = place.join(format!("thalweg-target-{}", std::process::id()));
+        let (shared, victim) = (place.join("shared"), place.join("victim"));
+        std::fs::create_dir_all(&shared).unwrap();
+        std::fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
+        std::fs::write(&victim, "dear").unwrap();
+        let (link, output) = (shared.join("link"), shared.join("output"));
+        symlink(&victim, &link).unwrap();
+        lchown(&link, Some(1234), None).unwrap();
+        let io: Arc<dyn FileSystem> = Arc::new(Threads::new(1));
+        let looked = AtomicBool::new(false);
+        let (mut found, endpoint) = (Vec::new(), Endpoint::Path(output.clone()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !looked.load(Ordering::Relaxed) {
+                    rename(&link, &output).and_then(|()| rename(&output, &link)).unwrap();
+                }
+            });
+            found.extend((0..5000).filter_map(|_| Target::of(&io, &endpoint).ok()));
+            looked.store(true, Ordering::Relaxed);
+        });
+        std::fs::remove_dir_all(&place).unwrap();
+        assert!(!found.is_empty(), "now and again there is nothing");
+        let other = found.iter().find(|target| !matches!(target, Target::File(file) if file.path == output));
+        assert!(other.is_none(), "{other:?}");
     }
 }

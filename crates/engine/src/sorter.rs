@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use thalweg_api::Receipt;
-use thalweg_base::units::{Bytes, MIB};
+use thalweg_base::units::MIB;
 use thalweg_block::Block;
-use thalweg_io::FileSystem;
+use thalweg_io::{FileSystem, Location};
 use thalweg_pump::{Sink, Source};
 use thalweg_sort::{Expected, SCRATCH_FILES_MAX, Sort, SorterOutput};
 
-use crate::verbs::{MEMORY_BYTES_MIN, engine_error};
-use crate::{Error, Result, SorterOptions, machine};
+use crate::verbs::{MEMORY_BYTES_MIN, scratch_limit};
+use crate::{Asked, Error, Needs, Result, SorterOptions, TooLittleMemory, machine};
 
 /// The most memory that a sorter takes for itself if nobody says: a program has other things to hold.
 const MEMORY_BYTES_USUAL: u64 = 1024 * MIB;
@@ -100,9 +100,17 @@ impl Sorter {
     /// Lays out the memory. Nothing runs, and no name on any disk is made, before memory is full.
     pub fn new(options: &SorterOptions) -> Result<Sorter> {
         let (io, fallback) = machine::io(options.io)?;
-        let sort = resolve(options, &io)?;
-        let inner = thalweg_sort::Sorter::new(sort, Arc::clone(&io)).map_err(engine_error)?;
-        Ok(Sorter { inner, io, fallback })
+        Sorter::on(options, &io, fallback)
+    }
+
+    /// The same with scratch on this file system.
+    pub(crate) fn on(
+        options: &SorterOptions,
+        io: &Arc<dyn FileSystem>,
+        fallback: Option<String>,
+    ) -> Result<Sorter> {
+        let inner = thalweg_sort::Sorter::new(resolve(options, io)?)?;
+        Ok(Sorter { inner, io: Arc::clone(io), fallback })
     }
 
     /// Tells what is known of the records, before any are put.
@@ -113,7 +121,7 @@ impl Sorter {
     /// An empty block to write records into and to put. Waits for a free one if there is none; an error if
     /// the program holds [`BLOCKS_HELD_MAX`](Sorter::BLOCKS_HELD_MAX) already.
     pub fn block(&mut self) -> Result<Block> {
-        self.inner.block().map_err(engine_error)
+        Ok(self.inner.block()?)
     }
 
     /// Puts the next bytes of the input, a piece of any length: records may be cut anywhere. They are copied.
@@ -121,13 +129,13 @@ impl Sorter {
     /// # Panics
     /// After `finish`.
     pub fn put_bytes(&mut self, bytes: &[u8]) -> Result<()> {
-        self.inner.put_bytes(bytes).map_err(engine_error)
+        Ok(self.inner.put_bytes(bytes)?)
     }
 
     /// Ends the input and gives the sorted stream. An error if it ended inside a record of fixed length; a
     /// last line without a newline is given one.
     pub fn sorted(self) -> Result<Sorted> {
-        let inner = self.inner.sorted().map_err(engine_error)?;
+        let inner = self.inner.sorted()?;
         Ok(Sorted { inner, io: self.io, fallback: self.fallback })
     }
 }
@@ -141,11 +149,11 @@ impl Sink for Sorter {
     type Error = Error;
 
     fn put(&mut self, block: Block) -> Result<()> {
-        self.inner.put(block).map_err(engine_error)
+        Ok(self.inner.put(block)?)
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.inner.finish().map_err(engine_error)
+        Ok(self.inner.finish()?)
     }
 }
 
@@ -161,7 +169,7 @@ impl Sorted {
     /// What the sort did, when all blocks were taken: the receipt of the verb `sort`, proof included. Peak
     /// memory in it is the whole process's, and CPU time all that it has used since the sorter was made.
     pub fn receipt(&mut self) -> Result<Receipt> {
-        let mut receipt = self.inner.receipt().map_err(engine_error)?;
+        let mut receipt = self.inner.receipt()?;
         receipt.io.fallback = self.fallback.clone().or_else(|| self.io.fallback());
         Ok(receipt)
     }
@@ -174,7 +182,7 @@ impl Source for Sorted {
     type Error = Error;
 
     fn next(&mut self) -> Result<Option<Block>> {
-        self.inner.next_block().map_err(engine_error)
+        Ok(self.inner.next_block()?)
     }
 }
 
@@ -185,36 +193,26 @@ fn resolve(options: &SorterOptions, io: &Arc<dyn FileSystem>) -> Result<Sort> {
         None => machine::default_memory_bytes().clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_USUAL),
     };
     if memory_bytes < MEMORY_BYTES_MIN {
-        return Err(Error::CouldNot(format!(
-            "memory of {} is too small: a sorter needs at least {}",
-            Bytes(memory_bytes),
-            Bytes(MEMORY_BYTES_MIN)
-        )));
+        return Err(TooLittleMemory {
+            given: memory_bytes,
+            by: Needs::Sorter,
+            needed: Some(MEMORY_BYTES_MIN),
+        }
+        .into());
     }
     let scratch =
         if options.scratch.is_empty() { vec![std::env::temp_dir()] } else { options.scratch.clone() };
     if scratch.len() > SCRATCH_FILES_MAX {
-        let count = scratch.len();
-        return Err(Error::CouldNot(format!(
-            "{count} scratch directories; a sorter has at most {SCRATCH_FILES_MAX}, name fewer"
-        )));
+        return Err(Asked::TooManyScratch { count: scratch.len(), max: SCRATCH_FILES_MAX }.into());
     }
-    let space: u64 = scratch.iter().filter_map(|d| io.space(d).ok()).map(|s| s.available).sum();
+    let scratch: Vec<Location> = scratch.iter().map(|directory| Location::new(io, directory)).collect();
     Ok(Sort {
-        within_output: false,
-        inputs: Vec::new(),
-        output: Default::default(),
         output_is_stream: true,
-        layout: options.layout,
         keys: options.keys.clone(),
-        memory_bytes,
-        scratch,
-        scratch_limit: options.scratch_limit.map_or(u64::MAX, |size| size.of(space)),
+        scratch_limit: scratch_limit(options.scratch_limit, &scratch),
         lanes: machine::lanes(options.threads),
-        shuffle: None,
         unique: options.unique,
-        resume: false,
         hashing: options.proof,
-        hardware: None,
+        ..Sort::new(options.layout, memory_bytes, scratch)
     })
 }

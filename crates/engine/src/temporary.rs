@@ -11,10 +11,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_io::{Access, File, FileSystem, directory_of, hidden, look_until, process};
+use thalweg_io::{Access, Location, directory_of, hidden, look_until, process};
 
 const END: &[u8] = b".partial";
 
@@ -32,20 +31,21 @@ pub(crate) fn name_as(output: &Path, number: u64) -> OsString {
 }
 
 /// Removes what processes that died left of this output. What cannot be removed is in nobody's way.
-pub(crate) fn clear(io: &Arc<dyn FileSystem>, output: &Path) {
-    let beginning = beginning(output);
-    for path in io.list(directory_of(output)).unwrap_or_default() {
+pub(crate) fn clear(output: &Location) {
+    let beginning = beginning(&output.path);
+    for path in output.fs.list(directory_of(&output.path)).unwrap_or_default() {
         let Some(maker) = path.file_name().and_then(|name| maker(name, &beginning)) else { continue };
-        let is_regular = io.stat(&path).is_ok_and(|there| there.is_regular);
-        if is_regular && (!process::is_alive(maker) || process::is_ending(maker)) && is_let_go(io, &path) {
-            let _ = io.remove(&path);
+        let left = output.at(path);
+        let is_regular = left.stat().is_ok_and(|there| there.is_regular);
+        if is_regular && (!process::is_alive(maker) || process::is_ending(maker)) && is_let_go(&left) {
+            let _ = left.remove();
         }
     }
 }
 
 /// Whether another process writes this output with the same number, as nodes of one sort do that see one directory.
-pub(crate) fn another(io: &Arc<dyn FileSystem>, output: &Path, number: u64) -> bool {
-    let (beginning, ending) = (beginning(output), format!("-{number}.partial"));
+pub(crate) fn another(output: &Location, number: u64) -> bool {
+    let (beginning, ending) = (beginning(&output.path), format!("-{number}.partial"));
     let is_another = |path: &std::path::PathBuf| {
         // The other one may be ready for its name already.
         let path = path.with_extension("partial");
@@ -53,14 +53,14 @@ pub(crate) fn another(io: &Arc<dyn FileSystem>, output: &Path, number: u64) -> b
         maker(name, &beginning).is_some_and(|maker| maker != std::process::id())
             && name.as_bytes().ends_with(ending.as_bytes())
     };
-    io.list(directory_of(output)).unwrap_or_default().iter().any(is_another)
+    output.fs.list(directory_of(&output.path)).unwrap_or_default().iter().any(is_another)
 }
 
 /// Whether this is a file of this user's, and nobody has it. Who was killed a moment ago, and what it had asked of a ring,
 /// holds it for some milliseconds more, which is waited for.
-fn is_let_go(io: &Arc<dyn FileSystem>, path: &Path) -> bool {
+fn is_let_go(left: &Location) -> bool {
     const PATIENCE: Duration = Duration::from_millis(200);
-    let Ok(file) = File::open(io, path, Access::Update) else { return false };
+    let Ok(file) = left.open(Access::Update) else { return false };
     look_until(PATIENCE, || file.mark().then_some(())).is_some()
 }
 

@@ -1,30 +1,37 @@
-//! Verbs whose files are in a volume.
-//!
-//! Invariant: the files of a verb are all in one volume, or none is in any.
+//! The volumes that a verb's files are in.
 
+use std::sync::Arc;
+
+use thalweg_io::Backend;
 use thalweg_volume::{Registry, VolumeFs};
 
-use crate::{Endpoint, Error, Result};
+use crate::{Endpoint, Result};
 
-/// The volume that has these ends, if they are in one.
-pub(crate) fn of<'a>(ends: impl IntoIterator<Item = &'a Endpoint>) -> Result<Option<VolumeFs>> {
-    let ends: Vec<&Endpoint> = ends.into_iter().collect();
-    let Some(name) = ends.iter().find_map(|end| volume_of(end)) else { return Ok(None) };
-    if let Some(other) = ends.iter().find(|end| volume_of(end).as_ref() != Some(&name)) {
-        return Err(Error::CouldNot(format!(
-            "'{other}' is not in volume {name}: the files of one command are all in one volume, or none is in any"
-        )));
+/// Volumes that are open, each once.
+#[derive(Default)]
+pub(crate) struct Volumes(Vec<Arc<VolumeFs>>);
+
+impl Volumes {
+    /// Those of these ends.
+    pub(crate) fn open<'a>(ends: impl IntoIterator<Item = &'a Endpoint>) -> Result<Volumes> {
+        let mut volumes = Volumes::default();
+        for end in ends {
+            if let (Endpoint::Volume(path), None) = (end, volumes.of(end)) {
+                let open = thalweg_volume::open(&Registry::of_user()?, &path.volume())?;
+                volumes.0.push(Arc::new(VolumeFs::new(open)));
+            }
+        }
+        Ok(volumes)
     }
-    open(&name).map(Some)
-}
 
-fn volume_of(end: &Endpoint) -> Option<String> {
-    match end {
-        Endpoint::Volume(path) => Some(path.volume()),
-        _ => None,
+    /// What moves their bytes.
+    pub(crate) fn backends(&self) -> impl Iterator<Item = Arc<dyn Backend>> {
+        self.0.iter().map(|volume| Arc::clone(volume) as _)
     }
-}
 
-fn open(name: &str) -> Result<VolumeFs> {
-    Ok(VolumeFs::new(thalweg_volume::open(&Registry::of_user()?, name)?))
+    /// The volume of an end, if it is in one.
+    pub(crate) fn of(&self, end: &Endpoint) -> Option<Arc<VolumeFs>> {
+        let Endpoint::Volume(path) = end else { return None };
+        self.0.iter().find(|volume| volume.name() == path.volume()).cloned()
+    }
 }

@@ -10,7 +10,7 @@ mod place;
 use std::process::Command;
 
 use place::Place;
-use thalweg_engine::{Error, JoinKind, KeyPart, Layout, Progress, RightSide, Size, Work, WorkOptions, run};
+use thalweg_engine::{JoinKind, KeyPart, Layout, Progress, RightSide, Size, Work, WorkOptions, run};
 
 const SABOTAGE: &str = "THALWEG_SABOTAGE";
 /// Names what the process is to do; without it, it does nothing.
@@ -54,7 +54,7 @@ fn a_task_in_a_process_of_its_own() {
         "came: {}",
         match outcome {
             Ok(_) if has_name => "right",
-            Err(Error::Wrong(_)) if !has_name => "noticed",
+            Err(why) if why.is_wrong() && !has_name => "noticed",
             other => panic!("{other:?}, {has_name}"),
         }
     );

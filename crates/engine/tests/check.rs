@@ -6,7 +6,7 @@ mod place;
 
 use place::Place;
 use thalweg_api::Check;
-use thalweg_engine::{CheckOptions, Endpoint, Error, IoChoice, KeyPart, Layout, Progress, check};
+use thalweg_engine::{CheckOptions, Endpoint, IoChoice, KeyPart, Layout, Progress, check};
 use thalweg_record::{Generator, KEY_BYTES, Kind, RECORD_BYTES, Summary};
 
 const TEN: KeyPart = KeyPart { offset: 0, length: KEY_BYTES as u32, descending: false };
@@ -28,7 +28,7 @@ fn run(options: &CheckOptions) -> thalweg_engine::Result<Check> {
 
 fn refusal(options: &CheckOptions) -> String {
     let error = run(options).unwrap_err();
-    assert!(matches!(error, Error::CouldNot(_)), "{error:?}");
+    assert!(!error.is_wrong(), "{error:?}");
     let text = error.to_string();
     assert!(!text.contains('\n'), "{text}");
     text
@@ -165,7 +165,7 @@ fn a_pipe_that_ends_inside_a_record_or_a_line() {
     };
     let writer = feed(b"0123456789abcdef");
     let text = refusal(&CheckOptions { layout: Layout::Fixed(10), ..lines(vec![pipe.clone()]) });
-    assert!(text.contains("6 bytes of a record") && text.contains("--record"), "{text}");
+    assert!(text.contains("6 bytes of a record"), "{text}");
     writer.join().unwrap().unwrap();
     let writer = feed(b"b\na");
     let found = run(&lines(vec![pipe])).unwrap();
@@ -245,7 +245,7 @@ fn what_cannot_be_checked_is_refused_before_anything_is_read() {
     let text = refusal(&CheckOptions { keys: vec![outside], ..benchmark(vec![good.clone()]) });
     assert!(text.contains("95:10") && text.contains("100"), "{text}");
     let text = refusal(&CheckOptions { summary: Some(place.at("sum")), ..lines(vec![good]) });
-    assert!(text.contains("--datamation"), "{text}");
+    assert!(text.contains("the key 0:10"), "{text}");
     let text = refusal(&lines(Vec::new()));
     assert!(text.contains("nothing to check"), "{text}");
     assert_eq!(place.names(), ["good", "ragged"]);

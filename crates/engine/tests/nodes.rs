@@ -129,7 +129,7 @@ fn the_memory_that_nodes_are_said_to_need_is_what_they_need() {
             thalweg_engine::run(&WorkOptions { nodes: Some(nodes), memory, ..asked }, &Progress::default())
         };
         let told = sort(32).unwrap_err().to_string();
-        let needed = told.split("they need ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        let needed = told.split("at least ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
         let needed: f64 = needed.parse().unwrap();
         let needed = if told.contains("GiB;") { (needed * 1024.0).ceil() } else { needed } as u64;
         assert!(sort(needed).is_ok(), "{nodes} nodes in {needed} MiB: {told}");
@@ -158,15 +158,16 @@ fn what_nodes_cannot_do_is_refused_in_one_line() {
     place.write("in", b"b\na\n");
     let asked = WorkOptions { nodes: Some(4), ..options(&place, &["in"], Layout::Lines, &[]) };
     let refusal = |options: &WorkOptions| match thalweg_engine::run(options, &Progress::default()) {
-        Err(Error::CouldNot(text)) if !text.contains('\n') => text,
+        Err(Error::Asked(why)) => why.to_string(),
+        Err(Error::Memory(why)) => why.to_string(),
         other => panic!("{other:?}"),
     };
     let small = refusal(&WorkOptions { memory: Some(Size::Bytes(32 << 20)), ..asked.clone() });
-    assert!(small.contains("too small for 4 nodes") && small.contains("need 101 MiB"), "{small}");
+    assert!(small.contains("too small for 4 nodes") && small.contains("need at least 101 MiB"), "{small}");
     let stream = refusal(&WorkOptions { inputs: vec![Endpoint::Standard], ..asked.clone() });
     assert!(stream.contains("stream"), "{stream}");
     let output = refusal(&WorkOptions { output: Endpoint::Standard, ..asked.clone() });
-    assert!(output.contains("-o"), "{output}");
+    assert!(output.contains("must be a file"), "{output}");
     let many = refusal(&WorkOptions { nodes: Some(1000), ..asked });
     assert!(many.contains("256"), "{many}");
     assert_eq!(place.names(), ["in"]);

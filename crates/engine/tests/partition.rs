@@ -187,7 +187,7 @@ fn a_pipe_is_parted_and_has_no_ranges() {
         ..asked.clone()
     })
     .unwrap_err();
-    assert!(error.exit_status() == 2 && error.to_string().contains("--pick hash"), "{error}");
+    assert!(error.exit_status() == 2 && error.to_string().contains("by hash"), "{error}");
     let path = place.at("pipe");
     let written = text.clone();
     let writer = std::thread::spawn(move || std::fs::write(path, written).unwrap());

@@ -1,9 +1,9 @@
-//! io_uring where it is to be had, threads where it is not: from the start, or from some queue on.
+//! io_uring with threads as the fallback.
 //!
-//! Model: a queue is a ring until the system refuses one, for want of open files or of locked memory; from then on all
-//! are of threads, which take neither. Both move the same files, so whoever has a queue does not see which it is.
-//! Invariant: why it is not the ring is told.
-//! Non-goals: going back to rings when there is room again.
+//! Model: every queue is a ring until the system refuses to make one, for lack of open files or of locked memory. All later
+//! queues use threads, which need neither. Both move the same files, so callers cannot tell which kind of queue they have.
+//! Invariant: the reason for a fallback is kept for the receipt.
+//! Non-goals: returning to rings when resources are free again.
 
 use std::fmt;
 use std::sync::OnceLock;

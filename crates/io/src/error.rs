@@ -1,4 +1,4 @@
-//! Errors of files: what was tried, on which file, where, and what the system said.
+//! I/O errors: what was attempted, on which file and at which byte, and what the system reported.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

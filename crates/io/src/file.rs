@@ -1,262 +1,40 @@
-//! Files and the seam behind which a real or a simulated disk stands.
+//! Open files, and the places that they are opened at.
+//!
+//! Model: a [`Handle`] is what queues know of a file. A [`File`] is a handle with what its back end can do: an input has
+//! a back end that reads, a file of this process's own one that does everything. A [`Location`] is a path on a back end.
 
 use std::fmt;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Action, Error, Queue, Result};
+use crate::{
+    Access, Action, Backend, Caching, Error, FileId, FileSystem, Metadata, ReadFiles, Result, Space,
+    directory_of,
+};
 
-/// The directory that holds a name: `.` for a bare one.
-pub fn directory_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
-}
-
-/// Looks for something now and again until it is there, for about so long: a file that nobody has any more, say. What a
-/// killed process had asked of a ring holds its files a moment longer, and nobody tells when a mark goes.
-pub fn look_until<T>(at_most: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
-    let (mut pause, mut waited) = (PAUSES[0], Duration::ZERO);
-    loop {
-        let found = look();
-        if found.is_some() || waited >= at_most {
-            return found;
-        }
-        std::thread::park_timeout(pause);
-        waited += pause;
-        pause = (2 * pause).min(PAUSES[1]);
-    }
-}
-
-/// How a file is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// An existing file, to be read; a pipe or terminal in order, whatever offset is given, and so `/dev/stdin`
-    /// and the like if they stand somewhere inside a file. A pipe with a name is open at once; its first
-    /// [`FileSystem::read_at`] or [`FileSystem::read_some`] waits for whoever writes it, which a queue does not.
-    Read,
-    /// An existing file, to be read past the page cache if the file system allows it.
-    ReadDirect,
-    /// A new file, for its owner's eyes only, to be written and read, past the page cache if the file system allows
-    /// it. An error if anything has that name: a link is not followed.
-    CreateDirect,
-    /// The same through the page cache.
-    Create,
-    /// A file that an earlier process of this user made, to be written and read, past the page cache if the file system
-    /// allows it. An error if it is a link, no regular file, has other names too, or belongs to another user than a file
-    /// that is made in its directory now: on some shares that is not the user of this process.
-    UpdateDirect,
-    /// The same through the page cache.
-    Update,
-    /// Whatever is there (a pipe, a terminal, a device), to be written in order: at its own position,
-    /// whatever offset is given. `/dev/stdout` and the like go on where their file is.
-    WriteStream,
-}
-
-impl Access {
-    /// Whether the file need not be there before.
-    pub fn creates(self) -> bool {
-        matches!(self, Access::Create | Access::CreateDirect)
-    }
-
-    /// Whether it goes past the page cache, if the file system allows it.
-    pub fn is_direct(self) -> bool {
-        matches!(self, Access::ReadDirect | Access::CreateDirect | Access::UpdateDirect)
-    }
-}
-
-/// What a back end calls an open file (the operating system's descriptor, or an index).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FileId(pub i32);
-
-/// What is known of a file without reading it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Metadata {
-    /// Bytes.
-    pub len: u64,
-    /// A regular file, so that it can be read at any place and again.
-    pub is_regular: bool,
-    /// A directory.
-    pub is_directory: bool,
-    /// The device that holds it.
-    pub device: u64,
-    /// Its number on that device.
-    pub inode: u64,
-    /// When its contents last changed, in nanoseconds of the file system's clock. Whoever may write it may set that.
-    pub modified_ns: i128,
-    /// When anything about it last changed, which nobody can set.
-    pub changed_ns: i128,
-    /// The permission bits.
-    pub mode: u32,
-}
-
-impl Metadata {
-    /// Whether it is the same file, under whatever name.
-    pub fn is_same(&self, other: &Metadata) -> bool {
-        (self.device, self.inode) == (other.device, other.inode)
-    }
-
-    /// Whether it is the same file with the same contents. It may have been renamed, or have got another mode or a further
-    /// name, all of which change [`Metadata::changed_ns`].
-    pub fn has_contents_of(&self, other: &Metadata) -> bool {
-        self.is_same(other) && (self.len, self.modified_ns) == (other.len, other.modified_ns)
-    }
-}
-
-/// Room on a file system, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Space {
-    /// What an ordinary user may still use.
-    pub available: u64,
-    /// All there is.
-    pub total: u64,
-}
-
-/// A disk: opens files, makes queues, changes names. Blocking calls; data moves through queues.
-///
-/// Each call is a point where a simulated disk may fail or crash.
-pub trait FileSystem: Send + Sync {
-    /// The back end's name as the receipt shows it: `uring`, `threads`, `uring+threads` if it had to change, `sim`.
-    fn name(&self) -> &'static str;
-
-    /// Why it is not, or not only, what was hoped for.
-    fn fallback(&self) -> Option<String> {
-        None
-    }
-
-    /// A queue for the calling thread, with room for `depth` operations.
-    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>>;
-
-    /// Opens a file; the second value tells whether it is direct (past the page cache).
-    fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)>;
-
-    /// Like `open`, but does not wait for ever for whoever reads a pipe with a name that is to be written: `None` if
-    /// nobody has come for about `patience`.
-    fn open_some(&self, path: &Path, access: Access, _patience: Duration) -> Result<Option<(FileId, bool)>> {
-        self.open(path, access).map(Some)
-    }
-
-    /// Closes a file. Called once, when the last `File` of it is dropped.
-    fn close(&self, id: FileId);
-
-    /// Facts about an open file.
-    fn metadata(&self, id: FileId, path: &Path) -> Result<Metadata>;
-
-    /// Facts about a name. `/dev/stdin` and the like are no regular files while they stand somewhere inside one:
-    /// what they read begins there.
-    fn stat(&self, path: &Path) -> Result<Metadata>;
-
-    /// Sets the length.
-    fn set_len(&self, id: FileId, path: &Path, len: u64) -> Result<()>;
-
-    /// Reserves room for the first `len` bytes and sets the length to at least that; where the file
-    /// system cannot reserve, only sets the length. A full disk is an error.
-    fn allocate(&self, id: FileId, path: &Path, len: u64) -> Result<()>;
-
-    /// Gives an open file the permission bits of the file named `like`, and its owner and group where this
-    /// process may. If there is no such file, it gets the permission bits of a new one.
-    fn resemble(&self, _id: FileId, _path: &Path, _like: &Path) -> Result<()> {
-        Ok(())
-    }
-
-    /// Fails if this user may not rename another file to `path`: a directory for all users may let only its owner and the
-    /// file's replace that.
-    fn check_replace(&self, _path: &Path) -> Result<()> {
-        Ok(())
-    }
-
-    /// Puts this process's mark on an open file, which is there until the file is closed, at the latest when the
-    /// process ends. False if another open file has it, or the file system knows no such marks.
-    fn mark(&self, _id: FileId) -> bool {
-        true
-    }
-
-    /// Whether another open file has such a mark.
-    fn is_marked_by_another(&self, _id: FileId) -> bool {
-        false
-    }
-
-    /// Makes the file's bytes and length durable.
-    fn sync(&self, id: FileId, path: &Path) -> Result<()>;
-
-    /// Makes the names in a directory durable.
-    fn sync_directory(&self, path: &Path) -> Result<()>;
-
-    /// Changes a name, replacing what had the new one.
-    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
-
-    /// Removes a name.
-    fn remove(&self, path: &Path) -> Result<()>;
-
-    /// The names in a directory, sorted, each with the directory before it.
-    fn list(&self, path: &Path) -> Result<Vec<PathBuf>>;
-
-    /// Room on the file system that holds `path`.
-    fn space(&self, path: &Path) -> Result<Space>;
-
-    /// The share (0 to 1) of the file's first `len` bytes that the page cache holds.
-    fn cached_share(&self, id: FileId, len: u64) -> f64;
-
-    /// Reads at a byte into any buffer, blocking, through the page cache for files not opened direct. For
-    /// small things (manifests, samples); returns less than asked only at the end of the file.
-    fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> Result<usize>;
-
-    /// Like `read_at`, but of a stream returns what there is as soon as there is something, and `None` if
-    /// there was nothing for about `patience`.
-    fn read_some(
-        &self,
-        id: FileId,
-        path: &Path,
-        at: u64,
-        into: &mut [u8],
-        _patience: Duration,
-    ) -> Result<Option<usize>> {
-        self.read_at(id, path, at, into).map(Some)
-    }
-
-    /// Writes all of `from` at a byte, blocking. For small things.
-    fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> Result<()>;
-}
-
-/// An open file. Cheap to clone; closed when the last clone is dropped.
+/// An open file as queues know it. Cheap to clone; closed when the last clone is dropped.
 #[derive(Clone)]
-pub struct File(Arc<Inner>);
+pub struct Handle(Arc<Inner>);
 
 struct Inner {
     id: FileId,
     direct: bool,
     path: PathBuf,
-    io: Arc<dyn FileSystem>,
+    backend: Arc<dyn Backend>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.io.close(self.id);
+        self.backend.close(self.id);
     }
 }
 
-impl File {
-    /// Opens `path` on `io`.
-    pub fn open(io: &Arc<dyn FileSystem>, path: &Path, access: Access) -> Result<File> {
-        Ok(File::of(io, path, io.open(path, access)?))
-    }
-
-    /// See [`FileSystem::open_some`].
-    pub fn open_some(
-        io: &Arc<dyn FileSystem>,
-        path: &Path,
-        access: Access,
-        patience: Duration,
-    ) -> Result<Option<File>> {
-        Ok(io.open_some(path, access, patience)?.map(|opened| File::of(io, path, opened)))
-    }
-
-    /// What `io` opened, by the name of `path`.
-    pub(crate) fn of(io: &Arc<dyn FileSystem>, path: &Path, (id, direct): (FileId, bool)) -> File {
-        File(Arc::new(Inner { id, direct, path: path.to_path_buf(), io: Arc::clone(io) }))
+impl Handle {
+    /// What `backend` opened, by the name of `path`; the flag says whether it is direct.
+    pub fn new(backend: Arc<dyn Backend>, path: &Path, (id, direct): (FileId, bool)) -> Handle {
+        Handle(Arc::new(Inner { id, direct, path: path.to_path_buf(), backend }))
     }
 
     /// What the back end calls it.
@@ -274,49 +52,73 @@ impl File {
         &self.0.path
     }
 
-    /// See [`FileSystem::metadata`].
+    /// The back end that opened it, whose queues move its bytes.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.0.backend
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "File({}, direct: {})", self.0.path.display(), self.0.direct)
+    }
+}
+
+/// An open file, with what its back end can do. Cheap to clone; closed when the last clone is dropped.
+pub struct File<F: ?Sized = dyn FileSystem> {
+    handle: Handle,
+    fs: Arc<F>,
+}
+
+/// A file that is only read.
+pub type InputFile = File<dyn ReadFiles>;
+
+impl<F: ?Sized> Clone for File<F> {
+    fn clone(&self) -> Self {
+        File { handle: self.handle.clone(), fs: Arc::clone(&self.fs) }
+    }
+}
+
+impl<F: ?Sized> Deref for File<F> {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl<F: ?Sized> fmt::Debug for File<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.handle.fmt(f)
+    }
+}
+
+impl<F: ?Sized> File<F> {
+    /// What queues know it by.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Its back end.
+    pub fn fs(&self) -> &Arc<F> {
+        &self.fs
+    }
+}
+
+impl<F: ReadFiles + ?Sized> File<F> {
+    /// See [`ReadFiles::metadata`].
     pub fn metadata(&self) -> Result<Metadata> {
-        self.0.io.metadata(self.0.id, &self.0.path)
+        self.fs.metadata(self.id(), self.path())
     }
 
-    /// See [`FileSystem::set_len`].
-    pub fn set_len(&self, len: u64) -> Result<()> {
-        self.0.io.set_len(self.0.id, &self.0.path, len)
-    }
-
-    /// See [`FileSystem::allocate`].
-    pub fn allocate(&self, len: u64) -> Result<()> {
-        self.0.io.allocate(self.0.id, &self.0.path, len)
-    }
-
-    /// See [`FileSystem::resemble`].
-    pub fn resemble(&self, like: &Path) -> Result<()> {
-        self.0.io.resemble(self.0.id, &self.0.path, like)
-    }
-
-    /// See [`FileSystem::mark`].
-    pub fn mark(&self) -> bool {
-        self.0.io.mark(self.0.id)
-    }
-
-    /// See [`FileSystem::is_marked_by_another`].
-    pub fn is_marked_by_another(&self) -> bool {
-        self.0.io.is_marked_by_another(self.0.id)
-    }
-
-    /// See [`FileSystem::sync`].
-    pub fn sync(&self) -> Result<()> {
-        self.0.io.sync(self.0.id, &self.0.path)
-    }
-
-    /// See [`FileSystem::cached_share`].
+    /// See [`ReadFiles::cached_share`].
     pub fn cached_share(&self, len: u64) -> f64 {
-        self.0.io.cached_share(self.0.id, len)
+        self.fs.cached_share(self.id(), len)
     }
 
-    /// See [`FileSystem::read_at`].
+    /// See [`ReadFiles::read_at`].
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> Result<usize> {
-        self.0.io.read_at(self.0.id, &self.0.path, at, into)
+        self.fs.read_at(self.id(), self.path(), at, into)
     }
 
     /// Reads all of these bytes, or fails.
@@ -327,19 +129,170 @@ impl File {
         Err(Error::at(Action::Read, self.path(), at, std::io::ErrorKind::UnexpectedEof.into()))
     }
 
-    /// See [`FileSystem::read_some`].
+    /// See [`ReadFiles::read_some`].
     pub fn read_some(&self, at: u64, into: &mut [u8], patience: Duration) -> Result<Option<usize>> {
-        self.0.io.read_some(self.0.id, &self.0.path, at, into, patience)
+        self.fs.read_some(self.id(), self.path(), at, into, patience)
+    }
+}
+
+impl InputFile {
+    /// See [`ReadFiles::open_to_read`].
+    pub fn open_to_read(fs: Arc<dyn ReadFiles>, path: &Path, caching: Caching) -> Result<InputFile> {
+        let opened = fs.open_to_read(path, caching)?;
+        Ok(File { handle: Handle::new(Arc::clone(&fs) as _, path, opened), fs })
+    }
+}
+
+impl File {
+    /// See [`FileSystem::open`].
+    pub fn open(fs: &Arc<dyn FileSystem>, path: &Path, access: Access) -> Result<File> {
+        Ok(File::of(fs, path, fs.open(path, access)?))
+    }
+
+    /// See [`FileSystem::open_some`].
+    pub fn open_some(
+        fs: &Arc<dyn FileSystem>,
+        path: &Path,
+        access: Access,
+        patience: Duration,
+    ) -> Result<Option<File>> {
+        Ok(fs.open_some(path, access, patience)?.map(|opened| File::of(fs, path, opened)))
+    }
+
+    /// What `fs` opened, by the name of `path`.
+    pub(crate) fn of(fs: &Arc<dyn FileSystem>, path: &Path, opened: (FileId, bool)) -> File {
+        File { handle: Handle::new(Arc::clone(fs) as _, path, opened), fs: Arc::clone(fs) }
+    }
+
+    /// Where it was opened.
+    pub fn location(&self) -> Location {
+        Location::new(&self.fs, self.path())
     }
 
     /// See [`FileSystem::write_at`].
     pub fn write_at(&self, at: u64, from: &[u8]) -> Result<()> {
-        self.0.io.write_at(self.0.id, &self.0.path, at, from)
+        self.fs.write_at(self.id(), self.path(), at, from)
+    }
+
+    /// See [`FileSystem::set_len`].
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        self.fs.set_len(self.id(), self.path(), len)
+    }
+
+    /// See [`FileSystem::allocate`].
+    pub fn allocate(&self, len: u64) -> Result<()> {
+        self.fs.allocate(self.id(), self.path(), len)
+    }
+
+    /// See [`FileSystem::resemble`].
+    pub fn resemble(&self, like: &Path) -> Result<()> {
+        self.fs.resemble(self.id(), self.path(), like)
+    }
+
+    /// See [`FileSystem::mark`].
+    pub fn mark(&self) -> bool {
+        self.fs.mark(self.id())
+    }
+
+    /// See [`FileSystem::is_marked_by_another`].
+    pub fn is_marked_by_another(&self) -> bool {
+        self.fs.is_marked_by_another(self.id())
+    }
+
+    /// See [`FileSystem::sync`].
+    pub fn sync(&self) -> Result<()> {
+        self.fs.sync(self.id(), self.path())
     }
 }
 
-impl fmt::Debug for File {
+/// A path on a back end: where an input is, or a file or directory of this process's own.
+pub struct Location<F: ?Sized = dyn FileSystem> {
+    /// The back end.
+    pub fs: Arc<F>,
+    /// The path.
+    pub path: PathBuf,
+}
+
+/// Where an input is.
+pub type InputLocation = Location<dyn ReadFiles>;
+
+impl<F: ?Sized> Clone for Location<F> {
+    fn clone(&self) -> Self {
+        Location::new(&self.fs, &self.path)
+    }
+}
+
+impl<F: ?Sized> fmt::Debug for Location<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "File({}, direct: {})", self.0.path.display(), self.0.direct)
+        self.path.fmt(f)
+    }
+}
+
+impl<F: ?Sized> Location<F> {
+    /// This path on `fs`.
+    pub fn new(fs: &Arc<F>, path: impl Into<PathBuf>) -> Location<F> {
+        Location { fs: Arc::clone(fs), path: path.into() }
+    }
+
+    /// Another path on the same back end.
+    pub fn at(&self, path: impl Into<PathBuf>) -> Location<F> {
+        Location::new(&self.fs, path)
+    }
+
+    /// Whether both are on one back end.
+    pub fn is_beside(&self, other: &Location<F>) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.fs), Arc::as_ptr(&other.fs))
+    }
+}
+
+impl<F: ReadFiles + ?Sized> Location<F> {
+    /// See [`ReadFiles::stat`].
+    pub fn stat(&self) -> Result<Metadata> {
+        self.fs.stat(&self.path)
+    }
+
+    /// Whether the same file is there, and there is one.
+    pub fn is_same_file(&self, other: &Location<F>) -> bool {
+        self.is_beside(other)
+            && self.stat().is_ok_and(|own| other.stat().is_ok_and(|there| there.is_same(&own)))
+    }
+
+    /// Whether it can be read once only: a pipe, a terminal, a device. What cannot be looked at is none.
+    pub fn is_stream(&self) -> bool {
+        self.stat().is_ok_and(|there| !there.is_regular && !there.is_directory)
+    }
+}
+
+impl InputLocation {
+    /// See [`ReadFiles::open_to_read`].
+    pub fn open(&self, caching: Caching) -> Result<InputFile> {
+        File::open_to_read(Arc::clone(&self.fs), &self.path, caching)
+    }
+}
+
+impl Location {
+    /// See [`FileSystem::open`].
+    pub fn open(&self, access: Access) -> Result<File> {
+        File::open(&self.fs, &self.path, access)
+    }
+
+    /// The same, as what is read from.
+    pub fn as_input(&self) -> InputLocation {
+        Location { fs: Arc::clone(&self.fs) as _, path: self.path.clone() }
+    }
+
+    /// The directory that holds it.
+    pub fn directory(&self) -> Location {
+        self.at(directory_of(&self.path))
+    }
+
+    /// See [`FileSystem::space`].
+    pub fn space(&self) -> Result<Space> {
+        self.fs.space(&self.path)
+    }
+
+    /// See [`FileSystem::remove`].
+    pub fn remove(&self) -> Result<()> {
+        self.fs.remove(&self.path)
     }
 }

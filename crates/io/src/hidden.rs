@@ -1,15 +1,15 @@
-//! Hidden names: of outputs that are not whole yet, and of what lies beside them while they are made.
+//! Hidden names, for outputs that are not complete and for the files that are needed while they are made.
 //!
 //! ```text
-//! DIR/.NAME.thalweg-END             in the directory of the output, whose name is NAME
-//! SCRATCH/.NAME-HASH.thalweg-END    in another directory, where several outputs of one name may meet: HASH is of the
-//!                                   whole canonical path of the output
-//! DIR/.thalweg-WHAT-PID-RANDOM      of a file that nobody looks for later
+//! DIR/.NAME.thalweg-END             in the directory of the output NAME
+//! SCRATCH/.NAME-HASH.thalweg-END    in another directory, which outputs of the same name may share; HASH is a hash of the
+//!                                   output's canonical path
+//! DIR/.thalweg-WHAT-PID-RANDOM      a file that no later run looks for
 //! ```
 //!
-//! Invariant: different outputs have different hidden names, whatever bytes their own names have and however long these are,
-//! and a hidden name is never longer than a name may be. Some of them can be guessed, so a file of such a name is
-//! opened only as [`Access`](crate::Access) says: made new, or opened again as a regular file of this user's.
+//! Invariant: different outputs have different hidden names, whatever the bytes and length of their own names, and a hidden
+//! name never exceeds the limit of a file name. Others can guess some of these names, so such a file is opened only as
+//! [`Access`](crate::Access) describes: as a new file, or as an existing regular file of this user.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, RandomState};

@@ -1,20 +1,22 @@
 //! The only system calls on data.
 //!
-//! Model: an [`FileSystem`] opens [`File`]s and makes [`Queue`]s. A queue belongs to one thread, which
-//! submits operations on blocks and reaps their completions; there is no I/O thread to wake, so a
-//! completion costs no switch between cores (about 30 us of CPU on the reference machine).
-//! Invariant: the queue owns a block until its completion; a short read or write is finished here and
-//! never seen above; a read is short only at the end of the file.
+//! Model: a [`FileSystem`] opens [`File`]s, and every [`Backend`] makes [`Queue`]s for its files. A queue belongs to one
+//! thread, which submits operations on blocks and reaps their completions. No other thread has to be woken for a
+//! completion, which would cost about 30 us of CPU on the reference machine.
+//! Invariant: a queue owns a block from its submission to its completion. Short reads and writes are continued here, so a
+//! caller sees a short read only at the end of a file.
 //! Non-goals: records, retries of failed operations, policy.
 //!
-//! Back ends: [`uring`] (Linux io_uring), [`threads`] (a few threads with pread and pwrite, for where
-//! io_uring is refused), [`either`] (the one, and the other where it is refused), [`sim`] (a simulated disk with faults and crashes from a seed).
+//! The back ends are [`uring`] (Linux io_uring), [`threads`] (a few threads with pread and pwrite), [`either`] (io_uring,
+//! with threads as the fallback) and [`sim`] (a simulated disk with faults and crashes from a seed).
 //! Directories are a seam of their own, [`tree`], with [`local`] and [`sim`] behind it.
 #![allow(clippy::disallowed_methods)] // This crate is the address of files.
 
+mod backends;
 pub mod either;
 mod error;
 mod file;
+mod file_system;
 pub mod hidden;
 pub mod host;
 pub mod local;
@@ -36,9 +38,13 @@ pub mod tree;
 mod tree_test;
 pub mod uring;
 
+pub use backends::Backends;
 pub use error::{Action, Error, Result};
-pub use file::{Access, File, FileId, FileSystem, Metadata, Space, directory_of, look_until};
+pub use file::{File, Handle, InputFile, InputLocation, Location};
+pub use file_system::{
+    Access, Backend, Caching, FileId, FileSystem, Metadata, ReadFiles, Space, directory_of, look_until, real_name,
+};
 pub use naming::{Stamp, give_name};
-pub use os::check_planted;
+pub use os::unplanted;
 pub use queue::{Done, Kind, Op, Queue};
 pub use transfer::ALIGN;

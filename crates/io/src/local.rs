@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use crate::mounts;
 use crate::tree::{Attributes, Dir, EntryKind, Names, Tree, check_name, leads_out};
-use crate::{Action, Error, File, FileSystem, Result, os};
+use crate::{Action, Error, File, FileSystem, Result, os, real_name};
 
 const SECOND_NS: i128 = 1_000_000_000;
 /// The flags that keep an open from following links or waiting for the other end of a pipe.
@@ -49,15 +49,25 @@ impl fmt::Debug for Local {
     }
 }
 
+impl Local {
+    fn open(&self, path: &Path, flags: OFlags) -> Result<Arc<dyn Dir>> {
+        let opened = rustix::fs::open(path, flags, Mode::empty());
+        let fd = opened.map_err(|e| failed(Action::Open, path, e))?;
+        Ok(Arc::new(LocalDir { io: Arc::clone(&self.io), fd, path: path.to_path_buf() }))
+    }
+}
+
 impl Tree for Local {
     fn io(&self) -> &Arc<dyn FileSystem> {
         &self.io
     }
 
     fn open_dir(&self, path: &Path) -> Result<Arc<dyn Dir>> {
-        let opened = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        let fd = opened.map_err(|e| failed(Action::Open, path, e))?;
-        Ok(Arc::new(LocalDir { io: Arc::clone(&self.io), fd, path: path.to_path_buf() }))
+        self.open(path, DIRECTORY.difference(OFlags::NOFOLLOW))
+    }
+
+    fn open_dir_itself(&self, path: &Path) -> Result<Arc<dyn Dir>> {
+        self.open(path, DIRECTORY)
     }
 
     fn canonical(&self, path: &Path) -> Result<PathBuf> {
@@ -68,8 +78,9 @@ impl Tree for Local {
         mounts::contains(outer, inner)
     }
 
-    fn check_planted(&self, path: &Path) -> Result<()> {
-        os::check_planted(path)
+    fn unplanted(&self, path: &Path) -> Result<PathBuf> {
+        let led_to = real_name(&os::unplanted(path)?);
+        Ok(if led_to.symlink_metadata().is_ok() { led_to } else { path.to_path_buf() })
     }
 
     fn attributes(&self, file: &File) -> Result<Attributes> {

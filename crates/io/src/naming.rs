@@ -1,8 +1,8 @@
-//! Gives a finished file its name, once, and only in place of what is known to bear it.
+//! Gives a finished file its final name, exactly once, and replaces only the file that had that name before.
 //!
-//! Invariant: a file that somebody has put under the name meanwhile is still there, under that name, whatever happens; the
-//! file system has to be able to exchange two names for that, which NFS is not. However many hosts give one file its name
-//! at once, it is there under one of its names: whoever moves it holds its lock.
+//! Invariant: a file that somebody else has put there meanwhile keeps its name, whatever happens. That needs a file system
+//! that can exchange two names, which NFS cannot. When several hosts name one file at the same time, it keeps one of its
+//! names throughout, because a host renames it only under its lock.
 //! Non-goal: making the name durable; see [`crate::FileSystem::sync_directory`].
 
 use std::fs::{File, Metadata, OpenOptions};

@@ -1,10 +1,10 @@
-//! System calls shared by the two real back ends: everything but the queues.
+//! System calls that the real back ends share: everything but their queues.
 //!
-//! Model: a [`FileId`] is the descriptor with two marks above it, so that no table of open files is
-//! needed: whether it is direct, and whether it is a stream (a pipe, terminal or device), which has
-//! no offsets. A back end supplies a name and a queue ([`Queues`]) and gets the rest of [`FileSystem`].
-//! Invariant: every call that a signal can interrupt is repeated; every failure names the file.
-//! Non-goals: deciding what to open how.
+//! Model: a [`FileId`] is the file descriptor with two flags in its upper bits, direct and stream (a pipe, terminal or
+//! device, which has no offsets), so no table of open files is needed. A back end implements [`Queues`], and with that is a
+//! [`FileSystem`].
+//! Invariant: a call that a signal interrupts is repeated, and every error names the file.
+//! Non-goals: deciding how files are opened.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -26,7 +26,8 @@ use crate::standard::{duplicate, standard_descriptor, standing_inside};
 use crate::transfer::{ALIGN, Progress, Step};
 use crate::tree::{Attributes, EntryKind};
 use crate::{
-    Access, Action, Error, FileId, FileSystem, Kind, Metadata, Queue, Result, Space, directory_of, hidden,
+    Access, Action, Backend, Caching, Error, FileId, FileSystem, Kind, Metadata, Queue, ReadFiles, Result,
+    Space, directory_of, hidden,
 };
 
 /// The mark of a stream in a [`FileId`].
@@ -41,19 +42,19 @@ const MOMENT: Duration = Duration::from_millis(20);
 
 /// What a real back end adds to the calls of this file.
 pub(crate) trait Queues: Send + Sync {
-    /// See [`FileSystem::name`].
+    /// See [`Backend::name`].
     fn name(&self) -> &'static str;
 
-    /// See [`FileSystem::queue`].
+    /// See [`Backend::queue`].
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>>;
 
-    /// See [`FileSystem::fallback`].
+    /// See [`Backend::fallback`].
     fn fallback(&self) -> Option<String> {
         None
     }
 }
 
-impl<T: Queues> FileSystem for T {
+impl<T: Queues> Backend for T {
     fn name(&self) -> &'static str {
         Queues::name(self)
     }
@@ -66,25 +67,16 @@ impl<T: Queues> FileSystem for T {
         Queues::fallback(self)
     }
 
-    fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)> {
-        open(path, access)
-    }
-
-    fn open_some(&self, path: &Path, access: Access, patience: Duration) -> Result<Option<(FileId, bool)>> {
-        if access != Access::WriteStream || standard_descriptor(path).is_some() || !is_named_pipe(path) {
-            return open(path, access).map(Some);
-        }
-        let opened = open_read_pipe(path, patience).and_then(|pipe| match pipe {
-            Some(pipe) => adopt(pipe, true, false).map(Some),
-            None => Ok(None),
-        });
-        opened.map_err(|e| Error::new(Action::Open, path, e))
-    }
-
     fn close(&self, id: FileId) {
         // SAFETY: the seam promises one close for each open, so the descriptor is ours and open.
         // What close itself reports is not a failure to store: whoever needs that calls `sync`.
         drop(unsafe { OwnedFd::from_raw_fd(descriptor(id)) });
+    }
+}
+
+impl<T: Queues> ReadFiles for T {
+    fn open_to_read(&self, path: &Path, caching: Caching) -> Result<(FileId, bool)> {
+        open_to_read(path, caching).map_err(|e| Error::new(Action::Open, path, e))
     }
 
     fn metadata(&self, id: FileId, path: &Path) -> Result<Metadata> {
@@ -93,6 +85,69 @@ impl<T: Queues> FileSystem for T {
 
     fn stat(&self, path: &Path) -> Result<Metadata> {
         stat(path).map_err(|e| Error::new(Action::Stat, path, e))
+    }
+
+    fn cached_share(&self, id: FileId, len: u64) -> f64 {
+        cached_share(id, len).unwrap_or(0.0)
+    }
+
+    fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> Result<usize> {
+        if !is_direct(id) {
+            return read_whole(id, at, into).map_err(|e| Error::at(Action::Read, path, at, e));
+        }
+        let mut read = 0;
+        while read < into.len() {
+            let here = at + read as u64;
+            match read_bounced(id, here, &mut into[read..]) {
+                Ok(0) => break,
+                Ok(n) => read += n,
+                Err(e) => return Err(Error::at(Action::Read, path, here, e)),
+            }
+        }
+        Ok(read)
+    }
+
+    fn read_some(
+        &self,
+        id: FileId,
+        path: &Path,
+        at: u64,
+        into: &mut [u8],
+        patience: Duration,
+    ) -> Result<Option<usize>> {
+        if !is_stream(id) {
+            return self.read_at(id, path, at, into).map(Some);
+        }
+        if !is_ready_within(id, libc::POLLIN, patience) {
+            return Ok(None);
+        }
+        match read_once(id, 0, into) {
+            Ok(n) => Ok(Some(n)),
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+            Err(e) => Err(Error::at(Action::Read, path, at, e)),
+        }
+    }
+}
+
+impl<T: Queues> FileSystem for T {
+    fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> Result<()> {
+        write_at(id, path, at, from).map_err(|e| Error::at(Action::Write, path, at, e))
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)> {
+        let action = if access.creates() { Action::Create } else { Action::Open };
+        open(path, access).map_err(|e| Error::new(action, path, e))
+    }
+
+    fn open_some(&self, path: &Path, access: Access, patience: Duration) -> Result<Option<(FileId, bool)>> {
+        if access != Access::WriteStream || standard_descriptor(path).is_some() || !is_named_pipe(path) {
+            return self.open(path, access).map(Some);
+        }
+        let opened = open_read_pipe(path, patience).and_then(|pipe| match pipe {
+            Some(pipe) => adopt(pipe, true, false).map(Some),
+            None => Ok(None),
+        });
+        opened.map_err(|e| Error::new(Action::Open, path, e))
     }
 
     fn set_len(&self, id: FileId, path: &Path, len: u64) -> Result<()> {
@@ -154,51 +209,6 @@ impl<T: Queues> FileSystem for T {
     fn space(&self, path: &Path) -> Result<Space> {
         space(path).map_err(|e| Error::new(Action::Stat, path, e))
     }
-
-    fn cached_share(&self, id: FileId, len: u64) -> f64 {
-        cached_share(id, len).unwrap_or(0.0)
-    }
-
-    fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> Result<usize> {
-        if !is_direct(id) {
-            return read_whole(id, at, into).map_err(|e| Error::at(Action::Read, path, at, e));
-        }
-        let mut read = 0;
-        while read < into.len() {
-            let here = at + read as u64;
-            match read_bounced(id, here, &mut into[read..]) {
-                Ok(0) => break,
-                Ok(n) => read += n,
-                Err(e) => return Err(Error::at(Action::Read, path, here, e)),
-            }
-        }
-        Ok(read)
-    }
-
-    fn read_some(
-        &self,
-        id: FileId,
-        path: &Path,
-        at: u64,
-        into: &mut [u8],
-        patience: Duration,
-    ) -> Result<Option<usize>> {
-        if !is_stream(id) {
-            return self.read_at(id, path, at, into).map(Some);
-        }
-        if !is_ready_within(id, libc::POLLIN, patience) {
-            return Ok(None);
-        }
-        match read_once(id, 0, into) {
-            Ok(n) => Ok(Some(n)),
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
-            Err(e) => Err(Error::at(Action::Read, path, at, e)),
-        }
-    }
-
-    fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> Result<()> {
-        write_at(id, path, at, from).map_err(|e| Error::at(Action::Write, path, at, e))
-    }
 }
 
 /// Whether a file has no offsets, so that its operations go one after the other.
@@ -227,42 +237,53 @@ pub(crate) fn or_here(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
-fn open(path: &Path, access: Access) -> Result<(FileId, bool)> {
-    let failed = |e| Error::new(if access.creates() { Action::Create } else { Action::Open }, path, e);
+fn open_to_read(path: &Path, caching: Caching) -> io::Result<(FileId, bool)> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    if caching == Caching::Direct {
+        return open_direct(options, path);
+    }
+    if let Some(standing) = standing_inside(path)? {
+        return adopt(standing, true, false);
+    }
+    let is_pipe = is_named_pipe(path);
+    options.custom_flags(if is_pipe { libc::O_NOCTTY | libc::O_NONBLOCK } else { libc::O_NOCTTY });
+    adopt(options.open(path)?, is_pipe, false)
+}
+
+fn open(path: &Path, access: Access) -> io::Result<(FileId, bool)> {
     let mut options = OpenOptions::new();
     match access {
-        Access::Read | Access::ReadDirect => options.read(true),
         Access::Create | Access::CreateDirect => options.read(true).write(true).create_new(true).mode(0o600),
-        Access::Update | Access::UpdateDirect => {
-            return reopen(CWD, path, access.is_direct(), None).map_err(failed);
-        }
+        Access::Update | Access::UpdateDirect => return reopen(CWD, path, access.is_direct(), None),
         Access::WriteStream => options.write(true),
     };
-    if access == Access::Read {
-        if let Some(standing) = standing_inside(path).map_err(failed)? {
-            return adopt(standing, true, false).map_err(failed);
-        }
-        if is_named_pipe(path) {
-            options.custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK);
-            return options.open(path).and_then(|pipe| adopt(pipe, true, false)).map_err(failed);
-        }
-    }
-    if access == Access::WriteStream {
-        let opened = match standard_descriptor(path) {
-            Some(fd) => duplicate(fd),
-            None => options.custom_flags(libc::O_NOCTTY).open(path),
-        };
-        return opened.and_then(|file| adopt(file, true, false)).map_err(failed);
-    }
     if access.is_direct() {
-        match options.clone().custom_flags(libc::O_NOCTTY | libc::O_DIRECT).open(path) {
-            // How a file system says that it knows no direct access.
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
-            opened => return opened.and_then(|file| adopt(file, false, true)).map_err(failed),
-        }
+        return open_direct(options, path);
     }
-    let opened = options.custom_flags(libc::O_NOCTTY).open(path);
-    opened.and_then(|file| adopt(file, false, false)).map_err(failed)
+    let is_stream = access == Access::WriteStream;
+    let opened = match standard_descriptor(path).filter(|_| is_stream) {
+        Some(fd) => duplicate(fd)?,
+        None => {
+            let opened = options.custom_flags(libc::O_NOCTTY).open(path)?;
+            if is_stream {
+                check_stream(&opened, path)?;
+            }
+            opened
+        }
+    };
+    adopt(opened, is_stream, false)
+}
+
+/// Opens a file past the page cache, or through it where the file system knows no other way.
+fn open_direct(mut options: OpenOptions, path: &Path) -> io::Result<(FileId, bool)> {
+    match options.custom_flags(libc::O_NOCTTY | libc::O_DIRECT).open(path) {
+        // How a file system says that it knows no direct access.
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+            adopt(options.custom_flags(libc::O_NOCTTY).open(path)?, false, false)
+        }
+        opened => adopt(opened?, false, true),
+    }
 }
 
 /// Opens a file that an earlier process of this user made and left, if it is one. Touches nothing of what is none. A
@@ -364,7 +385,10 @@ fn open_read_pipe(path: &Path, patience: Duration) -> io::Result<Option<StdFile>
         opened = options.open(path);
     }
     match opened {
-        Ok(pipe) => clear_flag(&pipe, libc::O_NONBLOCK).map(|()| Some(pipe)),
+        Ok(pipe) => {
+            check_stream(&pipe, path)?;
+            clear_flag(&pipe, libc::O_NONBLOCK).map(|()| Some(pipe))
+        }
         Err(e) if nobody(&e) => Ok(None),
         Err(e) => Err(e),
     }
@@ -449,7 +473,11 @@ pub(crate) fn resemble(id: FileId, at: BorrowedFd<'_>, like: &Path) -> io::Resul
     let ours = Attributes::from(rustix::fs::fstat(&*file)?);
     // A link is replaced, and what it leads to has no say.
     let old = match rustix::fs::statat(at, like, AtFlags::SYMLINK_NOFOLLOW).map(Attributes::from) {
-        Ok(there) => Some(there).filter(|there| there.kind == EntryKind::File),
+        Ok(there) => {
+            // Nor has what another user put there meanwhile.
+            let directory = Attributes::from(rustix::fs::statat(at, directory_of(like), AtFlags::empty())?);
+            Some(there).filter(|there| there.kind == EntryKind::File && !is_planted(there, &directory))
+        }
         Err(Errno::NOENT) => None,
         Err(e) => return Err(e.into()),
     };
@@ -504,30 +532,62 @@ fn check_replace(path: &Path) -> io::Result<()> {
     )))
 }
 
-/// Checks that an output's name was not prepared by another user. In a directory like `/tmp`, which is sticky and writable by
-/// everybody, a link, a pipe or a file is accepted only if it belongs to this user or to the directory's owner; so is everything
-/// that a link leads to. The kernel has the same rule for an open that may create a file: `fs.protected_symlinks`, `_fifos` and
-/// `_regular` (proc_sys_fs(5)). The directories of the path are not checked. Fails with [`Action::Create`].
-pub fn check_planted(path: &Path) -> Result<()> {
+/// Where links lead from an output's name; that was not prepared by another user. In a directory like `/tmp`, which is sticky and
+/// writable by everybody, a link, a pipe or a file is accepted only if it belongs to this user or to the directory's owner; so is
+/// everything that a link leads to. The kernel has the same rule for an open that may create a file: `fs.protected_symlinks`,
+/// `_fifos` and `_regular` (proc_sys_fs(5)). The directories of the path are not checked. Fails with [`Action::Create`].
+/// Whoever uses the name follows no link there: it may be prepared at any time.
+pub fn unplanted(path: &Path) -> Result<PathBuf> {
     /// As many as the system follows.
     const LINKS_MAX: usize = 40;
     // With a slash or a dot behind it a link would be followed here.
     let mut path: PathBuf = path.components().collect();
     for _ in 0..LINKS_MAX {
-        let Ok(there) = std::fs::symlink_metadata(&path) else { break };
-        let Ok(directory) = std::fs::metadata(or_here(directory_of(&path))) else { break };
-        let own = [directory.uid(), rustix::process::geteuid().as_raw()].contains(&there.uid());
-        if directory.mode() & 0o1002 == 0o1002 && !own && !there.is_dir() {
-            let user = there.uid();
-            let why = format!(
-                "user {user} made it, in a directory that everybody may write to; remove it, or choose another name"
-            );
-            return Err(Error::new(Action::Create, &path, io::Error::other(why)));
+        let Ok(there) = rustix::fs::lstat(&path).map(Attributes::from) else { break };
+        let Ok(directory) = rustix::fs::stat(directory_of(&path)).map(Attributes::from) else { break };
+        if is_planted(&there, &directory) {
+            return Err(Error::new(Action::Create, &path, planted(&there)));
+        }
+        if there.kind != EntryKind::Link || leads_to_open_file(&path) {
+            break;
         }
         let Ok(next) = std::fs::read_link(&path) else { break };
         path = directory_of(&path).join(next).components().collect();
     }
-    Ok(())
+    Ok(path)
+}
+
+/// Whether a link is one of `/proc`, which lead to open files whatever their text says.
+fn leads_to_open_file(link: &Path) -> bool {
+    rustix::fs::statfs(directory_of(link)).is_ok_and(|there| there.f_type == rustix::fs::PROC_SUPER_MAGIC)
+}
+
+fn planted(there: &Attributes) -> io::Error {
+    let user = there.user;
+    io::Error::other(format!(
+        "user {user} made it, in a directory that everybody may write to; remove it, or choose another name"
+    ))
+}
+
+/// An error if what was opened to be written in order was prepared by another user since [`unplanted`] looked.
+fn check_stream(stream: &StdFile, path: &Path) -> io::Result<()> {
+    let (opened, there) =
+        (Attributes::from(rustix::fs::fstat(stream)?), Attributes::from(rustix::fs::lstat(path)?));
+    let directory = Attributes::from(rustix::fs::stat(directory_of(path))?);
+    if is_planted(&opened, &directory) || is_planted(&there, &directory) {
+        return Err(planted(&there));
+    }
+    let is_it = (opened.device, opened.inode) == (there.device, there.inode);
+    match is_it || there.kind == EntryKind::Link && leads_to_open_file(path) {
+        true => Ok(()),
+        false => Err(io::Error::other("another file has taken its name")),
+    }
+}
+
+/// Whether another user made this in a directory like `/tmp`.
+fn is_planted(there: &Attributes, directory: &Attributes) -> bool {
+    let own = [directory.user, rustix::process::geteuid().as_raw()].contains(&there.user);
+    directory.mode & 0o1002 == 0o1002 && !own && there.kind != EntryKind::Directory
 }
 
 /// The length of an open file.

@@ -1,8 +1,8 @@
-//! Pipes to and from another process, for whoever must not wait for ever: each call ends within the time given.
+//! Pipes to and from another process, with a time limit on every call.
 //!
-//! Invariant: a descriptor is read and written only after [`be_patient`] has taken its own waiting away; the end of a pipe
-//! is 0 bytes, the end of patience `WouldBlock`.
-//! Non-goals: files, sockets of ours ([`crate::socket`]).
+//! Invariant: a descriptor is read and written only after [`be_patient`] has made it non-blocking. At the end of a pipe a
+//! read returns 0 bytes; when the time is up a call fails with `WouldBlock`.
+//! Non-goals: files, and the sockets in [`crate::socket`].
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};

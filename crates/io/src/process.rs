@@ -1,4 +1,4 @@
-//! What the kernel counts of this process, and allows it: memory, CPU, disk bytes, limits.
+//! What the kernel reports about this process, and the limits it sets: memory, CPU, disk traffic, open files.
 
 #![allow(unsafe_code)]
 

@@ -2,7 +2,7 @@
 
 use thalweg_block::Block;
 
-use crate::{Action, File, Result};
+use crate::{Action, Handle, Result};
 
 /// Reading or writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,13 +29,13 @@ pub struct Op {
     /// Reading or writing.
     pub kind: Kind,
     /// The file.
-    pub file: File,
+    pub file: Handle,
     /// Byte of the file where the block's first byte belongs. For a direct file a multiple of 4096,
     /// and so is the length; the block is aligned by nature.
     pub at: u64,
-    /// The bytes. Theirs is the queue until the completion.
+    /// The bytes. The queue owns them until the completion.
     pub block: Block,
-    /// The submitter's own mark, given back with the completion.
+    /// A number of the submitter's choice, returned with the completion.
     pub tag: u64,
 }
 
@@ -45,32 +45,32 @@ pub struct Done {
     /// Reading or writing.
     pub kind: Kind,
     /// The file.
-    pub file: File,
+    pub file: Handle,
     /// Byte of the file.
     pub at: u64,
-    /// The block, given back. After a read its length is what was read: less than asked only if the
-    /// file ends there. After an error its contents are undefined.
+    /// The block, returned. After a read its length is the number of bytes read, which is less than asked for only at the
+    /// end of the file. After an error its contents are undefined.
     pub block: Block,
-    /// The submitter's mark.
+    /// The submitter's number.
     pub tag: u64,
-    /// Whether it went well.
+    /// Success, or why it failed.
     pub result: Result<()>,
 }
 
 /// Carries out operations for one thread.
 ///
-/// Contract: at most `depth()` operations are in flight (one more is a programmer's error). Every
-/// submitted operation is reaped exactly once, in any order. Dropping a queue waits for what is in
-/// flight. A stream (a pipe, a terminal, what was opened with [`Access::WriteStream`]) has one
-/// operation in flight at most, since two could overtake each other.
+/// Contract: at most `depth()` operations are in flight; submitting more is a bug and panics. Every
+/// submitted operation is reaped exactly once, in any order. Dropping a queue waits for the operations in
+/// flight. A stream (a pipe, a terminal, or a file opened with [`Access::WriteStream`]) has at most one
+/// operation in flight, since a second one could overtake it.
 ///
 /// [`Access::WriteStream`]: crate::Access::WriteStream
 pub trait Queue: Send {
-    /// Starts an operation. Never waits for it.
+    /// Starts an operation without waiting for it.
     fn submit(&mut self, op: Op);
 
-    /// The next completion. With `wait`, blocks until there is one; `None` then means that nothing
-    /// is in flight. Without, `None` means that nothing is ready.
+    /// The next completion. With `wait` it blocks until there is one, and `None` means that nothing is
+    /// in flight. Without `wait`, `None` means that nothing has completed yet.
     fn reap(&mut self, wait: bool) -> Option<Done>;
 
     /// Operations submitted and not yet reaped.

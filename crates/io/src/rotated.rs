@@ -1,13 +1,13 @@
-//! A log of lines for its owner's eyes, of which only so many bytes are kept.
+//! A log file with rotation, which only its owner can read.
 //!
 //! ```text
 //! DIR/NAME, DIR/NAME.1, ... DIR/NAME.(files - 1)        the newest first
 //! ```
 //!
-//! Invariant: a line is written whole, behind all that is there, by one call. What is opened is a regular file of this user with one
-//! name, never through a link; else nothing is touched. With `files` files of `file_bytes` the log is full, and the oldest
-//! goes.
-//! Non-goals: lines that survive a power cut.
+//! Invariant: each line is appended by a single write. The log opens only a regular file that belongs to this user and has
+//! one name, and follows no link; it leaves anything else alone. When `files` files have `file_bytes` bytes each, the
+//! oldest is deleted.
+//! Non-goals: lines that survive a power failure.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

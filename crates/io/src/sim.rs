@@ -38,7 +38,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::transfer::{Progress, Step};
-use crate::{Access, Action, FileId, FileSystem, Kind, Metadata, Queue, Result, Space};
+use crate::{
+    Access, Action, Backend, Caching, FileId, FileSystem, Kind, Metadata, Queue, ReadFiles, Result, Space,
+};
 use disk::{Course, Disk, of, of_transfer};
 
 /// What goes wrong, and how often. Zero and `None` mean never.
@@ -103,7 +105,7 @@ impl Sim {
         self.lock().set_capacity(directory.as_ref(), bytes);
     }
 
-    /// Says what share of a file the page cache holds, for [`FileSystem::cached_share`]; 0 if never said.
+    /// Says what share of a file the page cache holds, for [`ReadFiles::cached_share`]; 0 if never said.
     pub fn set_cached(&self, path: impl AsRef<Path>, share: f64) {
         self.lock().cached.insert(path.as_ref().to_path_buf(), share);
     }
@@ -260,7 +262,7 @@ impl Sim {
     }
 }
 
-impl FileSystem for Sim {
+impl Backend for Sim {
     fn name(&self) -> &'static str {
         "sim"
     }
@@ -270,13 +272,14 @@ impl FileSystem for Sim {
         Ok(Box::new(queue::SimQueue::new(self.clone(), depth)))
     }
 
-    fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)> {
-        let action = if access.creates() { Action::Create } else { Action::Open };
-        of(action, path, self.at_boundary(|disk| disk.open(path, access)))
-    }
-
     fn close(&self, id: FileId) {
         self.lock().close(id);
+    }
+}
+
+impl ReadFiles for Sim {
+    fn open_to_read(&self, path: &Path, caching: Caching) -> Result<(FileId, bool)> {
+        of(Action::Open, path, self.at_boundary(|disk| disk.open_to_read(path, caching)))
     }
 
     fn metadata(&self, id: FileId, path: &Path) -> Result<Metadata> {
@@ -285,6 +288,27 @@ impl FileSystem for Sim {
 
     fn stat(&self, path: &Path) -> Result<Metadata> {
         of(Action::Stat, path, self.ask(|disk| disk.metadata(disk.walk(path)?.0)))
+    }
+
+    fn cached_share(&self, id: FileId, len: u64) -> f64 {
+        let disk = self.lock();
+        let share = disk.cached.get(disk.path_of(id)).copied().unwrap_or(0.0);
+        if len == 0 { 0.0 } else { share }
+    }
+
+    fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> Result<usize> {
+        of_transfer(Kind::Read, path, at, self.transfer(id, Kind::Read, at, into))
+    }
+}
+
+impl FileSystem for Sim {
+    fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> Result<()> {
+        of_transfer(Kind::Write, path, at, self.transfer(id, Kind::Write, at, &mut from.to_vec())).map(drop)
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)> {
+        let action = if access.creates() { Action::Create } else { Action::Open };
+        of(action, path, self.at_boundary(|disk| disk.open(path, access)))
     }
 
     fn set_len(&self, id: FileId, path: &Path, len: u64) -> Result<()> {
@@ -322,19 +346,5 @@ impl FileSystem for Sim {
 
     fn space(&self, path: &Path) -> Result<Space> {
         of(Action::Stat, path, self.ask(|disk| disk.space(path)))
-    }
-
-    fn cached_share(&self, id: FileId, len: u64) -> f64 {
-        let disk = self.lock();
-        let share = disk.cached.get(disk.path_of(id)).copied().unwrap_or(0.0);
-        if len == 0 { 0.0 } else { share }
-    }
-
-    fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> Result<usize> {
-        of_transfer(Kind::Read, path, at, self.transfer(id, Kind::Read, at, into))
-    }
-
-    fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> Result<()> {
-        of_transfer(Kind::Write, path, at, self.transfer(id, Kind::Write, at, &mut from.to_vec())).map(drop)
     }
 }

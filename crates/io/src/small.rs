@@ -1,6 +1,6 @@
-//! Small files, whole: what a program is told about itself, not records.
+//! Small files that are read and written as a whole: configuration, keys and state, not records.
 //!
-//! Invariant: a file that is replaced is the old one or the new one, never half of either, and only its owner may read it.
+//! Invariant: a file is replaced atomically, and only its owner can read it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};

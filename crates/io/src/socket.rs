@@ -1,8 +1,8 @@
-//! What the standard library does not say to a socket: to wait for all of what was asked for, and to give a silent
-//! peer up.
+//! Socket options that the standard library does not offer: receiving exactly as much as was asked for, and closing the
+//! connection to a peer that stopped answering.
 //!
-//! Invariant: a receive wakes its thread once for what was asked for, not for each packet (paper 000, figure 3: three
-//! quarters of the time went into completions of 2 KB).
+//! Invariant: a receive wakes its thread once, when all of the bytes are there, and not for each packet (paper 000, figure
+//! 3: three quarters of the time went into completions of 2 KB).
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};

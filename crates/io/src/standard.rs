@@ -1,9 +1,9 @@
 //! Descriptors that have names: standard input, output and error, and those in `/dev/fd`.
 //!
-//! Model: opening such a name again would start at byte 0 of a redirected file, over what was written before, and fails
-//! for a socket; so the descriptor itself is duplicated.
-//! Invariant: a standard descriptor that was closed when the program started is an error for whoever uses it. The standard
-//! library opens `/dev/null` in its place before `main`, where records would be lost and nothing would be read.
+//! Model: the descriptor is duplicated. Opening its name would start again at byte 0 of a redirected file and overwrite
+//! what is there, and fails for a socket.
+//! Invariant: using a standard descriptor that was closed when the program started is an error. The standard library opens
+//! `/dev/null` in its place before `main`, so writes would be lost and reads would find nothing.
 //! Non-goals: descriptors of files that this process has opened itself.
 #![allow(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! The back end for where io_uring is refused: a small team of threads with pread and pwrite.
+//! The back end where io_uring is not available: a thread pool with pread and pwrite.
 //!
-//! Model: queues hand operations to one team, which grows by a thread whenever work waits and nobody
-//! is idle, up to its limit; completions come back through each queue's own inbox.
-//! Invariant: the team ends when the back end and all its queues are gone, and not before.
-//! Non-goals: order among operations, fairness among queues.
+//! Model: all queues share one pool. It starts a thread when work is waiting and no thread is idle, up to its limit. Each
+//! queue has an inbox for its completions.
+//! Invariant: the pool ends when the back end and all of its queues have been dropped.
+//! Non-goals: an order of operations, fairness between queues.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,18 +1,17 @@
-//! What an operation still has to move: the loop below every short read and write.
+//! Partial transfers: the loop that continues short reads and writes.
 //!
-//! Model: an operation is carried out in attempts. [`Progress`] hears how each attempt ended and
-//! says whether another is needed; [`Flight`] joins it to an operation and its block; [`Ledger`]
-//! counts a queue's flights. All three back ends use these, so the simulated disk tests the very
-//! code that finishes a short write on a real one.
-//! Invariant: a read is complete when it is full or when the file ends, a write only when it is full; no
-//! attempt is repeated without either progress or an interruption.
-//! Non-goals: system calls, and repeating what failed for a reason.
+//! Model: an operation takes one or more attempts. [`Progress`] is told the result of each attempt and decides whether
+//! another is needed. [`Flight`] is an operation with its progress. [`Ledger`] counts the operations in flight in a queue.
+//! All back ends share this code, so tests on the simulated disk exercise what continues a short write on a real one.
+//! Invariant: a read is complete when its block is full or the file ends, a write only when all of it is written. An
+//! attempt is repeated only after progress or an interruption.
+//! Non-goals: system calls, and retries of operations that failed.
 
 use std::io;
 
 use rustix::process::Resource;
 
-use crate::{Done, Error, File, FileId, Kind, Op, os};
+use crate::{Done, Error, FileId, Handle, Kind, Op, os};
 
 /// What a direct file wants its offsets and lengths to be multiples of.
 pub const ALIGN: usize = 4096;
@@ -119,7 +118,7 @@ impl Flight {
         self.op.kind
     }
 
-    pub(crate) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &Handle {
         &self.op.file
     }
 

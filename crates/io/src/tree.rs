@@ -86,6 +86,11 @@ pub trait Tree: fmt::Debug + Send + Sync {
     /// Opens a directory by its path, following links.
     fn open_dir(&self, path: &Path) -> Result<Arc<dyn Dir>>;
 
+    /// The same, but for a link at the end of the path.
+    fn open_dir_itself(&self, path: &Path) -> Result<Arc<dyn Dir>> {
+        self.open_dir(path)
+    }
+
     /// The absolute path without links of what is there.
     fn canonical(&self, path: &Path) -> Result<PathBuf>;
 
@@ -94,10 +99,10 @@ pub trait Tree: fmt::Debug + Send + Sync {
         inner.starts_with(outer)
     }
 
-    /// An error if another user may have prepared this name to receive our output; see
-    /// [`check_planted`](crate::check_planted).
-    fn check_planted(&self, _path: &Path) -> Result<()> {
-        Ok(())
+    /// The path without links that an output's name leads to. An error if another user may have prepared it to receive our
+    /// output; see [`unplanted`](crate::unplanted).
+    fn unplanted(&self, path: &Path) -> Result<PathBuf> {
+        Ok(self.canonical(path).unwrap_or_else(|_| path.to_path_buf()))
     }
 
     /// The attributes of an open file.

@@ -1,11 +1,11 @@
-//! The back end of Linux: one io_uring for each queue.
+//! The io_uring back end: one ring for each queue.
 //!
-//! Model: a submitted operation goes to the kernel at once; a completion is picked up by the thread
-//! that reaps, without a switch to any other. What the kernel leaves undone is submitted again here.
-//! Invariant: the kernel has the address of a block's bytes only while the block lies in a slot, and a
-//! slot is emptied by a completion and by nothing else.
-//! Non-goals: registered buffers and files (RLIMIT_MEMLOCK is 8 MiB for ordinary users, and at 1 MiB
-//! a block they save nothing that shows), polling, sharing a ring among threads.
+//! Model: an operation is submitted to the kernel at once, and the thread that reaps takes completions from the ring
+//! itself. The rest of a short transfer is submitted again.
+//! Invariant: the kernel knows the address of a block only while the block is in a slot, and only a completion empties a
+//! slot.
+//! Non-goals: registered buffers and files (the limit of locked memory is 8 MiB for ordinary users, and with blocks of 1 MiB
+//! they save nothing that can be measured), polling, sharing a ring between threads.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;

@@ -3,10 +3,10 @@
 
 mod stage;
 
-use stage::{BLOCK, PAGE, bytes, op, panic_of, read_file, read_op, stages, write_file};
+use stage::{BLOCK, PAGE, bytes, op, panic_of, read_file, read_op, read_opened, stages, write_file};
 use thalweg_base::rng::Rng;
 use thalweg_block::Pool;
-use thalweg_io::{Access, Action, Kind};
+use thalweg_io::{Access, Action, Backends, Caching, Kind};
 
 #[test]
 fn files_of_every_awkward_size_come_back_as_they_were_written() {
@@ -22,9 +22,13 @@ fn files_of_every_awkward_size_come_back_as_they_were_written() {
                     println!("{}: direct access is refused here and not tested", stage.label);
                 }
                 assert_eq!(file.metadata().unwrap().len, size as u64);
-                for read in [Access::ReadDirect, Access::Read, Access::Update, Access::UpdateDirect] {
-                    let found = read_file(&stage.io, &stage.path("file"), read).unwrap();
-                    assert!(found == content, "{} {size} bytes, {create:?} then {read:?}", stage.label);
+                for caching in [Caching::Direct, Caching::Cached] {
+                    let found = read_file(&stage.io, &stage.path("file"), caching).unwrap();
+                    assert!(found == content, "{} {size} bytes, {create:?} then {caching:?}", stage.label);
+                }
+                for update in [Access::Update, Access::UpdateDirect] {
+                    let found = read_opened(&stage.io, &stage.open("file", update).unwrap()).unwrap();
+                    assert!(found == content, "{} {size} bytes, {create:?} then {update:?}", stage.label);
                 }
             }
         }
@@ -89,7 +93,7 @@ fn a_dropped_queue_has_finished_its_writes_and_given_up_its_blocks() {
             drop(queue);
             assert_eq!(pool.free(), 4);
             assert!(
-                read_file(&stage.io, &stage.path("file"), Access::Read).unwrap() == content,
+                read_file(&stage.io, &stage.path("file"), Caching::Cached).unwrap() == content,
                 "{}",
                 stage.label
             );
@@ -138,7 +142,7 @@ fn a_ragged_operation_on_a_direct_file_is_refused_at_once() {
 fn a_failed_operation_gives_its_block_back_and_names_the_place() {
     for stage in stages("failed") {
         write_file(&stage.io, &stage.path("file"), Access::Create, &bytes(3, BLOCK)).unwrap();
-        let file = stage.open("file", Access::Read).unwrap();
+        let file = stage.open_to_read("file", Caching::Cached).unwrap();
         let pool = Pool::new(BLOCK, 2).unwrap();
         let mut queue = stage.io.queue(2).unwrap();
         queue.submit(op(Kind::Write, &file, 4096, &pool, b"no", 7));
@@ -186,7 +190,7 @@ fn small_reads_and_writes_reach_every_byte_of_any_file() {
                 assert!(found[n..].iter().all(|&b| b == 0xa5), "what was not read is left alone");
             }
             assert_eq!(file.metadata().unwrap().len, model.len() as u64);
-            assert!(read_file(&stage.io, &stage.path("file"), Access::ReadDirect).unwrap() == model);
+            assert!(read_file(&stage.io, &stage.path("file"), Caching::Direct).unwrap() == model);
         }
     }
 }
@@ -196,7 +200,7 @@ fn a_long_read_at_an_odd_byte_of_a_direct_file_is_whole() {
     for stage in stages("odd") {
         let content = bytes(6, 600_001);
         write_file(&stage.io, &stage.path("file"), Access::CreateDirect, &content).unwrap();
-        let file = stage.open("file", Access::ReadDirect).unwrap();
+        let file = stage.open_to_read("file", Caching::Direct).unwrap();
         let mut found = vec![0; 700_000];
         assert_eq!(file.read_at(777, &mut found).unwrap(), content.len() - 777);
         assert!(found[..content.len() - 777] == content[777..], "{}", stage.label);
@@ -217,7 +221,7 @@ fn lengths_are_set_and_room_is_reserved_without_touching_what_is_there() {
         file.set_len(PAGE as u64 + 7).unwrap();
         file.set_len(3 * PAGE as u64).unwrap();
         file.sync().unwrap();
-        let found = read_file(&stage.io, &stage.path("file"), Access::Read).unwrap();
+        let found = read_file(&stage.io, &stage.path("file"), Caching::Cached).unwrap();
         assert!(found[..PAGE + 7] == content[..PAGE + 7], "{}", stage.label);
         assert!(found.len() == 3 * PAGE && found[PAGE + 7..].iter().all(|&b| b == 0), "{}", stage.label);
     }
@@ -232,7 +236,7 @@ fn names_are_listed_changed_and_removed() {
         let list = || stage.io.list(&stage.directory).unwrap();
         assert_eq!(list(), ["a", "b", "c"].map(|name| stage.path(name)));
         let (before, open) =
-            (stage.io.stat(&stage.path("a")).unwrap(), stage.open("a", Access::Read).unwrap());
+            (stage.io.stat(&stage.path("a")).unwrap(), stage.open_to_read("a", Caching::Cached).unwrap());
         assert_eq!((before.len, before.is_regular, before.is_directory), (1, true, false));
         stage.io.rename(&stage.path("a"), &stage.path("b")).unwrap();
         stage.io.remove(&stage.path("c")).unwrap();
@@ -269,9 +273,14 @@ fn what_cannot_be_opened_says_what_and_why() {
             (error.action, error.errno().unwrap())
         };
         let (gone, nowhere) = (stage.path("gone"), stage.path("no/where"));
-        for access in
-            [Access::Read, Access::ReadDirect, Access::Update, Access::UpdateDirect, Access::WriteStream]
-        {
+        for caching in [Caching::Cached, Caching::Direct] {
+            for (name, errno) in [("gone", libc::ENOENT), ("", libc::EISDIR)] {
+                let error = stage.open_to_read(name, caching).unwrap_err();
+                assert_eq!((error.action, error.errno()), (Action::Open, Some(errno)), "{error}");
+                assert!(error.to_string().contains(&stage.path(name).display().to_string()), "{error}");
+            }
+        }
+        for access in [Access::Update, Access::UpdateDirect, Access::WriteStream] {
             assert_eq!(refused(&gone, access), (Action::Open, libc::ENOENT), "{} {access:?}", stage.label);
             assert_eq!(
                 refused(&stage.directory, access),
@@ -329,7 +338,7 @@ fn queues_of_several_threads_share_one_file() {
             }
         });
         assert!(
-            read_file(&stage.io, &stage.path("file"), Access::ReadDirect).unwrap() == content,
+            read_file(&stage.io, &stage.path("file"), Caching::Direct).unwrap() == content,
             "{}",
             stage.label
         );
@@ -347,9 +356,47 @@ fn a_queue_may_end_on_another_thread_with_work_in_flight() {
         std::thread::spawn(move || drop(queue)).join().unwrap();
         assert_eq!(pool.free(), 1);
         assert!(
-            read_file(&stage.io, &stage.path("file"), Access::Read).unwrap() == content,
+            read_file(&stage.io, &stage.path("file"), Caching::Cached).unwrap() == content,
             "{}",
             stage.label
         );
+    }
+}
+
+/// The files of one lane lie on a simulated disk whose operations complete in any order, on another one, and on a real one.
+#[test]
+fn a_lane_with_files_of_several_back_ends_has_one_queue() {
+    let mut stages = stages("joint");
+    stages.retain(|stage| stage.label != "uring");
+    let backends: Backends = stages.iter().map(|stage| stage.io.clone() as _).collect();
+    assert_eq!(backends.name(), "threads+sim");
+    let (pool, spare) = (Pool::new(BLOCK, 4).unwrap(), Pool::new(BLOCK, 1).unwrap());
+    let mut queue = backends.queue(4).unwrap();
+    assert_eq!((queue.depth(), queue.in_flight()), (4, 0));
+    assert!(queue.reap(true).is_none(), "nothing is in flight");
+    let files: Vec<_> = stages.iter().map(|stage| stage.anew("file", Access::Create)).collect();
+    let content = |at: usize| bytes(at as u64, BLOCK);
+    let mut reaped = vec![0; files.len()];
+    for round in 0..2 * files.len() {
+        while queue.in_flight() < queue.depth() {
+            let file = (round + queue.in_flight()) % files.len();
+            queue.submit(op(Kind::Write, &files[file], 0, &pool, &content(file), file as u64));
+        }
+        assert!(
+            panic_of(|| queue.submit(op(Kind::Write, &files[0], 0, &spare, b"", 0))).contains("one more")
+        );
+        let done = queue.reap(true).expect("four are in flight");
+        done.result.unwrap();
+        assert_eq!(done.file.path(), files[done.tag as usize].path());
+        reaped[done.tag as usize] += 1;
+    }
+    while let Some(done) = queue.reap(true) {
+        done.result.unwrap();
+        reaped[done.tag as usize] += 1;
+    }
+    assert_eq!(queue.in_flight(), 0);
+    for (i, stage) in stages.iter().enumerate() {
+        let file = stage.path("file");
+        assert!(reaped[i] > 0 && read_file(&stage.io, &file, Caching::Cached).unwrap() == content(i));
     }
 }

@@ -12,13 +12,19 @@ use thalweg_base::rng::Rng;
 use thalweg_block::Pool;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{Access, File, FileSystem, Kind, Op};
+use thalweg_io::{Access, Caching, File, FileSystem, Handle, Kind, Op};
 
 const BLOCK: usize = 1 << 20;
 const DEPTH: usize = 4;
 
-/// Moves `blocks` blocks; returns seconds and the digest of the bytes.
-fn stream(io: &Arc<dyn FileSystem>, file: &File, kind: Kind, blocks: usize) -> (f64, u64) {
+/// Moves `blocks` blocks and calls `end`; returns seconds and the digest of the bytes.
+fn stream(
+    io: &Arc<dyn FileSystem>,
+    file: &Handle,
+    kind: Kind,
+    blocks: usize,
+    end: impl FnOnce(),
+) -> (f64, u64) {
     let pool = Pool::new(BLOCK, DEPTH).unwrap();
     let mut queue = io.queue(DEPTH).unwrap();
     let mut digest = 0u64;
@@ -46,9 +52,7 @@ fn stream(io: &Arc<dyn FileSystem>, file: &File, kind: Kind, blocks: usize) -> (
             digest = digest.wrapping_add(number.wrapping_mul(done.tag * 2 + 1));
         }
     }
-    if kind == Kind::Write {
-        file.sync().unwrap();
-    }
+    end();
     (watch.seconds(), digest)
 }
 
@@ -57,9 +61,9 @@ fn measure(io: &Arc<dyn FileSystem>, path: &Path, blocks: usize) -> u64 {
     let _ = io.remove(path);
     let file = File::open(io, path, Access::CreateDirect).unwrap();
     file.allocate((blocks * BLOCK) as u64).unwrap();
-    let (write, wrote) = stream(io, &file, Kind::Write, blocks);
-    let file = File::open(io, path, Access::ReadDirect).unwrap();
-    let (read, digest) = stream(io, &file, Kind::Read, blocks);
+    let (write, wrote) = stream(io, &file, Kind::Write, blocks, || file.sync().unwrap());
+    let file = File::open_to_read(io.clone(), path, Caching::Direct).unwrap();
+    let (read, digest) = stream(io, &file, Kind::Read, blocks, || ());
     assert_eq!(wrote, digest);
     println!(
         "{:8} {blocks} MiB, direct {}: write {:.0} MiB/s, read {:.0} MiB/s, digest {digest:016x}",

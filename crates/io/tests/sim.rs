@@ -7,7 +7,7 @@ use std::path::Path;
 use stage::{BLOCK, PAGE, bytes, op, panic_of, read_file, read_op, write_file};
 use thalweg_block::Pool;
 use thalweg_io::sim::{Faults, Sim};
-use thalweg_io::{Access, Action, File, Kind, Result};
+use thalweg_io::{Access, Action, Caching, File, Kind, Result};
 
 const OLD: &[u8] = b"the old content";
 
@@ -92,7 +92,7 @@ fn canary_a_flipped_bit_is_seen_by_whoever_compares() {
     let content = bytes(2, BLOCK + 1);
     write_file(&sim.io(), Path::new("/d/file"), Access::CreateDirect, &content).unwrap();
     sim.flip_bit("/d/file", 8 * BLOCK as u64);
-    let found = read_file(&sim.io(), Path::new("/d/file"), Access::ReadDirect).unwrap();
+    let found = read_file(&sim.io(), Path::new("/d/file"), Caching::Direct).unwrap();
     assert_ne!(found, content);
     assert_eq!(found[BLOCK], content[BLOCK] ^ 1);
     assert_eq!(found[..BLOCK], content[..BLOCK]);
@@ -104,7 +104,7 @@ fn short_transfers_happen_though_nobody_above_sees_them() {
     let content = bytes(4, 20 * BLOCK);
     sim.put("/d/file", &content);
     sim.set_faults(Faults { short_one_in: 2, eintr_one_in: 2, ..Faults::default() });
-    let found = read_file(&sim.io(), Path::new("/d/file"), Access::ReadDirect).unwrap();
+    let found = read_file(&sim.io(), Path::new("/d/file"), Caching::Direct).unwrap();
     assert!(found == content);
     // A direct read that stops inside a page is repeated from the page's start.
     assert!(sim.bytes_read("/d/file") > content.len() as u64, "no attempt was short");
@@ -117,7 +117,7 @@ fn the_same_seed_gives_the_same_order_of_completions_and_another_seed_another() 
         sim.put("/d/file", &bytes(5, 16 * PAGE));
         sim.set_faults(Faults { reorder: true, ..Faults::default() });
         let io = sim.io();
-        let file = File::open(&io, Path::new("/d/file"), Access::ReadDirect).unwrap();
+        let file = File::open_to_read(io.clone(), Path::new("/d/file"), Caching::Direct).unwrap();
         let pool = Pool::new(PAGE, 16).unwrap();
         let mut queue = io.queue(16).unwrap();
         (0..16).for_each(|i| queue.submit(read_op(&file, i * PAGE as u64, &pool, PAGE, i)));
@@ -134,7 +134,7 @@ fn a_bad_medium_fails_operations_with_eio_and_their_place() {
     sim.put("/d/file", &bytes(6, 64 * PAGE));
     sim.set_faults(Faults { eio_one_in: 4, ..Faults::default() });
     let io = sim.io();
-    let file = File::open(&io, Path::new("/d/file"), Access::ReadDirect).unwrap();
+    let file = File::open(&io, Path::new("/d/file"), Access::UpdateDirect).unwrap();
     let pool = Pool::new(PAGE, 1).unwrap();
     let mut queue = io.queue(1).unwrap();
     let mut failed = 0;
@@ -255,7 +255,7 @@ fn after_the_end_every_call_fails_and_says_so() {
         io.remove(d).err(),
         io.sync_directory(d).err(),
         io.queue(1).err(),
-        File::open(&io, &d.join("file"), Access::Read).err(),
+        File::open_to_read(io.clone(), &d.join("file"), Caching::Cached).err(),
     ];
     for (i, error) in errors.into_iter().enumerate() {
         let error = error.unwrap_or_else(|| panic!("call {i} did not fail"));
@@ -272,7 +272,7 @@ fn what_is_counted_and_looked_at_is_right() {
     sim.put("/d/in", &bytes(10, 2 * BLOCK));
     assert_eq!((sim.boundaries(), sim.bytes_written("/")), (0, 0), "what a test puts there is not counted");
     let io = sim.io();
-    let content = read_file(&io, Path::new("/d/in"), Access::Read).unwrap();
+    let content = read_file(&io, Path::new("/d/in"), Caching::Cached).unwrap();
     let file = write_file(&io, Path::new("/d/out/../x"), Access::Create, b"").err();
     assert!(file.is_some(), "that directory is not there");
     let file = write_file(&io, Path::new("/d/out"), Access::Create, &content).unwrap();
@@ -286,7 +286,7 @@ fn what_is_counted_and_looked_at_is_right() {
     assert_eq!(sim.open_files(), 0);
     sim.truncate("/d/out", 10);
     assert_eq!(sim.get("/d/out").unwrap(), &content[..10]);
-    let id = io.open(Path::new("/d/in"), Access::Read).unwrap().0;
+    let id = io.open_to_read(Path::new("/d/in"), Caching::Cached).unwrap().0;
     io.close(id);
     assert!(panic_of(|| io.close(id)).contains("closed twice"));
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use stage::{BLOCK, bytes, op, panic_of, read_op, real_stages, write_file};
 use thalweg_block::Pool;
 use thalweg_io::threads::Threads;
-use thalweg_io::{Access, File, FileSystem, Kind};
+use thalweg_io::{Access, Caching, File, FileSystem, Kind};
 
 /// More than a pipe holds, so that writes are short and readers are awaited.
 const LONG: usize = 20 * BLOCK;
@@ -81,7 +81,7 @@ fn a_block_read_from_a_pipe_is_full_until_the_pipe_ends() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let content = bytes(3, 2 * BLOCK + 5);
         let by_name = PathBuf::from(format!("/proc/self/fd/{}", reader.as_raw_fd()));
-        let file = File::open(&stage.io, &by_name, Access::ReadDirect).unwrap();
+        let file = File::open_to_read(stage.io.clone(), &by_name, Caching::Direct).unwrap();
         assert!(!file.is_direct());
         let pool = Pool::new(BLOCK, 1).unwrap();
         let mut queue = stage.io.queue(1).unwrap();
@@ -180,6 +180,27 @@ fn a_new_file_is_for_its_owner_until_it_gets_the_mode_of_what_it_replaces_or_of_
                 assert_eq!(ours.metadata().unwrap().mode, mode, "{access:?} like {like}");
             }
         }
+    }
+}
+
+/// A pipe that another user put at the name of an output, after that was looked at, got the records.
+#[test]
+fn a_stream_that_another_user_planted_is_not_written() {
+    for stage in real_stages("planted-stream") {
+        let (shared, pipe) = (stage.path("shared"), stage.path("shared/pipe"));
+        std::fs::create_dir(&shared).unwrap();
+        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let _reader = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        let opened = |path: &PathBuf| File::open(&stage.io, path, Access::WriteStream).map(drop);
+        opened(&pipe).unwrap();
+        let link = stage.path("shared/link");
+        std::os::unix::fs::symlink(&pipe, &link).unwrap();
+        assert!(opened(&link).unwrap_err().to_string().contains("another file has taken its name"));
+        if std::os::unix::fs::chown(&pipe, Some(1234), None).is_ok() {
+            assert!(opened(&pipe).unwrap_err().to_string().contains("user 1234 made it"));
+        }
+        std::fs::remove_dir_all(&shared).unwrap();
     }
 }
 

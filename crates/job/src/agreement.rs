@@ -151,9 +151,15 @@ pub(crate) fn serve(local: &Arc<Local>, link: &Link, request: VoteRequest) -> Vo
     if link.hello().role != Role::Node || link.peer() != request.from {
         return VoteSaid::Abstains(format!("{} asks in the name of {}", link.peer(), request.from));
     }
-    let (job, is_told) = (request.job.clone(), matches!(request.ask, VoteAsk::Learn { .. }));
+    let job = request.job.clone();
+    let ends = match &request.ask {
+        // Its coordinator says next how that ended: an output may have kept its temporary name.
+        VoteAsk::Learn { decision: Decision::Committed { .. }, .. } => !local.participations.knows(&job),
+        VoteAsk::Learn { .. } => true,
+        VoteAsk::Prepare(_) | VoteAsk::Accept(..) => false,
+    };
     let said = learn(local, request);
-    if is_told {
+    if ends {
         end_as_decided(local, &job);
     }
     said

@@ -7,9 +7,9 @@
 //! head:    [errno: u32][bytes that follow: u64]              in a frame of its own; little-endian
 //! ```
 //!
-//! Model: [`serve`] answers whatever a peer opens on a link, as long as the link stands; [`ClientFiles`] is a
-//! [`FileSystem`] whose files are these. So all nodes see the same files, and nothing that reads inputs knows that they
-//! lie elsewhere.
+//! Model: [`serve`] answers whatever a peer opens on a link, as long as the link stands. At a node [`ClientInputs`] is a back
+//! end whose files can be read, and [`client_output`] a file that queues can write to. So all nodes see the same files, and
+//! nothing that reads inputs knows that they lie elsewhere.
 //! Invariant: a node names files by their place among the inputs, and reads no others. It writes to the output of the attempt
 //! that it takes part in, as long as that runs, and to nothing else. An answer tells what the file holds at that moment; a
 //! node notices that it has changed by looking again, as with a file of its own.
@@ -24,7 +24,10 @@ use thalweg_api::{LentAsk, LentFile, from_json, to_json};
 use thalweg_block::Pool;
 use thalweg_engine::Result;
 use thalweg_io::threads::Threads;
-use thalweg_io::{Access, Action, Done, Error, File, FileId, FileSystem, Kind, Metadata, Op, Queue, Space};
+use thalweg_io::{
+    Action, Backend, Caching, Done, Error, File, FileId, FileSystem, Handle, InputFile, Kind, Metadata, Op,
+    Queue, ReadFiles,
+};
 use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What, message};
 
 use crate::error::could_not;
@@ -49,7 +52,7 @@ const STACK_BYTES: usize = 256 << 10;
 /// What a client lends.
 pub(crate) struct Server {
     io: Arc<dyn FileSystem>,
-    inputs: Vec<File>,
+    inputs: Vec<InputFile>,
     /// The output of the attempt with this number.
     output: Mutex<Option<(u32, File)>>,
 }
@@ -58,8 +61,8 @@ impl Server {
     /// Opens the inputs that it lends.
     pub(crate) fn of(inputs: &[&Path]) -> Result<Server> {
         let io: Arc<dyn FileSystem> = Arc::new(Threads::new(1));
-        let open = |path: &&Path| -> Result<File> {
-            let file = File::open(&io, path, Access::Read)?;
+        let open = |path: &&Path| -> Result<InputFile> {
+            let file = File::open_to_read(io.clone(), path, Caching::Cached)?;
             match file.metadata()?.is_regular {
                 true => Ok(file),
                 false => Err(could_not(format!("{} is no file that nodes could read twice", path.display()))),
@@ -126,7 +129,7 @@ impl Server {
         out.end(&[])
     }
 
-    fn file(&self, place: usize) -> std::result::Result<&File, Failed> {
+    fn file(&self, place: usize) -> std::result::Result<&InputFile, Failed> {
         let none = || Failed::Not(format!("{} files are lent, not {place}", self.inputs.len()));
         self.inputs.get(place).ok_or_else(none)
     }
@@ -224,52 +227,28 @@ fn told(found: &Metadata) -> LentFile {
     }
 }
 
-/// The client's files as a disk of this node's.
-pub(crate) struct ClientFiles(Arc<Client>);
-
-struct Client {
+/// A client whose files a node reads or writes.
+pub(crate) struct Client {
     link: Arc<Link>,
     request: String,
-    /// As they are named here, in the order of the inputs.
-    names: Vec<PathBuf>,
-    /// The same of the output, and the attempt that it is of.
-    output: Option<(PathBuf, u32)>,
     /// For what is asked one by one.
     way: Mutex<Option<Way>>,
     /// What came behind pages: of which file, from where.
     tails: Mutex<VecDeque<(FileId, u64, Vec<u8>)>>,
 }
 
-impl ClientFiles {
-    /// Inputs of these names, and the output of an attempt, which the client at the other end of the link lends; `request`
-    /// says to it what for.
-    pub(crate) fn new(
-        link: &Arc<Link>,
-        request: String,
-        names: Vec<PathBuf>,
-        output: Option<(PathBuf, u32)>,
-    ) -> ClientFiles {
-        let (link, way, tails) = (Arc::clone(link), Mutex::default(), Mutex::default());
-        ClientFiles(Arc::new(Client { link, request, names, output, way, tails }))
-    }
-}
-
 impl Client {
-    fn id(&self, path: &Path) -> thalweg_io::Result<FileId> {
-        let none = || Error::new(Action::Open, path, std::io::ErrorKind::NotFound.into());
-        let all = self.names.iter().chain(self.output.as_ref().map(|(name, _)| name));
-        let place = { all }.position(|name| name == path).ok_or_else(none)?;
-        i32::try_from(place).map(FileId).map_err(|_| none())
+    /// The client at the other end of a link; `request` says to it what its files are for.
+    pub(crate) fn new(link: &Arc<Link>, request: String) -> Arc<Client> {
+        let (link, way, tails) = (Arc::clone(link), Mutex::default(), Mutex::default());
+        Arc::new(Client { link, request, way, tails })
     }
 
-    fn name(&self, id: FileId) -> &Path {
-        &self.names[id.0 as usize]
-    }
-
-    /// The attempt whose output this is.
-    fn attempt(&self, path: &Path) -> thalweg_io::Result<u32> {
-        let output = self.output.as_ref().filter(|(name, _)| name == path);
-        output.map_or_else(|| refused(Action::Write, path), |(_, attempt)| Ok(*attempt))
+    fn queue(self: &Arc<Client>, depth: usize, attempt: Option<u32>) -> thalweg_io::Result<Box<dyn Queue>> {
+        let wrong = |why| Error::new(Action::Setup, CLIENT, std::io::Error::other(why));
+        let (asked, waiting) = (VecDeque::new(), VecDeque::new());
+        let way = self.way().map_err(wrong)?;
+        Ok(Box::new(ClientQueue { client: Arc::clone(self), attempt, way, depth, asked, waiting }))
     }
 
     fn way(&self) -> std::result::Result<Way, LinkError> {
@@ -281,20 +260,20 @@ impl Client {
     }
 
     /// Asks, and waits for the answer.
-    fn answer(&self, ask: &LentAsk, behind: &[u8], take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
+    fn answer(&self, ask: &LentAsk, take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
         let mut way = self.way.lock().expect("no holder panics");
         if way.is_none() {
             *way = Some(self.way().map_err(std::io::Error::other)?);
         }
         let way = way.as_mut().expect("it was made");
-        way.ask(ask, behind).map_err(std::io::Error::other)?;
+        way.ask(ask, &[]).map_err(std::io::Error::other)?;
         way.answer(take)
     }
 
-    fn look(&self, id: FileId) -> thalweg_io::Result<Metadata> {
-        let wrong = |why| Error::new(Action::Stat, self.name(id), why);
+    fn look(&self, id: FileId, path: &Path) -> thalweg_io::Result<Metadata> {
+        let wrong = |why| Error::new(Action::Stat, path, why);
         let mut text = Vec::new();
-        self.answer(&LentAsk::Look(id.0 as usize), &[], &mut |bytes| text.extend_from_slice(bytes))
+        self.answer(&LentAsk::Look(id.0 as usize), &mut |bytes| text.extend_from_slice(bytes))
             .map_err(wrong)?;
         let found: LentFile =
             from_json(&String::from_utf8_lossy(&text)).map_err(|why| wrong(std::io::Error::other(why)))?;
@@ -325,11 +304,6 @@ impl Client {
         }
         tails.push_back((id, at, tail));
     }
-}
-
-/// Of what is lent inputs can be read, and the output written to; nothing else.
-fn refused<T>(action: Action, path: &Path) -> thalweg_io::Result<T> {
-    Err(Error::new(action, path, std::io::ErrorKind::Unsupported.into()))
 }
 
 /// A stream of questions and answers.
@@ -372,66 +346,49 @@ impl Way {
     }
 }
 
-impl FileSystem for ClientFiles {
+/// A client's inputs, by the names that they have at this node.
+pub(crate) struct ClientInputs {
+    client: Arc<Client>,
+    /// In the order of the inputs.
+    names: Vec<PathBuf>,
+}
+
+impl ClientInputs {
+    /// Inputs of these names.
+    pub(crate) fn new(client: &Arc<Client>, names: Vec<PathBuf>) -> ClientInputs {
+        ClientInputs { client: Arc::clone(client), names }
+    }
+
+    fn id(&self, path: &Path) -> thalweg_io::Result<FileId> {
+        let none = || Error::new(Action::Open, path, std::io::ErrorKind::NotFound.into());
+        let place = self.names.iter().position(|name| name == path).ok_or_else(none)?;
+        i32::try_from(place).map(FileId).map_err(|_| none())
+    }
+}
+
+impl Backend for ClientInputs {
     fn name(&self) -> &'static str {
-        "lent"
+        "client"
     }
 
     fn queue(&self, depth: usize) -> thalweg_io::Result<Box<dyn Queue>> {
-        let wrong = |why| Error::new(Action::Setup, CLIENT, std::io::Error::other(why));
-        let (asked, waiting) = (VecDeque::new(), VecDeque::new());
-        let way = self.0.way().map_err(wrong)?;
-        Ok(Box::new(ClientQueue { client: Arc::clone(&self.0), way, depth, asked, waiting }))
-    }
-
-    fn open(&self, path: &Path, access: Access) -> thalweg_io::Result<(FileId, bool)> {
-        match access {
-            Access::Read | Access::ReadDirect => Ok((self.0.id(path)?, false)),
-            Access::UpdateDirect => self.0.attempt(path).and_then(|_| Ok((self.0.id(path)?, false))),
-            _ => refused(Action::Create, path),
-        }
+        self.client.queue(depth, None)
     }
 
     fn close(&self, _id: FileId) {}
+}
 
-    fn metadata(&self, id: FileId, _path: &Path) -> thalweg_io::Result<Metadata> {
-        self.0.look(id)
+impl ReadFiles for ClientInputs {
+    fn open_to_read(&self, path: &Path, _caching: Caching) -> thalweg_io::Result<(FileId, bool)> {
+        Ok((self.id(path)?, false))
+    }
+
+    fn metadata(&self, id: FileId, path: &Path) -> thalweg_io::Result<Metadata> {
+        self.client.look(id, path)
     }
 
     fn stat(&self, path: &Path) -> thalweg_io::Result<Metadata> {
-        self.0.look(self.0.id(path)?)
-    }
-
-    fn set_len(&self, _id: FileId, path: &Path, _len: u64) -> thalweg_io::Result<()> {
-        refused(Action::Allocate, path)
-    }
-
-    fn allocate(&self, _id: FileId, path: &Path, _len: u64) -> thalweg_io::Result<()> {
-        refused(Action::Allocate, path)
-    }
-
-    fn sync(&self, _id: FileId, path: &Path) -> thalweg_io::Result<()> {
-        refused(Action::Sync, path)
-    }
-
-    fn sync_directory(&self, path: &Path) -> thalweg_io::Result<()> {
-        refused(Action::Sync, path)
-    }
-
-    fn rename(&self, from: &Path, _to: &Path) -> thalweg_io::Result<()> {
-        refused(Action::Rename, from)
-    }
-
-    fn remove(&self, path: &Path) -> thalweg_io::Result<()> {
-        refused(Action::Remove, path)
-    }
-
-    fn list(&self, path: &Path) -> thalweg_io::Result<Vec<PathBuf>> {
-        refused(Action::Open, path)
-    }
-
-    fn space(&self, path: &Path) -> thalweg_io::Result<Space> {
-        refused(Action::Stat, path)
+        self.client.look(self.id(path)?, path)
     }
 
     fn cached_share(&self, _id: FileId, _len: u64) -> f64 {
@@ -439,7 +396,7 @@ impl FileSystem for ClientFiles {
     }
 
     fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> thalweg_io::Result<usize> {
-        if self.0.kept(id, at, into) {
+        if self.client.kept(id, at, into) {
             return Ok(into.len());
         }
         let ask = LentAsk::Read { file: id.0 as usize, at, bytes: into.len() as u64 };
@@ -449,20 +406,39 @@ impl FileSystem for ClientFiles {
             into[got..got + fits].copy_from_slice(&bytes[..fits]);
             got += fits;
         };
-        let answered = self.0.answer(&ask, &[], &mut take);
+        let answered = self.client.answer(&ask, &mut take);
         answered.map_err(|why| Error::at(Action::Read, path, at, why)).map(|()| got)
     }
+}
 
-    fn write_at(&self, _id: FileId, path: &Path, at: u64, from: &[u8]) -> thalweg_io::Result<()> {
-        let ask = LentAsk::Write { attempt: self.0.attempt(path)?, at };
-        let answered = self.0.answer(&ask, from, &mut |_| ());
-        answered.map_err(|why| Error::at(Action::Write, path, at, why))
+/// The output of an attempt, which the client makes and names.
+struct ClientOutput {
+    client: Arc<Client>,
+    attempt: u32,
+}
+
+impl Backend for ClientOutput {
+    fn name(&self) -> &'static str {
+        "client"
     }
+
+    fn queue(&self, depth: usize) -> thalweg_io::Result<Box<dyn Queue>> {
+        self.client.queue(depth, Some(self.attempt))
+    }
+
+    fn close(&self, _id: FileId) {}
+}
+
+/// The output of an attempt as a file of this name.
+pub(crate) fn client_output(client: &Arc<Client>, name: &Path, attempt: u32) -> Handle {
+    Handle::new(Arc::new(ClientOutput { client: Arc::clone(client), attempt }), name, (FileId(0), false))
 }
 
 /// Reads and writes, answered in their order. Nothing is ready before it is waited for.
 struct ClientQueue {
     client: Arc<Client>,
+    /// Of what it writes to; none if it reads.
+    attempt: Option<u32>,
     way: Way,
     depth: usize,
     /// Those that were asked for, or could not be.
@@ -473,14 +449,15 @@ struct ClientQueue {
 impl ClientQueue {
     fn ask_of(&mut self, op: &Op) -> std::io::Result<()> {
         let Op { kind, ref file, at, ref block, .. } = *op;
-        let asked = match kind {
-            Kind::Read => {
+        let asked = match self.attempt {
+            None => {
+                assert_eq!(kind, Kind::Read, "inputs are read");
                 let tail = if block.len() < PAGE_BYTES_MIN { 0 } else { TAIL_BYTES };
                 let (file, bytes) = (file.id().0 as usize, (block.len() + tail) as u64);
                 self.way.ask(&LentAsk::Read { file, at, bytes }, &[])
             }
-            Kind::Write => {
-                let attempt = self.client.attempt(file.path()).map_err(|why| why.source)?;
+            Some(attempt) => {
+                assert_eq!(kind, Kind::Write, "an output is written");
                 self.way.ask(&LentAsk::Write { attempt, at }, block)
             }
         };
@@ -542,6 +519,7 @@ impl Queue for ClientQueue {
 mod tests {
     use std::thread;
 
+    use thalweg_io::Access;
     use thalweg_wire::{Terms, pair};
 
     use super::*;
@@ -562,17 +540,17 @@ mod tests {
             move || while let Ok(Some(_)) = node.accept() {}
         });
         let names = vec![PathBuf::from("client:in")];
-        let lent = |attempt| -> Arc<dyn FileSystem> {
-            let output = Some((PathBuf::from("client:out"), attempt));
-            Arc::new(ClientFiles::new(&node, "of a job".into(), names.clone(), output))
-        };
-        let open = |io: &Arc<dyn FileSystem>, name: &str, access| File::open(io, Path::new(name), access);
-        let io = lent(2);
+        let asking = Client::new(&node, "of a job".into());
+        let inputs: Arc<dyn ReadFiles> = Arc::new(ClientInputs::new(&asking, names));
+        let open = |name: &str| File::open_to_read(inputs.clone(), Path::new(name), Caching::Direct);
         let mut read = [0; 20];
-        let there = open(&io, "client:in", Access::Read).unwrap().read_at(2, &mut read).unwrap();
+        let there = open("client:in").unwrap().read_at(2, &mut read).unwrap();
         assert_eq!(&read[..there], b"client's");
-        let written = open(&io, "client:out", Access::UpdateDirect).unwrap();
-        let (pool, mut queue) = (Pool::new(8 << 10, 3).unwrap(), io.queue(3).unwrap());
+        for other in ["client:out", "client:other"] {
+            assert!(open(other).is_err(), "{other} is no input");
+        }
+        let written = client_output(&asking, Path::new("client:out"), 2);
+        let (pool, mut queue) = (Pool::new(8 << 10, 3).unwrap(), written.backend().queue(3).unwrap());
         for at in 0..3 {
             let mut block = pool.take();
             block.set_len(8 << 10);
@@ -584,21 +562,16 @@ mod tests {
             assert_eq!((done.tag, done.block.len()), (at, 8 << 10));
             done.result.unwrap();
         }
-        written.write_at(3 << 13, b"end").unwrap();
-        let expected =
-            [vec![b'0'; 8 << 10], vec![b'1'; 8 << 10], vec![b'2'; 8 << 10], b"end".to_vec()].concat();
+        let expected = [vec![b'0'; 8 << 10], vec![b'1'; 8 << 10], vec![b'2'; 8 << 10]].concat();
         assert!(std::fs::read(&output).unwrap() == expected);
-        // What comes late, or goes elsewhere.
-        let late = open(&lent(1), "client:out", Access::UpdateDirect).unwrap();
-        let why = late.write_at(0, b"late").unwrap_err().to_string();
+        // What comes late.
+        let late = client_output(&asking, Path::new("client:out"), 1);
+        let mut queue = late.backend().queue(1).unwrap();
+        let mut block = pool.take();
+        block.set_len(4);
+        queue.submit(Op { kind: Kind::Write, file: late.clone(), at: 0, block, tag: 0 });
+        let why = queue.reap(true).unwrap().result.unwrap_err().to_string();
         assert!(why.contains("attempt 1 has no output any more"), "{why}");
-        for (name, access) in [
-            ("client:in", Access::UpdateDirect),
-            ("client:out", Access::CreateDirect),
-            ("client:other", Access::Read),
-        ] {
-            assert!(open(&io, name, access).is_err(), "{name}");
-        }
         assert!(
             std::fs::read(&output).unwrap() == expected && std::fs::read(&input).unwrap() == b"a client's"
         );

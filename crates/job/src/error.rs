@@ -7,5 +7,5 @@ pub(crate) const SIGTERM: i32 = 15;
 
 /// An error that is one line of text.
 pub(crate) fn could_not(why: impl ToString) -> Error {
-    Error::CouldNot(why.to_string())
+    Error::Node { why: why.to_string(), wrong: false }
 }

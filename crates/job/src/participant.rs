@@ -19,7 +19,7 @@ use thalweg_api::{
 use thalweg_base::clock::Stopwatch;
 use thalweg_engine::share::{Laid, LentDisks, Share, Starts};
 use thalweg_engine::{Error, Progress, Result};
-use thalweg_io::{FileSystem, host};
+use thalweg_io::host;
 use thalweg_record::{Cut, pack_cuts, unpack_cuts};
 use thalweg_river::Stopper;
 use thalweg_transfer::FRAME_BYTES;
@@ -27,7 +27,7 @@ use thalweg_wire::threads::caught;
 use thalweg_wire::{Link, Outgoing, Streams, message};
 
 use crate::ask::{inputs_of, number_of, path_of, share_of, word_of};
-use crate::client_served::ClientFiles;
+use crate::client_served::{Client, ClientInputs, client_output};
 use crate::error::{SIGTERM, could_not};
 use crate::inbox::{Heard, Inbox};
 use crate::jobs::{GOES_DOWN, Job};
@@ -288,7 +288,7 @@ impl Part<'_> {
         let trouble = match why {
             Error::Gone(_, place) => Trouble::Follows(*place),
             Error::Interrupted(_) => Trouble::Follows(None),
-            Error::Full(_) => Trouble::Full,
+            why if why.is_full() => Trouble::Full,
             _ => Trouble::Asked,
         };
         ShareSaid::Failed { trouble, why: why.to_string() }
@@ -384,12 +384,15 @@ impl Part<'_> {
         if !ask.lends() {
             return Ok(LentDisks::default());
         }
-        let inputs = if ask.lent_inputs { inputs_of(ask)? } else { Vec::new() };
-        let output = if ask.lent_output { Some((path_of(&ask.output)?, attempt.number())) } else { None };
-        let lent = ClientFiles::new(self.link, self.request.job.clone(), inputs, output);
-        let lent: Arc<dyn FileSystem> = Arc::new(lent);
-        let of = |is_lent: bool| is_lent.then(|| Arc::clone(&lent));
-        Ok(LentDisks { inputs: of(ask.lent_inputs), output: of(ask.lent_output) })
+        let client = Client::new(self.link, self.request.job.clone());
+        let mut lent = LentDisks::default();
+        if ask.lent_inputs {
+            lent.inputs = Some(Arc::new(ClientInputs::new(&client, inputs_of(ask)?)));
+        }
+        if ask.lent_output {
+            lent.output = Some(client_output(&client, &path_of(&ask.output)?, attempt.number()));
+        }
+        Ok(lent)
     }
 
     /// The next message of the coordinator that is wanted.

@@ -15,6 +15,7 @@ use thalweg_engine::Progress;
 use thalweg_wire::threads::{caught, spawn};
 
 use crate::agreement::{self, VOTE_SECONDS};
+use crate::coordinator::outputs::NONE_NAMED;
 use crate::coordinator::{Coordinator, Reach};
 use crate::jobs::Job;
 use crate::local::Local;
@@ -94,9 +95,16 @@ pub(crate) fn follow(local: &Arc<Local>, job: &Arc<Job>, request: SortJob, why: 
         }
         // One that is not known is none to propose for, and its proposal says so.
         let attempt = local.votes.known(&request.job).map(|(attempt, _)| attempt).unwrap_or_default();
-        let hosts = attempt.hosts.iter().filter(|host| **host != lost).cloned().collect();
         let about = (&*request.job, attempt.number);
-        match agreement::decide(local, about, Proposal::Supersede(hosts, line.clone())) {
+        let want = match request.ask.own_inputs {
+            // What the lost host was to read nobody else has.
+            true => Proposal::End(JobState::Failed, format!("{line}; {NONE_NAMED}")),
+            false => {
+                let hosts = attempt.hosts.iter().filter(|host| **host != lost).cloned().collect();
+                Proposal::Supersede(hosts, line.clone())
+            }
+        };
+        match agreement::decide(local, about, want) {
             Ok(decision) => return go_on(local, job, request, (attempt, decision), line),
             Err(GaveUp::NoVote(cause)) => {
                 return local.jobs.end_sort(job, failed(&format!("{line} ({why}); {cause}")));

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, SystemTime};
 
-use thalweg_api::{AttemptId, Decision, ExecRequest, FileStamp, JobState, ReadyFile, VoteRecord, to_json};
+use thalweg_api::{
+    AttemptId, Decision, ExecRequest, FileStamp, JobState, ReadyFile, SortJob, VoteAsk, VoteRecord,
+    VoteRequest, VoteSaid, from_json, to_json,
+};
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::small;
 
 use thalweg_wire::threads::spawn;
 use thalweg_wire::{Host, Terms};
 
-use crate::agreement::{decide, end_of};
-use crate::jobs::Jobs;
+use crate::agreement::{decide, end_of, serve};
+use crate::jobs::{Job, Jobs};
 use crate::local::Local;
 use crate::naming::name_all;
 use crate::settle::settle_some;
@@ -67,13 +70,8 @@ fn ready(name: &str) -> ReadyFile {
     ReadyFile { hidden: format!(".{name}.ready"), name: name.into(), file, before: None }
 }
 
-/// Has a job's outputs named until that waits for this host, and cancels it then; what is said of them.
-fn named_until_cancelled(
-    node: &Arc<Local>,
-    hosts: &[&str],
-    shared: Option<ReadyFile>,
-    waits_for: &str,
-) -> Vec<String> {
+/// A job that goes on at a node.
+fn begun(node: &Local) -> Arc<Job> {
     let asked = ExecRequest {
         job: JOB.into(),
         command: Vec::new(),
@@ -82,7 +80,17 @@ fn named_until_cancelled(
         detach: true,
         timeout_ms: None,
     };
-    let job = node.jobs.begin(asked, "n1", "client").unwrap();
+    node.jobs.begin(asked, "n1", "client").unwrap()
+}
+
+/// Has a job's outputs named until that waits for this host, and cancels it then; what is said of them.
+fn named_until_cancelled(
+    node: &Arc<Local>,
+    hosts: &[&str],
+    shared: Option<ReadyFile>,
+    waits_for: &str,
+) -> Vec<String> {
+    let job = begun(node);
     let maker = shared.is_some().then_some("n2");
     let decision = Decision::Committed { shared, receipt: None };
     let (tell, told) = channel();
@@ -265,4 +273,30 @@ fn an_output_whose_name_the_user_has_taken_is_kept_and_its_place_told() {
     assert_eq!((end.state, end.why), (JobState::Failed, Some(said)));
     assert_eq!(std::fs::read_to_string(&name).unwrap(), "of the user");
     assert_eq!(std::fs::read_to_string(&hidden).unwrap(), "sorted");
+}
+
+/// A host heard that the job was committed before its coordinator said that the output had kept its temporary name, as the user
+/// had taken its name: the host told that the job was done.
+#[test]
+fn a_committed_job_ends_as_its_coordinator_says() {
+    for is_coordinated in [true, false] {
+        let place = Place::new("ends");
+        let node = place.node();
+        node.enter_vote(JOB, &attempt(1, &["n1"])).unwrap();
+        let job = begun(&node);
+        let takes_part = format!(
+            r#"{{"job": "{JOB}", "by": "", "hosts": [], "coordinator": null, "failed": [], "lost": [], "ask": {{"inputs": [],
+            "own_inputs": false, "output": "out", "own_output": false, "record": 100, "keys": [], "unique": false,
+            "memory_bytes": null, "scratch": [], "scratch_limit": null, "threads": null}}}}"#
+        );
+        let takes_part = from_json::<SortJob>(&takes_part).unwrap();
+        let _place = is_coordinated.then(|| node.participations.enter(&takes_part).unwrap());
+        let (link, _other) = thalweg_wire::pair(Terms::default()).unwrap();
+        let decision = Decision::Committed { shared: Some(ready("out")), receipt: None };
+        let ask = VoteAsk::Learn { decision, names_shared: false };
+        let (job_id, from) = (JOB.to_string(), link.peer().to_string());
+        let told = VoteRequest { job: job_id, from, attempt: attempt(1, &["n1"]), ask };
+        assert_eq!(serve(&node, &link, told), VoteSaid::Learned(Vec::new()));
+        assert_eq!(job.has_ended(), !is_coordinated);
+    }
 }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, File, Kind, Op, Queue};
+use thalweg_io::{ALIGN, InputFile, Kind, Op, Queue};
 use thalweg_pump::{InputsError, Meters};
 
 use crate::{Error, Result};
@@ -23,19 +23,19 @@ pub enum Piece {
     /// Bytes of a file that can be read at any place.
     Bytes {
         /// The file.
-        file: File,
+        file: InputFile,
         /// The first byte.
         from: u64,
         /// The byte behind the last one.
         to: u64,
     },
     /// All of what can be read once, from beginning to end.
-    Stream(File),
+    Stream(InputFile),
 }
 
 impl Piece {
     /// The file.
-    pub fn file(&self) -> &File {
+    pub fn file(&self) -> &InputFile {
         match self {
             Piece::Bytes { file, .. } | Piece::Stream(file) => file,
         }
@@ -103,7 +103,7 @@ impl<'a> Reads<'a> {
         if (self.go_on)(bytes) { Ok(next) } else { Err(Error::Stopped) }
     }
 
-    fn next_of_file(&mut self, index: usize, file: &File, to: u64) -> Result<Option<Block>> {
+    fn next_of_file(&mut self, index: usize, file: &InputFile, to: u64) -> Result<Option<Block>> {
         let block_bytes = self.pool.block_size() as u64;
         loop {
             self.ask_ahead(index, file, to);
@@ -128,7 +128,7 @@ impl<'a> Reads<'a> {
     }
 
     /// Asks for blocks of an input while it may have more and the queue has room.
-    fn ask_ahead(&mut self, index: usize, file: &File, to: u64) {
+    fn ask_ahead(&mut self, index: usize, file: &InputFile, to: u64) {
         let block_bytes = self.pool.block_size() as u64;
         let Reads { queue, pool, inputs, .. } = self;
         let input = &mut inputs[index];
@@ -139,7 +139,8 @@ impl<'a> Reads<'a> {
             let mut block = pool.try_take().expect("the pool has room for what is read ahead");
             let len = (to - input.ask).min(block_bytes) as usize;
             block.set_len(if file.is_direct() { len.next_multiple_of(ALIGN) } else { len });
-            let op = Op { kind: Kind::Read, file: file.clone(), at: input.ask, block, tag: index as u64 };
+            let op =
+                Op { kind: Kind::Read, file: file.handle().clone(), at: input.ask, block, tag: index as u64 };
             queue.submit(op);
             input.ask += block_bytes;
         }
@@ -161,7 +162,7 @@ impl<'a> Reads<'a> {
         Ok(())
     }
 
-    fn next_of_stream(&mut self, index: usize, file: &File) -> Result<Option<Block>> {
+    fn next_of_stream(&mut self, index: usize, file: &InputFile) -> Result<Option<Block>> {
         let mut block = self.pool.try_take().expect("the pool has room for what is read");
         let capacity = block.capacity();
         block.set_len(capacity);

@@ -10,7 +10,7 @@
 
 use std::cmp::Ordering;
 
-use thalweg_io::File;
+use thalweg_io::InputFile;
 use thalweg_pump::{Input, Inputs, InputsError};
 use thalweg_record::{Key, Layout};
 
@@ -108,7 +108,7 @@ fn cuts(inputs: &Inputs, merge: &Merge<'_>, lanes: usize, limits: Limits) -> Res
     Ok(cuts)
 }
 
-fn changed(file: &File) -> Error {
+fn changed(file: &InputFile) -> Error {
     InputsError::Changed(file.path().display().to_string()).into()
 }
 
@@ -152,7 +152,7 @@ fn bounds(
 
 /// Looks for records in a file.
 struct Probe {
-    file: File,
+    file: InputFile,
     number: usize,
     len: u64,
     layout: Layout,
@@ -240,7 +240,7 @@ pub(crate) fn records_before(piece: &Piece, layout: Layout) -> Result<u64> {
 }
 
 /// How many records of a file begin before byte `from`, where one begins.
-pub fn records_until(file: &File, from: u64, layout: Layout) -> Result<u64> {
+pub fn records_until(file: &InputFile, from: u64, layout: Layout) -> Result<u64> {
     if let Layout::Fixed(n) = layout {
         return Ok(from / u64::from(n));
     }

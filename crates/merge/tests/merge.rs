@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use thalweg_block::{Block, Pool};
-use thalweg_io::FileSystem;
+use thalweg_io::sim::Sim;
 use thalweg_io::threads::Threads;
+use thalweg_io::{FileSystem, InputLocation, Location};
 use thalweg_merge::{AHEAD, Error, Limits, Merge, Merged, Reads, Stretch, close, merge, split};
 use thalweg_pump::{Inputs, Meters, Sink};
 use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, same_records};
@@ -56,11 +57,20 @@ fn merged(
     keys: &[KeyPart],
     (shares, unique): (usize, bool),
 ) -> Result<(Vec<u8>, u64), Error> {
-    let io: Arc<dyn FileSystem> = Arc::new(Threads::new(2));
-    let paths: Vec<PathBuf> = (0..files.len()).map(|i| place.0.join(i.to_string())).collect();
-    paths.iter().zip(files).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
-    let paths: Vec<_> = paths.iter().map(PathBuf::as_path).collect();
-    let mut inputs = Inputs::open(&io, &paths, layout).unwrap();
+    let (real, sim): (Arc<dyn FileSystem>, _) = (Arc::new(Threads::new(2)), Sim::new(1));
+    let simulated = sim.io();
+    // Every other input lies on a simulated disk.
+    let put = |(i, bytes): (usize, &Vec<u8>)| {
+        let path = place.0.join(i.to_string());
+        if i % 2 == 0 {
+            std::fs::write(&path, bytes).unwrap();
+            return Location::new(&real, path).as_input();
+        }
+        sim.put(&path, bytes);
+        Location::new(&simulated, path).as_input()
+    };
+    let locations: Vec<InputLocation> = files.iter().enumerate().map(put).collect();
+    let mut inputs = Inputs::open(&locations, layout).unwrap();
     inputs.set_page_bytes(4096);
     let key = Key::new(layout, keys).unwrap();
     let how = Merge { layout, key: &key, unique, line_max: 1 << 20 };
@@ -71,7 +81,7 @@ fn merged(
     // So little that of most keys only the beginning is sampled.
     let limits = Limits { sample_bytes: 64 * shares as u64, line_bytes: 1 << 20 };
     for (i, share) in split(&inputs, &how, shares, limits)?.into_iter().enumerate() {
-        let queue = io.queue((files.len() * AHEAD).min(3)).unwrap();
+        let queue = inputs.backends().queue((files.len() * AHEAD).min(3)).unwrap();
         let reads = Reads::new(share.pieces, queue, &pool, &meters, &|_| true);
         let prover = Prover::new(layout, key.clone(), true);
         let mut out = Stretch::new(Kept(&kept), &pool, prover, share.at);

@@ -20,7 +20,7 @@ pub(crate) const LOOK: Duration = Duration::from_millis(50);
 pub(crate) type Result<T> = std::result::Result<T, thalweg_engine::Error>;
 
 pub(crate) fn could_not(why: impl ToString) -> thalweg_engine::Error {
-    thalweg_engine::Error::CouldNot(why.to_string())
+    thalweg_engine::Error::Node { why: why.to_string(), wrong: false }
 }
 
 /// A way that begins here, over which the other end can be asked to be one.
@@ -105,7 +105,7 @@ pub(crate) fn follow(
         }
         (_, why) => {
             let why = format!("{host}: {}", why.unwrap_or_default());
-            Err(if verdict.wrong { thalweg_engine::Error::Wrong(why) } else { could_not(why) })
+            Err(thalweg_engine::Error::Node { why, wrong: verdict.wrong })
         }
     }
 }

@@ -93,11 +93,11 @@ pub(crate) fn outcome(
         }
         // A terminal's signal reaches ssh too, and its end may be heard first.
         (Err(_), Some(signal)) => Err(thalweg_engine::Error::Interrupted(signal)),
-        (Err(thalweg_engine::Error::CouldNot(why)), None) => match theres.iter_mut().find_map(There::died) {
+        (Err(why), None) if !why.is_wrong() => match theres.iter_mut().find_map(There::died) {
             Some(how) => Err(could_not(format!("{how}: {why}"))),
-            None => Err(could_not(why)),
+            None => Err(why),
         },
-        (Err(e), None) => Err(e),
+        (Err(why), None) => Err(why),
     }
 }
 

@@ -202,7 +202,7 @@ fn take_part(
         let moved = both_ends((service, link), request, &options, (&mut out, &inc));
         let verdict = match &moved {
             Ok(receipt) => PumpVerdict::done(receipt.clone()),
-            Err(why) => PumpVerdict::failed(why, matches!(why, thalweg_engine::Error::Wrong(_))),
+            Err(why) => PumpVerdict::failed(why, why.is_wrong()),
         };
         let _ = out.end(to_json(&verdict).as_bytes());
         return moved.map_err(|why| why.to_string());

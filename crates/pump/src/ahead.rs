@@ -1,13 +1,13 @@
-//! Reading ahead: a lane's reads, several in flight, given out in the order in which they were asked for.
+//! Read-ahead: a lane's reads. Several are in flight, and their blocks are returned in the order of the requests.
 //!
-//! Invariant: while there are free blocks, as many reads are in flight as the queue is deep; a block is waited for only when
-//! the lane has nothing else to wait for.
-//! Non-goals: what to read next; that is said by whoever asks.
+//! Invariant: while there are free blocks, as many reads are in flight as the queue is deep. The lane waits for a free block
+//! only when it has nothing else to wait for.
+//! Non-goals: deciding what to read next, which is up to the caller.
 
 use std::collections::VecDeque;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, File, Kind, Op, Queue, Result};
+use thalweg_io::{ALIGN, Handle, Kind, Op, Queue, Result};
 
 use crate::Meters;
 
@@ -55,7 +55,7 @@ impl<'a, T> ReadAhead<'a, T> {
     }
 
     /// Begins to read what is wanted into `block`, whose offset is left as it is.
-    pub fn read(&mut self, mut block: Block, file: &File, at: u64, len: usize, about: T) {
+    pub fn read(&mut self, mut block: Block, file: &Handle, at: u64, len: usize, about: T) {
         block.set_len(if file.is_direct() { len.next_multiple_of(ALIGN) } else { len });
         let tag = self.next_tag;
         self.next_tag += 1;

@@ -1,10 +1,10 @@
-//! Writing behind: a lane's writes, several in flight, to any files, completing in any order.
+//! Write-behind: a lane's writes. Several are in flight, to any files, and complete in any order.
 //!
-//! Invariant: what is handed over is written in whole pages where the file is direct; zeros fill the last one.
-//! Non-goals: what follows when something is written; that is for whoever reaps.
+//! Invariant: direct files are written in whole pages, with zeros after the end of the data.
+//! Non-goals: what happens after a completed write, which is up to the caller.
 
 use thalweg_block::Block;
-use thalweg_io::{ALIGN, Done, File, Kind, Op, Queue, Result};
+use thalweg_io::{ALIGN, Done, Handle, Kind, Op, Queue, Result};
 
 use crate::Meters;
 
@@ -26,7 +26,7 @@ impl<'a> WriteBehind<'a> {
     }
 
     /// Begins to write the block at byte `at`. There must be room for it.
-    pub fn write(&mut self, mut block: Block, file: &File, at: u64, tag: u64) {
+    pub fn write(&mut self, mut block: Block, file: &Handle, at: u64, tag: u64) {
         let len = block.len();
         self.meters.output.wrote(len as u64);
         if file.is_direct() {

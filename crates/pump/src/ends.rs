@@ -1,4 +1,4 @@
-//! Ends without a disk: memory as a source, nothing as a sink (paper 000's "no disk" mode).
+//! Sources and sinks without a disk: memory, and a sink that discards (the "no disk" mode of paper 000).
 
 use std::convert::Infallible;
 

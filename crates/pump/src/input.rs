@@ -5,17 +5,17 @@
 //! file b  [page 3][page]            only the last page of a file may be short.
 //! ```
 //!
-//! A file whose last line has no newline is given one, in its last page or in a page made for it.
-//! Files stay open where half of the open files that this process may still have suffice; else each is opened whenever it
-//! is read, so that there may be any number.
-//! Invariant: a file that is shorter or longer than at the start, or was written to, is noticed.
+//! If the last line of a file has no newline, one is added in its last page, or in an extra page.
+//! Files stay open if that takes at most half of the files that this process may still open. Otherwise each is opened
+//! whenever it is read, so their number has no limit.
+//! Invariant: a change of a file's length or contents during the job is an error.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, Error, File, FileSystem, Metadata, Queue, host, process};
+use thalweg_io::{ALIGN, Backends, Caching, Error, InputFile, InputLocation, Metadata, Queue, host, process};
 use thalweg_record::Layout;
 
 use crate::{Meters, ReadAhead, Source};
@@ -79,12 +79,11 @@ impl From<Error> for InputsError {
 /// One input file.
 #[derive(Clone)]
 pub struct Input {
-    io: Arc<dyn FileSystem>,
-    path: PathBuf,
-    access: Access,
+    location: InputLocation,
+    caching: Caching,
     is_direct: bool,
     /// The open file, if it stays open.
-    kept: Option<File>,
+    kept: Option<InputFile>,
     /// Facts about it at the start.
     pub metadata: Metadata,
     /// Whether its last line lacks a newline.
@@ -98,7 +97,7 @@ pub struct Input {
 impl Input {
     /// Its name.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.location.path
     }
 
     /// Whether it is read past the page cache.
@@ -107,24 +106,24 @@ impl Input {
     }
 
     /// The open file: opened now, if it does not stay open, and the same as at the start.
-    pub fn file(&self) -> Result<File, InputsError> {
+    pub fn file(&self) -> Result<InputFile, InputsError> {
         if let Some(file) = &self.kept {
             return Ok(file.clone());
         }
-        let file = File::open(&self.io, &self.path, self.access)?;
+        let file = self.location.open(self.caching)?;
         if file.metadata()?.has_contents_of(&self.metadata) { Ok(file) } else { Err(self.changed()) }
     }
 
     fn check_unchanged(&self) -> Result<(), InputsError> {
         let now = match &self.kept {
             Some(file) => file.metadata()?,
-            None => self.io.stat(&self.path)?,
+            None => self.location.stat()?,
         };
         if now.has_contents_of(&self.metadata) { Ok(()) } else { Err(self.changed()) }
     }
 
     fn changed(&self) -> InputsError {
-        InputsError::Changed(self.path.display().to_string())
+        InputsError::Changed(self.path().display().to_string())
     }
 
     /// Bytes, the added newline included.
@@ -140,7 +139,7 @@ impl Input {
 
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} bytes", self.path.display(), self.metadata.len)
+        write!(f, "{} of {} bytes", self.path().display(), self.metadata.len)
     }
 }
 
@@ -151,6 +150,7 @@ const OPEN_IN_PASSING: u64 = 16;
 #[derive(Debug)]
 pub struct Inputs {
     inputs: Vec<Input>,
+    backends: Backends,
     page_bytes: u64,
     pages: u64,
     bytes: u64,
@@ -165,14 +165,20 @@ impl Inputs {
     }
 
     /// Opens regular files. Those that the page cache mostly holds are read through it.
-    pub fn open(io: &Arc<dyn FileSystem>, paths: &[&Path], layout: Layout) -> Result<Inputs, InputsError> {
-        let keeps = Inputs::open_at_once(paths.len()) >= paths.len() as u64;
-        let mut inputs = Vec::with_capacity(paths.len());
-        for path in paths {
-            inputs.push(open_one(io, path, layout, keeps)?);
+    pub fn open(locations: &[InputLocation], layout: Layout) -> Result<Inputs, InputsError> {
+        let keeps = Inputs::open_at_once(locations.len()) >= locations.len() as u64;
+        let mut inputs = Vec::with_capacity(locations.len());
+        for location in locations {
+            inputs.push(open_one(location, layout, keeps)?);
         }
         let bytes = inputs.iter().map(Input::len).sum();
-        Ok(Inputs { inputs, page_bytes: 0, pages: 0, bytes })
+        let backends = locations.iter().map(|location| Arc::clone(&location.fs) as _).collect();
+        Ok(Inputs { inputs, backends, page_bytes: 0, pages: 0, bytes })
+    }
+
+    /// The back ends that they lie on.
+    pub fn backends(&self) -> &Backends {
+        &self.backends
     }
 
     /// Lays the files out in pages.
@@ -251,25 +257,19 @@ impl Inputs {
     }
 }
 
-fn open_one(
-    io: &Arc<dyn FileSystem>,
-    path: &Path,
-    layout: Layout,
-    keeps: bool,
-) -> Result<Input, InputsError> {
-    let stat = io.stat(path)?;
-    if stat.is_directory {
-        return Err(InputsError::Directory(path.display().to_string()));
+fn open_one(location: &InputLocation, layout: Layout, keeps: bool) -> Result<Input, InputsError> {
+    let name = || location.path.display().to_string();
+    if location.stat()?.is_directory {
+        return Err(InputsError::Directory(name()));
     }
-    let direct = File::open(io, path, Access::ReadDirect)?;
+    let direct = location.open(Caching::Direct)?;
     let metadata = direct.metadata()?;
     let cached = direct.cached_share(metadata.len) > 0.5;
-    let access = if cached { Access::Read } else { Access::ReadDirect };
-    let file = if cached { File::open(io, path, access)? } else { direct };
+    let caching = if cached { Caching::Cached } else { Caching::Direct };
+    let file = if cached { location.open(caching)? } else { direct };
     let lacks_newline = match layout {
         Layout::Fixed(n) if metadata.len % u64::from(n) != 0 => {
-            let path = path.display().to_string();
-            return Err(InputsError::Ragged { path, len: metadata.len, record_bytes: n });
+            return Err(InputsError::Ragged { path: name(), len: metadata.len, record_bytes: n });
         }
         Layout::Lines if metadata.len > 0 => {
             let mut last = [0u8];
@@ -279,9 +279,8 @@ fn open_one(
         _ => false,
     };
     Ok(Input {
-        io: Arc::clone(io),
-        path: path.to_path_buf(),
-        access,
+        location: location.clone(),
+        caching,
         is_direct: file.is_direct(),
         kept: keeps.then_some(file),
         metadata,
@@ -295,7 +294,7 @@ fn open_one(
 pub struct InputLane<'a> {
     inputs: &'a Inputs,
     /// The file that was read last, and its first page.
-    open: Option<(u64, File)>,
+    open: Option<(u64, InputFile)>,
     /// Reads in flight, each with its page.
     ahead: ReadAhead<'a, u64>,
     /// The pages that nobody has asked for yet.
@@ -397,20 +396,22 @@ impl Source for InputLane<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use thalweg_io::Location;
     use thalweg_io::sim::Sim;
 
     #[test]
     fn a_file_that_is_opened_again_is_the_same_or_an_error() {
         let sim = Sim::new(1);
-        let (io, path) = (sim.io(), Path::new("/in"));
+        let path = Path::new("/in");
+        let location = Location::new(&sim.io(), path).as_input();
         for keeps in [true, false] {
             sim.put(path, b"b\na");
-            let input = open_one(&io, path, Layout::Lines, keeps).unwrap();
+            let input = open_one(&location, Layout::Lines, keeps).unwrap();
             let mut read = [0; 3];
             assert_eq!(input.file().unwrap().read_at(0, &mut read).unwrap(), 3);
             assert_eq!((&read, input.lacks_newline, sim.open_files()), (b"b\na", true, usize::from(keeps)));
             input.check_unchanged().unwrap();
-            let all = Inputs::open(&io, &[path], Layout::Lines).unwrap();
+            let all = Inputs::open(std::slice::from_ref(&location), Layout::Lines).unwrap();
             all.check_all_came(4).expect("its newline was added");
             let told = all.check_all_came(3).unwrap_err().to_string();
             assert_eq!(told, "of 4 bytes of the inputs 3 came; nothing was written, run again");

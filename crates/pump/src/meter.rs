@@ -1,4 +1,4 @@
-//! Meters: who waited for whom, and how many bytes went to and from disks.
+//! Counters of bytes read and written, and of the time that lanes spent waiting.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,46 +1,43 @@
-//! A file as a sink: written under another name by several lanes, in any order, and given its own
-//! name only when it is whole and durable.
+//! A file as a sink. Several lanes write it in any order under a temporary name, and it gets its own name when it is
+//! complete and durable.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use thalweg_block::Block;
-use thalweg_io::{Access, Error, File, FileSystem, Queue, Result, directory_of};
+use thalweg_io::{Access, Error, File, Handle, Location, Queue, Result, directory_of};
 
 use crate::{Meters, Sink, WriteBehind};
 
 /// An output file that does not bear its name yet. Dropped without `publish`, it is removed.
 pub struct Output {
-    io: Arc<dyn FileSystem>,
     file: File,
     path: PathBuf,
-    partial: PathBuf,
     keep: AtomicBool,
     is_named: AtomicBool,
 }
 
 impl Output {
-    /// Makes `partial` beside `path`, for its owner's eyes only, and reserves `bytes` in it.
-    pub fn create(io: &Arc<dyn FileSystem>, path: &Path, partial: &Path, bytes: u64) -> Result<Output> {
+    /// Makes `partial` beside `output`, for its owner's eyes only, and reserves `bytes` in it.
+    pub fn create(output: &Location, partial: &Path, bytes: u64) -> Result<Output> {
         // Of what could not be made the user knows one name only, unless the other one is in the way.
-        let file = File::open(io, partial, Access::CreateDirect).map_err(|e| match e.source.kind() {
+        let file = output.at(partial).open(Access::CreateDirect).map_err(|e| match e.source.kind() {
             ErrorKind::AlreadyExists => e,
-            _ => Error { path: path.to_path_buf(), ..e },
+            _ => Error { path: output.path.clone(), ..e },
         })?;
         // Whoever finds the name sees by the mark that its maker lives; some file systems know no marks.
         let _ = file.mark();
-        let output = Output::of(io, file, path);
+        let output = Output::of(file, &output.path);
         output.file.allocate(bytes)?;
         Ok(output)
     }
 
     /// What is open under its partial name already.
-    pub fn of(io: &Arc<dyn FileSystem>, file: File, path: &Path) -> Output {
-        let (path, partial) = (path.to_path_buf(), file.path().to_path_buf());
-        Output { io: Arc::clone(io), file, path, partial, keep: false.into(), is_named: false.into() }
+    pub fn of(file: File, path: &Path) -> Output {
+        Output { file, path: path.to_path_buf(), keep: false.into(), is_named: false.into() }
     }
 
     /// The open file.
@@ -65,8 +62,8 @@ impl Output {
         self.check_name()?;
         self.settle(bytes)?;
         self.file.resemble(&self.path)?;
-        let ready = self.partial.with_extension("ready");
-        self.io.rename(&self.partial, &ready)?;
+        let ready = self.file.path().with_extension("ready");
+        self.file.fs().rename(self.file.path(), &ready)?;
         self.keep();
         Ok(ready)
     }
@@ -80,21 +77,21 @@ impl Output {
 
     /// Fails if it could not be given its name.
     pub fn check_name(&self) -> Result<()> {
-        self.io.check_replace(&self.path)
+        self.file.fs().check_replace(&self.path)
     }
 
     /// Gives the file its name, with the permissions and where possible the owner of what has that.
     pub fn rename(&self) -> Result<()> {
         self.check_name()?;
         self.file.resemble(&self.path)?;
-        self.io.rename(&self.partial, &self.path)?;
+        self.file.fs().rename(self.file.path(), &self.path)?;
         self.is_named.store(true, Ordering::Relaxed);
         Ok(())
     }
 
     /// Makes the name durable.
     pub fn sync_name(&self) -> Result<()> {
-        self.io.sync_directory(directory_of(&self.path)).map_err(|e| e.undoable(&self.path))
+        self.file.fs().sync_directory(directory_of(&self.path)).map_err(|e| e.undoable(&self.path))
     }
 
     /// Whether it bears its name.
@@ -107,7 +104,7 @@ impl Drop for Output {
     fn drop(&mut self) {
         if !self.keep.load(Ordering::Relaxed) && !self.is_named() {
             // Nothing can be done about a name that cannot be removed; the next run removes it.
-            let _ = self.io.remove(&self.partial);
+            let _ = self.file.location().remove();
         }
     }
 }
@@ -146,14 +143,14 @@ impl Prefix {
 
 /// One lane of writes to a file: each block at its own offset.
 pub struct FileLane<'a> {
-    file: File,
+    file: Handle,
     behind: WriteBehind<'a>,
     prefix: Option<&'a Prefix>,
 }
 
 impl<'a> FileLane<'a> {
     /// A lane with a queue of its own.
-    pub fn new(file: &File, queue: Box<dyn Queue>, meters: &'a Meters) -> FileLane<'a> {
+    pub fn new(file: &Handle, queue: Box<dyn Queue>, meters: &'a Meters) -> FileLane<'a> {
         FileLane { file: file.clone(), behind: WriteBehind::new(queue, meters), prefix: None }
     }
 

@@ -2,9 +2,10 @@
 //!
 //! Invariant: everything is definite here: sizes in bytes, directories that are there. Whoever asks has resolved it.
 
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use thalweg_api::Hardware;
+use thalweg_io::{Backends, InputLocation, Location};
 use thalweg_record::{Key, KeyError, KeyPart, Layout, Prover, TAG_BYTES, TAG_PART, Tags, tagged};
 
 /// The most scratch files of one sort, those that it adopts included: an extent has eight bits for their number.
@@ -49,9 +50,9 @@ pub enum Foreign {
 #[derive(Debug, Clone)]
 pub struct Sort {
     /// Input files, in order. If one is not a regular file, all are read as streams.
-    pub inputs: Vec<PathBuf>,
+    pub inputs: Vec<InputLocation>,
     /// The output's name, or a stream opened as such.
-    pub output: PathBuf,
+    pub output: Location,
     /// Whether the output is a pipe, a terminal or a device.
     pub output_is_stream: bool,
     /// How records lie.
@@ -61,7 +62,7 @@ pub struct Sort {
     /// The promise for the whole process, in bytes.
     pub memory_bytes: u64,
     /// Directories for what does not fit.
-    pub scratch: Vec<PathBuf>,
+    pub scratch: Vec<Location>,
     /// Where the output's own room may hold what is spilled, it does, and nothing lies in those directories.
     pub within_output: bool,
     /// The most scratch bytes to use.
@@ -82,10 +83,10 @@ pub struct Sort {
 
 impl Sort {
     /// Of whole records, ascending, in one lane; its inputs and its output are still to be named.
-    pub fn new(layout: Layout, memory_bytes: u64, scratch: Vec<PathBuf>) -> Sort {
+    pub fn new(layout: Layout, memory_bytes: u64, scratch: Vec<Location>) -> Sort {
         Sort {
             inputs: Vec::new(),
-            output: PathBuf::new(),
+            output: scratch[0].at(""),
             output_is_stream: false,
             layout,
             keys: Vec::new(),
@@ -100,6 +101,13 @@ impl Sort {
             hashing: true,
             hardware: None,
         }
+    }
+
+    /// The back ends of all its files.
+    pub(crate) fn backends(&self) -> Backends {
+        let inputs = self.inputs.iter().map(|input| Arc::clone(&input.fs) as _);
+        let own = [&self.output].into_iter().chain(&self.scratch).map(|own| Arc::clone(&own.fs) as _);
+        inputs.chain(own).collect()
     }
 
     /// What is put in front of records while they are shuffled.

@@ -1,12 +1,11 @@
 //! A distribution in less memory than its ranges' open pages were thought to take.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use thalweg_block::Pool;
-use thalweg_io::FileSystem;
 use thalweg_io::sim::Sim;
+use thalweg_io::{FileSystem, Location};
 use thalweg_pump::{Meters, Sink};
 use thalweg_record::{Cut, Cuts, Key, Layout};
 
@@ -29,7 +28,7 @@ fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
     let cut = |i: usize| Cut { normal: vec![(i * 256 / RANGES) as u8], origin: 0 };
     let cuts = Cuts::new(&key, (1..RANGES).map(cut).collect());
     let (main, transfer) = (Pool::new(PAGE_BYTES, PAGES).unwrap(), Pool::new(PAGE_BYTES, 1).unwrap());
-    let scratch = Scratch::new(&io, &[PathBuf::from("/")], "scratch", 0, u64::MAX);
+    let scratch = Scratch::new(&[Location::new(&io, "/")], "scratch", 0, u64::MAX);
     let (meters, stop) = (Meters::default(), AtomicBool::new(false));
     let (line_room, keep_free) = (LineRoom::new(8, 8, 1), KeepFree::always(0));
     let distribution = Distribution::new(

@@ -15,14 +15,13 @@
 //! Non-goals: bytes that a disk changes after it has been told to keep them; `check` reads the file.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use thalweg_api::Proof;
 use thalweg_block::Block;
-use thalweg_io::{Access, File, FileSystem};
+use thalweg_io::{Access, File, Location};
 use thalweg_pump::{FileLane, Meters, Prefix, Sink};
 use thalweg_record::{Chain, Layout, Prover, add_proof};
 use xxhash_rust::xxh3::xxh3_64;
@@ -47,13 +46,8 @@ pub(crate) struct Start {
 
 impl Start {
     /// Behind what `note` says of `partial`, if that is so.
-    pub(crate) fn take_up(
-        io: &Arc<dyn FileSystem>,
-        partial: &Path,
-        note: OutputNote,
-        block_bytes: usize,
-    ) -> Option<Start> {
-        let file = File::open(io, partial, Access::Update).ok()?;
+    pub(crate) fn take_up(partial: &Location, note: OutputNote, block_bytes: usize) -> Option<Start> {
+        let file = partial.open(Access::Update).ok()?;
         file.metadata().ok().filter(|m| m.len >= note.bytes)?;
         let tail = tail_of(&file, note.bytes, block_bytes).ok()?;
         if xxh3_64(&tail) != note.tail_hash && !sabotage::breaks(TrustPartial) {

@@ -14,8 +14,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use thalweg_base::rng::Rng;
-use thalweg_io::hidden;
 use thalweg_io::sim::Sim;
+use thalweg_io::{Location, hidden};
 use thalweg_pump::Inputs;
 use thalweg_record::{KeyPart, Layout};
 
@@ -40,7 +40,8 @@ fn scratch_path() -> PathBuf {
 
 /// What a killed sort left, and what it should have come to.
 struct Left {
-    sort: Sort,
+    layout: Layout,
+    key: KeyPart,
     input: Vec<u8>,
     expected: Vec<u8>,
     manifest: Vec<u8>,
@@ -60,26 +61,27 @@ impl Left {
         let layout = if lines { Layout::Lines } else { Layout::Fixed(100) };
         // Few keys and many repeats, so that the order of equal ones shows.
         let key = KeyPart { offset: 0, length: 2, descending: lines };
-        let sort = Sort {
-            inputs: vec!["/in/0".into()],
-            output: "/out/sorted".into(),
-            keys: vec![key],
-            resume: true,
-            ..Sort::new(layout, 16 << 20, vec!["/scratch".into()])
-        };
         let sim = stage(&input);
+        let sort = sort_on(&sim, layout, key);
         let watch = Killer { sim: sim.clone(), left: (input.len() as u64 * percent / 100).into() };
-        let error = tinily(|| run(&sort, &sim.io(), &watch)).expect_err("it was killed");
+        let error = tinily(|| run(&sort, &watch)).expect_err("it was killed");
         assert!(matches!(&error, Error::Io(e) if Sim::is_crash(e)), "{error}");
         let sim = sim.restart();
         let expected = sorted(&input, layout, key);
         let read = |path: &Path| sim.get(path).expect("it was left");
-        Left { expected, manifest: read(MANIFEST.as_ref()), scratch: read(&scratch_path()), sort, input }
+        Left {
+            expected,
+            manifest: read(MANIFEST.as_ref()),
+            scratch: read(&scratch_path()),
+            layout,
+            key,
+            input,
+        }
     }
 
     /// Whether these are the records in order, but perhaps for that of equal keys.
     fn is_in_order(&self, output: &[u8]) -> bool {
-        let (layout, key) = (self.sort.layout, self.sort.keys[0]);
+        let (layout, key) = (self.layout, self.key);
         let mut all = [records_of(output, layout), records_of(&self.input, layout)];
         let in_order = all[0].is_sorted_by(|a, b| order(layout, key, a, b).is_le());
         all.iter_mut().for_each(|records| records.sort_unstable());
@@ -91,8 +93,26 @@ impl Left {
         let sim = stage(&self.input);
         sim.put(scratch_path(), scratch);
         sim.put(MANIFEST, manifest);
-        let result = tinily(|| run(&self.sort, &sim.io(), &Unwatched));
+        let result = self.sort(&sim);
         (sim, result)
+    }
+
+    /// Sorts on this disk.
+    fn sort(&self, sim: &Sim) -> Result<thalweg_api::Receipt> {
+        tinily(|| run(&sort_on(sim, self.layout, self.key), &Unwatched))
+    }
+}
+
+/// The sort of what is on this disk, which goes on from what is left there.
+fn sort_on(sim: &Sim, layout: Layout, key: KeyPart) -> Sort {
+    let io = sim.io();
+    let at = |path: &str| Location::new(&io, path);
+    Sort {
+        inputs: vec![at("/in/0").as_input()],
+        output: at("/out/sorted"),
+        keys: vec![key],
+        resume: true,
+        ..Sort::new(layout, 16 << 20, vec![at("/scratch")])
     }
 }
 
@@ -304,25 +324,23 @@ pub fn manifest(data: &[u8]) {
     let note = told.note.as_ref().map(manifest::note_frame).unwrap_or_default();
     assert!(bytes[..told.end as usize].ends_with(&note), "of output notes the last counts");
 
-    let sort = Sort { layout: Layout::Fixed(10), ..Left::one_of(0).sort.clone() };
     let sim = stage(&[b'x'; 50_000]);
+    let sort = sort_on(&sim, Layout::Fixed(10), Left::one_of(0).key);
     sim.put(SCRATCH, &[0; 1 << 17]);
     sim.put(MANIFEST, &bytes);
-    let io = sim.io();
-    let inputs = Inputs::open(&io, &[Path::new("/in/0")], sort.layout).expect("the input is whole");
+    let inputs = Inputs::open(&sort.inputs, sort.layout).expect("the input is whole");
     let names =
         Names { scratch: Path::new(SCRATCH).file_name().expect("it has one").into(), ..Names::of(&sort) };
     let judge = Judge { sort: &sort, inputs: &inputs, names: &names };
-    let Ok(left) = leftover::find(&io, &judge, told.layout.identity).expect("all files are this user's")
-    else {
-        leftover::begin_anew(None, &io, &sort, &names).expect("all can be removed");
+    let Ok(left) = leftover::find(&judge, told.layout.identity).expect("all files are this user's") else {
+        leftover::begin_anew(None, &sort, &names).expect("all can be removed");
         assert_eq!(sim.names(), [Path::new("/in/0")], "what is not gone on from is removed, and no more");
         return;
     };
     let pages = left.resumed.stores.iter().flat_map(|store| &store.pages);
     assert!(pages.map(|page| page.len()).sum::<usize>() <= 50_000);
     assert!(left.resumed.next_page <= 50_000u64.div_ceil(left.geometry.transfer_bytes as u64));
-    assert!(left.files.iter().all(|path| path == Path::new(SCRATCH)));
+    assert!(left.files.iter().all(|file| file.path == Path::new(SCRATCH)));
 }
 
 #[cfg(test)]
@@ -380,7 +398,7 @@ mod tests {
         let sim = stage(&left.input);
         sim.put(precious, &left.scratch);
         sim.put(MANIFEST, &planted);
-        let receipt = tinily(|| run(&left.sort, &sim.io(), &Unwatched)).unwrap();
+        let receipt = left.sort(&sim).unwrap();
         assert_eq!(receipt.resumed_bytes, 0);
         assert!(sim.get(precious).as_ref() == Some(&left.scratch), "it is as it was");
         assert!(sim.get("/out/sorted").as_ref() == Some(&left.expected));

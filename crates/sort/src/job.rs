@@ -2,7 +2,7 @@
 //!
 //! Every pass is a pump in each lane: input -> part, or input -> ranges, then sorted -> output.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use thalweg_api::{IoReceipt, MemoryReceipt, Plan, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
-use thalweg_io::{Access, File, FileSystem, host, process};
+use thalweg_io::{Caching, InputFile, InputLocation, Location, host, process};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, StreamLane, pump};
 use thalweg_record::{Cut, Cuts, Key, Layout, choose_cuts_by_bytes, counted, file_bytes, same_records};
 
@@ -39,13 +39,13 @@ use crate::within::Within;
 use crate::{Error, Result};
 
 /// Runs a sort.
-pub fn run(sort: &Sort, io: &Arc<dyn FileSystem>, watch: &dyn Watch) -> Result<Receipt> {
+pub fn run(sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
     let fresh = Sort { resume: false, ..sort.clone() };
     let mut sort = sort;
     let mut seen = Seen::default();
     loop {
         let names = Names::of(sort);
-        let (run, left) = Run::new(sort, io, watch, names, seen)?;
+        let (run, left) = Run::new(sort, watch, names, seen)?;
         // What was read from a stream is gone, and what was written to one cannot be taken back.
         let may_run_again = run.feed.is_none() && !sort.output_is_stream;
         match run.run(left, &mut None) {
@@ -67,19 +67,17 @@ pub fn run(sort: &Sort, io: &Arc<dyn FileSystem>, watch: &dyn Watch) -> Result<R
 /// to free it takes as long as to write it, on some disks.
 pub(crate) fn run_handed(
     sort: &Sort,
-    io: &Arc<dyn FileSystem>,
     watch: &dyn Watch,
     filled: Filled,
     clock: Stopwatch,
     spilled: &mut Option<Scratch>,
 ) -> Result<Receipt> {
-    Run::of_filled(sort, io, watch, (Names::of(sort), None), filled, (Meters::default(), clock))?
+    Run::of_filled(sort, watch, (Names::of(sort), None), filled, (Meters::default(), clock))?
         .run(None, spilled)
 }
 
 struct Run<'a> {
     sort: &'a Sort,
-    io: &'a Arc<dyn FileSystem>,
     watch: &'a dyn Watch,
     key: Key,
     inputs: Inputs,
@@ -109,7 +107,6 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(
         sort: &'a Sort,
-        io: &'a Arc<dyn FileSystem>,
         watch: &'a dyn Watch,
         names: Names,
         seen: Seen,
@@ -120,29 +117,28 @@ impl<'a> Run<'a> {
                 what: "a file as the output: what went into a pipe cannot be taken back",
             });
         }
-        let was_left = !leftover::files(io, &sort.scratch, &names).is_empty();
+        let was_left = !leftover::files(&sort.scratch, &names).is_empty();
         let mut claim = match sort.output_is_stream {
             true => None,
-            false => Some(Claim::take(io, sort, &names)?),
+            false => Some(Claim::take(sort, &names)?),
         };
-        let is_stream = |path: &PathBuf| io.stat(path).is_ok_and(|m| !m.is_regular && !m.is_directory);
-        if sort.inputs.iter().any(is_stream) {
+        if sort.inputs.iter().any(Location::is_stream) {
             if sort.resume {
                 return Err(Error::NotResumable { what: "input files: a stream cannot be read again" });
             }
-            return Run::of_stream(sort, io, watch, (names, claim), clock).map(|run| (run, None));
+            return Run::of_stream(sort, watch, (names, claim), clock).map(|run| (run, None));
         }
-        let mut survey = Survey::take(sort, io, seen)?;
-        let plan = sort.hardware.map(|hardware| forecast(&survey.facts(sort, io), &hardware));
+        let mut survey = Survey::take(sort, seen)?;
+        let plan = sort.hardware.map(|hardware| forecast(&survey.facts(sort), &hardware));
         let identity = leftover::identity(sort, &survey.inputs);
         let judge = Judge { sort, inputs: &survey.inputs, names: &names };
-        let left = if sort.resume { Some(leftover::find(io, &judge, identity)?) } else { None };
+        let left = if sort.resume { Some(leftover::find(&judge, identity)?) } else { None };
         if let (Some(Err(why)), true) = (&left, was_left) {
             watch.begins_anew(*why);
         }
         let left = left.and_then(|found| found.ok());
         if left.is_none() {
-            claim = leftover::begin_anew(claim, io, sort, &names)?;
+            claim = leftover::begin_anew(claim, sort, &names)?;
         }
         if let Some(left) = &left {
             survey.adopt(left.geometry, left.cuts.clone())?;
@@ -153,7 +149,6 @@ impl<'a> Run<'a> {
         let main = Pool::new(geometry.page_bytes, geometry.main_pages.max(1))?;
         let run = Run {
             sort,
-            io,
             watch,
             key,
             inputs,
@@ -180,15 +175,14 @@ impl<'a> Run<'a> {
     /// Fills memory from a stream, and lays out the sort for what it saw.
     fn of_stream(
         sort: &'a Sort,
-        io: &'a Arc<dyn FileSystem>,
         watch: &'a dyn Watch,
         (names, claim): (Names, Option<Claim>),
         clock: Stopwatch,
     ) -> Result<Run<'a>> {
         sort.stored_key()?;
-        let claim = leftover::begin_anew(claim, io, sort, &names)?;
-        let open = |p: &PathBuf| File::open(io, p, Access::Read);
-        let files = sort.inputs.iter().map(open).collect::<thalweg_io::Result<Vec<File>>>()?;
+        let claim = leftover::begin_anew(claim, sort, &names)?;
+        let open = |input: &InputLocation| input.open(Caching::Cached);
+        let files = sort.inputs.iter().map(open).collect::<thalweg_io::Result<Vec<InputFile>>>()?;
         let feed = Feed::new(files, sort.layout);
         let meters = Meters::default();
         let room = Room::of(sort, host::prepare_memory())?;
@@ -201,14 +195,13 @@ impl<'a> Run<'a> {
         stage.read_bytes = meters.input.totals().0;
         let transfer = Pool::new(room.rough.transfer_bytes, room.rough.transfer_blocks)?;
         let filled = Filled { feed, room, main, transfer, ended };
-        let run = Run::of_filled(sort, io, watch, (names, claim), filled, (meters, clock))?;
+        let run = Run::of_filled(sort, watch, (names, claim), filled, (meters, clock))?;
         Ok(Run { stages: Mutex::new(vec![stage]), ..run })
     }
 
     /// Lays out the sort of a stream for what memory was filled with.
     fn of_filled(
         sort: &'a Sort,
-        io: &'a Arc<dyn FileSystem>,
         watch: &'a dyn Watch,
         (names, claim): (Names, Option<Claim>),
         filled: Filled,
@@ -228,11 +221,10 @@ impl<'a> Run<'a> {
             true => KeepFree::always(KEEP_FREE_PAGES),
             false => KeepFree::of_stream(&geometry, &given, least_bytes),
         };
-        let inputs = Inputs::open(io, &[], sort.layout)?;
+        let inputs = Inputs::open(&[], sort.layout)?;
         let copies = long_copies(&key, geometry.lanes);
         Ok(Run {
             sort,
-            io,
             watch,
             key,
             inputs,
@@ -264,7 +256,6 @@ impl<'a> Run<'a> {
     fn run(&self, left: Option<Leftover>, spilled: &mut Option<Scratch>) -> Result<Receipt> {
         let geometry = &self.geometry;
         let mut scratch = Scratch::new(
-            self.io,
             &self.sort.scratch,
             &self.names.scratch,
             geometry.excess_bytes,
@@ -309,7 +300,7 @@ impl<'a> Run<'a> {
                     let (input, at) = self.inputs.place(at);
                     Error::LineTooLong { path: Some(input.path().to_path_buf()), at, limit }
                 }
-                other => preflight::told(other, self.sort, self.io, &self.names, &takes),
+                other => preflight::told(other, self.sort, &self.names, &takes),
             }
         })
     }
@@ -342,9 +333,9 @@ impl<'a> Run<'a> {
             scratch_used: scratch.used(),
             resumable: self.sort.resume && spilled,
         };
-        preflight::preflight(self.sort, self.io, &scratch.directories(), &takes)?;
+        preflight::preflight(self.sort, &scratch.directories(), &takes)?;
         let Some(claim) = &self.claim else { return Ok(None) };
-        let output = Output::of(self.io, claim.file().clone(), &self.sort.output);
+        let output = Output::of(claim.file().clone(), &self.sort.output.path);
         if is_new {
             output.file().set_len(0)?;
             output.file().allocate(output_bytes)?;
@@ -376,7 +367,7 @@ impl<'a> Run<'a> {
         let distribution = self.distribution(&cuts, scratch, &file_start, excess, resumed);
         let bytes = self.inputs.bytes().saturating_sub(spilled);
         self.stage("read+distribute", (1, 2), bytes, geometry.lanes, |lane| {
-            let mut sink = distribution.lane(self.io.queue(geometry.depth)?);
+            let mut sink = distribution.lane(scratch.queue(geometry.depth)?);
             match &self.feed {
                 None => self.pump_lane(&mut self.input_lane(lane, first_page)?, &mut sink),
                 Some(feed) => {
@@ -399,7 +390,7 @@ impl<'a> Run<'a> {
         let mut ranges = ranges_of(stores, &Arc::default(), &self.cuts, per_range);
         drop(ranges.drain(..start.ranges()));
         let mut ranges = self.refine(ranges, scratch, manifest)?;
-        let (queue, tag_bytes) = (&mut *self.io.queue(1)?, self.sort.tag_bytes() as u64);
+        let (queue, tag_bytes) = (&mut *scratch.queue(1)?, self.sort.tag_bytes() as u64);
         let end = start.note.bytes;
         make_way(&mut ranges, end, tag_bytes, scratch, &self.transfer, queue, &self.meters)?;
         if let Some(output) = output.filter(|_| self.feed.is_some()) {
@@ -433,12 +424,12 @@ impl<'a> Run<'a> {
                 geometry: self.geometry,
                 cuts: self.cuts.clone(),
             };
-            let manifest = Manifest::create(self.io, &self.names.manifest, &layout)?;
+            let manifest = Manifest::create(&self.names.manifest, &layout)?;
             return Ok((Some(manifest), Resumed::default(), Start::default()));
         };
         let within = |path: &Path| {
             let within = Within::of(self.inputs.bytes(), &self.geometry);
-            within.filter(|_| path == self.names.partial)
+            within.filter(|_| path == self.names.partial.path)
         };
         let extents = left.resumed.stores.iter().flat_map(RangeStore::extents);
         scratch.adopt(&left.files, extents, within)?;
@@ -473,7 +464,7 @@ impl<'a> Run<'a> {
             // Extents are given back from here on: what the manifest says of them will not hold.
             manifest.map_or(Ok(()), Manifest::void)?;
             let stores = ranges.iter_mut().map(|r| &mut r.store);
-            evict(stores, usize::MAX, scratch, &self.meters, &mut *self.io.queue(geometry.depth)?)?;
+            evict(stores, usize::MAX, scratch, &self.meters, &mut *scratch.queue(geometry.depth)?)?;
             let range = ranges.remove(at);
             let before = needed(&range);
             let count = before.div_ceil(capacity / 4).clamp(2, capacity / 3);
@@ -504,7 +495,7 @@ impl<'a> Run<'a> {
         let per_range = (range.cuts.len() + 1).div_ceil(count).max(1);
         let asked = resample::Asked {
             replay,
-            queue: &|| Ok(self.io.queue(geometry.depth)?),
+            queue: &|| scratch.queue(geometry.depth),
             layout: self.sort.stored(),
             key: &self.key,
             keys_bytes_max: geometry.sample_bytes,
@@ -518,9 +509,9 @@ impl<'a> Run<'a> {
         let file_start = |page: u64| u64::from(starts[page as usize]);
         let distribution = self.distribution(&cuts, scratch, &file_start, u64::MAX, None);
         self.stage("distribute again", (2, 3), range.store.bytes, geometry.lanes, |lane| {
-            let queue = self.io.queue(geometry.depth)?;
+            let queue = scratch.queue(geometry.depth)?;
             let mut source = ReplayLane::new(replay, queue, lane, geometry.lanes);
-            let mut sink = distribution.lane(self.io.queue(geometry.depth)?);
+            let mut sink = distribution.lane(scratch.queue(geometry.depth)?);
             self.pump_lane(&mut source, &mut sink)
         })?;
         let (stores, _) = distribution.finish();
@@ -587,10 +578,10 @@ impl<'a> Run<'a> {
         let handover = self.feed.as_ref().and_then(Feed::handover);
         let lanes = if output.is_some() || handover.is_some() { self.geometry.lanes } else { 1 };
         self.stage("load+sort+write", (2, 2), bytes, lanes, |lane| {
-            let mut source = sorted.lane(lane, self.io.queue(self.geometry.depth)?);
+            let mut source = sorted.lane(lane, scratch.queue(self.geometry.depth)?);
             match (output, handover) {
                 (Some(output), _) => {
-                    let queue = self.io.queue(self.geometry.depth)?;
+                    let queue = output.file().backend().queue(self.geometry.depth)?;
                     let lane = FileLane::new(output.file(), queue, &self.meters);
                     let mut sink = OutputLane::new(lane, notes.as_ref(), &self.stop);
                     self.pump_lane(&mut source, &mut sink)
@@ -600,7 +591,7 @@ impl<'a> Run<'a> {
                     self.pump_lane(&mut source, &mut HandoverLane { handover, meters: &self.meters, stopped })
                 }
                 (None, None) => {
-                    let file = open_output(self.io, &self.sort.output, || self.watch.stopped())?;
+                    let file = open_output(&self.sort.output, || self.watch.stopped())?;
                     self.pump_lane(&mut source, &mut StreamLane::new(&file, &self.meters))
                 }
             }
@@ -660,7 +651,7 @@ impl<'a> Run<'a> {
             cpu_seconds: usage.cpu_seconds,
             stages: Vec::new(),
             io: IoReceipt {
-                backend: self.io.name().to_string(),
+                backend: self.sort.backends().name(),
                 fallback: None,
                 cached_input_bytes: self.meters.cached.totals().0,
                 direct_output: direct,
@@ -701,7 +692,7 @@ impl<'a> Run<'a> {
     }
 
     fn input_lane(&self, lane: usize, first_page: u64) -> Result<InputLane<'_>> {
-        let (pool, queue) = (&self.transfer, self.io.queue(self.geometry.depth)?);
+        let (pool, queue) = (&self.transfer, self.inputs.backends().queue(self.geometry.depth)?);
         let lanes = (lane, self.geometry.lanes);
         Ok(InputLane::new(&self.inputs, queue, pool, &self.meters, lanes, (first_page, self.inputs.pages())))
     }

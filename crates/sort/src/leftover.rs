@@ -5,12 +5,10 @@
 //! unless its identity is this sort's and every scratch file is as long as its extents say. Pages are judged when they are read, the partial output before anything is.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_base::units::KIB;
-use thalweg_io::{Access, Action, Error as IoError, File, FileSystem, directory_of, look_until};
+use thalweg_io::{Access, Action, Error as IoError, File, Location, look_until};
 use thalweg_pump::Inputs;
 use thalweg_record::record_hash;
 
@@ -37,7 +35,6 @@ const HASH_BITS: u32 = 88;
 
 /// The partial output, which is this run's alone as long as this lives. Nothing under any of the names is touched before.
 pub(crate) struct Claim {
-    io: Arc<dyn FileSystem>,
     file: File,
     /// Whether it was made here, and is empty.
     is_new: bool,
@@ -46,24 +43,24 @@ pub(crate) struct Claim {
 impl Claim {
     /// Takes up what there is under that name, or makes it. An error if a process that lives has it; what a killed one had
     /// asked of a ring holds its files a moment longer, so that is waited for.
-    pub(crate) fn take(io: &Arc<dyn FileSystem>, sort: &Sort, names: &Names) -> Result<Claim> {
-        let taken = look_until(PATIENCE, || Claim::try_take(io, names).transpose());
+    pub(crate) fn take(sort: &Sort, names: &Names) -> Result<Claim> {
+        let taken = look_until(PATIENCE, || Claim::try_take(names).transpose());
         match taken {
             // Of what could not be made the user knows one name only.
             Some(Err(e)) if e.action == Action::Create => {
-                Err(IoError { path: sort.output.clone(), ..e }.into())
+                Err(IoError { path: sort.output.path.clone(), ..e }.into())
             }
             Some(claim) => Ok(claim?),
-            None => Err(Error::Busy { partial: names.partial.clone() }),
+            None => Err(Error::Busy { partial: names.partial.path.clone() }),
         }
     }
 
-    fn try_take(io: &Arc<dyn FileSystem>, names: &Names) -> thalweg_io::Result<Option<Claim>> {
+    fn try_take(names: &Names) -> thalweg_io::Result<Option<Claim>> {
         let partial = &names.partial;
-        let (file, is_new) = match File::open(io, partial, Access::CreateDirect) {
+        let (file, is_new) = match partial.open(Access::CreateDirect) {
             Ok(file) => (file, true),
             Err(e) if e.source.kind() == ErrorKind::AlreadyExists => {
-                match File::open(io, partial, Access::UpdateDirect) {
+                match partial.open(Access::UpdateDirect) {
                     Ok(file) => (file, false),
                     Err(e) if e.source.kind() == ErrorKind::NotFound => return Ok(None),
                     Err(e) => return Err(e),
@@ -75,14 +72,14 @@ impl Claim {
         if !file.mark() && file.is_marked_by_another() {
             return Ok(None);
         }
-        let claim = Claim { io: Arc::clone(io), file, is_new };
+        let claim = Claim { file, is_new };
         // Whoever had it may have given it its name meanwhile, or removed it.
         Ok(claim.is_there().then_some(claim))
     }
 
     /// Whether the name is still that of this file.
     fn is_there(&self) -> bool {
-        let there = self.io.stat(self.file.path());
+        let there = self.file.location().stat();
         self.file.metadata().is_ok_and(|own| there.is_ok_and(|m| m.is_same(&own)))
     }
 
@@ -93,21 +90,15 @@ impl Claim {
 }
 
 /// Clears what an earlier run left under this sort's names; then what is claimed is a partial output that nothing is in.
-pub(crate) fn begin_anew(
-    claim: Option<Claim>,
-    io: &Arc<dyn FileSystem>,
-    sort: &Sort,
-    names: &Names,
-) -> Result<Option<Claim>> {
+pub(crate) fn begin_anew(claim: Option<Claim>, sort: &Sort, names: &Names) -> Result<Option<Claim>> {
     let is_new = |claim: &&Claim| claim.is_new;
-    let stays: Vec<PathBuf> =
-        claim.iter().filter(is_new).map(|claim| claim.file.path().to_path_buf()).collect();
-    clear_but(io, candidates(io, &sort.scratch, names), &stays)?;
+    let stays: Vec<Location> = claim.iter().filter(is_new).map(|claim| claim.file.location()).collect();
+    clear_but(candidates(&sort.scratch, names), &stays)?;
     match claim {
         // It was cleared with all else.
         Some(claim) if !claim.is_new => {
             drop(claim);
-            Claim::take(io, sort, names).map(Some)
+            Claim::take(sort, names).map(Some)
         }
         other => Ok(other),
     }
@@ -117,7 +108,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         if self.file.metadata().is_ok_and(|own| own.len == 0) && self.is_there() {
             // It came to nothing.
-            let _ = self.io.remove(self.file.path());
+            let _ = self.file.location().remove();
         }
     }
 }
@@ -128,7 +119,7 @@ pub(crate) struct Leftover {
     pub(crate) geometry: Geometry,
     pub(crate) cuts: Vec<thalweg_record::Cut>,
     /// Scratch files, in the order of their numbers in extents.
-    pub(crate) files: Vec<PathBuf>,
+    pub(crate) files: Vec<Location>,
     pub(crate) resumed: Resumed,
     /// What of the output need not be made again.
     pub(crate) start: Start,
@@ -151,33 +142,29 @@ fn hash_of(identity: u128) -> u128 {
 }
 
 /// The leftover of this sort, if it is sound and there is a checkpoint or an output note in it.
-pub(crate) fn find(
-    io: &Arc<dyn FileSystem>,
-    by: &Judge<'_>,
-    identity: u128,
-) -> Result<std::result::Result<Leftover, Foreign>> {
+pub(crate) fn find(by: &Judge<'_>, identity: u128) -> Result<std::result::Result<Leftover, Foreign>> {
     if sabotage::breaks(sabotage::Kind::IgnoreManifest) {
         return Ok(Err(Foreign::Other));
     }
     let bytes_max =
         by.sort.memory_bytes / MANIFEST_SHARE + by.inputs.bytes() / PAGE_BYTES_MIN * LISTED_BYTES_MAX;
-    let (manifest, told) = match Manifest::reopen(io, &by.names.manifest, identity, bytes_max) {
+    let (manifest, told) = match Manifest::reopen(&by.names.manifest, identity, bytes_max) {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(Err(Foreign::Damaged)),
         Err(e) if e.source.kind() == ErrorKind::NotFound => return Ok(Err(Foreign::Early)),
         Err(e) => return Err(e.into()),
     };
-    let Some(((files, resumed), start)) = gone_on_from(io, by, &told, identity) else {
+    let Some(((files, resumed), start)) = gone_on_from(by, &told, identity) else {
         return Ok(Err(why_not(&told, identity, by.sort.unique)));
     };
     // Of pages that lie in other files nothing is needed any more.
-    let mut others = candidates(io, &by.sort.scratch, by.names);
-    others.retain(|path| by.names.is_scratch(path));
-    clear_but(io, others, &files)?;
+    let mut others = candidates(&by.sort.scratch, by.names);
+    others.retain(|file| by.names.is_scratch(&file.path));
+    clear_but(others, &files)?;
     manifest.go_on(&told, start.is_some())?;
-    if start.is_none() && !files.contains(&by.names.partial) {
+    if start.is_none() && !files.iter().any(|file| file.path == by.names.partial.path) {
         // It is begun anew; until then its room is nobody's.
-        let _ = File::open(io, &by.names.partial, Access::Update).and_then(|partial| partial.set_len(0));
+        let _ = by.names.partial.open(Access::Update).and_then(|partial| partial.set_len(0));
     }
     Ok(Ok(Leftover {
         manifest,
@@ -206,16 +193,11 @@ fn why_not(told: &Told, identity: u128, unique: bool) -> Foreign {
 }
 
 /// What of the leftover is sound, and the output if that is gone on with. Touches nothing.
-fn gone_on_from(
-    io: &Arc<dyn FileSystem>,
-    by: &Judge<'_>,
-    told: &Told,
-    identity: u128,
-) -> Option<(Found, Option<Start>)> {
+fn gone_on_from(by: &Judge<'_>, told: &Told, identity: u128) -> Option<(Found, Option<Start>)> {
     let Layout { geometry, cuts, .. } = &told.layout;
-    let (files, mut resumed) = judge(io, by, &told.layout, &told.checkpoints, identity)?;
+    let (files, mut resumed) = judge(by, &told.layout, &told.checkpoints, identity)?;
     let taken_up = told.note.clone().and_then(|note| {
-        let start = Start::take_up(io, &by.names.partial, note, geometry.transfer_bytes)?;
+        let start = Start::take_up(&by.names.partial, note, geometry.transfer_bytes)?;
         let is_ours = start.note.unique == by.sort.unique;
         let fits = start.unseen_bytes(by.sort.layout, &resumed.stores).is_some();
         (is_ours && fits && start.ranges() <= cuts.len() / geometry.buckets_per_range + 1).then_some(start)
@@ -227,15 +209,9 @@ fn gone_on_from(
     Some(((files, resumed), taken_up))
 }
 
-type Found = (Vec<PathBuf>, Resumed);
+type Found = (Vec<Location>, Resumed);
 
-fn judge(
-    io: &Arc<dyn FileSystem>,
-    by: &Judge<'_>,
-    layout: &Layout,
-    checkpoints: &[Checkpoint],
-    identity: u128,
-) -> Option<Found> {
+fn judge(by: &Judge<'_>, layout: &Layout, checkpoints: &[Checkpoint], identity: u128) -> Option<Found> {
     if layout.identity != identity || !by.is_layout(layout) {
         return None;
     }
@@ -261,16 +237,18 @@ fn judge(
     if !by.is_state(layout, last, &stores) || stores.iter().any(|s| bytes_of(s) != s.bytes) {
         return None;
     }
-    let files: Vec<(PathBuf, u64)> = last.files.iter().cloned().zip(ends).collect();
-    if files.iter().any(|(path, end)| io.stat(path).map_or(*end > 0, |m| m.len < *end)) {
+    let located = last.files.iter().map(|path| by.names.locate(path, &by.sort.scratch));
+    let mut files: Vec<(Location, u64)> = located.zip(ends).collect();
+    if files.iter().any(|(file, end)| file.stat().map_or(*end > 0, |m| m.len < *end)) {
         return None;
     }
     // Extents know files by their number: only the last ones may be left out.
-    let there = files.iter().take_while(|(path, _)| io.stat(path).is_ok()).count();
+    let there = files.iter().take_while(|(file, _)| file.stat().is_ok()).count();
     if files[there..].iter().any(|(_, end)| *end > 0) {
         return None;
     }
-    let files = last.files[..there].to_vec();
+    files.truncate(there);
+    let files = files.into_iter().map(|(file, _)| file).collect();
     let resumed = Resumed {
         next_page: last.next_page,
         carry: last.carry.clone(),
@@ -283,33 +261,35 @@ fn judge(
 }
 
 /// Where an earlier run may have left something: in these directories, and where its manifest says.
-fn candidates(io: &Arc<dyn FileSystem>, scratch: &[PathBuf], names: &Names) -> Vec<PathBuf> {
-    let listed = Manifest::look(io, &names.manifest).map(|last| listed(io, names, &last));
-    let scratch = scratch.iter().map(|d| d.join(&names.scratch)).chain(listed.into_iter().flatten());
-    let mut all: Vec<PathBuf> = scratch.chain([names.partial.clone(), names.manifest.clone()]).collect();
-    all.sort();
-    all.dedup();
+fn candidates(scratch: &[Location], names: &Names) -> Vec<Location> {
+    let listed = Manifest::look(&names.manifest).map(|last| listed(scratch, names, &last));
+    let beside = scratch.iter().map(|d| d.at(d.path.join(&names.scratch)));
+    let all = beside.chain(listed.into_iter().flatten());
+    let mut all: Vec<Location> = all.chain([names.partial.clone(), names.manifest.clone()]).collect();
+    all.sort_by(|a, b| a.path.cmp(&b.path));
+    all.dedup_by(|a, b| a.path == b.path && a.is_beside(b));
     all
 }
 
 /// What an earlier run left under these names.
-pub(crate) fn files(io: &Arc<dyn FileSystem>, scratch: &[PathBuf], names: &Names) -> Vec<PathBuf> {
-    let mut files = candidates(io, scratch, names);
-    files.retain(|path| File::open(io, path, Access::Update).is_ok());
+pub(crate) fn files(scratch: &[Location], names: &Names) -> Vec<Location> {
+    let mut files = candidates(scratch, names);
+    files.retain(|file| file.open(Access::Update).is_ok());
     files
 }
 
 /// The scratch files that a manifest lists, wherever they are. Another output's sort may have scratch of the same name:
 /// only a file counts that holds a page that the manifest knows.
-fn listed(io: &Arc<dyn FileSystem>, names: &Names, last: &Checkpoint) -> Vec<PathBuf> {
+fn listed(scratch: &[Location], names: &Names, last: &Checkpoint) -> Vec<Location> {
     // Some pages of a killed sort may have been written over; of several one has not.
     let extents = || last.ranges.iter().flat_map(|gain| &gain.extents);
-    let is_known = |(number, path): &(usize, &PathBuf)| {
+    let is_known = |(number, file): &(usize, Location)| {
         let mut here = extents().filter(|extent| extent.directory() as usize == *number);
-        File::open(io, path, Access::Update).is_ok_and(|file| here.any(|extent| holds(&file, extent)))
+        file.open(Access::Update).is_ok_and(|file| here.any(|extent| holds(&file, extent)))
     };
     let files = last.files.iter().enumerate().filter(|(_, path)| names.is_scratch(path));
-    files.filter(is_known).map(|(_, path)| path.clone()).collect()
+    let located = files.map(|(number, path)| (number, names.locate(path, scratch)));
+    located.filter(is_known).map(|(_, file)| file).collect()
 }
 
 /// Whether a file has the page of an extent.
@@ -324,31 +304,30 @@ fn holds(file: &File, extent: &Extent) -> bool {
 
 /// Removes what sorts that were killed left of an output that is about to be made in another way. Nothing of one that
 /// lives, nor what cannot be removed: it is in nobody's way.
-pub fn clear_killed(io: &Arc<dyn FileSystem>, output: &Path) {
+pub fn clear_killed(output: &Location) {
     let names = Names::of_file(output);
-    let beside = [directory_of(output).to_path_buf()];
-    let left = files(io, &beside, &names);
+    let left = files(&[output.directory()], &names);
     if left.is_empty() {
         return;
     }
-    if let Ok(Some(_claim)) = Claim::try_take(io, &names) {
-        let _ = clear_but(io, left, &[]);
+    if let Ok(Some(_claim)) = Claim::try_take(&names) {
+        let _ = clear_but(left, &[]);
     }
 }
 
 /// Removes files, but for those that stay, under whatever path. If one was not made by this user's processes that is an
 /// error, and none is removed.
-fn clear_but(io: &Arc<dyn FileSystem>, files: Vec<PathBuf>, stays: &[PathBuf]) -> Result<()> {
+fn clear_but(files: Vec<Location>, stays: &[Location]) -> Result<()> {
     let mut own = Vec::new();
-    for path in files {
-        match File::open(io, &path, Access::Update) {
+    for file in files {
+        match file.open(Access::Update) {
             Err(e) if e.source.kind() == ErrorKind::NotFound => {}
-            opened => own.push((opened?.metadata()?, path)),
+            opened => own.push(opened.map(|_| file)?),
         }
     }
-    for (file, path) in own {
-        if !stays.iter().any(|path| io.stat(path).is_ok_and(|there| there.is_same(&file))) {
-            io.remove(&path)?;
+    for file in own {
+        if !stays.iter().any(|stays| stays.is_same_file(&file)) {
+            file.remove()?;
         }
     }
     Ok(())

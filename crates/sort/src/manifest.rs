@@ -14,12 +14,12 @@
 //! not this sort's is foreign and not used.
 //! `docs/formats/manifest.md` draws every byte.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use thalweg_api::Proof;
-use thalweg_io::{Access, File, FileSystem};
+use thalweg_io::{Access, File, Location};
 use thalweg_record::Cut;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -109,8 +109,6 @@ pub(crate) struct Told {
 /// A manifest being written.
 pub(crate) struct Manifest {
     file: File,
-    path: PathBuf,
-    io: Arc<dyn FileSystem>,
     end: Mutex<u64>,
     keep: AtomicBool,
     is_void: AtomicBool,
@@ -123,21 +121,18 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// Starts a new manifest at `path`.
-    pub(crate) fn create(io: &Arc<dyn FileSystem>, path: &Path, layout: &Layout) -> Result<Manifest> {
-        let file = File::open(io, path, Access::Create)?;
-        let manifest = Manifest::at(io, file, path, MAGIC.len() as u64);
+    /// Starts a new manifest.
+    pub(crate) fn create(location: &Location, layout: &Layout) -> Result<Manifest> {
+        let manifest = Manifest::at(location.open(Access::Create)?, MAGIC.len() as u64);
         manifest.keep(false);
         manifest.file.write_at(0, MAGIC)?;
         manifest.append(&layout_frame(layout))?;
         Ok(manifest)
     }
 
-    fn at(io: &Arc<dyn FileSystem>, file: File, path: &Path, end: u64) -> Manifest {
+    fn at(file: File, end: u64) -> Manifest {
         Manifest {
             file,
-            path: path.to_path_buf(),
-            io: Arc::clone(io),
             end: Mutex::new(end),
             keep: true.into(),
             is_void: false.into(),
@@ -147,24 +142,23 @@ impl Manifest {
         }
     }
 
-    /// The last checkpoint of the manifest at `path`, if there is one that holds. Of the pages that all checkpoints list it
+    /// The last checkpoint of the manifest at a location, if there is one that holds. Of the pages that all checkpoints list it
     /// has the first [`PAGES_LOOKED_AT`] of each scratch file, in one range.
-    pub(crate) fn look(io: &Arc<dyn FileSystem>, path: &Path) -> Option<Checkpoint> {
-        let file = File::open(io, path, Access::Update).ok()?;
+    pub(crate) fn look(location: &Location) -> Option<Checkpoint> {
+        let file = location.open(Access::Update).ok()?;
         let mut frames = Frames::of(&file, LOOKED_AT_BYTES_MAX).ok()?;
         let layout = frames.layout().ok()??;
         frames.told(layout, keep_first).ok()??.checkpoints.pop()
     }
 
-    /// Takes up the manifest at `path`, if it holds and has no more bytes than that, and what it says. Of another sort's
+    /// Takes up the manifest at a location, if it holds and has no more bytes than that, and what it says. Of another sort's
     /// it tells the layout alone.
     pub(crate) fn reopen(
-        io: &Arc<dyn FileSystem>,
-        path: &Path,
+        location: &Location,
         identity: u128,
         bytes_max: u64,
     ) -> thalweg_io::Result<Option<(Manifest, Told)>> {
-        let file = File::open(io, path, Access::Update)?;
+        let file = location.open(Access::Update)?;
         let mut frames = Frames::of(&file, bytes_max)?;
         let Some(layout) = frames.layout()? else { return Ok(None) };
         let told = match layout.identity == identity {
@@ -174,7 +168,7 @@ impl Manifest {
             true => frames.told(layout, Vec::push)?,
         };
         let Some(told) = told else { return Ok(None) };
-        let manifest = Manifest::at(io, file, path, told.end);
+        let manifest = Manifest::at(file, told.end);
         manifest.has_checkpoint.store(!told.checkpoints.is_empty(), Ordering::Relaxed);
         Ok(Some((manifest, told)))
     }
@@ -249,7 +243,7 @@ impl Drop for Manifest {
     fn drop(&mut self) {
         if !self.keep.load(Ordering::Relaxed) {
             // Nothing can be done about a name that cannot be removed; the next run tries again.
-            let _ = self.io.remove(&self.path);
+            let _ = self.file.location().remove();
         }
     }
 }

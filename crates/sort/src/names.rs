@@ -4,9 +4,9 @@
 //! interrupted one, and no other sort's.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use thalweg_io::hidden;
+use thalweg_io::{Location, directory_of, hidden};
 
 use crate::asked::Sort;
 
@@ -14,9 +14,9 @@ use crate::asked::Sort;
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     /// The output until it is whole.
-    pub(crate) partial: PathBuf,
+    pub(crate) partial: Location,
     /// Where the manifest is, beside the output.
-    pub(crate) manifest: PathBuf,
+    pub(crate) manifest: Location,
     /// The name of the scratch file in each scratch directory.
     pub(crate) scratch: OsString,
 }
@@ -28,16 +28,27 @@ impl Names {
         }
         // Many sorts may write to a stream of this name at once, and none can be gone on from.
         let scratch = hidden::unique("scratch");
-        Names { partial: PathBuf::new(), manifest: PathBuf::new(), scratch: scratch.into() }
+        let nowhere = sort.output.at("");
+        Names { partial: nowhere.clone(), manifest: nowhere, scratch: scratch.into() }
     }
 
     /// Of sorts whose output is this file.
-    pub(crate) fn of_file(output: &Path) -> Names {
+    pub(crate) fn of_file(output: &Location) -> Names {
         Names {
-            partial: hidden::beside(output, "partial"),
-            manifest: hidden::beside(output, "manifest"),
-            scratch: hidden::elsewhere(output, "scratch"),
+            partial: output.at(hidden::beside(&output.path, "partial")),
+            manifest: output.at(hidden::beside(&output.path, "manifest")),
+            scratch: hidden::elsewhere(&output.path, "scratch"),
         }
+    }
+
+    /// Where a file lies that a manifest names: the partial output, or scratch in one of these directories. A directory that
+    /// is not among them is on the back end of the first.
+    pub(crate) fn locate(&self, path: &Path, scratch: &[Location]) -> Location {
+        if path == self.partial.path {
+            return self.partial.clone();
+        }
+        let directory = scratch.iter().find(|directory| directory.path == directory_of(path));
+        directory.unwrap_or(&scratch[0]).at(path)
     }
 
     /// Whether a path has the name of this sort's scratch files.

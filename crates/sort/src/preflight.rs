@@ -6,12 +6,9 @@
 //! not judged.
 //! Non-goals: reserving anything; quotas and limits on one file, which are met when they are met.
 
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use thalweg_io::{FileSystem, directory_of};
+use thalweg_io::Location;
 
 use crate::asked::Sort;
 use crate::leftover;
@@ -40,95 +37,90 @@ impl Takes {
     }
 }
 
-/// Free bytes of disks, by their device.
+/// A disk, known by a directory on it and its device.
+struct Disk {
+    directory: Location,
+    device: u64,
+    free_bytes: u64,
+}
+
+/// The disks of some directories.
 #[derive(Default)]
-struct Disks(BTreeMap<u64, u64>);
+struct Disks(Vec<Disk>);
 
 impl Disks {
-    /// Looks at the disk that holds a directory; returns its device.
-    fn look(&mut self, io: &Arc<dyn FileSystem>, directory: &Path) -> Result<u64> {
-        let (device, space) = (io.stat(directory)?.device, io.space(directory)?);
-        self.0.entry(device).or_insert(if space.total > 0 { space.available } else { u64::MAX });
-        Ok(device)
+    fn find(&self, location: &Location, device: u64) -> Option<usize> {
+        self.0.iter().position(|disk| disk.device == device && disk.directory.is_beside(location))
     }
 
-    fn room(&mut self, device: u64) -> &mut u64 {
-        self.0.get_mut(&device).expect("it was looked at")
+    /// Looks at the disk that holds a directory; returns its index.
+    fn look(&mut self, directory: &Location) -> Result<usize> {
+        let (device, space) = (directory.stat()?.device, directory.space()?);
+        if let Some(known) = self.find(directory, device) {
+            return Ok(known);
+        }
+        let free_bytes = if space.total > 0 { space.available } else { u64::MAX };
+        self.0.push(Disk { directory: directory.clone(), device, free_bytes });
+        Ok(self.0.len() - 1)
     }
 }
 
 /// Refuses what cannot fit in the output's directory and in these scratch directories.
-pub(crate) fn preflight(
-    sort: &Sort,
-    io: &Arc<dyn FileSystem>,
-    scratch: &[PathBuf],
-    takes: &Takes,
-) -> Result<()> {
-    look(sort, io, scratch, takes, &[])
+pub(crate) fn preflight(sort: &Sort, scratch: &[Location], takes: &Takes) -> Result<()> {
+    look(sort, scratch, takes, &[])
 }
 
 /// The same before a plan, which makes nothing: what the sort would remove first counts as room.
-pub(crate) fn preflight_of_plan(sort: &Sort, io: &Arc<dyn FileSystem>, takes: &Takes) -> Result<()> {
+pub(crate) fn preflight_of_plan(sort: &Sort, takes: &Takes) -> Result<()> {
     let names = Names::of(sort);
-    if sort.resume && io.stat(&names.manifest).is_ok() {
+    if sort.resume && names.manifest.stat().is_ok() {
         // How much is there already shows only when it is gone on from.
         return Ok(());
     }
-    look(sort, io, &sort.scratch, takes, &leftover::files(io, &sort.scratch, &names))
+    look(sort, &sort.scratch, takes, &leftover::files(&sort.scratch, &names))
 }
 
-fn look(
-    sort: &Sort,
-    io: &Arc<dyn FileSystem>,
-    scratch: &[PathBuf],
-    takes: &Takes,
-    to_go: &[PathBuf],
-) -> Result<()> {
+fn look(sort: &Sort, scratch: &[Location], takes: &Takes, to_go: &[Location]) -> Result<()> {
     let mut disks = Disks::default();
-    let output = (!sort.output_is_stream).then(|| directory_of(&sort.output));
-    let beside = output.map(|directory| disks.look(io, directory)).transpose()?;
+    let output = (!sort.output_is_stream).then(|| sort.output.directory());
+    let beside = output.map(|directory| disks.look(&directory)).transpose()?;
     let needed = takes.scratch_bytes();
-    let mut devices = Vec::new();
+    let mut spilled_to = Vec::new();
     for directory in scratch.iter().filter(|_| needed > 0) {
-        devices.push(disks.look(io, directory)?);
+        spilled_to.push(disks.look(directory)?);
     }
-    for path in to_go {
-        let there = io.stat(path)?;
-        if let Some(room) = disks.0.get_mut(&there.device) {
-            *room = room.saturating_add(there.len);
+    for file in to_go {
+        let there = file.stat()?;
+        if let Some(disk) = disks.find(file, there.device) {
+            disks.0[disk].free_bytes = disks.0[disk].free_bytes.saturating_add(there.len);
         }
     }
-    if let Some(device) = beside {
-        let room = disks.room(device);
+    if let Some(disk) = beside {
+        let room = &mut disks.0[disk].free_bytes;
         if takes.output_bytes > *room {
-            let (output, needed, available) = (sort.output.clone(), takes.output_bytes, *room);
+            let (output, needed, available) = (sort.output.path.clone(), takes.output_bytes, *room);
             return Err(Error::OutputFull { output, needed, available, resumable: takes.resumable });
         }
         *room -= takes.output_bytes;
     }
-    devices.sort_unstable();
-    devices.dedup();
-    let room = devices.iter().fold(0u64, |sum, device| sum.saturating_add(*disks.room(*device)));
+    spilled_to.sort_unstable();
+    spilled_to.dedup();
+    let room = spilled_to.iter().fold(0u64, |sum, disk| sum.saturating_add(disks.0[*disk].free_bytes));
     let left = sort.scratch_limit.saturating_sub(takes.scratch_used);
     let available = room.min(left);
     if needed <= available {
         return Ok(());
     }
     let limit = (left < room).then_some(sort.scratch_limit);
-    let beside = beside.filter(|device| devices.contains(device)).map_or(0, |_| takes.output_bytes);
-    let (directories, resumable) = (scratch.to_vec(), takes.resumable);
+    let beside = beside.filter(|disk| spilled_to.contains(disk)).map_or(0, |_| takes.output_bytes);
+    let directories = scratch.iter().map(|directory| directory.path.clone()).collect();
+    let resumable = takes.resumable;
     Err(Error::ScratchFull { needed, available, beside, limit, directories, resumable })
 }
 
 /// Says of a disk that became full in the middle how much was still to be had of it, which whoever met it does not
 /// know.
-pub(crate) fn told(
-    error: Error,
-    sort: &Sort,
-    io: &Arc<dyn FileSystem>,
-    names: &Names,
-    takes: &Takes,
-) -> Error {
+pub(crate) fn told(error: Error, sort: &Sort, names: &Names, takes: &Takes) -> Error {
     let resumable = takes.resumable;
     match error {
         Error::ScratchFull { needed, available, beside, limit, directories, .. } => {
@@ -136,14 +128,14 @@ pub(crate) fn told(
             Error::ScratchFull { needed, available, beside, limit, directories, resumable }
         }
         Error::Io(e) if is_out_of_room(&e) => {
-            let directory = directory_of(&e.path).to_path_buf();
-            let available = io.space(&directory).map_or(0, |space| space.available);
+            let directory = names.locate(&e.path, &sort.scratch).directory();
+            let available = directory.space().map_or(0, |space| space.available);
             let is_short_of = |needed: u64| needed > available;
-            if e.path == names.partial && is_short_of(takes.output_bytes) {
-                let (output, needed) = (sort.output.clone(), takes.output_bytes);
+            if e.path == names.partial.path && is_short_of(takes.output_bytes) {
+                let (output, needed) = (sort.output.path.clone(), takes.output_bytes);
                 Error::OutputFull { output, needed, available, resumable }
             } else if names.is_scratch(&e.path) && is_short_of(takes.scratch_bytes()) {
-                let (needed, directories) = (takes.scratch_bytes(), vec![directory]);
+                let (needed, directories) = (takes.scratch_bytes(), vec![directory.path]);
                 Error::ScratchFull { needed, available, beside: 0, limit: None, directories, resumable }
             } else {
                 // A quota, say: the numbers of the disk would explain nothing.
@@ -161,6 +153,8 @@ fn is_out_of_room(e: &thalweg_io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use thalweg_io::sim::Sim;
     use thalweg_io::{Action, Error as IoError};
@@ -170,24 +164,24 @@ mod tests {
         let sim = Sim::new(1);
         sim.set_capacity("/out", 8192);
         sim.make_dir("/far");
-        let sort = Sort::new(thalweg_record::Layout::Lines, 0, vec!["/out".into()]);
-        let sort = Sort { output: "/out/sorted".into(), ..sort };
+        let sort = Sort::new(thalweg_record::Layout::Lines, 0, vec![Location::new(&sim.io(), "/out")]);
+        let sort = Sort { output: sort.scratch[0].at("/out/sorted"), ..sort };
         let names = Names::of(&sort);
         let said = |path: &Path, kind: ErrorKind, resumable| {
             let error = Error::Io(IoError::at(Action::Write, path, 7, kind.into()));
             let takes =
                 Takes { output_bytes: 1 << 20, spilled_bytes: 100 << 10, resumable, ..Takes::default() };
-            told(error, &sort, &sim.io(), &names, &takes).to_string()
+            told(error, &sort, &names, &takes).to_string()
         };
         let scratch = Path::new("/out").join(&names.scratch);
         for (path, resumable, expected) in [
             (
-                &names.partial,
+                &names.partial.path,
                 false,
                 "the disk of /out/sorted is full: 1 MiB needed for the output, 8 KiB available; free some, or give another -o",
             ),
             (
-                &names.partial,
+                &names.partial.path,
                 true,
                 "the disk of /out/sorted is full: 1 MiB needed for the output, 8 KiB available; free some, and go on with --resume",
             ),
@@ -202,7 +196,7 @@ mod tests {
         // Of a limit on one file, of an input, and where there is room, the system's word stands.
         let far = Path::new("/far").join(&names.scratch);
         for (path, kind) in [
-            (names.partial.as_path(), ErrorKind::FileTooLarge),
+            (names.partial.path.as_path(), ErrorKind::FileTooLarge),
             (Path::new("/out/in"), ErrorKind::StorageFull),
             (&far, ErrorKind::QuotaExceeded),
         ] {

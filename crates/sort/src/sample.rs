@@ -143,7 +143,12 @@ pub(crate) fn add_sparse(
 
 /// Reads the beginning of the first line that begins after byte `from`, as much of it as a cut keeps.
 /// Returns where it begins; `None` if there is none within about `line_max`.
-fn read_line(file: &thalweg_io::File, from: u64, line_max: u64, line: &mut Vec<u8>) -> Result<Option<u64>> {
+fn read_line(
+    file: &thalweg_io::InputFile,
+    from: u64,
+    line_max: u64,
+    line: &mut Vec<u8>,
+) -> Result<Option<u64>> {
     line.resize(CUT_KEY_BYTES_MAX, 0);
     let Some(rest) = rest_of_line(file, from, line_max, line)? else { return Ok(None) };
     let begin = from + rest + 1;
@@ -154,7 +159,12 @@ fn read_line(file: &thalweg_io::File, from: u64, line_max: u64, line: &mut Vec<u
 
 /// Bytes from `from` to the next newline or the end of the file, read piece by piece; `None` if they are more than
 /// about `line_max`.
-fn rest_of_line(file: &thalweg_io::File, from: u64, line_max: u64, piece: &mut [u8]) -> Result<Option<u64>> {
+fn rest_of_line(
+    file: &thalweg_io::InputFile,
+    from: u64,
+    line_max: u64,
+    piece: &mut [u8],
+) -> Result<Option<u64>> {
     let mut len = 0;
     while len <= line_max {
         let n = file.read_at(from + len, piece)?;
@@ -187,7 +197,7 @@ fn submit_chunk(
     block.set_offset(at);
     queue.submit(Op {
         kind: Kind::Read,
-        file: input.file()?,
+        file: input.file()?.handle().clone(),
         at,
         block,
         tag: (page * page_bytes + in_page) << 1 | fresh,

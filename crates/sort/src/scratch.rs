@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use thalweg_block::Block;
-use thalweg_io::{ALIGN, Access, Action, File, FileSystem, Kind, Op, directory_of};
+use thalweg_io::{ALIGN, Access, Action, Backends, File, Kind, Location, Op, Queue};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -80,11 +80,11 @@ pub(crate) struct Scratch {
     kept: AtomicUsize,
     /// Files lose their names as soon as they are open, so that even a killed process leaves none.
     nameless: bool,
-    io: Arc<dyn FileSystem>,
 }
 
 struct Directory {
-    path: PathBuf,
+    /// Of its file.
+    location: Location,
     file: OnceLock<File>,
     /// Where pages of ranges lie, if the file is the partial output.
     within: Option<Within>,
@@ -107,14 +107,13 @@ struct Room {
 impl Scratch {
     /// Scratch files `name` in `directories`, for about `expected` bytes and at most `limit`.
     pub(crate) fn new(
-        io: &Arc<dyn FileSystem>,
-        directories: &[PathBuf],
+        directories: &[Location],
         name: impl AsRef<Path>,
         expected: u64,
         limit: u64,
     ) -> Scratch {
         assert!((1..=SCRATCH_FILES_MAX).contains(&directories.len()));
-        let directory = |d: &PathBuf| Directory::new(d.join(&name), None);
+        let directory = |d: &Location| Directory::new(d.at(d.path.join(&name)), None);
         let share = expected / directories.len() as u64;
         Scratch {
             directories: directories.iter().map(directory).collect(),
@@ -126,7 +125,6 @@ impl Scratch {
             adopted: 0,
             kept: AtomicUsize::new(0),
             nameless: false,
-            io: Arc::clone(io),
         }
     }
 
@@ -137,8 +135,8 @@ impl Scratch {
     }
 
     /// In the output that has the name `partial` until it is whole, instead of the directories.
-    pub(crate) fn within(mut self, partial: &Path, within: Within) -> Scratch {
-        self.directories = vec![Directory::new(partial.to_path_buf(), Some(within))];
+    pub(crate) fn within(mut self, partial: &Location, within: Within) -> Scratch {
+        self.directories = vec![Directory::new(partial.clone(), Some(within))];
         self
     }
 
@@ -168,14 +166,14 @@ impl Scratch {
     /// on where they ended. `within` tells of a file whether and how it is the output.
     pub(crate) fn adopt<'e>(
         &mut self,
-        files: &[PathBuf],
+        files: &[Location],
         extents: impl Iterator<Item = &'e Extent>,
         within: impl Fn(&Path) -> Option<Within>,
     ) -> Result<()> {
         let mut adopted: Vec<Directory> =
-            files.iter().map(|path| Directory::new(path.clone(), within(path))).collect();
+            files.iter().map(|file| Directory::new(file.clone(), within(&file.path))).collect();
         for directory in &adopted {
-            let file = File::open(&self.io, &directory.path, Access::UpdateDirect)?;
+            let file = directory.location.open(Access::UpdateDirect)?;
             assert!(directory.file.set(file).is_ok(), "it was made just now");
         }
         for extent in extents {
@@ -185,10 +183,7 @@ impl Scratch {
         self.peak.fetch_max(self.used.load(Ordering::Relaxed), Ordering::Relaxed);
         let new = std::mem::take(&mut self.directories);
         // They may be named otherwise than by the run that made them.
-        let is_new = |d: &Directory| {
-            let Ok(own) = self.io.stat(&d.path) else { return true };
-            !files.iter().any(|file| self.io.stat(file).is_ok_and(|there| there.is_same(&own)))
-        };
+        let is_new = |d: &Directory| !files.iter().any(|file| file.is_same_file(&d.location));
         self.adopted = adopted.len();
         adopted.extend(new.into_iter().filter(is_new));
         if adopted.len() > SCRATCH_FILES_MAX {
@@ -200,7 +195,7 @@ impl Scratch {
 
     /// The scratch files, in the order of their numbers in extents.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
-        self.directories.iter().map(|d| d.path.clone()).collect()
+        self.directories.iter().map(|d| d.location.path.clone()).collect()
     }
 
     /// The scratch file of a directory in which something was allocated.
@@ -214,8 +209,14 @@ impl Scratch {
     }
 
     /// The scratch directories.
-    pub(crate) fn directories(&self) -> Vec<PathBuf> {
-        self.directories.iter().map(|d| directory_of(&d.path).to_path_buf()).collect()
+    pub(crate) fn directories(&self) -> Vec<Location> {
+        self.directories.iter().map(|d| d.location.directory()).collect()
+    }
+
+    /// A queue for all scratch files.
+    pub(crate) fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        let backends: Backends = self.directories.iter().map(|d| Arc::clone(&d.location.fs) as _).collect();
+        Ok(backends.queue(depth)?)
     }
 
     /// Bytes in use.
@@ -233,14 +234,14 @@ impl Scratch {
     pub(crate) fn write(&self, mut block: Block, range: Option<usize>, tag: u64) -> Result<(Extent, Op)> {
         let extent = self.allocate(block.len(), page_hash(&block), range)?;
         block.set_len(extent.room() as usize);
-        let file = self.file(extent.directory()).clone();
+        let file = self.file(extent.directory()).handle().clone();
         Ok((extent, Op { kind: Kind::Write, file, at: extent.offset(), block, tag }))
     }
 
     /// The read of a page into a block; [`Scratch::verify`] tells whether it came back whole.
     pub(crate) fn read(&self, extent: &Extent, mut block: Block, tag: u64) -> Op {
         block.set_len(extent.room() as usize);
-        let file = self.file(extent.directory()).clone();
+        let file = self.file(extent.directory()).handle().clone();
         Op { kind: Kind::Read, file, at: extent.offset(), block, tag }
     }
 
@@ -268,7 +269,7 @@ impl Scratch {
                 let directory = &self.directories[index];
                 let in_region = range.and_then(|range| directory.allocate_in_region(room, range));
                 let offset = match in_region {
-                    None => directory.allocate(&self.io, room, self.step, self.nameless)?,
+                    None => directory.allocate(room, self.step, self.nameless)?,
                     found => found,
                 };
                 if let Some(offset) = offset {
@@ -304,27 +305,28 @@ impl Scratch {
         let limited = self.directories.iter().find(|d| d.state.lock().expect("no lane panics").is_limited);
         if let Some(directory) = limited {
             let source = ErrorKind::FileTooLarge.into();
-            return thalweg_io::Error::new(Action::Allocate, &directory.path, source).into();
+            return thalweg_io::Error::new(Action::Allocate, &directory.location.path, source).into();
         }
         let directories = self.directories();
-        let space = |d: &PathBuf| self.io.space(d).map_or(0, |s| s.available);
+        let space = |d: &Location| d.space().map_or(0, |s| s.available);
         let available = directories.iter().map(space).sum::<u64>();
+        let directories = directories.into_iter().map(|d| d.path).collect();
         Error::ScratchFull { needed, available, beside: 0, limit: None, directories, resumable: false }
     }
 
     /// The error for a page that came back wrong.
     fn damaged(&self, extent: &Extent) -> Error {
-        let path = self.directories[extent.directory() as usize].path.clone();
+        let path = self.directories[extent.directory() as usize].location.path.clone();
         Error::Damaged { path, offset: extent.offset(), len: u64::from(extent.len) }
     }
 }
 
 impl Directory {
-    fn new(path: PathBuf, within: Option<Within>) -> Directory {
+    fn new(location: Location, within: Option<Within>) -> Directory {
         let room = within.map_or(0, |within| within.room());
         let regions = within.iter().flat_map(|w| (0..w.regions()).map(|region| w.start(region))).collect();
         let state = Room { end: room, reserved: room, regions, ..Room::default() };
-        Directory { path, file: OnceLock::new(), within, state: Mutex::new(state) }
+        Directory { location, file: OnceLock::new(), within, state: Mutex::new(state) }
     }
 
     /// Counts an extent that is there as taken.
@@ -349,13 +351,7 @@ impl Directory {
     }
 
     /// The byte where `room` bytes are now ours, or `None` if the directory is full.
-    fn allocate(
-        &self,
-        io: &Arc<dyn FileSystem>,
-        room: u64,
-        step: u64,
-        nameless: bool,
-    ) -> Result<Option<u64>> {
+    fn allocate(&self, room: u64, step: u64, nameless: bool) -> Result<Option<u64>> {
         let mut state = self.state.lock().expect("no lane panics");
         if let Some(offset) = state.free.get_mut(&room).and_then(Vec::pop) {
             return Ok(Some(offset));
@@ -365,9 +361,9 @@ impl Directory {
         }
         if state.end + room > state.reserved {
             if self.file.get().is_none() {
-                let file = File::open(io, &self.path, Access::CreateDirect)?;
+                let file = self.location.open(Access::CreateDirect)?;
                 if nameless {
-                    io.remove(&self.path)?;
+                    self.location.remove()?;
                 }
                 assert!(self.file.set(file).is_ok(), "the lock lets one lane through");
             }
@@ -398,7 +394,7 @@ impl Drop for Scratch {
         let is_ours = |d: &&Directory| d.file.get().is_some() && d.within.is_none() && !self.nameless;
         for directory in self.directories.iter().skip(*self.kept.get_mut()).filter(is_ours) {
             // Nothing can be done about a name that cannot be removed; the next run tries again.
-            let _ = self.io.remove(&directory.path);
+            let _ = directory.location.remove();
         }
     }
 }
@@ -416,8 +412,9 @@ mod tests {
         let sim = Sim::new(1);
         sim.set_capacity("/full", 1 << 20);
         sim.make_dir("/free");
-        let directories = ["/full", "/free"].map(PathBuf::from);
-        let scratch = Scratch::new(&sim.io(), &directories, "scratch", 1 << 24, u64::MAX);
+        let io = sim.io();
+        let directories = ["/full", "/free"].map(|path| Location::new(&io, path));
+        let scratch = Scratch::new(&directories, "scratch", 1 << 24, u64::MAX);
         let barrier = std::sync::Barrier::new(8);
         std::thread::scope(|scope| {
             for _ in 0..8 {

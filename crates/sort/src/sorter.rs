@@ -15,7 +15,6 @@
 //! Non-goals: going on from what an earlier sort left.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -23,7 +22,7 @@ use std::time::Duration;
 use thalweg_api::Receipt;
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::{Block, Held, Pool};
-use thalweg_io::{FileSystem, process};
+use thalweg_io::process;
 use thalweg_record::Layout;
 
 use crate::asked::{BLOCKS_HELD_MAX, Sort};
@@ -72,7 +71,6 @@ enum Phase {
 /// What the engine will be started with.
 struct Filling {
     sort: Sort,
-    io: Arc<dyn FileSystem>,
     room: Room,
     clock: Stopwatch,
     cpu_seconds: f64,
@@ -94,11 +92,11 @@ struct Engine {
 impl Sorter {
     /// Lays memory out. Of `sort` only what has nothing to do with files counts: no inputs, no output, and
     /// nothing to resume.
-    pub fn new(sort: Sort, io: Arc<dyn FileSystem>) -> Result<Sorter> {
+    pub fn new(sort: Sort) -> Result<Sorter> {
         assert!(!sort.scratch.is_empty(), "somewhere to spill to, even if that is never needed");
         let sort = Sort {
             inputs: Vec::new(),
-            output: PathBuf::new(),
+            output: sort.scratch[0].at(""),
             output_is_stream: true,
             resume: false,
             hardware: None,
@@ -120,7 +118,6 @@ impl Sorter {
             held: Held::default(),
             phase: Phase::Filling(Box::new(Filling {
                 sort,
-                io,
                 room,
                 clock: Stopwatch::start(),
                 cpu_seconds: process::usage().cpu_seconds,
@@ -253,7 +250,7 @@ impl Sorter {
     /// Starts the engine, if it does not run yet.
     fn start(&mut self, ended: bool) {
         let Phase::Filling(filling) = std::mem::replace(&mut self.phase, Phase::Running) else { return };
-        let Filling { sort, io, room, clock, cpu_seconds, ahead } = *filling;
+        let Filling { sort, room, clock, cpu_seconds, ahead } = *filling;
         let handover = Arc::clone(&self.engine.handover);
         let feed = Feed::handed(Arc::clone(&handover), ahead, self.layout);
         let (main, transfer) = (self.main.clone(), self.transfer.clone());
@@ -264,7 +261,7 @@ impl Sorter {
             let filled = Filled { feed, room, main, transfer, ended };
             // What was spilled is freed when the program has heard of the end.
             let mut spilled = None;
-            let outcome = run_handed(&sort, &io, &*ending.0, filled, clock, &mut spilled);
+            let outcome = run_handed(&sort, &*ending.0, filled, clock, &mut spilled);
             ending.0.end(outcome.map(|mut receipt| {
                 receipt.cpu_seconds -= cpu_seconds;
                 receipt
@@ -354,14 +351,17 @@ fn room_of(sort: &Sort) -> Result<Room> {
 mod tests {
     use thalweg_base::rng::Rng;
     use thalweg_io::threads::Threads;
+    use thalweg_io::{FileSystem, Location};
     use thalweg_record::Cut;
 
     use super::*;
 
     fn sorter(memory_bytes: u64) -> Sorter {
-        let sort = Sort::new(Layout::Fixed(16), memory_bytes, vec![std::env::temp_dir()]);
+        let io: Arc<dyn FileSystem> = Arc::new(Threads::new(2));
+        let scratch = vec![Location::new(&io, std::env::temp_dir())];
+        let sort = Sort::new(Layout::Fixed(16), memory_bytes, scratch);
         let sort = Sort { lanes: 2, ..sort };
-        Sorter::new(sort, Arc::new(Threads::new(2))).unwrap()
+        Sorter::new(sort).unwrap()
     }
 
     fn random(bytes: usize) -> Vec<u8> {

@@ -119,6 +119,6 @@ impl Judge<'_> {
 
     /// Files are removed when the sort ends, so no others may be named.
     fn is_ours(&self, path: &Path) -> bool {
-        path == self.names.partial || self.names.is_scratch(path)
+        path == self.names.partial.path || self.names.is_scratch(path)
     }
 }

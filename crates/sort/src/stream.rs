@@ -8,13 +8,12 @@
 //! Invariant: pages come out in order, each once.
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Access, File, FileSystem};
+use thalweg_io::{Access, File, InputFile, Location};
 use thalweg_pump::{InputsError, Meters, Source};
 use thalweg_record::{Cut, Key, Layout, records_in, thin_cuts};
 
@@ -136,7 +135,7 @@ pub(crate) struct Feed {
 }
 
 struct State {
-    files: VecDeque<File>,
+    files: VecDeque<InputFile>,
     /// Byte of the first file that is read next.
     at: u64,
     /// Whether the last byte given out ended a line.
@@ -147,7 +146,7 @@ struct State {
 }
 
 impl Feed {
-    pub(crate) fn new(files: Vec<File>, layout: Layout) -> Feed {
+    pub(crate) fn new(files: Vec<InputFile>, layout: Layout) -> Feed {
         let state =
             State { files: files.into(), at: 0, line_ended: true, next_page: 0, ahead: VecDeque::new() };
         Feed { layout, handover: None, state: Mutex::new(state), bytes: AtomicU64::new(0), ahead: 0.into() }
@@ -276,9 +275,9 @@ impl Feed {
 }
 
 /// Opens a stream as the output. Who waits for its reader still hears that it should stop.
-pub(crate) fn open_output(io: &Arc<dyn FileSystem>, path: &Path, stopped: impl Fn() -> bool) -> Result<File> {
+pub(crate) fn open_output(output: &Location, stopped: impl Fn() -> bool) -> Result<File> {
     while !stopped() {
-        if let Some(output) = File::open_some(io, path, Access::WriteStream, PATIENCE)? {
+        if let Some(output) = File::open_some(&output.fs, &output.path, Access::WriteStream, PATIENCE)? {
             return Ok(output);
         }
     }

@@ -5,12 +5,9 @@
 //! Non-goals: allocating what the sort will hold, and any name on any disk. Of its pool only as many
 //! blocks are touched as the sample has reads in flight.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
-use thalweg_io::{FileSystem, host};
+use thalweg_io::host;
 use thalweg_pump::Inputs;
 use thalweg_record::{Cut, Key, Layout, Tags, choose_cuts};
 
@@ -59,11 +56,10 @@ pub(crate) struct Seen {
 
 impl Survey {
     /// Opens and samples the inputs. What an earlier attempt has `seen` counts more than the sample.
-    pub(crate) fn take(sort: &Sort, io: &Arc<dyn FileSystem>, seen: Seen) -> Result<Survey> {
+    pub(crate) fn take(sort: &Sort, seen: Seen) -> Result<Survey> {
         let resident_bytes = host::prepare_memory();
         let key = sort.stored_key()?;
-        let paths: Vec<&Path> = sort.inputs.iter().map(PathBuf::as_path).collect();
-        let mut inputs = Inputs::open(io, &paths, sort.layout)?;
+        let mut inputs = Inputs::open(&sort.inputs, sort.layout)?;
         let given = Given {
             memory_bytes: sort.memory_bytes,
             resident_bytes,
@@ -81,7 +77,7 @@ impl Survey {
         };
         let transfer = Pool::new(rough.transfer_bytes, rough.transfer_blocks)?;
         inputs.set_page_bytes(rough.transfer_bytes);
-        let mut queue = io.queue(SAMPLE_DEPTH.min(rough.transfer_blocks))?;
+        let mut queue = inputs.backends().queue(SAMPLE_DEPTH.min(rough.transfer_blocks))?;
         let page_bytes = rough.transfer_bytes as u64;
         let mut sample =
             take_sample(&inputs, page_bytes, sort.layout, &key, &transfer, &mut *queue, rough.sample_bytes)?;
@@ -130,7 +126,7 @@ impl Survey {
     }
 
     /// What a forecast needs to know.
-    pub(crate) fn facts(&self, sort: &Sort, io: &Arc<dyn FileSystem>) -> Facts {
+    pub(crate) fn facts(&self, sort: &Sort) -> Facts {
         let Survey { geometry, inputs, .. } = self;
         let page_bytes = geometry.page_bytes as u64;
         let input_bytes = inputs.bytes();
@@ -139,7 +135,7 @@ impl Survey {
         let spilled_bytes = excess_bytes.next_multiple_of(page_bytes);
         // While a range is distributed again, it is in scratch twice.
         let twice_bytes = again_bytes.div_ceil(geometry.ranges as u64);
-        let queues = if io.name() == "uring" { 2 * geometry.lanes as u64 } else { 0 };
+        let queues = if sort.backends().name() == "uring" { 2 * geometry.lanes as u64 } else { 0 };
         // One in each scratch directory, and the manifest.
         let scratch_files = if excess_bytes > 0 { sort.scratch.len() as u64 + 1 } else { 0 };
         let cached = |input: &thalweg_pump::Input| {
@@ -177,16 +173,16 @@ impl Survey {
 
 /// Lays a sort out and runs nothing: what a plan is made from. Refuses what [`run`](crate::run) would refuse before it
 /// begins.
-pub fn lay_out(sort: &Sort, io: &Arc<dyn FileSystem>) -> Result<Facts> {
-    let survey = Survey::take(sort, io, Seen::default())?;
+pub fn lay_out(sort: &Sort) -> Result<Facts> {
+    let survey = Survey::take(sort, Seen::default())?;
     let output_bytes = survey.inputs.bytes();
     let (output_bytes, spilled_bytes) =
         match Within::asked(sort, (output_bytes, survey.records), &survey.geometry) {
             Some(within) => (within.room(), 0),
             None => (output_bytes, survey.geometry.excess_bytes),
         };
-    preflight_of_plan(sort, io, &Takes { output_bytes, spilled_bytes, ..Takes::default() })?;
-    Ok(survey.facts(sort, io))
+    preflight_of_plan(sort, &Takes { output_bytes, spilled_bytes, ..Takes::default() })?;
+    Ok(survey.facts(sort))
 }
 
 /// What is laid out for, as far as it is known.

@@ -33,7 +33,7 @@ fn a_plan_refuses_what_a_run_refuses_and_nothing_is_left() {
         (|_, sort| sort.scratch_limit = 1 << 20, "the --scratch-limit of  MiB is reached:"),
         (
             |stage, sort| {
-                sort.scratch = vec![stage.path("out")];
+                sort.scratch = vec![stage.at("out")];
                 stage.disk().set_capacity(stage.path("out"), 2 * OUTPUT_BYTES);
             },
             "available beside the output's",
@@ -45,7 +45,7 @@ fn a_plan_refuses_what_a_run_refuses_and_nothing_is_left() {
             let stage = Stage::simulated(1);
             let mut sort = Sort { resume, ..stage.set(&case) };
             change(&stage, &mut sort);
-            let planned = lay_out(&sort, &stage.io).expect_err("it was planned");
+            let planned = lay_out(&sort).expect_err("it was planned");
             // That nothing is left is looked at there.
             let refused = stage.run(&case, &sort, &Unwatched).expect_err("it was sorted");
             assert_eq!(shape(&planned), shape(&refused));
@@ -62,7 +62,7 @@ fn what_an_earlier_run_left_is_room_for_a_plan_that_does_not_go_on_from_it() {
     let sort = stage.set(&case);
     stage.disk().set_capacity(stage.path("out"), OUTPUT_BYTES);
     stage.put("out/.sorted.thalweg-partial", &vec![0; SMALL_BYTES]);
-    lay_out(&sort, &stage.io).expect("a run removes the partial output first");
+    lay_out(&sort).expect("a run removes the partial output first");
     let receipt = stage.attempt(&sort).expect("it does");
     stage.ends_well(&case, &receipt);
 }
@@ -83,7 +83,7 @@ fn scratch_that_becomes_full_in_the_middle_is_gone_on_from_in_another_directory(
         let remedy = if resume { "--resume --scratch OTHER" } else { "give another --scratch" };
         assert!(error.to_string().ends_with(remedy), "{error}");
         assert_eq!(stage.names().len() > 1, resume, "{:?}", stage.names());
-        let sort = Sort { scratch: vec![stage.path("scratch1")], ..sort };
+        let sort = Sort { scratch: vec![stage.at("scratch1")], ..sort };
         let receipt = stage.attempt(&sort).expect("there is room");
         assert_eq!(receipt.resumed_bytes > 0, resume, "{receipt:?}");
         stage.ends_well(&case, &receipt);

@@ -15,7 +15,7 @@ fn scratch_of_a_rejected_manifest_goes_also_from_other_directories() {
         let (stage, sort) = killed_after(&case, 0.9);
         assert!(stage.get(&stage.scratch(0)).is_some(), "nothing was spilled");
         let memory_bytes = sort.memory_bytes + grown;
-        let sort = Sort { resume, memory_bytes, scratch: vec![stage.path("scratch1")], ..sort };
+        let sort = Sort { resume, memory_bytes, scratch: vec![stage.at("scratch1")], ..sort };
         let receipt = stage.attempt(&sort).expect("it is begun anew");
         assert_eq!(receipt.resumed_bytes, 0);
         stage.ends_well(&case, &receipt);
@@ -31,7 +31,7 @@ fn what_only_has_the_name_of_scratch_stays() {
         let scratch = stage.scratch(0);
         stage.put(&scratch, &foreign);
         let memory_bytes = sort.memory_bytes + (1 << 20);
-        let sort = Sort { resume, memory_bytes, scratch: vec![stage.path("scratch1")], ..sort };
+        let sort = Sort { resume, memory_bytes, scratch: vec![stage.at("scratch1")], ..sort };
         stage.attempt(&sort).expect("it is begun anew");
         assert!(stage.get(&scratch) == Some(foreign), "it was touched");
         assert_eq!(stage.names(), ["in/0", "out/sorted", &scratch]);

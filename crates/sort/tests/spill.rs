@@ -102,3 +102,25 @@ fn pages_in_the_way_of_the_output_are_moved_before_it_comes() {
     let scratch = receipt.io.scratch;
     assert!(scratch.written_bytes > bytes, "nothing was moved: {scratch:?} of {bytes}");
 }
+
+/// Of two inputs and of two scratch directories one each lies on a simulated disk and one on the real one, so a lane has
+/// one queue over both. The output is on the simulated disk.
+#[test]
+fn a_sort_with_inputs_and_scratch_on_several_disks_is_that_of_one_disk() {
+    let (simulated, real) = (Stage::simulated(3), Stage::threads());
+    let mut case = hundred(Shape::Uniform, 40 * MB);
+    let half = case.inputs[0].split_off(20 * MB);
+    case.inputs.push(half);
+    let mut sort = simulated.set(&case);
+    let other = real.set(&case);
+    sort.inputs[1] = other.inputs[1].clone();
+    sort.scratch.extend(other.scratch);
+    let receipt = thalweg_sort::run(&sort, &support::Unwatched).unwrap();
+    case.expected().is(&simulated.get("out/sorted").expect("there is an output"), &receipt);
+    assert_eq!(receipt.io.backend, "sim+threads");
+    let (here, all) =
+        (simulated.disk().bytes_written(simulated.path("scratch0")), receipt.io.scratch.written_bytes);
+    assert!(here > all / 4 && here < all - all / 4, "{here} of {all} bytes are on the simulated disk");
+    assert_eq!(simulated.names(), ["in/0", "in/1", "out/sorted"]);
+    assert_eq!(real.names(), ["in/0", "in/1"]);
+}

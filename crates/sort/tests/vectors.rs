@@ -68,7 +68,7 @@ fn the_output_is_one_of_the_inputs() {
             let case = Case::fixed(100, vec![]).by(&[up(0, 10)]).within(memory_bytes);
             let case = Case { inputs: vec![first.to_vec(), second.to_vec()], ..case };
             let mut sort = stage.set(&case);
-            sort.output = sort.inputs[which].clone();
+            sort.output = stage.at(&format!("in/{which}"));
             let receipt = stage.run(&case, &sort, &Unwatched).expect("it is sorted");
             let output = stage.get(&format!("in/{which}")).expect("there is an output");
             case.expected().is(&output, &receipt);

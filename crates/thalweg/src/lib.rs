@@ -58,11 +58,11 @@ pub use task::{Task, TaskPlan};
 pub use thalweg_api::{JoinKind, PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt, Work};
 pub use thalweg_base::units::Size;
 pub use thalweg_block::Block;
+pub use thalweg_engine::{Asked, BadPath, JobFault, Needs, TooLittleMemory, doctor, generate, model};
 pub use thalweg_engine::{
     CheckOptions, Endpoint, Error, GenOptions, IoChoice, Progress, ProgressView, PumpOptions, Result,
     RightSide, Sorted, Sorter, SorterOptions, SshHost, WorkOptions,
 };
-pub use thalweg_engine::{doctor, generate, model};
 pub use thalweg_job::Cluster;
 pub use thalweg_node::SshOptions;
 pub use thalweg_pump::{Sink, Source};

@@ -167,8 +167,8 @@ impl Task {
     /// Does it. The receipt proves what was done: out = in, or what else the verb promises.
     ///
     /// # Errors
-    /// [`Error::Wrong`](crate::Error::Wrong) if data was found to be wrong; any other if it could not be done. No output
-    /// has its name then.
+    /// [`Error::is_wrong`](crate::Error::is_wrong) says whether the data is wrong or it could not be done. No output has its
+    /// name then.
     pub fn run(&self, progress: &Progress) -> Result<Receipt> {
         match &self.cluster {
             None => thalweg_engine::run(&self.options, progress),
@@ -187,9 +187,7 @@ impl Task {
     /// Has a node of the cluster coordinate it, and does not wait for its end.
     pub fn detach(&self) -> Result<Detached> {
         match &self.cluster {
-            None => {
-                Err(crate::Error::CouldNot("only the nodes of a cluster go on without their client".into()))
-            }
+            None => Err(thalweg_engine::Asked::DetachedHere.into()),
             Some(cluster) => thalweg_job::detach(cluster, &self.options),
         }
     }

@@ -34,8 +34,8 @@ impl Transfer {
     /// Moves them. The receipt proves that what came is what was sent.
     ///
     /// # Errors
-    /// [`Error::Wrong`](crate::Error::Wrong) if what came is something else; any other if it could not be done. What has
-    /// come stays for the same transfer with `resume`.
+    /// [`Error::is_wrong`](crate::Error::is_wrong) says whether what arrived is something else or it could not be done. What
+    /// has arrived stays for the same transfer with `resume`.
     pub fn run(&self, progress: &Progress) -> Result<PumpReceipt> {
         let ends = || self.options.sources.iter().chain([&self.options.dest]);
         if ends().any(|end| matches!(end, Endpoint::Ssh(..))) {

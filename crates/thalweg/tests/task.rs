@@ -83,7 +83,7 @@ fn what_a_verb_does_not_have_is_refused() {
     let place = Place::new("refused");
     let from = place.write("in", "b\na\n");
     let refused = |task: Task| match task.run(&Progress::default()) {
-        Err(Error::CouldNot(text)) => text,
+        Err(Error::Asked(why)) => why.to_string(),
         other => panic!("{other:?}"),
     };
     let shuffle = || Task::shuffle([from.clone()], place.at("out"), 1);

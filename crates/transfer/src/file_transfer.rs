@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::{Bytes, MIB};
 use thalweg_io::tree::{Attributes, Dir, Tree};
-use thalweg_io::{Action, File};
+use thalweg_io::{Action, File, InputFile};
 use thalweg_pump::ReadAhead;
 use thalweg_record::{CELL_BYTES, sum_at};
 
@@ -45,7 +45,7 @@ const _: () = assert!(2 * PROBES <= CELLS);
 pub(crate) enum Origin {
     File(File),
     /// A stream: in order, until it ends.
-    Stream(File),
+    Stream(InputFile),
     Zeros,
     /// The contents of the blocks, which were filled with noise.
     Noise,
@@ -264,7 +264,8 @@ impl<'a> FileTransfer<'a> {
     /// The name at the source, for messages.
     pub(crate) fn name(&self) -> PathBuf {
         match &self.origin {
-            Origin::File(file) | Origin::Stream(file) => file.path().to_path_buf(),
+            Origin::File(file) => file.path().to_path_buf(),
+            Origin::Stream(file) => file.path().to_path_buf(),
             Origin::Zeros | Origin::Noise => PathBuf::from("memory"),
             Origin::Peer(name) => name.clone(),
         }

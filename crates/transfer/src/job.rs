@@ -19,7 +19,7 @@ use thalweg_base::units::MIB;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::tree::{Dir, Tree};
-use thalweg_io::{Access, File, host, process};
+use thalweg_io::{Access, Caching, File, host, process};
 use thalweg_pump::{Meters, Sink, Source, pump};
 
 use crate::claim::{claim_new, clear, give_tree_name};
@@ -287,7 +287,9 @@ impl<'j> Job<'j> {
                 make_noise(&shared.pool);
                 (Origin::Noise, Some(*len))
             }
-            From::Stream(path) => (Origin::Stream(File::open(self.source.io(), path, Access::Read)?), None),
+            From::Stream(path) => {
+                (Origin::Stream(File::open_to_read(self.source.io().clone(), path, Caching::Cached)?), None)
+            }
             From::Path(_) => unreachable!("files were passed over"),
         };
         let goal = match &shared.far {

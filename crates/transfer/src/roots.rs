@@ -170,9 +170,9 @@ pub(crate) fn givens(tree: &dyn Tree, transfer: &Transfer) -> Result<Vec<Given>>
     transfer.sources.iter().filter_map(path_of).map(|path| given(tree, path)).collect()
 }
 
-/// Opens what is at this path if it is a directory.
-fn directory_at(tree: &dyn Tree, path: &Path) -> Result<Option<Arc<dyn Dir>>> {
-    match tree.open_dir(path) {
+/// What was opened, if it is a directory.
+fn if_directory(opened: thalweg_io::Result<Arc<dyn Dir>>) -> Result<Option<Arc<dyn Dir>>> {
+    match opened {
         Ok(dir) => Ok(Some(dir)),
         Err(e) => match e.source.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => Ok(None),
@@ -183,7 +183,7 @@ fn directory_at(tree: &dyn Tree, path: &Path) -> Result<Option<Arc<dyn Dir>>> {
 
 fn given(tree: &dyn Tree, path: &Path) -> Result<Given> {
     let real = tree.canonical(path)?;
-    let facts = directory_at(tree, &real)?.map(|dir| dir.attributes()).transpose()?;
+    let facts = if_directory(tree.open_dir(&real))?.map(|dir| dir.attributes()).transpose()?;
     let name = path.file_name().or(real.file_name()).unwrap_or_default().to_os_string();
     let contents = facts.is_some() && means_contents(path);
     Ok(Given { path: path.to_path_buf(), real, name, facts, contents })
@@ -193,7 +193,7 @@ fn given(tree: &dyn Tree, path: &Path) -> Result<Given> {
 pub(crate) fn look(transfer: &Transfer, source: &Arc<dyn Tree>, dest: &Arc<dyn Tree>) -> Result<Roots> {
     let first = transfer.sources.iter().find_map(path_of);
     let first_is_tree =
-        first.is_some_and(|path| directory_at(&**source, path).is_ok_and(|dir| dir.is_some()));
+        first.is_some_and(|path| if_directory(source.open_dir(path)).is_ok_and(|dir| dir.is_some()));
     let destination = match &transfer.dest {
         To::Path(path) => Some(destination(&**dest, path, first_is_tree, transfer.sources.len())?),
         _ => None,
@@ -343,10 +343,9 @@ struct Destination {
 
 fn destination(tree: &dyn Tree, path: &Path, is_tree: bool, count: usize) -> Result<Destination> {
     let shown = path.display();
-    tree.check_planted(path)?;
     // A link at the end leads on, as far as it leads to anything.
-    let real = tree.canonical(path).unwrap_or_else(|_| path.to_path_buf());
-    if let Some(dir) = directory_at(tree, &real)? {
+    let real = tree.unplanted(path)?;
+    if let Some(dir) = if_directory(tree.open_dir_itself(&real))? {
         return Ok(Destination { dir, path: real, name: None, there: None });
     }
     if count > 1 {

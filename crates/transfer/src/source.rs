@@ -11,7 +11,7 @@ use std::time::Duration;
 use thalweg_block::Block;
 use thalweg_io::hidden::is_hidden;
 use thalweg_io::tree::{Attributes, EntryKind};
-use thalweg_io::{File, Queue};
+use thalweg_io::{File, InputFile, Queue};
 use thalweg_pump::{Carrier, ReadAhead, Source};
 use thalweg_record::sum_at;
 
@@ -155,7 +155,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
     }
 
     /// Fills a block from a stream, and returns how much came before it ended.
-    fn fill(&self, file: &File, at: u64, block: &mut Block) -> Result<usize> {
+    fn fill(&self, file: &InputFile, at: u64, block: &mut Block) -> Result<usize> {
         block.set_len(BLOCK_BYTES);
         let mut filled = 0;
         while filled < BLOCK_BYTES {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use thalweg_io::local;
 use thalweg_io::threads::Threads;
 use thalweg_io::tree::Tree;
-use thalweg_io::{Access, Done, FileId, FileSystem, Kind, Metadata, Op, Queue, Result, Space};
+use thalweg_io::{
+    Access, Backend, Caching, Done, FileId, FileSystem, Kind, Metadata, Op, Queue, ReadFiles, Result, Space,
+};
 use thalweg_transfer::{Error, From, To, Transfer, Watch, run};
 
 /// Files by threads, but one byte of every large write is another.
@@ -37,21 +39,23 @@ impl Queue for LyingQueue {
     }
 }
 
-impl FileSystem for Lying {
+impl Backend for Lying {
     fn name(&self) -> &'static str {
         "threads"
     }
 
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(LyingQueue(FileSystem::queue(&self.0, depth)?)))
-    }
-
-    fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)> {
-        self.0.open(path, access)
+        Ok(Box::new(LyingQueue(Backend::queue(&self.0, depth)?)))
     }
 
     fn close(&self, id: FileId) {
         self.0.close(id);
+    }
+}
+
+impl ReadFiles for Lying {
+    fn open_to_read(&self, path: &Path, caching: Caching) -> Result<(FileId, bool)> {
+        self.0.open_to_read(path, caching)
     }
 
     fn metadata(&self, id: FileId, path: &Path) -> Result<Metadata> {
@@ -60,6 +64,20 @@ impl FileSystem for Lying {
 
     fn stat(&self, path: &Path) -> Result<Metadata> {
         self.0.stat(path)
+    }
+
+    fn cached_share(&self, id: FileId, len: u64) -> f64 {
+        self.0.cached_share(id, len)
+    }
+
+    fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> Result<usize> {
+        self.0.read_at(id, path, at, into)
+    }
+}
+
+impl FileSystem for Lying {
+    fn open(&self, path: &Path, access: Access) -> Result<(FileId, bool)> {
+        self.0.open(path, access)
     }
 
     fn set_len(&self, id: FileId, path: &Path, len: u64) -> Result<()> {
@@ -100,14 +118,6 @@ impl FileSystem for Lying {
 
     fn space(&self, path: &Path) -> Result<Space> {
         self.0.space(path)
-    }
-
-    fn cached_share(&self, id: FileId, len: u64) -> f64 {
-        self.0.cached_share(id, len)
-    }
-
-    fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> Result<usize> {
-        self.0.read_at(id, path, at, into)
     }
 
     fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> Result<()> {

@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_io::threads::{Calls, Threads};
 use thalweg_io::{
-    Access, Action, Error as IoError, FileId, FileSystem, Kind as Moves, Metadata, Queue, Space,
+    Access, Action, Backend, Caching, Error as IoError, FileId, FileSystem, Kind as Moves, Metadata, Queue,
+    ReadFiles, Space,
 };
 
 use crate::manager::{Inode, Kind};
@@ -128,7 +129,7 @@ impl Calls for Inner {
     }
 }
 
-impl FileSystem for VolumeFs {
+impl Backend for VolumeFs {
     fn name(&self) -> &'static str {
         "volume"
     }
@@ -137,21 +138,17 @@ impl FileSystem for VolumeFs {
         Ok(self.0.threads.queue_of(Arc::clone(&self.0) as Arc<dyn Calls>, depth))
     }
 
-    fn open(&self, path: &Path, access: Access) -> IoResult<(FileId, bool)> {
-        let action = if access.creates() { Action::Create } else { Action::Open };
-        let volume = &self.0.open.volume;
-        let open = |inside: PathBuf| match access.creates() {
-            true => volume.create(&inside, 0o600, true),
-            false => volume.open(&inside),
-        };
-        let file = self.0.inside(path).and_then(open).map_err(|why| told(action, path, why))?;
-        Ok((self.0.keep(file), false))
-    }
-
     fn close(&self, id: FileId) {
         let closed = self.0.files().open.remove(&id.0);
         // Outside the lock: the last one to close tells the manager.
         drop(closed);
+    }
+}
+
+impl ReadFiles for VolumeFs {
+    fn open_to_read(&self, path: &Path, _: Caching) -> IoResult<(FileId, bool)> {
+        let file = self.0.inside(path).and_then(|inside| self.0.open.volume.open(&inside));
+        Ok((self.0.keep(file.map_err(|why| told(Action::Open, path, why))?), false))
     }
 
     fn metadata(&self, id: FileId, path: &Path) -> IoResult<Metadata> {
@@ -162,6 +159,28 @@ impl FileSystem for VolumeFs {
     fn stat(&self, path: &Path) -> IoResult<Metadata> {
         let found = self.0.inside(path).and_then(|inside| self.0.open.volume.stat(&inside));
         found.map(|found| metadata(&found)).map_err(|why| told(Action::Stat, path, why))
+    }
+
+    fn cached_share(&self, _: FileId, _: u64) -> f64 {
+        0.0
+    }
+
+    fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> IoResult<usize> {
+        let read = self.0.file(id).read_at(at, into);
+        read.map_err(|why| IoError { offset: Some(at), ..told(Action::Read, path, why) })
+    }
+}
+
+impl FileSystem for VolumeFs {
+    fn open(&self, path: &Path, access: Access) -> IoResult<(FileId, bool)> {
+        let action = if access.creates() { Action::Create } else { Action::Open };
+        let volume = &self.0.open.volume;
+        let open = |inside: PathBuf| match access.creates() {
+            true => volume.create(&inside, 0o600, true),
+            false => volume.open(&inside),
+        };
+        let file = self.0.inside(path).and_then(open).map_err(|why| told(action, path, why))?;
+        Ok((self.0.keep(file), false))
     }
 
     fn set_len(&self, id: FileId, path: &Path, len: u64) -> IoResult<()> {
@@ -216,15 +235,6 @@ impl FileSystem for VolumeFs {
 
     fn space(&self, path: &Path) -> IoResult<Space> {
         self.0.open.volume.space().map_err(|why| told(Action::Stat, path, why))
-    }
-
-    fn cached_share(&self, _: FileId, _: u64) -> f64 {
-        0.0
-    }
-
-    fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> IoResult<usize> {
-        let read = self.0.file(id).read_at(at, into);
-        read.map_err(|why| IoError { offset: Some(at), ..told(Action::Read, path, why) })
     }
 
     fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> IoResult<()> {

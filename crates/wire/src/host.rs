@@ -21,7 +21,8 @@ use crate::mesh::Mesh;
 use crate::service::{Peer, Service, Streams};
 use crate::threads::caught;
 use crate::{
-    CERTIFICATE_FILE, CLUSTER_FILE, Credentials, Id, Identity, Link, Outgoing, Role, Terms, cluster, message,
+    CERTIFICATE_FILE, CLUSTER_FILE, Credentials, Id, Identity, Link, Outgoing, Role, Terms, cluster, log,
+    message,
 };
 
 /// What a client is told that may only look.
@@ -237,7 +238,8 @@ impl Host {
     }
 
     /// Takes a newer cluster file, keeps it, closes all links and connections of peers that it does not list, and passes
-    /// it on. Returns the epoch that holds, and whether it is a new one.
+    /// it on. Returns the epoch that holds, and whether it is a new one. A file that cannot be kept, because the disk is full, for
+    /// example, holds until the node ends.
     pub fn take_cluster(&self, text: &str) -> Result<(u64, bool)> {
         let (Some(directory), Some(credentials)) = (&self.directory, self.credentials()) else {
             return Err(Error::Asked("a node without identity is of no cluster".into()));
@@ -245,7 +247,9 @@ impl Host {
         let mut ours = self.cluster.lock().expect("no holder panics");
         let now = ours.as_ref().expect("a host with credentials has a cluster file");
         let Some(file) = cluster::newer(directory, now, text)? else { return Ok((now.epoch, false)) };
-        small::write(&directory.join(CLUSTER_FILE), text.as_bytes())?;
+        if let Err(why) = small::write(&directory.join(CLUSTER_FILE), text.as_bytes()) {
+            log(&format!("the cluster file of epoch {} holds, and is not kept: {why}", file.epoch));
+        }
         let epoch = file.epoch;
         *ours = Some(file.clone());
         drop(ours);

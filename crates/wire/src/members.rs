@@ -140,7 +140,7 @@ impl Members {
         members
     }
 
-    /// They are those of this file from now on. Links with all others are closed.
+    /// They are those of this file from now on, unless a newer one was set meanwhile. Links with all others are closed.
     pub fn set(&self, file: &ClusterFile) {
         let member =
             |name: &str, key: &str, role, may| Member { name: name.into(), role, key: key.into(), may };
@@ -149,6 +149,9 @@ impl Members {
         let with_ids = hosts.chain(clients).filter_map(|(id, member)| Some((id.parse().ok()?, member)));
         let listed: BTreeMap<Id, Member> = with_ids.collect();
         let mut roll = self.0.lock().expect("no holder panics");
+        if roll.listed.is_some() && file.epoch <= roll.epoch {
+            return;
+        }
         let since = roll.epoch;
         let was_dropped =
             |name: &str| file.dropped.iter().any(|gone| gone.name == name && gone.epoch > since);
@@ -268,6 +271,16 @@ mod tests {
             9
         );
         from_json(&text).unwrap()
+    }
+
+    /// What went wrong: of two files that came at once the older one was set last, and brought back a client that the newer one
+    /// had dropped, until the next change.
+    #[test]
+    fn an_older_list_that_is_set_late_changes_nothing() {
+        let members = Members::of(&cluster(1, 1, 2));
+        members.set(&cluster(3, 1, 4));
+        members.set(&cluster(2, 1, 2));
+        assert_eq!((members.epoch(), members.has(Id(2)), members.has(Id(4))), (3, false, true));
     }
 
     /// What went wrong: a link that was opened with the old key was compared with the list by its name, and lived on with all

@@ -392,4 +392,23 @@ mod tests {
         serving.join().unwrap();
         std::fs::remove_dir_all(&owner).unwrap();
     }
+    /// A node whose disk was full went on serving those whom the newer file had dropped.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // The place of the file is taken by other means than ours.
+    fn a_cluster_file_that_cannot_be_kept_holds() {
+        let owner = std::env::temp_dir().join(format!("thalweg-unkept-{}", std::process::id()));
+        cluster::init(&owner, "river", &["n1=127.0.0.1:1".to_string()]).unwrap();
+        let ada =
+            cluster::client(&owner, "ada", thalweg_api::May::All).unwrap().clients[1].id.parse().unwrap();
+        let identity = cluster::host_directory(&owner, "n1");
+        let host = Host::load(Some(&identity), Terms::default()).unwrap();
+        cluster::drop_named(&owner, &["ada".to_string()]).unwrap();
+        std::fs::remove_file(identity.join("cluster.json")).unwrap();
+        std::fs::create_dir(identity.join("cluster.json")).unwrap();
+        let has = || host.credentials().unwrap().identity().members.has(ada);
+        assert!(has());
+        assert_eq!(host.take_cluster(&cluster::text_in(&owner).unwrap()).unwrap(), (3, true));
+        assert!(!has() && host.epoch() == 3);
+        std::fs::remove_dir_all(&owner).unwrap();
+    }
 }

@@ -360,3 +360,36 @@ fn what_another_user_put_at_an_outputs_name_is_not_used() {
     place.shell("ln -s ../victim shared/out; $T sort in -o shared/out -q; cat victim").is_done();
     assert_eq!(place.read("victim"), b"secret\n");
 }
+
+/// A file that another user put at the output's name while it was made gave it its owner and its mode: he could read it.
+#[test]
+fn what_another_user_puts_at_an_outputs_name_meanwhile_lends_it_nothing() {
+    let place = Place::new();
+    if !may_give_away() {
+        return;
+    }
+    place.shell("mkfifo pipe; echo secret > in; mkdir -m 1777 shared").is_done();
+    for verb in [
+        "sort pipe -o shared/out",
+        "merge pipe in -o shared/out",
+        "partition pipe -o shared/out{} --parts 1 --pick hash",
+        "pump - shared/out < pipe",
+    ] {
+        let name = if verb.starts_with("partition") { "shared/out0" } else { "shared/out" };
+        let line = format!("umask 077; exec {} {verb} -q", env!("CARGO_BIN_EXE_thalweg"));
+        let mut command = std::process::Command::new("bash");
+        let running = Running::start(command.args(["-c", &line]).current_dir(&place.0));
+        let mut pipe = std::fs::OpenOptions::new().write(true).open(place.0.join("pipe")).unwrap();
+        let is_made =
+            |names: &str| names.lines().any(|name| name.contains(".thalweg-") && !name.contains("-trial-"));
+        until("its output", || is_made(&place.shell("ls -A shared").out));
+        place.shell(&format!(": > {name}; chmod 666 {name}; chown 1234 {name}")).is_done();
+        std::io::Write::write_all(&mut pipe, b"secret\n").unwrap();
+        drop(pipe);
+        running.ends().is_done();
+        let made = place.0.join(name).metadata().unwrap();
+        assert_eq!((made.uid(), made.mode() & 0o777), (0, 0o600), "{verb}");
+        assert!(place.read(name).starts_with(b"secret\n"), "{verb}");
+        place.shell(&format!("rm {name}")).is_done();
+    }
+}

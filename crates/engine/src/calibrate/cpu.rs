@@ -5,12 +5,11 @@
 //! one also touches code and memory for the first time.
 //! Non-goals: records of other lengths, which the forecast computes from these.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_api::{Receipt, Stage};
 use thalweg_base::units::MIB;
-use thalweg_io::{Access, File, FileSystem, hidden, host};
+use thalweg_io::{Access, FileSystem, Location, hidden, host};
 use thalweg_record::{Generator, KEY_BYTES, KeyPart, Kind, Layout, RECORD_BYTES};
 use thalweg_sort::{Result, Sort, Watch};
 
@@ -30,7 +29,7 @@ pub(super) fn measure(io: &Arc<dyn FileSystem>, lanes: usize) -> Result<Rates> {
     let sort = records.sort(lanes);
     let (mut distribute, mut gather) = ([0.0; RUNS], [0.0; RUNS]);
     for (distribute, gather) in distribute.iter_mut().zip(&mut gather) {
-        let receipt = thalweg_sort::run(&sort, io, &Nobody)?;
+        let receipt = thalweg_sort::run(&sort, &Nobody)?;
         *distribute = busy_seconds(&receipt, "read+distribute", lanes);
         *gather = busy_seconds(&receipt, "load+sort+write", lanes);
     }
@@ -48,16 +47,12 @@ fn busy_seconds(receipt: &Receipt, name: &str, lanes: usize) -> f64 {
 }
 
 /// A file of records, removed when dropped.
-struct Records {
-    path: PathBuf,
-    io: Arc<dyn FileSystem>,
-}
+struct Records(Location);
 
 impl Records {
     fn make(io: &Arc<dyn FileSystem>) -> Result<Records> {
-        let path = std::env::temp_dir().join(hidden::unique("calibration"));
-        let file = File::open(io, &path, Access::Create)?;
-        let records = Records { path, io: Arc::clone(io) };
+        let records = Records(Location::new(io, std::env::temp_dir().join(hidden::unique("calibration"))));
+        let file = records.0.open(Access::Create)?;
         let mut bytes = vec![0; RECORDS as usize * RECORD_BYTES];
         Generator::new(Kind { ascii: false, skewed: false }, 0).fill(&mut bytes);
         file.write_at(0, &bytes)?;
@@ -67,14 +62,14 @@ impl Records {
     fn sort(&self, lanes: usize) -> Sort {
         Sort {
             within_output: false,
-            inputs: vec![self.path.clone()],
-            output: PathBuf::from("/dev/null"),
+            inputs: vec![self.0.as_input()],
+            output: self.0.at("/dev/null"),
             output_is_stream: true,
             layout: Layout::Fixed(RECORD_BYTES as u32),
             keys: vec![KeyPart { offset: 0, length: KEY_BYTES as u32, descending: false }],
             // Everything fits.
             memory_bytes: host::prepare_memory() + 256 * MIB,
-            scratch: vec![std::env::temp_dir()],
+            scratch: vec![self.0.directory()],
             scratch_limit: 0,
             lanes,
             shuffle: None,
@@ -89,7 +84,7 @@ impl Records {
 impl Drop for Records {
     fn drop(&mut self) {
         // It is in the directory of temporary files, which somebody else empties if need be.
-        let _ = self.io.remove(&self.path);
+        let _ = self.0.remove();
     }
 }
 

@@ -6,14 +6,16 @@
 //! Invariant: of an input no more than an eighth is read; no part begins anything after the time that it is given.
 //! Non-goals: finding the best depth and size, which `bench io` does.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::rng::Rng;
 use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Access, Action, Error, File, FileSystem, Kind, Op, Queue, Result, hidden};
+use thalweg_io::{
+    Access, Action, Backends, Caching, Error, File, Handle, InputLocation, Kind, Location, Op, Queue, Result,
+    hidden,
+};
 
 const BLOCK_BYTES: u64 = MIB;
 /// What two lanes of a sort have in flight.
@@ -37,32 +39,33 @@ pub(super) struct Rates {
 }
 
 /// One operation to be carried out.
-type Step = (Kind, File, u64);
+type Step = (Kind, Handle, u64);
 
 /// Measures the disks of `input`, if there is one, and of `directory`, each part for so long at most.
 pub(super) fn measure(
-    input: Option<&Path>,
-    directory: &Path,
+    input: Option<&InputLocation>,
+    directory: &Location,
     part_seconds: f64,
-    io: &Arc<dyn FileSystem>,
 ) -> Result<Rates> {
-    let trial = trial_file(directory, io)?;
+    let trial = trial_file(directory)?;
     let pool = Pool::new(BLOCK_BYTES as usize, DEPTH)
-        .map_err(|e| Error::new(Action::Setup, directory, std::io::Error::other(e.to_string())))?;
+        .map_err(|e| Error::new(Action::Setup, &directory.path, std::io::Error::other(e.to_string())))?;
     fill(&pool);
-    let mut queue = io.queue(DEPTH)?;
-    let writes = (0..BLOCKS).map(|i| (Kind::Write, trial.clone(), i * BLOCK_BYTES));
+    let backends = input.map(|input| Arc::clone(&input.fs) as _);
+    let backends: Backends = backends.into_iter().chain([Arc::clone(&directory.fs) as _]).collect();
+    let mut queue = backends.queue(DEPTH)?;
+    let writes = (0..BLOCKS).map(|i| (Kind::Write, trial.handle().clone(), i * BLOCK_BYTES));
     let (written_bytes, write_seconds) = carry_out(&mut *queue, &pool, part_seconds, writes)?;
     let watch = Stopwatch::start();
     trial.sync()?;
     let sync_seconds = watch.seconds();
-    let (source, places) = places_of(input, &trial, written_bytes, io);
+    let (source, places) = places_of(input, &trial, written_bytes);
     let reads = places.iter().map(|&at| (Kind::Read, source.clone(), at));
     let (read_bytes, read_seconds) = carry_out(&mut *queue, &pool, part_seconds, reads)?;
     // Into room that nobody has written to yet, as scratch and output are.
     let pairs = places.iter().take(BLOCKS as usize / 2).enumerate().flat_map(|(i, &at)| {
         let to = (BLOCKS + i as u64) * BLOCK_BYTES;
-        [(Kind::Read, source.clone(), at), (Kind::Write, trial.clone(), to)]
+        [(Kind::Read, source.clone(), at), (Kind::Write, trial.handle().clone(), to)]
     });
     let (mixed_bytes, mixed_seconds) = carry_out(&mut *queue, &pool, part_seconds, pairs)?;
     // Where the page cache is in between, a write is done when it is synced.
@@ -76,10 +79,10 @@ pub(super) fn measure(
 }
 
 /// A file without a name, with room for all that will be written.
-fn trial_file(directory: &Path, io: &Arc<dyn FileSystem>) -> Result<File> {
-    let path = directory.join(hidden::unique("calibration"));
-    let file = File::open(io, &path, Access::CreateDirect)?;
-    io.remove(&path)?;
+fn trial_file(directory: &Location) -> Result<File> {
+    let location = directory.at(directory.path.join(hidden::unique("calibration")));
+    let file = location.open(Access::CreateDirect)?;
+    location.remove()?;
     file.allocate((BLOCKS + BLOCKS / 2) * BLOCK_BYTES)?;
     Ok(file)
 }
@@ -95,22 +98,17 @@ fn fill(pool: &Pool) {
 }
 
 /// The file to read from and where: the input if an eighth of it is enough, else what was just written.
-fn places_of(
-    input: Option<&Path>,
-    trial: &File,
-    written_bytes: u64,
-    io: &Arc<dyn FileSystem>,
-) -> (File, Vec<u64>) {
-    let opened = input.and_then(|path| File::open(io, path, Access::ReadDirect).ok());
-    if let Some(file) = opened.filter(File::is_direct)
+fn places_of(input: Option<&InputLocation>, trial: &File, written_bytes: u64) -> (Handle, Vec<u64>) {
+    let opened = input.and_then(|input| input.open(Caching::Direct).ok());
+    if let Some(file) = opened.filter(|file| file.is_direct())
         && let Ok(about) = file.metadata()
     {
         let places = places_in(about.len);
         if places.len() as u64 >= BLOCKS_MIN {
-            return (file, places);
+            return (file.handle().clone(), places);
         }
     }
-    (trial.clone(), (0..written_bytes / BLOCK_BYTES).map(|i| i * BLOCK_BYTES).collect())
+    (trial.handle().clone(), (0..written_bytes / BLOCK_BYTES).map(|i| i * BLOCK_BYTES).collect())
 }
 
 /// Bytes of a file of `len` at which blocks are read.
@@ -168,7 +166,7 @@ mod tests {
     fn nothing_is_left_of_a_measurement() {
         let sim = Sim::new(1);
         sim.make_dir("/scratch");
-        let rates = measure(None, Path::new("/scratch"), PART_SECONDS, &sim.io()).unwrap();
+        let rates = measure(None, &Location::new(&sim.io(), "/scratch"), PART_SECONDS).unwrap();
         assert!(rates.read > 0.0 && rates.write > 0.0 && rates.mixed > 0.0 && rates.sync_seconds >= 0.0);
         assert!(sim.names().is_empty() && sim.open_files() == 0);
     }
@@ -177,7 +175,7 @@ mod tests {
     fn a_disk_without_room_is_no_measurement() {
         let sim = Sim::new(1);
         sim.set_capacity("/scratch", MIB);
-        assert!(measure(None, Path::new("/scratch"), PART_SECONDS, &sim.io()).is_err());
+        assert!(measure(None, &Location::new(&sim.io(), "/scratch"), PART_SECONDS).is_err());
         assert!(sim.names().is_empty() && sim.open_files() == 0);
     }
 }

@@ -7,7 +7,7 @@ use thalweg_base::units::GIB;
 
 use super::{Facts, LINE_BYTES, NodeFacts, equal, room};
 use crate::verbs::sorter_bytes;
-use crate::{Error, Layout, Result, calibrate};
+use crate::{Asked, Layout, Result, calibrate};
 
 /// What nodes have if nobody says.
 const MEMORY_BYTES: u64 = 64 * GIB;
@@ -36,18 +36,13 @@ pub struct Simulated {
 /// What the model needs to know of it.
 pub fn simulate(asked: &Simulated, layout: Layout, memory_bytes: Option<u64>) -> Result<Facts> {
     if asked.nodes == 0 || asked.nodes > NODES_MAX {
-        return Err(Error::CouldNot(format!(
-            "--simulate: {} nodes are none; give nodes=1 to {NODES_MAX}",
-            asked.nodes
-        )));
+        return Err(Asked::SimulatedNodes { nodes: asked.nodes, max: NODES_MAX }.into());
     }
     let memory_bytes = asked.memory_bytes.or(memory_bytes).unwrap_or(MEMORY_BYTES);
     let room = room(sorter_bytes(memory_bytes)?) as u64;
     let all_bytes = match asked.data_bytes {
         Some(bytes) => bytes,
-        None => room.checked_mul(u64::from(asked.nodes)).ok_or_else(|| {
-            Error::CouldNot("--simulate: that is more memory than can be counted; give data=SIZE".into())
-        })?,
+        None => room.checked_mul(u64::from(asked.nodes)).ok_or(Asked::SimulatedMemory)?,
     };
     let disk = asked.disk_bytes_per_second;
     let here = calibrate::cores_here();

@@ -9,21 +9,22 @@
 //! Non-goals: mending anything.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use thalweg_api::{Check, Examined, NodeCheck, Proof};
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::{Bytes, MIB};
+use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, File, FileSystem};
+use thalweg_io::{ALIGN, Caching, InputFile, InputLocation};
 use thalweg_pump::{InputLane, Inputs, Meters, Source};
 use thalweg_record::{Key, Layout, RECORD_BYTES, SUMMARY_BYTES, Stretch, Summary, is_benchmark};
 
+use super::sort::inputs_of;
 use crate::lane_threads::Lanes;
+use crate::machine::Disks;
 use crate::output::Target;
-use crate::{CheckOptions, Endpoint, Error, Progress, Result, machine};
+use crate::{Asked, CheckOptions, Endpoint, Error, JobFault, Progress, Result, machine};
 
 /// Bytes of a read: whole sectors and, where records are the Sort Benchmark's, whole records.
 const PAGE_BYTES: usize = 1_024_000;
@@ -41,32 +42,38 @@ const RECORD_BYTES_MAX: usize = 256 * MIB as usize;
 
 /// Checks that files are one sorted sequence.
 pub fn check(options: &CheckOptions, progress: &Progress) -> Result<Check> {
+    check_on(&Disks::of(options.io, &options.inputs, None)?, options, progress)
+}
+
+pub(super) fn check_on(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Result<Check> {
     let watch = Stopwatch::start();
     let found = if options.merge {
-        let (io, _) = machine::io_for(options.io, &options.inputs)?;
         some_inputs(options)?;
-        merge(&io, options, progress)?
+        merge(disks, options, progress)?
     } else {
-        Found::of(&check_key(options)?, &examine(options, progress)?)
+        Found::of(&check_key(options)?, &examine_on(disks, options, progress)?)
     };
-    found.told(options, &watch)
+    found.told(options, disks, &watch)
 }
 
 /// Examines files as one piece of a longer sequence.
 pub fn examine(options: &CheckOptions, progress: &Progress) -> Result<Stretch> {
+    examine_on(&Disks::of(options.io, &options.inputs, None)?, options, progress)
+}
+
+fn examine_on(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Result<Stretch> {
     some_inputs(options)?;
-    let (io, _) = machine::io_for(options.io, &options.inputs)?;
     let key = check_key(options)?;
-    let parts = parts(&io, options)?;
+    let parts = parts(inputs_of(disks, &options.inputs)?, options)?;
     let streams = parts.iter().any(|part| matches!(part, Part::Stream(_)));
     let bytes = parts.iter().map(Part::bytes).sum();
     progress.begin("check", 1, 1, if streams { 0 } else { bytes });
-    let examination = Examination { io: &io, layout: options.layout, key: &key, progress };
+    let examination = Examination { layout: options.layout, key: &key, progress };
     let mut whole = Stretch::first(options.layout, &key);
     for part in &parts {
         match part {
             Part::Files(inputs) => examination.files(inputs, &mut whole)?,
-            Part::Stream(path) => whole.join(&examination.stream(path)?),
+            Part::Stream(stream) => whole.join(&examination.stream(stream)?),
         }
     }
     Ok(whole)
@@ -84,10 +91,10 @@ pub fn check_joined(
     for (host, told) in pieces {
         nodes.push(NodeCheck { host: host.clone(), from: whole.proof().records, proof: told.proof });
         let piece = Stretch::of_examined(options.layout, &key, told)
-            .map_err(|wrong| Error::CouldNot(format!("{host} told of a check that cannot be: {wrong}")))?;
+            .map_err(|why| JobFault::Check { host: host.clone(), why: why.to_string() })?;
         whole.join(&piece);
     }
-    let found = Found::of(&key, &whole).told(options, watch)?;
+    let found = Found::of(&key, &whole).told(options, &Disks::of(options.io, [], None)?, watch)?;
     Ok(Check { nodes, ..found })
 }
 
@@ -95,17 +102,14 @@ pub fn check_joined(
 pub fn check_key(options: &CheckOptions) -> Result<Key> {
     let key = Key::new(options.layout, &options.keys)?;
     if options.summary.is_some() && !is_benchmark(options.layout, &key) {
-        return Err(Error::CouldNot(
-            "a summary is of records of 100 bytes with the key 0:10 only; give --datamation, or leave out --summary"
-                .into(),
-        ));
+        return Err(Asked::Summary.into());
     }
     Ok(key)
 }
 
 fn some_inputs(options: &CheckOptions) -> Result<()> {
     if options.inputs.is_empty() {
-        return Err(Error::CouldNot("nothing to check; name a file, or - for standard input".into()));
+        return Err(Asked::NoInput.into());
     }
     Ok(())
 }
@@ -131,23 +135,21 @@ impl Found {
     }
 
     /// Writes the summary where that was asked for.
-    fn told(self, options: &CheckOptions, watch: &Stopwatch) -> Result<Check> {
+    fn told(self, options: &CheckOptions, disks: &Disks, watch: &Stopwatch) -> Result<Check> {
         if let (Some(path), Some(summary)) = (&options.summary, &self.summary) {
-            let (io, _) = machine::io(options.io)?;
-            Target::of(&io, &Endpoint::Path(path.clone()))?.write_whole(&io, &summary.to_bytes())?;
+            Target::of(&disks.output, &Endpoint::Path(path.clone()))?.write_whole(&summary.to_bytes())?;
         }
         Ok(Check { seconds: watch.seconds(), ..self.check })
     }
 }
 
 /// Reads summaries, each file one or several of them, and merges them in order.
-fn merge(io: &Arc<dyn FileSystem>, options: &CheckOptions, progress: &Progress) -> Result<Found> {
+fn merge(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Result<Found> {
     progress.begin("merge", 1, 1, 0);
     let mut whole = Summary::new();
-    for input in &options.inputs {
-        let path = input.input_path()?;
-        let name = path.display();
-        let file = File::open(io, path, Access::Read)?;
+    for input in inputs_of(disks, &options.inputs)? {
+        let path = &input.path;
+        let file = input.open(Caching::Cached)?;
         // Many summaries at a time, and yet no file of data is read whole by mistake.
         let mut bytes = vec![0; 1000 * SUMMARY_BYTES];
         let mut at = 0;
@@ -155,10 +157,10 @@ fn merge(io: &Arc<dyn FileSystem>, options: &CheckOptions, progress: &Progress) 
             let read = file.read_at(at, &mut bytes)?;
             for (i, summary) in bytes[..read].chunks(SUMMARY_BYTES).enumerate() {
                 let from = at + (i * SUMMARY_BYTES) as u64;
-                let summary = Summary::from_bytes(summary).map_err(|e| {
-                    Error::CouldNot(format!(
-                        "{name} from byte {from} on: {e}; give files that check --summary wrote"
-                    ))
+                let summary = Summary::from_bytes(summary).map_err(|why| Error::BadSummary {
+                    path: path.to_path_buf(),
+                    at: from,
+                    why: Some(why.to_string()),
                 })?;
                 whole.merge(&summary);
             }
@@ -169,13 +171,10 @@ fn merge(io: &Arc<dyn FileSystem>, options: &CheckOptions, progress: &Progress) 
             }
         }
         if at == 0 {
-            return Err(Error::CouldNot(format!("{name} is empty; a summary has {SUMMARY_BYTES} bytes")));
+            return Err(Error::BadSummary { path: path.to_path_buf(), at: 0, why: None });
         }
     }
-    let narrow = |value: u128| {
-        u64::try_from(value)
-            .map_err(|_| Error::CouldNot(format!("{value} records or bytes are more than can be told")))
-    };
+    let narrow = |value: u128| u64::try_from(value).map_err(|_| Error::SummaryTooLarge(value));
     let proof = Proof {
         records: narrow(whole.records)?,
         bytes: narrow(whole.records * RECORD_BYTES as u128)?,
@@ -195,15 +194,15 @@ fn merge(io: &Arc<dyn FileSystem>, options: &CheckOptions, progress: &Progress) 
 }
 
 /// Neighbouring inputs that are read in the same way.
-enum Part<'a> {
+enum Part {
     /// Files that can be read at any place.
     Files(Inputs),
     /// What can be read once, from beginning to end. Opened when it is its turn: opening a pipe waits
     /// for whoever writes it.
-    Stream(&'a Path),
+    Stream(InputLocation),
 }
 
-impl Part<'_> {
+impl Part {
     fn bytes(&self) -> u64 {
         match self {
             Part::Files(inputs) => inputs.bytes(),
@@ -213,18 +212,17 @@ impl Part<'_> {
 }
 
 /// Looks at all inputs before the first is read, so that what is wrong with the last one shows now.
-fn parts<'a>(io: &Arc<dyn FileSystem>, options: &'a CheckOptions) -> Result<Vec<Part<'a>>> {
+fn parts(inputs: Vec<InputLocation>, options: &CheckOptions) -> Result<Vec<Part>> {
     // What cannot be looked at counts as a file here: opening it will say what is the matter.
-    let is_stream = |path: &Path| io.stat(path).is_ok_and(|there| !there.is_regular && !there.is_directory);
-    let paths = options.inputs.iter().map(|input| input.input_path().map(|path| (path, is_stream(path))));
-    let paths: Vec<(&Path, bool)> = paths.collect::<Result<_>>()?;
+    let known = |input: InputLocation| (input.is_stream(), input);
+    let inputs: Vec<(bool, InputLocation)> = inputs.into_iter().map(known).collect();
     let mut parts = Vec::new();
-    for alike in paths.chunk_by(|a, b| !a.1 && !b.1) {
+    for alike in inputs.chunk_by(|a, b| !a.0 && !b.0) {
         parts.push(match alike {
-            [(path, true)] => Part::Stream(path),
+            [(true, stream)] => Part::Stream(stream.clone()),
             files => {
-                let files: Vec<&Path> = files.iter().map(|file| file.0).collect();
-                let mut inputs = Inputs::open(io, &files, options.layout)?;
+                let files: Vec<InputLocation> = files.iter().map(|file| file.1.clone()).collect();
+                let mut inputs = Inputs::open(&files, options.layout)?;
                 inputs.set_page_bytes(PAGE_BYTES);
                 Part::Files(inputs)
             }
@@ -235,7 +233,6 @@ fn parts<'a>(io: &Arc<dyn FileSystem>, options: &'a CheckOptions) -> Result<Vec<
 
 /// What all inputs of one check have in common.
 struct Examination<'a> {
-    io: &'a Arc<dyn FileSystem>,
     layout: Layout,
     key: &'a Key,
     progress: &'a Progress,
@@ -257,7 +254,7 @@ impl Examination<'_> {
             let at = (first - inputs.file_of(first).first_page) * PAGE_BYTES as u64;
             let mut stretch = Stretch::at(self.layout, self.key, at);
             let mut source =
-                InputLane::new(inputs, self.io.queue(DEPTH)?, &pool, &meters, (0, 1), (first, end));
+                InputLane::new(inputs, inputs.backends().queue(DEPTH)?, &pool, &meters, (0, 1), (first, end));
             while lanes.go_on() {
                 let Some(block) = source.next()? else { break };
                 self.take(&mut stretch, &block, || {
@@ -273,8 +270,8 @@ impl Examination<'_> {
     }
 
     /// Examines a stream while it is being read.
-    fn stream(&self, path: &Path) -> Result<Stretch> {
-        let file = File::open(self.io, path, Access::Read)?;
+    fn stream(&self, stream: &InputLocation) -> Result<Stretch> {
+        let (path, file) = (stream.path.as_path(), stream.open(Caching::Cached)?);
         let blocks = read_along(file, Pool::new(PAGE_BYTES, STREAM_BLOCKS)?);
         let mut stretch = Stretch::first(self.layout, self.key);
         loop {
@@ -289,10 +286,7 @@ impl Examination<'_> {
         }
         stretch.end_line();
         if stretch.unfinished() > 0 {
-            let (name, left) = (path.display(), stretch.unfinished());
-            return Err(Error::CouldNot(format!(
-                "{name} ends after {left} bytes of a record; give the right --record"
-            )));
+            return Err(Error::CutShort { path: path.to_path_buf(), bytes: stretch.unfinished() as u64 });
         }
         Ok(stretch)
     }
@@ -301,10 +295,8 @@ impl Examination<'_> {
         stretch.push(block);
         self.progress.advance(block.len() as u64);
         if stretch.unfinished() > RECORD_BYTES_MAX {
-            let (name, most) = (path().display(), Bytes(RECORD_BYTES_MAX as u64));
-            return Err(Error::CouldNot(format!(
-                "{name} has a record of more than {most}, the most that check holds; give the right --record"
-            )));
+            let (path, limit) = (Some(path().to_path_buf()), RECORD_BYTES_MAX as u64);
+            return Err(Error::RecordTooLong { path, at: None, limit });
         }
         Ok(())
     }
@@ -312,7 +304,7 @@ impl Examination<'_> {
 
 /// Reads a stream to its end on a thread of its own. Nobody waits for that thread: a pipe may stay
 /// silent for ever, and a cancelled check should not.
-pub(super) fn read_along(file: File, pool: Pool) -> mpsc::Receiver<thalweg_io::Result<Block>> {
+pub(super) fn read_along(file: InputFile, pool: Pool) -> mpsc::Receiver<thalweg_io::Result<Block>> {
     let (read, blocks) = mpsc::sync_channel(STREAM_BLOCKS);
     std::thread::spawn(move || {
         let mut at = 0;

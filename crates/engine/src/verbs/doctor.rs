@@ -132,7 +132,7 @@ fn try_direct(io: &Arc<dyn FileSystem>, path: &Path) -> std::result::Result<bool
     block.set_len(DIRECT_BYTES);
     block.fill(0x5a);
     for kind in [Kind::Write, Kind::Read] {
-        queue.submit(Op { kind, file: file.clone(), at: 0, block, tag: 0 });
+        queue.submit(Op { kind, file: file.handle().clone(), at: 0, block, tag: 0 });
         let done = queue.reap(true).expect("one operation is in flight");
         done.result.map_err(text)?;
         block = done.block;

@@ -6,20 +6,20 @@
 //! Invariant: what is handed to the write is so many records and bytes as were asked for.
 //! Non-goals: what the records contain; that is the record crate's.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Mutex, mpsc};
 
 use thalweg_api::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, FileSystem, process};
+use thalweg_io::{ALIGN, Location, process};
 use thalweg_pump::{FileLane, Meters, Sink, StreamLane};
 use thalweg_record::{Chain, Generator, KEY_BYTES, Key, KeyPart, Kind, Layout, Prover, RECORD_BYTES};
 
 use crate::lane_threads::Lanes;
+use crate::machine::Disks;
 use crate::output::{self, Target};
-use crate::{Error, GenOptions, Progress, Result, machine};
+use crate::{Asked, Error, GenOptions, Progress, Result, machine};
 
 /// Records of a page. A page is 1,024,000 bytes: whole records, and whole sectors for direct writes.
 const PAGE_RECORDS: u64 = 10_240;
@@ -34,15 +34,18 @@ const LANES_MAX: usize = 8;
 
 /// Writes the Sort Benchmark's records.
 pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
+    generate_on(&Disks::of(options.io, [], Some(&options.output))?, options, progress)
+}
+
+pub(super) fn generate_on(disks: &Disks, options: &GenOptions, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
     let job = Job::new(options, progress)?;
-    let (io, fallback) = machine::io_for(options.io, [&options.output])?;
-    let target = Target::of(&io, &options.output)?;
+    let target = Target::of(&disks.output, &options.output)?;
     let bytes = job.count * RECORD_BYTES as u64;
     progress.begin("generate+write", 1, 1, bytes);
     let direct_output = match &target {
-        Target::File(path) => job.to_file(&io, path)?,
-        Target::Stream(path) => job.to_stream(&io, path)?,
+        Target::File(file) => job.to_file(file)?,
+        Target::Stream(stream) => job.to_stream(stream)?,
     };
     let seconds = watch.seconds();
     let (waited_read_seconds, waited_write_seconds) = job.meters.stage.take_seconds();
@@ -52,7 +55,7 @@ pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
     // Nobody but the generator knows what the records should hash to; count and bytes were asked for.
     let input = Proof { records: job.count, bytes, ..output };
     let whole = match &target {
-        Target::File(path) => io.stat(path)?.len == bytes,
+        Target::File(file) => file.stat()?.len == bytes,
         Target::Stream(_) => written_bytes == bytes,
     };
     Ok(Receipt {
@@ -72,8 +75,8 @@ pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
             ..Stage::new("generate+write", seconds)
         }],
         io: IoReceipt {
-            backend: io.name().into(),
-            fallback: fallback.or_else(|| io.fallback()),
+            backend: disks.name(),
+            fallback: disks.fallback(),
             direct_output,
             output: Disk { read_bytes: 0, written_bytes },
             ..IoReceipt::default()
@@ -100,15 +103,10 @@ impl<'a> Job<'a> {
         // The greatest length of a file, or of anything else with an offset.
         let most = i64::MAX as u64 / RECORD_BYTES as u64;
         let Some(count) = u64::try_from(count).ok().filter(|&count| count <= most) else {
-            return Err(Error::CouldNot(format!(
-                "{count} records of {RECORD_BYTES} bytes are more than a file can hold, which is {most}; give a smaller COUNT"
-            )));
+            return Err(Asked::TooManyRecords { count, record_bytes: RECORD_BYTES, max: most }.into());
         };
         if count > 0 && start.checked_add(u128::from(count) - 1).is_none() {
-            return Err(Error::CouldNot(format!(
-                "{count} records from {start} on go past record {}, the last there is; give a smaller COUNT or --start",
-                u128::MAX
-            )));
+            return Err(Asked::PastLastRecord { count, start }.into());
         }
         let layout = Layout::Fixed(RECORD_BYTES as u32);
         let part = KeyPart { offset: 0, length: KEY_BYTES as u32, descending: false };
@@ -143,15 +141,15 @@ impl<'a> Job<'a> {
     }
 
     /// Returns whether the writes bypassed the page cache.
-    fn to_file(&self, io: &Arc<dyn FileSystem>, path: &Path) -> Result<bool> {
+    fn to_file(&self, name: &Location) -> Result<bool> {
         let bytes = self.count * RECORD_BYTES as u64;
-        let output = output::create(io, path, bytes)?;
+        let output = output::create(name, bytes)?;
         let file = output.file();
         let count = machine::cores().min(LANES_MAX).min(self.pages().max(1) as usize);
         let pool = Pool::new(PAGE_BYTES, count * (DEPTH + 1))?;
         let next = AtomicU64::new(0);
         Lanes::new(self.progress).run(count, |lanes, _| {
-            let mut sink = FileLane::new(file, io.queue(DEPTH)?, &self.meters);
+            let mut sink = FileLane::new(file, name.fs.queue(DEPTH)?, &self.meters);
             while lanes.go_on() {
                 let page = next.fetch_add(1, Ordering::Relaxed);
                 if page >= self.pages() {
@@ -163,13 +161,13 @@ impl<'a> Job<'a> {
             Ok(sink.finish()?)
         })?;
         let direct = file.is_direct();
-        output::publish(output, path, bytes)?;
+        output::publish(output, &name.path, bytes)?;
         Ok(direct)
     }
 
     /// Makes the next pages while one is written; a stream takes one after the other.
-    fn to_stream(&self, io: &Arc<dyn FileSystem>, path: &Path) -> Result<bool> {
-        let file = output::open_stream(io, path, self.progress)?;
+    fn to_stream(&self, stream: &Location) -> Result<bool> {
+        let file = output::open_stream(stream, self.progress)?;
         let mut sink = StreamLane::new(&file, &self.meters);
         let pool = Pool::new(PAGE_BYTES, STREAM_BLOCKS)?;
         let (made, to_write) = mpsc::sync_channel(STREAM_BLOCKS);

@@ -14,14 +14,12 @@
 //! records that were made with those in the blocks that were handed to the write.
 //! Non-goals: keys that are not bytes; columns.
 
-use std::sync::Arc;
-
 use thalweg_api::{Proof, Receipt, Sides, Stage};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::sabotage::strikes;
-use thalweg_base::units::{Bytes, KIB, MIB, Size};
+use thalweg_base::units::{KIB, MIB, Size};
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, Access, File, FileSystem, hidden, host};
+use thalweg_io::{ALIGN, Access, Caching, File, InputFile, Location, hidden, host};
 use thalweg_merge::{Broken, Failed, Group, Join, Joined, Kind, Side, Stretch, close};
 use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Sink, Source, StreamLane};
 use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_bytes, same_records};
@@ -29,10 +27,11 @@ use thalweg_record::{Key, KeyPart, Layout, Prover, add_proof, add_record, file_b
 use super::nodes::add_spill;
 use super::receipt::{Done, receipt};
 use super::sort::{MEMORY_BYTES_MIN, scratch_directories, scratch_limit};
-use crate::machine;
+use crate::machine::{self, Disks};
 use crate::output::{self, Target};
 use crate::{
-    Endpoint, Error, JoinKind, Progress, Result, RightSide, Sorted, Sorter, SorterOptions, WorkOptions,
+    Asked, Endpoint, Error, JoinKind, Needs, Progress, Result, RightSide, Sorted, Sorter, SorterOptions,
+    TooLittleMemory, WorkOptions,
 };
 
 /// Reads and writes in flight.
@@ -53,13 +52,16 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Joins two inputs. The receipt's invariant: out = the sum over keys of left x right.
 pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
+    join_on(&Disks::of_work(options)?, options, progress)
+}
+
+pub(super) fn join_on(disks: &Disks, options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     let watch = Stopwatch::start();
     let (right, layouts, keys) = sides(options)?;
-    let (io, fallback) = machine::io_for(options.io, options.ends())?;
-    let target = Target::of(&io, &options.output)?;
+    let target = Target::of(&disks.output, &options.output)?;
     let room = Room::of(options)?;
-    let scratch = scratch_directories(&options.scratch, &target, &io)?;
-    let job = Job { options, io: &io, room: &room, scratch, progress, meters: Meters::default() };
+    let scratch = scratch_directories(&options.scratch, &target, &disks.scratch)?;
+    let job = Job { options, disks, room: &room, scratch, progress, meters: Meters::default() };
     let mut stages = Vec::with_capacity(3);
     let mut left = job.sorted(0, "sort left", &options.inputs, (layouts[0], &options.keys))?;
     stages.push(job.stage("sort left", &watch, &stages));
@@ -70,7 +72,6 @@ pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt
     let form = Form { layout: layout_out(layouts, right.kind), between: &right.between };
     let prover = Prover::new(form.layout, Key::new(form.layout, &[]).expect("whole records"), true);
     let joining = Joining {
-        io: &io,
         layouts,
         keys,
         kind: right.kind,
@@ -82,16 +83,16 @@ pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt
     };
     let sorted = (&mut left, &mut right_sorted);
     let (direct_output, (made, output, written)) = match &target {
-        Target::File(path) => {
-            let file = output::create(&io, path, 0)?;
-            let sink = FileLane::new(file.file(), io.queue(DEPTH)?, &job.meters);
+        Target::File(name) => {
+            let file = output::create(name, 0)?;
+            let sink = FileLane::new(file.file(), name.fs.queue(DEPTH)?, &job.meters);
             let joined = job.join(&joining, sorted, Stretch::new(sink, &pool, prover, 0))?;
             let direct = file.file().is_direct();
-            output::publish(file, path, joined.2)?;
+            output::publish(file, &name.path, joined.2)?;
             (direct, joined)
         }
-        Target::Stream(path) => {
-            let file = output::open_stream(&io, path, progress)?;
+        Target::Stream(stream) => {
+            let file = output::open_stream(stream, progress)?;
             let sink = StreamLane::new(&file, &job.meters);
             (false, job.join(&joining, sorted, Stretch::new(sink, &pool, prover, 0))?)
         }
@@ -115,9 +116,8 @@ pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt
         output_file_bytes: written,
         direct_output,
         memory_bytes: room.memory_bytes,
-        fallback,
     };
-    let told = receipt(done, &*io, &job.meters, &watch);
+    let told = receipt(done, disks, &job.meters, &watch);
     let [left, right] = sides.map(|side| side.input);
     let sides = Some(made.sides(left, right, &output));
     Ok(Receipt { sides, stages, scratch_peak_bytes, ..told })
@@ -125,32 +125,28 @@ pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt
 
 /// The right side, how records lie on both sides, and the keys of both.
 fn sides(options: &WorkOptions) -> Result<(&RightSide, [Layout; 2], [Key; 2])> {
-    let right = options.right.as_ref().ok_or_else(|| Error::CouldNot("a join has two sides".into()))?;
+    let right = options.right.as_ref().ok_or(Asked::RightSide)?;
     let layouts = [options.layout, right.layout];
     Ok((right, layouts, keys(layouts, [&options.keys, &right.keys])?))
 }
 
 /// The keys of both sides, which must be comparable.
 pub(super) fn keys(layouts: [Layout; 2], keys: [&[KeyPart]; 2]) -> Result<[Key; 2]> {
-    let wrong = |why: String| Err(Error::CouldNot(why));
     let shape = |parts: &[KeyPart]| parts.iter().map(|p| (p.length, p.descending)).collect::<Vec<_>>();
     if shape(keys[0]) != shape(keys[1]) {
-        return wrong(
-            "the parts of --by and --right-by must be as long as each other, and in the same order".into(),
-        );
+        return Err(Asked::JoinKeys.into());
     }
     match layouts {
         [Layout::Fixed(a), Layout::Fixed(b)] if keys[0].is_empty() && a != b => {
-            return wrong(format!("records of {a} and of {b} bytes are never equal; say --by what to join"));
+            return Err(Asked::JoinRecords(a, b).into());
         }
         [Layout::Fixed(a), Layout::Fixed(b)] if a.checked_add(b).is_none() => {
-            return wrong(format!("records of {a} and {b} bytes are too long to be joined"));
+            return Err(Asked::JoinedTooLong(a, b).into());
         }
         [Layout::Fixed(_), Layout::Fixed(_)] | [Layout::Lines, Layout::Lines] => {}
-        _ => return wrong("lines are joined with lines, and records of --record bytes with such".into()),
+        _ => return Err(Asked::JoinLayouts.into()),
     }
-    let key = |side: usize| Key::new(layouts[side], keys[side]).map_err(|e| Error::CouldNot(e.to_string()));
-    Ok([key(0)?, key(1)?])
+    Ok([Key::new(layouts[0], keys[0])?, Key::new(layouts[1], keys[1])?])
 }
 
 /// How records of the output lie.
@@ -182,11 +178,12 @@ impl Room {
         let sorter_bytes = memory_bytes.saturating_sub(beside) / 2;
         if sorter_bytes < MEMORY_BYTES_MIN {
             let least = (2 * MEMORY_BYTES_MIN + beside - own) * OWN_SHARE / (OWN_SHARE - 1);
-            return Err(Error::CouldNot(format!(
-                "--memory {} is too small: a join needs at least {}, for two sorts and itself",
-                Bytes(memory_bytes),
-                Bytes(least.next_multiple_of(MIB))
-            )));
+            return Err(TooLittleMemory {
+                given: memory_bytes,
+                by: Needs::Join,
+                needed: Some(least.next_multiple_of(MIB)),
+            }
+            .into());
         }
         // Two chunks; each flow copies two lines, and one is held.
         let (group_bytes, line_max) = ((own / 4) as usize, own / 2 / 5);
@@ -196,9 +193,9 @@ impl Room {
 
 struct Job<'a> {
     options: &'a WorkOptions,
-    io: &'a Arc<dyn FileSystem>,
+    disks: &'a Disks,
     room: &'a Room,
-    scratch: Vec<std::path::PathBuf>,
+    scratch: Vec<Location>,
     progress: &'a Progress,
     meters: Meters,
 }
@@ -227,11 +224,11 @@ impl Made {
         if is_made && same_records(&parts.whole, output) && file_bytes(layout, output) == written {
             return Ok(());
         }
-        Err(Error::Wrong(format!(
-            "what came out is not the sum over keys of left x right: {} records with a right part were to come, {} came, {} \
-             records in all; no file was made",
-            promised.right.records, parts.right.records, output.records
-        )))
+        Err(Error::JoinMismatch {
+            promised: promised.right.records,
+            came: parts.right.records,
+            records: output.records,
+        })
     }
 
     /// What is told of it, with what went in.
@@ -252,31 +249,33 @@ impl Job<'_> {
     ) -> Result<Sorted> {
         let WorkOptions { threads, scratch_limit: limit, io, .. } = self.options;
         let [input] = inputs else {
-            return Err(Error::CouldNot("each side of a join is one input".into()));
+            return Err(Asked::OneInputPerSide.into());
         };
-        let mut sorter = Sorter::new(&SorterOptions {
+        let options = SorterOptions {
             layout,
             keys: keys.to_vec(),
             memory: Some(Size::Bytes(self.room.sorter_bytes)),
-            scratch: self.scratch.clone(),
-            scratch_limit: Some(Size::Bytes(scratch_limit(*limit, &self.scratch, self.io) / 2)),
+            scratch: self.scratch.iter().map(|directory| directory.path.clone()).collect(),
+            scratch_limit: Some(Size::Bytes(scratch_limit(*limit, &self.scratch) / 2)),
             threads: *threads,
             unique: false,
             io: *io,
             proof: true,
-        })?;
-        let path = input.input_path()?.to_path_buf();
-        if self.io.stat(&path).is_ok_and(|there| !there.is_regular && !there.is_directory) {
+        };
+        let mut sorter = Sorter::on(&options, &self.disks.scratch, None)?;
+        let input = Location::new(&self.disks.of_input(input), input.input_path()?);
+        if input.is_stream() {
             self.progress.begin(stage, side + 1, 3, 0);
-            self.feed(&File::open(self.io, &path, Access::Read)?, &mut sorter)?;
+            self.feed(&input.open(Caching::Cached)?, &mut sorter)?;
             return sorter.sorted();
         }
-        let mut files = Inputs::open(self.io, &[&path], layout)?;
+        let mut files = Inputs::open(&[input], layout)?;
         files.set_page_bytes(self.room.block_bytes);
         self.progress.begin(stage, side + 1, 3, files.bytes());
         let pool = Pool::new(self.room.block_bytes, DEPTH + 1)?;
         let pages = (0, files.pages());
-        let mut source = InputLane::new(&files, self.io.queue(DEPTH)?, &pool, &self.meters, (0, 1), pages);
+        let mut source =
+            InputLane::new(&files, files.backends().queue(DEPTH)?, &pool, &self.meters, (0, 1), pages);
         while let Some(block) = source.next()? {
             self.go_on(block.len() as u64)?;
             sorter.put(block)?;
@@ -300,7 +299,7 @@ impl Job<'_> {
     }
 
     /// Reads a stream to its end.
-    fn feed(&self, file: &File, sorter: &mut Sorter) -> Result<()> {
+    fn feed(&self, file: &InputFile, sorter: &mut Sorter) -> Result<()> {
         let mut at = 0;
         loop {
             let mut block = sorter.block()?;
@@ -343,7 +342,6 @@ impl Job<'_> {
 
 /// Two sorted sides, and how their records are put together.
 pub(super) struct Joining<'a> {
-    pub(super) io: &'a Arc<dyn FileSystem>,
     pub(super) layouts: [Layout; 2],
     pub(super) keys: [Key; 2],
     pub(super) kind: JoinKind,
@@ -352,7 +350,7 @@ pub(super) struct Joining<'a> {
     pub(super) group_bytes: usize,
     pub(super) line_max: u64,
     /// For records of one key that memory is too small for.
-    pub(super) scratch: &'a std::path::Path,
+    pub(super) scratch: &'a Location,
     pub(super) meters: &'a Meters,
 }
 
@@ -392,19 +390,16 @@ impl Joining<'_> {
 
     /// A file that nobody sees.
     fn scratch_file(&self) -> thalweg_io::Result<File> {
-        let path = self.scratch.join(hidden::unique("join"));
-        let file = File::open(self.io, &path, Access::Create)?;
-        self.io.remove(&path)?;
+        let location = self.scratch.at(self.scratch.path.join(hidden::unique("join")));
+        let file = location.open(Access::Create)?;
+        location.remove()?;
         Ok(file)
     }
 }
 
 fn too_long(what: Broken) -> Error {
     let Broken::TooLong { limit } = what else { unreachable!("a sorter gives whole records") };
-    Error::CouldNot(format!(
-        "a line of more than {}, the most that a join has memory for; give a larger --memory",
-        Bytes(limit)
-    ))
+    Error::RecordTooLong { path: None, at: None, limit }
 }
 
 /// How a record of the output is made.

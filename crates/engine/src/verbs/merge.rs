@@ -9,22 +9,21 @@
 //! Invariant: out + dropped = in, and out is in order; the records that came fill the files that they came from.
 //! Non-goals: saying which of so many inputs is not in order; what comes out is.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use thalweg_api::{Proof, Receipt, Work};
 use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::Pool;
-use thalweg_io::{ALIGN, Access, File, FileSystem, host, process};
+use thalweg_io::{ALIGN, Caching, File, InputLocation, host, process};
 use thalweg_merge::{AHEAD, Broken, Ends, Limits, Merge, Merged, Piece, Reads, Share, Stretch, close, split};
 use thalweg_pump::{FileLane, Inputs, Meters, Output, Sink, StreamLane};
 use thalweg_record::{Key, Layout, Prover, add_proof, file_bytes, same_records};
 
 use super::receipt::{Done, receipt};
-use super::sort::input_paths;
+use super::sort::inputs_of;
 use crate::lane_threads::Lanes;
+use crate::machine::Disks;
 use crate::output::{self, Target};
 use crate::{Error, Progress, Result, WorkOptions, machine};
 
@@ -45,7 +44,7 @@ const FILES_BESIDE: u64 = 5;
 
 /// Merges inputs that are in order. The receipt's invariant: out + dropped = in, and out is in order.
 pub(super) fn merge(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
-    match merge_at_once(options, progress)? {
+    match merge_at_once(&Disks::of_work(options)?, options, progress)? {
         Some(receipt) => Ok(receipt),
         None => merge_by_sorting(options, progress),
     }
@@ -58,12 +57,15 @@ fn merge_by_sorting(options: &WorkOptions, progress: &Progress) -> Result<Receip
 }
 
 /// Merges all inputs at once; `None` if they, or lines of files, are too many or too long for that.
-fn merge_at_once(options: &WorkOptions, progress: &Progress) -> Result<Option<Receipt>> {
+pub(super) fn merge_at_once(
+    disks: &Disks,
+    options: &WorkOptions,
+    progress: &Progress,
+) -> Result<Option<Receipt>> {
     let watch = Stopwatch::start();
     let key = Key::new(options.layout, &options.keys)?;
-    let (io, fallback) = machine::io_for(options.io, options.ends())?;
-    let target = Target::of(&io, &options.output)?;
-    let Some(inputs) = Sorted::open(&io, options)? else { return Ok(None) };
+    let target = Target::of(&disks.output, &options.output)?;
+    let Some(inputs) = Sorted::open(disks, options)? else { return Ok(None) };
     let may_part = inputs.are_files() && !options.unique && matches!(target, Target::File(_));
     let lanes_useful = if may_part { (inputs.files.file_bytes() / LANE_BYTES_MIN + 1) as usize } else { 1 };
     let lanes = machine::lanes(options.threads).min(lanes_useful);
@@ -72,18 +74,18 @@ fn merge_at_once(options: &WorkOptions, progress: &Progress) -> Result<Option<Re
     let pool = Pool::new(room.block_bytes, room.blocks())?;
     let meters = Meters::default();
     let met_long = AtomicBool::new(false);
-    let job = Job { io: &io, inputs: &inputs, merge, room: &room, pool, progress, meters, met_long };
+    let job = Job { inputs: &inputs, merge, room: &room, pool, progress, meters, met_long };
     progress.begin("merge", 1, 1, if inputs.are_files() { inputs.files.bytes() } else { 0 });
     let (file, (merged, output, written)) = match &target {
-        Target::File(path) => {
-            let file = output::create(&io, path, inputs.files.bytes())?;
+        Target::File(name) => {
+            let file = output::create(name, inputs.files.bytes())?;
             let merged = job.to_file(&file);
             if merged.is_err() && job.met_long.load(Ordering::Relaxed) && inputs.are_files() {
                 return Ok(None);
             }
-            (Some((file, path)), merged?)
+            (Some((file, &name.path)), merged?)
         }
-        Target::Stream(path) => (None, job.to_stream(&output::open_stream(&io, path, progress)?)?),
+        Target::Stream(stream) => (None, job.to_stream(&output::open_stream(stream, progress)?)?),
     };
     inputs.files.check_unchanged()?;
     job.judge(&merged, &output)?;
@@ -102,38 +104,30 @@ fn merge_at_once(options: &WorkOptions, progress: &Progress) -> Result<Option<Re
         output_file_bytes: written,
         direct_output,
         memory_bytes: room.memory_bytes,
-        fallback,
     };
-    Ok(Some(receipt(done, &*io, &job.meters, &watch)))
+    Ok(Some(receipt(done, disks, &job.meters, &watch)))
 }
 
 /// The inputs, each a file that can be read at any place or a stream.
 struct Sorted {
     /// Those that are files.
     files: Inputs,
-    /// The names of those that are not, each with its place among all.
-    streams: Vec<(usize, PathBuf)>,
+    /// Those that are not, each with its place among all.
+    streams: Vec<(usize, InputLocation)>,
 }
 
 impl Sorted {
     /// Opens the files; `None` if so many inputs may not be open.
-    fn open(io: &Arc<dyn FileSystem>, options: &WorkOptions) -> Result<Option<Sorted>> {
-        let paths = input_paths(&options.inputs)?;
-        let needed = process::open_files() + paths.len() as u64 + FILES_BESIDE;
+    fn open(disks: &Disks, options: &WorkOptions) -> Result<Option<Sorted>> {
+        let all = inputs_of(disks, &options.inputs)?;
+        let needed = process::open_files() + all.len() as u64 + FILES_BESIDE;
         if host::allow_open_files(needed) < needed {
             return Ok(None);
         }
-        let is_stream = |p: &PathBuf| io.stat(p).is_ok_and(|there| !there.is_regular && !there.is_directory);
-        let mut streams = Vec::new();
-        let mut files = Vec::new();
-        for (i, path) in paths.iter().enumerate() {
-            if is_stream(path) {
-                streams.push((i, path.clone()));
-            } else {
-                files.push(path.as_path());
-            }
-        }
-        let mut files = Inputs::open(io, &files, options.layout)?;
+        let (streams, files): (Vec<_>, Vec<_>) =
+            all.into_iter().enumerate().partition(|(_, input)| input.is_stream());
+        let files: Vec<InputLocation> = files.into_iter().map(|(_, file)| file).collect();
+        let mut files = Inputs::open(&files, options.layout)?;
         files.set_page_bytes(ALIGN);
         Ok(Some(Sorted { files, streams }))
     }
@@ -187,7 +181,6 @@ impl Room {
 }
 
 struct Job<'a> {
-    io: &'a Arc<dyn FileSystem>,
     inputs: &'a Sorted,
     merge: Merge<'a>,
     room: &'a Room,
@@ -207,8 +200,8 @@ impl Job<'_> {
         let sample_bytes = self.pool.capacity() as u64 * block_bytes as u64 / 2;
         let limits = Limits { sample_bytes, line_bytes: line_max.max(block_bytes as u64) };
         let mut shares = split(&self.inputs.files, &self.merge, lanes, limits).map_err(|e| self.error(e))?;
-        for (place, path) in &self.inputs.streams {
-            let stream = File::open(self.io, path, Access::Read)?;
+        for (place, stream) in &self.inputs.streams {
+            let stream = stream.open(Caching::Cached)?;
             shares[0].pieces.insert(*place, Piece::Stream(stream));
         }
         Ok(shares)
@@ -216,7 +209,7 @@ impl Job<'_> {
 
     /// Merges into a file. Returns what was merged, the proof of the output, and its bytes.
     fn to_file(&self, output: &Output) -> Result<(Merged, Proof, u64)> {
-        let sink = || Ok(FileLane::new(output.file(), self.io.queue(DEPTH)?, &self.meters));
+        let sink = || Ok(FileLane::new(output.file(), output.file().backend().queue(DEPTH)?, &self.meters));
         let (merged, ends) = self.run(self.shares()?, sink)?;
         let mut joints = sink()?;
         let (prover, written) = close(ends, |block| joints.put(block))?;
@@ -237,7 +230,7 @@ impl Job<'_> {
         shares: Vec<Share>,
         sink: impl Fn() -> thalweg_io::Result<K> + Sync,
     ) -> Result<(Merged, Vec<Ends>)> {
-        let Job { io, merge, pool, meters, progress, .. } = self;
+        let Job { merge, pool, inputs, meters, progress, .. } = self;
         let empty = Prover::new(merge.layout, merge.key.clone(), true);
         let count = shares.len();
         let done = Lanes::new(progress).run(count, |lanes, lane| {
@@ -247,7 +240,7 @@ impl Job<'_> {
             };
             let Share { pieces, at } = shares[lane].clone();
             let depth = (pieces.len() * AHEAD).min(READS_MAX);
-            let reads = Reads::new(pieces, io.queue(depth)?, pool, meters, &go_on);
+            let reads = Reads::new(pieces, inputs.files.backends().queue(depth)?, pool, meters, &go_on);
             let mut out = Stretch::new(sink()?, pool, empty.clone(), at);
             let merged = thalweg_merge::merge(*merge, reads, &mut out).map_err(|e| self.error(e))?;
             Ok((merged, out.finish(lane + 1 == count)?))
@@ -273,11 +266,12 @@ impl Job<'_> {
         if is_all && in_order && same_records(&merged.input, &out) {
             return Ok(());
         }
-        Err(Error::Wrong(format!(
-            "the merged records are not those of the inputs, in order: {} in, {} out, {} dropped, {} out of order; no \
-             file was made",
-            merged.input.records, output.records, merged.dropped.records, output.unordered
-        )))
+        Err(Error::MergeMismatch {
+            read: merged.input.records,
+            written: output.records,
+            dropped: merged.dropped.records,
+            unordered: output.unordered,
+        })
     }
 
     fn error(&self, error: thalweg_merge::Error) -> Error {

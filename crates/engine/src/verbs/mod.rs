@@ -5,6 +5,8 @@ use thalweg_api::{Receipt, Work};
 use crate::{Progress, Result, WorkOptions};
 
 mod check;
+#[cfg(test)]
+mod disks_test;
 mod doctor;
 mod generate;
 mod join;
@@ -24,12 +26,12 @@ pub(crate) use nodes::share::sorter_bytes;
 pub(crate) use partition::sampled_bytes;
 pub use plan::plan;
 pub use pump::{ends, pump};
-pub(crate) use sort::{MEMORY_BYTES_MIN, engine_error};
+pub(crate) use sort::{MEMORY_BYTES_MIN, scratch_limit};
 
 /// Sorts, shuffles, merges, joins or partitions records on this machine.
 ///
 /// The receipt's invariant: out = in; of a sort or a merge with `unique` out + dropped = in; of a join out = the sum over
-/// keys of left x right. If it does not hold the error is [`Error::Wrong`](crate::Error::Wrong), and no output gets its name.
+/// keys of left x right. If it does not hold, [`Error::is_wrong`](crate::Error::is_wrong) is true and no output gets its name.
 pub fn run(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     options.check()?;
     match options.work {

@@ -21,15 +21,14 @@ mod sort_stage;
 mod stretch;
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use thalweg_api::{Disk, Edge, IoReceipt, MemoryReceipt, Proof, Receipt, Stage, Work};
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::{Bytes, MIB};
+use thalweg_base::units::MIB;
 use thalweg_block::Pool;
-use thalweg_io::{FileSystem, process};
+use thalweg_io::{FileSystem, InputLocation, Location, ReadFiles, process};
 use thalweg_pump::{Inputs, Meters, Output};
 use thalweg_record::{Cut, Key, Layout, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, River};
@@ -44,7 +43,7 @@ use super::partition::shape::{self, Shape};
 use super::partition::splits::{Pages, Splits};
 use crate::lane_threads::Lanes;
 use crate::output::{self, Target};
-use crate::{Endpoint, Error, Progress, Result, WorkOptions, machine};
+use crate::{Asked, BadPath, Endpoint, Needs, Progress, Result, TooLittleMemory, WorkOptions, machine};
 
 /// More nodes than this are rather machines of their own.
 const NODES_MAX: usize = 256;
@@ -62,7 +61,7 @@ pub(super) fn sort_on_nodes(options: &WorkOptions, nodes: usize, progress: &Prog
     let (io, fallback) = machine::io(options.io)?;
     let job = Job::new(options, nodes, &io)?;
     progress.begin("read+river", 1, 2, job.inputs.bytes());
-    let output = output::create(&io, &job.path, job.inputs.bytes())?;
+    let output = output::create(&job.output, job.inputs.bytes())?;
     let mut done = job.run(&output, progress)?;
     job.check_read(&done)?;
     let written = write_edges(output.file(), std::mem::take(&mut done.edges))?;
@@ -70,7 +69,7 @@ pub(super) fn sort_on_nodes(options: &WorkOptions, nodes: usize, progress: &Prog
     if receipt.holds {
         let publishing = Stopwatch::start();
         receipt.io.direct_output = output.file().is_direct();
-        output::publish(output, &job.path, written)?;
+        output::publish(output, &job.output.path, written)?;
         receipt.stages.push(Stage::new("sync", publishing.seconds()));
         receipt.seconds = watch.seconds();
     }
@@ -85,7 +84,7 @@ struct Job<'a> {
     nodes: usize,
     key: Key,
     inputs: Inputs,
-    path: PathBuf,
+    output: Location,
     memory_bytes: u64,
     sorter_bytes: u64,
     shape: Shape,
@@ -122,16 +121,12 @@ impl<'a> Job<'a> {
     fn new(options: &'a WorkOptions, nodes: usize, io: &'a Arc<dyn FileSystem>) -> Result<Job<'a>> {
         let key = Key::new(options.layout, &options.keys)?;
         if nodes > NODES_MAX {
-            return Err(Error::CouldNot(format!(
-                "--nodes {nodes}: at most {NODES_MAX} nodes fit in a process"
-            )));
+            return Err(Asked::Nodes { nodes, max: NODES_MAX }.into());
         }
-        let Target::File(path) = Target::of(io, &options.output)? else {
-            return Err(Error::CouldNot(
-                "--nodes writes its output from several places at once; name a file with -o".into(),
-            ));
+        let Target::File(output) = Target::of(io, &options.output)? else {
+            return Err(Asked::StreamOutput(None).into());
         };
-        let mut inputs = files(io, &options.inputs, options.layout)?;
+        let mut inputs = files(&(Arc::clone(io) as _), &options.inputs, options.layout)?;
         let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
         let river_bytes = (memory_bytes / RIVER_SHARE).max(MEMORY_BYTES_MIN);
         let writes_bytes = (nodes * (WRITES + 1) * WRITE_BYTES) as u64;
@@ -140,10 +135,8 @@ impl<'a> Job<'a> {
             let beside = writes_bytes + nodes as u64 * MEMORY_BYTES_MIN;
             // The river's share is of all, and with that larger.
             let needed = (beside + MEMORY_BYTES_MIN).max((beside * RIVER_SHARE).div_ceil(RIVER_SHARE - 1));
-            let (memory, needed) = (Bytes(memory_bytes), Bytes(needed.next_multiple_of(MIB)));
-            return Err(Error::CouldNot(format!(
-                "--memory {memory} is too small for {nodes} nodes: they need {needed}; give more, or fewer nodes"
-            )));
+            let needed = Some(needed.next_multiple_of(MIB));
+            return Err(TooLittleMemory { given: memory_bytes, by: Needs::Nodes(nodes), needed }.into());
         }
         let shape = Shape::of_all(river_bytes, nodes, options.layout)?;
         inputs.set_page_bytes(shape.page_bytes);
@@ -153,7 +146,7 @@ impl<'a> Job<'a> {
             nodes,
             key,
             inputs,
-            path,
+            output,
             memory_bytes,
             sorter_bytes,
             shape,
@@ -173,11 +166,11 @@ impl<'a> Job<'a> {
         let ends: Vec<Mutex<Option<End>>> = into.chain(out).map(|end| Mutex::new(Some(end))).collect();
         let starts = Starts::new(self.nodes);
         let threads = (machine::lanes(self.options.threads) / self.nodes).max(1);
-        let options = sort_stage::sorter_options(self.options, self.sorter_bytes, threads, &self.path);
+        let options = sort_stage::sorter_options(self.options, self.sorter_bytes, threads, &self.output.path);
         let begins = || progress.begin("sort+write", 2, 2, self.inputs.bytes());
         let (inputs, layout, meters) = (&self.inputs, self.options.layout, &self.meters);
         let (pool, preprocess) = (&read_pool, &Preprocess::Nothing);
-        let pages = Pages { io: self.io, inputs, layout, shape: &self.shape, pool, meters, preprocess };
+        let pages = Pages { inputs, layout, shape: &self.shape, pool, meters, preprocess };
         let made = Lanes::new(progress).run(2 * self.nodes, |lanes, lane| {
             match ends[lane].lock().expect("no holder panics").take().expect("each lane takes its own") {
                 End::In(mut inlet) => {
@@ -231,7 +224,7 @@ impl<'a> Job<'a> {
         // Records that may be dropped for one another have to meet.
         let (parts, memory) =
             ((self.nodes, !unique), (self.shape.page_bytes as u64, self.shape.sample_bytes));
-        let (cuts, sample, read) = sample::cuts(self.io, &self.inputs, (layout, &self.key), parts, memory)?;
+        let (cuts, sample, read) = sample::cuts(&self.inputs, (layout, &self.key), parts, memory)?;
         let (all_bytes, sampled) = (u128::from(self.inputs.bytes()), sample.len().max(1) as u128);
         let bytes_of = |keys: &[Cut]| (all_bytes * keys.len() as u128 / sampled) as u64;
         let keys = share::by_range(sample, cuts.cuts(), self.nodes).into_iter();
@@ -285,31 +278,26 @@ impl<'a> Job<'a> {
 }
 
 /// The inputs, all of them files.
-fn files(io: &Arc<dyn FileSystem>, inputs: &[Endpoint], layout: Layout) -> Result<Inputs> {
-    let mut paths = Vec::with_capacity(inputs.len());
+fn files(io: &Arc<dyn ReadFiles>, inputs: &[Endpoint], layout: Layout) -> Result<Inputs> {
+    let mut files: Vec<InputLocation> = Vec::with_capacity(inputs.len());
     for endpoint in inputs {
         match endpoint {
             Endpoint::Path(path) if io.stat(path)?.is_regular && !path.as_os_str().as_bytes().is_empty() => {
-                paths.push(path.as_path());
+                files.push(Location::new(io, path));
             }
             Endpoint::Path(path) if io.stat(path)?.is_directory => {
-                return Err(Error::CouldNot(format!(
-                    "{} is a directory; name the files in it",
-                    path.display()
-                )));
+                return Err(BadPath::InputDirectory(path.clone()).into());
             }
-            _ => paths.clear(),
+            _ => files.clear(),
         }
-        if paths.is_empty() {
+        if files.is_empty() {
             break;
         }
     }
-    if paths.is_empty() {
-        return Err(Error::CouldNot(
-            "--nodes samples its input before it reads it, which a stream does not allow; name files".into(),
-        ));
+    if files.is_empty() {
+        return Err(Asked::StreamInput.into());
     }
-    Ok(Inputs::open(io, &paths, layout)?)
+    Ok(Inputs::open(&files, layout)?)
 }
 
 /// What sorters had beside their memory.
@@ -452,7 +440,7 @@ mod tests {
         };
         let (io, progress) = (sim.io(), Progress::default());
         let job = Job::new(&options, 2, &io)?;
-        let output = output::create(&io, &job.path, job.inputs.bytes())?;
+        let output = output::create(&job.output, job.inputs.bytes())?;
         change(&sim);
         let done = job.run(&output, &progress)?;
         job.check_read(&done)?;
@@ -464,7 +452,7 @@ mod tests {
     fn others_than_all_bytes_of_the_input_are_an_error() {
         assert_eq!(sorted(|_| {}).unwrap(), 3);
         let told = |change: &dyn Fn(&Sim)| match sorted(change) {
-            Err(Error::CouldNot(told)) => told,
+            Err(told) => told.to_string(),
             other => panic!("{other:?}"),
         };
         let newline = 8 * (TEXT.len() as u64 - 1);

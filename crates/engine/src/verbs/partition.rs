@@ -24,9 +24,8 @@ use std::time::Duration;
 
 use thalweg_api::{Disk, IoReceipt, MemoryReceipt, PartReceipt, PartitionReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::Bytes;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Access, File, FileSystem, directory_of, host, process};
+use thalweg_io::{Caching, FileSystem, InputLocation, Location, host, process};
 use thalweg_pump::{Inputs, Meters, Sink, WriteBehind};
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
 use thalweg_river::{Inlet, Outlet, Pick, lanes_of};
@@ -38,10 +37,14 @@ use self::shape::Shape;
 use self::splits::{Pages, Splits};
 use super::MEMORY_BYTES_MIN;
 use super::check::read_along;
-use super::sort::input_paths;
+use super::sort::inputs_of;
 use crate::lane_threads::Lanes;
+use crate::machine::Disks;
 use crate::output::Target;
-use crate::{Endpoint, Error, PartitionPick, Progress, Result, WorkOptions, machine};
+use crate::{
+    Asked, BadPath, Endpoint, Error, Needs, PartitionPick, Progress, Result, TooLittleMemory, WorkOptions,
+    machine,
+};
 
 /// More parts than this are rather a sort's.
 const PARTS_MAX: usize = 4096;
@@ -57,9 +60,17 @@ type How = (PartitionPick, usize, bool);
 
 /// Parts the records of files or of a stream among several files. The receipt's invariant: out = in.
 pub(super) fn partition(options: &WorkOptions, how: How, progress: &Progress) -> Result<Receipt> {
+    partition_on(&Disks::of_work(options)?, options, how, progress)
+}
+
+pub(super) fn partition_on(
+    disks: &Disks,
+    options: &WorkOptions,
+    how: How,
+    progress: &Progress,
+) -> Result<Receipt> {
     let watch = Stopwatch::start();
-    let (io, fallback) = machine::io_for(options.io, options.ends())?;
-    let mut job = Job::new(options, how, &io)?;
+    let mut job = Job::new(options, how, disks)?;
     progress.begin("read+partition+write", 1, 1, job.input.bytes());
     let pick = job.pick()?;
     let sampled_bytes = job.sampled_bytes;
@@ -78,7 +89,7 @@ pub(super) fn partition(options: &WorkOptions, how: How, progress: &Progress) ->
         receipt.seconds = watch.seconds();
         receipt.stages.push(Stage::new("sync", receipt.seconds - written));
     }
-    let io_receipt = IoReceipt { fallback: fallback.or_else(|| io.fallback()), direct_output, ..receipt.io };
+    let io_receipt = IoReceipt { fallback: disks.fallback(), direct_output, ..receipt.io };
     let partition = Some(PartitionReceipt::new(how.0, told, sampled_bytes));
     Ok(Receipt { io: io_receipt, partition, ..receipt })
 }
@@ -87,7 +98,7 @@ pub(super) fn partition(options: &WorkOptions, how: How, progress: &Progress) ->
 enum Input {
     Files(Inputs),
     /// What can be read once, from beginning to end.
-    Stream(PathBuf),
+    Stream(InputLocation),
 }
 
 impl Input {
@@ -104,10 +115,10 @@ impl Input {
 struct Job<'a> {
     options: &'a WorkOptions,
     how: How,
-    io: &'a Arc<dyn FileSystem>,
+    disks: &'a Disks,
     key: Key,
     input: Input,
-    names: Vec<PathBuf>,
+    names: Vec<Location>,
     memory_bytes: u64,
     shape: Shape,
     meters: Meters,
@@ -117,15 +128,15 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(options: &'a WorkOptions, how: How, io: &'a Arc<dyn FileSystem>) -> Result<Job<'a>> {
+    fn new(options: &'a WorkOptions, how: How, disks: &'a Disks) -> Result<Job<'a>> {
         let (layout, (_, parts, _)) = (options.layout, how);
         let key = Key::new(layout, &options.keys)?;
         let open_before = process::open_files();
-        let mut input = open(io, options)?;
+        let mut input = open(disks, options)?;
         let Some(pattern) = options.output.file() else {
-            return Err(Error::CouldNot("parts are files; name them with -o, as in part-{}".into()));
+            return Err(Asked::PartsAreFiles.into());
         };
-        let names = names(io, pattern, parts)?;
+        let names = names(&disks.output, pattern, parts)?;
         let open_inputs = match &input {
             Input::Files(files) => files.open_files(),
             Input::Stream(_) => 1,
@@ -133,16 +144,16 @@ impl<'a> Job<'a> {
         let needed = open_before + open_inputs + parts as u64 + FILES_BESIDE;
         let limit = host::allow_open_files(needed);
         if limit < needed {
-            return Err(Error::CouldNot(format!(
-                "{parts} parts take {needed} open files of {limit}; raise ulimit -n, or give fewer parts"
-            )));
+            return Err(Error::OpenFiles { parts, needed, limit });
         }
         let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
         if memory_bytes < MEMORY_BYTES_MIN {
-            let (memory, least) = (Bytes(memory_bytes), Bytes(MEMORY_BYTES_MIN));
-            return Err(Error::CouldNot(format!(
-                "--memory {memory} is too small: a partition needs at least {least}"
-            )));
+            return Err(TooLittleMemory {
+                given: memory_bytes,
+                by: Needs::Partition,
+                needed: Some(MEMORY_BYTES_MIN),
+            }
+            .into());
         }
         let mut shape = Shape::of(memory_bytes, parts, machine::lanes(options.threads), layout)?;
         match &mut input {
@@ -153,18 +164,16 @@ impl<'a> Job<'a> {
             }
             Input::Stream(_) => shape.inlets = 1,
         }
-        let directory = directory_of(&names[0]);
-        let room = io.space(directory).map_or(u64::MAX, |space| space.available);
+        let directory = names[0].directory();
+        let room = directory.space().map_or(u64::MAX, |space| space.available);
         if room < input.bytes() {
-            let (bytes, room, place) = (Bytes(input.bytes()), Bytes(room), directory.display());
-            return Err(Error::CouldNot(format!(
-                "the parts take {bytes} and {place} has {room} left; free some, or choose another place"
-            )));
+            let (path, directory) = (pattern.to_path_buf(), directory.path.to_path_buf());
+            return Err(Error::OutputFull { path, needed: input.bytes(), directory, available: Some(room) });
         }
         Ok(Job {
             options,
             how,
-            io,
+            disks,
             key,
             input,
             names,
@@ -181,14 +190,12 @@ impl<'a> Job<'a> {
         match (pick, &self.input) {
             (PartitionPick::Hash, _) => Ok(Pick::Hash),
             (PartitionPick::Robin, _) => Ok(Pick::RoundRobin),
-            (PartitionPick::Range, Input::Stream(path)) => Err(Error::CouldNot(format!(
-                "{} can be read only once, and ranges need a sample first; give a file, or --pick hash",
-                path.display()
-            ))),
+            (PartitionPick::Range, Input::Stream(stream)) => {
+                Err(BadPath::RangesOfStream(stream.path.clone()).into())
+            }
             (PartitionPick::Range, Input::Files(inputs)) => {
                 let memory = (self.shape.page_bytes as u64, self.shape.sample_bytes);
-                let (cuts, _, read) =
-                    sample::cuts(self.io, inputs, (layout, &self.key), (parts, split_keys), memory)?;
+                let (cuts, _, read) = sample::cuts(inputs, (layout, &self.key), (parts, split_keys), memory)?;
                 self.sampled_bytes = read;
                 Ok(Pick::Range(cuts))
             }
@@ -207,7 +214,7 @@ impl<'a> Job<'a> {
         let mut parts = Vec::with_capacity(self.names.len());
         let share = self.input.bytes() / self.names.len() as u64 * RESERVED.0 / RESERVED.1;
         for name in &self.names {
-            parts.push(Part::create(self.io, name.clone(), share, self.options.layout, &self.key)?);
+            parts.push(Part::create(name, share, self.options.layout, &self.key)?);
         }
         let blocks = parts.len() + outlets * shape::WRITES;
         let write_pool = Pool::new(self.shape.write_bytes, blocks)?;
@@ -260,13 +267,12 @@ impl<'a> Job<'a> {
         match &self.input {
             Input::Files(inputs) => {
                 let (layout, meters, preprocess) = (self.options.layout, &self.meters, &Preprocess::Nothing);
-                let pages =
-                    Pages { io: self.io, inputs, layout, shape: &self.shape, pool, meters, preprocess };
+                let pages = Pages { inputs, layout, shape: &self.shape, pool, meters, preprocess };
                 let splits = Splits::Shared { inlet: (lane, self.shape.inlets) };
                 return pages.put_all(inlet, &splits, lanes, progress);
             }
-            Input::Stream(path) => {
-                let file = File::open(self.io, path, Access::Read)?;
+            Input::Stream(stream) => {
+                let file = stream.open(Caching::Cached)?;
                 let blocks = read_along(file, pool.clone());
                 inlet.begin(0, 0);
                 while lanes.go_on() {
@@ -291,8 +297,9 @@ impl<'a> Job<'a> {
 
     /// One outlet's parts.
     fn drain(&self, lanes: &Lanes<'_>, outlet: &mut Outlet, parts: &mut [Part], pool: &Pool) -> Result<()> {
-        let first = parts.first().and_then(|part| self.names.iter().position(|name| name == part.path()));
-        let behind = WriteBehind::new(self.io.queue(shape::WRITES)?, &self.meters);
+        let first =
+            parts.first().and_then(|part| self.names.iter().position(|name| name.path == part.path()));
+        let behind = WriteBehind::new(self.disks.output.queue(shape::WRITES)?, &self.meters);
         let writer = Writer::new(behind, pool, &self.meters);
         drain(outlet, (parts, first.expect("an outlet has a part")), writer, &|| lanes.go_on()).map(drop)
     }
@@ -323,7 +330,7 @@ impl<'a> Job<'a> {
                 ..Stage::new("read+partition+write", seconds)
             }],
             io: IoReceipt {
-                backend: self.io.name().into(),
+                backend: self.disks.name(),
                 cached_input_bytes: self.meters.cached.totals().0,
                 input: Disk { read_bytes: read_bytes + self.sampled_bytes, written_bytes: 0 },
                 output: Disk { read_bytes: 0, written_bytes },
@@ -364,34 +371,25 @@ fn of_outlets(outlets: Vec<Outlet>, parts: &mut Vec<Part>) -> impl Iterator<Item
 }
 
 /// Looks at the inputs: files, or one stream.
-fn open(io: &Arc<dyn FileSystem>, options: &WorkOptions) -> Result<Input> {
-    let paths = input_paths(&options.inputs)?;
-    let is_stream = |path: &Path| io.stat(path).is_ok_and(|there| !there.is_regular && !there.is_directory);
-    match &paths[..] {
-        [path] if is_stream(path) => Ok(Input::Stream(path.clone())),
-        paths if paths.iter().any(|path| is_stream(path)) => Err(Error::CouldNot(
-            "a pipe or - is an input that stands alone; name it without others, or give files".into(),
-        )),
-        paths => {
-            let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-            Ok(Input::Files(Inputs::open(io, &paths, options.layout)?))
-        }
+fn open(disks: &Disks, options: &WorkOptions) -> Result<Input> {
+    let inputs = inputs_of(disks, &options.inputs)?;
+    match &inputs[..] {
+        [input] if input.is_stream() => Ok(Input::Stream(input.clone())),
+        inputs if inputs.iter().any(Location::is_stream) => Err(Asked::StreamWithOthers.into()),
+        inputs => Ok(Input::Files(Inputs::open(inputs, options.layout)?)),
     }
 }
 
 /// The names of the parts: the number, as wide as the last one's, where the pattern has `{}`.
-pub(super) fn names(io: &Arc<dyn FileSystem>, pattern: &Path, parts: usize) -> Result<Vec<PathBuf>> {
+pub(super) fn names(io: &Arc<dyn FileSystem>, pattern: &Path, parts: usize) -> Result<Vec<Location>> {
     let bytes = pattern.as_os_str().as_bytes();
     let places: Vec<usize> =
         (0..bytes.len().saturating_sub(1)).filter(|&at| &bytes[at..at + 2] == b"{}").collect();
     let [place] = places[..] else {
-        return Err(Error::CouldNot(format!(
-            "-o '{}' must have {{}} once, where the number of the part goes, as in part-{{}}",
-            pattern.display()
-        )));
+        return Err(BadPath::PartPattern(pattern.to_path_buf()).into());
     };
     if parts == 0 || parts > PARTS_MAX {
-        return Err(Error::CouldNot(format!("--parts {parts}: a partition has 1 to {PARTS_MAX} parts")));
+        return Err(Asked::Parts { parts, max: PARTS_MAX }.into());
     }
     let width = (parts - 1).to_string().len();
     let name = |part: usize| {
@@ -401,17 +399,15 @@ pub(super) fn names(io: &Arc<dyn FileSystem>, pattern: &Path, parts: usize) -> R
         ))
     };
     let file = |part: usize| match Target::of(io, &Endpoint::Path(name(part)))? {
-        Target::File(path) => Ok(path),
-        Target::Stream(path) => {
-            Err(Error::CouldNot(format!("{} is not a file, and a part must be one", path.display())))
-        }
+        Target::File(file) => Ok(file),
+        Target::Stream(stream) => Err(BadPath::PartNotFile(stream.path).into()),
     };
-    let names: Vec<PathBuf> = (0..parts).map(file).collect::<Result<_>>()?;
-    let mut different = names.clone();
+    let names: Vec<Location> = (0..parts).map(file).collect::<Result<_>>()?;
+    let mut different: Vec<&Path> = names.iter().map(|name| name.path.as_path()).collect();
     different.sort();
     different.dedup();
     if different.len() < names.len() {
-        return Err(Error::CouldNot(format!("some names of '{}' lead to the same file", pattern.display())));
+        return Err(BadPath::SamePart(pattern.to_path_buf()).into());
     }
     Ok(names)
 }
@@ -436,8 +432,8 @@ mod tests {
             io: crate::IoChoice::Threads,
             ..WorkOptions::new(work, vec![from], to, thalweg_record::Layout::Lines)
         };
-        let io = sim.io();
-        let mut job = Job::new(&options, how, &io)?;
+        let disks = Disks::apart(sim.io(), sim.io(), sim.io());
+        let mut job = Job::new(&options, how, &disks)?;
         let pick = job.pick()?;
         change(&sim);
         let parts = job.run(pick, &Progress::default());
@@ -451,7 +447,7 @@ mod tests {
     fn others_than_all_bytes_of_the_input_are_an_error_and_no_part() {
         assert_eq!(parted(|_| {}).unwrap(), 2);
         let told = |change: &dyn Fn(&Sim)| match parted(change) {
-            Err(Error::CouldNot(told)) => told,
+            Err(told) => told.to_string(),
             other => panic!("{other:?}"),
         };
         let newline = 8 * (TEXT.len() as u64 - 1);

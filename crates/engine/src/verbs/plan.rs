@@ -5,47 +5,41 @@
 //! Invariant: runs nothing; no name is left on any disk but that of the kept calibration.
 //! Non-goals: streams, whose size nobody knows before their end.
 
-use std::path::Path;
-use std::sync::Arc;
-
 use thalweg_api::Plan;
-use thalweg_io::FileSystem;
+use thalweg_io::Location;
 use thalweg_sort::{Sort, forecast, lay_out};
 
 use super::sort::{error_of, resolve};
+use crate::machine::Disks;
 use crate::output::Target;
-use crate::{Error, Progress, Result, WorkOptions, calibrate, machine};
+use crate::{BadPath, Progress, Result, WorkOptions, calibrate};
 
 /// Says what a sort would do. Runs nothing.
 pub fn plan(options: &WorkOptions) -> Result<Plan> {
-    let (io, _) = machine::io_of_sort(options)?;
-    let definite = resolve(options, &io)?;
-    check_places(options, &definite, &io)?;
+    let disks = Disks::of_sort(options)?;
+    let definite = resolve(options, &disks)?;
+    check_places(options, &definite, &disks)?;
     // Before the calibration, whose memory would count as the process's own.
-    let facts = lay_out(&definite, &io).map_err(|e| error_of(e, &Progress::default()))?;
-    let hardware = calibrate::measured(&definite, &io);
+    let facts = lay_out(&definite).map_err(|e| error_of(e, &Progress::default()))?;
+    let hardware = calibrate::measured(&definite);
     Ok(forecast(&facts, &hardware))
 }
 
 /// Whether everything is where it should be for this sort.
-fn check_places(options: &WorkOptions, definite: &Sort, io: &Arc<dyn FileSystem>) -> Result<()> {
+fn check_places(options: &WorkOptions, definite: &Sort, disks: &Disks) -> Result<()> {
     for input in &definite.inputs {
-        let there = io.stat(input)?;
+        let there = input.stat()?;
         if !there.is_regular && !there.is_directory {
-            return Err(Error::CouldNot(format!(
-                "cannot plan for {}: it is a stream, whose size is known only at its end; name a file",
-                input.display()
-            )));
+            return Err(BadPath::PlanOfStream(input.path.clone()).into());
         }
     }
-    Target::of(io, &options.output)?;
-    definite.scratch.iter().try_for_each(|directory| check_scratch(directory, io))
+    Target::of(&disks.output, &options.output)?;
+    definite.scratch.iter().try_for_each(check_scratch)
 }
 
-fn check_scratch(directory: &Path, io: &Arc<dyn FileSystem>) -> Result<()> {
-    if io.stat(directory)?.is_directory {
+fn check_scratch(directory: &Location) -> Result<()> {
+    if directory.stat()?.is_directory {
         return Ok(());
     }
-    let name = directory.display();
-    Err(Error::CouldNot(format!("{name} is not a directory; give another --scratch")))
+    Err(BadPath::ScratchNotDirectory(directory.path.to_path_buf()).into())
 }

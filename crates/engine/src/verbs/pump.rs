@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use thalweg_api::PumpReceipt;
 use thalweg_io::tree::Tree;
-use thalweg_io::{FileSystem, check_planted, local};
+use thalweg_io::{FileSystem, local, unplanted};
 use thalweg_transfer::{From as Origin, To, Transfer, Watch};
 
-use crate::{Endpoint, Error, Progress, PumpOptions, Result, machine};
+use crate::{Asked, Endpoint, Error, Progress, PumpOptions, Result, machine};
 
 /// More lanes than this no disk keeps busy.
 const STREAMS_MAX: usize = 64;
@@ -78,16 +78,15 @@ impl Watch for Watched<'_> {
     }
 }
 
-/// Sorts an error of the engine by what the caller should do.
+/// The error of a transfer that somebody may have stopped.
 fn error_of(error: thalweg_transfer::Error, progress: &Progress) -> Error {
     use thalweg_transfer::Error::*;
     match (error, progress.cancelled()) {
         (Stopped, signal) => Error::Interrupted(signal.unwrap_or(0)),
         // Whoever stops closes the links and tells the other end, and who waits for one of them hears of that.
         (Link(_) | Peer { wrong: false, .. }, Some(signal)) => Error::Interrupted(signal),
-        (wrong, _) if wrong.is_wrong() => Error::Wrong(wrong.to_string()),
         (Io(e), _) => e.into(),
-        (other, _) => Error::CouldNot(other.to_string()),
+        (other, _) => Error::Transfer(other),
     }
 }
 
@@ -98,21 +97,14 @@ fn sources(options: &PumpOptions, io: &Arc<dyn FileSystem>) -> Result<Transfer> 
     };
     let lone = sources.iter().any(|source| !matches!(source, Origin::Path(_)));
     if sources.is_empty() || (lone && sources.len() > 1) {
-        return Err(Error::CouldNot(
-            "a pipe, - and zero: are sources that stand alone; name one of them, or files and directories"
-                .into(),
-        ));
+        return Err(Asked::SourceAlone.into());
     }
     if options.limit == Some(0) {
-        return Err(Error::CouldNot(
-            "--limit 0 lets nothing pass; leave it out, or give bytes in a second".into(),
-        ));
+        return Err(Asked::NoRate.into());
     }
     let streams = options.streams.unwrap_or_else(machine::cores);
     if streams > STREAMS_MAX {
-        return Err(Error::CouldNot(format!(
-            "--streams {streams} is more than {STREAMS_MAX}, the most there may be"
-        )));
+        return Err(Asked::Streams { streams, max: STREAMS_MAX }.into());
     }
     Ok(Transfer {
         sources,
@@ -129,10 +121,11 @@ fn source(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<Origin> {
     match end {
         Endpoint::Standard => Ok(Origin::Stream("/dev/stdin".into())),
         Endpoint::Zeros(bytes) => Ok(Origin::Zeros(*bytes)),
-        Endpoint::Null => Err(Error::CouldNot("null: gives nothing; it is a DEST".into())),
-        Endpoint::Host(host, _) => Err(elsewhere(host)),
-        Endpoint::Ssh(host, _) => Err(elsewhere(&host.to_string())),
-        other @ (Endpoint::Nodes(_) | Endpoint::Client(_) | Endpoint::Volume(_)) => Err(of_records(other)),
+        Endpoint::Null => Err(Asked::NullSource.into()),
+        Endpoint::Host(..) | Endpoint::Ssh(..) => Err(Asked::Elsewhere(end.clone()).into()),
+        Endpoint::Nodes(_) | Endpoint::Client(_) | Endpoint::Volume(_) => {
+            Err(Asked::NotForTransfer(end.clone()).into())
+        }
         Endpoint::Path(path) => {
             let there = io.stat(named(path)?)?;
             let is_stream = !there.is_regular && !there.is_directory;
@@ -145,34 +138,22 @@ fn dest(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<To> {
     match end {
         Endpoint::Standard => Ok(To::Stream("/dev/stdout".into())),
         Endpoint::Null => Ok(To::Null),
-        Endpoint::Host(host, _) => Err(elsewhere(host)),
-        Endpoint::Ssh(host, _) => Err(elsewhere(&host.to_string())),
-        Endpoint::Zeros(_) => Err(Error::CouldNot("zero: takes nothing; it is a SOURCE".into())),
-        other @ (Endpoint::Nodes(_) | Endpoint::Client(_) | Endpoint::Volume(_)) => Err(of_records(other)),
+        Endpoint::Host(..) | Endpoint::Ssh(..) => Err(Asked::Elsewhere(end.clone()).into()),
+        Endpoint::Zeros(_) => Err(Asked::ZerosDestination.into()),
+        Endpoint::Nodes(_) | Endpoint::Client(_) | Endpoint::Volume(_) => {
+            Err(Asked::NotForTransfer(end.clone()).into())
+        }
         Endpoint::Path(path) => match io.stat(named(path)?) {
-            Ok(there) if !there.is_regular && !there.is_directory => {
-                check_planted(path)?;
-                Ok(To::Stream(path.clone()))
-            }
+            Ok(there) if !there.is_regular && !there.is_directory => Ok(To::Stream(unplanted(path)?)),
             // What is not there is made; what cannot be looked at will say so when it is opened.
             _ => Ok(To::Path(path.clone())),
         },
     }
 }
 
-fn elsewhere(host: &str) -> Error {
-    Error::CouldNot(format!("{host} is another machine, to which only the command's own transfers go"))
-}
-
-fn of_records(end: &Endpoint) -> Error {
-    Error::CouldNot(format!("'{end}' is for verbs on records; a transfer takes HOST:/PATH"))
-}
-
 fn named(path: &Path) -> Result<&Path> {
     match path.as_os_str().is_empty() {
-        true => Err(Error::CouldNot(
-            "an end without a name; name a file or a directory, or - for a stream".into(),
-        )),
+        true => Err(Asked::NoName.into()),
         false => Ok(path),
     }
 }

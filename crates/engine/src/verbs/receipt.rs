@@ -2,8 +2,10 @@
 
 use thalweg_api::{Disk, IoReceipt, MemoryReceipt, Proof, Receipt, Stage};
 use thalweg_base::clock::Stopwatch;
-use thalweg_io::{FileSystem, process};
+use thalweg_io::process;
 use thalweg_pump::{Meter, Meters};
+
+use crate::machine::Disks;
 
 /// What a verb has done, when its invariant was found to hold.
 pub(super) struct Done {
@@ -16,12 +18,10 @@ pub(super) struct Done {
     pub(super) direct_output: bool,
     /// The promise of memory, if there was one.
     pub(super) memory_bytes: u64,
-    /// Why the back end is not the best.
-    pub(super) fallback: Option<String>,
 }
 
 /// The receipt of that.
-pub(super) fn receipt(done: Done, io: &dyn FileSystem, meters: &Meters, watch: &Stopwatch) -> Receipt {
+pub(super) fn receipt(done: Done, disks: &Disks, meters: &Meters, watch: &Stopwatch) -> Receipt {
     let (waited_read_seconds, waited_write_seconds) = meters.stage.take_seconds();
     let disk = |meter: &Meter| {
         let (read_bytes, written_bytes) = meter.totals();
@@ -48,8 +48,8 @@ pub(super) fn receipt(done: Done, io: &dyn FileSystem, meters: &Meters, watch: &
             ..Stage::new(done.verb, seconds)
         }],
         io: IoReceipt {
-            backend: io.name().into(),
-            fallback: done.fallback.or_else(|| io.fallback()),
+            backend: disks.name(),
+            fallback: disks.fallback(),
             cached_input_bytes: meters.cached.totals().0,
             direct_output: done.direct_output,
             input: disk(&meters.input),

@@ -9,30 +9,37 @@ use std::sync::Arc;
 
 use thalweg_api::{Receipt, Work};
 use thalweg_base::units::{Bytes, MIB, Size};
-use thalweg_io::{FileSystem, directory_of};
+use thalweg_io::{FileSystem, InputLocation, Location, directory_of};
 use thalweg_record::{Layout, TAG_BYTES};
 use thalweg_sort::{Foreign, SCRATCH_FILES_MAX, Sort, Watch};
 
 use super::nodes;
+use crate::machine::Disks;
 use crate::output::Target;
-use crate::{Endpoint, Error, Progress, Result, WorkOptions, calibrate, machine, temporary};
+use crate::{
+    Asked, BadPath, Endpoint, Error, Needs, Progress, Result, TooLittleMemory, WorkOptions, calibrate,
+    machine, temporary,
+};
 
 /// Sorts or shuffles the inputs into the output. The receipt's invariant: out + dropped = in, and out is in order.
 pub(super) fn sort(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
     if let Some(nodes @ 2..) = options.nodes {
         return nodes::sort_on_nodes(options, nodes, progress);
     }
-    let (io, fallback) = machine::io_of_sort(options)?;
-    let mut definite = resolve(options, &io)?;
+    sort_on(&Disks::of_sort(options)?, options, progress)
+}
+
+/// The same on these disks.
+pub(super) fn sort_on(disks: &Disks, options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
+    let mut definite = resolve(options, disks)?;
     if definite.shuffle.is_none() {
-        definite.hardware = Some(calibrate::known(&definite, &io));
+        definite.hardware = Some(calibrate::known(&definite));
     }
     if !definite.output_is_stream {
-        temporary::clear(&io, &definite.output);
+        temporary::clear(&definite.output);
     }
-    let mut receipt =
-        thalweg_sort::run(&definite, &io, &Watched(progress)).map_err(|e| error_of(e, progress))?;
-    receipt.io.fallback = fallback.or_else(|| io.fallback());
+    let mut receipt = thalweg_sort::run(&definite, &Watched(progress)).map_err(|e| error_of(e, progress))?;
+    receipt.io.fallback = disks.fallback();
     Ok(receipt)
 }
 
@@ -63,22 +70,11 @@ impl Watch for Watched<'_> {
     }
 }
 
-/// Sorts an error of the engine by what the caller should do.
+/// The error of a sort that somebody may have stopped.
 pub(super) fn error_of(error: thalweg_sort::Error, progress: &Progress) -> Error {
     match error {
         thalweg_sort::Error::Stopped => Error::Interrupted(progress.cancelled().unwrap_or(0)),
-        other => engine_error(other),
-    }
-}
-
-/// The same where nobody can ask to stop.
-pub(crate) fn engine_error(error: thalweg_sort::Error) -> Error {
-    match error {
-        wrong @ thalweg_sort::Error::Mismatch(_) => Error::Wrong(wrong.to_string()),
-        thalweg_sort::Error::Io(e) => e.into(),
-        full @ (thalweg_sort::Error::ScratchFull { limit: None, .. }
-        | thalweg_sort::Error::OutputFull { .. }) => Error::Full(full.to_string()),
-        other => Error::CouldNot(other.to_string()),
+        other => other.into(),
     }
 }
 
@@ -86,7 +82,7 @@ pub(crate) fn engine_error(error: thalweg_sort::Error) -> Error {
 pub(crate) const MEMORY_BYTES_MIN: u64 = 16 * MIB;
 
 /// What was typed, made definite.
-pub(super) fn resolve(options: &WorkOptions, io: &Arc<dyn FileSystem>) -> Result<Sort> {
+pub(super) fn resolve(options: &WorkOptions, disks: &Disks) -> Result<Sort> {
     let shuffle = match options.work {
         Work::Shuffle(seed) => {
             has_room(options.layout)?;
@@ -94,22 +90,20 @@ pub(super) fn resolve(options: &WorkOptions, io: &Arc<dyn FileSystem>) -> Result
         }
         _ => None,
     };
-    let inputs = input_paths(&options.inputs)?;
-    let target = Target::of(io, &options.output)?;
+    let inputs = inputs_of(disks, &options.inputs)?;
+    let target = Target::of(&disks.output, &options.output)?;
     let memory_bytes = options.memory.map_or_else(machine::default_memory_bytes, machine::memory_bytes);
     if memory_bytes < MEMORY_BYTES_MIN {
-        return Err(Error::CouldNot(format!(
-            "--memory {} is too small: a sort needs at least {}",
-            Bytes(memory_bytes),
-            Bytes(MEMORY_BYTES_MIN)
-        )));
+        return Err(
+            TooLittleMemory { given: memory_bytes, by: Needs::Sort, needed: Some(MEMORY_BYTES_MIN) }.into()
+        );
     }
-    let scratch = scratch_directories(&options.scratch, &target, io)?;
+    let scratch = scratch_directories(&options.scratch, &target, &disks.scratch)?;
     let (output, output_is_stream) = match target {
-        Target::File(path) => (path, false),
-        Target::Stream(path) => (path, true),
+        Target::File(file) => (file, false),
+        Target::Stream(stream) => (stream, true),
     };
-    let scratch_limit = scratch_limit(options.scratch_limit, &scratch, io);
+    let scratch_limit = scratch_limit(options.scratch_limit, &scratch);
     Ok(Sort {
         inputs,
         output,
@@ -134,22 +128,20 @@ pub(super) fn resolve(options: &WorkOptions, io: &Arc<dyn FileSystem>) -> Result
 pub(super) fn has_room(layout: Layout) -> Result<()> {
     let most = u32::MAX - TAG_BYTES as u32;
     if matches!(layout, Layout::Fixed(n) if n > most) {
-        return Err(Error::CouldNot(format!(
-            "records to shuffle have at most {most} bytes; give a smaller --record"
-        )));
+        return Err(Asked::ShuffledRecord { max: most }.into());
     }
     Ok(())
 }
 
-/// The names of inputs; standard input if there are none.
-pub(super) fn input_paths(inputs: &[Endpoint]) -> Result<Vec<PathBuf>> {
+/// Where inputs are; standard input if there are none.
+pub(super) fn inputs_of(disks: &Disks, inputs: &[Endpoint]) -> Result<Vec<InputLocation>> {
     let inputs = if inputs.is_empty() { &[Endpoint::Standard] } else { inputs };
-    inputs.iter().map(|input| input.input_path().map(PathBuf::from)).collect()
+    inputs.iter().map(|input| Ok(Location::new(&disks.of_input(input), input.input_path()?))).collect()
 }
 
 /// The most scratch bytes to use: a percentage is of what is free.
-pub(super) fn scratch_limit(asked: Option<Size>, scratch: &[PathBuf], io: &Arc<dyn FileSystem>) -> u64 {
-    let space: u64 = scratch.iter().filter_map(|d| io.space(d).ok()).map(|s| s.available).sum();
+pub(crate) fn scratch_limit(asked: Option<Size>, scratch: &[Location]) -> u64 {
+    let space: u64 = scratch.iter().filter_map(|d| d.space().ok()).map(|s| s.available).sum();
     asked.map_or(u64::MAX, |size| size.of(space))
 }
 
@@ -158,10 +150,10 @@ pub(super) fn scratch_directories(
     asked: &[PathBuf],
     target: &Target,
     io: &Arc<dyn FileSystem>,
-) -> Result<Vec<PathBuf>> {
+) -> Result<Vec<Location>> {
     let scratch = match target {
         _ if !asked.is_empty() => asked.to_vec(),
-        Target::File(path) => vec![directory_of(path).to_path_buf()],
+        Target::File(file) => vec![directory_of(&file.path).to_path_buf()],
         Target::Stream(_) => vec![std::env::temp_dir()],
     };
     // A directory that is named twice has one scratch file all the same.
@@ -169,18 +161,14 @@ pub(super) fn scratch_directories(
     for directory in scratch {
         let there = io.stat(&directory)?;
         if !there.is_directory {
-            let name = directory.display();
-            return Err(Error::CouldNot(format!("--scratch {name} is not a directory; name one that is")));
+            return Err(BadPath::ScratchNotDirectory(directory).into());
         }
         if !once.iter().any(|(device, inode, _)| (*device, *inode) == (there.device, there.inode)) {
             once.push((there.device, there.inode, directory));
         }
     }
     if once.len() > SCRATCH_FILES_MAX {
-        return Err(Error::CouldNot(format!(
-            "--scratch names {} directories; a sort has at most {SCRATCH_FILES_MAX}, name fewer",
-            once.len()
-        )));
+        return Err(Asked::TooManyScratch { count: once.len(), max: SCRATCH_FILES_MAX }.into());
     }
-    Ok(once.into_iter().map(|(_, _, directory)| directory).collect())
+    Ok(once.into_iter().map(|(_, _, directory)| Location::new(io, directory)).collect())
 }

@@ -17,7 +17,7 @@ use super::names::{Names, Settings};
 use super::{Crash, Faults};
 use crate::transfer::ALIGN;
 use crate::tree::{Attributes, EntryKind};
-use crate::{Access, Action, Error, FileId, Metadata, Result, Space};
+use crate::{Access, Action, Caching, Error, FileId, Metadata, Result, Space};
 
 /// The directories that absolute and relative paths begin at.
 pub(crate) const ROOTS: [(u64, &str); 2] = [(1, "/"), (2, "")];
@@ -337,19 +337,24 @@ impl Disk {
             _ if access.creates() => return Err(system(libc::EEXIST)),
             found => found?,
         };
-        Ok(self.hand_out(inode, path, access))
+        Ok(self.hand_out(inode, path, access.is_direct(), (access != Access::WriteStream, true)))
     }
 
-    /// Opens an inode.
-    pub(crate) fn hand_out(&mut self, inode: u64, path: &Path, access: Access) -> (FileId, bool) {
-        let handle = Handle {
-            inode,
-            path: path.to_path_buf(),
-            direct: access.is_direct() && !self.faults.refuse_direct,
-            reads: access != Access::WriteStream,
-            writes: !matches!(access, Access::Read | Access::ReadDirect),
-        };
-        let direct = handle.direct;
+    pub(crate) fn open_to_read(&mut self, path: &Path, caching: Caching) -> io::Result<(FileId, bool)> {
+        let inode = self.find(path)?;
+        Ok(self.hand_out(inode, path, caching == Caching::Direct, (true, false)))
+    }
+
+    /// Opens an inode to be read, or written, or both.
+    pub(crate) fn hand_out(
+        &mut self,
+        inode: u64,
+        path: &Path,
+        wants_direct: bool,
+        (reads, writes): (bool, bool),
+    ) -> (FileId, bool) {
+        let direct = wants_direct && !self.faults.refuse_direct;
+        let handle = Handle { inode, path: path.to_path_buf(), direct, reads, writes };
         // Never used twice, so that a handle used after its end is caught.
         let id = i32::try_from(self.number()).expect("fewer numbers than that in a simulation");
         self.handles.insert(id, handle);

@@ -15,7 +15,7 @@ use super::Sim;
 use super::disk::{Disk, Kind, OWNER, of, system};
 use super::names::Settings;
 use crate::tree::{Attributes, Dir, EntryKind, Names, Tree, check_name, leads_out};
-use crate::{Access, Action, File, FileId, FileSystem, Result, os};
+use crate::{Action, File, FileId, FileSystem, Result, os};
 
 impl Sim {
     /// The same disk, as a file system with directories.
@@ -184,31 +184,28 @@ impl Dir for SimDir {
     }
 
     fn open_file(&self, name: &OsStr, direct: bool) -> Result<File> {
-        let access = if direct { Access::ReadDirect } else { Access::Read };
         let path = self.path.join(name);
         let opened = self.change(Action::Open, name, |disk| {
             let inode = disk.lookup_file(self.number, name)?;
             let is_cached = disk.cached.get(&path).is_some_and(|share| *share > 0.5);
-            Ok(disk.hand_out(inode, &path, if is_cached { Access::Read } else { access }))
+            Ok(disk.hand_out(inode, &path, direct && !is_cached, (true, false)))
         })?;
         Ok(self.file(name, opened))
     }
 
     fn create_file(&self, name: &OsStr, mode: u32, direct: bool) -> Result<File> {
-        let access = if direct { Access::CreateDirect } else { Access::Create };
         let opened = self.change(Action::Create, name, |disk| {
             let inode = disk.make(self.number, name, Kind::File, mode)?;
-            Ok(disk.hand_out(inode, &self.path.join(name), access))
+            Ok(disk.hand_out(inode, &self.path.join(name), direct, (true, true)))
         })?;
         Ok(self.file(name, opened))
     }
 
     fn reopen_file(&self, name: &OsStr, direct: bool, heir: Option<u32>) -> Result<File> {
-        let access = if direct { Access::UpdateDirect } else { Access::Update };
         let opened = self.change(Action::Open, name, |disk| {
             check_own(&disk.attributes(disk.lookup(self.number, name)?)?, heir)?;
             let inode = disk.lookup_file(self.number, name)?;
-            Ok(disk.hand_out(inode, &self.path.join(name), access))
+            Ok(disk.hand_out(inode, &self.path.join(name), direct, (true, true)))
         })?;
         Ok(self.file(name, opened))
     }

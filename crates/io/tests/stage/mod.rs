@@ -9,7 +9,7 @@ use thalweg_block::Pool;
 use thalweg_io::sim::{Faults, Sim};
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{Access, Done, File, FileSystem, Kind, Op, Result};
+use thalweg_io::{Access, Caching, Done, File, FileSystem, Handle, InputFile, Kind, Op, ReadFiles, Result};
 
 /// Small, so that files of several blocks are cheap.
 pub(crate) const BLOCK: usize = 16 << 10;
@@ -30,6 +30,10 @@ impl Stage {
 
     pub(crate) fn open(&self, name: &str, access: Access) -> Result<File> {
         File::open(&self.io, &self.path(name), access)
+    }
+
+    pub(crate) fn open_to_read(&self, name: &str, caching: Caching) -> Result<InputFile> {
+        File::open_to_read(self.io.clone(), &self.path(name), caching)
     }
 
     /// A new file in the place of an old one.
@@ -91,7 +95,7 @@ pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
     all
 }
 
-pub(crate) fn op(kind: Kind, file: &File, at: u64, pool: &Pool, bytes: &[u8], tag: u64) -> Op {
+pub(crate) fn op(kind: Kind, file: &Handle, at: u64, pool: &Pool, bytes: &[u8], tag: u64) -> Op {
     let mut block = pool.take();
     block.set_len(bytes.len());
     block.copy_from_slice(bytes);
@@ -99,7 +103,7 @@ pub(crate) fn op(kind: Kind, file: &File, at: u64, pool: &Pool, bytes: &[u8], ta
 }
 
 /// A read of `len` bytes into a block that is full of something else.
-pub(crate) fn read_op(file: &File, at: u64, pool: &Pool, len: usize, tag: u64) -> Op {
+pub(crate) fn read_op(file: &Handle, at: u64, pool: &Pool, len: usize, tag: u64) -> Op {
     let mut block = pool.take();
     block.whole_mut().fill(0xa5);
     block.set_len(len);
@@ -135,8 +139,15 @@ pub(crate) fn write_file(
 
 /// Reads a file through a queue, in blocks, a block more than there is. Checks that only the last
 /// ones are short.
-pub(crate) fn read_file(io: &Arc<dyn FileSystem>, path: &Path, access: Access) -> Result<Vec<u8>> {
-    let file = File::open(io, path, access)?;
+pub(crate) fn read_file(io: &Arc<dyn FileSystem>, path: &Path, caching: Caching) -> Result<Vec<u8>> {
+    read_opened(io, &File::open_to_read(io.clone(), path, caching)?)
+}
+
+/// The same of an open file.
+pub(crate) fn read_opened<F: ReadFiles + ?Sized>(
+    io: &Arc<dyn FileSystem>,
+    file: &File<F>,
+) -> Result<Vec<u8>> {
     let len = file.metadata()?.len as usize;
     let pool = Pool::new(BLOCK, 3).unwrap();
     let mut queue = io.queue(3)?;
@@ -157,7 +168,7 @@ pub(crate) fn read_file(io: &Arc<dyn FileSystem>, path: &Path, access: Access) -
         if queue.in_flight() == queue.depth() {
             place(queue.reap(true).expect("something is in flight"))?;
         }
-        queue.submit(read_op(&file, (i * BLOCK) as u64, &pool, BLOCK, i as u64));
+        queue.submit(read_op(file, (i * BLOCK) as u64, &pool, BLOCK, i as u64));
     }
     while let Some(done) = queue.reap(true) {
         place(done)?;

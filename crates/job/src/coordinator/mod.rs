@@ -32,7 +32,7 @@ use crate::local::Local;
 use crate::plan::{self, Found, FoundOf};
 
 mod lost_range;
-mod outputs;
+pub(crate) mod outputs;
 mod streams;
 mod votes;
 
@@ -317,7 +317,7 @@ impl<'a> Coordinator<'a> {
         match (reason, self.names) {
             (_, true) => format!("{line}; {}", outputs::SOME_NAMED),
             (Reason::Lost | Reason::Said(Trouble::Cancelled), false) => {
-                format!("{line}; no output has its name, and all inputs are as they were")
+                format!("{line}; {}", outputs::NONE_NAMED)
             }
             _ => line,
         }

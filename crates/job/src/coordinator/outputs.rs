@@ -12,6 +12,8 @@ use crate::vote::Proposal;
 
 use super::{Attempted, Coordinator, reason_of};
 
+/// What is said when an attempt fails before names are given.
+pub(crate) const NONE_NAMED: &str = "no output has its name, and all inputs are as they were";
 /// What is said when an attempt fails while names are given.
 pub(super) const SOME_NAMED: &str =
     "some outputs may have their names, and that of a node that is lost lies whole beside its own, hidden";

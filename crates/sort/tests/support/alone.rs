@@ -3,12 +3,12 @@
 //! The test program starts itself once more with one test to run, [`child`]'s caller, which finds the sort in
 //! its environment and leaves the receipt, or the error, in a file.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use thalweg_api::{Receipt, from_json, to_json};
 use thalweg_io::host::{self, Hooks};
-use thalweg_io::process;
+use thalweg_io::{FileSystem, Location, process};
 use thalweg_record::{KeyPart, Layout};
 use thalweg_sort::{Sort, run};
 
@@ -29,8 +29,7 @@ pub(crate) struct Alone {
 /// Does what the environment asks for, if it does.
 pub(crate) fn child() {
     let Some(text) = std::env::var_os(SORT) else { return };
-    let sort = from_text(text.to_str().expect("the tests' names are text"));
-    let io = Stage::best_io();
+    let sort = from_text(text.to_str().expect("the tests' names are text"), &Stage::best_io());
     host::install(Hooks {
         allow_open_files: process::allow_open_files,
         prepare_memory: || {
@@ -40,7 +39,7 @@ pub(crate) fn child() {
         release_memory: process::trim,
         reset_peak: process::forget_peak,
     });
-    let answer = match run(&sort, &io, &Unwatched) {
+    let answer = match run(&sort, &Unwatched) {
         Ok(receipt) => to_json(&receipt),
         Err(error) => format!("error: {error}"),
     };
@@ -91,21 +90,21 @@ impl Stage {
 }
 
 fn to_text(sort: &Sort) -> String {
-    let paths =
-        |paths: &[PathBuf]| paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join("\n");
+    let inputs: Vec<String> = sort.inputs.iter().map(|input| input.path.display().to_string()).collect();
+    let scratch: Vec<String> = sort.scratch.iter().map(|own| own.path.display().to_string()).collect();
     let record = if let Layout::Fixed(n) = sort.layout { n } else { 0 };
     let key = |k: &KeyPart| format!("{} {} {}", k.offset, k.length, u8::from(k.descending));
     let keys: Vec<String> = sort.keys.iter().map(key).collect();
     let seed = sort.shuffle.map_or(String::new(), |seed| format!(" {seed}"));
     let numbers = format!("{record} {} {} {}{seed}", sort.memory_bytes, sort.lanes, u8::from(sort.unique));
-    let output = sort.output.display().to_string();
-    [paths(&sort.inputs), output, paths(&sort.scratch), keys.join("\n"), numbers].join("\t")
+    let output = sort.output.path.display().to_string();
+    [inputs.join("\n"), output, scratch.join("\n"), keys.join("\n"), numbers].join("\t")
 }
 
-fn from_text(text: &str) -> Sort {
+fn from_text(text: &str, io: &Arc<dyn FileSystem>) -> Sort {
     let fields: Vec<&str> = text.split('\t').collect();
     let [inputs, output, scratch, keys, numbers] = fields[..] else { panic!("five fields") };
-    let paths = |text: &str| text.lines().map(PathBuf::from).collect();
+    let at = |path: &str| Location::new(io, path);
     let numbers_of = |text: &str| text.split(' ').map(|n| n.parse().unwrap()).collect::<Vec<u64>>();
     let key = |text: &str| {
         let n = numbers_of(text);
@@ -114,12 +113,12 @@ fn from_text(text: &str) -> Sort {
     let n = numbers_of(numbers);
     let layout = if n[0] == 0 { Layout::Lines } else { Layout::Fixed(n[0] as u32) };
     Sort {
-        inputs: paths(inputs),
-        output: Path::new(output).to_path_buf(),
+        inputs: inputs.lines().map(|path| at(path).as_input()).collect(),
+        output: at(output),
         keys: keys.lines().map(key).collect(),
         lanes: n[2] as usize,
         shuffle: n.get(4).copied(),
         unique: n[3] == 1,
-        ..Sort::new(layout, n[1], paths(scratch))
+        ..Sort::new(layout, n[1], scratch.lines().map(at).collect())
     }
 }

@@ -46,7 +46,7 @@ impl Stage {
     }
 
     pub(crate) fn attempt_watched(&self, sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
-        run(sort, &self.io, watch)
+        run(&self.here(sort), watch)
     }
 
     /// What the next process finds when a sort of `case` is killed after so much of the first pass; from 1 on it is the

@@ -21,7 +21,7 @@ use thalweg_io::host::Hooks;
 use thalweg_io::sim::Sim;
 use thalweg_io::threads::Threads;
 use thalweg_io::uring::Uring;
-use thalweg_io::{FileSystem, host, process};
+use thalweg_io::{FileSystem, InputLocation, Location, host, process};
 use thalweg_record::{KeyPart, Layout};
 use thalweg_sort::{Error, Result, Sort, Watch, run};
 
@@ -307,6 +307,23 @@ impl Stage {
         self.root.join(name)
     }
 
+    /// A name on this stage's disk.
+    pub(crate) fn at(&self, name: &str) -> Location {
+        Location::new(&self.io, self.path(name))
+    }
+
+    /// The same sort on this stage's disk, which may be what another process left of the one before.
+    pub(crate) fn here(&self, sort: &Sort) -> Sort {
+        let here = |own: &Location| Location::new(&self.io, &own.path);
+        let input = |input: &InputLocation| Location::new(&self.io, &input.path).as_input();
+        Sort {
+            inputs: sort.inputs.iter().map(input).collect(),
+            output: here(&sort.output),
+            scratch: sort.scratch.iter().map(here).collect(),
+            ..sort.clone()
+        }
+    }
+
     /// The name of the scratch file of `out/sorted` in one of the scratch directories.
     pub(crate) fn scratch(&self, directory: usize) -> String {
         let name = thalweg_io::hidden::elsewhere(&self.path("out/sorted"), "scratch");
@@ -348,10 +365,10 @@ impl Stage {
         for (i, input) in case.inputs.iter().enumerate() {
             self.put(&name(i), input);
         }
-        let scratch = (0..self.scratch_directories).map(|i| self.path(&format!("scratch{i}"))).collect();
+        let scratch = (0..self.scratch_directories).map(|i| self.at(&format!("scratch{i}"))).collect();
         Sort {
-            inputs: (0..case.inputs.len()).map(|i| self.path(&name(i))).collect(),
-            output: self.path("out/sorted"),
+            inputs: (0..case.inputs.len()).map(|i| self.at(&name(i)).as_input()).collect(),
+            output: self.at("out/sorted"),
             keys: case.keys.clone(),
             within_output: case.within,
             lanes: case.lanes,
@@ -364,7 +381,7 @@ impl Stage {
     /// Runs a sort in this process.
     pub(crate) fn run(&self, case: &Case, sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
         let names = self.names();
-        let result = run(sort, &self.io, watch);
+        let result = run(&self.here(sort), watch);
         self.is_clean(case, sort, names, result.as_ref().err().map(ToString::to_string));
         if let Some(sim) = &self.sim {
             assert_eq!(sim.open_files(), 0, "files left open");
@@ -375,7 +392,7 @@ impl Stage {
     /// Looks that nothing is left but the inputs, whole, what was there before, and the output if the sort
     /// succeeded.
     pub(crate) fn is_clean(&self, case: &Case, sort: &Sort, mut names: Vec<String>, error: Option<String>) {
-        let output = sort.output.strip_prefix(&self.root).unwrap().display().to_string();
+        let output = sort.output.path.strip_prefix(&self.root).unwrap().display().to_string();
         // A directory that cannot be synced is told after the output has got its name.
         let is_named =
             error.as_ref().is_none_or(|e| e.starts_with("cannot sync") && self.get(&output).is_some());

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_api::Proof;
 use thalweg_block::Pool;
-use thalweg_io::FileSystem;
 use thalweg_pump::{Inputs, Meters};
 use thalweg_record::{Cut, Key, KeyPart, Layout};
 use thalweg_river::{Bed, Inlet, Outlet, Pick};
@@ -16,14 +15,13 @@ use crate::verbs::partition::preprocess::Preprocess;
 use crate::verbs::partition::sample::{self, Part};
 use crate::verbs::partition::shape::{self, Shape};
 use crate::verbs::partition::splits::{Pages, Splits};
-use crate::{Error, Progress, Result};
+use crate::{JobFault, Progress, Result};
 
 /// The most that the keys of a sample take, which is sent as one message of as many bytes at most.
 const SAMPLE_BYTES_MAX: u64 = 64 << 20;
 
 /// A node's inputs.
 pub(super) struct Side {
-    pub(super) io: Arc<dyn FileSystem>,
     pub(super) inputs: Inputs,
     /// How records lie in them.
     pub(super) layout: Layout,
@@ -72,11 +70,11 @@ impl LaidSide {
 
     /// Its part of a sample of inputs of so many bytes, and how many bytes were read for it.
     pub(super) fn sample(&self, all_bytes: u64) -> Result<(Vec<Cut>, u64)> {
-        let Side { io, inputs, travel, node: (node, nodes), own, .. } = &self.side;
+        let Side { inputs, travel, node: (node, nodes), own, .. } = &self.side;
         let chunks = if *own { (0, 1) } else { (*node as u64, *nodes as u64) };
         let limits = (self.shape.page_bytes as u64, self.shape.sample_bytes.min(SAMPLE_BYTES_MAX));
         let part = Part { all_bytes, chunks };
-        sample::sample(io, inputs, (travel.0, &self.side.key()?), (self.lanes, part), limits)
+        sample::sample(inputs, (travel.0, &self.side.key()?), (self.lanes, part), limits)
     }
 
     fn splits(&self, pages: &[u64]) -> Splits {
@@ -96,7 +94,7 @@ impl LaidSide {
             false => pages.iter().copied().map(u128::from).sum(),
         };
         if pages.len() != nodes || dealt != u128::from(ours) {
-            return Err(Error::CouldNot(format!("{ours} pages are dealt to {nodes} nodes as {pages:?}")));
+            return Err(JobFault::Pages { pages: ours, nodes, dealt: pages.to_vec() }.into());
         }
         let key = self.side.key()?;
         let splits = self.splits(pages).count(&self.side.inputs);
@@ -113,11 +111,11 @@ impl LaidSide {
         (meters, progress): (&Meters, &Progress),
         drain: impl FnOnce(&mut Outlet, &dyn Fn() -> bool) -> Result<Option<T>> + Send,
     ) -> Result<(Proof, T)> {
-        let Side { io, inputs, layout, .. } = &self.side;
+        let Side { inputs, layout, .. } = &self.side;
         let pool = Pool::new(self.shape.page_bytes, shape::READS + 1)?;
         let (layout, shape, preprocess) = (*layout, &self.shape, &self.preprocess);
         let splits = self.splits(pages);
-        let pages = Pages { io, inputs, layout, shape, pool: &pool, meters, preprocess };
+        let pages = Pages { inputs, layout, shape, pool: &pool, meters, preprocess };
         let ends = Mutex::new((Some(inlet), Some((outlet, drain))));
         let made = Lanes::new(progress).run(2, |lanes, lane| {
             let mut ends = ends.lock().expect("no holder panics");

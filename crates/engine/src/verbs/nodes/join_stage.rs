@@ -7,7 +7,7 @@
 use thalweg_api::{Proof, ShareEnd};
 use thalweg_base::units::Size;
 use thalweg_block::Pool;
-use thalweg_io::{File, directory_of};
+use thalweg_io::{Handle, Location, directory_of};
 use thalweg_record::{Key, add_proof};
 use thalweg_sort::Expected;
 
@@ -30,7 +30,7 @@ impl Laid {
         right: &RightSide,
         rivers: &mut Rivers<'_>,
         pages: &[Vec<u64>],
-        (file, starts): (&File, &dyn Starts),
+        (file, starts): (&Handle, &dyn Starts),
         (progress, written): (&Progress, &Progress),
     ) -> Result<ShareEnd> {
         let sort = &self.base.options.sort;
@@ -41,19 +41,19 @@ impl Laid {
         starts.crossed();
         let form = Form { layout: join::layout_out(layouts, right.kind), between: &right.between };
         let layout = form.layout;
+        let scratch = sort.scratch.first().map_or(directory_of(&self.base.paths[0]), |first| first);
         let joining = Joining {
-            io: &self.base.io,
             layouts,
             keys: join::keys(layouts, [&sort.keys, &right.keys])?,
             kind: right.kind,
             form,
             group_bytes: (own / 4) as usize,
             line_max: own / 10,
-            scratch: sort.scratch.first().map_or(directory_of(&self.base.paths[0]), |first| first),
+            scratch: &Location::new(&self.base.io, scratch),
             meters: &self.base.meters,
         };
         let pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
-        let mut stretch = Stretch::new(file, self.base.output_io().queue(WRITES)?, &pool, &self.base.meters);
+        let mut stretch = Stretch::new(file, file.backend().queue(WRITES)?, &pool, &self.base.meters);
         let go_on = || progress.cancelled().is_none();
         // How long a range of a join is shows when it is written: each waits for the one before it.
         let stopped = || Error::Interrupted(progress.cancelled().unwrap_or(0));

@@ -12,9 +12,8 @@ use std::sync::Arc;
 use thalweg_api::PartitionPick::{Hash, Range, Robin};
 use thalweg_api::{Disk, Edge, IoReceipt, NodeShare, PartReceipt, Proof, Receipt, ShareEnd, Work};
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::Bytes;
 use thalweg_block::Pool;
-use thalweg_io::{Access, File, FileSystem, process};
+use thalweg_io::{Access, File, FileSystem, Handle, Location, ReadFiles, process};
 use thalweg_pump::{Meters, Output, WriteBehind};
 use thalweg_record::{
     Cut, Cuts, Key, KeyPart, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, keep_cuts, tagged,
@@ -36,7 +35,9 @@ use crate::verbs::partition::preprocess::Preprocess;
 use crate::verbs::partition::splits::{self, Splits};
 use crate::verbs::partition::{sample, shape};
 use crate::verbs::{MEMORY_BYTES_MIN, join, sort};
-use crate::{Endpoint, Error, Progress, Result, Sorted, WorkOptions, machine};
+use crate::{
+    Asked, Endpoint, Error, JobFault, Needs, Progress, Result, Sorted, TooLittleMemory, WorkOptions, machine,
+};
 
 /// Of the bytes that a node's range should have, what is reserved for its part: numerator and denominator.
 const RESERVED: (u64, u64) = (103, 100);
@@ -115,9 +116,9 @@ impl Within {
 #[derive(Default)]
 pub struct LentDisks {
     /// The one with the inputs.
-    pub inputs: Option<Arc<dyn FileSystem>>,
-    /// The one with the output.
-    pub output: Option<Arc<dyn FileSystem>>,
+    pub inputs: Option<Arc<dyn ReadFiles>>,
+    /// The output, which the client makes and names.
+    pub output: Option<Handle>,
 }
 
 /// One node's share, with its inputs open.
@@ -156,11 +157,6 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// The disk with the output.
-    pub(super) fn output_io(&self) -> &Arc<dyn FileSystem> {
-        self.lent.output.as_ref().unwrap_or(&self.io)
-    }
-
     /// How records lie in files, and their key there.
     fn records(&self) -> Result<(Layout, Key)> {
         let WorkOptions { layout, keys, .. } = &self.options.sort;
@@ -186,10 +182,10 @@ impl Share {
                 }
                 _ => (layout, keys.to_vec()),
             };
-            let io = lent.inputs.as_ref().unwrap_or(&io);
-            let inputs = super::files(io, inputs, layout)?;
-            let (io, node, own) = (Arc::clone(io), options.node, options.own_inputs);
-            Ok(Side { io, inputs, layout, travel, node, own })
+            let files = lent.inputs.clone().unwrap_or_else(|| Arc::clone(&io) as _);
+            let inputs = super::files(&files, inputs, layout)?;
+            let (node, own) = (options.node, options.own_inputs);
+            Ok(Side { inputs, layout, travel, node, own })
         };
         sort.check()?;
         let mut sides = vec![side(&sort.inputs, sort.layout, &sort.keys)?];
@@ -200,12 +196,13 @@ impl Share {
         let paths = match (options.sort.work, &sort.output) {
             (Work::Partition { parts, .. }, Endpoint::Path(pattern)) => {
                 let (node, nodes) = options.node;
-                names(&io, pattern, parts)?.drain(lanes_of(node, nodes, parts)).collect()
+                let mut names = names(&io, pattern, parts)?;
+                names.drain(lanes_of(node, nodes, parts)).map(|name| name.path).collect()
             }
             (_, Endpoint::Path(path)) if lent.output.is_some() => vec![path.clone()],
             (_, output) => match Target::of(&io, output)? {
-                Target::File(path) => vec![path],
-                Target::Stream(path) => return Err(is_stream(&path)),
+                Target::File(file) => vec![file.path],
+                Target::Stream(stream) => return Err(is_stream(&stream.path)),
             },
         };
         let cpu_seconds = process::usage().cpu_seconds;
@@ -293,19 +290,20 @@ fn join_bytes(memory_bytes: u64) -> Result<(u64, u64)> {
     // An eighth is for records that several others want.
     let needed = 2 * MEMORY_BYTES_MIN / 7 * 8;
     if left < needed {
-        let (memory, needed) = (Bytes(memory_bytes), Bytes(beside + needed));
-        return Err(Error::CouldNot(format!("--memory {memory} is too small: a node needs {needed}")));
+        return Err(too_little(memory_bytes, beside + needed));
     }
     Ok((river_bytes, left))
+}
+
+fn too_little(given: u64, needed: u64) -> Error {
+    TooLittleMemory { given, by: Needs::Node, needed: Some(needed) }.into()
 }
 
 /// Of a node's memory, what the river and the blocks of parts have.
 fn partition_bytes(memory_bytes: u64) -> Result<(u64, u64)> {
     let left = memory_bytes / PARTS_SHARE * (PARTS_SHARE - 1);
     if left < MEMORY_BYTES_MIN {
-        let (memory, needed) =
-            (Bytes(memory_bytes), Bytes(MEMORY_BYTES_MIN / (PARTS_SHARE - 1) * PARTS_SHARE));
-        return Err(Error::CouldNot(format!("--memory {memory} is too small: a node needs {needed}")));
+        return Err(too_little(memory_bytes, MEMORY_BYTES_MIN / (PARTS_SHARE - 1) * PARTS_SHARE));
     }
     Ok((left, memory_bytes - left))
 }
@@ -320,8 +318,7 @@ pub(crate) fn sorter_bytes(memory_bytes: u64) -> Result<u64> {
     let beside = river_bytes(memory_bytes) + ((WRITES + 1) * WRITE_BYTES) as u64;
     let left = memory_bytes.saturating_sub(beside);
     if left < MEMORY_BYTES_MIN {
-        let (memory, needed) = (Bytes(memory_bytes), Bytes(beside + MEMORY_BYTES_MIN));
-        return Err(Error::CouldNot(format!("--memory {memory} is too small: a node needs {needed}")));
+        return Err(too_little(memory_bytes, beside + MEMORY_BYTES_MIN));
     }
     Ok(left)
 }
@@ -409,7 +406,7 @@ impl Laid {
     }
 
     fn create(&self, path: &Path, bytes: u64) -> Result<Output> {
-        output::create_as(&self.base.io, path, self.base.options.number, bytes)
+        output::create_as(&Location::new(&self.base.io, path), self.base.options.number, bytes)
     }
 
     /// The river of a side as this node has it. `pages` are those of each node's inputs.
@@ -420,7 +417,7 @@ impl Laid {
         let (first, beyond) = (usize::from(within.low.is_some()), usize::from(within.high.is_some()));
         let ranges = first..(cuts.len() + 1).saturating_sub(beyond);
         if ranges.is_empty() || ranges.len() > lanes || !cuts.is_sorted_by(|a, b| a < b) {
-            return Err(Error::CouldNot(format!("{} cuts that are none, for {lanes} ranges", cuts.len())));
+            return Err(JobFault::SplitPoints { count: cuts.len(), ranges: lanes }.into());
         }
         let pick = |key: &Key| match work {
             Work::Partition { pick: Hash, .. } => Pick::Hash,
@@ -443,7 +440,7 @@ impl Laid {
         progress: (&Progress, &Progress),
     ) -> Result<ShareEnd> {
         if pages.len() != self.sides.len() {
-            return Err(Error::CouldNot(format!("{} sides that are {}", pages.len(), self.sides.len())));
+            return Err(JobFault::Inputs { came: pages.len(), expected: self.sides.len() }.into());
         }
         let reserved = range_bytes / RESERVED.1 * RESERVED.0;
         let end = match self.base.options.sort.work {
@@ -452,13 +449,14 @@ impl Laid {
                 let reserved = work.output_bytes(reserved);
                 // Who made it knows nothing of what this host's kernel may still hold.
                 let mut others = None;
-                let file = match (shared, self.base.options.own_output) {
+                let file: &Handle = match (shared, self.base.options.own_output) {
                     (None, false) => {
-                        return Err(Error::CouldNot("no file was made that all write to".into()));
+                        return Err(JobFault::NoSharedOutput.into());
                     }
-                    (Some(path), false) if self.output.is_none() => {
-                        &*others.insert(File::open(self.base.output_io(), path, Access::UpdateDirect)?)
-                    }
+                    (Some(path), false) if self.output.is_none() => match &self.base.lent.output {
+                        Some(lent) => lent,
+                        None => others.insert(File::open(&self.base.io, path, Access::UpdateDirect)?),
+                    },
                     (_, own) => {
                         if own {
                             self.output = Some(self.create(&self.base.paths[0], reserved)?);
@@ -476,7 +474,7 @@ impl Laid {
                         self.end_of_sort(input, written)
                     }
                 };
-                if let (Some(file), None) = (&others, &self.base.lent.output) {
+                if let Some(file) = &others {
                     file.sync()?;
                 }
                 end
@@ -490,7 +488,7 @@ impl Laid {
         &self,
         ends: (Inlet, Outlet),
         (pages, expected): (&[u64], Expected),
-        (file, starts): (&File, &dyn Starts),
+        (file, starts): (&Handle, &dyn Starts),
         (progress, written): (&Progress, &Progress),
     ) -> Result<(Proof, Written)> {
         let Base { meters, options, paths, .. } = &self.base;
@@ -501,7 +499,7 @@ impl Laid {
         let (layout, key) = self.base.records()?;
         (sorter.layout, sorter.keys) = self.sides[0].travel();
         self.sides[0].pump(ends, pages, (meters, progress), |outlet, go_on| {
-            let stretch = Stretch::new(file, self.base.output_io().queue(WRITES)?, &pool, meters);
+            let stretch = Stretch::new(file, file.backend().queue(WRITES)?, &pool, meters);
             let stage = SortStage { options: &sorter, layout, key: &key, tagged, expected };
             sort_stage::run(outlet, stretch, stage, starts, (written, go_on))
         })
@@ -522,9 +520,9 @@ impl Laid {
         let blocks = count + shape::WRITES;
         let write_bytes = (self.rest_bytes / blocks as u64).checked_ilog2().map_or(0, |log| 1 << log);
         if write_bytes < WRITE_BYTES_MIN {
-            return Err(Error::CouldNot(format!(
-                "a node's --memory is too small for {count} parts; give more, or fewer parts"
-            )));
+            return Err(
+                TooLittleMemory { given: self.rest_bytes, by: Needs::Parts(count), needed: None }.into()
+            );
         }
         let pool = Pool::new(write_bytes.min(WRITE_BYTES as u64) as usize, blocks)?;
         let part = |path: &PathBuf| {
@@ -617,11 +615,10 @@ impl Laid {
             self.parts.drain(..).map(parts::Part::ready).collect::<Result<_>>()?;
         let Some(output) = self.output.take() else { return Ok(files) };
         let path = &self.base.paths[0];
-        if self.base.options.own_output && temporary::another(&self.base.io, path, self.base.options.number) {
-            return Err(Error::CouldNot(format!(
-                "another node writes {} too, in a directory that both see; put {{}} into the name, which is each node's number",
-                path.display()
-            )));
+        if self.base.options.own_output
+            && temporary::another(&Location::new(&self.base.io, path), self.base.options.number)
+        {
+            return Err(Error::SameOutput(path.clone()));
         }
         write_edges(output.file(), edges)?;
         files.push((output::ready(output, path, bytes)?, path.clone()));
@@ -636,14 +633,12 @@ fn name(output: Output, path: &Path, (bytes, edges): (u64, Vec<Edge>)) -> Result
 }
 
 fn is_stream(path: &Path) -> Error {
-    let path = path.display();
-    Error::CouldNot(format!("several nodes write to a file at once, and {path} is a stream; name a file"))
+    Asked::StreamOutput(Some(path.to_path_buf())).into()
 }
 
 /// An output on the disk of whoever coordinates, which the nodes write to.
 pub struct LentOutput {
-    io: Arc<dyn FileSystem>,
-    path: PathBuf,
+    name: Location,
     /// That of the attempt that runs.
     output: Option<Output>,
 }
@@ -652,8 +647,8 @@ impl LentOutput {
     /// Looks whether there can be one of this name. Touches nothing.
     pub fn of(io: &Arc<dyn FileSystem>, output: &Endpoint) -> Result<LentOutput> {
         match Target::of(io, output)? {
-            Target::File(path) => Ok(LentOutput { io: Arc::clone(io), path, output: None }),
-            Target::Stream(path) => Err(is_stream(&path)),
+            Target::File(name) => Ok(LentOutput { name, output: None }),
+            Target::Stream(stream) => Err(is_stream(&stream.path)),
         }
     }
 
@@ -664,7 +659,7 @@ impl LentOutput {
         }
         let output = match self.output.take() {
             Some(output) => output,
-            None => output::create(&self.io, &self.path, bytes)?,
+            None => output::create(&self.name, bytes)?,
         };
         Ok(self.output.insert(output).file().clone())
     }
@@ -672,7 +667,7 @@ impl LentOutput {
     /// Gives it its name, with `bytes` bytes, of which `edges` are what is no whole sector of any node's range.
     pub fn publish(&mut self, bytes: u64, edges: Vec<Edge>) -> Result<()> {
         let output = self.output.take().expect("an attempt has begun");
-        name(output, &self.path, (bytes, edges))
+        name(output, &self.name.path, (bytes, edges))
     }
 }
 

@@ -10,7 +10,7 @@
 
 use thalweg_api::Edge;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{ALIGN, File, Queue};
+use thalweg_io::{ALIGN, File, Handle, Queue};
 use thalweg_pump::{Meters, WriteBehind};
 
 use crate::Result;
@@ -19,7 +19,7 @@ const SECTOR: u64 = ALIGN as u64;
 
 /// A stretch in the making.
 pub(super) struct Stretch<'a> {
-    file: &'a File,
+    file: &'a Handle,
     meters: &'a Meters,
     behind: WriteBehind<'a>,
     pool: &'a Pool,
@@ -31,7 +31,7 @@ pub(super) struct Stretch<'a> {
 
 impl<'a> Stretch<'a> {
     pub(super) fn new(
-        file: &'a File,
+        file: &'a Handle,
         queue: Box<dyn Queue>,
         pool: &'a Pool,
         meters: &'a Meters,

@@ -3,11 +3,10 @@
 //! Invariant: a part bears no name before all are whole and durable.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use thalweg_api::{PartReceipt, Proof};
 use thalweg_block::{Block, Pool};
-use thalweg_io::{Error as IoError, FileSystem, directory_of};
+use thalweg_io::{Error as IoError, Location, directory_of};
 use thalweg_pump::{Meters, Output, Source, WriteBehind};
 use thalweg_record::{Key, Layout, Prover};
 use thalweg_river::{Batch, Outlet};
@@ -48,15 +47,9 @@ pub(in crate::verbs) struct Part {
 }
 
 impl Part {
-    /// Starts a file that is to be called `path` and may have about `bytes` bytes.
-    pub(super) fn create(
-        io: &Arc<dyn FileSystem>,
-        path: PathBuf,
-        bytes: u64,
-        layout: Layout,
-        key: &Key,
-    ) -> Result<Part> {
-        Ok(Part::of(output::create(io, &path, bytes)?, path, layout, key))
+    /// Starts a file that is to have this name and may have about `bytes` bytes.
+    pub(super) fn create(name: &Location, bytes: u64, layout: Layout, key: &Key) -> Result<Part> {
+        Ok(Part::of(output::create(name, bytes)?, name.path.clone(), layout, key))
     }
 
     /// A file that is begun and is to be called `path`.
@@ -106,15 +99,16 @@ pub(in crate::verbs) fn publish(parts: &[Part]) -> Result<()> {
         let (why, all) = (output::named(why, &part.path), parts.len());
         match &named[..] {
             [] => why,
-            [only] => {
-                Error::CouldNot(format!("{why}; of {all} parts only {} is in place", only.path.display()))
+            [first, ..] => {
+                let last = named.last().expect("there is a first");
+                Error::SomeParts {
+                    why: Box::new(why),
+                    first: first.path.clone(),
+                    last: last.path.clone(),
+                    named: named.len(),
+                    all,
+                }
             }
-            [first, .., last] => Error::CouldNot(format!(
-                "{why}; of {all} parts the first {} are in place, {} to {}",
-                named.len(),
-                first.path.display(),
-                last.path.display()
-            )),
         }
     };
     for part in parts {

@@ -5,11 +5,9 @@
 //! keys: a part ends where it is nearest to what is left for each of the parts that follow.
 //! Invariant: the same inputs, memory and number of parts give the same cuts.
 
-use std::sync::Arc;
-
 use thalweg_base::rng::Rng;
 use thalweg_block::Pool;
-use thalweg_io::{ALIGN, FileSystem, Kind, Op};
+use thalweg_io::{ALIGN, Kind, Op};
 use thalweg_pump::{Input, Inputs};
 use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, Key, Layout, choose_weighted_cuts, records_in};
 
@@ -40,14 +38,13 @@ pub(in crate::verbs) struct Part {
 
 /// The cuts, the sample that they are from, in order, and how many bytes were read for it.
 pub(in crate::verbs) fn cuts(
-    io: &Arc<dyn FileSystem>,
     inputs: &Inputs,
     (layout, key): (Layout, &Key),
     (parts, split_keys): (usize, bool),
     limits: (u64, u64),
 ) -> Result<(Cuts, Vec<Cut>, u64)> {
     let all = Part { all_bytes: inputs.bytes(), chunks: (0, 1) };
-    let (mut keys, read) = sample(io, inputs, (layout, key), (parts, all), limits)?;
+    let (mut keys, read) = sample(inputs, (layout, key), (parts, all), limits)?;
     Ok((choose(key, &mut keys, &vec![1; parts], split_keys), keys, read))
 }
 
@@ -62,7 +59,6 @@ pub(in crate::verbs) fn choose(key: &Key, keys: &mut [Cut], weights: &[u64], spl
 
 /// A part of a sample for so many parts, and how many bytes were read for it.
 pub(in crate::verbs) fn sample(
-    io: &Arc<dyn FileSystem>,
     inputs: &Inputs,
     (layout, key): (Layout, &Key),
     (parts, part): (usize, Part),
@@ -70,7 +66,7 @@ pub(in crate::verbs) fn sample(
 ) -> Result<(Vec<Cut>, u64)> {
     let share = inputs.bytes() as f64 / part.all_bytes.max(1) as f64;
     let mut sampler =
-        Sampler { io, inputs, layout, key, page_bytes, left: sample_bytes, keys: Vec::new(), read: 0 };
+        Sampler { inputs, layout, key, page_bytes, left: sample_bytes, keys: Vec::new(), read: 0 };
     let chunk_records = match layout {
         Layout::Fixed(n) => CHUNK_BYTES as f64 / f64::from(n),
         Layout::Lines => {
@@ -112,7 +108,6 @@ pub(in crate::verbs) fn keys_for_one(bytes: u64, layout: Layout, parts: usize, n
 }
 
 struct Sampler<'a> {
-    io: &'a Arc<dyn FileSystem>,
     inputs: &'a Inputs,
     layout: Layout,
     key: &'a Key,
@@ -130,7 +125,7 @@ impl Sampler<'_> {
         let all = bytes.div_ceil(CHUNK_BYTES);
         let chunks = chunks.min(all);
         let pool = Pool::new(CHUNK_BYTES as usize, DEPTH)?;
-        let mut queue = self.io.queue(DEPTH)?;
+        let mut queue = self.inputs.backends().queue(DEPTH)?;
         let mut rng = Rng::new(SEED + first);
         let mut next = first;
         while next < chunks || queue.in_flight() > 0 {
@@ -145,7 +140,13 @@ impl Sampler<'_> {
                 block.set_len(len.next_multiple_of(if file.is_direct() { ALIGN } else { 1 }));
                 let origin = file.first_page * self.page_bytes + at;
                 block.set_offset(at);
-                queue.submit(Op { kind: Kind::Read, file: file.file()?, at, block, tag: origin });
+                queue.submit(Op {
+                    kind: Kind::Read,
+                    file: file.file()?.handle().clone(),
+                    at,
+                    block,
+                    tag: origin,
+                });
                 next += of;
                 continue;
             }

@@ -3,11 +3,11 @@
 //! Invariant: pages depend on the memory and the number of parts only, so that what a part gets does not depend on the
 //! number of threads. Where threads would not fit, there are fewer.
 
-use thalweg_base::units::{Bytes, KIB, MIB};
+use thalweg_base::units::{KIB, MIB};
 use thalweg_record::{Key, Layout};
 use thalweg_river::{Builder as RiverBuilder, HEAD_BYTES, Pick, River, window};
 
-use crate::{Error, Result};
+use crate::{Needs, Result, TooLittleMemory};
 
 /// What a process takes beside its blocks.
 const BASE_BYTES: u64 = 6 * MIB;
@@ -60,7 +60,7 @@ impl Shape {
         let page_bytes = page_for(room, parts, layout);
         let fitting =
             (1..=threads).rev().find_map(|threads| Shape::fitting(room, parts, threads, page_bytes));
-        fitting.ok_or_else(|| too_small(memory_bytes, parts, "parts"))
+        fitting.ok_or(TooLittleMemory { given: memory_bytes, by: Needs::Parts(parts), needed: None }.into())
     }
 
     /// For so many nodes in one process: pages are smaller where all of them would not fit with large ones.
@@ -73,7 +73,9 @@ impl Shape {
             }
             let smaller = whole_records(page_bytes / 2, layout);
             if smaller >= page_bytes {
-                return Err(too_small(memory_bytes, nodes, "nodes"));
+                return Err(
+                    TooLittleMemory { given: memory_bytes, by: Needs::Nodes(nodes), needed: None }.into()
+                );
             }
             page_bytes = smaller;
         }
@@ -136,11 +138,8 @@ impl Shape {
         let fixed = |exclusive| fixed(exclusive, window);
         let exclusive = (EXCLUSIVE..=EXCLUSIVE_OF_NODE).rev().find(|&exclusive| fixed(exclusive) <= room);
         let Some(exclusive) = exclusive else {
-            let (memory, needed) = (Bytes(memory_bytes), Bytes(fixed(EXCLUSIVE) + BASE_BYTES));
-            let parts = if lanes > nodes { ", or fewer parts" } else { "" };
-            return Err(Error::CouldNot(format!(
-                "{memory} is too little for a node's share of a river among {nodes}, which takes {needed}; give more --memory{parts}"
-            )));
+            let needed = Some(fixed(EXCLUSIVE) + BASE_BYTES);
+            return Err(TooLittleMemory { given: memory_bytes, by: Needs::River(nodes), needed }.into());
         };
         Ok(Shape {
             inlets: nodes,
@@ -179,11 +178,6 @@ impl Shape {
             .ordered()
             .proved()
     }
-}
-
-fn too_small(memory_bytes: u64, count: usize, what: &str) -> Error {
-    let memory = Bytes(memory_bytes);
-    Error::CouldNot(format!("--memory {memory} is too small for {count} {what}; give more, or fewer {what}"))
 }
 
 /// Bytes of a page that has enough for each of so many parts, if there is room.
@@ -286,6 +280,6 @@ mod tests {
             }
         }
         let refused = Shape::of_all(7 * MIB, 64, Layout::Lines).unwrap_err().to_string();
-        assert_eq!(refused, "--memory 7 MiB is too small for 64 nodes; give more, or fewer nodes");
+        assert_eq!(refused, "memory of 7 MiB is too small for 64 nodes; use fewer nodes, or more memory");
     }
 }

@@ -8,12 +8,9 @@
 //! Invariant: a record belongs to the page that it begins in. A line that begins with a page's first byte belongs to the page
 //! before, because only its newline tells that it begins there; so no page needs to know its neighbour.
 
-use std::sync::Arc;
-
 use thalweg_api::Proof;
-use thalweg_base::units::Bytes;
 use thalweg_block::{Block, Pool};
-use thalweg_io::{File, FileSystem};
+use thalweg_io::InputFile;
 use thalweg_pump::{Input, InputLane, Inputs, InputsError, Meters, Sink, Source};
 use thalweg_record::Layout;
 use thalweg_river::Inlet;
@@ -112,7 +109,6 @@ pub(in crate::verbs) fn deal(all: u64, weights: &[u64]) -> Vec<u64> {
 
 /// The pages of files, for inlets.
 pub(in crate::verbs) struct Pages<'a> {
-    pub(in crate::verbs) io: &'a Arc<dyn FileSystem>,
     pub(in crate::verbs) inputs: &'a Inputs,
     pub(in crate::verbs) layout: Layout,
     pub(in crate::verbs) shape: &'a Shape,
@@ -131,7 +127,7 @@ impl Pages<'_> {
         progress: &Progress,
     ) -> Result<Proof> {
         let mut preprocessor = Preprocessor::new(self.preprocess, self.layout);
-        let queue = self.io.queue(READS)?;
+        let queue = self.inputs.backends().queue(READS)?;
         let mine = splits.mine(self.inputs.pages());
         let mut source = InputLane::of_pages(self.inputs, queue, self.pool, self.meters, mine);
         while lanes.go_on() {
@@ -183,17 +179,12 @@ impl Pages<'_> {
     /// `here` in the file.
     fn named(&self, error: thalweg_river::Error, input: &Input, (there, here): (u64, u64)) -> Error {
         let thalweg_river::Error::TooLong(at, most) = error else { return error.into() };
-        let name = input.path().display();
-        let place = match self.preprocess {
+        let at = match self.preprocess {
             // Tags stand between its records, which are where they are in the file no more.
-            Preprocess::Tagged(..) => String::new(),
-            _ => format!(" at byte {}", (at + here).saturating_sub(there)),
+            Preprocess::Tagged(..) => None,
+            _ => Some((at + here).saturating_sub(there)),
         };
-        let most = Bytes(most);
-        Error::CouldNot(format!(
-            "{name} has a record{place} that is longer than {most}, the most that its share of the memory holds; give \
-             more --memory, fewer nodes or threads, or --record BYTES if records are no lines"
-        ))
+        Error::RecordTooLong { path: Some(input.path().to_path_buf()), at, limit: most }
     }
 }
 
@@ -216,7 +207,7 @@ fn bounds(block: &[u8], in_file: u64, layout: Layout) -> (usize, bool) {
 /// Reads on from the end of a page to the end of the record that lies there.
 fn put_tail(
     (inlet, preprocessor): (&mut Inlet, &mut Preprocessor<'_>),
-    file: &File,
+    file: &InputFile,
     end: u64,
     layout: Layout,
     named: &dyn Fn(thalweg_river::Error) -> Error,

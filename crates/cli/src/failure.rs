@@ -1,0 +1,127 @@
+//! Why a command failed: its message, with the flag that helps, and its exit status.
+//!
+//! The library's errors name no flags. What a user of the command can do about one is added here.
+
+use std::fmt;
+
+use thalweg::Error;
+use thalweg_base::units::Bytes;
+
+/// The exit status of a command that could not do what was asked.
+pub(crate) const COULD_NOT: u8 = 2;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A verb failed.
+    Verb(Error),
+    /// A command about nodes failed.
+    Node(thalweg::nodes::Error),
+    /// A benchmark failed.
+    Bench(thalweg_bench::Error),
+    /// A verb's receipt shows that the output is not the input.
+    NotProved(String),
+    /// A job that was watched ended so.
+    Job(String),
+    /// The kernel refuses to tell this process of signals.
+    Signals(std::io::Error),
+    /// The program cannot find itself to start a node.
+    Program(std::io::Error),
+    /// Text could not be written.
+    Output(String),
+    /// The same of a receipt, when the output itself is complete.
+    Receipt(Box<Failure>),
+}
+
+impl Failure {
+    /// The exit status of the command.
+    pub(crate) fn exit_status(&self) -> u8 {
+        match self {
+            Failure::Verb(why) => why.exit_status(),
+            Failure::Bench(why) => why.exit_status(),
+            Failure::NotProved(_) => 1,
+            _ => COULD_NOT,
+        }
+    }
+
+    /// Whether a signal of this number ended the command.
+    pub(crate) fn is_signal(&self, number: i32) -> bool {
+        let of = |why: &Error| matches!(why, Error::Interrupted(signal) if *signal == number);
+        match self {
+            Failure::Verb(why) | Failure::Bench(thalweg_bench::Error::Verb(why)) => of(why),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Verb(Error::Memory(why)) => {
+                write!(f, "--memory {} is too small{}", Bytes(why.given), why.need())
+            }
+            Failure::Verb(why) => write!(f, "{why}{}", advice(why)),
+            Failure::Node(why) => write!(f, "{why}"),
+            Failure::Bench(why) => write!(f, "{why}"),
+            Failure::NotProved(verb) => write!(f, "{verb}: the output is not the input; see the receipt"),
+            Failure::Job(why) => f.write_str(why),
+            Failure::Signals(why) => write!(f, "cannot handle signals: {why}"),
+            Failure::Program(why) => write!(f, "cannot find this program to start a node: {why}"),
+            Failure::Output(why) => write!(f, "{why}"),
+            Failure::Receipt(why) => write!(f, "{why}; only the receipt is missing: the output is complete"),
+        }
+    }
+}
+
+/// The flags that help, where there are some.
+fn advice(error: &Error) -> &'static str {
+    use thalweg::{Asked, BadPath};
+    match error {
+        Error::RecordTooLong { .. } => "; give more --memory, or --record BYTES if records are not lines",
+        Error::CutShort { .. } => "; give the right --record",
+        Error::NoUring(_) => ", or use --io threads",
+        Error::Asked(why) => match why {
+            Asked::JoinKeys | Asked::JoinRecords(..) => " (--by, --right-by)",
+            Asked::JoinLayouts | Asked::JoinedTooLong(..) => " (--record, --right-record)",
+            Asked::Nodes { .. } | Asked::StreamInput => " (--nodes)",
+            Asked::StreamOutput(_) | Asked::PartsAreFiles | Asked::Path(BadPath::PartPattern(_)) => " (-o)",
+            Asked::Path(BadPath::ScratchNotDirectory(_)) | Asked::TooManyScratch { .. } => " (--scratch)",
+            Asked::ShuffledRecord { .. } => " (--record)",
+            Asked::Path(BadPath::RangesOfStream(_)) => " (--pick)",
+            Asked::Parts { .. } => " (--parts)",
+            Asked::Summary => "; give --datamation, or leave out --summary",
+            Asked::TooManyRecords { .. } | Asked::PastLastRecord { .. } => {
+                "; give a smaller COUNT or --start"
+            }
+            Asked::NoRate => " (--limit)",
+            Asked::Streams { .. } => " (--streams)",
+            Asked::SimulatedNodes { .. } | Asked::SimulatedMemory => " (--simulate)",
+            _ => "",
+        },
+        _ => "",
+    }
+}
+
+impl From<thalweg::volume::Error> for Failure {
+    fn from(why: thalweg::volume::Error) -> Failure {
+        Failure::Verb(why.into())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(why: Error) -> Failure {
+        Failure::Verb(why)
+    }
+}
+
+impl From<thalweg::nodes::Error> for Failure {
+    fn from(why: thalweg::nodes::Error) -> Failure {
+        Failure::Node(why)
+    }
+}
+
+impl From<thalweg_bench::Error> for Failure {
+    fn from(why: thalweg_bench::Error) -> Failure {
+        Failure::Bench(why)
+    }
+}
