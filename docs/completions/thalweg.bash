@@ -53,13 +53,13 @@ _thalweg() {
     local flags='' subjects=''
     case $command in
         gen) flags='--io --ascii --skewed --start --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        check) flags='--record --by --datamation --io --summary --merge --cluster --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        sort) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        shuffle) flags='-o --output --record --memory --scratch --scratch-limit --threads --io --seed --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        merge) flags='-o --output --record --by --datamation --memory --threads --unique --io --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        join) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --io --type --right-record --right-by --between --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
-        plan) flags='-o --output --record --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --cluster --shares --simulate --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
-        partition) flags='-o --output --record --by --datamation --memory --threads --io --pick --parts --split-keys --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        check) flags='--record --prefixed --by --datamation --io --summary --merge --cluster --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        sort) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --nodes --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        shuffle) flags='-o --output --record --prefixed --memory --scratch --scratch-limit --threads --io --seed --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        merge) flags='-o --output --record --prefixed --by --datamation --memory --threads --unique --io --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        join) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --io --type --right-record --right-by --between --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        plan) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --cluster --shares --simulate --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
+        partition) flags='-o --output --record --prefixed --by --datamation --memory --threads --io --pick --parts --split-keys --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --identity --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         volume) flags='--record --stores --manager --stripe --width --copies --json --progress -q --quiet -h --help -V --version --generate' subjects='create list status ls stat layout check salvage destroy' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;

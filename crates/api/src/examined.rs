@@ -17,6 +17,9 @@ pub struct CheckShare {
     pub inputs: Vec<String>,
     /// Bytes of a record; none means lines.
     pub record: Option<u32>,
+    /// Whether records begin with their length; then there is no `record`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prefixed: bool,
     /// The parts of the key: offset, length, and whether it sorts downwards.
     pub keys: Vec<(u32, u32, bool)>,
 }

@@ -99,6 +99,9 @@ pub struct JoinAsk {
     pub inputs: Vec<String>,
     /// Bytes of a right record; none means lines.
     pub record: Option<u32>,
+    /// Whether records begin with their length; then there is no `record`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prefixed: bool,
     /// The parts of its key.
     pub keys: Vec<(u32, u32, bool)>,
     /// Which records the join returns.
@@ -131,6 +134,9 @@ pub struct SortAsk {
     pub lent_output: bool,
     /// Bytes of a record; none means lines.
     pub record: Option<u32>,
+    /// Whether records begin with their length; then there is no `record`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prefixed: bool,
     /// The parts of the key: offset, length, and whether it sorts downwards.
     pub keys: Vec<(u32, u32, bool)>,
     /// Keep only the first of records with equal keys.

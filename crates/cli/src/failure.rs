@@ -77,6 +77,7 @@ impl fmt::Display for Failure {
 fn advice(error: &Error) -> &'static str {
     use thalweg::{Asked, BadPath};
     match error {
+        Error::RecordTooLong { layout: thalweg::Layout::Prefixed, .. } => "; give more --memory",
         Error::RecordTooLong { .. } => "; give more --memory, or --record BYTES if records are not lines",
         Error::CutShort { .. } => "; give the right --record",
         Error::NoUring(_) => ", or use --io threads",

@@ -9,22 +9,11 @@ use std::path::PathBuf;
 
 use crate::commands::Command::*;
 pub(crate) use crate::flag::{At, Flag, Value};
+use crate::flag::{
+    BENCHES, CHECKS, EXECUTES, GENERATES, JOINS, KEYS, ON_NODES, PARTS, PUMPS, RECORDS, SORTS, SPILLS, WRITES,
+};
 use crate::typed::{Document, Help, When};
 use crate::{flags_volume, values};
-
-const SORTS: At = At::Commands(&[Sort, Plan]);
-const SPILLS: At = At::Commands(&[Sort, Shuffle, Join, Plan]);
-const WRITES: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition]);
-const RECORDS: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Check, Volume]);
-const KEYS: At = At::Commands(&[Sort, Merge, Join, Plan, Partition, Check]);
-const PARTS: At = At::Commands(&[Partition]);
-const JOINS: At = At::Commands(&[Join]);
-const GENERATES: At = At::Commands(&[Gen]);
-const CHECKS: At = At::Commands(&[Check]);
-const PUMPS: At = At::Commands(&[Pump]);
-const BENCHES: At = At::Commands(&[Bench]);
-const EXECUTES: At = At::Commands(&[Exec]);
-const ON_NODES: At = At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan]);
 
 /// The flags, those of a topic together.
 pub(crate) const FLAGS: &[Flag] = &[
@@ -57,6 +46,21 @@ newline ends a record and is not part of it.
 
 With volume: files hold records of so many bytes, and no record is cut by the end of a stripe.",
         set: |args, value| values::record_bytes(value).map(|bytes| args.record_bytes = Some(bytes)),
+    },
+    Flag {
+        long: "prefixed",
+        short: None,
+        value: Value::None,
+        at: RECORDS,
+        about: "records that begin with their length, instead of lines",
+        doc: "\
+Every record begins with its length: four bytes, little-endian, that count the bytes behind them. Such records may hold any \
+bytes and have any length below 4 GiB. The key is counted from the first byte behind the length. Where a record begins is \
+known only from the records before it, so a file is read from its start, on a cluster by one node.",
+        set: |args, _| {
+            args.prefixed = true;
+            Ok(())
+        },
     },
     Flag {
         long: "by",

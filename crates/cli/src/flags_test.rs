@@ -21,6 +21,7 @@ const CASES: &[Case] = &[
     ("output", &["plan", "sort", "--output=-"], |a| a.output.as_deref() == Some("-".as_ref())),
     ("record", &["sort", "--record", "100"], |a| a.record_bytes == Some(100)),
     ("record", &["check", "--record=1KiB"], |a| a.record_bytes == Some(1024)),
+    ("prefixed", &["shuffle", "--prefixed"], |a| a.prefixed),
     ("by", &["sort", "--by", "0:10,12:2:desc"], |a| {
         let second = KeyPart { offset: 12, length: 2, descending: true };
         a.keys.len() == 2 && a.keys[1] == second

@@ -29,6 +29,7 @@ pub(crate) struct TypedArgs {
 
     // About records and keys.
     pub(crate) record_bytes: Option<u32>,
+    pub(crate) prefixed: bool,
     pub(crate) keys: Vec<KeyPart>,
     pub(crate) datamation: bool,
 

@@ -101,6 +101,41 @@ fn files_in_order_are_merged_and_others_refused() {
     assert!(place.read("out") == place.read("expected"), "an older output stays");
 }
 
+/// Each file is read by one node, from its start.
+#[test]
+fn prefixed_records_are_treated_as_on_one_machine() {
+    let Some(lab) = Lab::up(&["3"]) else { return };
+    let place = Place::new();
+    for (name, count) in [("p", 90_000u32), ("q", 50_000), ("r", 7)] {
+        let record = |i: u32| {
+            let contents = format!("{:05} {i} {}", i % 977, "x".repeat(i as usize % 300));
+            [&(contents.len() as u32).to_le_bytes()[..], contents.as_bytes()].concat()
+        };
+        std::fs::write(place.0.join(name), (0..count).flat_map(record).collect::<Vec<u8>>()).unwrap();
+        place
+            .run(&["sort", name, "-o", &format!("{name}.sorted"), "--prefixed", "--by", "0:5", "-q"])
+            .is_done();
+    }
+    let cases: [&[&str]; 5] = [
+        &["sort", "p", "q", "r", "--by", "0:5"],
+        &["sort", "p", "--by", "0:5", "--unique"],
+        &["shuffle", "p", "q", "r", "--seed", "3"],
+        &["merge", "p.sorted", "q.sorted", "r.sorted", "--by", "0:5"],
+        &["join", "q", "r", "--by", "0:5", "--type", "left", "--memory", "64MiB"],
+    ];
+    for args in cases {
+        let done: Receipt =
+            from_json(run(&lab, &place, &[args, &["--prefixed", "-o", "out"]].concat()).is_done()).unwrap();
+        place.run(&[args, &["--prefixed", "-o", "expected", "-q"]].concat()).is_done();
+        assert!(done.holds && place.read("out") == place.read("expected"), "{args:?}");
+    }
+    let mut cut = place.read("q");
+    cut.truncate(cut.len() - 1);
+    std::fs::write(place.0.join("q"), cut).unwrap();
+    let told = run(&lab, &place, &["sort", "p", "q", "--prefixed", "-o", "out"]);
+    assert!(told.status == Some(2) && told.err.contains("q ends inside the record at byte "), "{told:?}");
+}
+
 #[test]
 fn sides_are_joined_as_on_one_machine() {
     let Some(lab) = Lab::up(&["3"]) else { return };

@@ -135,7 +135,7 @@ impl fmt::Display for Asked {
             JoinedTooLong(left, right) => {
                 write!(f, "records of {left} and {right} bytes are too long to be joined")
             }
-            JoinLayouts => f.write_str("lines are joined with lines, and records of a fixed length with such records"),
+            JoinLayouts => f.write_str("lines are joined with lines, records of a fixed length with such records, prefixed with prefixed"),
             Nodes { nodes, max } => write!(f, "{nodes} nodes are too many for one process, which holds at most {max}"),
             StreamOutput(None) => f.write_str("several nodes write the output at once, so it must be a file"),
             StreamOutput(Some(path)) => {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thalweg_base::units::Bytes;
 use thalweg_pump::InputsError;
+use thalweg_record::Layout;
 
 use crate::asked::{Asked, BadPath, Needs, TooLittleMemory};
 
@@ -45,6 +46,8 @@ pub enum Error {
         at: Option<u64>,
         /// The most bytes that a record may have.
         limit: u64,
+        /// How the records lie in the input.
+        layout: Layout,
     },
     /// An input ends inside a record.
     CutShort {
@@ -229,7 +232,7 @@ impl fmt::Display for Error {
             Error::River(why) => write!(f, "{why}"),
             Error::Transfer(why) => write!(f, "{why}"),
             Error::Volume(why) => write!(f, "{why}"),
-            Error::RecordTooLong { path, at, limit } => {
+            Error::RecordTooLong { path, at, limit, .. } => {
                 let of = path.as_ref().map_or(String::new(), |path| format!(" of {}", path.display()));
                 let at = at.map_or(String::new(), |at| format!(" at byte {at}"));
                 write!(

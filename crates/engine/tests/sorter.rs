@@ -18,7 +18,7 @@ const RECORD: usize = 100;
 fn options(place: &Place, layout: Layout, memory: u64) -> SorterOptions {
     let keys = match layout {
         Layout::Fixed(_) => vec![KeyPart { offset: 0, length: 10, descending: false }],
-        Layout::Lines => Vec::new(),
+        _ => Vec::new(),
     };
     SorterOptions {
         layout,
@@ -57,15 +57,37 @@ fn lines(bytes: usize) -> Vec<u8> {
     all
 }
 
+/// The same in the form of a layout.
+fn data(layout: Layout, bytes: usize) -> Vec<u8> {
+    match layout {
+        Layout::Lines => lines(bytes),
+        Layout::Prefixed => lines(bytes)
+            .split_inclusive(|&b| b == b'\n')
+            .flat_map(|line| [&(line.len() as u32).to_le_bytes()[..], line].concat())
+            .collect(),
+        _ => records(bytes),
+    }
+}
+
 /// What `slice::sort`, which is stable, makes of it.
 fn expected(data: &[u8], layout: Layout, unique: bool) -> Vec<u8> {
     let mut all: Vec<&[u8]> = match layout {
         Layout::Fixed(n) => data.chunks(n as usize).collect(),
         Layout::Lines => data.split_inclusive(|&b| b == b'\n').collect(),
+        _ => {
+            let (mut all, mut rest) = (Vec::new(), data);
+            while let Some(length) = rest.first_chunk() {
+                let (record, later) = rest.split_at(4 + u32::from_le_bytes(*length) as usize);
+                all.push(record);
+                rest = later;
+            }
+            all
+        }
     };
     let key = |record: &&[u8]| match layout {
         Layout::Fixed(_) => record[..10].to_vec(),
         Layout::Lines => record.strip_suffix(b"\n").unwrap_or(record).to_vec(),
+        _ => record[4..].to_vec(),
     };
     all.sort_by_cached_key(key);
     if unique {
@@ -113,8 +135,8 @@ fn sorts(options: &SorterOptions, data: &[u8], piece: usize) -> Receipt {
 #[test]
 fn records_and_lines_that_fit_in_memory_touch_no_scratch() {
     let place = Place::new();
-    for layout in [Layout::Fixed(100), Layout::Lines] {
-        let data = if layout == Layout::Lines { lines(5_000_000) } else { records(5_000_000) };
+    for layout in [Layout::Fixed(100), Layout::Lines, Layout::Prefixed] {
+        let data = data(layout, 5_000_000);
         for threads in [1, 2, 3] {
             let options = SorterOptions {
                 scratch: vec![place.at("nowhere")],
@@ -130,8 +152,8 @@ fn records_and_lines_that_fit_in_memory_touch_no_scratch() {
 #[test]
 fn records_and_lines_that_do_not_fit_are_spilled_and_nothing_is_left() {
     let place = Place::new();
-    for layout in [Layout::Fixed(100), Layout::Lines] {
-        let data = if layout == Layout::Lines { lines(SPILLS) } else { records(SPILLS) };
+    for layout in [Layout::Fixed(100), Layout::Lines, Layout::Prefixed] {
+        let data = data(layout, SPILLS);
         let receipt = sorts(&options(&place, layout, 16 << 20), &data, 777_777);
         assert!(receipt.scratch_peak_bytes > 0);
         assert!(place.names().is_empty());

@@ -42,7 +42,8 @@ pub use backends::Backends;
 pub use error::{Action, Error, Result};
 pub use file::{File, Handle, InputFile, InputLocation, Location};
 pub use file_system::{
-    Access, Backend, Caching, FileId, FileSystem, Metadata, ReadFiles, Space, directory_of, look_until, real_name,
+    Access, Backend, Caching, FileId, FileSystem, Metadata, ReadFiles, Space, directory_of, look_until,
+    real_name,
 };
 pub use naming::{Stamp, give_name};
 pub use os::unplanted;

@@ -76,7 +76,8 @@ pub(crate) fn ask_of(options: &WorkOptions) -> Result<SortAsk> {
         output: word_of_end(output)?,
         own_output: matches!(output, Endpoint::Nodes(_)),
         lent_output,
-        record: bytes_of(options.layout),
+        record: options.layout.words().0,
+        prefixed: options.layout.words().1,
         keys: words_of(&options.keys),
         unique: options.unique,
         memory_bytes,
@@ -110,27 +111,16 @@ fn word_of_end(end: &Endpoint) -> Result<String> {
 fn join_ask(right: &RightSide) -> Result<JoinAsk> {
     Ok(JoinAsk {
         inputs: right.inputs.iter().map(word_of_end).collect::<Result<_>>()?,
-        record: bytes_of(right.layout),
+        record: right.layout.words().0,
+        prefixed: right.layout.words().1,
         keys: words_of(&right.keys),
         kind: right.kind,
         between: right.between.clone(),
     })
 }
 
-/// Bytes of a record; none of lines.
-fn bytes_of(layout: Layout) -> Option<u32> {
-    match layout {
-        Layout::Fixed(bytes) => Some(bytes),
-        Layout::Lines => None,
-    }
-}
-
 fn words_of(keys: &[KeyPart]) -> Vec<(u32, u32, bool)> {
     keys.iter().map(|part| (part.offset, part.length, part.descending)).collect()
-}
-
-fn layout_of(record: Option<u32>) -> Layout {
-    record.map_or(Layout::Lines, Layout::Fixed)
 }
 
 /// The same as options, with paths as they are named in it.
@@ -144,7 +134,12 @@ pub(crate) fn options_of(ask: &SortAsk) -> Result<WorkOptions> {
         scratch_limit: ask.scratch_limit.map(Size::Bytes),
         threads: ask.threads,
         unique: ask.unique,
-        ..WorkOptions::new(ask.work, inputs, Endpoint::Path(path_of(&ask.output)?), layout_of(ask.record))
+        ..WorkOptions::new(
+            ask.work,
+            inputs,
+            Endpoint::Path(path_of(&ask.output)?),
+            Layout::of_words(ask.record, ask.prefixed),
+        )
     })
 }
 
@@ -177,7 +172,7 @@ pub(crate) fn share_of(node: &dyn Node, job: &SortJob, attempt: &SortAttempt) ->
         };
         Ok(RightSide {
             inputs: inputs.into_iter().map(Endpoint::Path).collect(),
-            layout: layout_of(right.record),
+            layout: Layout::of_words(right.record, right.prefixed),
             keys: right.keys.iter().map(part_of).collect(),
             kind: right.kind,
             between: right.between.clone(),
@@ -270,6 +265,7 @@ pub(crate) fn typed(ask: &SortAsk) -> Vec<String> {
         });
         record.into_iter().chain(keys).flatten().collect::<Vec<String>>()
     };
+    words.extend(ask.prefixed.then(|| "--prefixed".to_string()));
     words.extend(records(["--record", "--by"], ask.record, &ask.keys));
     if let Some(right) = &ask.join {
         words.extend(records(["--right-record", "--right-by"], right.record, &right.keys));

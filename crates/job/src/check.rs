@@ -183,10 +183,8 @@ fn request(check: &CheckOptions) -> Result<CheckShare> {
     };
     Ok(CheckShare {
         inputs: check.inputs.iter().map(pattern).collect::<Result<_>>()?,
-        record: match check.layout {
-            Layout::Fixed(bytes) => Some(bytes),
-            Layout::Lines => None,
-        },
+        record: check.layout.words().0,
+        prefixed: check.layout.words().1,
         keys: check.keys.iter().map(|part| (part.offset, part.length, part.descending)).collect(),
     })
 }
@@ -267,7 +265,7 @@ fn tell(out: &mut Outgoing, said: &CheckSaid) -> Result<()> {
 fn options_of(node: &dyn Node, request: &CheckShare) -> Result<CheckOptions> {
     Ok(CheckOptions {
         inputs: matching(node, &request.inputs)?.into_iter().map(Endpoint::Path).collect(),
-        layout: request.record.map_or(Layout::Lines, Layout::Fixed),
+        layout: Layout::of_words(request.record, request.prefixed),
         keys: request.keys.iter().map(part_of).collect(),
         summary: None,
         merge: false,

@@ -58,9 +58,9 @@ fn is_understood(text: &str) {
     // Its seconds may differ in their last digit.
     let _ = from_json::<ShareSaid>(text);
     let Some(CheckSaid::Done(examined)) = same(text, from_json, to_json) else { return };
-    for layout in [Layout::Lines, Layout::Fixed(3)] {
+    for layout in [Layout::Lines, Layout::Fixed(3), Layout::Prefixed] {
         let part = KeyPart { offset: 1, length: 2, descending: true };
-        let key = Key::new(layout, &[part]).expect("a key of both");
+        let key = Key::new(layout, &[part]).expect("a key of each");
         match Stretch::of_examined(layout, &key, (*examined).clone()) {
             Ok(piece) => {
                 let mut whole = Stretch::first(layout, &key);
@@ -75,13 +75,15 @@ fn is_understood(text: &str) {
 
 /// What is made of a request before anything is looked at.
 fn looks_at(request: &JobRequest) {
-    let (record, keys) = match request {
-        JobRequest::Sort(job) | JobRequest::Coordinate(job) => (job.ask.record, &job.ask.keys),
-        JobRequest::Check(check) => (check.record, &check.keys),
+    let (record, prefixed, keys) = match request {
+        JobRequest::Sort(job) | JobRequest::Coordinate(job) => {
+            (job.ask.record, job.ask.prefixed, &job.ask.keys)
+        }
+        JobRequest::Check(check) => (check.record, check.prefixed, &check.keys),
         _ => return,
     };
     let keys: Vec<KeyPart> = keys.iter().map(part_of).collect();
-    if let Err(why) = Key::new(record.map_or(Layout::Lines, Layout::Fixed), &keys) {
+    if let Err(why) = Key::new(Layout::of_words(record, prefixed), &keys) {
         assert_eq!(why.to_string().lines().count(), 1);
     }
 }

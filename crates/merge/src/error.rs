@@ -48,14 +48,18 @@ impl fmt::Display for Error {
                  --by that it is sorted by, or sort it",
                 path.display()
             ),
-            Error::Broken { path, what: Broken::TooLong { limit } } => write!(
+            Error::Broken { path, what: Broken::TooLong { what, limit } } => write!(
                 f,
-                "{} has a line of more than {}, the most that there is memory for; give a larger --memory",
+                "{} has a {what} of more than {}, the most that there is memory for; give a larger --memory",
                 path.display(),
                 Bytes(*limit)
             ),
             Error::Broken { path, what: Broken::CutShort { bytes } } => {
                 write!(f, "{} ends after {bytes} bytes of a record; give the right --record", path.display())
+            }
+            Error::Broken { path, what: Broken::CutOff { at, bytes } } => {
+                let bytes = *bytes as u64;
+                write!(f, "{}", InputsError::CutOff { path: path.display().to_string(), at: *at, bytes })
             }
             Error::Stopped => write!(f, "stopped"),
         }

@@ -14,13 +14,22 @@ use thalweg_record::Layout;
 /// What can be wrong with a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Broken {
-    /// A line is longer than there is memory for.
+    /// A record of those that may have any length is longer than there is memory for.
     TooLong {
+        /// What a record is called.
+        what: &'static str,
         /// The most bytes.
         limit: u64,
     },
     /// The stream ended inside a record of fixed length.
     CutShort {
+        /// Bytes of it that there are.
+        bytes: usize,
+    },
+    /// The stream ended inside a record that says how long it is.
+    CutOff {
+        /// Where it begins in the stream.
+        at: u64,
         /// Bytes of it that there are.
         bytes: usize,
     },
@@ -62,8 +71,10 @@ enum Lies {
 #[derive(Debug)]
 pub struct Flow {
     layout: Layout,
-    /// The longest line.
+    /// The longest record, of those that may have any length.
     limit: u64,
+    /// Bytes of the stream up to the end of the block.
+    end: u64,
     block: Option<Block>,
     /// The first byte of the block that no record has had.
     at: usize,
@@ -74,11 +85,12 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// A stream of which nothing was read; its lines have at most `limit` bytes.
+    /// A stream of which nothing was read; its records, if they may have any length, have at most `limit` bytes.
     pub fn new(layout: Layout, limit: u64) -> Flow {
         Flow {
             layout,
             limit,
+            end: 0,
             block: None,
             at: 0,
             record: Lies::Nowhere,
@@ -136,16 +148,8 @@ impl Flow {
     #[inline(always)]
     fn whole(&self) -> Option<(usize, usize)> {
         let bytes = self.bytes();
-        match self.layout {
-            Layout::Fixed(n) => {
-                let to = self.at + n as usize;
-                (to <= bytes.len()).then_some((to, to))
-            }
-            Layout::Lines => {
-                let to = self.at + memchr::memchr(b'\n', &bytes[self.at..])?;
-                Some((to, to + 1))
-            }
-        }
+        let after = self.at + self.layout.length(&bytes[self.at..])?;
+        (after <= bytes.len()).then_some((after - self.layout.end_bytes(), after))
     }
 
     /// Goes to the record that ends in another block than the one at hand.
@@ -174,6 +178,7 @@ impl Flow {
             self.block = None;
             self.at = 0;
             let Some((block, at)) = next().map_err(Failed::Source)? else { break };
+            self.end += (block.len() - at) as u64;
             self.block = Some(block);
             self.at = at;
             if self.crossing.is_empty()
@@ -189,35 +194,28 @@ impl Flow {
             }
         }
         // Only of the last line the end may be missing.
-        let is_line = self.layout == Layout::Lines && !self.crossing.is_empty();
-        if !is_line && !self.crossing.is_empty() {
-            return Err(Failed::Broken(Broken::CutShort { bytes: self.crossing.len() }));
+        let (bytes, may_end) = (self.crossing.len(), self.layout.end_bytes() > 0);
+        if bytes > 0 && !may_end {
+            return Err(Failed::Broken(match self.layout.fixed_bytes() {
+                Some(_) => Broken::CutShort { bytes },
+                None => Broken::CutOff { at: self.end - bytes as u64, bytes },
+            }));
         }
-        self.record = if is_line { Lies::Crossing } else { Lies::Nowhere };
-        Ok(is_line)
+        self.record = if bytes > 0 { Lies::Crossing } else { Lies::Nowhere };
+        Ok(bytes > 0)
     }
 
     /// Adds to the crossing record what the block has of it; true if that is all.
     fn complete(&mut self) -> Result<bool, Broken> {
         let bytes = &self.block.as_deref().expect("a block has come")[self.at..];
-        let (taken, after) = match self.layout {
-            Layout::Fixed(n) => {
-                let missing = (n as usize - self.crossing.len()).min(bytes.len());
-                (missing, missing)
-            }
-            Layout::Lines => {
-                memchr::memchr(b'\n', bytes).map_or((bytes.len(), usize::MAX), |to| (to, to + 1))
-            }
-        };
+        let ends = self.layout.completes(&self.crossing, bytes);
+        let (taken, after) = ends.map_or((bytes.len(), bytes.len()), |n| (n - self.layout.end_bytes(), n));
         self.crossing.extend_from_slice(&bytes[..taken]);
-        if self.layout == Layout::Lines && self.crossing.len() as u64 > self.limit {
-            return Err(Broken::TooLong { limit: self.limit });
+        if self.layout.fixed_bytes().is_none() && self.crossing.len() as u64 > self.limit {
+            return Err(Broken::TooLong { what: self.layout.noun(), limit: self.limit });
         }
-        self.at = self.at.saturating_add(after).min(self.at + bytes.len());
-        Ok(match self.layout {
-            Layout::Fixed(n) => self.crossing.len() == n as usize,
-            Layout::Lines => after != usize::MAX,
-        })
+        self.at += after;
+        Ok(ends.is_some())
     }
 }
 
@@ -256,6 +254,14 @@ mod tests {
         Ok(shown)
     }
 
+    /// That these records were shown, each with the one before it.
+    fn are_shown<R: AsRef<[u8]>>(shown: &[Shown], records: &[R]) {
+        let records = records.iter().map(AsRef::as_ref);
+        assert!(shown.iter().map(|r| &r.1[..]).eq(records.clone()), "{shown:?}");
+        let before = std::iter::once(&b""[..]).chain(records);
+        assert!(shown.iter().map(|r| &r.0[..]).eq(before.take(shown.len())), "{shown:?}");
+    }
+
     proptest! {
         #[test]
         fn records_do_not_depend_on_how_the_bytes_come(
@@ -265,7 +271,7 @@ mod tests {
             let mut lines: Vec<&[u8]> = bytes.split(|&b| b == b'\n').collect();
             lines.pop_if(|last| last.is_empty());
             for (layout, plain) in [
-                (Layout::Lines, lines),
+                (Layout::Lines, lines.clone()),
                 (Layout::Fixed(n), bytes.chunks_exact(n as usize).collect()),
             ] {
                 let shown = records(layout, bytes, &pieces);
@@ -274,10 +280,17 @@ mod tests {
                     prop_assert_eq!(shown, Err(Broken::CutShort { bytes: left }));
                     continue;
                 }
-                let shown = shown.unwrap();
-                prop_assert_eq!(shown.iter().map(|r| &r.1[..]).collect::<Vec<_>>(), &plain[..]);
-                let before = std::iter::once(&b""[..]).chain(plain.iter().copied());
-                prop_assert!(shown.iter().map(|r| &r.0[..]).eq(before.take(plain.len())));
+                are_shown(&shown.unwrap(), &plain);
+            }
+            let mut prefixed: Vec<Vec<u8>> = vec![Vec::new(); lines.len()];
+            lines.iter().zip(&mut prefixed).for_each(|(line, record)| Layout::Prefixed.push(line, record));
+            let mut bytes = prefixed.concat();
+            are_shown(&records(Layout::Prefixed, &bytes, &pieces).unwrap(), &prefixed);
+            let at = bytes.len() as u64;
+            Layout::Prefixed.push(b"abc", &mut bytes);
+            for left in 1..7 {
+                let cut = &bytes[..at as usize + left];
+                prop_assert_eq!(records(Layout::Prefixed, cut, &pieces), Err(Broken::CutOff { at, bytes: left }));
             }
         }
     }
@@ -285,7 +298,7 @@ mod tests {
     #[test]
     fn a_line_that_memory_is_too_small_for_is_told() {
         let long = [b'a'; 60];
-        assert_eq!(records(Layout::Lines, &long, &[20]), Err(Broken::TooLong { limit: 50 }));
+        assert_eq!(records(Layout::Lines, &long, &[20]), Err(Broken::TooLong { what: "line", limit: 50 }));
         let ended = [&long[..], b"\n"].concat();
         assert_eq!(records(Layout::Lines, &ended, &[100]).unwrap().len(), 1, "it was in memory anyway");
     }

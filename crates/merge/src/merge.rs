@@ -68,8 +68,8 @@ where
             add_record(&mut merged.dropped, record);
         } else if !strikes("merge-drop") {
             out.push(record)?;
-            if merge.layout == Layout::Lines {
-                out.push(b"\n")?;
+            if !merge.layout.end().is_empty() {
+                out.push(merge.layout.end())?;
             }
             if merge.unique {
                 let (kept_window, kept) = last.get_or_insert_default();

@@ -6,13 +6,14 @@
 //! Invariant: records that meet at such a byte were both looked at, so files that are out of order there are noticed.
 //! Invariant: beside the keys of the sample, of which there is a [`Limits::sample_bytes`], whole records are held only of each
 //! cut, and three in passing.
-//! Non-goals: files that are not in order; wherever else they are not, whoever merges notices.
+//! Non-goals: records that cannot be found from the middle of a file, for which there is one lane; files that are not in
+//! order; wherever else they are not, whoever merges notices.
 
 use std::cmp::Ordering;
 
 use thalweg_io::InputFile;
 use thalweg_pump::{Input, Inputs, InputsError};
-use thalweg_record::{Key, Layout};
+use thalweg_record::{Key, Layout, Walk};
 
 use crate::{Error, Merge, Piece, Result};
 
@@ -80,6 +81,7 @@ fn cuts(inputs: &Inputs, merge: &Merge<'_>, lanes: usize, limits: Limits) -> Res
     if lanes < 2 {
         return Ok(Vec::new());
     }
+    assert!(merge.layout.is_found_anywhere(), "such files are not parted");
     let count = SAMPLES_PER_LANE * lanes as u64;
     let total: u64 = inputs.file_bytes();
     let mut sampled = Vec::with_capacity(count as usize);
@@ -167,23 +169,23 @@ impl Probe {
 
     /// The first record that begins at byte `at` or behind it.
     fn at(&self, at: u64) -> Result<Option<Found>> {
-        let from = match self.layout {
-            Layout::Fixed(n) => at.next_multiple_of(u64::from(n)),
-            Layout::Lines if at == 0 => 0,
+        let from = match self.layout.fixed_bytes() {
+            Some(n) => at.next_multiple_of(n as u64),
+            None if at == 0 => 0,
             // A line begins at `at` if the byte before it ends one.
-            Layout::Lines => self.line_end(at - 1)? + 1,
+            None => self.line_end(at - 1)? + 1,
         };
         if from >= self.len {
             return Ok(None);
         }
-        let (record, end_bytes) = match self.layout {
-            Layout::Fixed(n) => (self.read(from, n as usize)?, 0),
-            Layout::Lines => (self.line(from)?, 1),
+        let record = match self.layout.fixed_bytes() {
+            Some(n) => self.read(from, n)?,
+            None => self.line(from)?,
         };
-        if matches!(self.layout, Layout::Fixed(n) if record.len() < n as usize) {
+        if self.layout.fixed_bytes().is_some_and(|n| record.len() < n) {
             return Err(changed(&self.file));
         }
-        let to = from + record.len() as u64 + end_bytes;
+        let to = from + (record.len() + self.layout.end_bytes()) as u64;
         Ok(Some(Found { record, file: self.number, from, to }))
     }
 
@@ -218,7 +220,7 @@ impl Probe {
                 return Ok(at);
             }
             if at - from > self.line_max {
-                let what = crate::Broken::TooLong { limit: self.line_max };
+                let what = crate::Broken::TooLong { what: self.layout.noun(), limit: self.line_max };
                 return Err(Error::Broken { path: self.file.path().to_path_buf(), what });
             }
             bytes = LOOK_ON_BYTES;
@@ -241,18 +243,18 @@ pub(crate) fn records_before(piece: &Piece, layout: Layout) -> Result<u64> {
 
 /// How many records of a file begin before byte `from`, where one begins.
 pub fn records_until(file: &InputFile, from: u64, layout: Layout) -> Result<u64> {
-    if let Layout::Fixed(n) = layout {
-        return Ok(from / u64::from(n));
+    if let Some(n) = layout.fixed_bytes() {
+        return Ok(from / n as u64);
     }
-    let (mut at, mut lines) = (0, 0);
+    let (mut at, mut records, mut walk) = (0, 0, Walk::new(layout));
     let mut bytes = vec![0; COUNT_BYTES];
     while at < from {
         let n = file.read_at(at, &mut bytes)?.min((from - at) as usize);
         if n == 0 {
             break;
         }
-        lines += memchr::memchr_iter(b'\n', &bytes[..n]).count() as u64;
+        records += walk.count(&bytes[..n]);
         at += n as u64;
     }
-    Ok(lines)
+    Ok(records)
 }

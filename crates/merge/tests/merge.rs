@@ -70,6 +70,7 @@ fn merged(
         Location::new(&simulated, path).as_input()
     };
     let locations: Vec<InputLocation> = files.iter().enumerate().map(put).collect();
+    let shares = if layout.is_found_anywhere() { shares } else { 1 };
     let mut inputs = Inputs::open(&locations, layout).unwrap();
     inputs.set_page_bytes(4096);
     let key = Key::new(layout, keys).unwrap();
@@ -110,16 +111,16 @@ fn key_of<'r>(keys: &[KeyPart], record: &'r [u8]) -> &'r [u8] {
 /// Inputs in order, of few keys and many, with records short and longer than a block.
 fn inputs() -> impl Strategy<Value = (Layout, Vec<KeyPart>, Vec<Vec<Vec<u8>>>)> {
     let part = KeyPart { offset: 1, length: 2, descending: false };
-    let kinds = prop_oneof![Just(None), Just(Some(3u32)), Just(Some(100)), Just(Some(5000))];
+    let kinds = [3, 100, 5000].map(Layout::Fixed).into_iter().chain([Layout::Lines, Layout::Prefixed]);
+    let kinds = prop::sample::select(kinds.collect::<Vec<_>>());
     (kinds, any::<bool>(), 1u8..200, prop::collection::vec((0usize..120, any::<u64>()), 1..9)).prop_map(
-        move |(fixed, whole, alphabet, counts)| {
-            let (layout, keys) =
-                (fixed.map_or(Layout::Lines, Layout::Fixed), if whole { Vec::new() } else { vec![part] });
+        move |(layout, whole, alphabet, counts)| {
+            let keys = if whole { Vec::new() } else { vec![part] };
             let file = |&(count, seed): &(usize, u64)| {
                 let mut rng = thalweg_base::rng::Rng::new(seed);
                 let mut record = || -> Vec<u8> {
                     let line = if rng.one_in(40) { 9000 } else { rng.below(30) };
-                    let len = fixed.map_or(line, u64::from);
+                    let len = layout.fixed_bytes().map_or(line, |n| n as u64);
                     (0..len).map(|_| 32 + rng.below(u64::from(alphabet)) as u8).collect()
                 };
                 let mut records: Vec<Vec<u8>> = (0..count).map(|_| record()).collect();
@@ -132,6 +133,9 @@ fn inputs() -> impl Strategy<Value = (Layout, Vec<KeyPart>, Vec<Vec<Vec<u8>>>)> 
 }
 
 fn bytes_of(layout: Layout, records: &[Vec<u8>], ended: bool) -> Vec<u8> {
+    if layout == Layout::Prefixed {
+        return records.iter().flat_map(|r| [&(r.len() as u32).to_le_bytes()[..], r].concat()).collect();
+    }
     if layout != Layout::Lines {
         return records.concat();
     }

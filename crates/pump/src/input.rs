@@ -36,6 +36,15 @@ pub enum InputsError {
         /// Bytes of a record.
         record_bytes: u32,
     },
+    /// It ends inside a record.
+    CutOff {
+        /// The file.
+        path: String,
+        /// Where the record begins.
+        at: u64,
+        /// Bytes of it that there are.
+        bytes: u64,
+    },
     /// It changed while it was read.
     Changed(String),
     /// Others than all bytes of the inputs came.
@@ -58,6 +67,12 @@ impl fmt::Display for InputsError {
                  it is cut off, or of another --record",
                 len % u64::from(*record_bytes)
             ),
+            InputsError::CutOff { path, at, bytes } => {
+                write!(
+                    f,
+                    "{path} ends inside the record at byte {at}, after {bytes} bytes of it; it is cut off"
+                )
+            }
             InputsError::Changed(path) => {
                 write!(f, "{path} changed while it was being read; nothing was written, run again")
             }
@@ -69,6 +84,17 @@ impl fmt::Display for InputsError {
 }
 
 impl std::error::Error for InputsError {}
+
+impl InputsError {
+    /// A file of so many bytes, the last `left` of which are not a whole record.
+    pub fn cut_off(path: &Path, layout: Layout, len: u64, left: u64) -> InputsError {
+        let path = path.display().to_string();
+        match layout.fixed_bytes() {
+            Some(n) => InputsError::Ragged { path, len, record_bytes: n as u32 },
+            None => InputsError::CutOff { path, at: len - left, bytes: left },
+        }
+    }
+}
 
 impl From<Error> for InputsError {
     fn from(e: Error) -> Self {
@@ -222,8 +248,13 @@ impl Inputs {
 
     /// The file that page `page` belongs to.
     pub fn file_of(&self, page: u64) -> &Input {
+        &self.inputs[self.index_of(page)]
+    }
+
+    /// Which of the files that is.
+    pub fn index_of(&self, page: u64) -> usize {
         assert!(page < self.pages);
-        &self.inputs[self.inputs.partition_point(|i| i.first_page <= page) - 1]
+        self.inputs.partition_point(|i| i.first_page <= page) - 1
     }
 
     /// The file that has this place in the stream of pages, and its byte there.
@@ -267,16 +298,15 @@ fn open_one(location: &InputLocation, layout: Layout, keeps: bool) -> Result<Inp
     let cached = direct.cached_share(metadata.len) > 0.5;
     let caching = if cached { Caching::Cached } else { Caching::Direct };
     let file = if cached { location.open(caching)? } else { direct };
-    let lacks_newline = match layout {
-        Layout::Fixed(n) if metadata.len % u64::from(n) != 0 => {
-            return Err(InputsError::Ragged { path: name(), len: metadata.len, record_bytes: n });
-        }
-        Layout::Lines if metadata.len > 0 => {
-            let mut last = [0u8];
-            file.read_at(metadata.len - 1, &mut last)?;
-            last[0] != b'\n'
-        }
-        _ => false,
+    if let Some(n) = layout.fixed_bytes()
+        && !metadata.len.is_multiple_of(n as u64)
+    {
+        return Err(InputsError::cut_off(&location.path, layout, metadata.len, metadata.len % n as u64));
+    }
+    let lacks_newline = layout.end_bytes() > 0 && metadata.len > 0 && {
+        let mut last = [0u8];
+        file.read_at(metadata.len - 1, &mut last)?;
+        last != *layout.end()
     };
     Ok(Input {
         location: location.clone(),

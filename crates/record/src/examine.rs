@@ -15,8 +15,8 @@
 
 use thalweg_api::{Examined, PieceEnd, Proof};
 
-use crate::valsort::crc_sum;
-use crate::{KEY_BYTES, Key, Layout, Prover, RECORD_BYTES, Summary, newlines};
+use crate::valsort::crc_of_record;
+use crate::{KEY_BYTES, Key, Layout, Prover, RECORD_BYTES, Summary, each_record};
 
 /// More records or bytes than this nobody has in one place; a thousand times as many can still be counted.
 const TOLD_MAX: u64 = 1 << 53;
@@ -79,14 +79,9 @@ fn first_unordered(mut before: Prover, mut bytes: &[u8]) -> u64 {
 
 /// Sum of the CRC-32 of each of whole records, lines without their newlines.
 fn crc_sum_of(layout: Layout, bytes: &[u8]) -> u128 {
-    match layout {
-        Layout::Fixed(n) => crc_sum(bytes.chunks_exact(n as usize)),
-        Layout::Lines => {
-            let mut from = 0;
-            let line = |end| &bytes[std::mem::replace(&mut from, end + 1)..end];
-            crc_sum(newlines(bytes).map(line))
-        }
-    }
+    let (crc, mut sum) = (crc_of_record(), 0);
+    each_record!(layout, bytes, 0, |_, record, _| sum += crc(record.alone()));
+    sum
 }
 
 /// How much of a stretch belongs to a record that began before it.
@@ -119,7 +114,7 @@ impl Stretch {
         Stretch { layout, examiner, head_end: None, head: Vec::new(), open: Vec::new() }
     }
 
-    /// A stretch that begins at byte `at` of its sequence.
+    /// A stretch that begins at byte `at` of its sequence: at its start, where records cannot be found anywhere else.
     pub fn at(layout: Layout, key: &Key, at: u64) -> Stretch {
         let head_end = match layout {
             Layout::Fixed(n) => match at % u64::from(n) {
@@ -127,6 +122,10 @@ impl Stretch {
                 inside => Some(HeadEnd::After(n as usize - inside as usize)),
             },
             Layout::Lines => (at > 0).then_some(HeadEnd::AfterNewline),
+            Layout::Prefixed | Layout::TaggedPrefixed => {
+                assert_eq!(at, 0, "a stretch of prefixed records begins with one");
+                None
+            }
         };
         Stretch { head_end, ..Stretch::first(layout, key) }
     }
@@ -166,8 +165,8 @@ impl Stretch {
 
     /// Ends a last line that has no newline.
     pub fn end_line(&mut self) {
-        if self.layout == Layout::Lines && !self.open.is_empty() {
-            self.take(b"\n");
+        if !self.open.is_empty() {
+            self.take(self.layout.end());
         }
     }
 
@@ -245,7 +244,7 @@ impl Stretch {
     fn take(&mut self, bytes: &[u8]) {
         let mut bytes = bytes;
         if !self.open.is_empty() {
-            let Some(end) = self.end_of_open(bytes) else {
+            let Some(end) = self.layout.completes(&self.open, bytes) else {
                 self.open.extend_from_slice(bytes);
                 return;
             };
@@ -254,22 +253,11 @@ impl Stretch {
             self.open.clear();
             bytes = &bytes[end..];
         }
-        let whole = match self.layout {
-            Layout::Fixed(n) => bytes.len() - bytes.len() % n as usize,
-            Layout::Lines => memchr::memrchr(b'\n', bytes).map_or(0, |newline| newline + 1),
-        };
+        let whole = self.layout.whole(bytes);
         if whole > 0 {
             self.examiner.push(&bytes[..whole]);
         }
         self.open.extend_from_slice(&bytes[whole..]);
-    }
-
-    /// How many of `bytes` end the open record, if they do.
-    fn end_of_open(&self, bytes: &[u8]) -> Option<usize> {
-        match self.layout {
-            Layout::Fixed(n) => Some(n as usize - self.open.len()).filter(|&missing| missing <= bytes.len()),
-            Layout::Lines => memchr::memchr(b'\n', bytes).map(|newline| newline + 1),
-        }
     }
 }
 
@@ -290,10 +278,9 @@ fn contradiction(layout: Layout, told: &Examined) -> Option<String> {
     if !first_fits {
         return Some(format!("first unordered record {first_unordered:?}, and {unordered} of {records} are"));
     }
-    let is_record = |end: &PieceEnd| match layout {
-        Layout::Fixed(n) if records > 0 => end.record.len() == n as usize,
-        Layout::Fixed(_) => end.record.is_empty(),
-        Layout::Lines => end.record.len() as u64 <= bytes,
+    let is_record = |end: &PieceEnd| match layout.fixed_bytes() {
+        Some(n) => end.record.len() == if records > 0 { n } else { 0 },
+        None => end.record.len() as u64 <= bytes,
     };
     let whole = ends.iter().all(|end| end.long.is_none() && is_record(end));
     (!whole).then(|| format!("first and last of {records} records are told in part"))

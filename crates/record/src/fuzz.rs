@@ -110,7 +110,11 @@ pub fn keys(data: &[u8]) {
     let mut from = Taker(data);
     let bits = from.byte();
     let record_bytes = 1 + u32::from(from.byte() % 40);
-    let layout = if bits & 1 == 1 { Layout::Lines } else { Layout::Fixed(record_bytes) };
+    let layout = match (bits & 1 == 1, bits & 0x80 == 0x80) {
+        (true, false) => Layout::Lines,
+        (true, true) => Layout::Prefixed,
+        (false, _) => Layout::Fixed(record_bytes),
+    };
     let part = |from: &mut Taker<'_>| {
         let (offset, length) = (from.byte(), from.byte());
         // Now and then as far as numbers go.
@@ -131,11 +135,15 @@ pub fn keys(data: &[u8]) {
         match layout {
             Layout::Lines => record.retain(|b| *b != b'\n'),
             Layout::Fixed(n) => record.resize(n as usize, 0),
+            _ => {
+                let contents = std::mem::take(&mut record);
+                layout.push(&contents, &mut record);
+            }
         }
         records.push((record, u64::from(head >> 6)));
     }
     for pair in records.windows(2) {
-        agree(&key, &parts, &pair[0].0, &pair[1].0);
+        agree((layout, &key, &parts), &pair[0].0, &pair[1].0);
     }
     let cut =
         |(record, origin): &(Vec<u8>, u64)| Cut { normal: key.normal(record, usize::MAX), origin: *origin };
@@ -155,8 +163,8 @@ pub fn keys(data: &[u8]) {
 }
 
 /// That every way to compare two records says the same.
-fn agree(key: &Key, parts: &[KeyPart], a: &[u8], b: &[u8]) {
-    let truth = plainly(parts, a, b);
+fn agree((layout, key, parts): (Layout, &Key, &[KeyPart]), a: &[u8], b: &[u8]) {
+    let truth = plainly(parts, layout.contents(a), layout.contents(b));
     assert_eq!((key.compare(a, b), key.compare(b, a)), (truth, truth.reverse()));
     let (na, nb) = (key.normal(a, usize::MAX), key.normal(b, usize::MAX));
     assert_eq!(na.cmp(&nb), truth, "normal forms");

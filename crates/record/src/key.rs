@@ -2,7 +2,7 @@
 //!
 //! Model: every key has a *normal form*, a string of bytes whose plain lexicographic order (a proper
 //! prefix is less) is the order of the keys. A contiguous ascending key is its own normal form. A key
-//! of several or descending parts is normalised part by part: the part's bytes; in lines, where a
+//! of several or descending parts is normalised part by part: the part's bytes; in records of any length, where a
 //! part may be cut short, a zero byte is followed by 255 and two zeros end the part; all inverted if it descends.
 //!
 //! A *window* is 10 bytes of the normal form from some place on, as an 80-bit number padded with
@@ -77,28 +77,29 @@ struct Part {
     offset: usize,
     length: usize,
     invert: u8,
-    /// In lines, where parts may be cut short: zeros are escaped and the part is terminated.
+    /// Where records may be too short for a part: zeros are escaped and the part is terminated.
     escape: bool,
 }
 
 impl Key {
     /// The key made of `parts`, or of the whole record if there are none.
     pub fn new(layout: Layout, parts: &[KeyPart]) -> Result<Key, KeyError> {
-        if let Layout::Fixed(record_bytes) = layout {
+        let record_bytes = layout.fixed_bytes();
+        if let Some(record_bytes) = record_bytes {
             if record_bytes == 0 {
                 return Err(KeyError::EmptyRecord);
             }
-            let outside = |p: &&KeyPart| u64::from(p.offset) + u64::from(p.length) > u64::from(record_bytes);
+            let outside = |p: &&KeyPart| u64::from(p.offset) + u64::from(p.length) > record_bytes as u64;
             if let Some(&part) = parts.iter().find(outside) {
-                return Err(KeyError::Outside { part, record_bytes });
+                return Err(KeyError::Outside { part, record_bytes: record_bytes as u32 });
             }
         }
-        Ok(match (parts, layout) {
-            ([], Layout::Fixed(n)) => Key::slice(0, n as usize, Some(n as usize)),
-            ([], Layout::Lines) => Key::slice(0, usize::MAX, None),
-            ([p], _) if !p.descending => {
-                let fixed = matches!(layout, Layout::Fixed(_)).then_some(p.length as usize);
-                Key::slice(p.offset as usize, p.length as usize, fixed)
+        let first = layout.key_offset();
+        Ok(match parts {
+            [] => Key::slice(first, record_bytes.unwrap_or(usize::MAX), record_bytes),
+            [p] if !p.descending => {
+                let length = p.length as usize;
+                Key::slice(first + p.offset as usize, length, record_bytes.and(Some(length)))
             }
             _ => Key::parts(layout, parts),
         })
@@ -109,15 +110,21 @@ impl Key {
     }
 
     fn parts(layout: Layout, parts: &[KeyPart]) -> Key {
-        let escape = layout == Layout::Lines;
+        let escape = layout.fixed_bytes().is_none();
         let fixed_bytes = (!escape).then(|| parts.iter().map(|p| p.length as usize).sum());
         let part = |p: &KeyPart| Part {
-            offset: p.offset as usize,
+            offset: layout.key_offset() + p.offset as usize,
             length: p.length as usize,
             invert: if p.descending { 0xff } else { 0 },
             escape,
         };
         Key { form: Form::Parts(parts.iter().map(part).collect()), fixed_bytes }
+    }
+
+    /// Whether the key is all of a record, so that records with equal keys are the same bytes.
+    pub fn is_all_of(&self, layout: Layout) -> bool {
+        matches!(self.form, Form::Slice { offset, end }
+            if offset == layout.key_offset() && end == layout.fixed_bytes().unwrap_or(usize::MAX))
     }
 
     /// Bytes of the normal form, if the same for all records.

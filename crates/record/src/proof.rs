@@ -14,7 +14,7 @@ use thalweg_api::{LongEnd, PieceEnd, Proof};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::in_place::same;
-use crate::{InPlace, Key, Layout, newlines};
+use crate::{InPlace, Key, Layout, each_record};
 
 /// The hash of one record (a line without its newline).
 #[inline]
@@ -46,13 +46,12 @@ fn add_hash(proof: &mut Proof, len: usize, hash: u128) {
 
 /// What can be said of `records` records that nobody looked at, which take `bytes` with what ends them.
 pub fn counted(layout: Layout, records: u64, bytes: u64) -> Proof {
-    let terminators = if layout == Layout::Lines { records } else { 0 };
-    Proof { records, bytes: bytes - terminators, ..Proof::default() }
+    Proof { records, bytes: bytes - records * layout.end_bytes() as u64, ..Proof::default() }
 }
 
 /// Bytes that proved records take with what ends them.
 pub fn file_bytes(layout: Layout, proof: &Proof) -> u64 {
-    proof.bytes + if layout == Layout::Lines { proof.records } else { 0 }
+    proof.bytes + proof.records * layout.end_bytes() as u64
 }
 
 /// Whether two proofs speak of the same records, in whatever order.
@@ -209,62 +208,32 @@ impl Prover {
                 return;
             }
         }
-        match self.layout {
-            Layout::Fixed(n) => self.push_fixed(bytes, n as usize),
-            Layout::Lines => self.push_lines(bytes),
+        let mut previous = None;
+        let end = each_record!(self.layout, bytes, 0, |_, record, _| {
+            previous = Some(self.step(previous, record));
+        });
+        // What the next bytes are to be seen together with: the last whole record and what follows it.
+        if let Some(last) = previous {
+            self.keep_last(last.record);
         }
+        self.carry.extend_from_slice(&bytes[end..]);
     }
 
     /// Completes the record begun in earlier bytes; returns the bytes after it.
     fn finish_carry<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        let (missing, terminator) = match self.layout {
-            Layout::Fixed(n) => (n as usize - self.carry.len(), 0),
-            Layout::Lines => match memchr::memchr(b'\n', bytes) {
-                Some(end) => (end, 1),
-                None => (usize::MAX, 0),
-            },
-        };
-        if missing > bytes.len() {
+        let Some(missing) = self.layout.completes(&self.carry, bytes) else {
             self.carry.reserve_exact(bytes.len());
             self.carry.extend_from_slice(bytes);
             return &[];
-        }
+        };
         let mut carry = std::mem::take(&mut self.carry);
-        carry.extend_from_slice(&bytes[..missing]);
+        carry.extend_from_slice(&bytes[..missing - self.layout.end_bytes()]);
         self.one(&carry);
         self.keep_last(&carry);
         carry.clear();
         self.carry = carry;
         // An open line of no bytes cannot be told from no open line, and need not be: both end here.
-        &bytes[missing + terminator..]
-    }
-
-    fn push_fixed(&mut self, bytes: &[u8], n: usize) {
-        let mut previous = None;
-        let mut from = 0;
-        while from + n <= bytes.len() {
-            previous = Some(self.step(previous, InPlace::new(&bytes[from..], n)));
-            from += n;
-        }
-        self.pause(previous, &bytes[from..]);
-    }
-
-    fn push_lines(&mut self, bytes: &[u8]) {
-        let mut previous = None;
-        let mut from = 0;
-        for end in newlines(bytes) {
-            previous = Some(self.step(previous, InPlace::new(&bytes[from..], end - from)));
-            from = end + 1;
-        }
-        self.pause(previous, &bytes[from..]);
-    }
-
-    /// Keeps what the next bytes are to be seen together with: the last whole record and what follows it.
-    fn pause(&mut self, last: Option<Seen<'_>>, rest: &[u8]) {
-        if let Some(last) = last {
-            self.keep_last(last.record);
-        }
-        self.carry.extend_from_slice(rest);
+        &bytes[missing..]
     }
 
     /// Takes a record after `previous`. Most neighbours differ in their heads, and of the others many are the same bytes,
@@ -375,12 +344,12 @@ impl Prover {
     /// Compares records whole that agree as far as they were kept: `read` gives the bytes from a place on in what was
     /// proved. Two of them are in memory at a time.
     pub fn settle<E>(&mut self, mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<(), E> {
-        let terminator = u64::from(self.layout == Layout::Lines);
+        let end_bytes = self.layout.end_bytes() as u64;
         let (mut before, mut after) = (Vec::new(), Vec::new());
         for Doubt { at, lens: [first, second] } in std::mem::take(&mut self.doubts) {
             before.resize(first, 0);
             after.resize(second, 0);
-            read(at - terminator - first as u64, &mut before)?;
+            read(at - end_bytes - first as u64, &mut before)?;
             read(at, &mut after)?;
             self.proof.unordered += u64::from(self.key.compare(&before, &after) == Ordering::Greater);
         }
@@ -515,6 +484,19 @@ mod tests {
             let got = prove(Layout::Fixed(n), &bytes, &cuts);
             prop_assert_eq!(got.proof(), &truth(&records));
             prop_assert_eq!(got.unfinished(), bytes.len() - whole);
+
+            let mut framed = Vec::new();
+            let records: Vec<Vec<u8>> = lines.iter().map(|line| {
+                let from = framed.len();
+                Layout::Prefixed.push(line, &mut framed);
+                framed[from..].to_vec()
+            }).collect();
+            let got = prove(Layout::Prefixed, &framed, &cuts);
+            let mut expected = truth(&records.iter().map(|record| &record[..]).collect::<Vec<_>>());
+            let plain = truth(&lines);
+            (expected.unordered, expected.duplicates) = (plain.unordered, plain.duplicates);
+            prop_assert_eq!(got.proof(), &expected);
+            prop_assert_eq!(got.unfinished(), 0);
         }
 
         #[test]

@@ -9,6 +9,7 @@
 
 use thalweg_base::rng::Rng;
 
+use crate::layout::Walk;
 use crate::{Cut, KeyPart, Layout};
 
 /// Bytes of a tag.
@@ -53,6 +54,7 @@ impl Tags {
 #[derive(Debug, Clone)]
 pub struct Tagger {
     tags: Tags,
+    layout: Layout,
     records: Walk,
     /// Where the next byte lies in all inputs together.
     origin: u64,
@@ -61,18 +63,18 @@ pub struct Tagger {
 impl Tagger {
     /// For records that lie so.
     pub fn new(tags: Tags, layout: Layout) -> Tagger {
-        Tagger { tags, records: Walk { layout, done: 0 }, origin: 0 }
+        Tagger { tags, layout, records: Walk::new(layout), origin: 0 }
     }
 
     /// The next record begins at this byte of all inputs together.
     pub fn begin(&mut self, origin: u64) {
-        (self.records.done, self.origin) = (0, origin);
+        (self.records, self.origin) = (Walk::new(self.layout), origin);
     }
 
     /// Appends the bytes, with a tag in front of every record that begins among them.
     pub fn push(&mut self, mut bytes: &[u8], into: &mut Vec<u8>) {
         while !bytes.is_empty() {
-            if self.records.done == 0 {
+            if self.records.done() == 0 {
                 into.extend_from_slice(&self.tags.of(self.origin));
             }
             let (piece, rest) = bytes.split_at(self.records.step(bytes));
@@ -90,13 +92,13 @@ pub struct Untagger(Walk);
 impl Untagger {
     /// For records that lay so before they were tagged.
     pub fn new(layout: Layout) -> Untagger {
-        Untagger(Walk { layout: tagged(layout), done: 0 })
+        Untagger(Walk::new(layout.tagged()))
     }
 
     /// Appends the bytes without what of them are tags.
     pub fn push(&mut self, mut bytes: &[u8], into: &mut Vec<u8>) {
         while !bytes.is_empty() {
-            let tag = TAG_BYTES.saturating_sub(self.0.done);
+            let tag = TAG_BYTES.saturating_sub(self.0.done());
             let (piece, rest) = bytes.split_at(self.0.step(bytes));
             into.extend_from_slice(&piece[tag.min(piece.len())..]);
             bytes = rest;
@@ -104,39 +106,8 @@ impl Untagger {
     }
 }
 
-/// How records lie that have a tag in front.
-pub fn tagged(layout: Layout) -> Layout {
-    match layout {
-        Layout::Fixed(n) => Layout::Fixed(n + TAG_BYTES as u32),
-        Layout::Lines => Layout::Lines,
-    }
-}
-
 /// What orders records that have a tag in front.
 pub const TAG_PART: KeyPart = KeyPart { offset: 0, length: TAG_BYTES as u32, descending: false };
-
-/// From record to record, through bytes that come in pieces.
-#[derive(Debug, Clone)]
-struct Walk {
-    layout: Layout,
-    /// Bytes of the record at hand that have gone by; 0 at the beginning of one.
-    done: usize,
-}
-
-impl Walk {
-    /// How many of these bytes belong to the record at hand.
-    fn step(&mut self, bytes: &[u8]) -> usize {
-        let (len, ends) = match self.layout {
-            Layout::Fixed(n) => {
-                let missing = n as usize - self.done;
-                (missing.min(bytes.len()), missing <= bytes.len())
-            }
-            Layout::Lines => memchr::memchr(b'\n', bytes).map_or((bytes.len(), false), |end| (end + 1, true)),
-        };
-        self.done = if ends { 0 } else { self.done + len };
-        len
-    }
-}
 
 /// A bijection in which every bit of the result depends on every bit of `x` (the finalizer of SplitMix64).
 #[inline(always)]
@@ -155,7 +126,7 @@ mod tests {
     fn cuts_part_tags_evenly() {
         const RANGES: usize = 37;
         const RECORDS: u64 = 100_000;
-        let key = Key::new(tagged(Layout::Fixed(4)), &[TAG_PART]).unwrap();
+        let key = Key::new(Layout::Fixed(4).tagged(), &[TAG_PART]).unwrap();
         let cuts = Cuts::new(&key, Tags::cuts(RANGES - 1));
         assert_eq!(cuts.ranges(), RANGES);
         let tags = Tags::new(3);
@@ -173,10 +144,16 @@ mod tests {
     #[test]
     fn records_in_pieces_are_tagged_and_their_tags_taken_away() {
         let tags = Tags::new(7);
-        for (layout, bytes) in
-            [(Layout::Fixed(3), &b"abcdefghi"[..]), (Layout::Lines, b"a\n\nlong one\nopen")]
-        {
-            let starts: &[usize] = if layout == Layout::Lines { &[0, 2, 3, 12] } else { &[0, 3, 6] };
+        for (layout, bytes) in [
+            (Layout::Fixed(3), &b"abcdefghi"[..]),
+            (Layout::Lines, b"a\n\nlong one\nopen"),
+            (Layout::Prefixed, b"\x01\0\0\0a\0\0\0\0\x0e\0\0\0longer and lon"),
+        ] {
+            let starts: &[usize] = match layout {
+                Layout::Lines => &[0, 2, 3, 12],
+                Layout::Prefixed => &[0, 5, 9],
+                _ => &[0, 3, 6],
+            };
             let mut whole = Vec::new();
             for (at, byte) in bytes.iter().enumerate() {
                 if starts.contains(&at) {

@@ -97,7 +97,8 @@ impl Summary {
         }
         self.unordered += u128::from(unordered);
         self.duplicates += u128::from(duplicates);
-        self.crc_sum = self.crc_sum.wrapping_add(crc_sum(records.iter().map(Record::as_slice)));
+        let crc = crc_of_record();
+        self.crc_sum = self.crc_sum.wrapping_add(records.iter().map(|record| crc(record)).sum::<u128>());
         self.records += records.len() as u128;
         self.last = *last;
     }
@@ -236,16 +237,14 @@ fn first_step_down(before: u128, records: &[Record]) -> u128 {
     before.zip(keys).position(|(left, right)| left > right).expect("there is one") as u128
 }
 
-/// Sum of the CRC-32 of each record.
-pub(crate) fn crc_sum<'a>(records: impl Iterator<Item = &'a [u8]>) -> u128 {
-    // The hasher asks what the processor can do when it is made, and that only once.
+/// Computes the CRC-32 of a record. What makes it asks what the processor can do, so that it is made once for many.
+pub(crate) fn crc_of_record() -> impl Fn(&[u8]) -> u128 {
     let fresh = crc32fast::Hasher::new();
-    let crc = |record: &[u8]| {
+    move |record| {
         let mut hasher = fresh.clone();
         hasher.update(record);
         u128::from(hasher.finalize())
-    };
-    records.map(crc).sum()
+    }
 }
 
 /// Why bytes are not a summary.

@@ -58,13 +58,10 @@ impl Begun {
             return None;
         }
         let (mut bytes, came) = (before.unwrap_or_default(), batch.records());
-        let began = bytes.len();
+        let (began, ends) = (bytes.len(), layout.completes(&bytes, came));
         bytes.extend_from_slice(came);
         if *more {
-            let whole = match layout {
-                Layout::Fixed(n) => bytes.len() / n as usize * n as usize,
-                Layout::Lines => memchr::memrchr(b'\n', came).map_or(0, |end| began + end + 1),
-            };
+            let whole = ends.map_or(0, |end| began + end + layout.whole(&came[end..]));
             let begun = if whole == 0 { std::mem::take(&mut bytes) } else { bytes.split_off(whole) };
             self.0.insert(*lane, begun);
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use thalweg_api::Proof;
 use thalweg_block::{Block, Pool};
 use thalweg_pump::Sink;
-use thalweg_record::{InPlace, Layout, add_record, newlines};
+use thalweg_record::{InPlace, add_record, each_record};
 
 use crate::batch::{Begun, Open};
 use crate::error::{Error, Result};
@@ -112,19 +112,20 @@ impl Inlet {
         &self.proof
     }
 
-    /// Puts one record; of lines, without its newline.
+    /// Puts one record: a line without its newline, a prefixed one without its prefix.
     pub fn put_record(&mut self, record: &[u8]) -> Result<()> {
-        match self.bed.layout {
-            Layout::Fixed(n) if record.len() != n as usize => {
-                return Err(Error::Unfinished(self.at, record.len()));
-            }
-            Layout::Fixed(_) => self.put_bytes(record)?,
-            Layout::Lines => {
-                self.put_bytes(record)?;
-                self.put_bytes(b"\n")?;
-            }
+        let layout = self.bed.layout;
+        if layout.fixed_bytes().is_some_and(|n| record.len() != n) {
+            return Err(Error::Unfinished(self.at, record.len()));
         }
-        Ok(())
+        if let Some(prefix) = layout.prefix(record.len()) {
+            self.put_bytes(&prefix)?;
+        }
+        self.put_bytes(record)?;
+        match layout.end() {
+            b"" => Ok(()),
+            end => self.put_bytes(end),
+        }
     }
 
     /// Puts the next bytes of the split.
@@ -140,14 +141,10 @@ impl Inlet {
 
     /// Completes the record begun in earlier bytes; returns the bytes behind it.
     fn finish_carry<'b>(&mut self, bytes: &'b [u8]) -> Result<&'b [u8]> {
-        let missing = match self.bed.layout {
-            Layout::Fixed(n) => n as usize - self.carry.len(),
-            Layout::Lines => memchr::memchr(b'\n', bytes).map_or(usize::MAX, |end| end + 1),
-        };
-        if missing > bytes.len() {
+        let Some(missing) = self.bed.layout.completes(&self.carry, bytes) else {
             self.keep_carry(bytes)?;
             return Ok(&[]);
-        }
+        };
         let mut carry = std::mem::take(&mut self.carry);
         carry.extend_from_slice(&bytes[..missing]);
         self.deal_all(&carry)?;
@@ -206,29 +203,12 @@ impl Inlet {
         mut lane_of: impl FnMut(InPlace<'_>, u64, &mut usize) -> usize,
     ) -> Result<usize> {
         let at = self.at;
-        let mut from = 0;
-        match self.bed.layout {
-            Layout::Fixed(n) => {
-                let n = n as usize;
-                while from + n <= bytes.len() {
-                    let record = InPlace::new(&bytes[from..], n);
-                    let origin = at + from as u64;
-                    let lane = lane_of(record, origin, &mut self.hint);
-                    self.put_in(lane, record.alone(), record.alone(), origin)?;
-                    from += n;
-                }
-            }
-            Layout::Lines => {
-                for end in newlines(bytes) {
-                    let record = InPlace::new(&bytes[from..], end - from);
-                    let origin = at + from as u64;
-                    let lane = lane_of(record, origin, &mut self.hint);
-                    self.put_in(lane, record.alone(), &bytes[from..=end], origin)?;
-                    from = end + 1;
-                }
-            }
-        }
-        Ok(from)
+        let done = each_record!(self.bed.layout, bytes, 0, |from, record, len| {
+            let origin = at + from as u64;
+            let lane = lane_of(record, origin, &mut self.hint);
+            self.put_in(lane, record.alone(), &bytes[from..from + len], origin)?;
+        });
+        Ok(done)
     }
 
     /// Puts a record, and what ends it, into the open batch of its lane.
@@ -333,9 +313,9 @@ impl Inlet {
             return Ok(());
         }
         if !self.carry.is_empty() {
-            match self.bed.layout {
-                Layout::Fixed(_) => return Err(Error::Unfinished(self.at, self.carry.len())),
-                Layout::Lines => self.put_bytes(b"\n")?,
+            match self.bed.layout.end() {
+                b"" => return Err(Error::Unfinished(self.at, self.carry.len())),
+                end => self.put_bytes(end)?,
             }
         }
         let mut lanes: Vec<usize> = (0..self.bed.lanes).collect();

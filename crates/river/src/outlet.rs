@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use thalweg_pump::Source;
-use thalweg_record::Layout;
 
 use crate::batch::Begun;
 use crate::core::{Core, Effect, Event, Name};
@@ -71,7 +70,7 @@ impl Outlet {
         Stopper(Arc::clone(&self.mail))
     }
 
-    /// The next record, without the newline of a line. It lies where it came, or in a buffer of this outlet's if it
+    /// The next record: a line without its newline, a prefixed one without its prefix. It lies where it came, or in a buffer of this outlet's if it
     /// was too long for one batch.
     pub fn get_record(&mut self) -> Result<Option<&[u8]>> {
         while self.reading.as_ref().is_none_or(|reading| reading.at == reading.records().len()) {
@@ -83,14 +82,11 @@ impl Outlet {
         let reading = self.reading.as_mut().expect("it was looked at just now");
         let from = reading.at;
         let rest = &reading.records()[from..];
-        let (record_bytes, bytes) = match self.bed.layout {
-            Layout::Fixed(n) => (n as usize, n as usize),
-            Layout::Lines => {
-                memchr::memchr(b'\n', rest).map_or((rest.len(), rest.len()), |end| (end, end + 1))
-            }
-        };
-        reading.at += bytes;
-        Ok(Some(&reading.records()[from..from + record_bytes]))
+        let layout = self.bed.layout;
+        let bytes = layout.length(rest).filter(|&n| n <= rest.len());
+        let record_bytes = bytes.map_or(rest.len(), |n| n - layout.end_bytes());
+        reading.at += bytes.unwrap_or(rest.len());
+        Ok(Some(layout.contents(&reading.records()[from..from + record_bytes])))
     }
 
     fn read_mail(&mut self) -> Result<()> {

@@ -9,12 +9,13 @@ use thalweg_pump::{Sink, Source};
 use thalweg_record::{Cut, Cuts, InPlace, Key, KeyPart, Layout};
 use thalweg_river::{Inlet, Outlet, Pick, River};
 
-const RECORD: usize = 8;
+/// Bytes of a record of each layout, with what ends it.
+const RECORD: usize = 12;
 
 /// What is asked of one river.
 #[derive(Debug, Clone)]
 struct Case {
-    lines: bool,
+    layout: Layout,
     inlets: usize,
     outlets: usize,
     lanes: usize,
@@ -31,16 +32,17 @@ struct Case {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    let shape = (1usize..=8, 1usize..=8, 1usize..=20, 0u8..7, any::<bool>(), any::<bool>(), any::<bool>());
+    let layouts = prop::sample::select(vec![Layout::Fixed(RECORD as u32), Layout::Lines, Layout::Prefixed]);
+    let shape = (1usize..=8, 1usize..=8, 1usize..=20, 0u8..7, layouts, any::<bool>(), any::<bool>());
     let sizes = (1usize..=40, 1u64..=3, 0u64..=4, 1usize..=3, 1usize..=50);
     let splits = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..12);
     (shape, sizes, splits).prop_map(|(shape, sizes, splits)| {
-        let (inlets, outlets, lanes, pick, lines, ordered, checked) = shape;
+        let (inlets, outlets, lanes, pick, layout, ordered, checked) = shape;
         let (batch, exclusive, float, queued, piece) = sizes;
         // In an unordered river a batch holds at least a record.
         let batch = if ordered { batch } else { batch + RECORD };
         Case {
-            lines,
+            layout,
             inlets,
             outlets,
             lanes,
@@ -58,12 +60,8 @@ fn cases() -> impl Strategy<Value = Case> {
 }
 
 impl Case {
-    fn layout(&self) -> Layout {
-        if self.lines { Layout::Lines } else { Layout::Fixed(RECORD as u32) }
-    }
-
     fn key(&self) -> Key {
-        Key::new(self.layout(), &[KeyPart { offset: 0, length: 3, descending: false }]).unwrap()
+        Key::new(self.layout, &[KeyPart { offset: 0, length: 3, descending: false }]).unwrap()
     }
 
     fn cuts(&self) -> Cuts {
@@ -105,15 +103,26 @@ impl Case {
 
     /// A record: its number, and where it came from.
     fn record(&self, split: usize, i: usize) -> Vec<u8> {
-        let mut record = format!("{:03}{:02}{:02}", self.splits[split][i], split, i).into_bytes();
-        record.resize(RECORD - usize::from(self.lines), b'.');
+        let mut contents = format!("{:03}{:02}{:02}", self.splits[split][i], split, i).into_bytes();
+        match self.layout {
+            Layout::Prefixed => {
+                contents.push(b'.');
+                [&8u32.to_le_bytes()[..], &contents].concat()
+            }
+            Layout::Lines => [&contents[..], b"...."].concat(),
+            _ => [&contents[..], b"....."].concat(),
+        }
+    }
+
+    /// The same with what ends it.
+    fn ended(&self, split: usize, i: usize) -> Vec<u8> {
+        let mut record = self.record(split, i);
+        record.resize(RECORD, b'\n');
         record
     }
 
     fn bytes(&self, split: usize) -> Vec<u8> {
-        let newline = if self.lines { &b"\n"[..] } else { &[] };
-        let one = |i| [&self.record(split, i), newline].concat();
-        (0..self.splits[split].len()).flat_map(one).collect()
+        (0..self.splits[split].len()).flat_map(|i| self.ended(split, i)).collect()
     }
 
     /// Where a record must go, if that can be told from itself.
@@ -152,7 +161,7 @@ impl Case {
             .inlets(self.inlets)
             .outlets(self.outlets)
             .lanes(self.lanes)
-            .records(self.layout(), self.key())
+            .records(self.layout, self.key())
             .pick(self.pick())
             .batch_bytes(self.batch)
             .credits(self.exclusive, self.float)
@@ -213,8 +222,7 @@ proptest! {
         for split in 0..case.splits.len() {
             for i in (0..case.splits[split].len()).filter(|i| case.goes(split, *i)) {
                 let Some(lane) = case.lane(split, i) else { continue };
-                let newline = if case.lines { &b"\n"[..] } else { &[] };
-                let record = [&case.record(split, i), newline].concat();
+                let record = case.ended(split, i);
                 let there = lanes.get(&lane).map_or(&[][..], |bytes| bytes);
                 prop_assert!(records(there).contains(&record), "split {} record {} in lane {}", split, i, lane);
             }
@@ -224,7 +232,8 @@ proptest! {
             let mut lane_of = BTreeMap::new();
             for (lane, bytes) in &lanes {
                 for record in records(bytes) {
-                    prop_assert_eq!(lane_of.entry(record[..3].to_vec()).or_insert(*lane), lane);
+                    let from = if case.layout == Layout::Prefixed { 4 } else { 0 };
+                    prop_assert_eq!(lane_of.entry(record[from..from + 3].to_vec()).or_insert(*lane), lane);
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use thalweg_api::Hardware;
 use thalweg_io::{Backends, InputLocation, Location};
-use thalweg_record::{Key, KeyError, KeyPart, Layout, Prover, TAG_BYTES, TAG_PART, Tags, tagged};
+use thalweg_record::{Key, KeyError, KeyPart, Layout, Prover, TAG_BYTES, TAG_PART, Tags};
 
 /// The most scratch files of one sort, those that it adopts included: an extent has eight bits for their number.
 pub const SCRATCH_FILES_MAX: usize = 1 << 8;
@@ -122,7 +122,7 @@ impl Sort {
 
     /// How records lie once they are distributed, tags included.
     pub(crate) fn stored(&self) -> Layout {
-        if self.shuffle.is_some() { tagged(self.layout) } else { self.layout }
+        if self.shuffle.is_some() { self.layout.tagged() } else { self.layout }
     }
 
     /// What orders them then.
@@ -140,13 +140,13 @@ impl Sort {
         Prover::new(self.layout, key, self.hashing).keeping(PROVE_KEEP_BYTES)
     }
 
-    /// The longest line that the memory allows.
-    pub(crate) fn line_max(&self) -> u64 {
-        line_max(self.memory_bytes)
+    /// The longest record of any length that the memory allows.
+    pub(crate) fn record_max(&self) -> u64 {
+        record_max(self.memory_bytes)
     }
 }
 
-/// The longest line that so much memory allows.
-pub(crate) fn line_max(memory_bytes: u64) -> u64 {
+/// The longest record of any length that so much memory allows.
+pub(crate) fn record_max(memory_bytes: u64) -> u64 {
     memory_bytes / 8
 }

@@ -27,7 +27,7 @@ use thalweg_api::Proof;
 use thalweg_block::{Block, Fill, Place, Pool};
 use thalweg_io::{Done, Queue};
 use thalweg_pump::{Inputs, Meters, Sink};
-use thalweg_record::{Cuts, InPlace, Key, Layout, TAG_BYTES, Tags, add_proof, add_record, newlines};
+use thalweg_record::{Cuts, InPlace, Key, Layout, TAG_BYTES, Tags, add_proof, add_record, each_record};
 
 use crate::geometry::KeepFree;
 use crate::manifest::{Checkpoint, Manifest, RangeGain};
@@ -152,7 +152,7 @@ impl Tagging<'_> {
 }
 
 /// How long lines may be, which are held whole where pages cut them.
-pub(crate) struct LineRoom {
+pub(crate) struct RecordRoom {
     /// The longest, in bytes, that there is memory for beside the pages.
     bytes: AtomicU64,
     /// Up to here pages make room as it is needed.
@@ -163,9 +163,9 @@ pub(crate) struct LineRoom {
     pages_owed: AtomicU64,
 }
 
-impl LineRoom {
-    pub(crate) fn new(bytes: u64, max: u64, copies: u64) -> LineRoom {
-        LineRoom { bytes: AtomicU64::new(bytes.min(max)), max, copies, pages_owed: AtomicU64::new(0) }
+impl RecordRoom {
+    pub(crate) fn new(bytes: u64, max: u64, copies: u64) -> RecordRoom {
+        RecordRoom { bytes: AtomicU64::new(bytes.min(max)), max, copies, pages_owed: AtomicU64::new(0) }
     }
 }
 
@@ -181,7 +181,7 @@ pub(crate) struct Recipe<'a> {
     pub(crate) hashing: bool,
     /// Whether its ranges are those of the first pass.
     pub(crate) is_first: bool,
-    pub(crate) line_room: &'a LineRoom,
+    pub(crate) record_room: &'a RecordRoom,
     /// Bytes of a whole page of what is distributed.
     pub(crate) input_page_bytes: u64,
     /// Bytes to spill, from the first on.
@@ -246,8 +246,12 @@ impl<'a> Distribution<'a> {
 
     /// Ends the distribution when all lanes have finished. Returns the ranges and the proof of all
     /// records. Of a file that lost its last newline meanwhile the last line is not among them.
-    pub(crate) fn finish(self) -> (Vec<RangeStore>, Proof) {
+    pub(crate) fn finish(self) -> Result<(Vec<RangeStore>, Proof)> {
+        let cut_off = self.cut_off(&self.turn.lock().expect("no lane panics"));
         let turn = self.turn.into_inner().expect("no lane panics");
+        if !turn.carry.is_empty() && !self.recipe.layout.is_found_anywhere() {
+            return Err(cut_off);
+        }
         assert!(turn.carry.is_empty() || self.recipe.ahead.is_none(), "the last record of a stream is whole");
         let mut stores: Vec<RangeStore> =
             self.stores.into_iter().map(|s| s.into_inner().expect("no lane panics")).collect();
@@ -257,7 +261,12 @@ impl<'a> Distribution<'a> {
                 *store.pages.last_mut().expect("an open page is listed") = Stored::Resident(Box::new(block));
             }
         }
-        (stores, turn.proof)
+        Ok((stores, turn.proof))
+    }
+
+    /// The carry's record, whose file has ended.
+    fn cut_off(&self, turn: &Turn) -> Error {
+        Error::CutOff { at: turn.carry_place, bytes: turn.carry.len() as u64 }
     }
 }
 
@@ -277,57 +286,39 @@ pub(crate) struct DistributeLane<'d, 'a> {
 }
 
 impl DistributeLane<'_, '_> {
-    /// Finds the records that lie wholly in the block, and their ranges. Returns where the first of
-    /// them begins and where the last ends.
-    fn classify(&mut self, block: &Block, fresh: bool) -> (usize, usize) {
-        let shared = self.shared;
+    /// Finds the records that lie wholly in the block, from the first on, and their ranges. Returns where the last of them
+    /// ends.
+    fn classify(&mut self, block: &Block, first: usize) -> usize {
         self.ids.clear();
-        let mut from;
-        match shared.recipe.layout {
-            Layout::Fixed(n) => {
-                let n = n as usize;
-                let phase = if fresh { 0 } else { self.phase(block.offset(), n) };
-                let first = if phase == 0 { 0 } else { (n - phase).min(block.len()) };
-                from = first;
-                while from + n <= block.len() {
-                    self.classify_one(InPlace::new(&block[from..], n), 0, block.offset() + from as u64);
-                    from += n;
-                }
-                (first, from)
-            }
-            Layout::Lines => {
-                let mut first = if fresh { Some(0) } else { None };
-                from = 0;
-                for end in newlines(block) {
-                    match first {
-                        Some(_) => {
-                            let line = InPlace::new(&block[from..], end - from);
-                            self.classify_one(line, 1, block.offset() + from as u64);
-                        }
-                        None => first = Some(end + 1),
-                    }
-                    from = end + 1;
-                }
-                (first.unwrap_or(block.len()), if first.is_some() { from } else { block.len() })
-            }
+        let offset = block.offset();
+        each_record!(self.shared.recipe.layout, block, first, |at, record, len| {
+            self.classify_one(record, len, offset + at as u64);
+        })
+    }
+
+    /// Where the first record begins in a block before which lie so many bytes of its file. Where the block does not tell,
+    /// that is known when the block's turn has come.
+    fn first_record(&mut self, block: &Block, page: u64, before: u64) -> Result<usize> {
+        let layout = self.shared.recipe.layout;
+        if layout.is_found_anywhere() {
+            return Ok(layout.first_record(block, before).unwrap_or(block.len()));
+        }
+        self.wait_turn(page)?;
+        let turn = self.shared.turn.lock().expect("no lane panics");
+        match turn.carry.is_empty() {
+            true => Ok(0),
+            false if before == 0 => Err(self.shared.cut_off(&turn)),
+            false => Ok(layout.completes(&turn.carry, block).unwrap_or(block.len())),
         }
     }
 
-    /// How many bytes of a record lie before the page at `offset`, in the file it belongs to.
-    fn phase(&self, offset: u64, n: usize) -> usize {
-        let page_bytes = self.shared.recipe.input_page_bytes;
-        let start = (self.shared.recipe.file_start)(offset / page_bytes);
-        ((offset - start * page_bytes) % n as u64) as usize
-    }
-
     #[inline(always)]
-    fn classify_one(&mut self, record: InPlace<'_>, terminator: usize, place: u64) {
+    fn classify_one(&mut self, record: InPlace<'_>, len: usize, place: u64) {
         let shared = self.shared;
         if shared.recipe.hashing {
             add_record(&mut self.proof, record.alone());
         }
         let (id, tag_bytes) = self.locate(record, place);
-        let len = record.len() + terminator;
         self.ids.push((id as u32, len as u32));
         let wanted = &mut self.wanted[id];
         if wanted.1 == 0 {
@@ -381,13 +372,15 @@ impl DistributeLane<'_, '_> {
             if turn.carry.is_empty() {
                 turn.carry_place = block.offset();
             }
+            let layout = shared.recipe.layout;
+            let is_whole = layout.completes(&turn.carry, &block[..first]).is_some();
             turn.carry.reserve_exact(first);
             turn.carry.extend_from_slice(&block[..first]);
-            if shared.recipe.layout == Layout::Lines {
-                let terminator = usize::from(first > 0);
-                self.want_line_room((turn.carry.len() - terminator) as u64, turn.carry_place)?;
+            if layout.fixed_bytes().is_none() {
+                let end_bytes = if is_whole { layout.end_bytes() } else { 0 };
+                self.want_record_room((turn.carry.len() - end_bytes) as u64, turn.carry_place)?;
             }
-            if self.carry_is_whole(&turn.carry, block, first) {
+            if is_whole {
                 self.place_carry(&mut turn)?;
             }
         }
@@ -478,22 +471,12 @@ impl DistributeLane<'_, '_> {
         Ok(())
     }
 
-    fn carry_is_whole(&self, carry: &[u8], block: &Block, first: usize) -> bool {
-        match self.shared.recipe.layout {
-            Layout::Fixed(n) => carry.len() == n as usize,
-            Layout::Lines => first > 0 && block[first - 1] == b'\n',
-        }
-    }
-
     /// Gives the carried record to its range, no more at once than a page has room for: it may be longer than memory
     /// has free pages.
     fn place_carry(&mut self, turn: &mut Turn) -> Result<()> {
         let shared = self.shared;
         let mut carry = std::mem::take(&mut turn.carry);
-        let record = match shared.recipe.layout {
-            Layout::Fixed(_) => &carry[..],
-            Layout::Lines => &carry[..carry.len() - 1],
-        };
+        let record = &carry[..carry.len() - shared.recipe.layout.end_bytes()];
         if shared.recipe.hashing {
             add_record(&mut self.proof, record);
         }
@@ -585,24 +568,25 @@ impl DistributeLane<'_, '_> {
     }
 
     /// Sees to it that there is room for the copies of a line of `len` bytes, which begins at `at`.
-    fn want_line_room(&mut self, len: u64, at: u64) -> Result<()> {
-        let LineRoom { bytes, max, copies, pages_owed } = self.shared.recipe.line_room;
+    fn want_record_room(&mut self, len: u64, at: u64) -> Result<()> {
+        let RecordRoom { bytes, max, copies, pages_owed } = self.shared.recipe.record_room;
         let room = bytes.load(Ordering::Relaxed);
         if len > *max {
-            return Err(Error::LineTooLong { path: None, at, limit: *max });
+            let what = self.shared.recipe.layout.noun();
+            return Err(Error::RecordTooLong { what, path: None, at, limit: *max });
         }
         if len > room {
             let more = (2 * room).clamp(len, *max);
             bytes.store(more, Ordering::Relaxed);
             pages_owed.fetch_add((more - room) * copies / self.shared.page_bytes as u64, Ordering::Relaxed);
         }
-        self.make_line_room()
+        self.make_record_room()
     }
 
     /// Gives pages back to the kernel for the copies of long lines, as far as they are owed and ranges and queues can
     /// spare them now.
-    fn make_line_room(&mut self) -> Result<()> {
-        let (pool, owed) = (&self.shared.recipe.pool, &self.shared.recipe.line_room.pages_owed);
+    fn make_record_room(&mut self) -> Result<()> {
+        let (pool, owed) = (&self.shared.recipe.pool, &self.shared.recipe.record_room.pages_owed);
         let needed = 2 * self.shared.recipe.cuts.ranges() + 4 * self.queue.depth();
         while owed.load(Ordering::Relaxed) > 0 && pool.capacity() > needed {
             if pool.free() <= needed / 2 && !self.make_room()? {
@@ -733,11 +717,12 @@ impl Sink for DistributeLane<'_, '_> {
 
     fn put(&mut self, block: Block) -> Result<()> {
         let page = block.offset() / self.shared.recipe.input_page_bytes;
-        let fresh = (self.shared.recipe.file_start)(page) == page;
+        let before = (page - (self.shared.recipe.file_start)(page)) * self.shared.recipe.input_page_bytes;
         self.padding = self.shared.recipe.tagging.as_ref().map_or(0, |tagging| tagging.padding(page));
-        let bounds = self.classify(&block, fresh);
-        self.take_turn(&block, fresh, bounds)?;
-        self.copy(&block, bounds.0)
+        let first = self.first_record(&block, page, before)?;
+        let last = self.classify(&block, first);
+        self.take_turn(&block, before == 0, (first, last))?;
+        self.copy(&block, first)
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -9,7 +9,7 @@ use thalweg_io::{FileSystem, Location};
 use thalweg_pump::{Meters, Sink};
 use thalweg_record::{Cut, Cuts, Key, Layout};
 
-use crate::distribute::{Distribution, LineRoom, Recipe, Resumed};
+use crate::distribute::{Distribution, Recipe, RecordRoom, Resumed};
 use crate::geometry::KeepFree;
 use crate::range::Stored;
 use crate::scratch::Scratch;
@@ -30,7 +30,7 @@ fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
     let (main, transfer) = (Pool::new(PAGE_BYTES, PAGES).unwrap(), Pool::new(PAGE_BYTES, 1).unwrap());
     let scratch = Scratch::new(&[Location::new(&io, "/")], "scratch", 0, u64::MAX);
     let (meters, stop) = (Meters::default(), AtomicBool::new(false));
-    let (line_room, keep_free) = (LineRoom::new(8, 8, 1), KeepFree::always(0));
+    let (record_room, keep_free) = (RecordRoom::new(8, 8, 1), KeepFree::always(0));
     let distribution = Distribution::new(
         Recipe {
             is_first: true,
@@ -42,7 +42,7 @@ fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
             meters: &meters,
             stop: &stop,
             hashing: true,
-            line_room: &line_room,
+            record_room: &record_room,
             input_page_bytes: PAGE_BYTES as u64,
             excess: 0,
             keep_free: &keep_free,
@@ -67,7 +67,7 @@ fn pages_that_were_to_stay_make_room_rather_than_wait_for_ever() {
     }
     lane.finish().unwrap();
     drop(lane);
-    let (stores, proof) = distribution.finish();
+    let (stores, proof) = distribution.finish().unwrap();
     let records = (BLOCKS * PAGE_BYTES / 8) as u64;
     assert_eq!((proof.records, stores.iter().map(|s| s.records).sum()), (records, records));
     let pages = || stores.iter().flat_map(|store| &store.pages);

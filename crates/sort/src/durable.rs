@@ -66,8 +66,8 @@ impl Start {
     /// ever got.
     pub(crate) fn unseen_bytes(&self, layout: Layout, stores: &[RangeStore]) -> Option<u64> {
         let Proof { records, bytes, .. } = self.note.dropped;
-        let terminators = if layout == Layout::Lines { records } else { 0 };
-        let all = self.note.bytes.checked_add(bytes)?.checked_add(terminators)?;
+        let end_bytes = records.checked_mul(layout.end_bytes() as u64)?;
+        let all = self.note.bytes.checked_add(bytes)?.checked_add(end_bytes)?;
         all.checked_sub(stores.iter().take(self.ranges()).map(|store| store.bytes).sum())
     }
 }

@@ -3,11 +3,12 @@
 //! ```text
 //! bit 127                       48 47                    12 11         0
 //!     [ window of the key, 80 bits ][ place, 48 bits                    ]   fixed records
-//!     [ window of the key, 80 bits ][ place, 36 bits       ][ length, 12]   lines
+//!     [ window of the key, 80 bits ][ place, 36 bits       ][ length, 12]   records of any length
 //!     [ the record itself, up to 16 bytes, then zeros                   ]   short records that are all key
 //! ```
 //!
-//! A line's length is kept up to 2047; of a longer one so much that a 64th of it has to be searched for its end.
+//! A length is kept up to 2047; of a longer line so much that a 64th of it has to be searched for its end. A longer prefixed
+//! record is asked for its length.
 //! Places grow in the order of the input, so entries that tie in the window are in input order: sorting is
 //! stable although the sort of the numbers is not.
 
@@ -30,13 +31,20 @@ const MANTISSA_BITS: u32 = 6;
 /// The exponent of the shortest of them.
 const EXPONENT_MIN: u32 = LENGTH_LONG.ilog2() - MANTISSA_BITS;
 
-/// The largest stream of lines that entries can address: 64 GiB.
-pub(crate) const LINES_BYTES_MAX: u64 = 1 << (PLACE_BITS - LENGTH_BITS);
+/// The largest stream of records of any length that entries can address: 64 GiB.
+pub(crate) const ANY_LENGTH_BYTES_MAX: u64 = 1 << (PLACE_BITS - LENGTH_BITS);
+
+/// The largest stream of records that entries can address.
+pub(crate) fn addressable_bytes(layout: Layout) -> u64 {
+    if layout.fixed_bytes().is_some() { 1 << PLACE_BITS } else { ANY_LENGTH_BYTES_MAX }
+}
 
 /// Makes entries of one layout, and finds their records again.
 #[derive(Clone, Copy)]
 pub(crate) struct Entries {
     layout: Layout,
+    /// Bytes of a record, if all have as many.
+    fixed_bytes: Option<usize>,
     /// Bytes of a record, if it is all key and its entry is the record itself.
     value_bytes: Option<usize>,
     /// The same, but longer.
@@ -45,17 +53,9 @@ pub(crate) struct Entries {
 
 impl Entries {
     pub(crate) fn new(layout: Layout, key: &Key) -> Entries {
-        let value_bytes = match layout {
-            Layout::Fixed(n) if n as usize <= VALUE_BYTES_MAX => Some(n as usize),
-            _ => None,
-        };
-        let all_bytes = match layout {
-            Layout::Fixed(n) => n as usize,
-            Layout::Lines => usize::MAX,
-        };
-        let are_all_key = key.as_slice() == Some((0, all_bytes));
-        let value_bytes = value_bytes.filter(|_| are_all_key);
-        Entries { layout, value_bytes, windows_suffice: are_all_key && value_bytes.is_none() }
+        let (fixed_bytes, are_all_key) = (layout.fixed_bytes(), key.is_all_of(layout));
+        let value_bytes = fixed_bytes.filter(|&n| n <= VALUE_BYTES_MAX && are_all_key);
+        Entries { layout, fixed_bytes, value_bytes, windows_suffice: are_all_key && value_bytes.is_none() }
     }
 
     /// Whether it is enough to order by windows: records are all key, so that equal ones are the same bytes.
@@ -82,9 +82,9 @@ impl Entries {
     #[inline(always)]
     pub(crate) fn make(self, window: u128, place: u64, len: usize) -> u128 {
         debug_assert!(window >> 80 == 0);
-        let low = match self.layout {
-            Layout::Fixed(_) => place,
-            Layout::Lines => place << LENGTH_BITS | length_note(len) as u64,
+        let low = match self.fixed_bytes {
+            Some(_) => place,
+            None => place << LENGTH_BITS | length_note(len) as u64,
         };
         window << PLACE_BITS | u128::from(low)
     }
@@ -116,18 +116,18 @@ impl Entries {
     /// Where the record is.
     #[inline(always)]
     pub(crate) fn place(self, entry: u128) -> u64 {
-        match self.layout {
-            Layout::Fixed(_) => Self::origin(entry),
-            Layout::Lines => Self::origin(entry) >> LENGTH_BITS,
+        match self.fixed_bytes {
+            Some(_) => Self::origin(entry),
+            None => Self::origin(entry) >> LENGTH_BITS,
         }
     }
 
     /// The record's length, if the entry knows it exactly, and otherwise what it has at least.
     #[inline(always)]
     pub(crate) fn known_len(self, entry: u128) -> Result<usize, usize> {
-        match self.layout {
-            Layout::Fixed(n) => Ok(n as usize),
-            Layout::Lines => match entry as usize & (2 * LENGTH_LONG - 1) {
+        match self.fixed_bytes {
+            Some(n) => Ok(n),
+            None => match entry as usize & (2 * LENGTH_LONG - 1) {
                 len if len < LENGTH_LONG => Ok(len),
                 note => Err(least_length(note)),
             },
@@ -137,14 +137,13 @@ impl Entries {
     /// The record's length without a newline.
     #[inline(always)]
     pub(crate) fn len(self, entry: u128, pages: &Pages) -> usize {
-        let search = |least| least + pages.line_len(self.place(entry) + least as u64);
-        self.known_len(entry).unwrap_or_else(search)
+        self.known_len(entry).unwrap_or_else(|least| pages.record_len(self.layout, self.place(entry), least))
     }
 
     /// Bytes that end a record in the stream.
     #[inline(always)]
     pub(crate) fn terminator(self) -> usize {
-        usize::from(self.layout == Layout::Lines)
+        self.layout.end_bytes()
     }
 
     /// Calls `f` with the record's bytes; copies only a record that crosses pages.

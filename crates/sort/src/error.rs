@@ -32,14 +32,23 @@ pub enum Error {
         /// The least that would do.
         needed: u64,
     },
-    /// A line that memory is too small for.
-    LineTooLong {
+    /// A record that memory is too small for, of those that may have any length.
+    RecordTooLong {
+        /// What a record is called.
+        what: &'static str,
         /// The input, if it is a file.
         path: Option<PathBuf>,
-        /// Its byte where the line begins.
+        /// Its byte where the record begins.
         at: u64,
-        /// The most bytes that a line may have with this memory.
+        /// The most bytes that a record may have with this memory.
         limit: u64,
+    },
+    /// The input ends inside a record that says how long it is.
+    CutOff {
+        /// The byte of the input where the record begins.
+        at: u64,
+        /// Bytes of it that there are.
+        bytes: u64,
     },
     /// Scratch space ran out, or would.
     ScratchFull {
@@ -128,13 +137,16 @@ impl fmt::Display for Error {
                 Bytes(*given),
                 Bytes(*needed)
             ),
-            Error::LineTooLong { path, at, limit } => {
+            Error::RecordTooLong { what, path, at, limit } => {
                 let of = path.as_ref().map_or(String::new(), |path| format!(" of {}", path.display()));
                 let limit = Bytes(*limit);
                 write!(
                     f,
-                    "the line at byte {at}{of} is longer than {limit}, an eighth of the memory; give more --memory"
+                    "the {what} at byte {at}{of} is longer than {limit}, an eighth of the memory; give more --memory"
                 )
+            }
+            Error::CutOff { at, bytes } => {
+                write!(f, "the input ends inside the record at byte {at}, after {bytes} bytes of it")
             }
             Error::ScratchFull { needed, available, beside, limit, directories, resumable } => {
                 let (needed, available) = (Bytes(*needed), Bytes(*available));

@@ -49,18 +49,25 @@ struct Left {
 }
 
 impl Left {
-    /// One of a few: of records or of lines, killed early or late.
+    /// One of a few: of records of each layout, killed early or late.
     fn one_of(choice: u8) -> &'static Left {
-        static ALL: [OnceLock<Left>; 4] = [const { OnceLock::new() }; 4];
-        let choice = usize::from(choice % 4);
-        ALL[choice].get_or_init(|| Left::new(choice & 1 == 1, if choice & 2 == 2 { 90 } else { 60 }))
+        static ALL: [OnceLock<Left>; 6] = [const { OnceLock::new() }; 6];
+        let choice = usize::from(choice % 6);
+        let layout = match choice {
+            4.. => Layout::Prefixed,
+            _ if choice & 1 == 1 => Layout::Lines,
+            _ => Layout::Fixed(100),
+        };
+        ALL[choice].get_or_init(|| Left::new(layout, if choice & 2 == 2 || choice == 5 { 90 } else { 60 }))
     }
 
-    fn new(lines: bool, percent: u64) -> Left {
-        let input = if lines { some_lines() } else { some_records() };
-        let layout = if lines { Layout::Lines } else { Layout::Fixed(100) };
+    fn new(layout: Layout, percent: u64) -> Left {
+        let input = match layout {
+            Layout::Fixed(_) => some_records(),
+            _ => some_of_any_length(layout),
+        };
         // Few keys and many repeats, so that the order of equal ones shows.
-        let key = KeyPart { offset: 0, length: 2, descending: lines };
+        let key = KeyPart { offset: 0, length: 2, descending: layout == Layout::Lines };
         let sim = stage(&input);
         let sort = sort_on(&sim, layout, key);
         let watch = Killer { sim: sim.clone(), left: (input.len() as u64 * percent / 100).into() };
@@ -136,16 +143,16 @@ fn some_records() -> Vec<u8> {
     (0..INPUT_BYTES / 100 * 100).map(|at| rng.below(if at % 100 < 2 { 9 } else { 256 }) as u8).collect()
 }
 
-fn some_lines() -> Vec<u8> {
+fn some_of_any_length(layout: Layout) -> Vec<u8> {
     let mut rng = Rng::new(2);
-    let mut lines = Vec::new();
-    while lines.len() < INPUT_BYTES {
+    let mut records = Vec::new();
+    while records.len() < INPUT_BYTES {
         // Now and then one that is longer than a page.
         let len = if rng.one_in(600) { 20_000 } else { rng.below(300) };
-        lines.extend((0..len).map(|_| b'a' + rng.below(9) as u8));
-        lines.push(b'\n');
+        let record: Vec<u8> = (0..len).map(|_| b'a' + rng.below(9) as u8).collect();
+        layout.push(&record, &mut records);
     }
-    lines
+    records
 }
 
 /// The plainest sort there is.
@@ -156,15 +163,20 @@ fn sorted(input: &[u8], layout: Layout, key: KeyPart) -> Vec<u8> {
 }
 
 fn records_of(bytes: &[u8], layout: Layout) -> Vec<&[u8]> {
-    match layout {
-        Layout::Fixed(n) => bytes.chunks(n as usize).collect(),
-        Layout::Lines => bytes.split_inclusive(|&b| b == b'\n').collect(),
+    let mut records = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (record, later) = rest.split_at(layout.length(rest).map_or(rest.len(), |n| n.min(rest.len())));
+        records.push(record);
+        rest = later;
     }
+    records
 }
 
 fn order(layout: Layout, key: KeyPart, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
     let of = |record: &[u8]| -> Vec<u8> {
-        let bytes = record.iter().copied().filter(|b| layout != Layout::Lines || *b != b'\n');
+        let contents = layout.contents(record).iter().copied();
+        let bytes = contents.filter(|b| layout != Layout::Lines || *b != b'\n');
         bytes.skip(key.offset as usize).take(key.length as usize).collect()
     };
     if key.descending { of(b).cmp(&of(a)) } else { of(a).cmp(&of(b)) }
@@ -364,7 +376,7 @@ mod tests {
 
     #[test]
     fn what_was_left_is_gone_on_from_if_nobody_touched_it() {
-        for choice in 0..4 {
+        for choice in 0..6 {
             let left = Left::one_of(choice);
             let (sim, result) = left.go_on(&left.manifest, &left.scratch);
             let receipt = result.unwrap();

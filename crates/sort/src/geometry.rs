@@ -16,7 +16,7 @@ use thalweg_base::units::{KIB, MIB};
 use thalweg_record::{Key, Layout};
 
 use crate::assemble::Assembler;
-use crate::entry::LINES_BYTES_MAX;
+use crate::entry::ANY_LENGTH_BYTES_MAX;
 use crate::{Error, Result};
 
 /// Reads and writes of one lane in flight.
@@ -48,7 +48,7 @@ const PAGES_PER_RECORD: u64 = 32;
 pub(crate) const BUCKET_ENTRIES: u64 = 4096;
 
 /// A line of so many bytes among short ones breaks no promise, whether the sample saw it or not.
-pub(crate) const HIDDEN_LINE_BYTES: u64 = MIB;
+pub(crate) const HIDDEN_RECORD_BYTES: u64 = MIB;
 
 /// Of the output a note is made at most so many times: each of them waits for the disk.
 const NOTES_MAX: u64 = 32;
@@ -66,8 +66,8 @@ pub(crate) struct Given {
     pub(crate) input_bytes: u64,
     /// Records, or an estimate that errs upwards.
     pub(crate) records: u64,
-    /// Whether records are lines, of which entries cannot address as many bytes.
-    pub(crate) lines: bool,
+    /// Whether records may have any length, so that entries cannot address as many bytes.
+    pub(crate) any_length: bool,
     /// Whether it is a stream, whose first pages stay where they were read.
     pub(crate) is_stream: bool,
 }
@@ -76,9 +76,9 @@ impl Given {
     /// The most ranges that a layout may have: more only where ranges of lines would be larger than entries can
     /// address.
     fn ranges_max(&self) -> usize {
-        let least = (self.input_bytes as f64 * RANGE_MARGIN / LINES_BYTES_MAX as f64) as usize;
+        let least = (self.input_bytes as f64 * RANGE_MARGIN / ANY_LENGTH_BYTES_MAX as f64) as usize;
         // The search goes in steps of an eighth.
-        if self.lines { RANGES_MAX.max(least + least / 4).min(RANGES_LIMIT) } else { RANGES_MAX }
+        if self.any_length { RANGES_MAX.max(least + least / 4).min(RANGES_LIMIT) } else { RANGES_MAX }
     }
 }
 
@@ -285,7 +285,8 @@ fn copies_per_lane(key: &Key) -> u64 {
 
 /// What copies take of a line that no sample saw. The margin of the promise absorbs those that one lane holds.
 pub(crate) fn hidden_copies(key: &Key, layout: Layout, lanes: usize) -> u64 {
-    if layout == Layout::Lines { copies_per_lane(key) * (lanes as u64 - 1) * HIDDEN_LINE_BYTES } else { 0 }
+    let are_hidden = layout.fixed_bytes().is_none();
+    if are_hidden { copies_per_lane(key) * (lanes as u64 - 1) * HIDDEN_RECORD_BYTES } else { 0 }
 }
 
 /// The least memory, in whole MiB, of more than `given` bytes, that fits; with that much the same sort begins.
@@ -429,7 +430,7 @@ impl Base {
     fn with_ranges(&self, given: &Given, ranges: usize) -> Option<Geometry> {
         let input_pages = given.input_bytes.div_ceil(self.page_bytes) as f64;
         let range_pages = input_pages / ranges as f64 * RANGE_MARGIN;
-        if given.lines && range_pages * self.page_bytes as f64 > LINES_BYTES_MAX as f64 {
+        if given.any_length && range_pages * self.page_bytes as f64 > ANY_LENGTH_BYTES_MAX as f64 {
             return None;
         }
         let range_records = (given.records as f64 / ranges as f64 * RANGE_MARGIN) as u64;
@@ -490,7 +491,7 @@ mod tests {
             lanes: 2,
             input_bytes,
             records: input_bytes / 100,
-            lines: false,
+            any_length: false,
             is_stream: false,
         }
     }
@@ -519,10 +520,10 @@ mod tests {
         const TIB: u64 = 1 << 40;
         for memory in [TIB, 4 * TIB, 64 * TIB] {
             for input in [memory / 2, 100 * TIB, 190 * TIB, 500 * TIB, 1000 * TIB] {
-                let lines = Given { lines: true, ..given(memory, input) };
+                let lines = Given { any_length: true, ..given(memory, input) };
                 let g = Geometry::of(&lines).unwrap();
                 let range_bytes = (input as f64 / g.ranges as f64 * RANGE_MARGIN) as u64;
-                assert!(range_bytes <= LINES_BYTES_MAX, "{memory} {input}: {} ranges", g.ranges);
+                assert!(range_bytes <= ANY_LENGTH_BYTES_MAX, "{memory} {input}: {} ranges", g.ranges);
                 assert!(g.ranges <= RANGES_LIMIT);
             }
         }

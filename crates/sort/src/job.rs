@@ -11,13 +11,15 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::{Caching, InputFile, InputLocation, Location, host, process};
-use thalweg_pump::{FileLane, InputLane, Inputs, Meters, Output, Sink, Source, StreamLane, pump};
-use thalweg_record::{Cut, Cuts, Key, Layout, choose_cuts_by_bytes, counted, file_bytes, same_records};
+use thalweg_pump::{
+    FileLane, InputLane, Inputs, InputsError, Meters, Output, Sink, Source, StreamLane, pump,
+};
+use thalweg_record::{Cut, Cuts, Key, choose_cuts_by_bytes, counted, file_bytes, same_records};
 
 use crate::asked::{Foreign, Sort, Watch};
-use crate::distribute::{self, Checkpoints, Distribution, LineRoom, Resumed, Tagging};
+use crate::distribute::{self, Checkpoints, Distribution, RecordRoom, Resumed, Tagging};
 use crate::durable::{Notes, OutputLane, Start};
-use crate::entry::LINES_BYTES_MAX;
+use crate::entry;
 use crate::forecast::forecast;
 use crate::geometry::{Geometry, KeepFree, entry_pages, long_copies};
 use crate::handover::HandoverLane;
@@ -52,8 +54,8 @@ pub fn run(sort: &Sort, watch: &dyn Watch) -> Result<Receipt> {
             // There are more and shorter lines than the sample said: plan again for more.
             Err(Error::Underestimated) if may_run_again => seen.records = run.planned_records * 3 / 2,
             // So are there longer lines, which are held whole: plan again with room for them.
-            Err(Error::LineTooLong { limit, .. }) if may_run_again && limit < sort.line_max() => {
-                seen.line_bytes = limit * 2;
+            Err(Error::RecordTooLong { limit, .. }) if may_run_again && limit < sort.record_max() => {
+                seen.record_bytes = limit * 2;
             }
             // What an earlier run left is not what it wrote (a power loss, say): redone from the start.
             Err(Error::Damaged { .. }) if sort.resume => watch.begins_anew(Foreign::Damaged),
@@ -87,7 +89,7 @@ struct Run<'a> {
     keep_free: KeepFree,
     geometry: Geometry,
     planned_records: u64,
-    line_room: LineRoom,
+    record_room: RecordRoom,
     /// What was said before the start; nothing of a stream.
     plan: Option<Plan>,
     names: Names,
@@ -143,9 +145,9 @@ impl<'a> Run<'a> {
         if let Some(left) = &left {
             survey.adopt(left.geometry, left.cuts.clone())?;
         }
-        let Survey { key, inputs, geometry, records: planned_records, line_room, cuts, transfer } = survey;
-        let most = if sort.output_is_stream { sort.line_max() } else { line_room };
-        let line_room = LineRoom::new(line_room, most, long_copies(&key, geometry.lanes));
+        let Survey { key, inputs, geometry, records: planned_records, record_room, cuts, transfer } = survey;
+        let most = if sort.output_is_stream { sort.record_max() } else { record_room };
+        let record_room = RecordRoom::new(record_room, most, long_copies(&key, geometry.lanes));
         let main = Pool::new(geometry.page_bytes, geometry.main_pages.max(1))?;
         let run = Run {
             sort,
@@ -156,7 +158,7 @@ impl<'a> Run<'a> {
             keep_free: KeepFree::always(2 * geometry.lanes),
             geometry,
             planned_records,
-            line_room,
+            record_room,
             plan,
             names,
             claim,
@@ -232,7 +234,7 @@ impl<'a> Run<'a> {
             keep_free,
             geometry: Geometry { excess_bytes: 0, ..geometry },
             planned_records: given.records,
-            line_room: LineRoom::new(stream::LINE_BYTES, sort.line_max(), copies),
+            record_room: RecordRoom::new(stream::RECORD_BYTES, sort.record_max(), copies),
             plan: None,
             names,
             claim,
@@ -296,9 +298,13 @@ impl<'a> Run<'a> {
             let spilled_bytes = excess.saturating_sub(self.meters.scratch.totals().1);
             let takes = Takes { output_bytes, spilled_bytes, resumable, ..Takes::default() };
             match error {
-                Error::LineTooLong { at, limit, .. } if self.feed.is_none() => {
+                Error::RecordTooLong { what, at, limit, .. } if self.feed.is_none() => {
                     let (input, at) = self.inputs.place(at);
-                    Error::LineTooLong { path: Some(input.path().to_path_buf()), at, limit }
+                    Error::RecordTooLong { what, path: Some(input.path().to_path_buf()), at, limit }
+                }
+                Error::CutOff { at, bytes } if self.feed.is_none() => {
+                    let (input, at) = self.inputs.place(at);
+                    InputsError::cut_off(input.path(), self.sort.layout, at + bytes, bytes).into()
                 }
                 other => preflight::told(other, self.sort, &self.names, &takes),
             }
@@ -378,7 +384,7 @@ impl<'a> Run<'a> {
             }
         })?;
         self.inputs.check_unchanged()?;
-        let (stores, mut input) = distribution.finish();
+        let (stores, mut input) = distribution.finish()?;
         if !self.sort.hashing {
             let sum = |of: fn(&RangeStore) -> u64| stores.iter().map(of).sum();
             let (records, bytes) = (sum(|s| s.records), sum(|s| s.bytes));
@@ -456,7 +462,7 @@ impl<'a> Run<'a> {
         let capacity = self.main.capacity();
         let is_too_large = |range: &Range| {
             let addressed = range.store.pages.len() as u64 * page_bytes as u64;
-            needed(range) > capacity || (self.sort.layout == Layout::Lines && addressed > LINES_BYTES_MAX)
+            needed(range) > capacity || addressed > entry::addressable_bytes(self.sort.layout)
         };
         // Whether the last sample told too little to part its range.
         let mut is_stuck = false;
@@ -514,7 +520,7 @@ impl<'a> Run<'a> {
             let mut sink = distribution.lane(scratch.queue(geometry.depth)?);
             self.pump_lane(&mut source, &mut sink)
         })?;
-        let (stores, _) = distribution.finish();
+        let (stores, _) = distribution.finish()?;
         range.store.extents().for_each(|extent| scratch.release(extent));
         let mut parts = ranges_of(stores, &base, &all_cuts, per_range);
         if base == range.base {
@@ -546,7 +552,7 @@ impl<'a> Run<'a> {
             stop: &self.stop,
             hashing: self.sort.hashing && is_first,
             is_first,
-            line_room: &self.line_room,
+            record_room: &self.record_room,
             input_page_bytes: if is_first { transfer_bytes } else { page_bytes } as u64,
             excess,
             keep_free: &self.keep_free,

@@ -547,7 +547,7 @@ mod tests {
             lanes: 2,
             input_bytes: 500 * MIB,
             records: 5 << 20,
-            lines: false,
+            any_length: false,
             is_stream: false,
         };
         let cut = |b: u8| Cut { normal: vec![b; 3], origin: u64::from(b) };

@@ -13,6 +13,7 @@
 use std::sync::OnceLock;
 
 use thalweg_block::Block;
+use thalweg_record::Layout;
 
 /// For each page, the first page of its segment: a page that is not full ends one.
 pub(crate) fn segment_starts(page_bytes: usize, lens: impl Iterator<Item = usize>) -> Vec<u32> {
@@ -48,6 +49,11 @@ impl Pages {
     /// Puts page `index` in its place.
     pub(crate) fn install(&self, index: usize, block: Block) {
         self.slots[index].set(block).expect("a page is installed once");
+    }
+
+    /// Whether page `index` is in its place.
+    pub(crate) fn is_installed(&self, index: usize) -> bool {
+        self.slots[index].get().is_some()
     }
 
     /// How many pages there are.
@@ -114,18 +120,18 @@ impl Pages {
         }
     }
 
-    /// How many bytes lie between `place` and the next newline, over page bounds.
-    pub(crate) fn line_len(&self, mut place: u64) -> usize {
-        let mut len = 0;
+    /// Bytes of the record of at least `least` bytes at `place`, over page bounds, without what ends it.
+    pub(crate) fn record_len(&self, layout: Layout, place: u64, least: usize) -> usize {
+        if let Some(bytes) = layout.start_bytes() {
+            return self.with(place, bytes, |start| layout.length(start)).expect("its start tells");
+        }
+        let mut len = least;
         loop {
-            let piece = self.from(place);
-            assert!(!piece.is_empty(), "a line ends inside its segment");
-            match memchr::memchr(b'\n', piece) {
-                Some(end) => return len + end,
-                None => {
-                    len += piece.len();
-                    place += piece.len() as u64;
-                }
+            let piece = self.from(place + len as u64);
+            assert!(!piece.is_empty(), "a record ends inside its segment");
+            match layout.length(piece) {
+                Some(end) => return len + end - layout.end_bytes(),
+                None => len += piece.len(),
             }
         }
     }

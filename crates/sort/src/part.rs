@@ -3,16 +3,17 @@
 //!
 //! Model: each page, when it is installed, is scattered by the lane that brought it: records that
 //! lie wholly in the page become entries in that lane's chunks of their bucket. Records that touch a
-//! page bound are found when the part is sealed, from the bounds that each page left.
+//! page bound are found when the part is sealed, from the bounds that each page left. Records whose beginning only the one
+//! before tells are walked over by one lane at a time, in pages that came without a gap.
 //! Invariant: every record becomes one entry in one bucket; buckets are (low, high] ranges of (key, place).
 //! Non-goals: sorting; deciding what fits (the geometry has).
 
 use std::sync::{Mutex, OnceLock};
 
 use thalweg_block::{Block, Chunk, Pool, carve};
-use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, InPlace, Key, Layout, choose_cuts, newlines};
+use thalweg_record::{CUT_KEY_BYTES_MAX, Cut, Cuts, InPlace, Key, Layout, choose_cuts, each_record};
 
-use crate::entry::{Entries, LINES_BYTES_MAX};
+use crate::entry::{Entries, addressable_bytes};
 use crate::pages::Pages;
 
 /// So many keys are sampled for each part of a bucket that is split.
@@ -53,11 +54,20 @@ pub(crate) struct Part<'a> {
     pub(crate) pages: Pages,
     recipe: Recipe<'a>,
     entries: Entries,
-    /// For lines: the first newline of a page and the byte after its last one.
+    /// Where the first record of a page begins and the last that lies in it ends; none of a page in which none begins.
     bounds: Vec<OnceLock<Option<(u32, u32)>>>,
+    /// How far records were walked over, where each tells where the next begins.
+    walked: Mutex<Walked>,
     lanes: Vec<Mutex<LaneScatter>>,
     /// Once sealed: the buckets in order, each with the bytes that its windows skip.
     buckets: OnceLock<Vec<(Mutex<Option<Bucket>>, usize)>>,
+}
+
+/// So many pages, and the place where the next record begins.
+#[derive(Default)]
+struct Walked {
+    pages: usize,
+    at: u64,
 }
 
 impl Bucket {
@@ -93,7 +103,7 @@ impl<'a> Part<'a> {
     pub(crate) fn new(recipe: Recipe<'a>, pages: Pages) -> Part<'a> {
         assert_eq!(recipe.skips.len(), recipe.cuts.ranges());
         let addressed = pages.place_of(pages.count());
-        assert!(recipe.layout != Layout::Lines || addressed <= LINES_BYTES_MAX, "{addressed} bytes of lines");
+        assert!(addressed <= addressable_bytes(recipe.layout), "{addressed} bytes of records");
         let lane = |_| {
             let buckets = recipe.skips.iter().map(|_| LaneBucket::default()).collect();
             Mutex::new(LaneScatter { buckets, spare: Vec::new() })
@@ -101,6 +111,7 @@ impl<'a> Part<'a> {
         Part {
             entries: Entries::new(recipe.layout, recipe.key),
             bounds: (0..pages.count()).map(|_| OnceLock::new()).collect(),
+            walked: Mutex::default(),
             lanes: (0..recipe.lanes).map(lane).collect(),
             buckets: OnceLock::new(),
             pages,
@@ -128,32 +139,43 @@ impl<'a> Part<'a> {
         let mut scatter = self.lanes[lane].lock().expect("no lane panics");
         let page = self.pages.page(index);
         let place = self.pages.place_of(index);
-        match self.recipe.layout {
-            Layout::Fixed(n) => {
-                let n = n as usize;
-                let phase = (self.pages.segment_bytes_before(index) % n as u64) as usize;
-                let first = if phase == 0 { 0 } else { n - phase };
-                for from in (first..(page.len() + 1).saturating_sub(n)).step_by(n) {
-                    let record = InPlace::new(&page[from..], n);
-                    self.add(&mut scatter, record, place + from as u64, pool)?;
-                }
+        let layout = self.recipe.layout;
+        if !layout.is_found_anywhere() {
+            return self.walk_on(&mut scatter, pool);
+        }
+        let mut bounds = None;
+        if let Some(first) = layout.first_record(page, self.pages.segment_bytes_before(index)) {
+            let after = each_record!(layout, page, first, |at, record, _| {
+                self.add(&mut scatter, record, place + at as u64, pool)?;
+            });
+            bounds = Some((first as u32, after as u32));
+        }
+        self.bounds[index].set(bounds).expect("a page is scattered once");
+        Ok(())
+    }
+
+    /// Scatters the records that end in the pages that have come by now without a gap, of those whose beginning only the
+    /// record before tells.
+    fn walk_on(&self, scatter: &mut LaneScatter, pool: &Pool) -> Result<(), NoRoom> {
+        let layout = self.recipe.layout;
+        let mut walked = self.walked.lock().expect("no lane panics");
+        let Walked { pages, at } = &mut *walked;
+        while *pages < self.pages.count() && self.pages.is_installed(*pages) {
+            let place = self.pages.place_of(*pages);
+            let end = place + self.pages.page(*pages).len() as u64;
+            if self.pages.is_segment_start(*pages) {
+                *at = place;
             }
-            Layout::Lines => {
-                let mut from = usize::MAX;
-                let mut bounds = None;
-                if self.pages.is_segment_start(index) {
-                    from = 0;
+            let start_bytes = layout.start_bytes().expect("records tell how long they are");
+            while *at + start_bytes as u64 <= end {
+                let len = self.pages.record_len(layout, *at, 0);
+                if *at + len as u64 > end {
+                    break;
                 }
-                for end in newlines(page) {
-                    if from != usize::MAX {
-                        let line = InPlace::new(&page[from..], end - from);
-                        self.add(&mut scatter, line, place + from as u64, pool)?;
-                    }
-                    bounds = Some((bounds.map_or(end as u32, |(first, _)| first), end as u32 + 1));
-                    from = end + 1;
-                }
-                self.bounds[index].set(bounds).expect("a page is scattered once");
+                self.add_copied(scatter, *at, len, pool)?;
+                *at += len as u64;
             }
+            *pages += 1;
         }
         Ok(())
     }
@@ -219,7 +241,9 @@ impl<'a> Part<'a> {
     /// when every page has been taken.
     pub(crate) fn seal(&self, pool: &Pool) -> Result<(), NoRoom> {
         let mut first = self.lanes[0].lock().expect("no lane panics");
-        self.add_crossing(&mut first, pool)?;
+        if self.recipe.layout.is_found_anywhere() {
+            self.add_crossing(&mut first, pool)?;
+        }
         drop(first);
         let mut whole: Vec<Bucket> = self.recipe.skips.iter().map(|_| Bucket::default()).collect();
         for lane in &self.lanes {
@@ -289,33 +313,19 @@ impl<'a> Part<'a> {
     }
 
     fn add_crossing(&self, scatter: &mut LaneScatter, pool: &Pool) -> Result<(), NoRoom> {
-        match self.recipe.layout {
-            Layout::Fixed(n) => {
-                for index in 0..self.pages.count() {
-                    let phase = self.pages.segment_bytes_before(index) % u64::from(n);
-                    // A record longer than a page crosses several bounds and counts at the first.
-                    if phase != 0 && phase <= self.pages.page(index - 1).len() as u64 {
-                        let place = self.pages.place_of(index) - phase;
-                        self.add_copied(scatter, place, n as usize, pool)?;
-                    }
-                }
+        let end_bytes = self.recipe.layout.end_bytes() as u64;
+        let mut open = 0;
+        for index in 0..self.pages.count() {
+            let place = self.pages.place_of(index);
+            if self.pages.is_segment_start(index) {
+                open = place;
             }
-            Layout::Lines => {
-                let mut open = 0;
-                for index in 0..self.pages.count() {
-                    let place = self.pages.place_of(index);
-                    let starts = self.pages.is_segment_start(index);
-                    if starts {
-                        open = place;
-                    }
-                    if let Some((first, after)) = *self.bounds[index].get().expect("every page was taken") {
-                        if !starts {
-                            let end = place + u64::from(first);
-                            self.add_copied(scatter, open, (end - open) as usize, pool)?;
-                        }
-                        open = place + u64::from(after);
-                    }
+            if let Some((first, after)) = *self.bounds[index].get().expect("every page was taken") {
+                let end = place + u64::from(first);
+                if open < end {
+                    self.add_copied(scatter, open, (end - end_bytes - open) as usize, pool)?;
                 }
+                open = place + u64::from(after);
             }
         }
         Ok(())

@@ -132,27 +132,23 @@ impl Asked<'_> {
     fn each_record(&self, mut take: impl FnMut(u64, &[u8])) -> Result<()> {
         let mut lane = ReplayLane::new(self.replay, (self.queue)()?, 0, 1);
         let mut carry: Vec<u8> = Vec::new();
-        let terminator = usize::from(self.layout == Layout::Lines);
+        let end_bytes = self.layout.end_bytes();
         while let Some(block) = lane.next()? {
             let mut at = 0;
             while at < block.len() {
                 let rest = &block[at..];
-                let end = match self.layout {
-                    Layout::Fixed(n) => Some(n as usize - carry.len()).filter(|&left| left <= rest.len()),
-                    Layout::Lines => memchr::memchr(b'\n', rest).map(|end| end + 1),
-                };
-                let Some(end) = end else {
+                let Some(end) = self.layout.completes(&carry, rest) else {
                     carry.reserve_exact(rest.len());
                     carry.extend_from_slice(rest);
                     break;
                 };
                 let place = (block.offset() + at as u64).saturating_sub(carry.len() as u64);
                 if carry.is_empty() {
-                    take(place, &rest[..end - terminator]);
+                    take(place, &rest[..end - end_bytes]);
                 } else {
                     carry.reserve_exact(end);
                     carry.extend_from_slice(&rest[..end]);
-                    take(place, &carry[..carry.len() - terminator]);
+                    take(place, &carry[..carry.len() - end_bytes]);
                     carry.clear();
                 }
                 at += end;
@@ -182,33 +178,8 @@ impl Asked<'_> {
                     keys.push((Cut { normal, origin: block.offset() + at as u64 }, 1));
                 }
             };
-            // Every page has many records more than a sample wants: take some at equal distances.
-            match layout {
-                Layout::Fixed(n) => {
-                    let n = n as usize;
-                    let first = (n - (before % n as u64) as usize) % n;
-                    let stride = (block.len() / n / KEYS_PER_PAGE).max(1) * n;
-                    let mut at = first;
-                    while at + n <= block.len() {
-                        add(at, &block[at..at + n]);
-                        at += stride;
-                    }
-                }
-                Layout::Lines => {
-                    let mut at = 0;
-                    while let Some(end) = memchr::memchr(b'\n', &block[at..]) {
-                        let from = at + end + 1;
-                        let to = memchr::memchr(b'\n', &block[from..]).map_or(block.len(), |n| from + n);
-                        if from < block.len() {
-                            add(from, &block[from..to]);
-                        }
-                        at = from + block.len() / KEYS_PER_PAGE;
-                        if at >= block.len() {
-                            break;
-                        }
-                    }
-                }
-            }
+            // Every page has many records more than a sample wants: some are taken, at equal distances.
+            layout.some_records(&block, before, KEYS_PER_PAGE, &mut add);
         }
         Ok(keys)
     }

@@ -23,31 +23,33 @@ const RECORDS_PER_CHUNK: usize = 96;
 
 /// Records read whole where chunks meet too few.
 const SPARSE_RECORDS: u64 = 64;
+/// Of records that are not found from the middle of a file, the first so many.
+const FIRST_RECORDS: u64 = 1024;
 
 /// What a sample tells of an input.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
     /// Sampled keys with their places in the stream of pages.
     pub(crate) keys: Vec<Cut>,
-    /// Newlines seen, and in how many bytes.
+    /// Records of any length whose ends were seen, and in how many bytes.
     seen_records: u64,
     seen_bytes: u64,
-    /// The longest line that was measured; only where keys are few are lines measured.
+    /// The longest record of any length that was measured; only where keys are few are they measured.
     pub(crate) longest_seen: u64,
 }
 
 impl Sample {
-    /// Average bytes of a line, newline included.
-    pub(crate) fn line_bytes(&self) -> f64 {
+    /// Average bytes of a record of any length, with what ends it.
+    pub(crate) fn record_bytes(&self) -> f64 {
         self.seen_bytes as f64 / self.seen_records.max(1) as f64
     }
 }
 
 /// Records of an input, or an estimate of them with a margin.
-pub(crate) fn guess_records(layout: Layout, bytes: u64, line_bytes: f64) -> u64 {
-    match layout {
-        Layout::Fixed(n) => bytes / u64::from(n),
-        Layout::Lines => ((bytes as f64 / line_bytes.max(1.0) * 1.03) as u64 + 64).min(bytes),
+pub(crate) fn guess_records(layout: Layout, bytes: u64, record_bytes: f64) -> u64 {
+    match layout.fixed_bytes() {
+        Some(n) => bytes / n as u64,
+        None => ((bytes as f64 / record_bytes.max(1.0) * 1.03) as u64 + 64).min(bytes),
     }
 }
 
@@ -103,6 +105,9 @@ pub(crate) fn add_sparse(
     key: &Key,
     (record_max, keys_bytes_max): (u64, u64),
 ) -> Result<()> {
+    if !layout.is_found_anywhere() {
+        return add_first(sample, inputs, page_bytes, layout, key, (record_max, keys_bytes_max));
+    }
     let (mut record, mut piece) = (Vec::new(), vec![0; CUT_KEY_BYTES_MAX]);
     let mut left = keys_bytes_max as usize;
     for i in 0..SPARSE_RECORDS {
@@ -112,16 +117,16 @@ pub(crate) fn add_sparse(
         let start = input.first_page * page_bytes;
         let in_file = (place - start).min(input.metadata.len.saturating_sub(1));
         let file = input.file()?;
-        let found = match layout {
-            Layout::Fixed(n) => {
-                record.resize(n as usize, 0);
-                let at = in_file / u64::from(n) * u64::from(n);
-                (file.read_at(at, &mut record)? == n as usize).then_some(at)
+        let found = match layout.fixed_bytes() {
+            Some(n) => {
+                record.resize(n, 0);
+                let at = in_file / n as u64 * n as u64;
+                (file.read_at(at, &mut record)? == n).then_some(at)
             }
-            Layout::Lines => read_line(&file, in_file, MEASURED_BYTES_MAX, &mut record)?,
+            None => read_line(&file, in_file, MEASURED_BYTES_MAX, &mut record)?,
         };
         let Some(at) = found else { continue };
-        if layout == Layout::Lines {
+        if layout.fixed_bytes().is_none() {
             let more = rest_of_line(&file, at + record.len() as u64, MEASURED_BYTES_MAX, &mut piece)?;
             let len = record.len() as u64 + more.unwrap_or(MEASURED_BYTES_MAX);
             sample.longest_seen = sample.longest_seen.max(len);
@@ -137,6 +142,38 @@ pub(crate) fn add_sparse(
         }
         left -= cost;
         sample.keys.push(Cut { normal, origin: start + at });
+    }
+    Ok(())
+}
+
+/// The same where records are not found from the middle of a file: adds the first of every file.
+fn add_first(
+    sample: &mut Sample,
+    inputs: &Inputs,
+    page_bytes: u64,
+    layout: Layout,
+    key: &Key,
+    (record_max, keys_bytes_max): (u64, u64),
+) -> Result<()> {
+    let mut piece = vec![0; CUT_KEY_BYTES_MAX];
+    let mut left = keys_bytes_max as usize;
+    for input in inputs.files() {
+        let (file, mut at) = (input.file()?, 0);
+        for _ in 0..FIRST_RECORDS.div_ceil(inputs.files().len() as u64) {
+            let n = file.read_at(at, &mut piece)?;
+            let Some(len) = layout.length(&piece[..n]) else { break };
+            sample.longest_seen = sample.longest_seen.max(len as u64);
+            sample.seen_records += 1;
+            sample.seen_bytes += len as u64;
+            let normal = key.normal(&piece[..n.min(len)], key_limit(keys_bytes_max));
+            let cost = normal.len() + std::mem::size_of::<Cut>();
+            if len as u64 > record_max || cost > left {
+                return Ok(());
+            }
+            left -= cost;
+            sample.keys.push(Cut { normal, origin: input.first_page * page_bytes + at });
+            at += len as u64;
+        }
     }
     Ok(())
 }
@@ -192,16 +229,9 @@ fn submit_chunk(
     let at = (page - input.first_page) * page_bytes + in_page;
     let len = (input.metadata.len - at.min(input.metadata.len)).min(chunk_bytes);
     block.set_len((len as usize).next_multiple_of(if input.is_direct() { ALIGN } else { 1 }));
-    // The tag carries the place and, in its lowest bit, whether a record is known to begin there.
-    let fresh = u64::from(at == 0);
     block.set_offset(at);
-    queue.submit(Op {
-        kind: Kind::Read,
-        file: input.file()?.handle().clone(),
-        at,
-        block,
-        tag: (page * page_bytes + in_page) << 1 | fresh,
-    });
+    let file = input.file()?.handle().clone();
+    queue.submit(Op { kind: Kind::Read, file, at, block, tag: page * page_bytes + in_page });
     Ok(())
 }
 
@@ -213,14 +243,13 @@ fn look(
     key: &Key,
     budget: usize,
 ) {
-    let (place, fresh) = (tag >> 1, tag & 1 == 1);
-    let bytes: &[u8] = block;
-    let (mut records, open) = records_in(layout, bytes, block.offset(), fresh);
-    if layout == Layout::Lines {
-        // The newline that ends a line begun before the chunk was seen too.
-        sample.seen_records += records.len() as u64 + u64::from(!fresh && open.is_some());
+    let (place, bytes): (_, &[u8]) = (tag, block);
+    let (mut records, open) = records_in(layout, bytes, block.offset());
+    if layout.fixed_bytes().is_none() {
+        // What ends a record begun before the chunk was seen too.
+        sample.seen_records += records.len() as u64 + u64::from(block.offset() > 0 && open.is_some());
         sample.seen_bytes += bytes.len() as u64;
-        // A line that goes on behind the chunk: its beginning is as good for a cut.
+        // A record that goes on behind the chunk: its beginning is as good for a cut.
         records.extend(open.filter(|&from| from < bytes.len()).map(|from| (from, &bytes[from..])));
     }
     keep_keys(&mut sample.keys, key, &records, place, budget);

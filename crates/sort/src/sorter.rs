@@ -23,7 +23,7 @@ use thalweg_api::Receipt;
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::{Block, Held, Pool};
 use thalweg_io::process;
-use thalweg_record::Layout;
+use thalweg_record::{Layout, Walk};
 
 use crate::asked::{BLOCKS_HELD_MAX, Sort};
 use crate::handover::Handover;
@@ -56,8 +56,8 @@ pub struct Sorter {
     open: Option<Block>,
     /// Bytes of the pages before it.
     bytes: u64,
-    /// Whether the last of them ends in a newline; so does nothing.
-    line_ended: bool,
+    /// Behind them.
+    walk: Walk,
     ended: bool,
 
     engine: Engine,
@@ -113,6 +113,7 @@ impl Sorter {
         let window_bytes = (rough.lanes * WINDOW_PAGES * rough.page_bytes) as u64;
         Ok(Sorter {
             layout: sort.layout,
+            walk: Walk::new(sort.layout),
             main,
             transfer,
             held: Held::default(),
@@ -125,7 +126,7 @@ impl Sorter {
             })),
             open: None,
             bytes: 0,
-            line_ended: true,
+
             ended: false,
             engine: Engine { handover: Arc::new(Handover::new(window_bytes)), thread: None },
         })
@@ -203,7 +204,7 @@ impl Sorter {
     fn put_page(&mut self, mut page: Block) -> Result<()> {
         page.set_offset(self.bytes);
         self.bytes += page.len() as u64;
-        self.line_ended = page.last() == Some(&b'\n');
+        self.walk.pass(&page);
         match &mut self.phase {
             Phase::Running => self.engine.put_input(page),
             Phase::Filling(filling) => {
@@ -221,15 +222,16 @@ impl Sorter {
         if self.ended {
             return Ok(());
         }
-        let line_ended = self.open.as_ref().map_or(self.line_ended, |page| page.last() == Some(&b'\n'));
-        match self.layout {
-            Layout::Lines if !line_ended => self.put_bytes(b"\n")?,
-            Layout::Lines => {}
-            Layout::Fixed(record_bytes) => {
-                let bytes = self.bytes + self.open.as_ref().map_or(0, |page| page.len() as u64);
-                if !bytes.is_multiple_of(u64::from(record_bytes)) {
-                    return Err(Error::CutShort { bytes, record_bytes });
-                }
+        let (mut walk, mut bytes) = (self.walk.clone(), self.bytes);
+        if let Some(page) = &self.open {
+            walk.pass(page);
+            bytes += page.len() as u64;
+        }
+        if walk.done() > 0 {
+            match (self.layout.end(), self.layout.fixed_bytes(), walk.done() as u64) {
+                (b"", Some(n), _) => return Err(Error::CutShort { bytes, record_bytes: n as u32 }),
+                (b"", None, left) => return Err(Error::CutOff { at: bytes - left, bytes: left }),
+                (end, ..) => self.put_bytes(end)?,
             }
         }
         if let Some(page) = self.open.take() {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use thalweg_io::ALIGN;
 use thalweg_pump::{Input, Inputs};
-use thalweg_record::{Layout as RecordLayout, counted};
+use thalweg_record::counted;
 
 use crate::asked::Sort;
 use crate::assemble::Assembler;
@@ -62,7 +62,7 @@ impl Judge<'_> {
             && stores.iter().all(|store| self.is_store(store, layout.geometry.page_bytes))
             && bytes <= self.inputs.bytes()
             && (!self.sort.hashing || self.is_proof_of(last, records, bytes))
-            && self.goes_on(last, layout.geometry.transfer_bytes as u64)
+            && self.goes_on(last, layout.geometry.transfer_bytes as u64, bytes)
             && last.files.iter().all(|path| self.is_ours(path))
     }
 
@@ -74,9 +74,9 @@ impl Judge<'_> {
             }
             _ => false,
         };
-        let of_records = match self.sort.layout {
-            RecordLayout::Fixed(n) => store.records.checked_mul(u64::from(n)) == Some(store.bytes),
-            RecordLayout::Lines => store.records <= store.bytes,
+        let of_records = match self.sort.layout.fixed_bytes() {
+            Some(n) => store.records.checked_mul(n as u64) == Some(store.bytes),
+            None => store.records <= store.bytes,
         };
         of_records && store.pages.iter().all(is_page)
     }
@@ -86,17 +86,22 @@ impl Judge<'_> {
         (last.proof.records, last.proof.bytes) == (counts.records, counts.bytes)
     }
 
-    /// Whether a record begins at page `next_page`, or the carry is the beginning of the one that goes on there.
-    fn goes_on(&self, last: &Checkpoint, page_bytes: u64) -> bool {
-        let mut first = 0;
+    /// Whether a record begins at page `next_page`, or the carry is the beginning of the one that goes on there. Where the file
+    /// does not tell, so many `bytes` of records must be all before the carry.
+    fn goes_on(&self, last: &Checkpoint, page_bytes: u64, bytes: u64) -> bool {
+        let (mut first, mut before) = (0, 0);
         for input in self.inputs.files() {
             let pages = input.len().div_ceil(page_bytes);
             if last.next_page < first + pages {
                 let placed = last.carry_place.checked_add(last.carry.len() as u64);
+                let at = (last.next_page - first) * page_bytes;
+                let is_all = before + at == bytes.saturating_add(last.carry.len() as u64);
                 return (last.carry.is_empty() || placed == Some(last.next_page * page_bytes))
-                    && self.is_carry_of(input, (last.next_page - first) * page_bytes, &last.carry);
+                    && (is_all || self.sort.layout.is_found_anywhere())
+                    && self.is_carry_of(input, at, &last.carry);
             }
             first += pages;
+            before += input.len();
         }
         last.next_page == first && last.carry.is_empty()
     }
@@ -110,11 +115,7 @@ impl Judge<'_> {
         let mut there = vec![0; before + carry.len()];
         let Ok(file) = input.file() else { return false };
         let whole = file.read_at(from - before as u64, &mut there).is_ok_and(|n| n == there.len());
-        let begins = match self.sort.layout {
-            RecordLayout::Fixed(n) => from.is_multiple_of(u64::from(n)) && carry.len() < n as usize,
-            RecordLayout::Lines => there[..before].iter().all(|b| *b == b'\n') && !carry.contains(&b'\n'),
-        };
-        whole && begins && there[before..] == *carry
+        whole && self.sort.layout.may_begin(from, &there[..before], carry) && there[before..] == *carry
     }
 
     /// Files are removed when the sort ends, so no others may be named.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{Access, File, InputFile, Location};
 use thalweg_pump::{InputsError, Meters, Source};
-use thalweg_record::{Cut, Key, Layout, records_in, thin_cuts};
+use thalweg_record::{Cut, Key, Layout, Walk, records_in, thin_cuts};
 
 use crate::asked::Sort;
 use crate::geometry::{Geometry, Given, hidden_copies};
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// A stream that does not fit in memory is laid out as if it were so many times as long.
 const STREAM_MEMORIES: u64 = 10;
 /// Longer lines of a stream make room for themselves: how long they are nobody knows before they come.
-pub(crate) const LINE_BYTES: u64 = 256 << 10;
+pub(crate) const RECORD_BYTES: u64 = 256 << 10;
 /// Pages that are kept free of a stream that memory holds, so that none waits for another.
 pub(crate) const KEEP_FREE_PAGES: usize = 16;
 
@@ -68,7 +68,7 @@ impl Room {
             resident_bytes,
             lanes: sort.lanes,
             input_bytes,
-            lines: sort.layout == Layout::Lines,
+            any_length: sort.layout.fixed_bytes().is_none(),
             records: guess_records(sort.layout, input_bytes, 64.0),
             is_stream: true,
         };
@@ -138,8 +138,8 @@ struct State {
     files: VecDeque<InputFile>,
     /// Byte of the first file that is read next.
     at: u64,
-    /// Whether the last byte given out ended a line.
-    line_ended: bool,
+    /// Behind the bytes of the first file that were read.
+    walk: Walk,
     next_page: u64,
     /// Pages read into memory ahead of the distribution.
     ahead: VecDeque<Block>,
@@ -147,8 +147,13 @@ struct State {
 
 impl Feed {
     pub(crate) fn new(files: Vec<InputFile>, layout: Layout) -> Feed {
-        let state =
-            State { files: files.into(), at: 0, line_ended: true, next_page: 0, ahead: VecDeque::new() };
+        let state = State {
+            files: files.into(),
+            at: 0,
+            walk: Walk::new(layout),
+            next_page: 0,
+            ahead: VecDeque::new(),
+        };
         Feed { layout, handover: None, state: Mutex::new(state), bytes: AtomicU64::new(0), ahead: 0.into() }
     }
 
@@ -157,7 +162,7 @@ impl Feed {
     pub(crate) fn handed(handover: Arc<Handover>, ahead: VecDeque<Block>, layout: Layout) -> Feed {
         let bytes: u64 = ahead.iter().map(|page| page.len() as u64).sum();
         let count = ahead.len().into();
-        let state = State { files: VecDeque::new(), at: 0, line_ended: true, next_page: 0, ahead };
+        let state = State { files: VecDeque::new(), at: 0, walk: Walk::new(layout), next_page: 0, ahead };
         Feed { layout, handover: Some(handover), state: Mutex::new(state), bytes: bytes.into(), ahead: count }
     }
 
@@ -214,7 +219,7 @@ impl Feed {
         let (mut seen, mut seen_bytes) = (0u64, 0u64);
         let budget = keys_bytes_max as usize / state.ahead.len().max(1);
         for block in &state.ahead {
-            let (records, _) = records_in(self.layout, block, block.offset(), block.offset() == 0);
+            let (records, _) = records_in(self.layout, block, block.offset());
             seen += records.len() as u64;
             seen_bytes += block.len() as u64;
             keep_keys(&mut keys, key, &records, block.offset(), budget);
@@ -244,22 +249,23 @@ impl Feed {
             };
             meters.input.read(n as u64);
             if n > 0 {
-                state.line_ended = block.whole()[len + n - 1] == b'\n';
+                state.walk.pass(&block.whole()[len..len + n]);
                 state.at += n as u64;
                 len += n;
                 continue;
             }
-            if self.layout == Layout::Lines && !state.line_ended {
-                block.whole_mut()[len] = b'\n';
-                len += 1;
-                state.line_ended = true;
+            let end = self.layout.end();
+            match state.walk.done() as u64 {
+                0 => {}
+                left if end.is_empty() => {
+                    return Err(InputsError::cut_off(file.path(), self.layout, state.at, left).into());
+                }
+                _ => {
+                    block.whole_mut()[len..len + end.len()].copy_from_slice(end);
+                    len += end.len();
+                }
             }
-            if let Layout::Fixed(record_bytes) = self.layout
-                && !state.at.is_multiple_of(u64::from(record_bytes))
-            {
-                let path = file.path().display().to_string();
-                return Err(Error::Input(InputsError::Ragged { path, len: state.at, record_bytes }));
-            }
+            state.walk = Walk::new(self.layout);
             state.files.pop_front();
             state.at = 0;
         }

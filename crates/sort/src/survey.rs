@@ -9,12 +9,12 @@ use thalweg_base::units::MIB;
 use thalweg_block::Pool;
 use thalweg_io::host;
 use thalweg_pump::Inputs;
-use thalweg_record::{Cut, Key, Layout, Tags, choose_cuts};
+use thalweg_record::{Cut, Key, Tags, choose_cuts};
 
-use crate::asked::{Sort, line_max};
+use crate::asked::{Sort, record_max};
 use crate::forecast::Facts;
 use crate::geometry::{
-    Geometry, Given, HIDDEN_LINE_BYTES, entry_pages, hidden_copies, least_memory, long_copies,
+    Geometry, Given, HIDDEN_RECORD_BYTES, entry_pages, hidden_copies, least_memory, long_copies,
 };
 use crate::preflight::{Takes, preflight_of_plan};
 use crate::sample::{add_sparse, guess_records, take_sample};
@@ -37,8 +37,8 @@ pub(crate) struct Survey {
     pub(crate) geometry: Geometry,
     /// Records, or an estimate that errs upwards.
     pub(crate) records: u64,
-    /// The longest line that the layout has room for.
-    pub(crate) line_room: u64,
+    /// The longest record of any length that the layout has room for.
+    pub(crate) record_room: u64,
     /// All cuts: between ranges and, inside them, between buckets.
     pub(crate) cuts: Vec<Cut>,
     /// The pool for reads and for the output, as large as the geometry says.
@@ -50,8 +50,8 @@ pub(crate) struct Survey {
 pub(crate) struct Seen {
     /// There are at least so many records.
     pub(crate) records: u64,
-    /// Lines have up to so many bytes, or more.
-    pub(crate) line_bytes: u64,
+    /// Records of any length have up to so many bytes, or more.
+    pub(crate) record_bytes: u64,
 }
 
 impl Survey {
@@ -65,15 +65,16 @@ impl Survey {
             resident_bytes,
             lanes: sort.lanes,
             input_bytes: inputs.bytes(),
-            lines: sort.layout == Layout::Lines,
+            any_length: sort.layout.fixed_bytes().is_none(),
             records: seen.records.max(guess_records(sort.layout, inputs.bytes(), 64.0)),
             is_stream: false,
         };
-        // Of records of one length all is known; of lines the sample tells.
-        let mut asked = Asked { sort, key: &key, given, line_bytes: seen.line_bytes, known_line_bytes: 0 };
-        let rough = match sort.layout {
-            Layout::Fixed(_) => asked.lay_out()?.1,
-            Layout::Lines => asked.lay_out_roughly()?,
+        // Of records of one length all is known; of others the sample tells.
+        let mut asked =
+            Asked { sort, key: &key, given, record_bytes: seen.record_bytes, known_record_bytes: 0 };
+        let rough = match given.any_length {
+            false => asked.lay_out()?.1,
+            true => asked.lay_out_roughly()?,
         };
         let transfer = Pool::new(rough.transfer_bytes, rough.transfer_blocks)?;
         inputs.set_page_bytes(rough.transfer_bytes);
@@ -83,28 +84,28 @@ impl Survey {
             take_sample(&inputs, page_bytes, sort.layout, &key, &transfer, &mut *queue, rough.sample_bytes)?;
         drop(queue);
         if sample.keys.len() < SAMPLE_ENOUGH && inputs.pages() > 1 {
-            let limits = (sort.line_max(), rough.sample_bytes);
+            let limits = (sort.record_max(), rough.sample_bytes);
             add_sparse(&mut sample, &inputs, page_bytes, sort.layout, &key, limits)?;
         }
-        if sort.layout == Layout::Lines {
-            let records = guess_records(sort.layout, inputs.bytes(), sample.line_bytes());
+        if given.any_length {
+            let records = guess_records(sort.layout, inputs.bytes(), sample.record_bytes());
             asked.given.records = seen.records.max(records);
-            let usual = 4 * sample.line_bytes() as u64;
-            asked.known_line_bytes = sample.longest_seen;
-            asked.line_bytes = asked.line_bytes.max(sample.longest_seen).max(usual);
+            let usual = 4 * sample.record_bytes() as u64;
+            asked.known_record_bytes = sample.longest_seen;
+            asked.record_bytes = asked.record_bytes.max(sample.longest_seen).max(usual);
         }
         let (given, geometry) = asked.lay_out()?;
         let copies = long_copies(&key, given.lanes);
         let absorbed = given.memory_bytes / 20 / copies;
         let long = asked.longest(sort.memory_bytes);
-        let line_room = long.max(HIDDEN_LINE_BYTES).max(absorbed).min(sort.line_max());
+        let record_room = long.max(HIDDEN_RECORD_BYTES).max(absorbed).min(sort.record_max());
         let cuts = cuts_of(sort, sample.keys, &geometry);
         let mut survey = Survey {
             key,
             inputs,
             geometry: rough,
             records: given.records,
-            line_room,
+            record_room,
             cuts: Vec::new(),
             transfer,
         };
@@ -190,18 +191,18 @@ struct Asked<'a> {
     sort: &'a Sort,
     key: &'a Key,
     given: Given,
-    /// Lines are taken to have up to so many bytes.
-    line_bytes: u64,
-    /// So many some line has for certain.
-    known_line_bytes: u64,
+    /// Records of any length are taken to have up to so many bytes.
+    record_bytes: u64,
+    /// So many some record has for certain.
+    known_record_bytes: u64,
 }
 
 impl Asked<'_> {
     /// The longest record that a layout in so much memory has room for.
     fn longest(&self, memory_bytes: u64) -> u64 {
-        match self.sort.layout {
-            Layout::Fixed(n) => u64::from(n),
-            Layout::Lines => self.line_bytes.min(line_max(memory_bytes)),
+        match self.sort.layout.fixed_bytes() {
+            Some(n) => n as u64,
+            None => self.record_bytes.min(record_max(memory_bytes)),
         }
     }
 
@@ -224,13 +225,13 @@ impl Asked<'_> {
         })
     }
 
-    /// Whether so much memory has room for the lines that were seen; see [`Error::LineTooLong`].
-    fn takes_lines(&self, memory_bytes: u64) -> bool {
-        self.known_line_bytes <= line_max(memory_bytes)
+    /// Whether so much memory has room for the records that were seen; see [`Error::RecordTooLong`].
+    fn takes_records(&self, memory_bytes: u64) -> bool {
+        self.known_record_bytes <= record_max(memory_bytes)
     }
 
     fn lay_out(&self) -> Result<(Given, Geometry)> {
-        let fitting = self.fitting(&self.given).filter(|_| self.takes_lines(self.given.memory_bytes));
+        let fitting = self.fitting(&self.given).filter(|_| self.takes_records(self.given.memory_bytes));
         fitting.ok_or_else(|| self.too_small(|given| self.fitting(given).is_some()))
     }
 
@@ -242,9 +243,9 @@ impl Asked<'_> {
     /// With the least that is enough, also for a run that happens to begin with a little more resident.
     fn too_small(&self, fits: impl Fn(&Given) -> bool) -> Error {
         let resident_bytes = self.given.resident_bytes + RESIDENT_VARIES_BYTES;
-        // Lines that are longer than the memory has room for would be refused next.
+        // Records that are longer than the memory has room for would be refused next.
         let with = |memory_bytes| {
-            self.takes_lines(memory_bytes) && fits(&Given { memory_bytes, resident_bytes, ..self.given })
+            self.takes_records(memory_bytes) && fits(&Given { memory_bytes, resident_bytes, ..self.given })
         };
         let given = self.given.memory_bytes;
         Error::MemoryTooSmall { given, needed: least_memory(given, with) }

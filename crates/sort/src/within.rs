@@ -97,7 +97,7 @@ mod tests {
             lanes: 2,
             input_bytes: bytes,
             records,
-            lines: false,
+            any_length: false,
             is_stream: false,
         };
         let geometry = Geometry::of(&given).unwrap();

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use support::cut_short::{
     End, SHARE_MAX, SMALL_BYTES, Seen, boundaries, crash_at, killed_after, share_after, spilling,
+    spilling_prefixed,
 };
 use support::{Case, Stage, up};
 use thalweg_base::rng::Rng;
@@ -53,7 +54,7 @@ fn every_third_boundary() {
 
 #[test]
 fn crash_after_crash_is_gone_on_from() {
-    for case in [spilling(5, SMALL_BYTES), spilling(5, SMALL_BYTES).in_output()] {
+    for case in [spilling(5, SMALL_BYTES), spilling(5, SMALL_BYTES).in_output(), spilling_prefixed(5)] {
         let mut rng = Rng::new(5);
         let mut stage = Stage::simulated(5);
         let sort = Sort { resume: true, ..stage.set(&case) };

@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::data::{Shape, as_lines, random, records};
+use support::data::{Shape, as_lines, as_prefixed, random, records};
 use support::{Case, MEMORY_MIN, Stage, down, up};
 use thalweg_base::rng::Rng;
 
@@ -18,6 +18,17 @@ fn lines_up_to_an_eighth_of_memory() {
     let lines = records(Shape::Uniform, 4, 24, |rng| (longest - rng.below(8) * longest / 8) as usize);
     let receipt = Stage::real().sorts_alone(&Case::lines(as_lines(&lines, false)));
     assert!(receipt.io.scratch.written_bytes > 0, "{receipt:?}");
+}
+
+#[test]
+fn prefixed_records_up_to_an_eighth_of_memory() {
+    let longest = MEMORY_MIN / 8 - 5;
+    let mut contents = records(Shape::Uniform, 4, 24, |rng| (longest - rng.below(8) * longest / 8) as usize);
+    let receipt = Stage::real().sorts_alone(&Case::prefixed(as_prefixed(&contents)));
+    assert!(receipt.io.scratch.written_bytes > 0, "{receipt:?}");
+    contents.push(vec![b'a'; MEMORY_MIN as usize]);
+    let told = Stage::simulated(1).refuses(&Case::prefixed(as_prefixed(&contents))).to_string();
+    assert!(told.contains("give more --memory") || told.contains("is too small"), "{told}");
 }
 
 /// Keys that agree for longer than a cut remembers.

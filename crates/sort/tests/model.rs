@@ -3,15 +3,16 @@
 mod support;
 
 use proptest::prelude::*;
-use support::data::{SHAPES, Shape, as_lines, records};
+use support::data::{SHAPES, Shape, as_lines, as_prefixed, records};
 use support::{Case, MEMORY_MIN, Stage, down, up};
 use thalweg_record::{KeyPart, Layout};
 
 /// What proptest draws for a case: sizes and seeds, not bytes.
 #[derive(Debug, Clone)]
 struct Drawn {
-    /// Bytes of a record, or 0 for lines.
+    /// Bytes of a record, or 0 for records of any length: lines, or prefixed ones.
     record_bytes: u32,
+    prefixed: bool,
     longest_line: usize,
     keys: Vec<KeyPart>,
     shape: Shape,
@@ -35,13 +36,18 @@ impl Drawn {
         let make = |(i, &count): (usize, &usize)| {
             let seed = if self.shape == Shape::AllEqual { self.seed } else { self.seed + i as u64 };
             match self.record_bytes {
+                0 if self.prefixed => as_prefixed(&records(self.shape, seed, count, line)),
                 0 => as_lines(&records(self.shape, seed, count, line), self.ends || i == 1),
                 n => records(self.shape, seed, count, |_| n as usize).concat(),
             }
         };
         Case {
             inputs: self.counts.iter().enumerate().map(make).collect(),
-            layout: if self.record_bytes == 0 { Layout::Lines } else { Layout::Fixed(self.record_bytes) },
+            layout: match self.record_bytes {
+                0 if self.prefixed => Layout::Prefixed,
+                0 => Layout::Lines,
+                n => Layout::Fixed(n),
+            },
             keys: self.keys.clone(),
             memory_bytes: MEMORY_MIN + self.extra_memory,
             // Several lanes that drop equal keys are looked at on their own.
@@ -53,7 +59,7 @@ impl Drawn {
     }
 }
 
-/// Keys inside records of `n` bytes, or anywhere for lines.
+/// Keys inside records of `n` bytes, or anywhere in those of any length.
 fn keys(n: u32) -> impl Strategy<Value = Vec<KeyPart>> {
     let reach = if n == 0 { 60 } else { n };
     let part = (0..reach, 1..=reach, any::<bool>()).prop_map(move |(offset, length, descending)| KeyPart {
@@ -74,18 +80,19 @@ fn counts(most: usize) -> impl Strategy<Value = Vec<usize>> {
 }
 
 fn drawn(most: usize) -> impl Strategy<Value = Drawn> {
-    let record_bytes = prop_oneof![3 => 1u32..40, 1 => 40u32..=300, 4 => Just(0)];
+    let record_bytes = prop_oneof![3 => 1u32..40, 1 => 40u32..=300, 6 => Just(0)];
     record_bytes.prop_flat_map(move |n| {
         let longest = prop_oneof![3 => 0usize..30, 2 => 30usize..400, 1 => Just(5000), 1 => Just(40_000)];
         let memory = prop_oneof![Just(0u64), 0..(64u64 << 20)];
         let sizes = (longest, counts(most), any::<u64>().prop_map(|s| s >> 1));
-        let rest = (prop::sample::select(&SHAPES[..]), any::<bool>(), 1usize..5, any::<[bool; 2]>(), memory);
+        let rest = (prop::sample::select(&SHAPES[..]), any::<bool>(), 1usize..5, any::<[bool; 3]>(), memory);
         (sizes, keys(n), rest).prop_map(move |((longest_line, counts, seed), keys, rest)| {
-            let (shape, ends, lanes, [unique, within], extra_memory) = rest;
+            let (shape, ends, lanes, [unique, within, prefixed], extra_memory) = rest;
             // Ten megabytes of long lines are not a small case.
             let counts = if longest_line > 1000 { counts.iter().map(|c| c / 20).collect() } else { counts };
             Drawn {
                 record_bytes: n,
+                prefixed,
                 longest_line,
                 keys,
                 shape,
@@ -155,8 +162,56 @@ fn lines_meet_the_bounds_of_pages() {
     }
 }
 
+/// Prefixed records whose prefix and contents are cut by the bounds of pages, and some longer than pages.
+#[test]
+fn prefixes_meet_the_bounds_of_pages() {
+    let page = (MEMORY_MIN / 1024) as usize;
+    for first in (page - 9..page + 2).chain([2 * page - 4, 2 * page, 3 * page + 1]) {
+        let input = as_prefixed(&[vec![b'b'; first], vec![b'a'; 2], vec![], vec![b'c'; page], vec![b'a'; 2]]);
+        for inputs in
+            [vec![input.clone()], vec![input.clone(), vec![], as_prefixed(&[vec![]]), input.clone()]]
+        {
+            let case = Case { inputs, ..Case::prefixed(vec![]) };
+            Stage::simulated(1).sorts(&case);
+            Stage::simulated(1).sorts(&case.clone().by(&[down(1, 3), up(0, 1)]));
+            Stage::simulated(1).sorts(&case.unique());
+        }
+    }
+}
+
+/// A file that ends inside a record is refused with the byte where the record begins, wherever it stands among others.
+#[test]
+fn a_record_that_is_cut_off_is_told_with_its_place() {
+    let whole = as_prefixed(&records(Shape::Uniform, 5, 20_000, |rng| rng.below(100) as usize));
+    let page = (MEMORY_MIN / 1024) as usize;
+    for (contents, bytes) in
+        [(50, 53), (50, 4), (50, 3), (50, 1), (3 * page, 2 * page), (u32::MAX as usize, 7)]
+    {
+        let mut cut = whole.clone();
+        cut.extend((contents as u32).to_le_bytes());
+        cut.resize(whole.len() + bytes.max(4), 7);
+        cut.truncate(whole.len() + bytes);
+        for inputs in [vec![cut.clone()], vec![cut.clone(), whole.clone()], vec![whole.clone(), cut.clone()]]
+        {
+            let said = Stage::simulated(3)
+                .refuses(&Case { inputs: inputs.clone(), ..Case::prefixed(vec![]) })
+                .to_string();
+            let name = inputs.iter().position(|input| *input == cut).unwrap();
+            let expected = format!(
+                "/stage/in/{name} ends inside the record at byte {}, after {bytes} bytes of it; it is cut off",
+                whole.len(),
+            );
+            assert_eq!(said, expected);
+        }
+    }
+}
+
 #[test]
 fn nothing_and_hardly_anything() {
+    for records in [&[][..], &[vec![]], &[vec![], vec![0]], &[vec![1, 0, 0, 0], vec![]]] {
+        Stage::real().sorts(&Case::prefixed(as_prefixed(records)));
+        Stage::simulated(1).sorts(&Case::prefixed(as_prefixed(records)).unique());
+    }
     for input in [&b""[..], b"\n", b"\n\n", b"a", b"a\n", b"b\na", b"\0", b"\0\n\0\0\n\n\0\n", b"\n\nb\n"] {
         Stage::real().sorts(&Case::lines(input.to_vec()));
         Stage::simulated(1).sorts(&Case::lines(input.to_vec()).unique());

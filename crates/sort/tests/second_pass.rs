@@ -7,7 +7,9 @@ mod support;
 
 use std::time::Duration;
 
-use support::cut_short::{End, SMALL_BYTES, Seen, boundaries, crash_at, killed_after, share_after, spilling};
+use support::cut_short::{
+    End, SMALL_BYTES, Seen, boundaries, crash_at, killed_after, share_after, spilling, spilling_prefixed,
+};
 use support::data::{Shape, as_lines, records};
 use support::{After, Case, Stage, up};
 use thalweg_base::rng::Rng;
@@ -82,7 +84,7 @@ fn of_lines(seed: u64) -> Case {
 
 #[test]
 fn a_crash_in_the_second_pass_costs_nothing_but_time() {
-    let cases: [fn() -> Case; 7] = [
+    let cases: [fn() -> Case; 8] = [
         || spilling(21, SMALL_BYTES).lanes(1),
         || with_equal_keys(22).unique(),
         || with_equal_keys(23),
@@ -90,6 +92,7 @@ fn a_crash_in_the_second_pass_costs_nothing_but_time() {
         || of_lines(25).unique().lanes(1),
         || with_equal_keys(26).in_output(),
         || of_lines(27).unique().lanes(1).in_output(),
+        || spilling_prefixed(28).unique(),
     ];
     for (seed, case) in cases.into_iter().enumerate() {
         let case = case();

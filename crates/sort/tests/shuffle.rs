@@ -4,7 +4,7 @@
 
 mod support;
 
-use support::data::{Shape, as_lines, records};
+use support::data::{Shape, as_lines, as_prefixed, records};
 use support::{Case, MEMORY_MIN, Stage, Unwatched, records_of};
 
 /// What comes out of the shuffle of a case, proved to be what went in.
@@ -63,7 +63,7 @@ fn records_go_from_everywhere_to_everywhere_and_leave_their_neighbours() {
 fn the_same_seed_gives_the_same_order_in_any_memory_on_any_number_of_lanes() {
     let fixed = Case::fixed(100, records(Shape::Uniform, 1, 240_000, |_| 100).concat());
     let short = records(Shape::Uniform, 2, 600_000, |rng| rng.below(70) as usize);
-    for case in [fixed, Case::lines(as_lines(&short, true))] {
+    for case in [fixed, Case::lines(as_lines(&short, true)), Case::prefixed(as_prefixed(&short))] {
         let stage = Stage::simulated(2);
         let whole = shuffled(&stage, &case.clone().within(128 << 20).lanes(1).shuffled(7));
         let in_order = |bytes| {

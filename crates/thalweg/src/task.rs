@@ -102,9 +102,18 @@ impl Task {
     }
 
     /// Records have so many bytes; of a join, those of both sides.
-    pub fn record(mut self, bytes: u32) -> Task {
-        self.options.layout = Layout::Fixed(bytes);
-        self.options.right.iter_mut().for_each(|right| right.layout = Layout::Fixed(bytes));
+    pub fn record(self, bytes: u32) -> Task {
+        self.layout(Layout::Fixed(bytes))
+    }
+
+    /// Records begin with their length; of a join, those of both sides.
+    pub fn prefixed(self) -> Task {
+        self.layout(Layout::Prefixed)
+    }
+
+    fn layout(mut self, layout: Layout) -> Task {
+        self.options.layout = layout;
+        self.options.right.iter_mut().for_each(|right| right.layout = layout);
         self
     }
 

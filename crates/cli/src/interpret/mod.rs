@@ -250,11 +250,17 @@ fn right_side(args: &TypedArgs) -> Result<RightSide, Usage> {
         return Err(Usage("standard input is one of the inputs of a join, not both".into()));
     }
     let (layout, keys) = records(args)?;
-    if layout == Layout::Lines && args.right_record_bytes.is_some() {
-        return Err(Usage("--right-record comes with --record: lines are joined with lines".into()));
+    if layout.fixed_bytes().is_none() && args.right_record_bytes.is_some() {
+        let alike = if args.prefixed {
+            "prefixed records are joined with such"
+        } else {
+            "lines are joined with lines"
+        };
+        return Err(Usage(format!("--right-record comes with --record: {alike}")));
     }
-    if layout != Layout::Lines && args.between.is_some() {
-        return Err(Usage("--between is for lines; nothing stands between records of --record bytes".into()));
+    if layout.end_bytes() == 0 && args.between.is_some() {
+        let others = if args.prefixed { "parts of --prefixed records" } else { "records of --record bytes" };
+        return Err(Usage(format!("--between is for lines; nothing stands between {others}")));
     }
     Ok(RightSide {
         inputs: vec![Endpoint::from(&**right)],
@@ -399,8 +405,13 @@ fn benched(which: &str, args: TypedArgs) -> Result<BenchOptions, Usage> {
 
 /// How records lie and what their key is.
 fn records(args: &TypedArgs) -> Result<(Layout, Vec<KeyPart>), Usage> {
+    if args.prefixed && (args.record_bytes.is_some() || args.datamation) {
+        return Err(Usage(
+            "--prefixed says how long records are; leave out --record and --datamation, or it".into(),
+        ));
+    }
     if !args.datamation {
-        return Ok((args.record_bytes.map_or(Layout::Lines, Layout::Fixed), args.keys.clone()));
+        return Ok((Layout::of_words(args.record_bytes, args.prefixed), args.keys.clone()));
     }
     if args.record_bytes.is_some() || !args.keys.is_empty() {
         return Err(Usage("--datamation means --record 100 --by 0:10; leave out those two, or it".into()));

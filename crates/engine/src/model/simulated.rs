@@ -73,10 +73,7 @@ pub fn simulate(asked: &Simulated, layout: Layout, memory_bytes: Option<u64>) ->
     });
     let facts = Facts {
         nodes: nodes.collect(),
-        record_bytes: match layout {
-            Layout::Fixed(bytes) => bytes,
-            Layout::Lines => LINE_BYTES,
-        },
+        record_bytes: layout.fixed_bytes().map_or(LINE_BYTES, |bytes| bytes as u32),
         trunk_bytes_per_second: asked.trunk_bytes_per_second,
         rates_from: RatesFrom::Simulated,
     };

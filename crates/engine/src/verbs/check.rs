@@ -17,7 +17,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::MIB;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{ALIGN, Caching, InputFile, InputLocation};
-use thalweg_pump::{InputLane, Inputs, Meters, Source};
+use thalweg_pump::{InputLane, Inputs, InputsError, Meters, Source};
 use thalweg_record::{Key, Layout, RECORD_BYTES, SUMMARY_BYTES, Stretch, Summary, is_benchmark};
 
 use super::sort::inputs_of;
@@ -245,7 +245,8 @@ impl Examination<'_> {
         if pages == 0 {
             return Ok(());
         }
-        let count = machine::cores().min(LANES_MAX).min(pages as usize);
+        let lanes_max = if self.layout.is_found_anywhere() { LANES_MAX } else { 1 };
+        let count = machine::cores().min(lanes_max).min(pages as usize);
         let pool = Pool::new(PAGE_BYTES, count * (DEPTH + 1))?;
         let meters = Meters::default();
         let stretches = Lanes::new(self.progress).run(count, |lanes, lane| {
@@ -257,6 +258,7 @@ impl Examination<'_> {
                 InputLane::new(inputs, inputs.backends().queue(DEPTH)?, &pool, &meters, (0, 1), (first, end));
             while lanes.go_on() {
                 let Some(block) = source.next()? else { break };
+                self.check_end(inputs, block.offset() / PAGE_BYTES as u64, &stretch)?;
                 self.take(&mut stretch, &block, || {
                     inputs.file_of(block.offset() / PAGE_BYTES as u64).path()
                 })?;
@@ -265,8 +267,24 @@ impl Examination<'_> {
         })?;
         inputs.check_unchanged()?;
         stretches.iter().for_each(|stretch| whole.join(stretch));
+        self.check_end(inputs, pages, whole)?;
         assert_eq!(whole.unfinished(), 0, "files end with a record");
         Ok(())
+    }
+
+    /// Fails if the file that ends before page `page` ends inside a record, where only reading it tells.
+    fn check_end(&self, inputs: &Inputs, page: u64, stretch: &Stretch) -> Result<()> {
+        let left = stretch.unfinished() as u64;
+        if self.layout.is_found_anywhere() || left == 0 {
+            return Ok(());
+        }
+        let file = inputs.file_of(page - 1);
+        let ends = page == inputs.pages() || inputs.file_of(page).first_page == page;
+        if ends {
+            Err(InputsError::cut_off(file.path(), self.layout, file.len(), left).into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Examines a stream while it is being read.
@@ -274,19 +292,28 @@ impl Examination<'_> {
         let (path, file) = (stream.path.as_path(), stream.open(Caching::Cached)?);
         let blocks = read_along(file, Pool::new(PAGE_BYTES, STREAM_BLOCKS)?);
         let mut stretch = Stretch::first(self.layout, self.key);
+        let mut bytes = 0;
         loop {
             if let Some(signal) = self.progress.cancelled() {
                 return Err(Error::Interrupted(signal));
             }
             match blocks.recv_timeout(LOOK_UP) {
-                Ok(block) => self.take(&mut stretch, &block?, || path)?,
+                Ok(block) => {
+                    let block = block?;
+                    bytes += block.len() as u64;
+                    self.take(&mut stretch, &block, || path)?;
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         stretch.end_line();
         if stretch.unfinished() > 0 {
-            return Err(Error::CutShort { path: path.to_path_buf(), bytes: stretch.unfinished() as u64 });
+            let left = stretch.unfinished() as u64;
+            if self.layout.fixed_bytes().is_none() {
+                return Err(InputsError::cut_off(path, self.layout, bytes, left).into());
+            }
+            return Err(Error::CutShort { path: path.to_path_buf(), bytes: left });
         }
         Ok(stretch)
     }
@@ -296,7 +323,7 @@ impl Examination<'_> {
         self.progress.advance(block.len() as u64);
         if stretch.unfinished() > RECORD_BYTES_MAX {
             let (path, limit) = (Some(path().to_path_buf()), RECORD_BYTES_MAX as u64);
-            return Err(Error::RecordTooLong { path, at: None, limit });
+            return Err(Error::RecordTooLong { path, at: None, limit, layout: self.layout });
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ pub(super) fn join_on(disks: &Disks, options: &WorkOptions, progress: &Progress)
     stages.push(job.stage("sort right", &watch, &stages));
     progress.begin("join", 3, 3, 0);
     let pool = Pool::new(room.block_bytes, OUT_BLOCKS)?;
-    let form = Form { layout: layout_out(layouts, right.kind), between: &right.between };
+    let form = Form::of(layouts, right);
     let prover = Prover::new(form.layout, Key::new(form.layout, &[]).expect("whole records"), true);
     let joining = Joining {
         layouts,
@@ -136,25 +136,18 @@ pub(super) fn keys(layouts: [Layout; 2], keys: [&[KeyPart]; 2]) -> Result<[Key; 
     if shape(keys[0]) != shape(keys[1]) {
         return Err(Asked::JoinKeys.into());
     }
-    match layouts {
-        [Layout::Fixed(a), Layout::Fixed(b)] if keys[0].is_empty() && a != b => {
-            return Err(Asked::JoinRecords(a, b).into());
+    match layouts.map(Layout::fixed_bytes) {
+        [Some(a), Some(b)] if keys[0].is_empty() && a != b => {
+            return Err(Asked::JoinRecords(a as u32, b as u32).into());
         }
-        [Layout::Fixed(a), Layout::Fixed(b)] if a.checked_add(b).is_none() => {
-            return Err(Asked::JoinedTooLong(a, b).into());
+        [Some(a), Some(b)] if u32::try_from(a + b).is_err() => {
+            return Err(Asked::JoinedTooLong(a as u32, b as u32).into());
         }
-        [Layout::Fixed(_), Layout::Fixed(_)] | [Layout::Lines, Layout::Lines] => {}
+        [Some(_), Some(_)] => {}
+        _ if layouts[0] == layouts[1] => {}
         _ => return Err(Asked::JoinLayouts.into()),
     }
     Ok([Key::new(layouts[0], keys[0])?, Key::new(layouts[1], keys[1])?])
-}
-
-/// How records of the output lie.
-pub(super) fn layout_out(layouts: [Layout; 2], kind: JoinKind) -> Layout {
-    match (layouts, kind) {
-        ([Layout::Fixed(a), Layout::Fixed(b)], JoinKind::Inner | JoinKind::Left) => Layout::Fixed(a + b),
-        ([left, _], _) => left,
-    }
 }
 
 /// How memory is laid out.
@@ -364,8 +357,8 @@ impl Joining<'_> {
         let make = || self.scratch_file();
         let mut group = Group::new(self.group_bytes, &make, self.meters);
         let whole = |block: Option<Block>| block.map(|block| (block, 0));
-        let broken = |failed: Failed<Error>| failed.or(too_long);
         let ([left_key, right_key], [left_layout, right_layout]) = (self.keys.clone(), self.layouts);
+        let broken = |failed: Failed<Error>| failed.or(|what| too_long(what, left_layout));
         let line_max = self.line_max;
         let mut join = Join {
             left: Side::new(left_layout, left_key, line_max, || left.next().map(whole)).map_err(broken)?,
@@ -397,24 +390,38 @@ impl Joining<'_> {
     }
 }
 
-fn too_long(what: Broken) -> Error {
-    let Broken::TooLong { limit } = what else { unreachable!("a sorter gives whole records") };
-    Error::RecordTooLong { path: None, at: None, limit }
+fn too_long(what: Broken, layout: Layout) -> Error {
+    let Broken::TooLong { limit, .. } = what else { unreachable!("a sorter gives whole records") };
+    Error::RecordTooLong { path: None, at: None, limit, layout }
 }
 
 /// How a record of the output is made.
 pub(super) struct Form<'a> {
     pub(super) layout: Layout,
-    pub(super) between: &'a [u8],
+    /// Between the left and the right part.
+    between: &'a [u8],
+    /// Whether records are put whole into others, which is how those with a prefix remain apart.
+    nests: bool,
 }
 
-impl Form<'_> {
+impl<'a> Form<'a> {
+    pub(super) fn of(layouts: [Layout; 2], right: &'a RightSide) -> Form<'a> {
+        let pairs = right.kind != JoinKind::Anti;
+        let layout = if pairs { layouts[0].joined(layouts[1]) } else { layouts[0] };
+        let between = if layout.end_bytes() > 0 { &right.between[..] } else { &[] };
+        Form { layout, between, nests: pairs && layout.prefix(0).is_some() }
+    }
+
     /// Makes a record, with what ends it, of its parts, and adds what it has of them to `made`.
-    fn make(&self, record: &mut Vec<u8>, left: &[u8], right: Option<&[u8]>, made: &mut Parts) {
+    fn make(&self, record: &mut Vec<u8>, left_record: &[u8], right: Option<&[u8]>, made: &mut Parts) {
         record.clear();
-        record.extend_from_slice(left);
-        let is_line = self.layout == Layout::Lines;
-        if is_line && right.is_some() {
+        if self.nests {
+            let contents = left_record.len() + right.map_or(0, <[u8]>::len);
+            record.extend(self.layout.prefix(contents).into_iter().flatten());
+        }
+        let left = record.len()..record.len() + left_record.len();
+        record.extend_from_slice(left_record);
+        if right.is_some() {
             record.extend_from_slice(self.between);
         }
         let from = record.len();
@@ -424,13 +431,11 @@ impl Form<'_> {
         }
         if right.is_some() {
             add_record(&mut made.right, &record[from..]);
-        } else if let Layout::Fixed(n) = self.layout {
-            record.resize(n as usize, 0);
+        } else if let Some(n) = self.layout.fixed_bytes() {
+            record.resize(n, 0);
         }
-        add_record(&mut made.left, &record[..left.len()]);
+        add_record(&mut made.left, &record[left]);
         add_record(&mut made.whole, record);
-        if is_line {
-            record.push(b'\n');
-        }
+        record.extend_from_slice(self.layout.end());
     }
 }

@@ -18,7 +18,7 @@ use thalweg_block::Pool;
 use thalweg_io::{ALIGN, Caching, File, InputLocation, host, process};
 use thalweg_merge::{AHEAD, Broken, Ends, Limits, Merge, Merged, Piece, Reads, Share, Stretch, close, split};
 use thalweg_pump::{FileLane, Inputs, Meters, Output, Sink, StreamLane};
-use thalweg_record::{Key, Layout, Prover, add_proof, file_bytes, same_records};
+use thalweg_record::{Key, Prover, add_proof, file_bytes, same_records};
 
 use super::receipt::{Done, receipt};
 use super::sort::inputs_of;
@@ -66,7 +66,8 @@ pub(super) fn merge_at_once(
     let key = Key::new(options.layout, &options.keys)?;
     let target = Target::of(&disks.output, &options.output)?;
     let Some(inputs) = Sorted::open(disks, options)? else { return Ok(None) };
-    let may_part = inputs.are_files() && !options.unique && matches!(target, Target::File(_));
+    let can_part = options.layout.is_found_anywhere();
+    let may_part = can_part && inputs.are_files() && !options.unique && matches!(target, Target::File(_));
     let lanes_useful = if may_part { (inputs.files.file_bytes() / LANE_BYTES_MIN + 1) as usize } else { 1 };
     let lanes = machine::lanes(options.threads).min(lanes_useful);
     let Some(room) = Room::of(options, inputs.count(), lanes) else { return Ok(None) };
@@ -158,9 +159,9 @@ impl Room {
         // Where records cross blocks, each flow copies two, and a proof one; it keeps two more, to compare them with
         // those of other lanes. One is kept to know those of equal keys by.
         let copies = (lanes * (2 * inputs + 3) + usize::from(options.unique)) as u64;
-        let (copied, line_max) = match options.layout {
-            Layout::Fixed(n) => (copies * u64::from(n), u64::MAX),
-            Layout::Lines => (memory_bytes / 4, memory_bytes / 4 / copies),
+        let (copied, line_max) = match options.layout.fixed_bytes() {
+            Some(n) => (copies * n as u64, u64::MAX),
+            None => (memory_bytes / 4, memory_bytes / 4 / copies),
         };
         let mut room = Room { memory_bytes, lanes, inputs, block_bytes: ALIGN, line_max };
         // Of the block in which two lanes meet, the later one has its part apart.

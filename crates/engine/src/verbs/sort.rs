@@ -127,7 +127,7 @@ pub(super) fn resolve(options: &WorkOptions, disks: &Disks) -> Result<Sort> {
 /// Fails if records that lie so have no room for a tag.
 pub(super) fn has_room(layout: Layout) -> Result<()> {
     let most = u32::MAX - TAG_BYTES as u32;
-    if matches!(layout, Layout::Fixed(n) if n > most) {
+    if layout.fixed_bytes().is_some_and(|n| n > most as usize) {
         return Err(Asked::ShuffledRecord { max: most }.into());
     }
     Ok(())

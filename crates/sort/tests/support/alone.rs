@@ -92,11 +92,18 @@ impl Stage {
 fn to_text(sort: &Sort) -> String {
     let inputs: Vec<String> = sort.inputs.iter().map(|input| input.path.display().to_string()).collect();
     let scratch: Vec<String> = sort.scratch.iter().map(|own| own.path.display().to_string()).collect();
-    let record = if let Layout::Fixed(n) = sort.layout { n } else { 0 };
+    let (record, prefixed) = sort.layout.words();
     let key = |k: &KeyPart| format!("{} {} {}", k.offset, k.length, u8::from(k.descending));
     let keys: Vec<String> = sort.keys.iter().map(key).collect();
     let seed = sort.shuffle.map_or(String::new(), |seed| format!(" {seed}"));
-    let numbers = format!("{record} {} {} {}{seed}", sort.memory_bytes, sort.lanes, u8::from(sort.unique));
+    let numbers = format!(
+        "{} {} {} {} {}{seed}",
+        record.unwrap_or(0),
+        sort.memory_bytes,
+        sort.lanes,
+        u8::from(sort.unique),
+        u8::from(prefixed)
+    );
     let output = sort.output.path.display().to_string();
     [inputs.join("\n"), output, scratch.join("\n"), keys.join("\n"), numbers].join("\t")
 }
@@ -111,13 +118,13 @@ fn from_text(text: &str, io: &Arc<dyn FileSystem>) -> Sort {
         KeyPart { offset: n[0] as u32, length: n[1] as u32, descending: n[2] == 1 }
     };
     let n = numbers_of(numbers);
-    let layout = if n[0] == 0 { Layout::Lines } else { Layout::Fixed(n[0] as u32) };
+    let layout = Layout::of_words((n[0] > 0).then_some(n[0] as u32), n[4] == 1);
     Sort {
         inputs: inputs.lines().map(|path| at(path).as_input()).collect(),
         output: at(output),
         keys: keys.lines().map(key).collect(),
         lanes: n[2] as usize,
-        shuffle: n.get(4).copied(),
+        shuffle: n.get(5).copied(),
         unique: n[3] == 1,
         ..Sort::new(layout, n[1], scratch.lines().map(at).collect())
     }

@@ -6,7 +6,7 @@ use thalweg_api::Receipt;
 use thalweg_io::sim::{Faults, Sim};
 use thalweg_sort::{Error, Result, Sort, Watch, run};
 
-use super::data::{Shape, records};
+use super::data::{Shape, as_prefixed, records};
 use super::{After, Case, Expected, Stage, Unwatched, up};
 
 /// Two passes read and write the input twice each; after 80 % of the first pass 0.6 of that is left. The rest
@@ -20,6 +20,12 @@ pub(crate) const SMALL_BYTES: usize = 20_000_000;
 pub(crate) fn spilling(seed: u64, bytes: usize) -> Case {
     let input = records(Shape::Uniform, seed, bytes / 100, |_| 100).concat();
     Case::fixed(100, input).by(&[up(0, 10)])
+}
+
+/// The same of prefixed records of different lengths.
+pub(crate) fn spilling_prefixed(seed: u64) -> Case {
+    let input = records(Shape::Uniform, seed, SMALL_BYTES / 100, |rng| rng.below(193) as usize);
+    Case::prefixed(as_prefixed(&input)).by(&[up(0, 10)])
 }
 
 impl Stage {

@@ -99,6 +99,11 @@ pub(crate) fn as_lines(records: &[Vec<u8>], ends: bool) -> Vec<u8> {
     out
 }
 
+/// Records with their length in front.
+pub(crate) fn as_prefixed(records: &[Vec<u8>]) -> Vec<u8> {
+    records.iter().flat_map(|record| [&(record.len() as u32).to_le_bytes()[..], record].concat()).collect()
+}
+
 /// The first `count` records of the Sort Benchmark.
 pub(crate) fn benchmark(kind: Kind, count: usize) -> Vec<u8> {
     let mut out = vec![0; count * 100];

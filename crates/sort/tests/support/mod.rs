@@ -68,6 +68,11 @@ impl Case {
         Case::of(Layout::Lines, input)
     }
 
+    /// Prefixed records in the least memory, compared whole.
+    pub(crate) fn prefixed(input: Vec<u8>) -> Case {
+        Case::of(Layout::Prefixed, input)
+    }
+
     fn of(layout: Layout, input: Vec<u8>) -> Case {
         Case {
             inputs: vec![input],
@@ -115,10 +120,12 @@ impl Case {
     pub(crate) fn expected(&self) -> Expected {
         let mut records = self.records();
         let (count, bytes) = (records.len() as u64, records.iter().map(|r| r.len() as u64).sum());
-        records.sort_by(|a, b| compare(&self.keys, a, b));
-        let repeats = records.windows(2).filter(|p| compare(&self.keys, p[0], p[1]).is_eq()).count() as u64;
+        let compare =
+            |a: &[u8], b: &[u8]| compare(&self.keys, contents(self.layout, a), contents(self.layout, b));
+        records.sort_by(|a, b| compare(a, b));
+        let repeats = records.windows(2).filter(|p| compare(p[0], p[1]).is_eq()).count() as u64;
         if self.unique {
-            records.dedup_by(|next, kept| compare(&self.keys, kept, next).is_eq());
+            records.dedup_by(|next, kept| compare(kept, next).is_eq());
         }
         let end: &[u8] = if self.layout == Layout::Lines { b"\n" } else { b"" };
         let mut output = Vec::with_capacity(self.inputs.iter().map(Vec::len).sum::<usize>() + 1);
@@ -130,7 +137,7 @@ impl Case {
     }
 }
 
-/// The records in these bytes, without what ends a line.
+/// The records in these bytes, without what ends a line, and with their prefix.
 pub(crate) fn records_of(layout: Layout, input: &[u8]) -> Vec<&[u8]> {
     match layout {
         Layout::Fixed(n) => {
@@ -140,7 +147,22 @@ pub(crate) fn records_of(layout: Layout, input: &[u8]) -> Vec<&[u8]> {
         }
         Layout::Lines if input.is_empty() => Vec::new(),
         Layout::Lines => input.strip_suffix(b"\n").unwrap_or(input).split(|&b| b == b'\n').collect(),
+        _ => {
+            let (mut records, mut rest) = (Vec::new(), input);
+            while let Some(length) = rest.first_chunk() {
+                let (record, later) = rest.split_at(4 + u32::from_le_bytes(*length) as usize);
+                records.push(record);
+                rest = later;
+            }
+            assert!(rest.is_empty(), "the test's input is whole records");
+            records
+        }
     }
+}
+
+/// What keys are of: a prefixed record without its prefix.
+fn contents(layout: Layout, record: &[u8]) -> &[u8] {
+    if layout == Layout::Prefixed { &record[4..] } else { record }
 }
 
 /// The order of two records, part by part, by the bytes that are there.

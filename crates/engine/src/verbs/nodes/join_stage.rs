@@ -39,7 +39,7 @@ impl Laid {
         let (right_proof, mut right_sorted) = self.crossed(1, rivers, pages, progress)?;
         let (left_proof, mut left_sorted) = self.crossed(0, rivers, pages, progress)?;
         starts.crossed();
-        let form = Form { layout: join::layout_out(layouts, right.kind), between: &right.between };
+        let form = Form::of(layouts, right);
         let layout = form.layout;
         let scratch = sort.scratch.first().map_or(directory_of(&self.base.paths[0]), |first| first);
         let joining = Joining {

@@ -16,7 +16,7 @@ use thalweg_block::Pool;
 use thalweg_io::{Access, File, FileSystem, Handle, Location, ReadFiles, process};
 use thalweg_pump::{Meters, Output, WriteBehind};
 use thalweg_record::{
-    Cut, Cuts, Key, KeyPart, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, keep_cuts, tagged,
+    Cut, Cuts, Key, KeyPart, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, keep_cuts,
 };
 use thalweg_river::{Bed, Inlet, Outlet, Pick, lanes_of};
 use thalweg_sort::Expected;
@@ -178,7 +178,7 @@ impl Share {
             let travel = match options.sort.work {
                 Work::Shuffle(_) => {
                     sort::has_room(layout)?;
-                    (tagged(layout), vec![TAG_PART])
+                    (layout.tagged(), vec![TAG_PART])
                 }
                 _ => (layout, keys.to_vec()),
             };

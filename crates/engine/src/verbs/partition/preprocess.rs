@@ -5,7 +5,7 @@
 
 use thalweg_api::Proof;
 use thalweg_merge::{Error as MergeError, records_until};
-use thalweg_pump::Input;
+use thalweg_pump::{Input, InputsError};
 use thalweg_record::{Key, Layout, Prover, Tagger, Tags};
 use thalweg_river::Inlet;
 
@@ -35,6 +35,8 @@ pub(super) struct Preprocessor<'a> {
     tagger: Tagger,
     tagged: Vec<u8>,
     prover: Prover,
+    /// Where the next record begins in the file, whose pages come in order.
+    next: u64,
 }
 
 impl<'a> Preprocessor<'a> {
@@ -43,13 +45,43 @@ impl<'a> Preprocessor<'a> {
             Preprocess::Tagged(tags, _) => (*tags, whole(layout)),
             _ => (Tags::new(0), Prover::nothing()),
         };
-        Preprocessor { preprocess, layout, tagger: Tagger::new(tags, layout), tagged: Vec::new(), prover }
+        Preprocessor {
+            preprocess,
+            layout,
+            tagger: Tagger::new(tags, layout),
+            tagged: Vec::new(),
+            prover,
+            next: 0,
+        }
+    }
+
+    /// Where the first record begins in a page before which lie so many bytes of its file, if one does, by what the page before
+    /// told.
+    pub(super) fn first_record(&mut self, page: &[u8], before: u64) -> Option<usize> {
+        if before == 0 {
+            self.next = 0;
+        }
+        let first = (self.next - before) as usize;
+        (first < page.len()).then_some(first)
+    }
+
+    /// Fails if a file that ends after `done` bytes of a record may not end there.
+    pub(super) fn check_end(&self, input: &Input, done: usize) -> Result<()> {
+        match self.layout.end_bytes() {
+            0 if self.layout.is_found_anywhere() => {
+                Err(InputsError::Changed(input.path().display().to_string()).into())
+            }
+            0 => Err(InputsError::cut_off(input.path(), self.layout, input.len(), done as u64).into()),
+            _ => Ok(()),
+        }
     }
 
     /// A page's first record begins at byte `from` of the file.
     pub(super) fn begin(&mut self, input: &Input, from: u64) -> Result<()> {
         match self.preprocess {
             Preprocess::Nothing => {}
+            // All pages of the file come here, and the prover goes on.
+            Preprocess::Ordered(_) if from > 0 && !self.layout.is_found_anywhere() => {}
             Preprocess::Ordered(key) => self.prover = self.proving_from(key, input, from)?,
             Preprocess::Tagged(_, before_bytes) => self.tagger.begin(before_bytes + input.first_byte + from),
         }
@@ -74,10 +106,11 @@ impl<'a> Preprocessor<'a> {
         inlet.put_bytes(bytes)
     }
 
-    /// All that began in the page is put, to its end.
-    pub(super) fn end(&mut self, input: &Input, from: u64) -> Result<()> {
-        if self.layout == Layout::Lines && self.prover.unfinished() > 0 {
-            self.prover.push(b"\n");
+    /// All that began in the page is put, up to byte `to` of the file.
+    pub(super) fn end(&mut self, input: &Input, from: u64, to: u64) -> Result<()> {
+        self.next = to;
+        if self.prover.unfinished() > 0 {
+            self.prover.push(self.layout.end());
         }
         match self.preprocess {
             Preprocess::Ordered(key) if self.prover.proof().unordered > 0 => {
@@ -106,6 +139,7 @@ impl<'a> Preprocessor<'a> {
 
     /// Which record of those from byte `from` on is less than the one before it.
     fn unordered(&self, key: &Key, input: &Input, from: u64) -> Result<MergeError> {
+        let from = if self.layout.is_found_anywhere() { from } else { 0 };
         let mut prover = self.proving_from(key, input, from)?;
         let file = input.file()?;
         let first = records_until(&file, from, self.layout)? - prover.proof().records;
@@ -140,8 +174,8 @@ fn before(input: &Input, at: u64, layout: Layout) -> Result<Vec<u8>> {
         bytes.truncate(read);
         Ok(bytes)
     };
-    if let Layout::Fixed(n) = layout {
-        return read(at - u64::from(n));
+    if let Some(n) = layout.fixed_bytes() {
+        return read(at - n as u64);
     }
     let mut look_bytes = LOOK_BYTES;
     loop {

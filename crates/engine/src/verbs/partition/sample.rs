@@ -67,9 +67,9 @@ pub(in crate::verbs) fn sample(
     let share = inputs.bytes() as f64 / part.all_bytes.max(1) as f64;
     let mut sampler =
         Sampler { inputs, layout, key, page_bytes, left: sample_bytes, keys: Vec::new(), read: 0 };
-    let chunk_records = match layout {
-        Layout::Fixed(n) => CHUNK_BYTES as f64 / f64::from(n),
-        Layout::Lines => {
+    let chunk_records = match layout.fixed_bytes() {
+        Some(n) => CHUNK_BYTES as f64 / n as f64,
+        None => {
             sampler.take(FIRST_CHUNKS, (0, 1))?;
             let seen = std::mem::take(&mut sampler.keys).len() as f64 / FIRST_CHUNKS as f64;
             sampler.left = sample_bytes;
@@ -98,12 +98,12 @@ pub(crate) fn sampled_bytes(bytes: u64, parts: usize, record_bytes: f64) -> u64 
 /// the root of a part's keys. All, where the sample is the whole input, or of lines, of which nobody knows how many there
 /// will be.
 pub(in crate::verbs) fn keys_for_one(bytes: u64, layout: Layout, parts: usize, nodes: usize) -> u64 {
-    let Layout::Fixed(record_bytes) = layout else { return 1 };
-    let sampled = sampled_bytes(bytes, parts, f64::from(record_bytes));
+    let Some(record_bytes) = layout.fixed_bytes() else { return 1 };
+    let sampled = sampled_bytes(bytes, parts, record_bytes as f64);
     if sampled >= bytes {
         return 1;
     }
-    let keys = sampled / u64::from(record_bytes);
+    let keys = sampled / record_bytes as u64;
     (keys / (2 * parts * nodes) as u64).isqrt().max(1)
 }
 
@@ -174,7 +174,7 @@ impl Sampler<'_> {
 
     /// Adds the keys of the records in a chunk, while they take no more than `budget`.
     fn look(&mut self, bytes: &[u8], at: u64, origin: u64, mut budget: u64) {
-        let (mut records, open) = records_in(self.layout, bytes, at, at == 0);
+        let (mut records, open) = records_in(self.layout, bytes, at);
         // Of a long line that goes on, the beginning is as good; of a short one it would be a key that there is not.
         records
             .extend(open.filter(|&from| bytes.len() - from >= LONG_BYTES).map(|from| (from, &bytes[from..])));

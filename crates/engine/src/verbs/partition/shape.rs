@@ -199,10 +199,10 @@ fn floor_of_two(number: u64) -> u64 {
 
 /// The most of a page that is a whole number of sectors, and of records if there is such a number; at least one sector.
 fn whole_records(page_bytes: u64, layout: Layout) -> u64 {
-    let unit = match layout {
-        Layout::Lines => SECTOR,
-        Layout::Fixed(record) => {
-            let record = u64::from(record);
+    let unit = match layout.fixed_bytes() {
+        None => SECTOR,
+        Some(record) => {
+            let record = record as u64;
             record << (SECTOR.ilog2() - record.trailing_zeros().min(SECTOR.ilog2()))
         }
     };

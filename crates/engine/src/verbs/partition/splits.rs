@@ -6,13 +6,13 @@
 //! ```
 //!
 //! Invariant: a record belongs to the page that it begins in. A line that begins with a page's first byte belongs to the page
-//! before, because only its newline tells that it begins there; so no page needs to know its neighbour.
+//! before, because only its newline tells that it begins there; so no page needs to know its neighbour. Where only the record
+//! before tells where a record begins, one inlet has all pages of a file, in order.
 
 use thalweg_api::Proof;
 use thalweg_block::{Block, Pool};
-use thalweg_io::InputFile;
-use thalweg_pump::{Input, InputLane, Inputs, InputsError, Meters, Sink, Source};
-use thalweg_record::Layout;
+use thalweg_pump::{Input, InputLane, Inputs, Meters, Sink, Source};
+use thalweg_record::{Layout, Walk};
 use thalweg_river::Inlet;
 
 use super::preprocess::{Preprocess, Preprocessor};
@@ -65,8 +65,23 @@ impl Splits {
         }
     }
 
-    /// The pages of its files, of which there are so many, that an inlet puts, in order.
-    fn mine(&self, all: u64) -> Box<dyn Iterator<Item = u64> + '_> {
+    /// The pages of its files that an inlet puts, in order.
+    fn mine<'s>(&'s self, inputs: &'s Inputs, layout: Layout) -> Box<dyn Iterator<Item = u64> + 's> {
+        let of_files = |inlet, inlets| {
+            let is_mine = move |page: &u64| inputs.index_of(*page) % inlets == inlet;
+            Box::new((0..inputs.pages()).filter(is_mine))
+        };
+        match self {
+            Splits::Shared { inlet: (inlet, inlets) } if !layout.is_found_anywhere() => {
+                of_files(*inlet, *inlets)
+            }
+            Splits::Dealt { inlet, pages } if !layout.is_found_anywhere() => of_files(*inlet, pages.len()),
+            _ => self.some_of(inputs.pages()),
+        }
+    }
+
+    /// The pages that an inlet puts of so many, whichever file they are of.
+    fn some_of(&self, all: u64) -> Box<dyn Iterator<Item = u64> + '_> {
         match self {
             Splits::Shared { inlet: (inlet, inlets) } => Box::new((*inlet as u64..all).step_by(*inlets)),
             Splits::Dealt { inlet, pages } => Box::new(
@@ -128,7 +143,7 @@ impl Pages<'_> {
     ) -> Result<Proof> {
         let mut preprocessor = Preprocessor::new(self.preprocess, self.layout);
         let queue = self.inputs.backends().queue(READS)?;
-        let mine = splits.mine(self.inputs.pages());
+        let mine = splits.mine(self.inputs, self.layout);
         let mut source = InputLane::of_pages(self.inputs, queue, self.pool, self.meters, mine);
         while lanes.go_on() {
             let Some(block) = source.next()? else {
@@ -158,20 +173,25 @@ impl Pages<'_> {
         let page_bytes = self.shape.page_bytes as u64;
         let input = self.inputs.file_of(page);
         let in_file = (page - input.first_page) * page_bytes;
-        let (from, ends_inside) = bounds(block, in_file, self.layout);
+        let found = match self.layout.is_found_anywhere() {
+            true => self.layout.first_record(block, in_file),
+            false => preprocessor.first_record(block, in_file),
+        };
+        let from = found.unwrap_or(block.len());
         inlet.begin(split, split * page_bytes + from as u64);
-        let mut read = 0;
-        if from < block.len() || !ends_inside {
-            let first = in_file + from as u64;
-            let named = |error| self.named(error, input, (split * page_bytes, in_file));
-            preprocessor.begin(input, first)?;
-            preprocessor.put(inlet, &block[from..]).map_err(named)?;
-            let end = in_file + block.len() as u64;
-            if end < input.len() && !ends_inside {
-                read = put_tail((inlet, preprocessor), &input.file()?, end, self.layout, &named)?;
-            }
-            preprocessor.end(input, first)?;
+        let mut walk = Walk::new(self.layout);
+        walk.pass(&block[from..]);
+        // Only a line may begin behind its page.
+        let goes_on = found.is_some() && (walk.done() > 0 || self.layout.end_bytes() > 0);
+        if from == block.len() && !goes_on {
+            return Ok(0);
         }
+        let (first, end) = (in_file + from as u64, in_file + block.len() as u64);
+        let named = |error| self.named(error, input, (split * page_bytes, in_file));
+        preprocessor.begin(input, first)?;
+        preprocessor.put(inlet, &block[from..]).map_err(named)?;
+        let read = if goes_on { put_tail((inlet, preprocessor), input, (end, walk), &named)? } else { 0 };
+        preprocessor.end(input, first, end + read)?;
         Ok(read)
     }
 
@@ -184,53 +204,37 @@ impl Pages<'_> {
             Preprocess::Tagged(..) => None,
             _ => Some((at + here).saturating_sub(there)),
         };
-        Error::RecordTooLong { path: Some(input.path().to_path_buf()), at, limit: most }
+        let path = Some(input.path().to_path_buf());
+        Error::RecordTooLong { path, at, limit: most, layout: self.layout }
     }
 }
 
-/// Where the first record begins in a page at `in_file`, and whether none goes on behind it.
-fn bounds(block: &[u8], in_file: u64, layout: Layout) -> (usize, bool) {
-    match layout {
-        Layout::Fixed(n) => {
-            let from = (in_file.next_multiple_of(u64::from(n)) - in_file).min(block.len() as u64) as usize;
-            (from, (block.len() - from).is_multiple_of(n as usize))
-        }
-        Layout::Lines if in_file == 0 => (0, false),
-        Layout::Lines => {
-            let from = memchr::memchr(b'\n', block).map_or(block.len(), |end| end + 1);
-            // Without a newline no line begins here, not even with the next page.
-            (from, memchr::memchr(b'\n', block).is_none())
-        }
-    }
-}
-
-/// Reads on from the end of a page to the end of the record that lies there.
+/// Reads on from the end of a page to the end of the record that lies there, or of the line that begins there. Returns how
+/// many bytes that are.
 fn put_tail(
     (inlet, preprocessor): (&mut Inlet, &mut Preprocessor<'_>),
-    file: &InputFile,
-    end: u64,
-    layout: Layout,
+    input: &Input,
+    (end, mut walk): (u64, Walk),
     named: &dyn Fn(thalweg_river::Error) -> Error,
 ) -> Result<u64> {
     let mut piece = [0; PIECE_BYTES];
     let mut at = end;
-    // Of a fixed record, what is missing; of a line, nobody knows.
-    let stop = match layout {
-        Layout::Fixed(n) => end.next_multiple_of(u64::from(n)),
-        Layout::Lines => u64::MAX,
-    };
-    while at < stop {
-        let want = (stop - at).min(PIECE_BYTES as u64) as usize;
-        let got = file.read_at(at, &mut piece[..want])?;
-        let newline = memchr::memchr(b'\n', &piece[..got]).filter(|_| layout == Layout::Lines);
-        let len = newline.map_or(got, |newline| newline + 1);
+    if at >= input.len() {
+        preprocessor.check_end(input, walk.done())?;
+        return Ok(0);
+    }
+    let file = input.file()?;
+    loop {
+        let got = file.read_at(at, &mut piece)?;
+        if got == 0 {
+            preprocessor.check_end(input, walk.done())?;
+            break;
+        }
+        let len = walk.step(&piece[..got]);
         preprocessor.put(inlet, &piece[..len]).map_err(named)?;
         at += len as u64;
-        match got {
-            _ if newline.is_some() => break,
-            0 if layout == Layout::Lines => break,
-            0 => return Err(InputsError::Changed(file.path().display().to_string()).into()),
-            _ => {}
+        if walk.done() == 0 {
+            break;
         }
     }
     Ok(at - end)
@@ -268,7 +272,7 @@ mod tests {
         }
         // Equal shares are dealt in turn.
         let equal = Splits::Dealt { inlet: 1, pages: deal(12, &[4; 3]) };
-        assert_eq!(equal.mine(12).collect::<Vec<u64>>(), [1, 4, 7, 10]);
+        assert_eq!(equal.some_of(12).collect::<Vec<u64>>(), [1, 4, 7, 10]);
     }
 
     #[test]
