@@ -25,6 +25,11 @@ _thalweg() {
         --limit) :; return ;;
         --no-disk) :; return ;;
         --there) :; return ;;
+        --stores) :; return ;;
+        --manager) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
+        --stripe) :; return ;;
+        --width) :; return ;;
+        --copies) :; return ;;
         --size) :; return ;;
         --rows) :; return ;;
         --dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
@@ -56,19 +61,20 @@ _thalweg() {
         plan) flags='-o --output --record --prefixed --by --datamation --memory --scratch --scratch-limit --threads --unique --resume --no-proof --io --cluster --shares --simulate --identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='sort' ;;
         partition) flags='-o --output --record --prefixed --by --datamation --memory --threads --io --pick --parts --split-keys --cluster --shares --identity --on --detach --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         pump) flags='--resume --io --streams --limit --verify --no-disk --there --through-ssh --no-checksum --identity --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
+        volume) flags='--record --stores --manager --stripe --width --copies --json --progress -q --quiet -h --help -V --version --generate' subjects='create list status ls stat layout check salvage destroy' ;;
         doctor) flags='--scratch --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         bench) flags='--size --rows --dir --rivals --nodes --runs --json --progress -q --quiet -h --help -V --version --generate' subjects='sort io incore pump launch river cluster all-to-all' ;;
         exec) flags='--identity --on --via --timeout --detach --env --gather --json --progress -q --quiet -h --help -V --version --generate' subjects='' ;;
         job) flags='--identity --on --json --progress -q --quiet -h --help -V --version --generate' subjects='list show watch cancel' ;;
         node) flags='--identity --listen --on --via --json --progress -q --quiet -h --help -V --version --generate' subjects='run ping' ;;
         cluster) flags='--runs --schedule --may --identity --on --ssh --json --progress -q --quiet -h --help -V --version --generate' subjects='init install up status doctor probe exchange add drop renew client mend down remove' ;;
-        help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump doctor bench exec job node cluster help' ;;
+        help) flags='--json --progress -q --quiet -h --help -V --version --generate' subjects='gen check sort shuffle merge join plan partition pump volume doctor bench exec job node cluster help' ;;
         *) flags='--json --progress -q --quiet -h --help -V --version --generate' ;;
     esac
     if [[ $word == -?* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$flags" -- "$word")
     elif ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'gen check sort shuffle merge join plan partition pump doctor bench exec job node cluster help' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'gen check sort shuffle merge join plan partition pump volume doctor bench exec job node cluster help' -- "$word")
     elif ((COMP_CWORD == 2)) && [[ -n $subjects ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$subjects" -- "$word")
     else

@@ -17,6 +17,7 @@ mod receipt;
 mod report;
 mod request;
 mod share;
+mod volume;
 mod vote;
 
 pub use audit::AuditLine;
@@ -47,6 +48,9 @@ pub use request::{
 pub use share::{
     Detached, Edge, JoinAsk, JoinKind, KeyBound, LentAsk, LentFile, LongEnd, LostRange, NodeShare, PieceEnd,
     ShareEnd, ShareSaid, ShareTold, ShareView, SortAsk, SortAttempt, SortEnd, SortJob, Trouble, Work,
+};
+pub use volume::{
+    VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeList, VolumeSalvage, VolumeStatus, VolumeStore,
 };
 pub use vote::{
     AttemptId, Ballot, Decision, FileStamp, ReadyFile, VoteAsk, VoteRecord, VoteRequest, VoteSaid,

@@ -15,6 +15,12 @@ pub fn wall_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 
+/// Nanoseconds since the Unix epoch, for the times of files.
+pub fn wall_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
 /// Measures the time from its making.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(u64);

@@ -13,6 +13,7 @@ pub(crate) enum Command {
     Plan,
     Partition,
     Pump,
+    Volume,
     Doctor,
     Bench,
     Exec,
@@ -276,6 +277,41 @@ Prints a receipt: what went in, what came out, that they agree, what each end co
             ("thalweg pump --no-disk 10GB", "what the pump itself can do"),
         ],
         subjects: &[],
+    },
+    CommandInfo {
+        command: Command::Volume,
+        name: "volume",
+        synopsis: "WHAT [NAME|volume:NAME/PATH]...",
+        about: "files striped over several disks",
+        doc: "\
+A volume is one file system over several directories, best each on a disk of its own: its stores. A file is cut into stripes, which \
+go to the stores in turn, so that all disks work on it. volume:NAME/PATH is a file in a volume wherever a command on records takes a file.
+
+create NAME --stores DIR,...: makes a volume. Nobody but its owner may enter its directories. --stripe, --width, --copies and \
+--record say how files are laid out in it.
+
+list: the volumes of this user, and where they are. status NAME: its stores, and how much is in it.
+
+ls volume:NAME/PATH: the names in a directory. stat volume:NAME/PATH ...: all that is known of files and directories.
+
+layout volume:NAME/DIR: how files are laid out that are made in a directory. With --stripe, --width, --copies or --record, sets that \
+for files made from now on, and makes the directory if it is not there.
+
+check NAME: reads every byte of every copy and compares checksums. Status 1 if something is wrong.
+
+salvage NAME DIR: copies the files that can be read to a new directory DIR, from the stores that are there. Without the manager's \
+database files are called after their numbers.
+
+destroy NAME: removes a volume and all files in it.
+
+One process at a time uses a volume; others are refused with a line that names it.",
+        examples: &[
+            ("thalweg volume create films --stores /disk1,/disk2,/disk3", "over three disks"),
+            ("thalweg volume layout volume:films/raw --stripe 64KiB --record 838", "records of 838 bytes, in small stripes"),
+            ("thalweg gen 10M volume:films/records", "a gigabyte of records in it"),
+            ("thalweg volume salvage films saved", "what can be read when a disk is gone"),
+        ],
+        subjects: &["create", "list", "status", "ls", "stat", "layout", "check", "salvage", "destroy"],
     },
     CommandInfo {
         command: Command::Doctor,

@@ -103,6 +103,12 @@ fn advice(error: &Error) -> &'static str {
     }
 }
 
+impl From<thalweg::volume::Error> for Failure {
+    fn from(why: thalweg::volume::Error) -> Failure {
+        Failure::Verb(why.into())
+    }
+}
+
 impl From<Error> for Failure {
     fn from(why: Error) -> Failure {
         Failure::Verb(why)

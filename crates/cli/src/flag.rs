@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 
 use crate::commands::Command;
+use crate::commands::Command::*;
 use crate::typed::TypedArgs;
 
 /// A flag.
@@ -46,6 +47,20 @@ pub(crate) enum At {
     /// After these commands.
     Commands(&'static [Command]),
 }
+
+pub(crate) const SORTS: At = At::Commands(&[Sort, Plan]);
+pub(crate) const SPILLS: At = At::Commands(&[Sort, Shuffle, Join, Plan]);
+pub(crate) const WRITES: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition]);
+pub(crate) const RECORDS: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Check, Volume]);
+pub(crate) const KEYS: At = At::Commands(&[Sort, Merge, Join, Plan, Partition, Check]);
+pub(crate) const PARTS: At = At::Commands(&[Partition]);
+pub(crate) const JOINS: At = At::Commands(&[Join]);
+pub(crate) const GENERATES: At = At::Commands(&[Gen]);
+pub(crate) const CHECKS: At = At::Commands(&[Check]);
+pub(crate) const PUMPS: At = At::Commands(&[Pump]);
+pub(crate) const BENCHES: At = At::Commands(&[Bench]);
+pub(crate) const EXECUTES: At = At::Commands(&[Exec]);
+pub(crate) const ON_NODES: At = At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan]);
 
 impl Flag {
     /// Whether it may follow the command.

@@ -9,22 +9,11 @@ use std::path::PathBuf;
 
 use crate::commands::Command::*;
 pub(crate) use crate::flag::{At, Flag, Value};
+use crate::flag::{
+    BENCHES, CHECKS, EXECUTES, GENERATES, JOINS, KEYS, ON_NODES, PARTS, PUMPS, RECORDS, SORTS, SPILLS, WRITES,
+};
 use crate::typed::{Document, Help, When};
-use crate::values;
-
-const SORTS: At = At::Commands(&[Sort, Plan]);
-const SPILLS: At = At::Commands(&[Sort, Shuffle, Join, Plan]);
-const WRITES: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition]);
-const RECORDS: At = At::Commands(&[Sort, Shuffle, Merge, Join, Plan, Partition, Check]);
-const KEYS: At = At::Commands(&[Sort, Merge, Join, Plan, Partition, Check]);
-const PARTS: At = At::Commands(&[Partition]);
-const JOINS: At = At::Commands(&[Join]);
-const GENERATES: At = At::Commands(&[Gen]);
-const CHECKS: At = At::Commands(&[Check]);
-const PUMPS: At = At::Commands(&[Pump]);
-const BENCHES: At = At::Commands(&[Bench]);
-const EXECUTES: At = At::Commands(&[Exec]);
-const ON_NODES: At = At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Check, Plan]);
+use crate::{flags_volume, values};
 
 /// The flags, those of a topic together.
 pub(crate) const FLAGS: &[Flag] = &[
@@ -53,7 +42,9 @@ are as wide as the last one.",
         about: "records of so many bytes instead of lines",
         doc: "\
 Every record has so many bytes, and the input is a whole number of them. Without this flag, records are lines: the \
-newline ends a record and is not part of it.",
+newline ends a record and is not part of it.
+
+With volume: files hold records of so many bytes, and no record is cut by the end of a stripe.",
         set: |args, value| values::record_bytes(value).map(|bytes| args.record_bytes = Some(bytes)),
     },
     Flag {
@@ -455,6 +446,11 @@ what was cut off is begun anew, file by file.",
             Ok(())
         },
     },
+    flags_volume::STORES,
+    flags_volume::MANAGER,
+    flags_volume::STRIPE,
+    flags_volume::WIDTH,
+    flags_volume::COPIES,
     Flag {
         long: "size",
         short: None,

@@ -63,6 +63,11 @@ const CASES: &[Case] = &[
     ("no-checksum", &["pump", "--no-checksum"], |a| a.no_checksum),
     ("there", &["pump", "--there", "bin/t"], |a| a.there.as_deref() == Some("bin/t")),
     ("through-ssh", &["pump", "--through-ssh"], |a| a.through_ssh),
+    ("stores", &["volume", "create", "--stores", "a,b", "--stores=c"], |a| a.stores.len() == 3),
+    ("manager", &["volume", "--manager", "m"], |a| a.manager.as_deref() == Some(Path::new("m"))),
+    ("stripe", &["volume", "--stripe", "64KiB"], |a| a.stripe_bytes == Some(64 << 10)),
+    ("width", &["volume", "--width=4"], |a| a.width == Some(4)),
+    ("copies", &["volume", "--copies", "2"], |a| a.copies == Some(2)),
     ("size", &["bench", "--size", "1GB"], |a| a.size == Some(Size::Bytes(1_000_000_000))),
     ("rows", &["bench", "--rows", "a,b", "--rows=c"], |a| a.rows == ["a", "b", "c"]),
     ("dir", &["bench", "--dir", "a", "--dir=b"], |a| a.dirs == [Path::new("a"), Path::new("b")]),
@@ -225,7 +230,7 @@ fn a_slip_finds_the_flag_or_command_that_was_meant() {
         (&["srot"], "unknown command 'srot'; did you mean sort?"),
         (
             &["xyzzy"],
-            "unknown command 'xyzzy'; the commands are gen, check, sort, shuffle, merge, join, plan, partition, pump, doctor, bench, exec, job, node, cluster, help",
+            "unknown command 'xyzzy'; the commands are gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, doctor, bench, exec, job, node, cluster, help",
         ),
         (&["sort", "--ascii"], "--ascii is a flag of gen, not of sort"),
         (

@@ -12,6 +12,7 @@ mod flag;
 mod flags;
 #[cfg(test)]
 mod flags_test;
+mod flags_volume;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod help;
@@ -29,6 +30,7 @@ mod signals;
 mod suggest;
 mod typed;
 mod values;
+mod volumes;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -52,16 +52,11 @@ fn guard() -> Result<u8, Failure> {
     if let Some(signal) = ended.signal {
         complain(&format!(
             "the node was ended by signal {signal}; {} that it had started {} with it",
-            counted(ended.left, "process", "processes"),
+            show::counted(ended.left, "process", "processes"),
             if ended.left == 1 { "is gone" } else { "are gone" }
         ));
     }
     Ok(ended.status)
-}
-
-/// A number and what it counts.
-pub(crate) fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// `exec`.
@@ -318,7 +313,7 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
         ClusterAsk::Init { name, hosts } => {
             let file = cluster::init(identity, name, hosts)?;
             let text = || {
-                let hosts = counted(file.hosts.len(), "host", "hosts");
+                let hosts = show::counted(file.hosts.len(), "host", "hosts");
                 format!("cluster {name} of {hosts} in {}\n", identity.display())
             };
             return report(how, || to_json(&file), text);
@@ -343,7 +338,7 @@ pub(crate) fn cluster(identity: &Path, asked: &ClusterAsk, how: Show) -> Result<
     for why in &wrong {
         complain(&format!("not told: {why}; thalweg cluster install brings it the new cluster file"));
     }
-    let hosts = counted(file.hosts.len(), "host", "hosts");
+    let hosts = show::counted(file.hosts.len(), "host", "hosts");
     let next = next_of(identity, asked);
     let text = || format!("cluster {} of {hosts}, epoch {}{next}\n", file.name, file.epoch);
     report(how, || to_json(&file), text)

@@ -13,12 +13,12 @@ use crate::failure::{COULD_NOT, Failure};
 use crate::interpret::{Job, Request, Show, interpret};
 use crate::parse::{Usage, parse};
 use crate::print::{complain, say};
-use crate::{nodes, show, signals};
+use crate::{nodes, show, signals, volumes};
 
 /// Done.
 pub(crate) const DONE: u8 = 0;
 /// Checked and found wrong.
-const WRONG: u8 = 1;
+pub(crate) const WRONG: u8 = 1;
 /// The reader of standard output has gone away; nobody wants to hear of it.
 const SIGPIPE: i32 = 13;
 
@@ -91,6 +91,7 @@ fn perform(Request { job, show: how }: Request) -> Result<u8, Failure> {
             report(how, || to_json(&receipt), || show::pump(&receipt))?;
             held(&receipt.verb, receipt.holds)
         }
+        Job::Volume(asked) => volumes::volume(&asked, how),
         Job::Check(options, cluster) => {
             let check = |progress: &_| thalweg::check(&options, cluster.as_ref(), progress);
             checked(how, &watched(how, check)?)

@@ -78,6 +78,13 @@ pub(crate) struct TypedArgs {
     pub(crate) there: Option<String>,
     pub(crate) through_ssh: bool,
 
+    // About volumes.
+    pub(crate) stores: Vec<PathBuf>,
+    pub(crate) manager: Option<PathBuf>,
+    pub(crate) stripe_bytes: Option<u64>,
+    pub(crate) width: Option<u32>,
+    pub(crate) copies: Option<u32>,
+
     // About benchmarks.
     pub(crate) size: Option<Size>,
     pub(crate) rows: Vec<String>,

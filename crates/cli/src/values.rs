@@ -113,6 +113,12 @@ pub(crate) fn numbers(value: &OsStr) -> Result<Vec<u32>, String> {
     text(value)?.split(',').map(number).collect()
 }
 
+/// A number that its user finds too large or too small.
+pub(crate) fn parsed_number(value: &OsStr, what: &str) -> Result<u32, String> {
+    let typed = text(value)?;
+    typed.parse().map_err(|_| format!("'{typed}' is not {what}"))
+}
+
 /// A number of parts.
 pub(crate) fn parts(value: &OsStr) -> Result<usize, String> {
     let typed = text(value)?;

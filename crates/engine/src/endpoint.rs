@@ -1,7 +1,7 @@
 //! Where bytes come from or go to, and how that is written.
 //!
-//! A word for a verb on records is `-`, `nodes:PATTERN`, `client:PATH` or a path. A word for a transfer may also name
-//! another machine: a colon before the first slash marks one, as it does for scp and rsync, and `ssh://` marks ssh. Words
+//! A word for a verb on records is `-`, `nodes:PATTERN`, `client:PATH`, `volume:NAME/PATH` or a path. A word for a transfer
+//! may also name another machine: a colon before the first slash marks one, as it does for scp and rsync, and `ssh://` marks ssh. Words
 //! are taken byte by byte: nothing in them is unescaped.
 
 use std::ffi::OsStr;
@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use thalweg_base::units::parse_bytes;
+use thalweg_volume::VolumePath;
 
 use crate::{Asked, Result};
 
@@ -24,6 +25,8 @@ pub enum Endpoint {
     Nodes(PathBuf),
     /// A file of this client that nodes of a cluster read or write, written `client:PATH`.
     Client(PathBuf),
+    /// A file of a volume, written `volume:NAME/PATH`.
+    Volume(VolumePath),
     /// So many zeros, written `zero:SIZE`.
     Zeros(u64),
     /// Nothing is kept, written `null:`.
@@ -60,8 +63,18 @@ impl Endpoint {
         match self {
             Endpoint::Path(path) if path.as_os_str().is_empty() => Err(Asked::NoName.into()),
             Endpoint::Path(path) => Ok(path),
+            Endpoint::Volume(path) => Ok(path.as_path()),
             Endpoint::Standard => Ok(Path::new(standard)),
             other => Err(Asked::Elsewhere(other.clone()).into()),
+        }
+    }
+
+    /// The path of a file of this machine or of a volume.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match self {
+            Endpoint::Path(path) => Some(path),
+            Endpoint::Volume(path) => Some(path.as_path()),
+            _ => None,
         }
     }
 
@@ -95,6 +108,7 @@ impl Endpoint {
             return Ok(Endpoint::Path(PathBuf::from(word)));
         };
         match (&head[..colon], &bytes[colon + 1..]) {
+            (b"volume", _) => Ok(Endpoint::from(word)),
             (b"null", b"") => Ok(Endpoint::Null),
             (b"zero", size) => zeros(size),
             (host, rest) => {
@@ -120,6 +134,9 @@ impl Endpoint {
 impl From<&OsStr> for Endpoint {
     fn from(word: &OsStr) -> Endpoint {
         let bytes = word.as_bytes();
+        if let Some(path) = VolumePath::of(word) {
+            return Endpoint::Volume(path);
+        }
         match (bytes.strip_prefix(b"nodes:"), bytes.strip_prefix(b"client:")) {
             _ if word == "-" => Endpoint::Standard,
             (Some(pattern), _) => Endpoint::Nodes(path(pattern)),
@@ -158,6 +175,7 @@ impl fmt::Display for Endpoint {
             Endpoint::Standard => f.write_str("-"),
             Endpoint::Nodes(path) => write!(f, "nodes:{}", path.display()),
             Endpoint::Client(path) => write!(f, "client:{}", path.display()),
+            Endpoint::Volume(path) => write!(f, "{}", path.as_path().display()),
             Endpoint::Zeros(bytes) => write!(f, "zero:{bytes}"),
             Endpoint::Null => f.write_str("null:"),
             Endpoint::Host(host, end) => write!(f, "{host}:{end}"),
@@ -219,6 +237,7 @@ mod tests {
             ("-", Endpoint::Standard),
             ("nodes:/d/*", Endpoint::Nodes("/d/*".into())),
             ("client:a", Endpoint::Client("a".into())),
+            ("volume:v/d/a", Endpoint::Volume(VolumePath::of("volume:v/d/a".as_ref()).unwrap())),
             ("h:/p", Endpoint::Path("h:/p".into())),
             ("null:", Endpoint::Path("null:".into())),
         ] {

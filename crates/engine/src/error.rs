@@ -36,6 +36,8 @@ pub enum Error {
     River(thalweg_river::Error),
     /// A transfer failed.
     Transfer(thalweg_transfer::Error),
+    /// A volume could not be used.
+    Volume(thalweg_volume::Error),
     /// A record is longer than the verb has room for.
     RecordTooLong {
         /// The input, if one is known.
@@ -196,6 +198,7 @@ impl Error {
             | Error::MergeMismatch { .. }
             | Error::JoinMismatch { .. } => true,
             Error::Transfer(why) => why.is_wrong(),
+            Error::Volume(why) => why.is_damage(),
             Error::Node { wrong, .. } => *wrong,
             _ => false,
         }
@@ -228,6 +231,7 @@ impl fmt::Display for Error {
             Error::Merge(why) => write!(f, "{why}"),
             Error::River(why) => write!(f, "{why}"),
             Error::Transfer(why) => write!(f, "{why}"),
+            Error::Volume(why) => write!(f, "{why}"),
             Error::RecordTooLong { path, at, limit, .. } => {
                 let of = path.as_ref().map_or(String::new(), |path| format!(" of {}", path.display()));
                 let at = at.map_or(String::new(), |at| format!(" at byte {at}"));
@@ -337,6 +341,7 @@ impl std::error::Error for Error {
             Error::Merge(why) => Some(why),
             Error::River(why) => Some(why),
             Error::Transfer(why) => Some(why),
+            Error::Volume(why) => Some(why),
             Error::SomeParts { why, .. } => Some(why),
             _ => None,
         }
@@ -443,6 +448,15 @@ impl From<thalweg_river::Error> for Error {
         match why {
             gone if gone.is_gone() => Error::Gone(gone.to_string(), gone.missed()),
             other => Error::River(other),
+        }
+    }
+}
+
+impl From<thalweg_volume::Error> for Error {
+    fn from(why: thalweg_volume::Error) -> Error {
+        match why {
+            thalweg_volume::Error::Io(why) => why.into(),
+            other => Error::Volume(other),
         }
     }
 }

@@ -18,6 +18,7 @@ mod progress;
 mod sorter;
 mod temporary;
 mod verbs;
+mod volumes;
 
 pub use asked::{Asked, BadPath, Needs, TooLittleMemory};
 pub use calibrate::calibration_bytes;

@@ -9,7 +9,8 @@ use thalweg_io::uring::Uring;
 use thalweg_io::{Backends, FileSystem, ReadFiles, host, process};
 use thalweg_pump::Inputs;
 
-use crate::{Error, IoChoice, Result, WorkOptions};
+use crate::volumes::Volumes;
+use crate::{Endpoint, Error, IoChoice, Result, WorkOptions};
 
 /// A lane of a sort has one ring for what it takes and one for what it gives.
 const RINGS_OF_LANE: u64 = 2;
@@ -35,23 +36,54 @@ pub(crate) fn io(choice: IoChoice) -> Result<(Arc<dyn FileSystem>, Option<String
 
 /// The file systems of a verb: those that hold its inputs, its output and its scratch.
 pub(crate) struct Disks {
-    pub(crate) inputs: Arc<dyn ReadFiles>,
+    /// Of inputs that are in no volume.
+    inputs: Arc<dyn ReadFiles>,
     pub(crate) output: Arc<dyn FileSystem>,
     pub(crate) scratch: Arc<dyn FileSystem>,
+    volumes: Volumes,
     /// Why they are not the best from the start.
     fallback: Option<String>,
 }
 
 impl Disks {
-    /// This machine's.
-    pub(crate) fn of(choice: IoChoice) -> Result<Disks> {
-        Ok(Disks::all(io(choice)?))
+    /// Those of inputs and an output; what is in no volume is on this machine.
+    pub(crate) fn of<'a>(
+        choice: IoChoice,
+        inputs: impl IntoIterator<Item = &'a Endpoint>,
+        output: Option<&'a Endpoint>,
+    ) -> Result<Disks> {
+        Disks::with(io(choice)?, inputs, output)
     }
 
-    /// This machine's for a sort with so many lanes, inputs and scratch directories. Where rings would take the open files
-    /// that it needs itself, it goes without them.
+    /// Those of some work.
+    pub(crate) fn of_work(options: &WorkOptions) -> Result<Disks> {
+        Disks::of_local(io(options.io)?, options)
+    }
+
+    /// Those of a sort with so many lanes, inputs and scratch directories. Where rings would take the open files that it
+    /// needs itself, it goes without them.
     pub(crate) fn of_sort(options: &WorkOptions) -> Result<Disks> {
-        io_of_sort(options).map(Disks::all)
+        Disks::of_local(io_of_sort(options)?, options)
+    }
+
+    fn of_local(local: (Arc<dyn FileSystem>, Option<String>), options: &WorkOptions) -> Result<Disks> {
+        let right = options.right.iter().flat_map(|right| &right.inputs);
+        let scratch = Arc::clone(&local.0);
+        let disks = Disks::with(local, options.inputs.iter().chain(right), Some(&options.output))?;
+        // Who names directories names those of this machine.
+        Ok(if options.scratch.is_empty() { disks } else { Disks { scratch, ..disks } })
+    }
+
+    fn with<'a>(
+        (local, fallback): (Arc<dyn FileSystem>, Option<String>),
+        inputs: impl IntoIterator<Item = &'a Endpoint>,
+        output: Option<&'a Endpoint>,
+    ) -> Result<Disks> {
+        let volumes = Volumes::open(inputs.into_iter().chain(output))?;
+        let of_output = output.and_then(|end| volumes.of(end));
+        let output = of_output.map_or_else(|| Arc::clone(&local), |volume| volume as _);
+        let scratch = Arc::clone(&output);
+        Ok(Disks { inputs: local, output, scratch, volumes, fallback })
     }
 
     /// These.
@@ -61,16 +93,17 @@ impl Disks {
         output: Arc<dyn FileSystem>,
         scratch: Arc<dyn FileSystem>,
     ) -> Disks {
-        Disks { inputs, output, scratch, fallback: None }
+        Disks { inputs, output, scratch, volumes: Volumes::default(), fallback: None }
     }
 
-    fn all((fs, fallback): (Arc<dyn FileSystem>, Option<String>)) -> Disks {
-        Disks { inputs: Arc::clone(&fs) as _, output: Arc::clone(&fs), scratch: fs, fallback }
+    /// That of an input.
+    pub(crate) fn of_input(&self, end: &Endpoint) -> Arc<dyn ReadFiles> {
+        self.volumes.of(end).map_or_else(|| Arc::clone(&self.inputs), |volume| volume as _)
     }
 
     fn backends(&self) -> Backends {
         let own = [&self.output, &self.scratch].map(|fs| Arc::clone(fs) as _);
-        own.into_iter().chain([Arc::clone(&self.inputs) as _]).collect()
+        own.into_iter().chain([Arc::clone(&self.inputs) as _]).chain(self.volumes.backends()).collect()
     }
 
     /// What the receipt calls them.

@@ -30,19 +30,16 @@ pub(crate) enum Target {
 impl Target {
     /// Looks at what is there. Touches nothing.
     pub(crate) fn of(io: &Arc<dyn FileSystem>, endpoint: &Endpoint) -> Result<Target> {
-        let path = match endpoint {
-            Endpoint::Path(path) => path,
-            other => {
-                let standard = other.here("/dev/stdout")?;
-                io.stat(standard)?;
-                return Ok(Target::Stream(Location::new(io, standard)));
-            }
+        let Some(path) = endpoint.file() else {
+            let standard = endpoint.here("/dev/stdout")?;
+            io.stat(standard)?;
+            return Ok(Target::Stream(Location::new(io, standard)));
         };
         let led_to = unplanted(path)?;
         match io.stat(if ends_in_slash(path) { path } else { &led_to }) {
-            Ok(there) if there.is_directory => Err(BadPath::OutputDirectory(path.clone()).into()),
+            Ok(there) if there.is_directory => Err(BadPath::OutputDirectory(path.to_path_buf()).into()),
             Ok(there) if !there.is_regular => Ok(Target::Stream(Location::new(io, led_to))),
-            Ok(there) if there.mode & 0o222 == 0 => Err(BadPath::ReadOnly(path.clone()).into()),
+            Ok(there) if there.mode & 0o222 == 0 => Err(BadPath::ReadOnly(path.to_path_buf()).into()),
             Ok(_) => {
                 let path = real_name(&led_to);
                 io.check_replace(&path)?;

@@ -60,6 +60,11 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// The user and the group that own what this process makes.
+pub fn user_and_group() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
 /// Waits for a child to end, and tells what it and those of its own children that it waited for have used.
 pub fn wait(child: Child) -> io::Result<(ExitStatus, Usage)> {
     // SAFETY: as in `usage`.

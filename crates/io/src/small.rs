@@ -120,6 +120,28 @@ pub fn make_durable_directory(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A directory that only its owner may enter, under a name that is free.
+pub fn make_new_directory(path: &Path) -> Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(path).map_err(|e| Error::new(Action::Create, path, e))
+}
+
+/// An error unless this is a directory of this user that nobody else may enter. A link is none.
+pub fn check_own_directory(path: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let failed = |e| Error::new(Action::Open, path, e);
+    let there = fs::symlink_metadata(path).map_err(failed)?;
+    let is_own = there.is_dir() && there.uid() == rustix::process::geteuid().as_raw();
+    if is_own && there.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    Err(failed(std::io::Error::other("it is no directory that is this user's alone")))
+}
+
+/// Removes an empty directory.
+pub fn remove_directory(path: &Path) -> Result<()> {
+    fs::remove_dir(path).map_err(|e| Error::new(Action::Remove, path, e))
+}
+
 /// Whether it is another user's.
 pub fn is_of_another(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

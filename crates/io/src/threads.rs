@@ -7,12 +7,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use crate::os::{self, Queues};
 use crate::transfer::{Flight, Ledger};
-use crate::{Done, Op, Queue, Result};
+use crate::{Done, FileId, Kind, Op, Queue, Result};
 
 /// A thread here only makes system calls; memory is the user's budget.
 const STACK_BYTES: usize = 128 << 10;
@@ -29,6 +30,24 @@ impl Threads {
     }
 }
 
+/// What a file system of its own does in place of pread and pwrite.
+pub trait Calls: Send + Sync {
+    /// Reads or writes some of the bytes at a byte of a file; less than all of a read only at the end of the file.
+    fn attempt(&self, id: FileId, kind: Kind, at: u64, bytes: &mut [u8]) -> io::Result<usize>;
+}
+
+impl Threads {
+    /// A queue whose operations are carried out by other calls.
+    pub fn queue_of(&self, calls: Arc<dyn Calls>, depth: usize) -> Box<dyn Queue> {
+        self.queue_for(Some(calls), depth)
+    }
+
+    fn queue_for(&self, calls: Option<Arc<dyn Calls>>, depth: usize) -> Box<dyn Queue> {
+        let (team, inbox) = (Arc::clone(&self.0), Arc::new(Inbox::default()));
+        Box::new(ThreadsQueue { ledger: Ledger::new(depth), team, inbox, calls })
+    }
+}
+
 impl fmt::Debug for Threads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Threads({} of {})", self.0.shared.lock().threads, self.0.shared.limit)
@@ -41,8 +60,7 @@ impl Queues for Threads {
     }
 
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
-        let (team, inbox) = (Arc::clone(&self.0), Arc::new(Inbox::default()));
-        Ok(Box::new(ThreadsQueue { ledger: Ledger::new(depth), team, inbox }))
+        Ok(self.queue_for(None, depth))
     }
 }
 
@@ -69,6 +87,7 @@ struct State {
 struct Work {
     flight: Flight,
     inbox: Arc<Inbox>,
+    calls: Option<Arc<dyn Calls>>,
 }
 
 /// Completions on their way back to one queue.
@@ -80,7 +99,15 @@ struct Inbox {
 
 impl Work {
     fn carry_out(self) {
-        let done = self.flight.run(os::attempt, os::length, os::wait_ready);
+        let done = match self.calls {
+            None => self.flight.run(os::attempt, os::length, os::wait_ready),
+            // Length and readiness are asked of direct files and of streams, and it has neither.
+            Some(calls) => self.flight.run(
+                |id, kind, at, bytes| calls.attempt(id, kind, at, bytes),
+                |_| unreachable!("no file of it is direct"),
+                |_, _| unreachable!("no file of it is a stream"),
+            ),
+        };
         self.inbox.done.lock().expect("no holder of an inbox panics").push_back(done);
         self.inbox.arrived.notify_one();
     }
@@ -161,12 +188,14 @@ struct ThreadsQueue {
     ledger: Ledger,
     team: Arc<Team>,
     inbox: Arc<Inbox>,
+    calls: Option<Arc<dyn Calls>>,
 }
 
 impl Queue for ThreadsQueue {
     fn submit(&mut self, op: Op) {
         self.ledger.enter(&op);
-        self.team.give(Work { flight: Flight::new(op), inbox: Arc::clone(&self.inbox) });
+        let (inbox, calls) = (Arc::clone(&self.inbox), self.calls.clone());
+        self.team.give(Work { flight: Flight::new(op), inbox, calls });
     }
 
     fn reap(&mut self, wait: bool) -> Option<Done> {

@@ -34,7 +34,7 @@ macro_rules! each_record {
                 let n = n as usize;
                 while from + n <= bytes.len() {
                     let ($at, $record, $len) = (from, $crate::InPlace::new(&bytes[from..], n), n);
-                    $body;
+                    let () = $body;
                     from += n;
                 }
             }
@@ -43,7 +43,7 @@ macro_rules! each_record {
                 for end in $crate::newlines(lines) {
                     let n = end - line;
                     let ($at, $record, $len) = (from + line, $crate::InPlace::new(&lines[line..], n), n + 1);
-                    $body;
+                    let () = $body;
                     line = end + 1;
                 }
                 from += line;
@@ -53,7 +53,7 @@ macro_rules! each_record {
                     && n <= bytes.len() - from
                 {
                     let ($at, $record, $len) = (from, $crate::InPlace::new(&bytes[from..], n), n);
-                    $body;
+                    let () = $body;
                     from += n;
                 }
             }

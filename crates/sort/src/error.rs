@@ -131,12 +131,10 @@ impl fmt::Display for Error {
             Error::Input(e) => write!(f, "{e}"),
             Error::Key(e) => write!(f, "{e}"),
             Error::Pool(e) => write!(f, "{e}"),
-            Error::MemoryTooSmall { given, needed } => write!(
-                f,
-                "--memory {} is too small: this sort needs at least {}",
-                Bytes(*given),
-                Bytes(*needed)
-            ),
+            Error::MemoryTooSmall { given, needed } => {
+                let (given, needed) = (Bytes(*given), Bytes(*needed));
+                write!(f, "--memory {given} is too small: this sort needs at least {needed}")
+            }
             Error::RecordTooLong { what, path, at, limit } => {
                 let of = path.as_ref().map_or(String::new(), |path| format!(" of {}", path.display()));
                 let limit = Bytes(*limit);

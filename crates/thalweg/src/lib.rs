@@ -85,6 +85,14 @@ pub fn check(
     }
 }
 
+/// Volumes: files striped over several disks. What a volume has is reached through [`LocalVolume::volume`](volume::LocalVolume).
+pub mod volume {
+    pub use thalweg_volume::{
+        Entry, Error, File, Inode, Kind, Layout, LocalVolume, Policy, Registry, Result, Volume, check,
+        create, destroy, file, files, open, salvage, status,
+    };
+}
+
 // The examples of the guide are tests of this crate's documents.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/library.md")]

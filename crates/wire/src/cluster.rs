@@ -61,6 +61,9 @@ pub fn client_directory(owner: &Path, client: &str) -> PathBuf {
     owner.join(CLIENTS).join(client)
 }
 
+/// What stands before a colon where a host could.
+const SCHEMES: [&str; 6] = ["volume", "table", "nodes", "client", "null", "zero"];
+
 /// A host as typed: `NAME` or `NAME=ADDRESS` or `NAME=ADDRESS:PORT`, and behind that perhaps `@WORD,WORD`: a role, or
 /// `data=DIR`, or `memory=SIZE`.
 fn host_of(typed: &str) -> Result<ClusterHost> {
@@ -88,6 +91,11 @@ fn host_of(typed: &str) -> Result<ClusterHost> {
     if !is_host_name(name) {
         return Err(Error::Asked(format!(
             "'{name}' is not a name for a host: write NAME or NAME=ADDRESS:PORT, perhaps with @ROLE behind it, with letters, digits, '-' and '.'"
+        )));
+    }
+    if SCHEMES.contains(&name) {
+        return Err(Error::Asked(format!(
+            "a host cannot be called '{name}': {name}: begins the names of other things"
         )));
     }
     let address = address_as(address).ok_or_else(|| {
@@ -488,6 +496,7 @@ mod tests {
         let declared = host_of("n1@io,memory=2GiB,data=/a,data=/b").unwrap();
         assert_eq!((declared.memory_bytes, declared.data.len(), declared.roles.len()), (Some(2 << 30), 2, 1));
         let wrong = [
+            "volume=10.0.0.1",
             "n1=127.0.0.1:abc",
             "n1=a:99999",
             "n1=a:0",

@@ -3,6 +3,7 @@
 
 pub(crate) mod nodes;
 mod pump;
+pub(crate) mod volume;
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -17,6 +18,7 @@ use thalweg::{
 use thalweg_bench::{BenchOptions, Which};
 
 use self::nodes::{ClusterAsk, Exec, JobsAsk};
+use self::volume::VolumeAsk;
 use crate::commands::Command;
 use crate::parse::{Usage, command_named};
 use crate::typed::{Document, Help, TypedArgs, When};
@@ -45,6 +47,7 @@ pub(crate) enum Job {
     Pump(Transfer),
     /// Look at the machine, and at these directories.
     Doctor(Vec<PathBuf>),
+    Volume(VolumeAsk),
     Bench(BenchOptions),
     Exec(Exec),
     Jobs(PathBuf, JobsAsk),
@@ -119,7 +122,7 @@ fn job(args: TypedArgs) -> Result<Job, Usage> {
         return match args.help {
             Some(_) => Ok(Job::Say(help::program())),
             None => Err(Usage(
-                "say what to do: gen, check, sort, shuffle, merge, join, plan, partition, pump, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
+                "say what to do: gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
             )),
         };
     };
@@ -141,6 +144,10 @@ fn job(args: TypedArgs) -> Result<Job, Usage> {
         (Command::Check, None) => checked(args),
         (Command::Plan, None) => subject(args, command).and_then(|(_, args)| planned(args)),
         (Command::Pump, None) => pump::pumped(args).map(Job::Pump),
+        (Command::Volume, None) => {
+            let (what, args) = subject(args, command)?;
+            volume::asked(&what, args).map(Job::Volume)
+        }
         (Command::Doctor, None) => nothing_left(&args.words, command).map(|()| Job::Doctor(args.scratch)),
         (Command::Bench, None) => {
             let (which, args) = subject(args, command)?;

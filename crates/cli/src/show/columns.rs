@@ -23,6 +23,11 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
+/// A number and what it counts.
+pub(crate) fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// A line with its label.
 pub(crate) fn labelled(label: &str, text: &str) -> String {
     format!("{label:<9} {text}\n")

@@ -10,12 +10,16 @@ mod pump;
 mod receipt;
 mod reports;
 mod sorts;
+mod volumes;
 
 pub(crate) use cluster_plan::{cluster_plan, exchange, probe};
-pub(crate) use columns::{seconds, traffic};
+pub(crate) use columns::{counted, seconds, traffic};
 pub(crate) use nodes::{cluster, cluster_doctor, jobs, pings, steps, whole};
 pub(crate) use plan::plan;
 pub(crate) use pump::pump;
 pub(crate) use receipt::receipt;
 pub(crate) use reports::{check, doctor};
 pub(crate) use sorts::{Watched, end_of_sort};
+pub(crate) use volumes::{
+    volume_check, volume_file, volume_files, volume_layout, volume_list, volume_salvage, volume_status,
+};

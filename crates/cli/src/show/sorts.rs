@@ -7,8 +7,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_base::units::Bytes;
 
 use super::nodes::{harmless, left, state, typed};
-use super::{receipt, seconds, traffic};
-use crate::nodes::counted;
+use super::{counted, receipt, seconds, traffic};
 
 /// How often a line of progress is shown.
 const LINE_EVERY_SECONDS: f64 = 1.0;

@@ -136,7 +136,7 @@ fn alone(name: &str) {
 macro_rules! alone {
     ($($name:ident),*) => { $(#[test] fn $name() { alone(stringify!($name)); })* };
 }
-alone!(sort, shuffle, merge, join, partition, pump, gen_and_check, plan, documents, refusals);
+alone!(sort, shuffle, merge, join, partition, pump, volume, gen_and_check, plan, documents, refusals);
 
 /// Cases on a cluster of three nodes, which they share.
 #[test]

@@ -42,7 +42,7 @@ const RECORD_BYTES_MAX: usize = 256 * MIB as usize;
 
 /// Checks that files are one sorted sequence.
 pub fn check(options: &CheckOptions, progress: &Progress) -> Result<Check> {
-    check_on(&Disks::of(options.io)?, options, progress)
+    check_on(&Disks::of(options.io, &options.inputs, None)?, options, progress)
 }
 
 pub(super) fn check_on(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Result<Check> {
@@ -58,7 +58,7 @@ pub(super) fn check_on(disks: &Disks, options: &CheckOptions, progress: &Progres
 
 /// Examines files as one piece of a longer sequence.
 pub fn examine(options: &CheckOptions, progress: &Progress) -> Result<Stretch> {
-    examine_on(&Disks::of(options.io)?, options, progress)
+    examine_on(&Disks::of(options.io, &options.inputs, None)?, options, progress)
 }
 
 fn examine_on(disks: &Disks, options: &CheckOptions, progress: &Progress) -> Result<Stretch> {
@@ -94,7 +94,7 @@ pub fn check_joined(
             .map_err(|why| JobFault::Check { host: host.clone(), why: why.to_string() })?;
         whole.join(&piece);
     }
-    let found = Found::of(&key, &whole).told(options, &Disks::of(options.io)?, watch)?;
+    let found = Found::of(&key, &whole).told(options, &Disks::of(options.io, [], None)?, watch)?;
     Ok(Check { nodes, ..found })
 }
 

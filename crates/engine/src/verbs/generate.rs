@@ -34,7 +34,7 @@ const LANES_MAX: usize = 8;
 
 /// Writes the Sort Benchmark's records.
 pub fn generate(options: &GenOptions, progress: &Progress) -> Result<Receipt> {
-    generate_on(&Disks::of(options.io)?, options, progress)
+    generate_on(&Disks::of(options.io, [], Some(&options.output))?, options, progress)
 }
 
 pub(super) fn generate_on(disks: &Disks, options: &GenOptions, progress: &Progress) -> Result<Receipt> {

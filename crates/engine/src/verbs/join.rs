@@ -52,7 +52,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Joins two inputs. The receipt's invariant: out = the sum over keys of left x right.
 pub(super) fn join(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
-    join_on(&Disks::of(options.io)?, options, progress)
+    join_on(&Disks::of_work(options)?, options, progress)
 }
 
 pub(super) fn join_on(disks: &Disks, options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
@@ -256,7 +256,7 @@ impl Job<'_> {
             proof: true,
         };
         let mut sorter = Sorter::on(&options, &self.disks.scratch, None)?;
-        let input = Location::new(&self.disks.inputs, input.input_path()?);
+        let input = Location::new(&self.disks.of_input(input), input.input_path()?);
         if input.is_stream() {
             self.progress.begin(stage, side + 1, 3, 0);
             self.feed(&input.open(Caching::Cached)?, &mut sorter)?;

@@ -44,7 +44,7 @@ const FILES_BESIDE: u64 = 5;
 
 /// Merges inputs that are in order. The receipt's invariant: out + dropped = in, and out is in order.
 pub(super) fn merge(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
-    match merge_at_once(&Disks::of(options.io)?, options, progress)? {
+    match merge_at_once(&Disks::of_work(options)?, options, progress)? {
         Some(receipt) => Ok(receipt),
         None => merge_by_sorting(options, progress),
     }

@@ -60,7 +60,7 @@ type How = (PartitionPick, usize, bool);
 
 /// Parts the records of files or of a stream among several files. The receipt's invariant: out = in.
 pub(super) fn partition(options: &WorkOptions, how: How, progress: &Progress) -> Result<Receipt> {
-    partition_on(&Disks::of(options.io)?, options, how, progress)
+    partition_on(&Disks::of_work(options)?, options, how, progress)
 }
 
 pub(super) fn partition_on(
@@ -133,7 +133,7 @@ impl<'a> Job<'a> {
         let key = Key::new(layout, &options.keys)?;
         let open_before = process::open_files();
         let mut input = open(disks, options)?;
-        let Endpoint::Path(pattern) = &options.output else {
+        let Some(pattern) = options.output.file() else {
             return Err(Asked::PartsAreFiles.into());
         };
         let names = names(&disks.output, pattern, parts)?;
@@ -167,7 +167,7 @@ impl<'a> Job<'a> {
         let directory = names[0].directory();
         let room = directory.space().map_or(u64::MAX, |space| space.available);
         if room < input.bytes() {
-            let (path, directory) = (pattern.clone(), directory.path.to_path_buf());
+            let (path, directory) = (pattern.to_path_buf(), directory.path.to_path_buf());
             return Err(Error::OutputFull { path, needed: input.bytes(), directory, available: Some(room) });
         }
         Ok(Job {

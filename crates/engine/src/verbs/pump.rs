@@ -123,7 +123,9 @@ fn source(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<Origin> {
         Endpoint::Zeros(bytes) => Ok(Origin::Zeros(*bytes)),
         Endpoint::Null => Err(Asked::NullSource.into()),
         Endpoint::Host(..) | Endpoint::Ssh(..) => Err(Asked::Elsewhere(end.clone()).into()),
-        Endpoint::Nodes(_) | Endpoint::Client(_) => Err(Asked::NotForTransfer(end.clone()).into()),
+        Endpoint::Nodes(_) | Endpoint::Client(_) | Endpoint::Volume(_) => {
+            Err(Asked::NotForTransfer(end.clone()).into())
+        }
         Endpoint::Path(path) => {
             let there = io.stat(named(path)?)?;
             let is_stream = !there.is_regular && !there.is_directory;
@@ -138,7 +140,9 @@ fn dest(end: &Endpoint, io: &Arc<dyn FileSystem>) -> Result<To> {
         Endpoint::Null => Ok(To::Null),
         Endpoint::Host(..) | Endpoint::Ssh(..) => Err(Asked::Elsewhere(end.clone()).into()),
         Endpoint::Zeros(_) => Err(Asked::ZerosDestination.into()),
-        Endpoint::Nodes(_) | Endpoint::Client(_) => Err(Asked::NotForTransfer(end.clone()).into()),
+        Endpoint::Nodes(_) | Endpoint::Client(_) | Endpoint::Volume(_) => {
+            Err(Asked::NotForTransfer(end.clone()).into())
+        }
         Endpoint::Path(path) => match io.stat(named(path)?) {
             Ok(there) if !there.is_regular && !there.is_directory => Ok(To::Stream(unplanted(path)?)),
             // What is not there is made; what cannot be looked at will say so when it is opened.

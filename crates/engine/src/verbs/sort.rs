@@ -136,7 +136,7 @@ pub(super) fn has_room(layout: Layout) -> Result<()> {
 /// Where inputs are; standard input if there are none.
 pub(super) fn inputs_of(disks: &Disks, inputs: &[Endpoint]) -> Result<Vec<InputLocation>> {
     let inputs = if inputs.is_empty() { &[Endpoint::Standard] } else { inputs };
-    inputs.iter().map(|input| Ok(Location::new(&disks.inputs, input.input_path()?))).collect()
+    inputs.iter().map(|input| Ok(Location::new(&disks.of_input(input), input.input_path()?))).collect()
 }
 
 /// The most scratch bytes to use: a percentage is of what is free.

@@ -41,6 +41,7 @@ pages! {
     sort "docs/guide/sort.md",
     threat_model "docs/guide/threat-model.md",
     tuning "docs/guide/tuning.md",
+    volumes "docs/guide/volumes.md",
 }
 
 fn root() -> PathBuf {

@@ -1,0 +1,73 @@
+//! The flags of `volume` in the table of flags.
+
+use std::path::PathBuf;
+
+use crate::commands::Command::Volume;
+use crate::flag::{At, Flag, Value};
+use crate::values;
+
+const VOLUMES: At = At::Commands(&[Volume]);
+
+pub(crate) const STORES: Flag = Flag {
+    long: "stores",
+    short: None,
+    value: Value::Any("DIR,..."),
+    at: VOLUMES,
+    about: "the directories of a new volume's stores",
+    doc: "\
+The directories of the stores of a new volume, best each on a disk of its own. Each gets a directory NAME.thalweg-store. The \
+flag may be repeated.",
+    set: |args, value| values::names(value).map(|dirs| args.stores.extend(dirs.iter().map(PathBuf::from))),
+};
+
+pub(crate) const MANAGER: Flag = Flag {
+    long: "manager",
+    short: None,
+    value: Value::Dir("DIR"),
+    at: VOLUMES,
+    about: "where its names are kept [default: the first store]",
+    doc: "\
+The directory for what a new volume knows of names, sizes and layouts: it gets a directory NAME.thalweg-manager. Without this flag, \
+the directory of the first store.",
+    set: |args, value| {
+        args.manager = Some(PathBuf::from(value));
+        Ok(())
+    },
+};
+
+pub(crate) const STRIPE: Flag = Flag {
+    long: "stripe",
+    short: None,
+    value: Value::Any("SIZE"),
+    at: VOLUMES,
+    about: "bytes that lie together on one store [default: 1MiB]",
+    doc: "\
+How many bytes of a file lie together on one store before the next store takes its turn, from 4KiB to 1GiB. A file that is not \
+longer lies on one store.",
+    set: |args, value| values::bytes(value).map(|bytes| args.stripe_bytes = Some(bytes)),
+};
+
+pub(crate) const WIDTH: Flag = Flag {
+    long: "width",
+    short: None,
+    value: Value::Any("N"),
+    at: VOLUMES,
+    about: "how many stores have a part of a file [default: all]",
+    doc: "How many stores have a part of a file. Without this flag, and with 0, all of them.",
+    set: |args, value| {
+        values::parsed_number(value, "a number of stores").map(|width| args.width = Some(width))
+    },
+};
+
+pub(crate) const COPIES: Flag = Flag {
+    long: "copies",
+    short: None,
+    value: Value::Any("N"),
+    at: VOLUMES,
+    about: "how many stores have each byte: 1 or 2 [default: 1]",
+    doc: "\
+How many stores have each byte, 1 or 2. With 2, any one store may be lost.",
+    set: |args, value| {
+        values::parsed_number(value, "a number of copies").map(|copies| args.copies = Some(copies))
+    },
+};

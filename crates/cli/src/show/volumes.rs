@@ -1,0 +1,125 @@
+//! Volumes and what is in them.
+
+use thalweg_api::{
+    VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeSalvage, VolumeStatus, VolumeStore,
+};
+use thalweg_base::clock::date;
+use thalweg_base::units::Bytes;
+
+use super::columns::{columns, counted, labelled};
+
+/// Each with its places.
+pub(crate) fn volume_list(volumes: &[VolumeEntry]) -> String {
+    let mut text = String::new();
+    for VolumeEntry { name, manager, stores } in volumes {
+        text += &format!("{name}: {}\n", counted(stores.len(), "store", "stores"));
+        text += &format!("  manager {manager}\n");
+        text.extend(stores.iter().map(|store| format!("  store   {store}\n")));
+    }
+    text
+}
+
+/// What there is, and a row for each store.
+pub(crate) fn volume_status(status: &VolumeStatus) -> String {
+    let VolumeStatus { name, manager, stores, layout, files, directories, bytes } = status;
+    let mut text = format!(
+        "{name}: {}, {}, {}\n",
+        counted(*files as usize, "file", "files"),
+        counted(*directories as usize, "directory", "directories"),
+        Bytes(*bytes)
+    );
+    text += &labelled("layout", &in_words(layout));
+    text += &labelled("manager", manager);
+    let mut rows = vec![["store", "strips", "free", "state"].map(String::from).to_vec()];
+    rows.extend(stores.iter().map(|VolumeStore { directory, lost, strips, available_bytes }| {
+        let state = lost.as_ref().map_or("ready".into(), |why| format!("LOST: {why}"));
+        vec![directory.clone(), strips.to_string(), Bytes(*available_bytes).to_string(), state]
+    }));
+    text + &columns(&rows)
+}
+
+fn in_words(layout: &VolumeLayout) -> String {
+    let VolumeLayout { stripe_bytes, width, copies, record_bytes, first_slot } = layout;
+    let width = match width {
+        0 => "over all stores".into(),
+        width => format!("over {}", counted(*width as usize, "store", "stores")),
+    };
+    let copies = counted(*copies as usize, "copy", "copies");
+    let mut text = format!("stripes of {} {width}, {copies}", Bytes(*stripe_bytes));
+    if *record_bytes > 0 {
+        text += &format!(", records of {record_bytes} bytes");
+    }
+    if let Some(first) = first_slot {
+        text += &format!(", from store {first} on");
+    }
+    text
+}
+
+/// What was read, and what is wrong.
+pub(crate) fn volume_check(check: &VolumeCheck) -> String {
+    let VolumeCheck { name, files, strips, bytes, problems, lost_files } = check;
+    let mut text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+    text += &format!(
+        "{name}: {}, {}, {} read\n",
+        counted(*files as usize, "file", "files"),
+        counted(*strips as usize, "strip", "strips"),
+        Bytes(*bytes)
+    );
+    text += &match (problems.len(), lost_files) {
+        (0, _) => "everything is as it was written\n".into(),
+        (n, 0) => format!("{}; every file can be read\n", counted(n, "thing is wrong", "things are wrong")),
+        (n, lost) => format!(
+            "{}; {} cannot be read\n",
+            counted(n, "thing is wrong", "things are wrong"),
+            counted(*lost as usize, "file", "files")
+        ),
+    };
+    text
+}
+
+/// What was saved, and what was not.
+pub(crate) fn volume_salvage(salvaged: &VolumeSalvage) -> String {
+    let VolumeSalvage { name, files, bytes, problems } = salvaged;
+    let text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+    text + &format!("{name}: {} saved, {}\n", counted(*files as usize, "file", "files"), Bytes(*bytes))
+}
+
+/// A row for each name, as `ls -l` has it.
+pub(crate) fn volume_files(files: &[VolumeFile]) -> String {
+    let lengths = files.iter().map(|file| file.bytes.to_string().len());
+    let width = lengths.max().unwrap_or(0);
+    let row = |file: &VolumeFile| {
+        let VolumeFile { name, bytes, modified_ns, target, .. } = file;
+        let target = target.as_ref().map_or(String::new(), |target| format!(" -> {target}"));
+        let date = date(modified_ns.unsigned_abs() / 1_000_000_000);
+        format!("{}{:04o} {bytes:>width$} {date} {name}{target}\n", letter(file), file.mode)
+    };
+    files.iter().map(row).collect()
+}
+
+fn letter(file: &VolumeFile) -> char {
+    match file.kind.as_str() {
+        "directory" => 'd',
+        "link" => 'l',
+        _ => '-',
+    }
+}
+
+/// All that is known.
+pub(crate) fn volume_file(file: &VolumeFile) -> String {
+    let VolumeFile { name, kind, bytes, mode, user, group, links, modified_ns, inode, target, layout } = file;
+    let mut text = format!("{name}: {kind}, {bytes} bytes\n");
+    text += &labelled("owner", &format!("{user}:{group}, mode {mode:04o}"));
+    text += &labelled("modified", &date(modified_ns.unsigned_abs() / 1_000_000_000));
+    text += &labelled("inode", &format!("{inode}, {}", counted(*links as usize, "name", "names")));
+    text += &target.as_ref().map_or(String::new(), |target| labelled("target", target));
+    text + &layout.as_ref().map_or(String::new(), |layout| labelled("layout", &in_words(layout)))
+}
+
+/// How a file is laid out, or what is made in a directory.
+pub(crate) fn volume_layout(file: &VolumeFile) -> String {
+    match &file.layout {
+        Some(layout) => format!("{}: {}\n", file.name, in_words(layout)),
+        None => format!("{}: a {} has no layout\n", file.name, file.kind),
+    }
+}

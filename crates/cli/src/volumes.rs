@@ -1,0 +1,84 @@
+//! The command `volume`: done, shown, and what its exit status is.
+
+use std::path::{Path, PathBuf};
+
+use thalweg::volume::{self, Kind, LocalVolume, Registry};
+use thalweg_api::to_json;
+
+use crate::failure::Failure;
+use crate::interpret::Show;
+use crate::interpret::volume::{LayoutAsk, VolumeAsk};
+use crate::print::complain;
+use crate::run::{DONE, WRONG, report};
+use crate::show;
+
+/// Permissions of a directory that `layout` makes.
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// Does what was asked.
+pub(crate) fn volume(asked: &VolumeAsk, how: Show) -> Result<u8, Failure> {
+    let registry = Registry::of_user()?;
+    match asked {
+        VolumeAsk::Create { name, stores, manager, layout } => {
+            volume::create(&registry, name, stores, manager.as_deref(), &layout.over(Default::default()))?;
+            let made = registry.find(name)?;
+            report(how, || to_json(&made), || show::volume_list(std::slice::from_ref(&made)))
+        }
+        VolumeAsk::List => {
+            let list = registry.list()?;
+            report(how, || to_json(&list), || show::volume_list(&list.volumes))
+        }
+        VolumeAsk::Status(name) => {
+            let status = volume::status(&volume::open(&registry, name)?)?;
+            report(how, || to_json(&status), || show::volume_status(&status))
+        }
+        VolumeAsk::Check(name) => {
+            let check = volume::check(&volume::open(&registry, name)?)?;
+            report(how, || to_json(&check), || show::volume_check(&check))?;
+            Ok(if check.problems.is_empty() { DONE } else { WRONG })
+        }
+        VolumeAsk::Salvage(name, into) => {
+            let salvaged = volume::salvage(&registry, name, into)?;
+            report(how, || to_json(&salvaged), || show::volume_salvage(&salvaged))?;
+            Ok(if salvaged.problems.is_empty() { DONE } else { WRONG })
+        }
+        VolumeAsk::Destroy(name) => {
+            volume::destroy(&registry, name)?.iter().for_each(|left| complain(left));
+            Ok(DONE)
+        }
+        VolumeAsk::Names(name, path) => {
+            let files = volume::files(&volume::open(&registry, name)?, path)?;
+            report(how, || to_json(&files), || show::volume_files(&files))
+        }
+        VolumeAsk::Stat(places) => {
+            let stat = |(name, path): &(String, PathBuf)| {
+                let open = volume::open(&registry, name)?;
+                volume::file(&open, path)
+            };
+            let files = places.iter().map(stat).collect::<volume::Result<Vec<_>>>()?;
+            report(how, || to_json(&files), || files.iter().map(show::volume_file).collect())
+        }
+        VolumeAsk::Layout(name, path, layout) => {
+            let open = volume::open(&registry, name)?;
+            set_layout(&open, path, layout)?;
+            let found = volume::file(&open, path)?;
+            report(how, || to_json(&found.layout), || show::volume_layout(&found))
+        }
+    }
+}
+
+fn set_layout(open: &LocalVolume, path: &Path, layout: &LayoutAsk) -> volume::Result<()> {
+    if !layout.is_some() {
+        return Ok(());
+    }
+    let there = match open.volume.stat(path) {
+        Err(e) if e.is_not_found() => open.volume.make_directory(path, DIRECTORY_MODE)?,
+        there => there?,
+    };
+    if there.kind != Kind::Directory {
+        let path = path.display();
+        let why = format!("{path} is no directory; a file keeps the layout that it was made with");
+        return Err(volume::Error::Refused(why));
+    }
+    open.volume.set_policy(path, &layout.over(there.policy.unwrap_or_default()))
+}

@@ -1,0 +1,292 @@
+//! Changes of the manager's state, each within one transaction.
+//!
+//! Invariant: what rename(2), link(2), unlink(2) and rmdir(2) refuse is refused here, with the same error number.
+//! Non-goals: the transaction itself, and who is allowed to do what.
+
+use std::path::Path;
+
+use rusqlite::{Connection, params};
+
+use crate::layout::Layout;
+use crate::manager::{Change, Inode, Kind, NAME_BYTES_MAX, New, Place, ROOT};
+use crate::{Error, rows};
+
+/// One change.
+pub(crate) struct Applying<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) now_ns: i64,
+    pub(crate) slots: u32,
+    /// The number of an inode that is made.
+    pub(crate) number: u64,
+}
+
+/// Why a change was not carried out.
+pub(crate) enum Failed {
+    /// What a system call would answer, and about what.
+    System(i32, String),
+    Database(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Failed {
+    fn from(e: rusqlite::Error) -> Failed {
+        Failed::Database(e)
+    }
+}
+
+impl Failed {
+    pub(crate) fn into_error(self, database: &Path) -> Error {
+        match self {
+            Failed::System(errno, about) => Error::System(errno, about),
+            Failed::Database(e) => Error::Database(database.into(), e),
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, Failed>;
+
+fn refuse<T>(errno: i32, place: &Place) -> Result<T> {
+    Err(Failed::System(errno, String::from_utf8_lossy(&place.name).into_owned()))
+}
+
+impl Applying<'_> {
+    pub(crate) fn apply(&self, change: &Change) -> Result<Inode> {
+        match change {
+            Change::Create(place, new) => self.create(place, new),
+            Change::Link(inode, place) => self.link(*inode, place),
+            Change::Remove(place, is_directory) => self.remove(place, *is_directory),
+            Change::Rename(from, to) => self.rename(from, to),
+            Change::Set { inode, mode, owner, modified_ns } => self.edit(*inode, |inode| {
+                inode.mode = mode.map_or(inode.mode, |mode| mode & 0o7777);
+                (inode.user, inode.group) = owner.unwrap_or((inode.user, inode.group));
+                inode.modified_ns = modified_ns.unwrap_or(inode.modified_ns);
+            }),
+            Change::SetPolicy(inode, policy) => self.edit(*inode, |inode| inode.policy = Some(*policy)),
+            Change::SetAttribute(inode, name, value) => self.set_attribute(*inode, name, value.as_deref()),
+            Change::Unsettle(inode) => self.edit(*inode, |inode| inode.unsettled = true),
+            Change::Grow(inode, size, modified_ns, unsynced) => self.edit(*inode, |inode| {
+                (inode.size, inode.modified_ns, inode.unsynced) = (*size, *modified_ns, *unsynced);
+            }),
+            Change::Settle(inode, size, modified_ns, strips) => self.edit(*inode, |inode| {
+                (inode.size, inode.modified_ns, inode.strips) = (*size, *modified_ns, *strips);
+                (inode.unsynced, inode.unsettled) = (0, false);
+            }),
+            Change::Resize(inode, size, modified_ns) => self.edit(*inode, |inode| {
+                if *size < inode.size {
+                    inode.generation += 1;
+                    inode.cut = Some(inode.cut.map_or(*size, |cut| cut.min(*size)));
+                }
+                (inode.size, inode.modified_ns) = (*size, *modified_ns);
+            }),
+            Change::Cut(inode, generation) => self.edit(*inode, |inode| {
+                if inode.generation == *generation {
+                    inode.cut = None;
+                }
+            }),
+            Change::Stale(inode, copy, strips) => {
+                self.edit(*inode, |inode| inode.stale[*copy as usize] |= strips)
+            }
+            Change::Forget(inode) => self.forget(*inode),
+        }
+    }
+
+    fn edit(&self, inode: u64, edit: impl FnOnce(&mut Inode)) -> Result<Inode> {
+        let mut found = self.inode(inode)?;
+        edit(&mut found);
+        self.touch(found)
+    }
+
+    /// Writes an inode that was changed now.
+    fn touch(&self, mut inode: Inode) -> Result<Inode> {
+        inode.changed_ns = self.now_ns;
+        rows::put(self.connection, &inode)?;
+        Ok(inode)
+    }
+
+    fn inode(&self, inode: u64) -> Result<Inode> {
+        let found = rows::by_id(self.connection, inode)?;
+        found.ok_or_else(|| Failed::System(libc::ENOENT, format!("inode {inode}")))
+    }
+
+    fn existing(&self, place: &Place) -> Result<Inode> {
+        match rows::lookup(self.connection, place)? {
+            Some(found) => Ok(found),
+            None => refuse(libc::ENOENT, place),
+        }
+    }
+
+    /// The directory of a name that may be given.
+    fn directory(&self, place: &Place) -> Result<Inode> {
+        let name = &place.name[..];
+        if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
+            return refuse(libc::EINVAL, place);
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return refuse(libc::ENAMETOOLONG, place);
+        }
+        match self.inode(place.directory)? {
+            directory if directory.kind != Kind::Directory => refuse(libc::ENOTDIR, place),
+            // It was removed while somebody held it.
+            directory if directory.links == 0 => refuse(libc::ENOENT, place),
+            directory => Ok(directory),
+        }
+    }
+
+    fn create(&self, place: &Place, new: &New) -> Result<Inode> {
+        let directory = self.directory(place)?;
+        if rows::lookup(self.connection, place)?.is_some() {
+            return refuse(libc::EEXIST, place);
+        }
+        let mut made = rows::inode(self.number, new, self.now_ns);
+        let policy = directory.policy.unwrap_or_default();
+        match new.kind {
+            Kind::File => {
+                let first = (self.number % u64::from(self.slots)) as u32;
+                made.layout = Some(Layout::of(&policy, self.slots, first));
+            }
+            Kind::Directory => (made.policy, made.links) = (Some(policy), 2),
+            Kind::Link => {}
+        }
+        rows::put(self.connection, &made)?;
+        self.name(place, made.id)?;
+        self.count_directories(directory, i64::from(new.kind == Kind::Directory))?;
+        Ok(made)
+    }
+
+    fn link(&self, inode: u64, place: &Place) -> Result<Inode> {
+        let directory = self.directory(place)?;
+        if rows::lookup(self.connection, place)?.is_some() {
+            return refuse(libc::EEXIST, place);
+        }
+        let mut found = self.inode(inode)?;
+        match found.kind {
+            Kind::Directory => return refuse(libc::EPERM, place),
+            _ if found.links == 0 => return refuse(libc::ENOENT, place),
+            _ => found.links += 1,
+        }
+        self.name(place, inode)?;
+        self.count_directories(directory, 0)?;
+        self.touch(found)
+    }
+
+    fn remove(&self, place: &Place, is_directory: bool) -> Result<Inode> {
+        let directory = self.directory(place)?;
+        let found = self.existing(place)?;
+        match (found.kind == Kind::Directory, is_directory) {
+            (true, false) => return refuse(libc::EISDIR, place),
+            (false, true) => return refuse(libc::ENOTDIR, place),
+            _ => {}
+        }
+        self.unname(place)?;
+        let gone = self.drop_name(found, place)?;
+        self.count_directories(directory, -i64::from(is_directory))?;
+        Ok(gone)
+    }
+
+    fn rename(&self, from: &Place, to: &Place) -> Result<Inode> {
+        let (source, dest) = (self.directory(from)?, self.directory(to)?);
+        let moved = self.existing(from)?;
+        let replaced = rows::lookup(self.connection, to)?;
+        if replaced.as_ref().is_some_and(|replaced| replaced.id == moved.id) {
+            return Ok(moved);
+        }
+        let is_directory = moved.kind == Kind::Directory;
+        if is_directory && self.lies_in(&dest, moved.id)? {
+            return refuse(libc::EINVAL, to);
+        }
+        let replaced = match replaced {
+            None => None,
+            Some(found) => {
+                match (is_directory, found.kind == Kind::Directory) {
+                    (true, false) => return refuse(libc::ENOTDIR, to),
+                    (false, true) => return refuse(libc::EISDIR, to),
+                    _ => {}
+                }
+                self.unname(to)?;
+                Some(self.drop_name(found, to)?)
+            }
+        };
+        self.unname(from)?;
+        self.name(to, moved.id)?;
+        self.count_directories(source, -i64::from(is_directory))?;
+        let replaced_directory = replaced.as_ref().is_some_and(|found| found.kind == Kind::Directory);
+        // The directory may be the same one, so it is read again.
+        let dest = self.inode(dest.id)?;
+        self.count_directories(dest, i64::from(is_directory) - i64::from(replaced_directory))?;
+        let moved = self.touch(moved)?;
+        Ok(replaced.unwrap_or(moved))
+    }
+
+    /// Whether a directory is this one or lies below it.
+    fn lies_in(&self, directory: &Inode, above: u64) -> Result<bool> {
+        let mut id = directory.id;
+        while id != ROOT {
+            if id == above {
+                return Ok(true);
+            }
+            let text = "SELECT directory FROM names WHERE inode = ?";
+            id = self.connection.prepare_cached(text)?.query_row([id as i64], |row| row.get::<_, i64>(0))?
+                as u64;
+        }
+        Ok(id == above)
+    }
+
+    /// Takes one name from an inode.
+    fn drop_name(&self, mut inode: Inode, place: &Place) -> Result<Inode> {
+        if inode.kind == Kind::Directory {
+            let text = "SELECT EXISTS (SELECT 1 FROM names WHERE directory = ?)";
+            let mut statement = self.connection.prepare_cached(text)?;
+            if statement.query_row([inode.id as i64], |row| row.get(0))? {
+                return refuse(libc::ENOTEMPTY, place);
+            }
+            inode.links = 0;
+        } else {
+            inode.links -= 1;
+        }
+        self.touch(inode)
+    }
+
+    fn name(&self, place: &Place, inode: u64) -> Result<()> {
+        let row = params![place.directory as i64, place.name, inode as i64];
+        self.connection.prepare_cached("INSERT INTO names VALUES (?, ?, ?)")?.execute(row)?;
+        Ok(())
+    }
+
+    fn unname(&self, place: &Place) -> Result<()> {
+        let text = "DELETE FROM names WHERE directory = ? AND name = ?";
+        self.connection.prepare_cached(text)?.execute(params![place.directory as i64, place.name])?;
+        Ok(())
+    }
+
+    /// Notes that names in a directory changed, and that it has more or fewer directories: `..` in each is a name of it.
+    fn count_directories(&self, mut directory: Inode, more: i64) -> Result<()> {
+        directory.links =
+            directory.links.checked_add_signed(more).expect("a directory has the names that it has");
+        directory.modified_ns = self.now_ns;
+        self.touch(directory).map(drop)
+    }
+
+    fn set_attribute(&self, inode: u64, name: &[u8], value: Option<&[u8]>) -> Result<Inode> {
+        let id = inode as i64;
+        match value {
+            Some(value) => {
+                let text = "INSERT OR REPLACE INTO attributes VALUES (?, ?, ?)";
+                self.connection.prepare_cached(text)?.execute(params![id, name, value])?;
+            }
+            None => {
+                let text = "DELETE FROM attributes WHERE inode = ? AND name = ?";
+                if self.connection.prepare_cached(text)?.execute(params![id, name])? == 0 {
+                    return Err(Failed::System(libc::ENODATA, String::from_utf8_lossy(name).into_owned()));
+                }
+            }
+        }
+        self.edit(inode, |_| {})
+    }
+
+    fn forget(&self, inode: u64) -> Result<Inode> {
+        let found = self.inode(inode)?;
+        assert_eq!(found.links, 0, "an inode that has names is not forgotten");
+        self.connection.prepare_cached("DELETE FROM attributes WHERE inode = ?")?.execute([inode as i64])?;
+        self.connection.prepare_cached("DELETE FROM inodes WHERE id = ?")?.execute([inode as i64])?;
+        Ok(found)
+    }
+}

@@ -1,0 +1,191 @@
+//! A volume looked at: what it has, and whether all of it can be read.
+//!
+//! Invariant: a check reads every byte of every copy, and changes nothing.
+//! Non-goals: mending what it finds.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use thalweg_api::{VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeStatus, VolumeStore};
+
+use crate::layout::{Layout, Policy};
+use crate::manager::{Inode, Kind, ROOT};
+use crate::store::Strip;
+use crate::stores::bit;
+use crate::volume::Volume;
+use crate::{LocalVolume, Result};
+
+const PIECE: usize = 1 << 20;
+
+impl From<Policy> for VolumeLayout {
+    fn from(policy: Policy) -> VolumeLayout {
+        let Policy { width, stripe_bytes, copies, record_bytes } = policy;
+        VolumeLayout { width, stripe_bytes, copies, record_bytes, first_slot: None }
+    }
+}
+
+impl From<Layout> for VolumeLayout {
+    fn from(layout: Layout) -> VolumeLayout {
+        let Layout { width, stripe_bytes, copies, record_bytes, first, .. } = layout;
+        VolumeLayout { width, stripe_bytes, copies, record_bytes, first_slot: Some(first) }
+    }
+}
+
+/// Calls `visit` for everything in a volume below its root, each with its path.
+pub(crate) fn walk(volume: &Volume, mut visit: impl FnMut(&Path, &Inode)) -> Result<()> {
+    let mut left = vec![(ROOT, PathBuf::from("/"))];
+    while let Some((directory, above)) = left.pop() {
+        for entry in volume.manager.names(directory)? {
+            let path = above.join(OsString::from_vec(entry.name));
+            visit(&path, &entry.inode);
+            if entry.inode.kind == Kind::Directory {
+                left.push((entry.inode.id, path));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a volume has.
+pub fn status(open: &LocalVolume) -> Result<VolumeStatus> {
+    let (volume, VolumeEntry { name, manager, stores }) = (&open.volume, open.entry.clone());
+    let mut status = VolumeStatus {
+        name,
+        manager,
+        stores: Vec::new(),
+        layout: volume.manager.inode(ROOT)?.policy.unwrap_or_default().into(),
+        files: 0,
+        directories: 1,
+        bytes: 0,
+    };
+    for (slot, directory) in volume.stores.slots().iter().zip(stores) {
+        status.stores.push(match slot {
+            Ok(store) => VolumeStore {
+                directory,
+                lost: None,
+                strips: store.list()?.len() as u64,
+                available_bytes: store.space()?.available,
+            },
+            Err(why) => VolumeStore { directory, lost: Some(why.clone()), strips: 0, available_bytes: 0 },
+        });
+    }
+    let mut seen = BTreeSet::new();
+    walk(volume, |_, inode| match inode.kind {
+        Kind::Directory => status.directories += 1,
+        Kind::File if seen.insert(inode.id) => {
+            status.files += 1;
+            status.bytes += inode.size;
+        }
+        _ => {}
+    })?;
+    Ok(status)
+}
+
+/// Reads everything.
+pub fn check(open: &LocalVolume) -> Result<VolumeCheck> {
+    let volume = &open.volume;
+    let mut check = VolumeCheck { name: open.entry.name.clone(), ..VolumeCheck::default() };
+    for (slot, directory) in volume.stores.slots().iter().zip(&open.entry.stores) {
+        if let Err(why) = slot {
+            check.problems.push(format!("the store in {directory} is lost: {why}"));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    walk(volume, |path, inode| {
+        if let (Some(layout), true) = (inode.layout, seen.insert(inode.id)) {
+            check_file(volume, path, inode, &layout, &mut check);
+        }
+    })?;
+    let waiting: BTreeSet<u64> = volume.manager.unfinished()?.iter().map(|inode| inode.id).collect();
+    for (store, directory) in volume.stores.slots().iter().zip(&open.entry.stores) {
+        let strips = store.as_ref().map_or(Ok(Vec::new()), |store| store.list())?;
+        let orphans =
+            strips.iter().filter(|strip| !seen.contains(&strip.inode) && !waiting.contains(&strip.inode));
+        check
+            .problems
+            .extend(orphans.map(|strip| format!("{directory} has {strip}, which no name leads to")));
+    }
+    Ok(check)
+}
+
+fn check_file(volume: &Volume, path: &Path, inode: &Inode, layout: &Layout, check: &mut VolumeCheck) {
+    check.files += 1;
+    let mut is_lost = false;
+    for index in (0..layout.width).filter(|index| inode.strips & bit(*index) != 0) {
+        let mut good = 0;
+        for copy in 0..layout.copies {
+            if inode.stale[copy as usize] & bit(index) != 0 {
+                let stale = Strip { inode: inode.id, index, copy };
+                check.problems.push(format!("{}: {stale} missed a write and is not read", path.display()));
+                continue;
+            }
+            match read_strip(volume, inode, layout, (index, copy)) {
+                Ok(bytes) => {
+                    good += 1;
+                    check.strips += 1;
+                    check.bytes += bytes;
+                }
+                Err(why) => check.problems.push(format!("{}: {why}", path.display())),
+            }
+        }
+        is_lost |= good == 0;
+    }
+    check.lost_files += u64::from(is_lost);
+}
+
+/// Reads all of a copy of a strip; how many bytes that were.
+fn read_strip(volume: &Volume, inode: &Inode, layout: &Layout, (index, copy): (u32, u32)) -> Result<u64> {
+    let strip = Strip { inode: inode.id, index, copy };
+    let store = volume.stores.of(layout, strip)?;
+    let mut piece = vec![0; PIECE];
+    let mut at = 0;
+    let len = layout.strip_len(index, inode.size);
+    while at < len {
+        let n = (len - at).min(PIECE as u64) as usize;
+        store.read(strip, inode.generation, at, &mut piece[..n])?;
+        at += n as u64;
+    }
+    Ok(len)
+}
+
+/// All that is known of what is at a path.
+pub fn file(open: &LocalVolume, path: &Path) -> Result<VolumeFile> {
+    let found = open.volume.stat_link(path)?;
+    Ok(told(path.to_string_lossy().into_owned(), &found))
+}
+
+/// What is in a directory, or the one file that is there.
+pub fn files(open: &LocalVolume, path: &Path) -> Result<Vec<VolumeFile>> {
+    if open.volume.stat(path)?.kind != Kind::Directory {
+        return Ok(vec![file(open, path)?]);
+    }
+    let entries = open.volume.list(path)?;
+    Ok(entries
+        .iter()
+        .map(|entry| told(String::from_utf8_lossy(&entry.name).into_owned(), &entry.inode))
+        .collect())
+}
+
+fn told(name: String, inode: &Inode) -> VolumeFile {
+    let kind = match inode.kind {
+        Kind::File => "file",
+        Kind::Directory => "directory",
+        Kind::Link => "link",
+    };
+    let is_link = inode.kind == Kind::Link;
+    VolumeFile {
+        name,
+        kind: kind.into(),
+        bytes: inode.size,
+        mode: inode.mode,
+        user: inode.user,
+        group: inode.group,
+        links: inode.links,
+        modified_ns: inode.modified_ns,
+        inode: inode.id,
+        target: is_link.then(|| String::from_utf8_lossy(&inode.target).into_owned()),
+        layout: inode.layout.map(VolumeLayout::from).or(inode.policy.map(VolumeLayout::from)),
+    }
+}

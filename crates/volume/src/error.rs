@@ -1,0 +1,112 @@
+//! Errors of volumes: what was wrong, with which file or store, and the remedy where there is one.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::store::Strip;
+
+/// Results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation on a volume did not succeed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A local file of a store or of the manager could not be used.
+    Io(thalweg_io::Error),
+    /// What a system call on a file system would answer: the error number, and what it is about.
+    System(i32, String),
+    /// The bytes at an offset of a strip are not those that were written.
+    Damaged {
+        /// The strip's file.
+        path: PathBuf,
+        /// The byte of the strip where the damaged block begins.
+        at: u64,
+    },
+    /// A strip that its inode lists is not at its store, or the store is not there.
+    Missing(Strip, String),
+    /// The request is of a file that has been truncated since.
+    Stale(Strip),
+    /// Bytes of a file could not be read or written.
+    At {
+        /// The file, as its volume knows it.
+        file: PathBuf,
+        /// The byte of the file.
+        at: u64,
+        /// Why.
+        why: Box<Error>,
+    },
+    /// The manager's database failed.
+    Database(PathBuf, rusqlite::Error),
+    /// What was asked cannot be done, or the volume cannot be used.
+    Refused(String),
+}
+
+impl Error {
+    /// What the system says in this case: of a file that does not exist, that.
+    pub(crate) fn system(errno: i32, about: impl Into<String>) -> Error {
+        Error::System(errno, about.into())
+    }
+
+    /// The error number that a file system answers with.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::System(errno, _) => *errno,
+            Error::Io(e) => e.errno().unwrap_or(libc::EIO),
+            Error::At { why, .. } => why.errno(),
+            _ => libc::EIO,
+        }
+    }
+
+    /// Whether bytes are not those that were written, or not there any more.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Error::Damaged { .. } | Error::Missing(..) => true,
+            Error::At { why, .. } => why.is_damage(),
+            _ => false,
+        }
+    }
+
+    /// Whether there is nothing of that name.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Error::System(libc::ENOENT, _))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io(e) => e.fmt(f),
+            Error::System(errno, about) => {
+                write!(f, "{about}: {}", std::io::Error::from_raw_os_error(*errno))
+            }
+            Error::Damaged { path, at } => write!(
+                f,
+                "{} is damaged at byte {at}: the checksum of the block there does not match",
+                path.display()
+            ),
+            Error::Missing(strip, why) => write!(f, "{strip} cannot be had: {why}"),
+            Error::Stale(strip) => write!(f, "{strip} was truncated after this request was made"),
+            Error::At { file, at, why } => write!(f, "{} at byte {at}: {why}", file.display()),
+            Error::Database(path, e) => write!(f, "the manager's database {} failed: {e}", path.display()),
+            Error::Refused(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io(e) => Some(e),
+            Error::Database(_, e) => Some(e),
+            Error::At { why, .. } => Some(&**why),
+            _ => None,
+        }
+    }
+}
+
+impl From<thalweg_io::Error> for Error {
+    fn from(e: thalweg_io::Error) -> Error {
+        Error::Io(e)
+    }
+}

@@ -1,0 +1,244 @@
+//! A volume as a file system: what reads and writes files reads and writes `volume:NAME/PATH`.
+//!
+//! Model: a path begins with `volume:NAME`, and so do the paths in errors. Operations of queues are carried out by a team of
+//! threads, each of which asks the stores and waits.
+//! Invariant: nothing here knows more than any client of the volume does.
+//! Non-goals: past the page cache; files of a store are read and written through it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use thalweg_io::threads::{Calls, Threads};
+use thalweg_io::{
+    Access, Action, Backend, Caching, Error as IoError, FileId, FileSystem, Kind as Moves, Metadata, Queue,
+    ReadFiles, Space,
+};
+
+use crate::manager::{Inode, Kind};
+use crate::path::VolumePath;
+use crate::{Error, File, LocalVolume, Result};
+
+type IoResult<T> = thalweg_io::Result<T>;
+
+/// Operations that are carried out at a time: as many as keep a few disks busy.
+const THREADS: usize = 16;
+/// The device of files in volumes: no number that the system gives.
+const DEVICE: u64 = u64::MAX;
+
+/// A volume as a file system. Cheap to clone; the volume is closed with the last.
+#[derive(Clone)]
+pub struct VolumeFs(Arc<Inner>);
+
+struct Inner {
+    files: Mutex<Files>,
+    threads: Threads,
+    // Behind the files, so that the volume is closed last.
+    open: LocalVolume,
+}
+
+#[derive(Default)]
+struct Files {
+    open: HashMap<i32, Arc<File>>,
+    last: i32,
+}
+
+impl VolumeFs {
+    /// Of an open volume.
+    pub fn new(open: LocalVolume) -> VolumeFs {
+        VolumeFs(Arc::new(Inner { open, threads: Threads::new(THREADS), files: Mutex::default() }))
+    }
+
+    /// The name of the volume.
+    pub fn name(&self) -> &str {
+        &self.0.open.entry.name
+    }
+}
+
+impl fmt::Debug for VolumeFs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VolumeFs({})", self.name())
+    }
+}
+
+impl Inner {
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file(&self, id: FileId) -> Arc<File> {
+        Arc::clone(self.files().open.get(&id.0).expect("an id is used while its file is open"))
+    }
+
+    fn keep(&self, file: File) -> FileId {
+        let mut files = self.files();
+        files.last += 1;
+        let id = files.last;
+        files.open.insert(id, Arc::new(file));
+        FileId(id)
+    }
+
+    /// The path in the volume of a path that begins with `volume:NAME`.
+    fn inside(&self, path: &Path) -> Result<PathBuf> {
+        match VolumePath::of(path.as_os_str()) {
+            Some(path) if path.volume() == self.open.entry.name => Ok(path.inside().to_path_buf()),
+            _ => Err(Error::system(libc::EXDEV, format!("volume {}", self.open.entry.name))),
+        }
+    }
+}
+
+/// An error as whoever uses files knows it.
+fn told(action: Action, path: &Path, why: Error) -> IoError {
+    IoError::new(action, path, source(why))
+}
+
+/// A file system's own error number, and where there is none, all that is known.
+fn source(why: Error) -> io::Error {
+    // File and byte are told by whoever asked.
+    let why = if let Error::At { why, .. } = why { *why } else { why };
+    match why.errno() {
+        libc::EIO => io::Error::other(why),
+        errno => io::Error::from_raw_os_error(errno),
+    }
+}
+
+fn metadata(inode: &Inode) -> Metadata {
+    Metadata {
+        len: inode.size,
+        is_regular: inode.kind == Kind::File,
+        is_directory: inode.kind == Kind::Directory,
+        device: DEVICE,
+        inode: inode.id,
+        modified_ns: i128::from(inode.modified_ns),
+        changed_ns: i128::from(inode.changed_ns),
+        mode: inode.mode,
+    }
+}
+
+impl Calls for Inner {
+    fn attempt(&self, id: FileId, kind: Moves, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        let file = self.file(id);
+        let moved = match kind {
+            Moves::Read => file.read_at(at, bytes),
+            Moves::Write => file.write_at(at, bytes).map(|()| bytes.len()),
+        };
+        moved.map_err(source)
+    }
+}
+
+impl Backend for VolumeFs {
+    fn name(&self) -> &'static str {
+        "volume"
+    }
+
+    fn queue(&self, depth: usize) -> IoResult<Box<dyn Queue>> {
+        Ok(self.0.threads.queue_of(Arc::clone(&self.0) as Arc<dyn Calls>, depth))
+    }
+
+    fn close(&self, id: FileId) {
+        let closed = self.0.files().open.remove(&id.0);
+        // Outside the lock: the last one to close tells the manager.
+        drop(closed);
+    }
+}
+
+impl ReadFiles for VolumeFs {
+    fn open_to_read(&self, path: &Path, _: Caching) -> IoResult<(FileId, bool)> {
+        let file = self.0.inside(path).and_then(|inside| self.0.open.volume.open(&inside));
+        Ok((self.0.keep(file.map_err(|why| told(Action::Open, path, why))?), false))
+    }
+
+    fn metadata(&self, id: FileId, path: &Path) -> IoResult<Metadata> {
+        let found = self.0.file(id).stat().map_err(|why| told(Action::Stat, path, why))?;
+        Ok(metadata(&found))
+    }
+
+    fn stat(&self, path: &Path) -> IoResult<Metadata> {
+        let found = self.0.inside(path).and_then(|inside| self.0.open.volume.stat(&inside));
+        found.map(|found| metadata(&found)).map_err(|why| told(Action::Stat, path, why))
+    }
+
+    fn cached_share(&self, _: FileId, _: u64) -> f64 {
+        0.0
+    }
+
+    fn read_at(&self, id: FileId, path: &Path, at: u64, into: &mut [u8]) -> IoResult<usize> {
+        let read = self.0.file(id).read_at(at, into);
+        read.map_err(|why| IoError { offset: Some(at), ..told(Action::Read, path, why) })
+    }
+}
+
+impl FileSystem for VolumeFs {
+    fn open(&self, path: &Path, access: Access) -> IoResult<(FileId, bool)> {
+        let action = if access.creates() { Action::Create } else { Action::Open };
+        let volume = &self.0.open.volume;
+        let open = |inside: PathBuf| match access.creates() {
+            true => volume.create(&inside, 0o600, true),
+            false => volume.open(&inside),
+        };
+        let file = self.0.inside(path).and_then(open).map_err(|why| told(action, path, why))?;
+        Ok((self.0.keep(file), false))
+    }
+
+    fn set_len(&self, id: FileId, path: &Path, len: u64) -> IoResult<()> {
+        self.0.file(id).set_size(len).map_err(|why| told(Action::Allocate, path, why))
+    }
+
+    fn allocate(&self, id: FileId, path: &Path, len: u64) -> IoResult<()> {
+        let file = self.0.file(id);
+        if file.size() >= len {
+            return Ok(());
+        }
+        file.set_size(len).map_err(|why| told(Action::Allocate, path, why))
+    }
+
+    fn resemble(&self, id: FileId, path: &Path, like: &Path) -> IoResult<()> {
+        let volume = &self.0.open.volume;
+        let resemble = |inside: PathBuf| {
+            let mode = match volume.stat(&inside) {
+                Ok(there) => there.mode,
+                Err(e) if e.is_not_found() => 0o644,
+                Err(e) => return Err(e),
+            };
+            volume.set(self.0.file(id).inode(), Some(mode), None, None).map(drop)
+        };
+        self.0.inside(like).and_then(resemble).map_err(|why| told(Action::Protect, path, why))
+    }
+
+    fn sync(&self, id: FileId, path: &Path) -> IoResult<()> {
+        self.0.file(id).sync().map_err(|why| told(Action::Sync, path, why))
+    }
+
+    fn sync_directory(&self, path: &Path) -> IoResult<()> {
+        self.0.open.volume.sync_names().map_err(|why| told(Action::Sync, path, why))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> IoResult<()> {
+        let renamed =
+            self.0.inside(from).and_then(|old| self.0.open.volume.rename(&old, &self.0.inside(to)?));
+        renamed.map_err(|why| told(Action::Rename, from, why))
+    }
+
+    fn remove(&self, path: &Path) -> IoResult<()> {
+        let removed = self.0.inside(path).and_then(|inside| self.0.open.volume.remove(&inside));
+        removed.map_err(|why| told(Action::Remove, path, why))
+    }
+
+    fn list(&self, path: &Path) -> IoResult<Vec<PathBuf>> {
+        let listed = self.0.inside(path).and_then(|inside| self.0.open.volume.list(&inside));
+        let names = listed.map_err(|why| told(Action::Stat, path, why))?;
+        Ok(names.iter().map(|entry| path.join(std::ffi::OsStr::from_bytes(&entry.name))).collect())
+    }
+
+    fn space(&self, path: &Path) -> IoResult<Space> {
+        self.0.open.volume.space().map_err(|why| told(Action::Stat, path, why))
+    }
+
+    fn write_at(&self, id: FileId, path: &Path, at: u64, from: &[u8]) -> IoResult<()> {
+        let written = self.0.file(id).write_at(at, from);
+        written.map_err(|why| IoError { offset: Some(at), ..told(Action::Write, path, why) })
+    }
+}

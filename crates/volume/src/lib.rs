@@ -1,0 +1,49 @@
+//! Volumes: files striped over several disks.
+//!
+//! ```text
+//! Volume, File --names, sizes, layouts--> Manager     one: SQLite
+//!      |
+//!      +--------bytes, by strip----------> Store      one for each disk: plain files and their checksums
+//! ```
+//!
+//! Model: a file is cut into stripes, which go in turn to the stores ([`layout`]). A [`Manager`] knows what is called how
+//! and laid out where; a [`Store`] keeps strips; a [`Volume`] is both together, as a client sees them. What passes between
+//! client, manager and stores is plain data.
+//! Invariant: an error is told, never zeros in place of bytes that cannot be had.
+//! Non-goals: records; who is allowed to do what.
+
+mod apply;
+mod check;
+mod error;
+mod file;
+mod fs;
+pub mod layout;
+mod local;
+mod manager;
+mod path;
+mod place;
+mod recover;
+mod registry;
+mod rows;
+mod salvage;
+mod sqlite;
+mod store;
+mod stores;
+mod strip;
+mod volume;
+
+pub use check::{check, file, files, status};
+pub use error::{Error, Result};
+pub use file::File;
+pub use fs::VolumeFs;
+pub use layout::{Layout, Policy};
+pub use local::LocalStore;
+pub use manager::{Change, Entry, Facts, Inode, Kind, Manager, NAME_BYTES_MAX, New, Place, ROOT};
+pub use path::VolumePath;
+pub use place::{LocalVolume, create, destroy, open};
+pub use registry::Registry;
+pub use salvage::salvage;
+pub use sqlite::SqliteManager;
+pub use store::{Store, Strip, StripFacts, Write};
+pub use stores::Slot;
+pub use volume::Volume;

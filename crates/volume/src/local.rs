@@ -1,0 +1,231 @@
+//! A store in a local directory.
+//!
+//! ```text
+//! DIR/superblock           of which volume, and which slot
+//! DIR/INODE-INDEX-COPY...  the two files of each strip; see strip.rs
+//! ```
+//!
+//! Invariant: a directory without the superblock of this volume and slot is a lost store, whatever else is in it. A strip of
+//! which one file is gone is damaged, not absent.
+//! Non-goals: where the directory is. It is its owner's alone, so nobody else puts anything into it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use thalweg_io::{Access, File, FileSystem, Space};
+
+use crate::store::{Store, Strip, StripFacts, Write};
+use crate::strip::OpenStrip;
+use crate::{Error, Result};
+
+const SUPERBLOCK: &str = "superblock";
+const DATA: &str = "strip";
+const SUMS: &str = "sums";
+/// The most strips that are kept open while nobody uses them; each has two files.
+const OPEN_MAX: usize = 128;
+
+/// A store in a directory.
+pub struct LocalStore {
+    io: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    open: Mutex<HashMap<Strip, Shared>>,
+}
+
+/// A strip that any number of threads read, or one writes.
+type Shared = Arc<RwLock<OpenStrip>>;
+
+impl LocalStore {
+    /// Makes an empty directory a store. Durable.
+    pub fn create(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Result<()> {
+        let file = File::open(io, &dir.join(SUPERBLOCK), Access::Create)?;
+        file.write_at(0, superblock(volume, slot).as_bytes())?;
+        file.sync()?;
+        Ok(io.sync_directory(dir)?)
+    }
+
+    /// Opens the store of this slot of this volume.
+    pub fn open(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Result<LocalStore> {
+        let path = dir.join(SUPERBLOCK);
+        let expected = superblock(volume, slot);
+        let mut found = vec![0; expected.len() + 1];
+        let read = File::open(io, &path, Access::Update)?.read_at(0, &mut found)?;
+        if &found[..read] != expected.as_bytes() {
+            return Err(Error::Refused(format!(
+                "{} is not that of slot {slot} of this volume",
+                path.display()
+            )));
+        }
+        Ok(LocalStore { io: Arc::clone(io), dir: dir.into(), open: Mutex::default() })
+    }
+
+    /// Opens a store of any volume, for whoever has nothing but the directory.
+    pub fn open_any(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<LocalStore> {
+        File::open(io, &dir.join(SUPERBLOCK), Access::Update)?;
+        Ok(LocalStore { io: Arc::clone(io), dir: dir.into(), open: Mutex::default() })
+    }
+
+    fn path(&self, strip: Strip, end: &str) -> PathBuf {
+        self.dir.join(format!("{:016x}-{:02}-{}.{end}", strip.inode, strip.index, strip.copy))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Strip, Shared>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A strip, opened if it is not; `None` if there is none.
+    fn strip(&self, strip: Strip) -> Result<Option<Shared>> {
+        let mut open = self.lock();
+        if let Some(found) = open.get(&strip) {
+            return Ok(Some(Arc::clone(found)));
+        }
+        let Some((data, sums)) = self.files(strip)? else { return Ok(None) };
+        Ok(OpenStrip::open(data, sums, strip)?.map(|found| keep(&mut open, strip, found)))
+    }
+
+    /// The files of a strip; `None` if it was never whole.
+    fn files(&self, strip: Strip) -> Result<Option<(File, File)>> {
+        let (data, sums) = (self.file(strip, DATA)?, self.file(strip, SUMS)?);
+        match (data, sums) {
+            (Some(data), Some(sums)) => Ok(Some((data, sums))),
+            (None, None) => Ok(None),
+            // The checksums are made first. If their maker came no further, nothing was ever made durable here.
+            (None, Some(sums)) if OpenStrip::is_unborn(&sums, strip)? => Ok(None),
+            (data, _) => {
+                let lost = if data.is_none() { DATA } else { SUMS };
+                Err(Error::Missing(strip, format!("{} is gone", self.path(strip, lost).display())))
+            }
+        }
+    }
+
+    fn file(&self, strip: Strip, end: &str) -> Result<Option<File>> {
+        match File::open(&self.io, &self.path(strip, end), Access::Update) {
+            Ok(file) => Ok(Some(file)),
+            Err(e) if e.source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn create_strip(&self, write: &Write) -> Result<Shared> {
+        let strip = write.strip;
+        let mut open = self.lock();
+        if let Some(found) = open.get(&strip) {
+            return Ok(Arc::clone(found));
+        }
+        let file = |end| match self.file(strip, end)? {
+            Some(left) => Ok(left),
+            None => File::open(&self.io, &self.path(strip, end), Access::Create).map_err(Error::from),
+        };
+        let (sums, data) = (file(SUMS)?, file(DATA)?);
+        let made = OpenStrip::create(data, sums, strip, write.generation, write.layout)?;
+        Ok(keep(&mut open, strip, made))
+    }
+}
+
+/// Keeps a strip open, and closes another if there are too many.
+fn keep(open: &mut HashMap<Strip, Shared>, strip: Strip, found: OpenStrip) -> Shared {
+    if open.len() >= OPEN_MAX {
+        let unused = open.iter().find(|(_, shared)| Arc::strong_count(shared) == 1).map(|(strip, _)| *strip);
+        unused.and_then(|strip| open.remove(&strip));
+    }
+    let shared = Arc::new(RwLock::new(found));
+    open.insert(strip, Arc::clone(&shared));
+    shared
+}
+
+fn superblock(volume: u128, slot: u32) -> String {
+    format!("thalweg store 1\nvolume {volume:032x}\nslot {slot}\n")
+}
+
+/// The strip that a file name tells.
+fn named(path: &Path) -> Option<Strip> {
+    let name = path.file_name()?.to_str()?.strip_suffix(DATA)?.strip_suffix('.')?;
+    let mut words = name.split('-');
+    let inode = u64::from_str_radix(words.next()?, 16).ok()?;
+    let index = words.next()?.parse().ok()?;
+    Some(Strip { inode, index, copy: words.next()?.parse().ok()? })
+}
+
+fn poisoned<T>(_: PoisonError<T>) -> Error {
+    Error::Refused("a strip was left in the middle of a request; open the volume again".into())
+}
+
+fn lost(strip: Strip) -> Error {
+    Error::Missing(strip, "it is not at its store".into())
+}
+
+impl Store for LocalStore {
+    fn read(&self, strip: Strip, generation: u64, at: u64, into: &mut [u8]) -> Result<()> {
+        let shared = self.strip(strip)?.ok_or_else(|| lost(strip))?;
+        let open = shared.read().map_err(poisoned)?;
+        if open.header().generation != generation {
+            return Err(Error::Stale(strip));
+        }
+        open.read(at, into)
+    }
+
+    fn write(&self, write: &Write, from: &[u8]) -> Result<()> {
+        let shared = match self.strip(write.strip)? {
+            Some(found) => found,
+            None if write.may_create => self.create_strip(write)?,
+            None => return Err(lost(write.strip)),
+        };
+        let mut open = shared.write().map_err(poisoned)?;
+        if open.header().generation != write.generation {
+            return Err(Error::Stale(write.strip));
+        }
+        open.write(write.at, from)
+    }
+
+    fn truncate(&self, strip: Strip, generation: u64, len: u64) -> Result<()> {
+        let Some(shared) = self.strip(strip)? else { return Ok(()) };
+        let mut open = shared.write().map_err(poisoned)?;
+        if open.header().generation >= generation {
+            return Ok(());
+        }
+        open.truncate(generation, len)
+    }
+
+    fn sync(&self, strip: Strip) -> Result<()> {
+        let shared = self.strip(strip)?.ok_or_else(|| lost(strip))?;
+        let mut open = shared.write().map_err(poisoned)?;
+        open.sync()?;
+        if open.is_new() {
+            self.io.sync_directory(&self.dir)?;
+        }
+        open.settle()
+    }
+
+    fn remove(&self, strip: Strip) -> Result<()> {
+        self.lock().remove(&strip);
+        for end in [DATA, SUMS] {
+            match self.io.remove(&self.path(strip, end)) {
+                Err(e) if e.source.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn facts(&self, strip: Strip) -> Result<Option<StripFacts>> {
+        let Some(shared) = self.strip(strip)? else { return Ok(None) };
+        let open = shared.read().map_err(poisoned)?;
+        let header = open.header();
+        Ok(Some(StripFacts {
+            len: open.len(),
+            generation: header.generation,
+            layout: header.layout,
+            unsettled: header.intent.start..header.intent.end.min(open.len()),
+        }))
+    }
+
+    fn list(&self) -> Result<Vec<Strip>> {
+        let mut strips: Vec<Strip> = self.io.list(&self.dir)?.iter().filter_map(|path| named(path)).collect();
+        strips.sort();
+        Ok(strips)
+    }
+
+    fn space(&self) -> Result<Space> {
+        Ok(self.io.space(&self.dir)?)
+    }
+}

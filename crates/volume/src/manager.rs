@@ -1,0 +1,179 @@
+//! The manager: names, attributes and layouts of all files of a volume.
+//!
+//! Model: questions are answered from its state, and a [`Change`] is one transaction. Both are plain data, so a manager can
+//! be in this process ([`crate::sqlite`]) or at the other end of a link.
+//! Invariant: a change that was acknowledged is there after the process was killed, and with it all changes before it; after a
+//! power loss too, once `sync` has returned. The number of an inode is never given again.
+//! Non-goals: the bytes of files, who is allowed to do what, and which files are open.
+
+use crate::Result;
+use crate::layout::{Layout, Policy};
+
+/// The inode of the root directory.
+pub const ROOT: u64 = 1;
+/// The longest name.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// What an inode is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+}
+
+/// What is known of a file, directory or link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inode {
+    /// Its number.
+    pub id: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// The permission bits.
+    pub mode: u32,
+    /// Its owner.
+    pub user: u32,
+    /// Its group.
+    pub group: u32,
+    /// Names that it has. Without any it lives until nobody has it open.
+    pub links: u64,
+    /// Bytes; of a link, those of its target.
+    pub size: u64,
+    /// When its contents last changed, in nanoseconds since 1970.
+    pub modified_ns: i64,
+    /// When anything about it last changed.
+    pub changed_ns: i64,
+    /// Where a link leads.
+    pub target: Vec<u8>,
+    /// Where the bytes of a file lie.
+    pub layout: Option<Layout>,
+    /// What a directory says of files that are made in it.
+    pub policy: Option<Policy>,
+    /// How often the file has been cut.
+    pub generation: u64,
+    /// The length to which stores still have to cut their strips, if a crash may have kept one from it.
+    pub cut: Option<u64>,
+    /// The strips that are durable, one bit for each: if one of them is not there, it is lost.
+    pub strips: u64,
+    /// For each copy, the strips of which it missed a write.
+    pub stale: [u64; 2],
+    /// Strips with bytes that are not durable.
+    pub unsynced: u64,
+    /// Whether stores may have bytes that `size`, `strips` and `unsynced` do not tell of.
+    pub unsettled: bool,
+}
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The name: any bytes but a slash and NUL.
+    pub name: Vec<u8>,
+    /// What it leads to.
+    pub inode: Inode,
+}
+
+/// A name where there may be an inode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The directory.
+    pub directory: u64,
+    /// The name in it.
+    pub name: Vec<u8>,
+}
+
+/// What is to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct New {
+    /// What it is.
+    pub kind: Kind,
+    /// The permission bits.
+    pub mode: u32,
+    /// Its owner.
+    pub user: u32,
+    /// Its group.
+    pub group: u32,
+    /// Where a link leads.
+    pub target: Vec<u8>,
+}
+
+/// A change of the manager's state. It answers with the inode that was made or changed; where a name was taken from an
+/// inode, with that one, which is gone if it has no other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Makes an inode under a name that is free.
+    Create(Place, New),
+    /// Gives a file or link a further name.
+    Link(u64, Place),
+    /// Takes a name away; of a directory if it is empty. The flag says whether it has to be one.
+    Remove(Place, bool),
+    /// Changes a name, replacing what has the new one as rename(2) does.
+    Rename(Place, Place),
+    /// Sets what is given of the permission bits, owner, group and time of modification.
+    Set {
+        /// Of which inode.
+        inode: u64,
+        /// The permission bits.
+        mode: Option<u32>,
+        /// Owner and group.
+        owner: Option<(u32, u32)>,
+        /// When its contents last changed.
+        modified_ns: Option<i64>,
+    },
+    /// Sets what a directory says of files that are made in it.
+    SetPolicy(u64, Policy),
+    /// Sets an extended attribute, or removes it.
+    SetAttribute(u64, Vec<u8>, Option<Vec<u8>>),
+    /// Stores may get bytes of the file from now on.
+    Unsettle(u64),
+    /// The file has this size and was modified then; these of its strips have bytes that are not durable.
+    Grow(u64, u64, i64, u64),
+    /// The file has this size and was modified then, and it is durable: these are its strips.
+    Settle(u64, u64, i64, u64),
+    /// Sets the size. If the file gets shorter, a new generation of it begins, and its strips have to be cut.
+    Resize(u64, u64, i64),
+    /// All strips were cut for this generation.
+    Cut(u64, u64),
+    /// A copy of some strips missed a write, so that it is not read any more. Durable when it is acknowledged.
+    Stale(u64, u32, u64),
+    /// The strips of an inode without names are gone, and so is it.
+    Forget(u64),
+}
+
+/// What does not change while a volume is open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// The volume's own number, which its stores know too.
+    pub volume: u128,
+    /// The directory of the store of each slot.
+    pub slots: Vec<std::path::PathBuf>,
+}
+
+/// Keeps names, attributes and layouts.
+pub trait Manager: Send + Sync {
+    /// What does not change.
+    fn facts(&self) -> Result<Facts>;
+
+    /// What a name leads to, if there is one.
+    fn lookup(&self, place: &Place) -> Result<Option<Inode>>;
+
+    /// An inode by its number.
+    fn inode(&self, inode: u64) -> Result<Inode>;
+
+    /// The names in a directory, in the order of their bytes.
+    fn names(&self, directory: u64) -> Result<Vec<Entry>>;
+
+    /// The extended attributes of an inode.
+    fn attributes(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
+
+    /// Carries out a change, all of it or nothing.
+    fn change(&self, change: &Change) -> Result<Inode>;
+
+    /// Makes everything durable that was acknowledged.
+    fn sync(&self) -> Result<()>;
+
+    /// Inodes with work that a crash may have interrupted: without names, cut, or unsettled.
+    fn unfinished(&self) -> Result<Vec<Inode>>;
+}

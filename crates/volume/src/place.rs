@@ -1,0 +1,191 @@
+//! Volumes of this machine: made, opened, and removed.
+//!
+//! ```text
+//! STORE/NAME.thalweg-store/      in each directory given for a store; see local.rs
+//! MANAGER/NAME.thalweg-manager/  manager.db, and `lock`, which whoever has the volume open holds
+//! ```
+//!
+//! Invariant: these directories are made new, and are entered only if they are still this user's and closed to others. One
+//! process at a time has a volume open.
+//! Non-goals: several processes at once, and stores elsewhere.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_api::VolumeEntry;
+use thalweg_io::threads::Threads;
+use thalweg_io::{Access, File, FileSystem, hidden, process, small};
+
+use crate::layout::Policy;
+use crate::manager::Manager;
+use crate::registry::Registry;
+use crate::store::Store;
+use crate::stores::Slot;
+use crate::{Error, LocalStore, Result, SqliteManager, Volume};
+
+const LOCK: &str = "lock";
+/// More digits than a process's number has.
+const LOCK_BYTES_MAX: usize = 32;
+
+/// A volume of this machine that is open in this process.
+pub struct LocalVolume {
+    /// The volume.
+    pub volume: Arc<Volume>,
+    /// What the registry says of it.
+    pub entry: VolumeEntry,
+    // Behind the volume, so that it is dropped last.
+    _lock: File,
+}
+
+/// Makes a volume with a store in each of these directories. Its manager is in the directory of the first, unless another
+/// is given.
+pub fn create(
+    registry: &Registry,
+    name: &str,
+    stores: &[PathBuf],
+    manager: Option<&Path>,
+    policy: &Policy,
+) -> Result<()> {
+    let mut dirs = stores.iter().map(|dir| below(dir, name, "store")).collect::<Result<Vec<_>>>()?;
+    let slots = dirs.clone();
+    dirs.sort();
+    if let Some(twice) = dirs.windows(2).find(|two| two[0] == two[1]) {
+        let place = twice[0].parent().unwrap_or(&twice[0]).display();
+        return Err(Error::Refused(format!("{place} is given twice; each store has a directory of its own")));
+    }
+    let Some(first) = stores.first() else {
+        return Err(Error::Refused("a volume has at least one store; give --stores DIR,...".into()));
+    };
+    policy.check(slots.len() as u32)?;
+    let meta = below(manager.unwrap_or(first), name, "manager")?;
+    let text = |path: &Path| {
+        let text = path.to_str().map(String::from);
+        text.ok_or_else(|| Error::Refused(format!("{} is not readable text", path.display())))
+    };
+    let entry = VolumeEntry {
+        name: name.into(),
+        manager: text(&meta)?,
+        stores: slots.iter().map(|dir| text(dir)).collect::<Result<_>>()?,
+    };
+    registry.add(entry, || make(&meta, &slots, policy))
+}
+
+fn make(meta: &Path, slots: &[PathBuf], policy: &Policy) -> Result<()> {
+    let mut made = Made::default();
+    let volume = u128::from(hidden::random()) << 64 | u128::from(hidden::random());
+    let io = io();
+    for (slot, dir) in (0..).zip(slots) {
+        made.directory(dir)?;
+        LocalStore::create(&io, dir, volume, slot)?;
+    }
+    made.directory(meta)?;
+    SqliteManager::create(meta, volume, slots, policy, process::user_and_group())?;
+    File::open(&io, &meta.join(LOCK), Access::Create)?;
+    made.0.clear();
+    Ok(())
+}
+
+/// Directories that go again if not all of a volume could be made.
+#[derive(Default)]
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    fn directory(&mut self, dir: &Path) -> Result<()> {
+        small::make_new_directory(dir)?;
+        self.0.push(dir.into());
+        Ok(small::sync_directory(thalweg_io::directory_of(dir))?)
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for dir in &self.0 {
+            // The first error is told; what is left says what it is.
+            let _ = clear(&io(), dir);
+        }
+    }
+}
+
+/// Opens a volume, if no other process has it open.
+pub fn open(registry: &Registry, name: &str) -> Result<LocalVolume> {
+    let entry = registry.find(name)?;
+    let meta = Path::new(&entry.manager);
+    let lock = lock(meta, name)?;
+    let manager = SqliteManager::open(meta)?;
+    let facts = manager.facts()?;
+    let io = io();
+    let stores = (0..).zip(&facts.slots).map(|(slot, dir)| store(&io, dir, facts.volume, slot)).collect();
+    let volume = Volume::assemble(Box::new(manager), stores)?;
+    Ok(LocalVolume { volume, entry, _lock: lock })
+}
+
+fn store(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Slot {
+    let opened = small::check_own_directory(dir).map_err(Error::from);
+    let opened = opened.and_then(|()| LocalStore::open(io, dir, volume, slot));
+    opened.map(|store| Box::new(store) as Box<dyn Store>).map_err(|why| why.to_string())
+}
+
+fn lock(meta: &Path, name: &str) -> Result<File> {
+    small::check_own_directory(meta)?;
+    let file = File::open(&io(), &meta.join(LOCK), Access::Update)?;
+    if file.mark() {
+        file.set_len(0)?;
+        file.write_at(0, std::process::id().to_string().as_bytes())?;
+        return Ok(file);
+    }
+    let mut who = [0; LOCK_BYTES_MAX];
+    let n = file.read_at(0, &mut who)?;
+    let who = String::from_utf8_lossy(&who[..n]).into_owned();
+    Err(Error::Refused(format!(
+        "volume {name} is in use by process {who}; one process at a time has a volume open, so wait for its end"
+    )))
+}
+
+/// Removes a volume and everything in it. What is not the volume's stays, and is told.
+pub fn destroy(registry: &Registry, name: &str) -> Result<Vec<String>> {
+    let entry = registry.find(name)?;
+    let meta = Path::new(&entry.manager);
+    // Without its manager it can still be removed.
+    let held = if meta.exists() { Some(lock(meta, name)?) } else { None };
+    let io = io();
+    let mut left = Vec::new();
+    for dir in entry.stores.iter().chain([&entry.manager]) {
+        let cleared = small::check_own_directory(Path::new(dir)).map_err(Error::from);
+        if let Err(why) = cleared.and_then(|()| clear(&io, Path::new(dir))) {
+            left.push(why.to_string());
+        }
+    }
+    drop(held);
+    registry.remove(name)?;
+    Ok(left)
+}
+
+/// Removes a directory of files.
+fn clear(io: &Arc<dyn FileSystem>, dir: &Path) -> Result<()> {
+    io.list(dir)?.iter().try_for_each(|path| io.remove(path))?;
+    Ok(small::remove_directory(dir)?)
+}
+
+/// The directory of a part of a volume, in a directory that is there.
+fn below(dir: &Path, name: &str, what: &str) -> Result<PathBuf> {
+    let failed = |e| Error::Io(thalweg_io::Error::new(thalweg_io::Action::Open, dir, e));
+    let dir = std::fs::canonicalize(dir).map_err(failed)?;
+    Ok(dir.join(format!("{name}.thalweg-{what}")))
+}
+
+/// What moves the bytes of stores and locks: the calls that need no queue.
+fn io() -> Arc<dyn FileSystem> {
+    Arc::new(Threads::new(1))
+}
+
+/// The stores of a volume that are there, as far as their directories tell, each with its slot: for when there is no
+/// manager.
+pub(crate) fn stores_alone(entry: &VolumeEntry) -> Vec<std::result::Result<LocalStore, String>> {
+    let io = io();
+    let open = |dir: &String| {
+        let dir = Path::new(dir);
+        small::check_own_directory(dir).map_err(|e| e.to_string())?;
+        LocalStore::open_any(&io, dir).map_err(|e| e.to_string())
+    };
+    entry.stores.iter().map(open).collect()
+}

@@ -1,0 +1,138 @@
+//! What a crash interrupted is finished: files without names go, strips are cut, sizes are those that stores know, and
+//! copies are made equal where one may have got a write that the other did not.
+//!
+//! Invariant: every step can be done again, so a crash in the middle costs nothing.
+//! Invariant: a store that is lost keeps an inode unfinished; whatever the others have is used.
+//! Non-goals: copies that were stale before; `repair` makes them anew.
+
+use crate::Result;
+use crate::manager::{Change, Inode, Kind};
+use crate::store::{Strip, StripFacts, Write};
+use crate::stores::{Target, bit};
+use crate::volume::Volume;
+
+/// Bytes that are copied at a time from one copy to the other.
+const PIECE: usize = 1 << 20;
+
+/// Finishes all that is unfinished.
+pub(crate) fn recover(volume: &Volume) -> Result<()> {
+    for inode in volume.manager.unfinished()? {
+        if inode.kind != Kind::File {
+            volume.manager.change(&Change::Forget(inode.id))?;
+        } else if inode.links == 0 {
+            volume.manager.sync()?;
+            forget(volume, &inode)?;
+        } else {
+            let inode = cut(volume, inode)?;
+            match if inode.unsettled { settle(volume, &inode) } else { Ok(()) } {
+                // It stays unsettled, and whoever reads it is told.
+                Err(why) if why.is_damage() => {}
+                settled => settled?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes the strips of a file, and then the file from the manager if no store is lost that may have some.
+pub(crate) fn forget(volume: &Volume, inode: &Inode) -> Result<()> {
+    let Some(layout) = inode.layout else {
+        return volume.manager.change(&Change::Forget(inode.id)).map(drop);
+    };
+    let mut all = true;
+    for (index, copy) in (0..layout.width).flat_map(|index| (0..layout.copies).map(move |copy| (index, copy)))
+    {
+        let strip = Strip { inode: inode.id, index, copy };
+        match volume.stores.of(&layout, strip) {
+            Ok(store) => store.remove(strip)?,
+            Err(_) => all = false,
+        }
+    }
+    if all { volume.manager.change(&Change::Forget(inode.id)).map(drop) } else { Ok(()) }
+}
+
+/// Cuts strips for a generation that the manager has and some store may not have.
+fn cut(volume: &Volume, inode: Inode) -> Result<Inode> {
+    let (Some(len), Some(target)) = (inode.cut, Target::of(&inode)) else { return Ok(inode) };
+    match volume.stores.cut(&target, len).why {
+        // It is cut when the store is there again; until then it answers nothing.
+        Some(_) => Ok(inode),
+        None => volume.manager.change(&Change::Cut(inode.id, inode.generation)),
+    }
+}
+
+/// Learns from the stores which strips a file has and how long it is, makes its copies equal, and all of it durable.
+pub(crate) fn settle(volume: &Volume, inode: &Inode) -> Result<()> {
+    let Some(target) = Target::of(inode) else { return Ok(()) };
+    let (mut size, mut strips, mut is_whole) = (inode.size, inode.strips, true);
+    for index in 0..target.layout.width {
+        let copies = (0..target.layout.copies).filter(|copy| target.stale[*copy as usize] & bit(index) == 0);
+        let mut found = Vec::new();
+        for copy in copies {
+            let strip = Strip { inode: inode.id, index, copy };
+            match volume.stores.of(&target.layout, strip).and_then(|store| store.facts(strip)) {
+                Ok(facts) => found.push((strip, facts)),
+                Err(_) => is_whole = false,
+            }
+        }
+        if inode.strips & bit(index) == 0 {
+            // What was being made when the process ended may have left files.
+            let unborn = found.iter().filter(|(_, facts)| facts.is_none());
+            unborn
+                .map(|(strip, _)| *strip)
+                .try_for_each(|strip| volume.stores.of(&target.layout, strip)?.remove(strip))?;
+        }
+        let lens = found.iter().filter_map(|(_, facts)| Some(facts.as_ref()?.len));
+        let Some(len) = lens.max() else { continue };
+        size = size.max(target.layout.file_len(index, len));
+        strips |= bit(index);
+        if let [first, second] = &found[..] {
+            equalise(volume, &target, first, second)?;
+        }
+        for (strip, _) in found {
+            volume.stores.of(&target.layout, strip)?.sync(strip)?;
+        }
+    }
+    if is_whole {
+        volume.manager.change(&Change::Settle(inode.id, size, inode.modified_ns, strips))?;
+    } else {
+        volume.manager.change(&Change::Grow(inode.id, size, inode.modified_ns, strips & !inode.strips))?;
+    }
+    Ok(())
+}
+
+/// Makes two copies of a strip equal where they may differ: the longer one has what the other did not get.
+fn equalise(
+    volume: &Volume,
+    target: &Target,
+    first: &(Strip, Option<StripFacts>),
+    second: &(Strip, Option<StripFacts>),
+) -> Result<()> {
+    let len = |facts: &Option<StripFacts>| facts.as_ref().map_or(0, |facts| facts.len);
+    let second_is_better = first.1.is_none() || len(&second.1) > len(&first.1);
+    let (from, to) = if second_is_better { (second, first) } else { (first, second) };
+    let whole = len(&from.1);
+    let mut range = match (&from.1, &to.1) {
+        (Some(a), Some(b)) => a.unsettled.start.min(b.unsettled.start)..a.unsettled.end.max(b.unsettled.end),
+        // It was not made yet.
+        _ => 0..whole,
+    };
+    if len(&to.1) < whole {
+        range = range.start.min(len(&to.1))..whole;
+    }
+    let (from_store, to_store) =
+        (volume.stores.of(&target.layout, from.0)?, volume.stores.of(&target.layout, to.0)?);
+    let (generation, layout) = (target.generation, target.layout);
+    let mut piece = vec![0; PIECE];
+    let mut at = range.start;
+    loop {
+        let n = range.end.min(whole).saturating_sub(at).min(PIECE as u64) as usize;
+        from_store.read(from.0, generation, at, &mut piece[..n])?;
+        // Also if there are no bytes, so that it is made.
+        to_store.write(&Write { strip: to.0, generation, layout, at, may_create: true }, &piece[..n])?;
+        at += n as u64;
+        if n == 0 || at >= range.end.min(whole) {
+            return Ok(());
+        }
+    }
+}

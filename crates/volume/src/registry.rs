@@ -1,0 +1,113 @@
+//! The volumes of a user: one file that says where each is.
+//!
+//! Invariant: the file is replaced whole, by one process at a time.
+//! Non-goals: what lies at those places.
+
+use std::path::{Path, PathBuf};
+
+use thalweg_api::{VolumeEntry, VolumeList, from_json, to_json};
+use thalweg_io::small;
+
+use crate::{Error, Result};
+
+/// A name that is longer makes no good names of directories.
+const NAME_BYTES_MAX: usize = 64;
+
+/// The file that names a user's volumes.
+#[derive(Debug, Clone)]
+pub struct Registry(PathBuf);
+
+impl Registry {
+    /// A registry in this file, which need not be there.
+    pub fn at(path: PathBuf) -> Registry {
+        Registry(path)
+    }
+
+    /// That of this user: `thalweg/volumes.json` in the directory of settings, as the XDG base directory specification has
+    /// it.
+    pub fn of_user() -> Result<Registry> {
+        let absolute =
+            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let settings = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+        let no_home =
+            || Error::Refused("there is no directory for settings; set HOME or XDG_CONFIG_HOME".into());
+        Ok(Registry(settings.ok_or_else(no_home)?.join("thalweg").join("volumes.json")))
+    }
+
+    /// All volumes, by name.
+    pub fn list(&self) -> Result<VolumeList> {
+        match small::read(&self.0) {
+            Ok(bytes) => from_json(&String::from_utf8_lossy(&bytes))
+                .map_err(|why| Error::Refused(format!("{} cannot be understood: {why}", self.0.display()))),
+            Err(e) if e.source.kind() == std::io::ErrorKind::NotFound => Ok(VolumeList::default()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The volume of this name.
+    pub fn find(&self, name: &str) -> Result<VolumeEntry> {
+        let found = self.list()?.volumes.into_iter().find(|volume| volume.name == name);
+        found.ok_or_else(|| {
+            Error::Refused(format!("there is no volume '{name}'; thalweg volume list shows those there are"))
+        })
+    }
+
+    /// Adds a volume, after `make` has made it; its name must be free.
+    pub(crate) fn add(&self, entry: VolumeEntry, make: impl FnOnce() -> Result<()>) -> Result<()> {
+        check_name(&entry.name)?;
+        self.change(|list| {
+            if list.volumes.iter().any(|volume| volume.name == entry.name) {
+                return Err(Error::Refused(format!("there is a volume '{}' already", entry.name)));
+            }
+            make()?;
+            list.volumes.push(entry);
+            list.volumes.sort_by(|a, b| a.name.cmp(&b.name));
+            Ok(())
+        })
+    }
+
+    /// Takes a volume off the list.
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+        self.change(|list| {
+            list.volumes.retain(|volume| volume.name != name);
+            Ok(())
+        })
+    }
+
+    fn change(&self, change: impl FnOnce(&mut VolumeList) -> Result<()>) -> Result<()> {
+        let directory = self.0.parent().unwrap_or(Path::new("."));
+        small::make_directory(directory)?;
+        let _alone = small::lock(&self.0.with_extension("lock"))?;
+        let mut list = self.list()?;
+        change(&mut list)?;
+        small::write(&self.0, (to_json(&list) + "\n").as_bytes())?;
+        Ok(small::sync_directory(directory)?)
+    }
+}
+
+/// An error if no volume may have this name: it becomes part of names of directories, and of `volume:NAME/path`.
+fn check_name(name: &str) -> Result<()> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if begins && name.len() <= NAME_BYTES_MAX && name.chars().all(is_plain) {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "'{name}' is no name for a volume; write at most {NAME_BYTES_MAX} letters, digits, dots, dashes and underscores, a letter or digit first"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_lead_elsewhere_are_refused() {
+        for name in ["films", "a", "0.9_x-y", &"x".repeat(64)] {
+            check_name(name).unwrap();
+        }
+        for name in ["", ".", "..", "a/b", "-x", "a b", "a:b", "ü", &"x".repeat(65)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Rows of the manager's database, and what they say.
+//!
+//! Invariant: a row is written whole, so what is read is what was put.
+//! Non-goals: which rows belong together; see apply.rs.
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::layout::{Layout, Policy};
+use crate::manager::{Entry, Inode, Kind, New, Place};
+
+const COLUMNS: &str = "id, kind, mode, user, grp, links, size, modified, changed, target, layout, policy, generation, \
+    cut, strips, stale0, stale1, unsynced, unsettled";
+
+/// An inode that is new.
+pub(crate) fn inode(id: u64, new: &New, now: i64) -> Inode {
+    Inode {
+        id,
+        kind: new.kind,
+        mode: new.mode & 0o7777,
+        user: new.user,
+        group: new.group,
+        links: 1,
+        size: new.target.len() as u64,
+        modified_ns: now,
+        changed_ns: now,
+        target: new.target.clone(),
+        layout: None,
+        policy: None,
+        generation: 0,
+        cut: None,
+        strips: 0,
+        stale: [0; 2],
+        unsynced: 0,
+        unsettled: false,
+    }
+}
+
+fn inode_of(row: &Row<'_>) -> rusqlite::Result<Inode> {
+    let number = |i: usize| row.get::<_, i64>(i).map(|n| n as u64);
+    Ok(Inode {
+        id: number(0)?,
+        kind: match row.get(1)? {
+            0 => Kind::File,
+            1 => Kind::Directory,
+            _ => Kind::Link,
+        },
+        mode: row.get(2)?,
+        user: row.get(3)?,
+        group: row.get(4)?,
+        links: number(5)?,
+        size: number(6)?,
+        modified_ns: row.get(7)?,
+        changed_ns: row.get(8)?,
+        target: row.get(9)?,
+        layout: row.get::<_, Option<Vec<u8>>>(10)?.and_then(|bytes| layout_of(&bytes)),
+        policy: row.get::<_, Option<Vec<u8>>>(11)?.and_then(|bytes| policy_of(&bytes)),
+        generation: number(12)?,
+        cut: row.get::<_, Option<i64>>(13)?.map(|n| n as u64),
+        strips: number(14)?,
+        stale: [number(15)?, number(16)?],
+        unsynced: number(17)?,
+        unsettled: row.get(18)?,
+    })
+}
+
+/// Writes an inode, over what was there of it.
+pub(crate) fn put(connection: &Connection, inode: &Inode) -> rusqlite::Result<()> {
+    let kind = match inode.kind {
+        Kind::File => 0,
+        Kind::Directory => 1,
+        Kind::Link => 2,
+    };
+    let statement =
+        format!("INSERT OR REPLACE INTO inodes ({COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+    connection.prepare_cached(&statement)?.execute(params![
+        inode.id as i64,
+        kind,
+        inode.mode,
+        inode.user,
+        inode.group,
+        inode.links as i64,
+        inode.size as i64,
+        inode.modified_ns,
+        inode.changed_ns,
+        inode.target,
+        inode.layout.as_ref().map(layout_bytes),
+        inode.policy.as_ref().map(policy_bytes),
+        inode.generation as i64,
+        inode.cut.map(|n| n as i64),
+        inode.strips as i64,
+        inode.stale[0] as i64,
+        inode.stale[1] as i64,
+        inode.unsynced as i64,
+        inode.unsettled,
+    ])?;
+    Ok(())
+}
+
+fn layout_bytes(layout: &Layout) -> Vec<u8> {
+    let Layout { slots, first, width, copies, record_bytes, stripe_bytes } = *layout;
+    let small = [slots, first, width, copies, record_bytes].map(u32::to_le_bytes).concat();
+    [&stripe_bytes.to_le_bytes()[..], &small].concat()
+}
+
+fn layout_of(bytes: &[u8]) -> Option<Layout> {
+    let (stripe_bytes, small) = bytes.split_first_chunk::<8>()?;
+    let (small, []) = small.as_chunks::<4>() else { return None };
+    let [slots, first, width, copies, record_bytes] = small.first_chunk::<5>()?.map(u32::from_le_bytes);
+    let stripe_bytes = u64::from_le_bytes(*stripe_bytes);
+    let layout = Layout { slots, first, width, copies, stripe_bytes, record_bytes };
+    layout.is_sound().then_some(layout)
+}
+
+fn policy_bytes(policy: &Policy) -> Vec<u8> {
+    let Policy { width, stripe_bytes, copies, record_bytes } = *policy;
+    [&stripe_bytes.to_le_bytes()[..], &[width, copies, record_bytes].map(u32::to_le_bytes).concat()].concat()
+}
+
+fn policy_of(bytes: &[u8]) -> Option<Policy> {
+    let (stripe_bytes, small) = bytes.split_first_chunk::<8>()?;
+    let (small, []) = small.as_chunks::<4>() else { return None };
+    let [width, copies, record_bytes] = small.first_chunk::<3>()?.map(u32::from_le_bytes);
+    Some(Policy { width, stripe_bytes: u64::from_le_bytes(*stripe_bytes), copies, record_bytes })
+}
+
+/// An inode by its number.
+pub(crate) fn by_id(connection: &Connection, id: u64) -> rusqlite::Result<Option<Inode>> {
+    let text = format!("SELECT {COLUMNS} FROM inodes WHERE id = ?");
+    connection.prepare_cached(&text)?.query_row([id as i64], inode_of).optional()
+}
+
+/// What a name leads to.
+pub(crate) fn lookup(connection: &Connection, place: &Place) -> rusqlite::Result<Option<Inode>> {
+    let text = format!(
+        "SELECT {COLUMNS} FROM inodes WHERE id = (SELECT inode FROM names WHERE directory = ? AND name = ?)"
+    );
+    let place = params![place.directory as i64, place.name];
+    connection.prepare_cached(&text)?.query_row(place, inode_of).optional()
+}
+
+/// The names in a directory, in the order of their bytes.
+pub(crate) fn names(connection: &Connection, directory: u64) -> rusqlite::Result<Vec<Entry>> {
+    let text = format!(
+        "SELECT {COLUMNS}, name FROM names JOIN inodes ON id = inode WHERE directory = ? ORDER BY name"
+    );
+    let mut statement = connection.prepare_cached(&text)?;
+    let entry = |row: &Row<'_>| Ok(Entry { inode: inode_of(row)?, name: row.get("name")? });
+    statement.query_map([directory as i64], entry)?.collect()
+}
+
+/// Inodes with work to be done.
+pub(crate) fn unfinished(connection: &Connection) -> rusqlite::Result<Vec<Inode>> {
+    let text = format!("SELECT {COLUMNS} FROM inodes WHERE links = 0 OR cut IS NOT NULL OR unsettled = 1");
+    connection.prepare_cached(&text)?.query_map([], inode_of)?.collect()
+}

@@ -1,0 +1,266 @@
+//! The manager's state in an SQLite database.
+//!
+//! Model: one connection, a write-ahead log, a transaction for each change. The log is synced when [`Manager::sync`] is
+//! called, and about once a second while there are changes, so a power loss costs at most the last second, in order.
+//! Invariant: numbers of inodes are handed out from ranges that were reserved durably, so a power loss that costs a file does
+//! not give its number, under which stores may have strips, to another.
+//! Non-goals: who may open the database: its directory is its owner's alone.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, params};
+use thalweg_base::clock;
+
+use crate::apply::Applying;
+use crate::layout::Policy;
+use crate::manager::{Change, Entry, Facts, Inode, Kind, Manager, New, Place, ROOT};
+use crate::{Error, Result, rows};
+
+const DATABASE: &str = "manager.db";
+const FORMAT: i64 = 1;
+/// Numbers of inodes that are reserved at a time.
+const RESERVED: i64 = 4096;
+/// How long a change may wait to be durable.
+const FLUSH: Duration = Duration::from_secs(1);
+
+const SCHEMA: &str = "
+CREATE TABLE facts (format INTEGER, volume BLOB, reserved INTEGER);
+CREATE TABLE slots (slot INTEGER PRIMARY KEY, directory BLOB NOT NULL);
+CREATE TABLE inodes (
+    id INTEGER PRIMARY KEY, kind INTEGER, mode INTEGER, user INTEGER, grp INTEGER, links INTEGER, size INTEGER,
+    modified INTEGER, changed INTEGER, target BLOB, layout BLOB, policy BLOB, generation INTEGER, cut INTEGER,
+    strips INTEGER, stale0 INTEGER, stale1 INTEGER, unsynced INTEGER, unsettled INTEGER);
+CREATE INDEX unfinished ON inodes (id) WHERE links = 0 OR cut IS NOT NULL OR unsettled = 1;
+CREATE TABLE names (
+    directory INTEGER, name BLOB, inode INTEGER NOT NULL, PRIMARY KEY (directory, name)) WITHOUT ROWID;
+CREATE INDEX names_of ON names (inode);
+CREATE TABLE attributes (inode INTEGER, name BLOB, value BLOB, PRIMARY KEY (inode, name)) WITHOUT ROWID;
+";
+
+/// The manager in this process.
+pub struct SqliteManager {
+    shared: Arc<Shared>,
+    flusher: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    path: PathBuf,
+}
+
+struct State {
+    connection: Connection,
+    /// The next number of an inode, and the first that is not reserved.
+    next: i64,
+    reserved: i64,
+    slots: u32,
+    /// There are changes that are not durable.
+    dirty: bool,
+    closing: bool,
+}
+
+impl SqliteManager {
+    /// Makes the database of a new volume in an empty directory. Durable.
+    pub fn create(
+        dir: &Path,
+        volume: u128,
+        slots: &[PathBuf],
+        policy: &Policy,
+        owner: (u32, u32),
+    ) -> Result<()> {
+        let path = dir.join(DATABASE);
+        let failed = |e| Error::Database(path.clone(), e);
+        // SQLite gives its log the permissions of the database, and would make that for others to read.
+        thalweg_io::small::write(&path, b"")?;
+        let connection = connect(&path).map_err(failed)?;
+        let fill = || {
+            connection.execute_batch("PRAGMA synchronous = FULL; BEGIN;")?;
+            connection.execute_batch(SCHEMA)?;
+            let facts = "INSERT INTO facts VALUES (?, ?, ?)";
+            connection.execute(facts, params![FORMAT, volume.to_be_bytes(), ROOT as i64 + 1])?;
+            for (slot, directory) in (0_i64..).zip(slots) {
+                let row = params![slot, directory.as_os_str().as_bytes()];
+                connection.execute("INSERT INTO slots VALUES (?, ?)", row)?;
+            }
+            let (user, group) = owner;
+            let new = New { kind: Kind::Directory, mode: 0o755, user, group, target: Vec::new() };
+            let root = Inode { policy: Some(*policy), links: 2, ..rows::inode(ROOT, &new, clock::wall_ns()) };
+            rows::put(&connection, &root)?;
+            connection.execute_batch("COMMIT; PRAGMA wal_checkpoint(TRUNCATE);")
+        };
+        fill().map_err(failed)?;
+        Ok(thalweg_io::small::sync_directory(dir)?)
+    }
+
+    /// Opens the database in a directory.
+    pub fn open(dir: &Path) -> Result<SqliteManager> {
+        let path = dir.join(DATABASE);
+        let failed = |e| Error::Database(path.clone(), e);
+        let connection = connect(&path).map_err(failed)?;
+        let told = connection.query_row("SELECT format, reserved FROM facts", [], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+        });
+        let (format, reserved) = told.map_err(failed)?;
+        if format != FORMAT {
+            return Err(Error::Refused(format!(
+                "{} has format {format}; this thalweg reads format {FORMAT}",
+                path.display()
+            )));
+        }
+        let slots =
+            connection.query_row("SELECT count(*) FROM slots", [], |row| row.get(0)).map_err(failed)?;
+        let state = State { connection, next: reserved, reserved, slots, dirty: false, closing: false };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), path });
+        let flusher = {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new().name("manager".into()).spawn(move || shared.flush_now_and_again())
+        };
+        // Without a thread changes are durable when somebody asks for that.
+        Ok(SqliteManager { shared, flusher: flusher.ok() })
+    }
+
+    fn ask<T>(&self, ask: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        ask(&self.shared.lock().connection).map_err(|e| self.shared.failed(e))
+    }
+}
+
+impl Drop for SqliteManager {
+    fn drop(&mut self) {
+        self.shared.lock().closing = true;
+        self.shared.changed.notify_all();
+        if let Some(flusher) = self.flusher.take() {
+            flusher.join().expect("the flusher does not panic");
+        }
+        // Nobody waits for it who could be told.
+        let _ = self.sync();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, e: rusqlite::Error) -> Error {
+        Error::Database(self.path.clone(), e)
+    }
+
+    fn flush_now_and_again(&self) {
+        let mut state = self.lock();
+        while !state.closing {
+            let waited = self.changed.wait_timeout_while(state, FLUSH, |state| !state.closing);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            // What failed now fails for who asks next.
+            let _ = state.sync();
+        }
+    }
+}
+
+impl State {
+    /// A transaction that is durable when it is committed makes all before it durable.
+    fn sync(&mut self) -> rusqlite::Result<()> {
+        if self.dirty {
+            self.durably("UPDATE facts SET format = format")?;
+            self.dirty = false;
+        }
+        Ok(())
+    }
+
+    fn durably(&mut self, statement: &str) -> rusqlite::Result<()> {
+        self.connection.execute_batch("PRAGMA synchronous = FULL")?;
+        let done = self.connection.execute_batch(statement);
+        self.connection.execute_batch("PRAGMA synchronous = NORMAL")?;
+        done
+    }
+
+    /// A number that no inode had.
+    fn number(&mut self) -> rusqlite::Result<u64> {
+        if self.next == self.reserved {
+            let reserved = self.reserved + RESERVED;
+            self.durably(&format!("UPDATE facts SET reserved = {reserved}"))?;
+            self.reserved = reserved;
+        }
+        self.next += 1;
+        Ok(self.next as u64 - 1)
+    }
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(path, flags)?;
+    // Nobody else opens it, so it goes without shared memory.
+    connection.execute_batch(
+        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;",
+    )?;
+    connection.set_prepared_statement_cache_capacity(32);
+    Ok(connection)
+}
+
+impl Manager for SqliteManager {
+    fn facts(&self) -> Result<Facts> {
+        self.ask(|connection| {
+            let volume =
+                connection.query_row("SELECT volume FROM facts", [], |row| row.get::<_, [u8; 16]>(0))?;
+            let mut statement = connection.prepare_cached("SELECT directory FROM slots ORDER BY slot")?;
+            let directories = statement.query_map([], |row| row.get::<_, Vec<u8>>(0))?;
+            let slots = directories
+                .map(|found| Ok(OsString::from_vec(found?).into()))
+                .collect::<rusqlite::Result<_>>()?;
+            Ok(Facts { volume: u128::from_be_bytes(volume), slots })
+        })
+    }
+
+    fn lookup(&self, place: &Place) -> Result<Option<Inode>> {
+        self.ask(|connection| rows::lookup(connection, place))
+    }
+
+    fn inode(&self, inode: u64) -> Result<Inode> {
+        self.ask(|connection| rows::by_id(connection, inode))?
+            .ok_or_else(|| Error::system(libc::ENOENT, format!("inode {inode}")))
+    }
+
+    fn names(&self, directory: u64) -> Result<Vec<Entry>> {
+        self.ask(|connection| rows::names(connection, directory))
+    }
+
+    fn attributes(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.ask(|connection| {
+            let text = "SELECT name, value FROM attributes WHERE inode = ? ORDER BY name";
+            let mut statement = connection.prepare_cached(text)?;
+            statement.query_map([inode as i64], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        })
+    }
+
+    fn change(&self, change: &Change) -> Result<Inode> {
+        let mut state = self.shared.lock();
+        let database = |e| self.shared.failed(e);
+        let number = match change {
+            Change::Create(..) => state.number().map_err(database)?,
+            _ => 0,
+        };
+        let (now_ns, slots) = (clock::wall_ns(), state.slots);
+        let transaction = state.connection.unchecked_transaction().map_err(database)?;
+        let changed = Applying { connection: &transaction, now_ns, slots, number }.apply(change);
+        let changed = changed.map_err(|e| e.into_error(&self.shared.path))?;
+        transaction.commit().map_err(database)?;
+        state.dirty = true;
+        if matches!(change, Change::Stale(..)) {
+            state.sync().map_err(database)?;
+        }
+        Ok(changed)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shared.lock().sync().map_err(|e| self.shared.failed(e))
+    }
+
+    fn unfinished(&self) -> Result<Vec<Inode>> {
+        self.ask(rows::unfinished)
+    }
+}

@@ -1,0 +1,215 @@
+//! All stores of a volume, and requests to several of them at once.
+//!
+//! Model: a run of bytes of a file is cut into pieces, those of one strip together are a task, and tasks run side by side.
+//! With copies, a write is a task for each copy, and a read asks the first copy that may answer, then the other.
+//! Invariant: a store that is lost is never taken for one that has no strips.
+//! Non-goals: what a failed copy means for the file; the client decides that.
+
+use crate::layout::{Layout, Piece};
+use crate::store::{Store, Strip, Write};
+use crate::{Error, Result};
+
+/// Runs that are shorter are not worth a thread.
+const SPREAD_BYTES: usize = 64 << 10;
+
+/// Pieces of one strip, each with the bytes that it is read into.
+type Pieces<'a> = Vec<(Piece, &'a mut [u8])>;
+
+/// The stores of a volume, each in its slot.
+pub(crate) struct Stores(Vec<Slot>);
+
+/// The store of a slot, or why there is none.
+pub type Slot = std::result::Result<Box<dyn Store>, String>;
+
+/// A file as requests to stores name it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    pub(crate) inode: u64,
+    pub(crate) generation: u64,
+    pub(crate) layout: Layout,
+    /// The strips that are there, one bit for each; the others are holes.
+    pub(crate) strips: u64,
+    /// Those that are durable: if they are not there, they are lost.
+    pub(crate) settled: u64,
+    /// For each copy, the strips that are not read any more.
+    pub(crate) stale: [u64; 2],
+}
+
+/// The bit of a strip.
+pub(crate) fn bit(index: u32) -> u64 {
+    1 << index
+}
+
+impl Target {
+    fn strip(&self, index: u32, copy: u32) -> Strip {
+        Strip { inode: self.inode, index, copy }
+    }
+
+    /// The copies of a strip that are written and may be read.
+    fn copies(&self, index: u32) -> impl Iterator<Item = u32> + use<> {
+        let stale = self.stale;
+        (0..self.layout.copies).filter(move |copy| stale[*copy as usize] & bit(index) == 0)
+    }
+}
+
+/// What came of a request to all copies of some strips.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Strips for which some copy did what was asked.
+    pub(crate) done: u64,
+    /// For each copy, strips for which it failed.
+    pub(crate) failed: [u64; 2],
+    /// The first failure.
+    pub(crate) why: Option<Error>,
+}
+
+impl Outcome {
+    fn add(&mut self, index: u32, copy: u32, result: Result<()>) {
+        match result {
+            Ok(()) => self.done |= bit(index),
+            Err(why) => {
+                self.failed[copy as usize] |= bit(index);
+                self.why.get_or_insert(why);
+            }
+        }
+    }
+
+    /// Strips for which no copy did it.
+    pub(crate) fn lost(&self) -> u64 {
+        (self.failed[0] | self.failed[1]) & !self.done
+    }
+}
+
+impl Stores {
+    pub(crate) fn new(slots: Vec<Slot>) -> Stores {
+        Stores(slots)
+    }
+
+    /// The slots, in order.
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.0
+    }
+
+    /// The store that has a strip, or should have it.
+    pub(crate) fn of(&self, layout: &Layout, strip: Strip) -> Result<&dyn Store> {
+        match &self.0[layout.slot(strip.index, strip.copy) as usize] {
+            Ok(store) => Ok(&**store),
+            Err(why) => Err(Error::Missing(strip, why.clone())),
+        }
+    }
+
+    /// Fills `into` from a byte of the file on.
+    pub(crate) fn read(&self, target: &Target, at: u64, into: &mut [u8]) -> Result<()> {
+        let large = into.len() >= SPREAD_BYTES;
+        let mut tasks: Vec<(u32, Pieces<'_>)> = Vec::new();
+        let mut rest = into;
+        for piece in target.layout.pieces(at, rest.len() as u64) {
+            let (here, after) = rest.split_at_mut(piece.len as usize);
+            rest = after;
+            match tasks.iter_mut().find(|(strip, _)| *strip == piece.strip) {
+                Some((_, pieces)) => pieces.push((piece, here)),
+                None => tasks.push((piece.strip, vec![(piece, here)])),
+            }
+        }
+        let read = |(index, pieces): (u32, Pieces<'_>)| {
+            pieces.into_iter().try_for_each(|(piece, into)| self.read_piece(target, index, &piece, into))
+        };
+        side_by_side(tasks, large, read).into_iter().collect()
+    }
+
+    fn read_piece(&self, target: &Target, index: u32, piece: &Piece, into: &mut [u8]) -> Result<()> {
+        if target.strips & bit(index) == 0 {
+            into.fill(0);
+            return Ok(());
+        }
+        let mut failure = None;
+        for copy in target.copies(index) {
+            let strip = target.strip(index, copy);
+            let store = self.of(&target.layout, strip);
+            match store.and_then(|store| store.read(strip, target.generation, piece.strip_at, into)) {
+                Ok(()) => return Ok(()),
+                Err(why) => _ = failure.get_or_insert(why),
+            }
+        }
+        Err(failure
+            .unwrap_or_else(|| Error::Missing(target.strip(index, 0), "no copy of it is current".into())))
+    }
+
+    /// Writes `from` at a byte of the file to all copies.
+    pub(crate) fn write(&self, target: &Target, at: u64, from: &[u8]) -> Outcome {
+        let mut tasks: Vec<(u32, u32, Vec<Piece>)> = Vec::new();
+        for piece in target.layout.pieces(at, from.len() as u64) {
+            for copy in target.copies(piece.strip) {
+                match tasks.iter_mut().find(|(index, other, _)| (*index, *other) == (piece.strip, copy)) {
+                    Some((_, _, pieces)) => pieces.push(piece),
+                    None => tasks.push((piece.strip, copy, vec![piece])),
+                }
+            }
+        }
+        let write = |(index, copy, pieces): (u32, u32, Vec<Piece>)| {
+            let strip = target.strip(index, copy);
+            let written = self.of(&target.layout, strip).and_then(|store| {
+                pieces.iter().try_for_each(|piece| {
+                    let (generation, layout) = (target.generation, target.layout);
+                    let may_create = target.settled & bit(index) == 0;
+                    let begin = (piece.at - at) as usize;
+                    let write = Write { strip, generation, layout, at: piece.strip_at, may_create };
+                    store.write(&write, &from[begin..begin + piece.len as usize])
+                })
+            });
+            (index, copy, written)
+        };
+        let mut outcome = Outcome::default();
+        for (index, copy, written) in side_by_side(tasks, from.len() >= SPREAD_BYTES, write) {
+            outcome.add(index, copy, written);
+        }
+        outcome
+    }
+
+    /// Cuts all strips for a file of `size` bytes, also those that nobody knows of: of a write that failed, say.
+    pub(crate) fn cut(&self, target: &Target, size: u64) -> Outcome {
+        let Target { layout, generation, .. } = *target;
+        self.each(target, u64::MAX, |store, strip| {
+            store.truncate(strip, generation, layout.strip_len(strip.index, size))
+        })
+    }
+
+    /// Asks the stores of all copies of these strips.
+    pub(crate) fn each(
+        &self,
+        target: &Target,
+        strips: u64,
+        ask: impl Fn(&dyn Store, Strip) -> Result<()> + Sync,
+    ) -> Outcome {
+        let of_index = |index| target.copies(index).map(move |copy| (index, copy));
+        let tasks: Vec<_> =
+            (0..target.layout.width).filter(|index| strips & bit(*index) != 0).flat_map(of_index).collect();
+        let ask = |(index, copy): (u32, u32)| {
+            let strip = target.strip(index, copy);
+            (index, copy, self.of(&target.layout, strip).and_then(|store| ask(store, strip)))
+        };
+        let mut outcome = Outcome::default();
+        for (index, copy, asked) in side_by_side(tasks, true, ask) {
+            outcome.add(index, copy, asked);
+        }
+        outcome
+    }
+}
+
+/// Runs tasks, each on a thread of its own if they are worth it.
+fn side_by_side<T: Send, R: Send>(tasks: Vec<T>, worth: bool, run: impl Fn(T) -> R + Sync) -> Vec<R> {
+    if tasks.len() < 2 || !worth {
+        return tasks.into_iter().map(run).collect();
+    }
+    std::thread::scope(|scope| {
+        let run = &run;
+        let mut tasks = tasks.into_iter();
+        let first = tasks.next();
+        let others: Vec<_> = tasks.map(|task| scope.spawn(move || run(task))).collect();
+        let first = first.map(run);
+        first
+            .into_iter()
+            .chain(others.into_iter().map(|other| other.join().expect("tasks do not panic")))
+            .collect()
+    })
+}

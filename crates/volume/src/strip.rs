@@ -1,0 +1,339 @@
+//! The two local files of a strip: its bytes, and their checksums.
+//!
+//! ```text
+//! INODE-INDEX-COPY.strip   the bytes as they are, with holes
+//! INODE-INDEX-COPY.sums    header, then from byte 128 on a CRC-32C of 4 bytes for each 4 KiB of the strip; 0 is a hole
+//! ```
+//!
+//! Model: a write goes to both files. Before the first one after a sync, the header's *intent* names the bytes that may be
+//! written, and is made durable. So after a crash the blocks within the intent may disagree with their checksums, which
+//! are then taken again, and no others may. A new strip's intent is all of it.
+//! Invariant: a block is read only if its checksum matches. The checksum of a block that the strip's end cuts is that of the
+//! block filled up with zeros, and a hole has to be zeros.
+//! Non-goals: finding the files, and telling what is lost.
+
+use std::ops::Range;
+
+use crate::layout::Layout;
+use crate::store::Strip;
+use crate::{Error, Result};
+use thalweg_io::File;
+
+/// Bytes that have one checksum.
+pub(crate) const BLOCK: usize = 4 << 10;
+const ZEROS: [u8; BLOCK] = [0; BLOCK];
+/// Where the checksums begin.
+const SUMS_AT: u64 = 128;
+const HEADER_BYTES: usize = 80;
+const MAGIC: &[u8; 8] = b"THWSUMS1";
+/// Intents begin and end at multiples of this.
+const REGION: u64 = 1 << 20;
+/// How far an intent goes on behind a write, so that a sequential writer makes one durable for each 64 MiB.
+const AHEAD: u64 = 64 * REGION;
+/// The intent of a new strip.
+const ALL: Range<u64> = 0..u64::MAX;
+
+/// What stands before the checksums. Little-endian; the whole fits a sector, which is written whole or not at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) strip: Strip,
+    pub(crate) generation: u64,
+    pub(crate) layout: Layout,
+    /// Bytes whose checksums may not match after a crash.
+    pub(crate) intent: Range<u64>,
+}
+
+impl Header {
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let Header { strip, generation, layout, intent } = self;
+        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        bytes.extend(MAGIC);
+        bytes.extend([strip.inode, *generation, intent.start, intent.end].map(u64::to_le_bytes).concat());
+        bytes.extend(layout.stripe_bytes.to_le_bytes());
+        let Layout { slots, first, width, copies, record_bytes, .. } = *layout;
+        let small = [strip.index, strip.copy, slots, first, width, copies, record_bytes];
+        bytes.extend(small.map(u32::to_le_bytes).concat());
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        bytes.try_into().expect("the fields have as many bytes as the header")
+    }
+
+    /// What was encoded, if these bytes are it.
+    pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
+        let (told, sum) = bytes.split_at(HEADER_BYTES - 4);
+        let rest = told.strip_prefix(MAGIC)?;
+        if sum != crc32c::crc32c(told).to_le_bytes() {
+            return None;
+        }
+        let (large, small) = rest.split_at(5 * 8);
+        let large = |i: usize| u64::from_le_bytes(large[8 * i..8 * i + 8].try_into().expect("8 bytes"));
+        let small = |i: usize| u32::from_le_bytes(small[4 * i..4 * i + 4].try_into().expect("4 bytes"));
+        let layout = Layout {
+            slots: small(2),
+            first: small(3),
+            width: small(4),
+            copies: small(5),
+            stripe_bytes: large(4),
+            record_bytes: small(6),
+        };
+        let strip = Strip { inode: large(0), index: small(0), copy: small(1) };
+        let is_sound = layout.is_sound() && strip.index < layout.width && strip.copy < layout.copies;
+        is_sound.then_some(Header { strip, generation: large(1), layout, intent: large(2)..large(3) })
+    }
+}
+
+/// A strip whose files are open.
+pub(crate) struct OpenStrip {
+    data: File,
+    sums: File,
+    header: Header,
+    len: u64,
+}
+
+impl OpenStrip {
+    /// A new strip in two empty files.
+    pub(crate) fn create(
+        data: File,
+        sums: File,
+        strip: Strip,
+        generation: u64,
+        layout: Layout,
+    ) -> Result<OpenStrip> {
+        sums.set_len(0)?;
+        data.set_len(0)?;
+        let header = Header { strip, generation, layout, intent: ALL };
+        sums.write_at(0, &header.encode())?;
+        Ok(OpenStrip { data, sums, header, len: 0 })
+    }
+
+    /// What is in two files, with checksums taken again where a crash may have caught a write; `None` if the header was
+    /// never written.
+    pub(crate) fn open(data: File, sums: File, strip: Strip) -> Result<Option<OpenStrip>> {
+        let Some(header) = header_of(&sums, strip)? else { return Ok(None) };
+        let len = data.metadata()?.len;
+        let mut open = OpenStrip { data, sums, header, len };
+        let intent = open.header.intent.clone();
+        open.sum_again(&intent)?;
+        Ok(Some(open))
+    }
+
+    /// Whether a strip of which there are only checksums was still being made.
+    pub(crate) fn is_unborn(sums: &File, strip: Strip) -> Result<bool> {
+        Ok(header_of(sums, strip)?.is_none_or(|header| header.intent == ALL))
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Fills `into` from a byte on.
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        let sums = self.sums_of(at, into.len())?;
+        let (mut at, mut into, mut sums) = (at, into, &sums[..]);
+        while !into.is_empty() {
+            let inside = (at % BLOCK as u64) as usize;
+            let n = if inside > 0 || into.len() < BLOCK {
+                let mut block = [0; BLOCK];
+                self.read_blocks(at - inside as u64, &mut block, &sums[..1])?;
+                let n = (BLOCK - inside).min(into.len());
+                into[..n].copy_from_slice(&block[inside..inside + n]);
+                n
+            } else {
+                let n = into.len() / BLOCK * BLOCK;
+                self.read_blocks(at, &mut into[..n], &sums[..n / BLOCK])?;
+                n
+            };
+            sums = &sums[n.div_ceil(BLOCK)..];
+            into = &mut into[n..];
+            at += n as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes all of `from` at a byte.
+    pub(crate) fn write(&mut self, at: u64, from: &[u8]) -> Result<()> {
+        if from.is_empty() {
+            return Ok(());
+        }
+        let sums = self.sums_with(at, from)?;
+        let end = at + from.len() as u64;
+        self.intend(at..end)?;
+        let written = self.data.write_at(at, from).map_err(Error::from);
+        let written = written.and_then(|()| self.put_sums(at, &sums));
+        if let Err(e) = written {
+            // Some of it may be there. What is there is what is read from now on, as in any file.
+            self.len = self.data.metadata()?.len;
+            self.sum_again(&(at..end))?;
+            return Err(e);
+        }
+        self.len = self.len.max(end);
+        Ok(())
+    }
+
+    /// Cuts it to `len` bytes, for a new generation. Durable.
+    pub(crate) fn truncate(&mut self, generation: u64, len: u64) -> Result<()> {
+        if len < self.len {
+            self.intend(len..self.len)?;
+            let inside = (len % BLOCK as u64) as usize;
+            let mut block = [0; BLOCK];
+            self.read(len - inside as u64, &mut block[..inside])?;
+            self.data.set_len(len)?;
+            self.len = len;
+            self.sums.set_len(sum_at(len.div_ceil(BLOCK as u64)))?;
+            if inside > 0 {
+                self.put_sums(len, &[sum(&block)])?;
+            }
+        }
+        self.header.generation = generation;
+        self.put_header()?;
+        self.data.sync()?;
+        Ok(self.sums.sync()?)
+    }
+
+    /// Makes all of it durable, but for its names.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.data.sync()?;
+        Ok(self.sums.sync()?)
+    }
+
+    /// Notes that everything is durable. That this note is, nobody relies on.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        self.header.intent = 0..0;
+        self.put_header()
+    }
+
+    /// Whether its names may not be durable yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.header.intent == ALL
+    }
+
+    /// Makes durable that these bytes may be written.
+    fn intend(&mut self, bytes: Range<u64>) -> Result<()> {
+        let intent = &self.header.intent;
+        if !intent.is_empty() && intent.start <= bytes.start && bytes.end <= intent.end {
+            return Ok(());
+        }
+        let (start, end) = (bytes.start / REGION * REGION, bytes.end.next_multiple_of(REGION));
+        let joined = match intent.is_empty() {
+            true => start..end,
+            // A writer that goes on is expected to go on.
+            false if start >= intent.start => intent.start..end.max(intent.end) + AHEAD,
+            false => start..end.max(intent.end),
+        };
+        let before = std::mem::replace(&mut self.header.intent, joined);
+        let noted = self.put_header().and_then(|()| Ok(self.sums.sync()?));
+        if noted.is_err() {
+            self.header.intent = before;
+        }
+        noted
+    }
+
+    fn put_header(&self) -> Result<()> {
+        Ok(self.sums.write_at(0, &self.header.encode())?)
+    }
+
+    /// The checksums of the blocks that so many bytes touch.
+    fn sums_of(&self, at: u64, len: usize) -> Result<Vec<u32>> {
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        let (first, last) = (at / BLOCK as u64, (at + len as u64 - 1) / BLOCK as u64);
+        let mut bytes = vec![0; 4 * (last - first + 1) as usize];
+        self.sums.read_at(sum_at(first), &mut bytes)?;
+        Ok(bytes.chunks_exact(4).map(|sum| u32::from_le_bytes(sum.try_into().expect("4 bytes"))).collect())
+    }
+
+    fn put_sums(&self, at: u64, sums: &[u32]) -> Result<()> {
+        let bytes: Vec<u8> = sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
+        Ok(self.sums.write_at(sum_at(at / BLOCK as u64), &bytes)?)
+    }
+
+    /// The checksums of the blocks that a write touches, after it.
+    fn sums_with(&self, at: u64, from: &[u8]) -> Result<Vec<u32>> {
+        let (mut at, mut from) = (at, from);
+        let mut sums = Vec::with_capacity(from.len() / BLOCK + 2);
+        while !from.is_empty() {
+            let inside = (at % BLOCK as u64) as usize;
+            let n = (BLOCK - inside).min(from.len());
+            if n == BLOCK {
+                sums.push(sum(&from[..n]));
+            } else {
+                let mut block = [0; BLOCK];
+                self.read(at - inside as u64, &mut block)?;
+                block[inside..inside + n].copy_from_slice(&from[..n]);
+                sums.push(sum(&block));
+            }
+            from = &from[n..];
+            at += n as u64;
+        }
+        Ok(sums)
+    }
+
+    /// Reads whole blocks and compares their checksums.
+    fn read_blocks(&self, at: u64, into: &mut [u8], sums: &[u32]) -> Result<()> {
+        let n = self.data.read_at(at, into)?;
+        into[n..].fill(0);
+        for (i, (block, expected)) in into.chunks_exact(BLOCK).zip(sums).enumerate() {
+            if !matches(block, *expected) {
+                return Err(Error::Damaged { path: self.data.path().into(), at: at + (i * BLOCK) as u64 });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the checksums of these bytes again where they do not match.
+    fn sum_again(&mut self, bytes: &Range<u64>) -> Result<()> {
+        let sums_end = (self.sums.metadata()?.len.saturating_sub(SUMS_AT) / 4).saturating_mul(BLOCK as u64);
+        let end = bytes.end.min(self.len.max(sums_end));
+        let mut at = bytes.start / BLOCK as u64 * BLOCK as u64;
+        let mut piece = vec![0; REGION as usize];
+        while at < end {
+            let n = ((end - at).min(REGION) as usize).next_multiple_of(BLOCK);
+            let read = self.data.read_at(at, &mut piece[..n])?;
+            piece[read..n].fill(0);
+            let found = self.sums_of(at, n)?;
+            let is_behind = |i: usize| at + (i * BLOCK) as u64 >= self.len;
+            let sums: Vec<u32> = (piece[..n].chunks_exact(BLOCK).zip(&found).enumerate())
+                .map(|(i, (block, expected))| match matches(block, *expected) {
+                    true => *expected,
+                    false if is_behind(i) => 0,
+                    false => sum(block),
+                })
+                .collect();
+            if sums != found {
+                self.put_sums(at, &sums)?;
+            }
+            at += n as u64;
+        }
+        Ok(())
+    }
+}
+
+/// What stands before the checksums; `None` if it was never written.
+fn header_of(sums: &File, strip: Strip) -> Result<Option<Header>> {
+    let mut bytes = [0; HEADER_BYTES];
+    sums.read_at(0, &mut bytes)?;
+    if bytes == [0; HEADER_BYTES] {
+        return Ok(None);
+    }
+    let damaged = || Error::Damaged { path: sums.path().into(), at: 0 };
+    Header::decode(&bytes).filter(|header| header.strip == strip).map(Some).ok_or_else(damaged)
+}
+
+/// Where the checksum of a block stands.
+fn sum_at(block: u64) -> u64 {
+    SUMS_AT + 4 * block
+}
+
+/// The checksum of a block. 0 says that there is a hole, so a block that has it gets 1.
+fn sum(block: &[u8]) -> u32 {
+    debug_assert_eq!(block.len(), BLOCK);
+    crc32c::crc32c(block).max(1)
+}
+
+fn matches(block: &[u8], expected: u32) -> bool {
+    if expected == 0 { block == ZEROS } else { sum(block) == expected }
+}

@@ -1,0 +1,396 @@
+//! A volume that is open: names by path, files by [`File`].
+//!
+//! Model: the manager knows names, sizes and layouts, the stores have the bytes, and the client, which is here, asks both.
+//! Whoever opens a volume finishes first what a crash interrupted; see recover.rs.
+//! Invariant: the strips of a file that has no names are removed only when nobody has it open and its removal is durable.
+//! Non-goals: who is allowed to do what: the directories of a local volume are their owner's alone.
+
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use thalweg_io::{Space, process};
+
+use crate::file::{File, Node};
+use crate::layout::Policy;
+use crate::manager::{Change, Entry, Inode, Kind, Manager, New, Place, ROOT};
+use crate::stores::{Slot, Stores, Target};
+use crate::{Error, Result, recover};
+
+/// As many links as a path may lead through.
+const LINKS_MAX: usize = 40;
+/// Files without names wait until so many can be removed together, or one of them is large.
+const DOOMED_MAX: usize = 64;
+const DOOMED_BYTES_MAX: u64 = 1 << 20;
+
+/// An open volume.
+pub struct Volume {
+    pub(crate) manager: Box<dyn Manager>,
+    pub(crate) stores: Stores,
+    /// Files that are open, and how often.
+    nodes: Mutex<HashMap<u64, (Arc<Node>, usize)>>,
+    /// Files without names that nobody has open.
+    doomed: Mutex<Vec<Inode>>,
+}
+
+impl Volume {
+    /// A volume of this manager and these stores, after whatever a crash interrupted is finished.
+    pub fn assemble(manager: Box<dyn Manager>, stores: Vec<Slot>) -> Result<Arc<Volume>> {
+        let stores = Stores::new(stores);
+        let volume = Volume { manager, stores, nodes: Mutex::default(), doomed: Mutex::default() };
+        recover::recover(&volume)?;
+        Ok(Arc::new(volume))
+    }
+
+    /// What is at a path; of a link, what it leads to.
+    pub fn stat(&self, path: &Path) -> Result<Inode> {
+        self.walk(path, true)?.found.ok_or_else(|| not_found(path)).map(|found| self.with_open(found))
+    }
+
+    /// What is at a path; of a link, the link itself.
+    pub fn stat_link(&self, path: &Path) -> Result<Inode> {
+        self.walk(path, false)?.found.ok_or_else(|| not_found(path)).map(|found| self.with_open(found))
+    }
+
+    /// The names in a directory, in the order of their bytes.
+    pub fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        let directory = self.stat(path)?;
+        if directory.kind != Kind::Directory {
+            return Err(Error::system(libc::ENOTDIR, path.to_string_lossy()));
+        }
+        let mut entries = self.manager.names(directory.id)?;
+        entries.iter_mut().for_each(|entry| entry.inode = self.with_open(entry.inode.clone()));
+        Ok(entries)
+    }
+
+    /// Opens a file.
+    pub fn open(self: &Arc<Volume>, path: &Path) -> Result<File> {
+        let found = self.walk(path, true)?.found.ok_or_else(|| not_found(path))?;
+        self.open_inode(&found, path)
+    }
+
+    /// Makes a file, or opens the one that is there unless it has to be new.
+    pub fn create(self: &Arc<Volume>, path: &Path, mode: u32, must_be_new: bool) -> Result<File> {
+        let walked = self.walk(path, !must_be_new)?;
+        match walked.found {
+            Some(_) if must_be_new => Err(Error::system(libc::EEXIST, path.to_string_lossy())),
+            Some(found) => self.open_inode(&found, path),
+            None => {
+                let made = self.create_at(walked.place(path)?, Kind::File, mode, b"")?;
+                self.open_inode(&made, path)
+            }
+        }
+    }
+
+    pub(crate) fn open_inode(self: &Arc<Volume>, found: &Inode, path: &Path) -> Result<File> {
+        if found.kind == Kind::Directory {
+            return Err(Error::system(libc::EISDIR, path.to_string_lossy()));
+        }
+        let Some(layout) = found.layout else {
+            return Err(Error::system(libc::EINVAL, path.to_string_lossy()));
+        };
+        let mut nodes = self.nodes();
+        let (node, users) = match nodes.entry(found.id) {
+            std::collections::hash_map::Entry::Occupied(open) => open.into_mut(),
+            // What is known of it is as new as the lock: who closed it last has told the manager.
+            std::collections::hash_map::Entry::Vacant(free) => {
+                let found = self.manager.inode(found.id)?;
+                if found.links == 0 {
+                    return Err(not_found(path));
+                }
+                free.insert((Arc::new(Node::new(&found, layout)), 0))
+            }
+        };
+        *users += 1;
+        Ok(File::new(Arc::clone(self), Arc::clone(node), path.to_path_buf()))
+    }
+
+    /// Makes a directory.
+    pub fn make_directory(&self, path: &Path, mode: u32) -> Result<Inode> {
+        let place = self.free_place(path)?;
+        self.create_at(place, Kind::Directory, mode, b"")
+    }
+
+    /// Makes a symbolic link that leads to `target`.
+    pub fn make_link(&self, path: &Path, target: &[u8]) -> Result<Inode> {
+        let place = self.free_place(path)?;
+        self.create_at(place, Kind::Link, 0o777, target)
+    }
+
+    /// Makes something of this user's under a name that is free.
+    pub(crate) fn create_at(&self, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
+        let (user, group) = process::user_and_group();
+        self.manager.change(&Change::Create(place, New { kind, mode, user, group, target: target.to_vec() }))
+    }
+
+    /// Gives a file a further name.
+    pub fn link(&self, from: &Path, to: &Path) -> Result<Inode> {
+        let found = self.stat_link(from)?;
+        let place = self.free_place(to)?;
+        self.manager.change(&Change::Link(found.id, place))
+    }
+
+    /// Removes the name of a file or link.
+    pub fn remove(&self, path: &Path) -> Result<()> {
+        self.take_name(path, false)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(&self, path: &Path) -> Result<()> {
+        self.take_name(path, true)
+    }
+
+    fn take_name(&self, path: &Path, is_directory: bool) -> Result<()> {
+        self.remove_at(self.walk(path, false)?.place(path)?, is_directory)
+    }
+
+    /// Removes a name: of an empty directory, or of anything else.
+    pub(crate) fn remove_at(&self, place: Place, is_directory: bool) -> Result<()> {
+        let left = self.manager.change(&Change::Remove(place, is_directory))?;
+        self.let_go(left)
+    }
+
+    /// Changes a name, replacing what has the new one.
+    pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.rename_at(self.walk(from, false)?.place(from)?, self.walk(to, false)?.place(to)?)
+    }
+
+    /// Changes a name, replacing what has the new one.
+    pub(crate) fn rename_at(&self, from: Place, to: Place) -> Result<()> {
+        let left = self.manager.change(&Change::Rename(from, to))?;
+        self.let_go(left)
+    }
+
+    /// Sets what is given of the permission bits, owner and group, and time of modification.
+    pub fn set(
+        &self,
+        inode: u64,
+        mode: Option<u32>,
+        owner: Option<(u32, u32)>,
+        modified_ns: Option<i64>,
+    ) -> Result<Inode> {
+        if let (Some(modified_ns), Some((node, _))) = (modified_ns, self.nodes().get(&inode)) {
+            node.set_modified(modified_ns);
+        }
+        self.manager.change(&Change::Set { inode, mode, owner, modified_ns })
+    }
+
+    /// Sets how the files are laid out that are made in a directory from now on.
+    pub fn set_policy(&self, path: &Path, policy: &Policy) -> Result<()> {
+        policy.check(self.stores.slots().len() as u32)?;
+        let directory = self.stat(path)?;
+        if directory.kind != Kind::Directory {
+            return Err(Error::system(libc::ENOTDIR, path.to_string_lossy()));
+        }
+        self.manager.change(&Change::SetPolicy(directory.id, *policy)).map(drop)
+    }
+
+    /// The extended attributes of what is at a path.
+    pub fn attributes(&self, path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.manager.attributes(self.stat(path)?.id)
+    }
+
+    /// Sets an extended attribute, or removes it.
+    pub fn set_attribute(&self, path: &Path, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let inode = self.stat(path)?.id;
+        self.manager.change(&Change::SetAttribute(inode, name.to_vec(), value.map(<[u8]>::to_vec))).map(drop)
+    }
+
+    /// Makes everything durable: names, and the bytes of all files.
+    pub fn sync(&self) -> Result<()> {
+        let open: Vec<Arc<Node>> = self.nodes().values().map(|(node, _)| Arc::clone(node)).collect();
+        for node in open {
+            node.sync(self, false)?;
+        }
+        for left in self.manager.unfinished()? {
+            // Nobody opens it meanwhile.
+            let nodes = self.nodes();
+            if left.unsettled && left.links > 0 && !nodes.contains_key(&left.id) {
+                match self.manager.inode(left.id) {
+                    Err(e) if e.is_not_found() => {}
+                    found => recover::settle(self, &found?)?,
+                }
+            }
+        }
+        self.reap()?;
+        self.manager.sync()
+    }
+
+    /// Makes all names durable.
+    pub fn sync_names(&self) -> Result<()> {
+        self.manager.sync()
+    }
+
+    /// Room for more, where bytes are spread over all stores evenly: as much as the fullest has, on each.
+    pub fn space(&self) -> Result<Space> {
+        let there = self.stores.slots().iter().flatten();
+        let spaces = there.map(|store| store.space()).collect::<Result<Vec<_>>>()?;
+        let copies = u64::from(self.manager.inode(ROOT)?.policy.unwrap_or_default().copies);
+        let available = spaces.iter().map(|space| space.available).min().unwrap_or(0);
+        Ok(Space {
+            available: available.saturating_mul(spaces.len() as u64) / copies,
+            total: spaces.iter().map(|space| space.total).sum::<u64>() / copies,
+        })
+    }
+
+    /// Whether a file without names is gone, or will be when nobody has it open any more.
+    fn let_go(&self, left: Inode) -> Result<()> {
+        if left.links > 0 {
+            return Ok(());
+        }
+        if let Some((node, _)) = self.nodes().get(&left.id) {
+            node.doom();
+            return Ok(());
+        }
+        self.doom(left)
+    }
+
+    /// An inode that has no names, and that nobody has open.
+    fn doom(&self, inode: Inode) -> Result<()> {
+        if inode.kind != Kind::File {
+            return self.manager.change(&Change::Forget(inode.id)).map(drop);
+        }
+        let mut doomed = self.doomed.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = inode.size < DOOMED_BYTES_MAX && doomed.len() + 1 < DOOMED_MAX;
+        doomed.push(inode);
+        drop(doomed);
+        if wait { Ok(()) } else { self.reap() }
+    }
+
+    /// Removes the strips of files that have no names, once it is durable that they have none.
+    fn reap(&self) -> Result<()> {
+        let doomed = std::mem::take(&mut *self.doomed.lock().unwrap_or_else(PoisonError::into_inner));
+        if doomed.is_empty() {
+            return Ok(());
+        }
+        self.manager.sync()?;
+        doomed.iter().try_for_each(|inode| recover::forget(self, inode))
+    }
+
+    /// One user less of an open file.
+    pub(crate) fn close(&self, node: &Arc<Node>) -> Result<()> {
+        let mut nodes = self.nodes();
+        let Some((_, users)) = nodes.get_mut(&node.id()) else { return Ok(()) };
+        *users -= 1;
+        if *users > 0 {
+            return Ok(());
+        }
+        nodes.remove(&node.id());
+        let told = node.tell_size(self);
+        let is_doomed = node.is_doomed();
+        drop(nodes);
+        told?;
+        if is_doomed { self.doom(self.manager.inode(node.id())?) } else { Ok(()) }
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, HashMap<u64, (Arc<Node>, usize)>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// With the size and time that an open file has now.
+    pub(crate) fn with_open(&self, mut inode: Inode) -> Inode {
+        if let Some((node, _)) = self.nodes().get(&inode.id) {
+            (inode.size, inode.modified_ns) = node.size_and_time();
+        }
+        inode
+    }
+
+    fn free_place(&self, path: &Path) -> Result<Place> {
+        let walked = self.walk(path, false)?;
+        match walked.found {
+            Some(_) => Err(Error::system(libc::EEXIST, path.to_string_lossy())),
+            None => walked.place(path),
+        }
+    }
+
+    /// Goes along a path, through links that lead to something in the volume.
+    fn walk(&self, path: &Path, follow: bool) -> Result<Walked> {
+        let names = |path: &Path| -> Vec<Vec<u8>> {
+            let names = path.components().filter_map(|part| match part {
+                Component::Normal(name) => Some(name.as_bytes().to_vec()),
+                Component::ParentDir => Some(b"..".to_vec()),
+                _ => None,
+            });
+            names.rev().collect()
+        };
+        let about = || path.to_string_lossy();
+        let (mut above, mut left, mut links) = (vec![self.manager.inode(ROOT)?], names(path), 0);
+        let mut place = None;
+        let mut missing = false;
+        while let Some(name) = left.pop() {
+            if missing {
+                return Err(Error::system(libc::ENOENT, about()));
+            }
+            if name == b".." {
+                above.truncate(above.len().saturating_sub(1).max(1));
+                place = None;
+                continue;
+            }
+            let directory = above.last().expect("the root stays");
+            if directory.kind != Kind::Directory {
+                return Err(Error::system(libc::ENOTDIR, about()));
+            }
+            let here = Place { directory: directory.id, name };
+            let found = self.manager.lookup(&here)?;
+            match found {
+                Some(link) if link.kind == Kind::Link && (follow || !left.is_empty()) => {
+                    links += 1;
+                    let target = Path::new(std::ffi::OsStr::from_bytes(&link.target));
+                    if links > LINKS_MAX || target.is_absolute() {
+                        return Err(Error::system(libc::ELOOP, about()));
+                    }
+                    left.extend(names(target));
+                }
+                Some(found) => {
+                    place = Some(here);
+                    above.push(found);
+                }
+                None => {
+                    place = Some(here);
+                    missing = true;
+                }
+            }
+        }
+        Ok(Walked { place, found: if missing { None } else { above.pop() } })
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        // Nobody is there who could be told; whoever opens the volume next finishes it.
+        let _ = self.sync();
+    }
+}
+
+/// Where a path leads.
+struct Walked {
+    /// The last name; none if that was `..` or the root.
+    place: Option<Place>,
+    found: Option<Inode>,
+}
+
+impl Walked {
+    fn place(self, path: &Path) -> Result<Place> {
+        self.place.ok_or_else(|| Error::system(libc::EBUSY, path.to_string_lossy()))
+    }
+}
+
+fn not_found(path: &Path) -> Error {
+    Error::system(libc::ENOENT, path.to_string_lossy())
+}
+
+impl Target {
+    /// A file as the manager knows it.
+    pub(crate) fn of(inode: &Inode) -> Option<Target> {
+        let Inode { id, generation, layout, strips, unsynced, stale, .. } = inode;
+        Some(Target {
+            inode: *id,
+            generation: *generation,
+            layout: (*layout)?,
+            strips: strips | unsynced,
+            settled: *strips,
+            stale: *stale,
+        })
+    }
+}

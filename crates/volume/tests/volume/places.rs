@@ -1,0 +1,147 @@
+//! Volumes in real directories: made, opened by one at a time, checked, salvaged, destroyed.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use thalweg_volume::{self as volume, Policy, Registry};
+
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Place {
+    /// A directory with so many more in it, and a registry.
+    fn new(stores: usize) -> (Place, Registry, Vec<PathBuf>) {
+        static PLACES: AtomicU64 = AtomicU64::new(0);
+        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let place = std::env::temp_dir().join(format!("thalweg-places-{}-{number}", std::process::id()));
+        let dirs: Vec<PathBuf> = (0..stores).map(|store| place.join(format!("d{store}"))).collect();
+        dirs.iter().for_each(|dir| fs::create_dir_all(dir).unwrap());
+        let registry = Registry::at(place.join("settings/volumes.json"));
+        (Place(place), registry, dirs)
+    }
+}
+
+fn policy(copies: u32) -> Policy {
+    Policy { stripe_bytes: 4096, copies, ..Policy::default() }
+}
+
+fn fill(registry: &Registry) {
+    let open = volume::open(registry, "v").unwrap();
+    open.volume.make_directory(Path::new("d"), 0o755).unwrap();
+    let file = open.volume.create(Path::new("d/f"), 0o644, true).unwrap();
+    file.write_at(0, &[7; 30_000]).unwrap();
+    file.sync().unwrap();
+    open.volume.create(Path::new("empty"), 0o644, true).unwrap();
+}
+
+fn no<T>(result: volume::Result<T>, word: &str) {
+    let told = result.err().unwrap_or_else(|| panic!("'{word}' was expected")).to_string();
+    assert!(told.contains(word), "{told}");
+}
+
+#[test]
+fn a_volume_is_one_processs_at_a_time_and_its_owners_alone() {
+    let (_place, registry, dirs) = Place::new(2);
+    volume::create(&registry, "v", &dirs, None, &policy(1)).unwrap();
+    fill(&registry);
+    let open = volume::open(&registry, "v").unwrap();
+    no(volume::open(&registry, "v"), &format!("in use by process {}", std::process::id()));
+    no(volume::destroy(&registry, "v").map(drop), "in use by process");
+    drop(open);
+    let store = dirs[1].join("v.thalweg-store");
+    for dir in [&store, &dirs[0].join("v.thalweg-manager")] {
+        assert_eq!(fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
+        for entry in fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{}", entry.path().display());
+        }
+    }
+    // What others may enter, or were led to, is no store of ours.
+    fs::set_permissions(&store, fs::Permissions::from_mode(0o755)).unwrap();
+    let lost = volume::status(&volume::open(&registry, "v").unwrap()).unwrap().stores[1].lost.clone();
+    assert!(lost.unwrap().contains("this user's alone"));
+    fs::set_permissions(&store, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::rename(&store, dirs[1].join("elsewhere")).unwrap();
+    symlink("elsewhere", &store).unwrap();
+    assert!(volume::status(&volume::open(&registry, "v").unwrap()).unwrap().stores[1].lost.is_some());
+}
+
+#[test]
+fn what_cannot_be_made_leaves_nothing() {
+    let (_place, registry, dirs) = Place::new(2);
+    let twice = [dirs[0].clone(), dirs[0].join("../d0")];
+    no(volume::create(&registry, "v", &twice, None, &policy(1)), "given twice");
+    no(volume::create(&registry, "v", &[dirs[0].join("none")], None, &policy(1)), "No such file");
+    no(volume::create(&registry, "v", &dirs[..1], None, &policy(2)), "not 2 where the stores are 1");
+    no(volume::create(&registry, "../v", &dirs, None, &policy(1)), "no name for a volume");
+    no(volume::create(&registry, "v", &[], None, &policy(1)), "at least one store");
+    // Somebody was there before.
+    fs::create_dir(dirs[1].join("v.thalweg-store")).unwrap();
+    no(volume::create(&registry, "v", &dirs, None, &policy(1)), "File exists");
+    assert_eq!(fs::read_dir(&dirs[0]).unwrap().count(), 0);
+    assert!(dirs[1].join("v.thalweg-store").exists());
+    fs::remove_dir(dirs[1].join("v.thalweg-store")).unwrap();
+    volume::create(&registry, "v", &dirs, None, &policy(1)).unwrap();
+    no(volume::create(&registry, "v", &dirs, None, &policy(1)), "'v' already");
+    fill(&registry);
+    assert_eq!(volume::destroy(&registry, "v").unwrap(), Vec::<String>::new());
+    assert!(dirs.iter().all(|dir| fs::read_dir(dir).unwrap().count() == 0), "nothing is left");
+    no(volume::open(&registry, "v"), "no volume 'v'");
+}
+
+/// The files of a store, without their checksums.
+fn strips(dir: &Path) -> Vec<PathBuf> {
+    let all = fs::read_dir(dir.join("v.thalweg-store")).unwrap().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.extension().is_some_and(|end| end == "strip")).collect()
+}
+
+#[test]
+fn a_check_finds_what_is_damaged_or_belongs_to_nothing() {
+    let (_place, registry, dirs) = Place::new(2);
+    volume::create(&registry, "v", &dirs, None, &policy(1)).unwrap();
+    fill(&registry);
+    let check = || volume::check(&volume::open(&registry, "v").unwrap()).unwrap();
+    let good = check();
+    assert_eq!((good.files, good.strips, good.bytes, good.problems.len()), (2, 2, 30_000, 0));
+    let strip = strips(&dirs[0])[0].clone();
+    let mut bytes = fs::read(&strip).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(&strip, bytes).unwrap();
+    for end in ["strip", "sums"] {
+        fs::copy(strip.with_extension(end), strip.with_file_name(format!("00000000000003e7-00-0.{end}")))
+            .unwrap();
+    }
+    let bad = check();
+    assert_eq!((bad.lost_files, bad.problems.len()), (1, 2), "{:?}", bad.problems);
+    assert!(bad.problems[0].contains("/d/f") && bad.problems[0].contains("damaged at byte 4096"));
+    assert!(bad.problems[1].contains("inode 999, which no name leads to"));
+}
+
+#[test]
+fn what_stores_have_is_salvaged_with_names_or_without() {
+    for copies in [1, 2] {
+        let (place, registry, dirs) = Place::new(3);
+        volume::create(&registry, "v", &dirs, None, &policy(copies)).unwrap();
+        fill(&registry);
+        let whole = volume::salvage(&registry, "v", &place.0.join("saved")).unwrap();
+        assert_eq!((whole.files, whole.bytes, whole.problems.len()), (2, 30_000, 0), "{:?}", whole.problems);
+        assert_eq!(fs::read(place.0.join("saved/d/f")).unwrap(), [7; 30_000]);
+        fs::rename(dirs[0].join("v.thalweg-manager/manager.db"), place.0.join("gone")).unwrap();
+        let nameless = volume::salvage(&registry, "v", &place.0.join("nameless")).unwrap();
+        assert_eq!((nameless.files, nameless.problems.len()), (1, 1), "{:?}", nameless.problems);
+        assert_eq!(fs::read(place.0.join("nameless/inode-3")).unwrap(), [7; 30_000]);
+        fs::rename(place.0.join("gone"), dirs[0].join("v.thalweg-manager/manager.db")).unwrap();
+        fs::remove_dir_all(dirs[2].join("v.thalweg-store")).unwrap();
+        let salvaged = volume::salvage(&registry, "v", &place.0.join("rest")).unwrap();
+        assert_eq!((salvaged.files, salvaged.problems.len()), if copies == 2 { (2, 1) } else { (1, 2) });
+        assert_eq!(place.0.join("rest/d/f").exists(), copies == 2);
+    }
+}
