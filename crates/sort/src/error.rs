@@ -184,8 +184,7 @@ impl fmt::Display for Error {
             ),
             Error::BlocksHeld => write!(
                 f,
-                "{} blocks of the sorter are held, the most that there is room for; put or drop some first",
-                BLOCKS_HELD_MAX
+                "{BLOCKS_HELD_MAX} blocks of the sorter are held, the most that there is room for; put or drop some first"
             ),
             Error::NotTaken { bytes } => write!(
                 f,

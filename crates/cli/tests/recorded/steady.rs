@@ -90,6 +90,8 @@ fn prune(value: &mut Value) {
                 };
                 if UNSTEADY.iter().any(is_named) {
                     *value = Value::String("~".into());
+                } else if name == "scratch" {
+                    prune_scratch(value);
                 } else {
                     prune(value);
                 }
@@ -98,4 +100,10 @@ fn prune(value: &mut Value) {
         Value::Array(all) => all.iter_mut().for_each(prune),
         _ => {}
     }
+}
+
+/// How much is spilled depends on what the process has in memory; whether anything is does not.
+fn prune_scratch(value: &mut Value) {
+    let Value::Object(fields) = value else { return };
+    fields.values_mut().filter(|bytes| **bytes != 0).for_each(|bytes| *bytes = Value::String("~".into()));
 }
