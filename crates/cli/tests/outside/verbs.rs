@@ -257,7 +257,7 @@ fn a_disk_that_is_full_is_an_error_and_a_reader_that_left_is_a_signal() {
     assert_eq!(told.is_done(), "100\n141\n");
     // A receipt that nobody reads is no reason to fail, one that does not fit is.
     let told = place.shell("$T sort records -o sorted --datamation > /dev/full");
-    told.is_refused(&["standard output", "No space left on device", "the output is whole"]);
+    told.is_refused(&["standard output", "No space left on device", "the output is complete"]);
     assert_eq!(place.names(), ["records", "sorted"]);
 }
 
@@ -376,7 +376,7 @@ fn as_many_scratch_directories_as_pages_can_tell_apart_are_used_and_no_more() {
         let all = format!("$(printf -- '--scratch s%d ' {{0..{last}}})");
         place.shell(&format!("$T sort in -o out {BENCH} --memory 16MiB {all} -q"))
     };
-    sort(256).is_refused(&["--scratch", "257 directories", "at most 256"]);
+    sort(256).is_refused(&["--scratch", "257 scratch directories", "at most 256"]);
     sort(255).is_done();
     place.run(&["check", "out", BENCH, "-q"]).is_done();
 }

@@ -38,14 +38,14 @@ fn ends_that_do_not_go_together_are_refused_before_anything_is_touched() {
         ("- file out", &["stand alone"]),
         ("zero:1 zero:1 there", &["stand alone"]),
         ("zero: out", &["size"]),
-        ("null: out", &["DEST"]),
-        ("file zero:5", &["SOURCE"]),
+        ("null: out", &["null:", "only be a destination"]),
+        ("file zero:5", &["zero:", "only be a source"]),
         ("host:/etc/x out --identity nobody", &["no cluster in nobody"]),
         ("host:etc/x out", &["host:/PATH", "./host:etc/x"]),
         ("file ssh://user@host", &["ssh://[USER@]HOST[:PORT]/PATH"]),
         ("file", &["two words"]),
         ("file out --no-disk 1", &["--no-disk"]),
-        ("file out --limit 0", &["--limit 0"]),
+        ("file out --limit 0", &["0 bytes", "--limit"]),
         ("file out --limit 10%", &["10%"]),
         ("file out --streams 65", &["64"]),
         ("file out --streams 0", &["0"]),
@@ -54,7 +54,7 @@ fn ends_that_do_not_go_together_are_refused_before_anything_is_touched() {
         words.extend(args.split(' '));
         place.run(&words).is_refused(holds);
     }
-    place.run(&["pump", "file", ""]).is_refused(&["without a name"]);
+    place.run(&["pump", "file", ""]).is_refused(&["an empty name"]);
     let name = "n".repeat(256);
     place.run(&["pump", "file", &name]).is_refused(&["too long"]);
     place.shell("! ls -AR | grep -e thalweg -e out").is_done();
