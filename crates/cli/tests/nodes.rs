@@ -73,7 +73,7 @@ fn output_that_cannot_be_shown_whole_is_told() {
     nodes
         .place
         .shell("THALWEG_IDENTITY=own $T exec -- echo out > /dev/full")
-        .is_refused(&["cannot be written: No space left"]);
+        .is_refused(&["cannot write what the hosts say: No space left"]);
     // Nobody reads what it says: one signal is enough, and what it started ends with it.
     let mut flood = nodes.place.command(&["exec", "--", "yes"]);
     let running = Running::start(flood.env("THALWEG_IDENTITY", "own"));

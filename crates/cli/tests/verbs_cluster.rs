@@ -342,7 +342,10 @@ fn what_cannot_be_is_told_in_one_line() {
         (&["partition", "in", "-o", "part", "--parts", "3"], "must have {} once"),
         (&["partition", "in", "-o", "part-{}", "--parts", "3", "--io", "threads"], "leave them out"),
         (&["partition", "in", "-o", "no/part-{}", "--parts", "3"], "there is no directory"),
-        (&["partition", "in", "-o", "part-{}", "--parts", "4000"], "fewer parts"),
+        (
+            &["partition", "in", "-o", "part-{}", "--parts", "4000"],
+            "the exchange among 2 nodes needs at least",
+        ),
         (&["partition", "in", "-o", "part-{}", "--parts", "0"], "a partition has 1 to 4096 parts"),
         (&["partition", "in", "-o", "part-{}", "--parts", "99999"], "a partition has 1 to 4096 parts"),
         (

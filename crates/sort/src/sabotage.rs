@@ -42,7 +42,8 @@ pub(crate) fn breaks(kind: Kind) -> bool {
             "swap-order" => Kind::SwapOrder,
             "tag-of-place" => Kind::TagOfPlace,
             "trust-partial" => Kind::TrustPartial,
-            _ => panic!("no sabotage is called {name}"),
+            // Another crate's; whoever breaks nothing fails the canary that asked for it.
+            _ => return None,
         })
     };
     *BROKEN.get_or_init(named) == Some(kind)

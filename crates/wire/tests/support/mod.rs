@@ -70,6 +70,7 @@ impl City {
     fn credentials_for(&self, name: &str, days: i64) -> Credentials {
         let mut file = self.file.lock().unwrap();
         let credentials = credentials(&self.authority, &mut file, &self.directory(), name, days);
+        file.epoch += 1;
         self.second.identity().members.set(&file);
         credentials
     }
@@ -79,6 +80,7 @@ impl City {
         let credentials = self.credentials("n1");
         let mut file = self.file.lock().unwrap();
         file.hosts.pop();
+        file.epoch += 1;
         self.second.identity().members.set(&file);
         credentials
     }
