@@ -49,7 +49,10 @@ fn whom_the_authority_has_signed_and_the_list_does_not_name_is_refused() {
     assert!(ours.contains("it is not in the cluster file"), "{ours}");
     // An id that is listed, with another key: what a copied key is after a renewal, the other way round.
     let credentials = city.credentials("n1");
-    let (file, _) = city.signed(|file| file.hosts.last_mut().unwrap().key = "0".repeat(64));
+    let (file, _) = city.signed(|file| {
+        file.epoch += 1;
+        file.hosts.last_mut().unwrap().key = "0".repeat(64);
+    });
     city.second.identity().members.set(&file);
     let (address, accepted) = city.accept_one();
     assert!(credentials.connect("n2", address, Terms::default()).is_err());

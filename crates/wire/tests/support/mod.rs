@@ -69,8 +69,8 @@ impl City {
 
     fn credentials_for(&self, name: &str, days: i64) -> Credentials {
         let mut file = self.file.lock().unwrap();
-        let credentials = credentials(&self.authority, &mut file, &self.directory(), name, days);
         file.epoch += 1;
+        let credentials = credentials(&self.authority, &mut file, &self.directory(), name, days);
         self.second.identity().members.set(&file);
         credentials
     }
