@@ -155,12 +155,12 @@ fn scratch_holds_what_does_not_fit_and_no_more() {
             assert!(peak > 0 && peak as f64 <= allowed, "{times} x {memory}: {peak} > {allowed}");
         }
     }
-    // How long a stream gets nobody knows, and the less of it is kept, the more the process itself has in memory.
+    // How long a stream gets nobody knows.
     for (memory, bytes) in [(96 * MIB, 150_000_000), (128 * MIB, 160_000_000), (128 * MIB, 300_000_000)] {
         place.shell(&format!("$T gen {} records -q", bytes / 100)).is_done();
         let line = format!("cat records | $T sort - -o sorted --datamation --memory {memory} --json");
         let receipt: Receipt = from_json(place.shell(&line).is_done().trim()).unwrap();
-        let allowed = 1.05 * (f64::from(bytes) - 0.78 * memory as f64);
+        let allowed = 1.05 * (f64::from(bytes) - 0.8 * memory as f64);
         let peak = receipt.scratch_peak_bytes;
         assert!(peak > 0 && peak as f64 <= allowed, "{bytes} of a stream: {peak} > {allowed}");
         assert!(receipt.memory.peak_bytes <= memory / 20 * 21, "{receipt:?}");

@@ -179,7 +179,7 @@ pub fn allow_open_files(files: u64) -> u64 {
 }
 
 /// What stays mapped of the program and its libraries while it sorts or moves data, in bytes.
-const CODE_BYTES: u64 = 5 << 20;
+const CODE_BYTES: u64 = 4608 << 10;
 /// The allocator's own default, until something larger is freed.
 const LARGE_BYTES: libc::c_int = 128 << 10;
 
@@ -225,27 +225,29 @@ pub fn trim() {
     };
 }
 
-/// Unmaps the code that was mapped so far, which is mostly that of the start; what is needed again is mapped again,
-/// from the page cache. Code that somebody has put a breakpoint into stays, and all of it where the kernel does not
-/// show which that is.
+/// Unmaps the code and the constants that were mapped so far, which are mostly those of the start; what is needed again is
+/// mapped again, from the page cache. Code that somebody has put a breakpoint into stays, and so do constants that were
+/// written at the start; where the kernel does not show which these are, all stays.
 fn shed_code() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let Ok(pages) = std::fs::File::open("/proc/self/pagemap") else { return };
-    for code in maps.lines().filter_map(code_of) {
-        if is_all_of_a_file(&pages, &code) {
+    for constant in maps.lines().filter_map(constant_of) {
+        if is_all_of_a_file(&pages, &constant) {
             // SAFETY: nobody has written to these pages, so what is mapped again is what was there.
-            unsafe { libc::madvise(code.start as *mut libc::c_void, code.len(), libc::MADV_DONTNEED) };
+            unsafe {
+                libc::madvise(constant.start as *mut libc::c_void, constant.len(), libc::MADV_DONTNEED)
+            };
         }
     }
 }
 
-/// The addresses of a line of the kernel's table of mappings, if a file's code lies there.
-fn code_of(line: &str) -> Option<Range<usize>> {
+/// The addresses of a line of the kernel's table of mappings, if a file's code or constants lie there.
+fn constant_of(line: &str) -> Option<Range<usize>> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;
-    let is_code = rest.starts_with("r-xp ") && rest.contains(" /");
+    let is_constant = (rest.starts_with("r-xp ") || rest.starts_with("r--p ")) && rest.contains(" /");
     let address = |text| usize::from_str_radix(text, 16).ok();
-    is_code.then_some(address(start)?..address(end)?)
+    is_constant.then_some(address(start)?..address(end)?)
 }
 
 /// Whether no page there is a copy of the process's own.
@@ -457,7 +459,7 @@ mod tests {
         let maps = || std::fs::read_to_string("/proc/self/maps").unwrap();
         let pages = || std::fs::File::open("/proc/self/pagemap").unwrap();
         let here = code_is_given_back_unless_it_was_written_to as *const () as usize;
-        let code = maps().lines().filter_map(code_of).find(|code| code.contains(&here)).expect("it runs");
+        let code = maps().lines().filter_map(constant_of).find(|code| code.contains(&here)).expect("it runs");
         assert!(is_all_of_a_file(&pages(), &code));
         let page = (here & !4095) as *mut libc::c_void;
         let allow = |what| {
@@ -472,7 +474,7 @@ mod tests {
         // SAFETY: as above.
         unsafe { page.cast::<u8>().write_volatile(page.cast::<u8>().read_volatile()) };
         allow(libc::PROT_READ | libc::PROT_EXEC);
-        let code = maps().lines().filter_map(code_of).find(|code| code.contains(&here)).expect("it runs");
+        let code = maps().lines().filter_map(constant_of).find(|code| code.contains(&here)).expect("it runs");
         assert!(!is_all_of_a_file(&pages(), &code));
     }
 
