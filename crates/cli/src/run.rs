@@ -6,7 +6,6 @@ use std::sync::Arc;
 use thalweg::{Progress, TaskPlan, model};
 use thalweg_api::{Check, Receipt, to_json};
 use thalweg_io::host::{self, Hooks};
-use thalweg_io::process;
 
 use crate::bar::Shown;
 use crate::failure::{COULD_NOT, Failure};
@@ -47,15 +46,7 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
 /// This process is ours alone: its limits may be raised, its allocator set, and `--memory` counts all that is resident.
 fn own_process() {
     signals::outlive_large_files();
-    host::install(Hooks {
-        allow_open_files: process::allow_open_files,
-        prepare_memory: || {
-            process::settle();
-            process::resident_bytes()
-        },
-        release_memory: process::trim,
-        reset_peak: process::forget_peak,
-    });
+    host::install(Hooks::own_process());
 }
 
 /// What ssh has started, as the other end of a transfer: no command for people, so it is in no table.

@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::process;
+
 /// What a program lets this library do to its process.
 #[derive(Debug)]
 pub struct Hooks {
@@ -22,6 +24,22 @@ pub struct Hooks {
     pub release_memory: fn(),
     /// Called before the first of several jobs: measures the process's peak memory from here on.
     pub reset_peak: fn(),
+}
+
+impl Hooks {
+    /// Those of a program that does nothing else: its limit on open files is raised, its allocator set, and all that is
+    /// resident in it counts as memory of a call.
+    pub fn own_process() -> Hooks {
+        Hooks {
+            allow_open_files: process::allow_open_files,
+            prepare_memory: || {
+                process::settle();
+                process::resident_bytes()
+            },
+            release_memory: process::trim,
+            reset_peak: process::forget_peak,
+        }
+    }
 }
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();

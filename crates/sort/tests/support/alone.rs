@@ -30,15 +30,7 @@ pub(crate) struct Alone {
 pub(crate) fn child() {
     let Some(text) = std::env::var_os(SORT) else { return };
     let sort = from_text(text.to_str().expect("the tests' names are text"), &Stage::best_io());
-    host::install(Hooks {
-        allow_open_files: process::allow_open_files,
-        prepare_memory: || {
-            process::settle();
-            process::resident_bytes()
-        },
-        release_memory: process::trim,
-        reset_peak: process::forget_peak,
-    });
+    host::install(Hooks::own_process());
     let answer = match run(&sort, &Unwatched) {
         Ok(receipt) => to_json(&receipt),
         Err(error) => format!("error: {error}"),
