@@ -15,10 +15,9 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+use thalweg_base::sabotage;
 use thalweg_block::{Block, Fill, Place, Pool, copy_start};
 use thalweg_record::Prover;
-
-use crate::sabotage::{self, Kind::EarlyProof};
 
 /// The output stream under construction.
 pub(crate) struct Assembler {
@@ -170,7 +169,7 @@ impl Cursor {
     /// became whole: it has to leave (`drain_finished`) first.
     #[inline(always)]
     pub(crate) fn push_start(&mut self, bytes: &[u8], len: usize) -> usize {
-        if sabotage::breaks(EarlyProof) {
+        if sabotage::breaks("early-proof") {
             self.prove_ahead(len);
         }
         let (took, full) = match self.segments.front_mut().expect("a job writes what it reserved") {
@@ -225,7 +224,7 @@ impl Cursor {
     fn prove_ahead(&mut self, len: usize) {
         let Some(Segment::Own { block: Some(block), .. }) = self.segments.front_mut() else { return };
         let at = block.len();
-        if at > 0 && at + len < block.capacity() && sabotage::strikes(EarlyProof) {
+        if at > 0 && at + len < block.capacity() && sabotage::strikes("early-proof") {
             block.set_len(at + len);
             self.prove();
             if let Some(Segment::Own { block: Some(block), .. }) = self.segments.front_mut() {

@@ -24,6 +24,7 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use thalweg_api::Proof;
+use thalweg_base::sabotage;
 use thalweg_block::{Block, Fill, Place, Pool};
 use thalweg_io::{Done, Queue};
 use thalweg_pump::{Inputs, Meters, Sink};
@@ -32,7 +33,6 @@ use thalweg_record::{Cuts, InPlace, Key, Layout, TAG_BYTES, Tags, add_proof, add
 use crate::geometry::KeepFree;
 use crate::manifest::{Checkpoint, Manifest, RangeGain};
 use crate::range::{RangeStore, Stored};
-use crate::sabotage::{self, Kind::DropRecord, Kind::FlipPage, Kind::TagOfPlace};
 use crate::scratch::{Extent, Scratch};
 use crate::stream::{Feed, KEEP_FREE_PAGES};
 use crate::{Error, Result};
@@ -341,7 +341,7 @@ impl DistributeLane<'_, '_> {
     /// What is put in front of the record that begins at `place`.
     #[inline(always)]
     fn tag(&self, place: u64) -> Option<[u8; TAG_BYTES]> {
-        let padding = if sabotage::breaks(TagOfPlace) { 0 } else { self.padding };
+        let padding = if sabotage::breaks("tag-of-place") { 0 } else { self.padding };
         self.shared.recipe.tagging.as_ref().map(|tagging| tagging.tags.of(place - padding))
     }
 
@@ -481,7 +481,7 @@ impl DistributeLane<'_, '_> {
             add_record(&mut self.proof, record);
         }
         let (id, _) = self.locate(record.into(), turn.carry_place);
-        if sabotage::strikes(DropRecord) {
+        if sabotage::strikes("drop-record") {
             return Ok(());
         }
         carry.splice(..0, self.tag(turn.carry_place).into_iter().flatten());
@@ -665,7 +665,7 @@ impl DistributeLane<'_, '_> {
         let (epoch, id, index) = read_page_mark(block.offset());
         let range = shared.recipe.is_first.then_some(id);
         let (extent, mut write) = shared.recipe.scratch.write(block, range, epoch)?;
-        write.block[0] ^= u8::from(sabotage::strikes(FlipPage));
+        write.block[0] ^= u8::from(sabotage::strikes("flip-page"));
         if self.queue.in_flight() == self.queue.depth() {
             self.reap_one(true)?;
         }

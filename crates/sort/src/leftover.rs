@@ -7,6 +7,7 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use thalweg_base::sabotage;
 use thalweg_base::units::KIB;
 use thalweg_io::{Access, Action, Error as IoError, File, Location, look_until};
 use thalweg_pump::Inputs;
@@ -19,7 +20,6 @@ use crate::geometry::{Geometry, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
 use crate::manifest::{Checkpoint, Layout, Manifest, Told};
 use crate::names::Names;
 use crate::range::{RangeStore, Stored};
-use crate::sabotage;
 use crate::scratch::{Extent, page_hash};
 use crate::sound::Judge;
 use crate::{Error, Result};
@@ -143,7 +143,7 @@ fn hash_of(identity: u128) -> u128 {
 
 /// The leftover of this sort, if it is sound and there is a checkpoint or an output note in it.
 pub(crate) fn find(by: &Judge<'_>, identity: u128) -> Result<std::result::Result<Leftover, Foreign>> {
-    if sabotage::breaks(sabotage::Kind::IgnoreManifest) {
+    if sabotage::breaks("ignore-manifest") {
         return Ok(Err(Foreign::Other));
     }
     let bytes_max =

@@ -24,7 +24,6 @@ mod preflight;
 mod range;
 mod replay;
 mod resample;
-mod sabotage;
 mod sample;
 mod scratch;
 mod sorted;

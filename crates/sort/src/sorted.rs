@@ -21,6 +21,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use thalweg_api::Proof;
+use thalweg_base::sabotage;
 use thalweg_block::{Block, Pool};
 use thalweg_io::{Done, File, Queue};
 use thalweg_pump::{Meters, Source};
@@ -33,7 +34,6 @@ use crate::order::Ordered;
 use crate::pages::Pages;
 use crate::part::{self, Part};
 use crate::range::{Range, Stored};
-use crate::sabotage::{self, Kind::DoubleRecord, Kind::SwapOrder};
 use crate::scratch::{Extent, Scratch};
 use crate::spill::evict;
 use crate::{Error, Result};
@@ -404,7 +404,7 @@ impl<'a> SortedLane<'_, 'a> {
             let (bucket, skip) = part.take_bucket(index);
             self.ordered.append(part, bucket, skip);
         }
-        if self.ordered.entries.len() > 1 && sabotage::strikes(SwapOrder) {
+        if self.ordered.entries.len() > 1 && sabotage::strikes("swap-order") {
             self.ordered.entries.swap(0, 1);
         }
         let (ordered, entries, pages) = (&mut self.ordered, part.entries(), &part.pages);
@@ -460,7 +460,7 @@ impl<'a> SortedLane<'_, 'a> {
             {
                 pages.prefetch(entries.place(ahead), entries.known_len(ahead).unwrap_or_else(|least| least));
             }
-            let entry = list[now.at - usize::from(now.at > 0 && sabotage::strikes(DoubleRecord))];
+            let entry = list[now.at - usize::from(now.at > 0 && sabotage::strikes("double-record"))];
             let len = entries.len(entry, pages) + entries.terminator() - tag_bytes;
             let value = entry.to_be_bytes();
             while now.written < len {
