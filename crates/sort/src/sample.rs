@@ -136,12 +136,9 @@ pub(crate) fn add_sparse(
             }
         }
         let normal = key.normal(&record, key_limit(keys_bytes_max));
-        let cost = normal.len() + std::mem::size_of::<Cut>();
-        if cost > left {
+        if !keep(&mut sample.keys, Cut { normal, origin: start + at }, &mut left) {
             break;
         }
-        left -= cost;
-        sample.keys.push(Cut { normal, origin: start + at });
     }
     Ok(())
 }
@@ -166,12 +163,10 @@ fn add_first(
             sample.seen_records += 1;
             sample.seen_bytes += len as u64;
             let normal = key.normal(&piece[..n.min(len)], key_limit(keys_bytes_max));
-            let cost = normal.len() + std::mem::size_of::<Cut>();
-            if len as u64 > record_max || cost > left {
+            let cut = Cut { normal, origin: input.first_page * page_bytes + at };
+            if len as u64 > record_max || !keep(&mut sample.keys, cut, &mut left) {
                 return Ok(());
             }
-            left -= cost;
-            sample.keys.push(Cut { normal, origin: input.first_page * page_bytes + at });
             at += len as u64;
         }
     }
@@ -268,11 +263,16 @@ pub(crate) fn keep_keys(
     let mut left = budget;
     for (at, record) in records.iter().step_by(step) {
         let normal = key.normal(record, CUT_KEY_BYTES_MAX);
-        let cost = normal.len() + std::mem::size_of::<Cut>();
-        if cost > left {
+        if !keep(keys, Cut { normal, origin: place + *at as u64 }, &mut left) {
             break;
         }
-        left -= cost;
-        keys.push(Cut { normal, origin: place + *at as u64 });
     }
+}
+
+/// Keeps a key, if as many bytes are `left` for it.
+fn keep(keys: &mut Vec<Cut>, cut: Cut, left: &mut usize) -> bool {
+    let Some(rest) = left.checked_sub(cut.normal.len() + std::mem::size_of::<Cut>()) else { return false };
+    *left = rest;
+    keys.push(cut);
+    true
 }
