@@ -317,17 +317,7 @@ fn both_ends(
 /// Nobody watches a node's own end.
 struct Alone;
 
-impl Watch for Alone {
-    fn begin(&self, _total_bytes: u64) {}
-
-    fn advance(&self, _bytes: u64) {}
-
-    fn stopped(&self) -> bool {
-        false
-    }
-
-    fn note(&self, _line: &str) {}
-}
+impl Watch for Alone {}
 
 #[cfg(test)]
 mod tests {

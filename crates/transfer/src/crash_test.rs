@@ -21,14 +21,7 @@ use crate::{Error, From, Result, To, Transfer, Watch, run};
 
 struct Nobody;
 
-impl Watch for Nobody {
-    fn begin(&self, _total_bytes: u64) {}
-    fn advance(&self, _bytes: u64) {}
-    fn note(&self, _line: &str) {}
-    fn stopped(&self) -> bool {
-        false
-    }
-}
+impl Watch for Nobody {}
 
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::new(seed);

@@ -48,14 +48,16 @@ pub(crate) const LANE_BLOCKS: usize = 2 * DEPTH + 2;
 
 /// Observes the progress of a transfer, and may stop it.
 pub trait Watch: Sync {
-    /// The transfer begins; `total_bytes` is 0 if the total is unknown.
-    fn begin(&self, total_bytes: u64);
+    /// The transfer begins; its bytes in total are 0 if the total is unknown.
+    fn begin(&self, _total_bytes: u64) {}
     /// So many more bytes have been moved.
-    fn advance(&self, bytes: u64);
+    fn advance(&self, _bytes: u64) {}
     /// Whether to stop.
-    fn stopped(&self) -> bool;
+    fn stopped(&self) -> bool {
+        false
+    }
     /// Reports something that the user should know at once and that is not an error.
-    fn note(&self, line: &str);
+    fn note(&self, _line: &str) {}
 }
 
 /// Moves all sources to the destination. The receipt's invariant: out = in. That a source is not its own destination is

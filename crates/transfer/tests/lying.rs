@@ -127,14 +127,7 @@ impl FileSystem for Lying {
 
 struct Nobody;
 
-impl Watch for Nobody {
-    fn begin(&self, _total_bytes: u64) {}
-    fn advance(&self, _bytes: u64) {}
-    fn note(&self, _line: &str) {}
-    fn stopped(&self) -> bool {
-        false
-    }
-}
+impl Watch for Nobody {}
 
 #[test]
 fn a_disk_that_lies_is_found_out_by_reading_back() {

@@ -91,12 +91,4 @@ impl Drop for Records {
 /// Watches nothing and stops nothing.
 struct Nobody;
 
-impl Watch for Nobody {
-    fn begin(&self, _stage: &str, _index: u64, _stages: u64, _total_bytes: u64) {}
-
-    fn advance(&self, _bytes: u64) {}
-
-    fn stopped(&self) -> bool {
-        false
-    }
-}
+impl Watch for Nobody {}
