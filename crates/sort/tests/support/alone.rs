@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use thalweg_api::{Receipt, from_json, to_json};
 use thalweg_io::host::{self, Hooks};
-use thalweg_io::{FileSystem, Location, process};
+use thalweg_io::{FileSystem, Location};
 use thalweg_record::{KeyPart, Layout};
 use thalweg_sort::{Sort, run};
 
