@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use crate::commands::Command::*;
 pub(crate) use crate::flag::{At, Flag, Value};
 use crate::flag::{
-    BENCHES, CHECKS, EXECUTES, GENERATES, JOINS, KEYS, ON_NODES, PARTS, PUMPS, RECORDS, SORTS, SPILLS, WRITES,
+    BENCHES, CHECKS, EXECUTES, GENERATES, JOINS, KEYS, ON_NODES, PARTS, PUMPS, RECORD_LENGTHS, RECORDS,
+    SORTS, SPILLS, WRITES,
 };
 use crate::typed::{Document, Help, When};
 use crate::{flags_volume, values};
@@ -38,7 +39,7 @@ are as wide as the last one.",
         long: "record",
         short: None,
         value: Value::Any("BYTES"),
-        at: RECORDS,
+        at: RECORD_LENGTHS,
         about: "records of so many bytes instead of lines",
         doc: "\
 Every record has so many bytes, and the input is a whole number of them. Without this flag, records are lines: the \

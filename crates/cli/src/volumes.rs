@@ -77,7 +77,7 @@ fn set_layout(open: &LocalVolume, path: &Path, layout: &LayoutAsk) -> volume::Re
     };
     if there.kind != Kind::Directory {
         let path = path.display();
-        let why = format!("{path} is no directory; a file keeps the layout that it was made with");
+        let why = format!("{path} is not a directory; a file keeps the layout that it was made with");
         return Err(volume::Error::Refused(why));
     }
     open.volume.set_policy(path, &layout.over(there.policy.unwrap_or_default()))

@@ -252,7 +252,7 @@ fn right_side(args: &TypedArgs) -> Result<RightSide, Usage> {
     let (layout, keys) = records(args)?;
     if layout.fixed_bytes().is_none() && args.right_record_bytes.is_some() {
         let alike = if args.prefixed {
-            "prefixed records are joined with such"
+            "prefixed records are joined with prefixed records"
         } else {
             "lines are joined with lines"
         };
@@ -407,7 +407,7 @@ fn benched(which: &str, args: TypedArgs) -> Result<BenchOptions, Usage> {
 fn records(args: &TypedArgs) -> Result<(Layout, Vec<KeyPart>), Usage> {
     if args.prefixed && (args.record_bytes.is_some() || args.datamation) {
         return Err(Usage(
-            "--prefixed says how long records are; leave out --record and --datamation, or it".into(),
+            "--prefixed goes with neither --record nor --datamation; give only one of them".into(),
         ));
     }
     if !args.datamation {
