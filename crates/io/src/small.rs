@@ -53,11 +53,34 @@ pub struct Locked {
 
 /// Waits for a lock on a file, which is made if it is not there, and holds nothing.
 pub fn lock(path: &Path) -> Result<Locked> {
+    wait_for_lock(path, fs::File::lock)
+}
+
+/// The same for a lock that others may share.
+pub fn lock_shared(path: &Path) -> Result<Locked> {
+    wait_for_lock(path, fs::File::lock_shared)
+}
+
+/// The lock on a file, if nobody has it.
+pub fn try_lock(path: &Path) -> Result<Option<Locked>> {
+    let file = lock_file(path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(Locked { _file: file })),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(e)) => Err(Error::new(Action::Open, path, e)),
+    }
+}
+
+fn lock_file(path: &Path) -> Result<fs::File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let file = options.open(path).map_err(|e| Error::new(Action::Create, path, e))?;
+    options.open(path).map_err(|e| Error::new(Action::Create, path, e))
+}
+
+fn wait_for_lock(path: &Path, lock: fn(&fs::File) -> std::io::Result<()>) -> Result<Locked> {
+    let file = lock_file(path)?;
     loop {
-        match file.lock() {
+        match lock(&file) {
             Ok(()) => return Ok(Locked { _file: file }),
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             Err(e) => return Err(Error::new(Action::Open, path, e)),

@@ -9,17 +9,17 @@ use crate::request::{Answer, Request};
 use crate::server::{Server, SessionId};
 use crate::{Error, Result};
 
-/// Answers the requests of one session.
-pub(crate) trait Ask: Send + Sync {
+/// Answers the requests of one client.
+pub(crate) trait Answers: Send + Sync {
     /// The answer to one request.
-    fn ask(&self, request: &Request) -> Result<Answer>;
+    fn answer(&self, request: &Request) -> Result<Answer>;
 }
 
 /// A session of a server in this process.
 struct Local(Arc<Server>, SessionId);
 
-impl Ask for Local {
-    fn ask(&self, request: &Request) -> Result<Answer> {
+impl Answers for Local {
+    fn answer(&self, request: &Request) -> Result<Answer> {
         self.0.answer(self.1, request)
     }
 }
@@ -31,7 +31,7 @@ impl Drop for Local {
 }
 
 /// The manager of a volume.
-pub(crate) struct Client(Box<dyn Ask>);
+pub(crate) struct Client(Box<dyn Answers>);
 
 /// An answer to another question than was asked.
 fn wrong<T>(answer: Answer) -> Result<T> {
@@ -44,15 +44,20 @@ impl Client {
         Client(Box::new(Local(Arc::clone(server), server.begin())))
     }
 
+    /// Of whoever answers.
+    pub(crate) fn by(answers: impl Answers + 'static) -> Client {
+        Client(Box::new(answers))
+    }
+
     fn inode_of(&self, request: &Request) -> Result<Inode> {
-        match self.0.ask(request)? {
+        match self.0.answer(request)? {
             Answer::Inode(inode) => Ok(inode),
             other => wrong(other),
         }
     }
 
     fn done(&self, request: &Request) -> Result<()> {
-        match self.0.ask(request)? {
+        match self.0.answer(request)? {
             Answer::Done => Ok(()),
             other => wrong(other),
         }
@@ -60,7 +65,7 @@ impl Client {
 
     /// What a name leads to, if there is one.
     pub(crate) fn lookup(&self, place: &Place) -> Result<Option<Inode>> {
-        match self.0.ask(&Request::Lookup(place.clone()))? {
+        match self.0.answer(&Request::Lookup(place.clone()))? {
             Answer::Found(found) => Ok(found),
             other => wrong(other),
         }
@@ -76,7 +81,7 @@ impl Client {
         let mut all: Vec<Entry> = Vec::new();
         loop {
             let after = all.last().map_or_else(Vec::new, |entry| entry.name.clone());
-            match self.0.ask(&Request::Names(directory, after))? {
+            match self.0.answer(&Request::Names(directory, after))? {
                 Answer::Entries(more) if more.is_empty() => return Ok(all),
                 Answer::Entries(more) => all.extend(more),
                 other => return wrong(other),
@@ -86,7 +91,7 @@ impl Client {
 
     /// The extended attributes of an inode.
     pub(crate) fn attributes(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        match self.0.ask(&Request::Attributes(inode))? {
+        match self.0.answer(&Request::Attributes(inode))? {
             Answer::Attributes(attributes) => Ok(attributes),
             other => wrong(other),
         }
@@ -112,7 +117,7 @@ impl Client {
         let mut all: Vec<Inode> = Vec::new();
         loop {
             let after = all.last().map_or(0, |inode| inode.id);
-            match self.0.ask(&Request::Unfinished(after))? {
+            match self.0.answer(&Request::Unfinished(after))? {
                 Answer::Inodes(more) if more.is_empty() => return Ok(all),
                 Answer::Inodes(more) => all.extend(more),
                 other => return wrong(other),
@@ -132,7 +137,7 @@ impl Client {
 
     /// Reserves bytes behind the end of a file that has, in this generation, at least this size; tells where they begin.
     pub(crate) fn append(&self, inode: u64, generation: u64, size: u64, bytes: u64) -> Result<u64> {
-        match self.0.ask(&Request::Append { inode, generation, size, bytes })? {
+        match self.0.answer(&Request::Append { inode, generation, size, bytes })? {
             Answer::At(at) => Ok(at),
             other => wrong(other),
         }

@@ -13,14 +13,20 @@
 //! Non-goals: records; who is allowed to do what.
 
 mod apply;
+mod attach;
 mod check;
 mod client;
+mod codec;
+mod connection;
 mod error;
 mod file;
 mod fs;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 pub mod layout;
 mod local;
 mod manager;
+mod message;
 mod path;
 mod place;
 mod recover;
@@ -28,6 +34,7 @@ mod registry;
 mod request;
 mod rows;
 mod salvage;
+mod serve;
 mod server;
 mod sqlite;
 mod store;

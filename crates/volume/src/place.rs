@@ -2,12 +2,11 @@
 //!
 //! ```text
 //! STORE/NAME.thalweg-store/      in each directory given for a store; see local.rs
-//! MANAGER/NAME.thalweg-manager/  manager.db, and `lock`, which whoever has the volume open holds
+//! MANAGER/NAME.thalweg-manager/  manager.db; `lock`, which the process holds that serves the volume; its `socket`
 //! ```
 //!
-//! Invariant: these directories are made new, and are entered only if they are still this user's and closed to others. One
-//! process at a time has a volume open.
-//! Non-goals: several processes at once, and stores elsewhere.
+//! Invariant: these directories are made new, and are entered only if they are still this user's and closed to others.
+//! Non-goals: which process serves a volume (attach.rs), and stores elsewhere.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,11 +15,13 @@ use thalweg_api::VolumeEntry;
 use thalweg_io::threads::Threads;
 use thalweg_io::{Access, File, FileSystem, hidden, process, small};
 
+use crate::attach::Attachment;
+use crate::client::Client;
 use crate::layout::Policy;
 use crate::manager::Manager;
 use crate::registry::Registry;
 use crate::store::Store;
-use crate::stores::Slot;
+use crate::stores::{Slot, Stores};
 use crate::{Error, LocalStore, Result, SqliteManager, Volume};
 
 const LOCK: &str = "lock";
@@ -33,8 +34,6 @@ pub struct LocalVolume {
     pub volume: Arc<Volume>,
     /// What the registry says of it.
     pub entry: VolumeEntry,
-    // Behind the volume, so that it is dropped last.
-    _lock: File,
 }
 
 /// Makes a volume with a store in each of these directories. Its manager is in the directory of the first, unless another
@@ -106,17 +105,21 @@ impl Drop for Made {
     }
 }
 
-/// Opens a volume, if no other process has it open.
+/// Opens a volume: serves it, or attaches to the process that does.
 pub fn open(registry: &Registry, name: &str) -> Result<LocalVolume> {
     let entry = registry.find(name)?;
-    let meta = Path::new(&entry.manager);
-    let lock = lock(meta, name)?;
+    let (attachment, slots) = Attachment::new(Path::new(&entry.manager), name)?;
+    let volume = Volume::of(Client::by(attachment), Arc::new(Stores::new(slots)));
+    Ok(LocalVolume { volume, entry })
+}
+
+/// The manager of a volume in its directory, and the stores.
+pub(crate) fn parts(meta: &Path) -> Result<(Box<dyn Manager>, Stores)> {
     let manager = SqliteManager::open(meta)?;
     let facts = manager.facts()?;
     let io = io();
     let stores = (0..).zip(&facts.slots).map(|(slot, dir)| store(&io, dir, facts.volume, slot)).collect();
-    let volume = Volume::assemble(Box::new(manager), stores)?;
-    Ok(LocalVolume { volume, entry, _lock: lock })
+    Ok((Box::new(manager), Stores::new(stores)))
 }
 
 fn store(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Slot {
@@ -125,20 +128,24 @@ fn store(io: &Arc<dyn FileSystem>, dir: &Path, volume: u128, slot: u32) -> Slot 
     opened.map(|store| Arc::new(store) as Arc<dyn Store>).map_err(|why| why.to_string())
 }
 
-fn lock(meta: &Path, name: &str) -> Result<File> {
+/// Locks the directory of a manager for whoever serves the volume, if nobody does.
+pub(crate) fn try_lock(meta: &Path) -> Result<Option<File>> {
     small::check_own_directory(meta)?;
     let file = File::open(&io(), &meta.join(LOCK), Access::Update)?;
-    if file.mark() {
-        file.set_len(0)?;
-        file.write_at(0, std::process::id().to_string().as_bytes())?;
-        return Ok(file);
+    if !file.mark() {
+        return Ok(None);
     }
+    file.set_len(0)?;
+    file.write_at(0, std::process::id().to_string().as_bytes())?;
+    Ok(Some(file))
+}
+
+/// Says which process serves a volume.
+pub(crate) fn in_use(meta: &Path, name: &str) -> Result<Error> {
     let mut who = [0; LOCK_BYTES_MAX];
-    let n = file.read_at(0, &mut who)?;
+    let n = File::open(&io(), &meta.join(LOCK), Access::Update)?.read_at(0, &mut who)?;
     let who = String::from_utf8_lossy(&who[..n]).into_owned();
-    Err(Error::Refused(format!(
-        "volume {name} is in use by process {who}; one process at a time has a volume open, so wait for its end"
-    )))
+    Ok(Error::Refused(format!("volume {name} is in use by process {who}; wait for its end")))
 }
 
 /// Removes a volume and everything in it. What is not the volume's stays, and is told.
@@ -146,7 +153,10 @@ pub fn destroy(registry: &Registry, name: &str) -> Result<Vec<String>> {
     let entry = registry.find(name)?;
     let meta = Path::new(&entry.manager);
     // Without its manager it can still be removed.
-    let held = if meta.exists() { Some(lock(meta, name)?) } else { None };
+    let held = if meta.exists() { try_lock(meta)? } else { None };
+    if held.is_none() && meta.exists() {
+        return Err(in_use(meta, name)?);
+    }
     let io = io();
     let mut left = Vec::new();
     for dir in entry.stores.iter().chain([&entry.manager]) {

@@ -16,14 +16,19 @@ const PAGE: usize = 1000;
 /// Bytes that are copied at a time from one copy to the other.
 const PIECE: usize = 1 << 20;
 
-/// Finishes all that is unfinished.
-pub(crate) fn recover(server: &Server) -> Result<()> {
+/// Cuts what is to be cut, and finishes all else that is unfinished and not left to others.
+pub(crate) fn recover(server: &Server, is_left: impl Fn(&Inode) -> bool) -> Result<()> {
     let mut after = 0;
     loop {
         let left = server.manager.unfinished(after, PAGE)?;
         let Some(last) = left.last() else { return Ok(()) };
         after = last.id;
-        left.into_iter().try_for_each(|inode| finish(server, inode))?;
+        for inode in left {
+            let inode = if inode.links > 0 { cut(server, inode)? } else { inode };
+            if !is_left(&inode) {
+                finish(server, inode)?;
+            }
+        }
     }
 }
 
@@ -34,7 +39,6 @@ fn finish(server: &Server, inode: Inode) -> Result<()> {
         server.manager.sync()?;
         forget(server, &inode)?;
     } else {
-        let inode = cut(server, inode)?;
         match if inode.unsettled { settle(server, &inode) } else { Ok(()) } {
             // It stays unsettled, and whoever reads it is told.
             Err(why) if why.is_damage() => {}

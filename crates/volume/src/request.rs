@@ -1,6 +1,9 @@
-//! What clients ask the server of a volume's manager, and what it answers. Plain data.
+//! What clients ask the server of a volume's manager, and its stores, and what they answer. Plain data.
+
+use thalweg_io::Space;
 
 use crate::manager::{Change, Entry, Inode, Place, Written};
+use crate::store::{Strip, StripFacts, Write};
 
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,4 +50,37 @@ pub(crate) enum Answer {
     Attributes(Vec<(Vec<u8>, Vec<u8>)>),
     Inodes(Vec<Inode>),
     At(u64),
+}
+
+/// What a client asks a store; see [`crate::Store`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StoreRequest {
+    /// The answer has the bytes.
+    Read {
+        strip: Strip,
+        generation: u64,
+        at: u64,
+        bytes: u32,
+    },
+    /// The bytes go with the request.
+    Write(Write),
+    Truncate {
+        strip: Strip,
+        generation: u64,
+        len: u64,
+    },
+    Sync(Strip),
+    Remove(Strip),
+    Facts(Strip),
+    List,
+    Space,
+}
+
+/// What a store answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StoreAnswer {
+    Done,
+    Facts(Option<StripFacts>),
+    Strips(Vec<Strip>),
+    Space(Space),
 }

@@ -18,6 +18,9 @@ use crate::{Error, Result, recover};
 /// The number of a session.
 pub(crate) type SessionId = u64;
 
+/// The sessions of a server before, of which nobody knows yet who comes back.
+pub(crate) const GONE: SessionId = 0;
+
 /// Entries and inodes in one answer.
 const PAGE: usize = 1000;
 /// Files without names wait until so many can be removed together, or one of them is large.
@@ -56,11 +59,27 @@ struct Opened {
 }
 
 impl Server {
-    /// Of this manager and these stores, after whatever a crash interrupted is finished.
-    pub(crate) fn start(manager: Box<dyn Manager>, stores: Arc<Stores>) -> Result<Arc<Server>> {
+    /// Of this manager and these stores. If there can be no clients of a server before, whatever a crash interrupted is
+    /// finished; else that waits until the session [`GONE`] is ended, because those clients go on.
+    pub(crate) fn start(
+        manager: Box<dyn Manager>,
+        stores: Arc<Stores>,
+        is_alone: bool,
+    ) -> Result<Arc<Server>> {
         let server = Server { manager, stores, state: Mutex::default(), settled: Condvar::new() };
-        recover::recover(&server)?;
+        recover::recover(&server, |inode| !is_alone && server.leave_to_gone(inode))?;
         Ok(Arc::new(server))
+    }
+
+    /// Has a file held open for clients that may come back.
+    fn leave_to_gone(&self, inode: &Inode) -> bool {
+        if inode.kind == Kind::File {
+            let mut state = self.state();
+            let file = state.files.entry(inode.id).or_default();
+            file.holders.insert(GONE);
+            (file.is_orphaned, file.is_doomed) = (inode.unsettled, inode.links == 0);
+        }
+        inode.kind == Kind::File
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -32,7 +32,7 @@ impl fmt::Display for Strip {
 }
 
 /// Where to write, and what of.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Write {
     /// The strip.
     pub strip: Strip,

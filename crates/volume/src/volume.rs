@@ -33,7 +33,7 @@ pub struct Volume {
 impl Volume {
     /// A volume of this manager and these stores, after whatever a crash interrupted is finished.
     pub fn assemble(manager: Box<dyn Manager>, stores: Vec<Slot>) -> Result<Arc<Volume>> {
-        let server = Server::start(manager, Arc::new(Stores::new(stores)))?;
+        let server = Server::start(manager, Arc::new(Stores::new(stores)), true)?;
         Ok(Volume::of(Client::of(&server), Arc::clone(&server.stores)))
     }
 

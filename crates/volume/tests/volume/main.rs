@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)] // Tests look at what is on the disk behind a volume's back.
 
 mod bed;
+mod clients;
 mod crash;
 mod lost;
 mod manager;

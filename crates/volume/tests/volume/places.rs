@@ -47,14 +47,18 @@ fn no<T>(result: volume::Result<T>, word: &str) {
 }
 
 #[test]
-fn a_volume_is_one_processs_at_a_time_and_its_owners_alone() {
+fn a_volume_is_its_owners_alone_and_stays_while_somebody_has_it_open() {
     let (_place, registry, dirs) = Place::new(2);
     volume::create(&registry, "v", &dirs, None, &policy(1)).unwrap();
     fill(&registry);
     let open = volume::open(&registry, "v").unwrap();
-    no(volume::open(&registry, "v"), &format!("in use by process {}", std::process::id()));
-    no(volume::destroy(&registry, "v").map(drop), "in use by process");
+    let attached = volume::open(&registry, "v").unwrap();
+    no(volume::destroy(&registry, "v").map(drop), &format!("in use by process {}", std::process::id()));
     drop(open);
+    assert!(!attached.volume.list(Path::new("/")).unwrap().is_empty());
+    let mode = fs::metadata(dirs[0].join("v.thalweg-manager/socket")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    drop(attached);
     let store = dirs[1].join("v.thalweg-store");
     for dir in [&store, &dirs[0].join("v.thalweg-manager")] {
         assert_eq!(fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);

@@ -1,0 +1,301 @@
+//! A volume of this machine, through whichever process serves it: this one, or another.
+//!
+//! Model: who can lock the manager's directory serves the volume, and all others attach to its socket. When it ends, the
+//! first of those that takes the lock serves it. Each client tells the new server what it has open, and goes on; files that
+//! were open stay so. Requests are made again if that does no harm, or if they were never sent.
+//! Invariant: a change that may have been carried out by a server that was killed is not made a second time.
+//! Non-goals: other machines.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use thalweg_base::clock::Stopwatch;
+use thalweg_io::{File, Space, small};
+
+use crate::client::Answers;
+use crate::connection::{Connection, Failure, PATIENCE};
+use crate::manager::Change;
+use crate::message::{Ask, DATA_BYTES_MAX, Reply};
+use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
+use crate::serve::{self, Listener, ask_store};
+use crate::server::{Server, SessionId};
+use crate::store::{Store, Strip, StripFacts, Write};
+use crate::stores::Slot;
+use crate::{Error, Result, place};
+
+/// Locked shared by each client of another process.
+const CLIENTS: &str = "clients";
+/// How long to wait before looking again whether somebody serves the volume.
+const MOMENT: Duration = Duration::from_millis(5);
+
+/// A volume that is served by this process or another.
+pub(crate) struct Attachment {
+    name: String,
+    meta: PathBuf,
+    /// How it is reached, and how often that has changed.
+    way: RwLock<(u64, Arc<Way>)>,
+    changing: Mutex<()>,
+    /// Files that are open, and whether they may be written.
+    open: Mutex<BTreeMap<u64, bool>>,
+}
+
+enum Way {
+    Here(Here),
+    There(Connection, Mutex<Option<small::Locked>>),
+}
+
+/// The server in this process. What is first is dropped first.
+struct Here {
+    _listener: Listener,
+    _session: Session,
+    server: Arc<Server>,
+    _lock: File,
+}
+
+struct Session(Arc<Server>, SessionId);
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.0.end(self.1);
+    }
+}
+
+impl Attachment {
+    /// Serves the volume with this manager, or attaches to who does. The slots of its stores come with it.
+    pub(crate) fn new(meta: &Path, name: &str) -> Result<(Arc<Attachment>, Vec<Slot>)> {
+        let (way, lost) = reach(meta, name, false)?;
+        let attachment = Arc::new(Attachment {
+            name: name.into(),
+            meta: meta.into(),
+            way: RwLock::new((0, Arc::new(way))),
+            changing: Mutex::default(),
+            open: Mutex::default(),
+        });
+        let slot = |(slot, lost): (u32, Option<String>)| match lost {
+            Some(why) => Err(why),
+            None => Ok(Arc::new(Reached { attachment: Arc::clone(&attachment), slot }) as Arc<dyn Store>),
+        };
+        let slots = (0..).zip(lost).map(slot).collect();
+        Ok((attachment, slots))
+    }
+
+    fn way(&self) -> (u64, Arc<Way>) {
+        self.way.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, bool>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks whoever serves the volume, or whoever does then.
+    fn ask(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> Result<Reply> {
+        let watch = Stopwatch::start();
+        loop {
+            let (turn, way) = self.way();
+            let failure = match way.ask(ask, sent, into) {
+                Ok(reply) => return Ok(reply),
+                Err(Failure::Told(why)) => return Err(why),
+                Err(failure) => failure,
+            };
+            self.reach_again(turn, &way)?;
+            if matches!(failure, Failure::Unanswered) && !is_harmless(ask) {
+                return Err(self.lost("ended before it answered; whether the change was made is not known"));
+            }
+            if watch.ns() > PATIENCE.as_nanos() as u64 {
+                return Err(self.lost("ends again and again"));
+            }
+        }
+    }
+
+    fn lost(&self, what: &str) -> Error {
+        Error::system(libc::EIO, format!("the process that served volume {} {what}", self.name))
+    }
+
+    /// Finds who serves the volume now, and tells it what is open here.
+    fn reach_again(&self, turn: u64, old: &Way) -> Result<()> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.way().0 != turn {
+            return Ok(());
+        }
+        if let Way::There(_, mark) = old {
+            // Or it would be taken for another client.
+            mark.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+        let open = self.open().clone();
+        let (way, _) = reach(&self.meta, &self.name, !open.is_empty())?;
+        for (inode, may_write) in open {
+            let tell = |request| way.ask(&Ask::Manager(request), &[], &mut []);
+            // What cannot be opened again fails when it is used.
+            let _ = tell(Request::Open(inode));
+            if may_write {
+                let _ = tell(Request::Change(Change::Unsettle(inode)));
+            }
+        }
+        *self.way.write().unwrap_or_else(PoisonError::into_inner) = (turn + 1, Arc::new(way));
+        Ok(())
+    }
+}
+
+/// Whether it may be carried out twice.
+fn is_harmless(ask: &Ask) -> bool {
+    !matches!(
+        ask,
+        Ask::Manager(Request::Change(
+            Change::Create(..) | Change::Link(..) | Change::Remove(..) | Change::Rename(..)
+        ))
+    )
+}
+
+/// Serves the volume, or attaches to who does; why the store of each slot is lost, if it is. What this client itself has open
+/// it opens again.
+fn reach(meta: &Path, name: &str, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
+    let watch = Stopwatch::start();
+    loop {
+        if let Some(lock) = place::try_lock(meta)? {
+            return serve(meta, lock, has_open);
+        }
+        let mark = small::lock_shared(&meta.join(CLIENTS))?;
+        if let Some((connection, lost)) = serve::connect(meta, name)? {
+            return Ok((Way::There(connection, Mutex::new(Some(mark))), lost));
+        }
+        drop(mark);
+        if watch.ns() > PATIENCE.as_nanos() as u64 {
+            return Err(place::in_use(meta, name)?);
+        }
+        // Whoever has the lock is beginning to serve, or ending.
+        std::thread::park_timeout(MOMENT);
+    }
+}
+
+fn serve(meta: &Path, lock: File, has_open: bool) -> Result<(Way, Vec<Option<String>>)> {
+    let is_alone = small::try_lock(&meta.join(CLIENTS))?.is_some() && !has_open;
+    let (manager, stores) = place::parts(meta)?;
+    let server = Server::start(manager, Arc::new(stores), is_alone)?;
+    let lost = server.stores.slots().iter().map(|slot| slot.as_ref().err().cloned()).collect();
+    let listener = Listener::start(meta, &server, !is_alone)?;
+    let session = Session(Arc::clone(&server), server.begin());
+    Ok((Way::Here(Here { _listener: listener, _session: session, server, _lock: lock }), lost))
+}
+
+impl Way {
+    fn ask(&self, ask: &Ask, sent: &[u8], into: &mut [u8]) -> std::result::Result<Reply, Failure> {
+        let here = match self {
+            Way::There(connection, _) => return connection.ask(ask, sent, into),
+            Way::Here(here) => here,
+        };
+        let answered = match ask {
+            Ask::Manager(request) => here.server.answer(here._session.1, request).map(Reply::Manager),
+            Ask::Store(slot, request) => match &here.server.stores.slots()[*slot as usize] {
+                Ok(store) => ask_store(&**store, request, sent, into).map(Reply::Store),
+                Err(why) => Err(Error::Refused(why.clone())),
+            },
+            Ask::Attach(_) => unreachable!("only a connection is attached"),
+        };
+        answered.map_err(Failure::Told)
+    }
+}
+
+impl Answers for Arc<Attachment> {
+    fn answer(&self, request: &Request) -> Result<Answer> {
+        let answer = match self.ask(&Ask::Manager(request.clone()), &[], &mut [])? {
+            Reply::Manager(answer) => answer,
+            other => return wrong(&other),
+        };
+        match request {
+            Request::Open(inode) => _ = self.open().insert(*inode, false),
+            Request::Close(inode, _) => _ = self.open().remove(inode),
+            Request::Change(Change::Unsettle(inode)) => _ = self.open().insert(*inode, true),
+            Request::Change(Change::Settle(written, _)) => {
+                self.open().entry(written.inode).and_modify(|may_write| *may_write = false);
+            }
+            _ => {}
+        }
+        Ok(answer)
+    }
+}
+
+fn wrong<T>(reply: &Reply) -> Result<T> {
+    Err(Error::Refused(format!("another question was answered: {reply:.100?}")))
+}
+
+/// A store of a slot, through whoever serves the volume.
+struct Reached {
+    attachment: Arc<Attachment>,
+    slot: u32,
+}
+
+impl Reached {
+    fn ask(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<StoreAnswer> {
+        match self.attachment.ask(&Ask::Store(self.slot, request), sent, into)? {
+            Reply::Store(answer) => Ok(answer),
+            other => wrong(&other),
+        }
+    }
+
+    fn done(&self, request: StoreRequest, sent: &[u8], into: &mut [u8]) -> Result<()> {
+        match self.ask(request, sent, into)? {
+            StoreAnswer::Done => Ok(()),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+}
+
+impl Store for Reached {
+    fn read(&self, strip: Strip, generation: u64, at: u64, into: &mut [u8]) -> Result<()> {
+        let mut at = at;
+        into.chunks_mut(DATA_BYTES_MAX).try_for_each(|some| {
+            let bytes = some.len() as u32;
+            self.done(StoreRequest::Read { strip, generation, at, bytes }, &[], some)?;
+            at += u64::from(bytes);
+            Ok(())
+        })
+    }
+
+    fn write(&self, write: &Write, from: &[u8]) -> Result<()> {
+        if from.is_empty() {
+            // So that the strip is made.
+            return self.done(StoreRequest::Write(*write), &[], &mut []);
+        }
+        let mut write = *write;
+        from.chunks(DATA_BYTES_MAX).try_for_each(|some| {
+            self.done(StoreRequest::Write(write), some, &mut [])?;
+            write.at += some.len() as u64;
+            Ok(())
+        })
+    }
+
+    fn truncate(&self, strip: Strip, generation: u64, len: u64) -> Result<()> {
+        self.done(StoreRequest::Truncate { strip, generation, len }, &[], &mut [])
+    }
+
+    fn sync(&self, strip: Strip) -> Result<()> {
+        self.done(StoreRequest::Sync(strip), &[], &mut [])
+    }
+
+    fn remove(&self, strip: Strip) -> Result<()> {
+        self.done(StoreRequest::Remove(strip), &[], &mut [])
+    }
+
+    fn facts(&self, strip: Strip) -> Result<Option<StripFacts>> {
+        match self.ask(StoreRequest::Facts(strip), &[], &mut [])? {
+            StoreAnswer::Facts(facts) => Ok(facts),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<Strip>> {
+        match self.ask(StoreRequest::List, &[], &mut [])? {
+            StoreAnswer::Strips(strips) => Ok(strips),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+
+    fn space(&self) -> Result<Space> {
+        match self.ask(StoreRequest::Space, &[], &mut [])? {
+            StoreAnswer::Space(space) => Ok(space),
+            other => wrong(&Reply::Store(other)),
+        }
+    }
+}

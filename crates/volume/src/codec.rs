@@ -1,0 +1,167 @@
+//! Plain data as bytes: little-endian numbers, and a length before everything that has one.
+//!
+//! Invariant: what is malformed is refused; no length is believed beyond the bytes that are there, so nothing is reserved that
+//! did not come.
+//! Non-goals: what the data means.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// Data that is written as bytes and read back.
+pub(crate) trait Plain: Sized {
+    /// Writes it behind what is there.
+    fn put(&self, into: &mut Vec<u8>);
+
+    /// Takes it off the front; `None` if that is not such data.
+    fn take(from: &mut &[u8]) -> Option<Self>;
+}
+
+/// What these bytes are, if they are one such thing and nothing more.
+pub(crate) fn decode<T: Plain>(mut bytes: &[u8]) -> Option<T> {
+    let found = T::take(&mut bytes)?;
+    bytes.is_empty().then_some(found)
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl Plain for $number {
+            fn put(&self, into: &mut Vec<u8>) {
+                into.extend(self.to_le_bytes());
+            }
+
+            fn take(from: &mut &[u8]) -> Option<$number> {
+                let (bytes, rest) = from.split_first_chunk()?;
+                *from = rest;
+                Some(<$number>::from_le_bytes(*bytes))
+            }
+        }
+    )*};
+}
+
+numbers!(u8, u32, i32, u64, i64);
+
+impl Plain for bool {
+    fn put(&self, into: &mut Vec<u8>) {
+        into.push(u8::from(*self));
+    }
+
+    fn take(from: &mut &[u8]) -> Option<bool> {
+        match u8::take(from)? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+}
+
+impl<T: Plain> Plain for Option<T> {
+    fn put(&self, into: &mut Vec<u8>) {
+        self.is_some().put(into);
+        self.iter().for_each(|value| value.put(into));
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Option<T>> {
+        if bool::take(from)? { T::take(from).map(Some) } else { Some(None) }
+    }
+}
+
+impl<T: Plain> Plain for Vec<T> {
+    fn put(&self, into: &mut Vec<u8>) {
+        (self.len() as u32).put(into);
+        self.iter().for_each(|value| value.put(into));
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Vec<T>> {
+        let len = u32::take(from)? as usize;
+        // Each has a byte at least.
+        if len > from.len() {
+            return None;
+        }
+        (0..len).map(|_| T::take(from)).collect()
+    }
+}
+
+impl<A: Plain, B: Plain> Plain for (A, B) {
+    fn put(&self, into: &mut Vec<u8>) {
+        self.0.put(into);
+        self.1.put(into);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<(A, B)> {
+        Some((A::take(from)?, B::take(from)?))
+    }
+}
+
+impl Plain for [u64; 2] {
+    fn put(&self, into: &mut Vec<u8>) {
+        (self[0], self[1]).put(into);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<[u64; 2]> {
+        <(u64, u64)>::take(from).map(Into::into)
+    }
+}
+
+impl Plain for String {
+    fn put(&self, into: &mut Vec<u8>) {
+        self.as_bytes().to_vec().put(into);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<String> {
+        String::from_utf8(Vec::take(from)?).ok()
+    }
+}
+
+impl Plain for PathBuf {
+    fn put(&self, into: &mut Vec<u8>) {
+        self.as_os_str().as_bytes().to_vec().put(into);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<PathBuf> {
+        Some(OsString::from_vec(Vec::take(from)?).into())
+    }
+}
+
+/// A struct as its fields, one behind the other.
+macro_rules! record {
+    ($type:ident { $($field:ident),* }) => {
+        impl Plain for $type {
+            fn put(&self, into: &mut Vec<u8>) {
+                $(self.$field.put(into);)*
+            }
+
+            fn take(from: &mut &[u8]) -> Option<$type> {
+                Some($type { $($field: Plain::take(from)?),* })
+            }
+        }
+    };
+}
+
+/// An enum as the number of its variant, and that variant's fields.
+macro_rules! choice {
+    ($type:ident { $($tag:literal => $variant:ident { $($field:tt: $name:ident),* }),* $(,)? }) => {
+        impl Plain for $type {
+            fn put(&self, into: &mut Vec<u8>) {
+                match self {
+                    $($type::$variant { $($field: $name),* } => {
+                        into.push($tag);
+                        $($name.put(into);)*
+                    })*
+                }
+            }
+
+            fn take(from: &mut &[u8]) -> Option<$type> {
+                match u8::take(from)? {
+                    $($tag => {
+                        $(let $name = Plain::take(from)?;)*
+                        Some($type::$variant { $($field: $name),* })
+                    })*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use {choice, record};

@@ -1,0 +1,310 @@
+//! Messages between a client of a volume and who serves it.
+//!
+//! ```text
+//! [bytes of the body: u32][bytes of the data: u32][number: u64][body][data]
+//! ```
+//!
+//! Model: the client numbers its requests, as many at a time as it likes, and each answer has the number of its request, in
+//! any order. The body is an [`Ask`] or a [`Reply`]; the data is what is read or written, so that nobody copies it into a body.
+//! docs/formats/volume.md has the bytes.
+//! Invariant: a message whose lengths are beyond the limits, or whose body is not one, is refused.
+
+use std::io::{self, IoSlice, Read};
+
+use thalweg_io::Space;
+
+use crate::Error;
+use crate::codec::{Plain, choice, decode, record};
+use crate::layout::{Layout, Policy};
+use crate::manager::{Change, Entry, Inode, Kind, New, Place, Written};
+use crate::request::{Answer, Request, StoreAnswer, StoreRequest};
+use crate::store::{Strip, StripFacts, Write};
+
+/// What both sides speak. Another number is refused.
+pub(crate) const VERSION: u32 = 1;
+/// The most bytes of a body.
+pub(crate) const BODY_BYTES_MAX: usize = 16 << 20;
+/// The most bytes that go with it.
+pub(crate) const DATA_BYTES_MAX: usize = 1 << 20;
+const HEAD_BYTES: usize = 16;
+/// The largest byte of a strip: what offsets of files can say.
+const END_MAX: u64 = i64::MAX as u64;
+
+/// What a client asks whoever serves a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// To be let in, in this version.
+    Attach(u32),
+    /// Something of the manager.
+    Manager(Request),
+    /// Something of the store of a slot.
+    Store(u32, StoreRequest),
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// For each slot, why its store is lost, if it is.
+    Attached(Vec<Option<String>>),
+    /// What the manager answers.
+    Manager(Answer),
+    /// What the store answers.
+    Store(StoreAnswer),
+    /// Why it could not be done.
+    Failed(Told),
+}
+
+/// An error as the other side tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Told {
+    System(i32, String),
+    Missing(Strip, String),
+    Stale(Strip),
+    Damaged(std::path::PathBuf, u64),
+    Refused(String),
+}
+
+impl From<Error> for Told {
+    fn from(why: Error) -> Told {
+        match why {
+            Error::System(errno, about) => Told::System(errno, about),
+            Error::Missing(strip, why) => Told::Missing(strip, why),
+            Error::Stale(strip) => Told::Stale(strip),
+            Error::Damaged { path, at } => Told::Damaged(path, at),
+            Error::Refused(why) => Told::Refused(why),
+            other if other.errno() != libc::EIO => Told::System(other.errno(), other.to_string()),
+            other => Told::Refused(other.to_string()),
+        }
+    }
+}
+
+impl From<Told> for Error {
+    fn from(told: Told) -> Error {
+        match told {
+            Told::System(errno, about) => Error::System(errno, about),
+            Told::Missing(strip, why) => Error::Missing(strip, why),
+            Told::Stale(strip) => Error::Stale(strip),
+            Told::Damaged(path, at) => Error::Damaged { path, at },
+            Told::Refused(why) => Error::Refused(why),
+        }
+    }
+}
+
+choice!(Ask { 0 => Attach { 0: version }, 1 => Manager { 0: request }, 2 => Store { 0: slot, 1: request } });
+choice!(Reply {
+    0 => Attached { 0: slots },
+    1 => Manager { 0: answer },
+    2 => Store { 0: answer },
+    3 => Failed { 0: why },
+});
+choice!(Told {
+    0 => System { 0: errno, 1: about },
+    1 => Missing { 0: strip, 1: why },
+    2 => Stale { 0: strip },
+    3 => Damaged { 0: path, 1: at },
+    4 => Refused { 0: why },
+});
+choice!(Request {
+    0 => Lookup { 0: place },
+    1 => Inode { 0: inode },
+    2 => Names { 0: directory, 1: after },
+    3 => Attributes { 0: inode },
+    4 => Unfinished { 0: after },
+    5 => Change { 0: change },
+    6 => Sync {},
+    7 => SyncAll {},
+    8 => Open { 0: inode },
+    9 => Close { 0: inode, 1: written },
+    10 => Append { inode: inode, generation: generation, size: size, bytes: bytes },
+});
+choice!(Answer {
+    0 => Done {},
+    1 => Found { 0: found },
+    2 => Inode { 0: inode },
+    3 => Entries { 0: entries },
+    4 => Attributes { 0: attributes },
+    5 => Inodes { 0: inodes },
+    6 => At { 0: at },
+});
+choice!(StoreRequest {
+    0 => Read { strip: strip, generation: generation, at: at, bytes: bytes },
+    1 => Write { 0: write },
+    2 => Truncate { strip: strip, generation: generation, len: len },
+    3 => Sync { 0: strip },
+    4 => Remove { 0: strip },
+    5 => Facts { 0: strip },
+    6 => List {},
+    7 => Space {},
+});
+choice!(StoreAnswer {
+    0 => Done {},
+    1 => Facts { 0: facts },
+    2 => Strips { 0: strips },
+    3 => Space { 0: space },
+});
+choice!(Change {
+    0 => Create { 0: place, 1: new },
+    1 => Link { 0: inode, 1: place },
+    2 => Remove { 0: place, 1: is_directory },
+    3 => Rename { 0: from, 1: to },
+    4 => Set { inode: inode, mode: mode, owner: owner, modified_ns: modified_ns },
+    5 => SetPolicy { 0: inode, 1: policy },
+    6 => SetAttribute { 0: inode, 1: name, 2: value },
+    7 => Unsettle { 0: inode },
+    8 => Grow { 0: written },
+    9 => Settle { 0: written, 1: is_shared },
+    10 => Resize { 0: inode, 1: size, 2: modified_ns },
+    11 => Cut { 0: inode, 1: generation },
+    12 => Stale { 0: inode, 1: copy, 2: strips },
+    13 => Forget { 0: inode },
+});
+choice!(Kind { 0 => File {}, 1 => Directory {}, 2 => Link {} });
+record!(Place { directory, name });
+record!(New { kind, mode, user, group, target });
+record!(Written { inode, generation, size, modified_ns, strips });
+record!(Entry { name, inode });
+record!(Policy { width, stripe_bytes, copies, record_bytes });
+record!(Strip { inode, index, copy });
+record!(Write { strip, generation, layout, at, may_create });
+record!(Space { available, total });
+record!(Inode {
+    id,
+    kind,
+    mode,
+    user,
+    group,
+    links,
+    size,
+    modified_ns,
+    changed_ns,
+    target,
+    layout,
+    policy,
+    generation,
+    cut,
+    strips,
+    stale,
+    unsynced,
+    unsettled
+});
+
+impl Plain for Layout {
+    fn put(&self, into: &mut Vec<u8>) {
+        let Layout { slots, first, width, copies, stripe_bytes, record_bytes } = *self;
+        [slots, first, width, copies, record_bytes].iter().for_each(|number| number.put(into));
+        stripe_bytes.put(into);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Layout> {
+        let [slots, first, width, copies, record_bytes] = [(); 5].map(|()| u32::take(from));
+        let layout = Layout {
+            slots: slots?,
+            first: first?,
+            width: width?,
+            copies: copies?,
+            record_bytes: record_bytes?,
+            stripe_bytes: u64::take(from)?,
+        };
+        layout.is_sound().then_some(layout)
+    }
+}
+
+impl Plain for StripFacts {
+    fn put(&self, into: &mut Vec<u8>) {
+        [self.len, self.generation, self.unsettled.start, self.unsettled.end]
+            .iter()
+            .for_each(|n| n.put(into));
+        self.layout.put(into);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<StripFacts> {
+        let [len, generation, start, end] = [(); 4].map(|()| u64::take(from));
+        let layout = Layout::take(from)?;
+        Some(StripFacts { len: len?, generation: generation?, unsettled: start?..end?, layout })
+    }
+}
+
+impl Ask {
+    /// Whether it stays within what can be asked at all.
+    fn is_sound(&self) -> bool {
+        match self {
+            Ask::Store(_, StoreRequest::Read { at, bytes, .. }) => {
+                *bytes as usize <= DATA_BYTES_MAX
+                    && at.checked_add(u64::from(*bytes)).is_some_and(|end| end <= END_MAX)
+            }
+            Ask::Store(_, StoreRequest::Write(write)) => {
+                write.at.checked_add(DATA_BYTES_MAX as u64).is_some_and(|end| end <= END_MAX)
+            }
+            Ask::Manager(Request::Change(Change::Stale(_, copy, _))) => *copy < crate::layout::COPIES_MAX,
+            _ => true,
+        }
+    }
+
+    /// What a body says.
+    pub(crate) fn decode(body: &[u8]) -> Option<Ask> {
+        decode(body).filter(Ask::is_sound)
+    }
+}
+
+/// A message that has come, but for its data.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) number: u64,
+    pub(crate) body: Vec<u8>,
+    /// The bytes that follow.
+    pub(crate) data_bytes: usize,
+}
+
+impl Head {
+    /// Reads the beginning of a message; `None` at the end.
+    pub(crate) fn read(from: &mut dyn Read) -> io::Result<Option<Head>> {
+        let mut head = [0; HEAD_BYTES];
+        let mut filled = 0;
+        while filled < HEAD_BYTES {
+            match from.read(&mut head[filled..]) {
+                Ok(0) if filled == 0 => return Ok(None),
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // Nobody said anything yet.
+                Err(e) if filled == 0 => return Err(e),
+                Err(e) => return Err(io::Error::other(e.to_string())),
+            }
+        }
+        let mut head = &head[..];
+        let mut number = || u32::take(&mut head).expect("the head has them") as usize;
+        let (body_bytes, data_bytes) = (number(), number());
+        if body_bytes > BODY_BYTES_MAX || data_bytes > DATA_BYTES_MAX {
+            return Err(io::Error::other(format!("a message of {body_bytes} and {data_bytes} bytes")));
+        }
+        let mut body = vec![0; body_bytes];
+        from.read_exact(&mut body)?;
+        let number = u64::take(&mut head).expect("the head has it");
+        Ok(Some(Head { number, body, data_bytes }))
+    }
+}
+
+/// Sends a message.
+pub(crate) fn send(to: &mut dyn io::Write, number: u64, message: &impl Plain, data: &[u8]) -> io::Result<()> {
+    let mut bytes = vec![0; HEAD_BYTES];
+    message.put(&mut bytes);
+    let body_bytes = bytes.len() - HEAD_BYTES;
+    if body_bytes > BODY_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message of {body_bytes} bytes")));
+    }
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    ((body_bytes as u32, data.len() as u32), number).put(&mut head);
+    bytes[..HEAD_BYTES].copy_from_slice(&head);
+    let mut slices = [IoSlice::new(&bytes), IoSlice::new(data)];
+    let mut left = &mut slices[..];
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        match to.write_vectored(left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => IoSlice::advance_slices(&mut left, n),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    to.flush()
+}
