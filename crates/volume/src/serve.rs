@@ -32,6 +32,8 @@ use crate::{Error, Result};
 const SOCKET: &str = "socket";
 /// Requests of one client that are carried out at a time.
 const WORKERS: usize = 8;
+/// How long to wait after a client could not be let in.
+const MOMENT: Duration = Duration::from_millis(10);
 /// How long clients of a server that is gone have to come to the next one.
 const GRACE: Duration = PATIENCE;
 
@@ -148,8 +150,12 @@ impl Shared {
             let Ok(true) = readable(&self.socket, left.unwrap_or(Duration::from_secs(3600))) else {
                 continue;
             };
-            let Ok((stream, _)) = self.socket.accept() else { continue };
-            let Ok(kept) = stream.try_clone() else { continue };
+            let accepted = self.socket.accept().and_then(|(stream, _)| Ok((stream.try_clone()?, stream)));
+            let Ok((kept, stream)) = accepted else {
+                // Too many files are open, say.
+                std::thread::park_timeout(MOMENT);
+                continue;
+            };
             let shared = Arc::clone(&self);
             let serving =
                 std::thread::Builder::new().name("client".into()).spawn(move || shared.serve(stream));

@@ -173,6 +173,14 @@ impl Server {
                 self.let_go(&left)?;
                 Ok(left)
             }
+            // A client that has not heard of the one copy that is stale may not mark the other.
+            Change::Stale(inode, copy, strips) => {
+                let others = self.manager.inode(*inode)?.stale[usize::from(*copy == 0)];
+                match others & strips {
+                    0 => self.manager.change(change),
+                    _ => Err(Error::system(libc::EIO, format!("the last current copy of inode {inode}"))),
+                }
+            }
             Change::Forget(inode) => Err(Error::system(libc::EPERM, format!("inode {inode}"))),
             _ => self.manager.change(change),
         }

@@ -8,6 +8,7 @@ use thalweg_io::sim::Sim;
 use super::Server;
 use crate::client::Client;
 use crate::layout::Policy;
+use crate::manager::Change;
 use crate::stores::Stores;
 use crate::{LocalStore, SqliteManager, Store, Volume};
 
@@ -150,4 +151,17 @@ fn a_file_is_settled_when_nobody_may_write_it_any_more() {
     bed.server.end(2);
     let found = bed.server.manager.inode(first.inode()).unwrap();
     assert_eq!((found.unsettled, found.size, found.strips), (false, size, 0b111));
+}
+
+#[test]
+fn of_two_copies_one_stays_current() {
+    let bed = Bed::new("stale", 2);
+    let (one, other) = (bed.client(), bed.client());
+    let written = file(&one);
+    written.write_at(0, &[1; 10]).unwrap();
+    let stale = |client: &Volume, copy| client.manager.change(&Change::Stale(written.inode(), copy, 0b101));
+    assert_eq!(stale(&one, 1).unwrap().stale, [0, 0b101]);
+    assert_eq!(stale(&one, 1).unwrap().stale, [0, 0b101]);
+    assert_eq!(stale(&other, 0).unwrap_err().errno(), 5);
+    assert_eq!(other.manager.inode(written.inode()).unwrap().stale, [0, 0b101]);
 }
