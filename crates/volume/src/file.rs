@@ -14,7 +14,7 @@ use thalweg_base::clock;
 
 use crate::layout::Layout;
 use crate::manager::{Change, Inode};
-use crate::stores::{Outcome, Target, bit};
+use crate::stores::{Outcome, Target};
 use crate::volume::Volume;
 use crate::{Error, Result};
 
@@ -267,9 +267,27 @@ impl File {
         self.node.sync(&self.volume, true).map_err(|why| self.failed(0, why))
     }
 
-    /// Whether no bytes were ever written to this strip, so that all of it is a hole.
-    pub fn is_hole(&self, strip: u32) -> bool {
-        self.node.state().target.strips & bit(strip) == 0
+    /// The next stretch from byte `at` on that is not a hole: its first byte, and the one after its last.
+    pub fn next_data(&self, at: u64) -> Result<Option<(u64, u64)>> {
+        let _shared = self.node.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let (target, size) = {
+            let state = self.node.state();
+            (state.target, state.size)
+        };
+        let layout = target.layout;
+        // The first byte of a strip at or behind a byte of the file is as many as it has before that.
+        let next = |index| self.volume.stores.next_data(&target, index, layout.strip_len(index, at));
+        let strips =
+            (0..layout.width).map(next).collect::<Result<Vec<_>>>().map_err(|why| self.failed(at, why))?;
+        let begins =
+            (0..).zip(&strips).filter_map(|(index, data)| Some(layout.file_at(index, data.as_ref()?.start)));
+        let Some(begin) = begins.min().filter(|begin| *begin < size) else { return Ok(None) };
+        let ends = (0..).zip(&strips).map(|(index, data)| {
+            let first = layout.strip_len(index, begin);
+            let hole = data.as_ref().filter(|data| data.start == first).map_or(first, |data| data.end);
+            layout.file_at(index, hole)
+        });
+        Ok(Some((begin, ends.min().map_or(size, |end| end.min(size)))))
     }
 
     fn failed(&self, at: u64, why: Error) -> Error {
