@@ -57,9 +57,12 @@ pub mod ends {
     }
 }
 
+/// The file systems of the sources and the destination.
+type Trees = [Arc<dyn Tree>; 2];
+
 /// The file systems that the sources and the destination are on, and why the local one's back end is not the one asked
 /// for. Both are the same `Arc` if both ends are on one.
-fn trees(options: &PumpOptions) -> Result<([Arc<dyn Tree>; 2], Option<String>)> {
+fn trees(options: &PumpOptions) -> Result<(Trees, Option<String>)> {
     let volume = |end: &Endpoint| match end {
         Endpoint::Volume(path) => Some(path.volume()),
         _ => None,
