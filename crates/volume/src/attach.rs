@@ -7,6 +7,7 @@
 //! Non-goals: other machines.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -268,6 +269,13 @@ impl Store for Reached {
 
     fn truncate(&self, strip: Strip, generation: u64, len: u64) -> Result<()> {
         self.done(StoreRequest::Truncate { strip, generation, len }, &[], &mut [])
+    }
+
+    fn next_data(&self, strip: Strip, generation: u64, at: u64) -> Result<Option<Range<u64>>> {
+        match self.ask(StoreRequest::NextData { strip, generation, at }, &[], &mut [])? {
+            StoreAnswer::Data(data) => Ok(data.map(|(start, end)| start..end)),
+            other => wrong(&Reply::Store(other)),
+        }
     }
 
     fn sync(&self, strip: Strip) -> Result<()> {

@@ -135,12 +135,14 @@ choice!(StoreRequest {
     5 => Facts { 0: strip },
     6 => List {},
     7 => Space {},
+    8 => NextData { strip: strip, generation: generation, at: at },
 });
 choice!(StoreAnswer {
     0 => Done {},
     1 => Facts { 0: facts },
     2 => Strips { 0: strips },
     3 => Space { 0: space },
+    4 => Data { 0: data },
 });
 choice!(Change {
     0 => Create { 0: place, 1: new },

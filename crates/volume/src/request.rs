@@ -69,6 +69,12 @@ pub(crate) enum StoreRequest {
         generation: u64,
         len: u64,
     },
+    /// See [`crate::Store::next_data`].
+    NextData {
+        strip: Strip,
+        generation: u64,
+        at: u64,
+    },
     Sync(Strip),
     Remove(Strip),
     Facts(Strip),
@@ -81,6 +87,8 @@ pub(crate) enum StoreRequest {
 pub(crate) enum StoreAnswer {
     Done,
     Facts(Option<StripFacts>),
+    /// From and to where there is data.
+    Data(Option<(u64, u64)>),
     Strips(Vec<Strip>),
     Space(Space),
 }

@@ -286,6 +286,10 @@ pub(crate) fn ask_store(
             store.truncate(*strip, *generation, *len)?;
             StoreAnswer::Done
         }
+        StoreRequest::NextData { strip, generation, at } => {
+            let data = store.next_data(*strip, *generation, *at)?;
+            StoreAnswer::Data(data.map(|data| (data.start, data.end)))
+        }
         StoreRequest::Sync(strip) => {
             store.sync(*strip)?;
             StoreAnswer::Done

@@ -9,3 +9,4 @@ mod manager;
 mod model;
 mod names;
 mod places;
+mod tree;
