@@ -116,6 +116,8 @@ pub enum Asked {
     },
     /// A cluster that is simulated would have more memory than a number can hold.
     SimulatedMemory,
+    /// Nodes of this process and those of a cluster were asked for.
+    NodesOfCluster,
     /// Only the nodes of a cluster run a job without their client.
     DetachedHere,
 }
@@ -171,6 +173,7 @@ impl fmt::Display for Asked {
             Streams { streams, max } => write!(f, "{streams} streams are too many; a transfer has at most {max}"),
             SimulatedNodes { nodes, max } => write!(f, "{nodes} simulated nodes; there can be 1 to {max}"),
             SimulatedMemory => f.write_str("the simulated nodes have more memory than can be counted"),
+            NodesOfCluster => f.write_str("a cluster has nodes of its own; run it there, or on nodes of this process"),
             DetachedHere => f.write_str("only the nodes of a cluster run a job without their client"),
         }
     }

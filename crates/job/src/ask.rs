@@ -29,7 +29,7 @@ pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
 pub(crate) fn ask_of(options: &WorkOptions) -> Result<SortAsk> {
     let WorkOptions { work, output, right, .. } = options;
     let verb = work.verb();
-    if options.resume || !options.proof || options.nodes.is_some() || options.io != IoChoice::Auto {
+    if options.resume || !options.proof || options.io != IoChoice::Auto {
         return Err(could_not(format!(
             "a {verb} on the nodes of a cluster has no --resume, --no-proof, --nodes or --io; leave them out"
         )));
@@ -182,6 +182,7 @@ pub(crate) fn share_of(node: &dyn Node, job: &SortJob, attempt: &SortAttempt) ->
     Ok(ShareOptions {
         sort,
         node: (attempt.index, attempt.hosts.len()),
+        in_process: false,
         own_inputs: ask.own_inputs,
         own_output: ask.writes_own(),
         memory_most: node.memory_max(),

@@ -232,7 +232,9 @@ fn take_part(local: &Local, request: &CheckShare, out: &mut Outgoing) -> Result<
     let stretch = std::thread::scope(|scope| {
         let (end, ended) = channel();
         let (options, progress) = (&options, &progress);
-        scope.spawn(move || drop(end.send(thalweg_engine::examine(options, progress))));
+        let examine = move || drop(end.send(thalweg_engine::examine(options, progress)));
+        let thread = std::thread::Builder::new().name("examine".into()).spawn_scoped(scope, examine);
+        thread.map_err(|e| could_not(format!("no thread to examine them with: {e}")))?;
         let mut heard = true;
         loop {
             match ended.recv_timeout(PROGRESS) {

@@ -77,7 +77,7 @@ fn server_of(ask: &SortAsk, options: &WorkOptions) -> Result<Option<Arc<Server>>
 }
 
 /// The receipt of a partition, whose parts nodes have written, each where it is.
-fn parted(receipt: Receipt, pick: PartitionPick, own_output: bool) -> Receipt {
+pub(crate) fn parted(receipt: Receipt, pick: PartitionPick, own_output: bool) -> Receipt {
     let named = |node: &NodeShare, part: &PartReceipt| {
         let path = if own_output { format!("{}:{}", node.host, part.path) } else { part.path.clone() };
         PartReceipt { path, ..part.clone() }

@@ -18,10 +18,10 @@ use thalweg_api::{
     Trouble, Work, to_json,
 };
 use thalweg_base::clock::Stopwatch;
-use thalweg_engine::share::{LentOutput, Within, by_range, cuts, deal, origins, receipt};
+use thalweg_engine::share::{LentOutput, Within, deal, origins, receipt};
 use thalweg_engine::{Error, Progress, Receipt, Result, WorkOptions};
 use thalweg_io::process;
-use thalweg_record::{Cut, pack_cuts, thin_cuts, unpack_cuts};
+use thalweg_record::{Cut, pack_cuts, unpack_cuts};
 use thalweg_wire::{Link, LinkError, Outgoing, What, message};
 
 use crate::ask::{options_of, range_of};
@@ -30,6 +30,7 @@ use crate::error::could_not;
 use crate::inbox::stood_still;
 use crate::local::Local;
 use crate::plan::{self, Found, FoundOf};
+use crate::ranges::{self, Ranges};
 
 mod lost_range;
 pub(crate) mod outputs;
@@ -56,10 +57,6 @@ const STOP_SECONDS: f64 = 12.0;
 const END_SECONDS: f64 = 1.0;
 /// Bytes of the keys of one node's sample.
 const SAMPLE_BYTES: usize = 256 << 20;
-/// A node is given a sample of its range's keys if the range takes more than 1/KEYS_FOR_MEMORIES of its memory.
-const KEYS_FOR_MEMORIES: u64 = 2;
-/// The most bytes of that sample.
-const KEYS_BYTES_MAX: u64 = 8 << 20;
 
 /// Why an attempt failed.
 enum Failure {
@@ -487,42 +484,25 @@ impl<'a> Coordinator<'a> {
         Ok(receipt)
     }
 
-    /// Tells each node to begin, with split points for ranges of these weights. A node also gets a sample of its own range if
-    /// that takes much of its memory; nodes with more memory sample what arrives instead. Returns the split points as the
-    /// nodes have them.
+    /// Tells each node to begin, with split points for ranges of these weights. Returns the split points as the nodes have
+    /// them.
     fn send_off(
         &mut self,
         (pages, shared): (&[Vec<u64>], &Option<String>),
-        mut sample: Vec<Cut>,
-        (ranges, nodes): (&[u64], &[FoundOf]),
+        sample: Vec<Cut>,
+        (weights, nodes): (&[u64], &[FoundOf]),
     ) -> Attempted<Vec<Cut>> {
-        let work = self.job.ask.work;
         let within = self.kept.as_ref().map_or_else(Within::default, |kept| kept.within.clone());
+        let memory: Vec<u64> = nodes.iter().map(|node| node.memory_bytes).collect();
         let all_bytes = self.bytes_to_write();
-        let cuts = cuts(&self.sort, work, &mut sample, ranges, &within)?;
-        let sampled = sample.len() as u128;
-        let mut keys = by_range(sample, &cuts, nodes.len());
+        let Ranges { cuts, expected } =
+            ranges::ranges(&self.sort, sample, (weights, &memory), &within, all_bytes)?;
         let packed = pack_cuts(&mut within.around(cuts));
         let cuts_bytes = packed.len() as u64;
         self.stage("read+river", 2, self.all_bytes);
-        for (place, dealt_bytes) in deal(all_bytes, ranges).into_iter().enumerate() {
-            // Where a hot key must not be parted, ranges are as large as they come.
-            let range_bytes = match work {
-                Work::Sort | Work::Merge if sampled > 0 => {
-                    (u128::from(all_bytes) * keys[place].len() as u128 / sampled) as u64
-                }
-                _ => dealt_bytes,
-            };
+        for (place, (range_bytes, mut keys)) in expected.into_iter().enumerate() {
             let go = ShareTold::Go { pages: pages.to_vec(), range_bytes, shared: shared.clone(), cuts_bytes };
-            let takes_much = range_bytes > nodes[place].memory_bytes / KEYS_FOR_MEMORIES;
-            let keys = match work {
-                Work::Sort | Work::Merge if takes_much => {
-                    thin_cuts(&mut keys[place], KEYS_BYTES_MAX);
-                    pack_cuts(&mut keys[place])
-                }
-                _ => Vec::new(),
-            };
-            self.tell(place, &go, &[&packed[..], &keys].concat())?;
+            self.tell(place, &go, &[&packed[..], &pack_cuts(&mut keys)].concat())?;
         }
         Ok(unpack_cuts(&packed, usize::MAX).expect("they were packed just now"))
     }
