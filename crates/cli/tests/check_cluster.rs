@@ -126,7 +126,7 @@ fn what_cannot_be_checked_is_told_in_one_line_with_the_host() {
         (&["nodes:odd", "--record", "100", "--on", "n1"], "n1: "),
         (&["nodes:out/**x", "--on", "n1"], "n1: "),
         (&["nodes:out/*", "in"], "nodes: before every name"),
-        (&["nodes:out/*", "--merge"], "has no --merge"),
+        (&["nodes:out/*", "--merge"], "leave out --merge"),
         (&["nodes:out/*", "--record", "99", "--by", "0:10", "--summary", "s"], "give --datamation"),
         (&["nodes:out/*", "--cluster", "other"], "not of other"),
         (&["nodes:out/*", "--on", "n9"], "n9"),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thalweg_base::units::Bytes;
 
-use crate::Endpoint;
+use crate::{AskedOfCluster, Endpoint};
 
 /// Why a verb refuses what it was asked.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ use crate::Endpoint;
 pub enum Asked {
     /// A path cannot be used as it was asked.
     Path(BadPath),
+    /// The nodes of a cluster do not do this.
+    Cluster(AskedOfCluster),
     /// A verb does not have this option.
     NoOption {
         /// The verb.
@@ -127,6 +129,7 @@ impl fmt::Display for Asked {
         use Asked::*;
         match self {
             Path(why) => write!(f, "{why}"),
+            Cluster(why) => write!(f, "{why}"),
             NoOption { verb, what } => write!(f, "a {verb} cannot {what}"),
             RightSide => f.write_str("a join has a right side, and no other verb has one"),
             OneInputPerSide => f.write_str("each side of a join is one input"),
