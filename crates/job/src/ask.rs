@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use thalweg_api::{JoinAsk, KeyBound, LostRange, SortAsk, SortAttempt, SortJob, Work};
 use thalweg_engine::share::{ShareOptions, Within};
 use thalweg_engine::{
-    AskedOfCluster, Endpoint, Error, IoChoice, JobFault, KeyPart, Layout, Result, RightSide, Size, WorkOptions,
+    AskedOfCluster, Endpoint, Error, IoChoice, JobFault, KeyPart, Layout, Result, RightSide, Size,
+    WorkOptions,
 };
 use thalweg_io::Action;
 use thalweg_record::Cut;
@@ -39,7 +40,8 @@ pub(crate) fn ask_of(options: &WorkOptions) -> Result<SortAsk> {
     if inputs().next().is_none() {
         return Err(AskedOfCluster::NoInput(verb).into());
     }
-    let all_or_none = |named: fn(&Endpoint) -> bool, prefix| match (inputs().any(named), inputs().all(named)) {
+    let all_or_none = |named: fn(&Endpoint) -> bool, prefix| match (inputs().any(named), inputs().all(named))
+    {
         (true, false) => Err(AskedOfCluster::SomeInputs(prefix)),
         (_, all) => Ok(all),
     };
@@ -237,7 +239,7 @@ fn matching_one(pattern: &Path) -> Result<Vec<PathBuf>> {
         glob::glob_with(text, rules).map_err(|why| AskedOfCluster::BadPattern(named(), why.to_string()))?;
     let unread = |why: glob::GlobError| {
         let path = why.path().to_path_buf();
-        thalweg_io::Error::new(Action::Read, path, why.into_error())
+        thalweg_io::Error::new(Action::Read, path, why.into())
     };
     let found: Vec<PathBuf> = found.collect::<std::result::Result<_, _>>().map_err(unread)?;
     if found.is_empty() {

@@ -17,7 +17,8 @@ use thalweg_api::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_engine::{
-    AskedOfCluster, CheckOptions, Endpoint, Error, IoChoice, JobFault, Layout, Progress, Result, check_joined, check_key,
+    AskedOfCluster, CheckOptions, Endpoint, Error, IoChoice, JobFault, Layout, Progress, Result,
+    check_joined, check_key,
 };
 use thalweg_transfer::FRAME_BYTES;
 use thalweg_wire::{Cancel, Client, Link, LinkError, Outgoing, Streams, What, message};
@@ -57,9 +58,7 @@ pub fn check(cluster: &Cluster, options: &CheckOptions, progress: &Progress) -> 
             tell: tell.clone(),
         };
         let thread = std::thread::Builder::new().name(host.name.clone()).stack_size(STACK_BYTES);
-        thread
-            .spawn(move || ask.run())
-            .map_err(|e| JobFault::Thread("hear a node", e))?;
+        thread.spawn(move || ask.run()).map_err(|e| JobFault::Thread("hear a node", e))?;
     }
     drop(tell);
     let heard = hear(&said, hosts.len(), progress);

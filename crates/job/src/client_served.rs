@@ -30,7 +30,6 @@ use thalweg_io::{
 };
 use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What, message};
 
-
 /// What is in front of names of the client's files.
 pub(crate) const CLIENT: &str = "client:";
 /// Questions of a queue that wait for an answer: no more than the client has room for, so nobody waits to ask.

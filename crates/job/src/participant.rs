@@ -202,7 +202,9 @@ impl Part<'_> {
     /// Notes outputs that lack only their names: of each pair of paths, where the file is and its name to be. Returns the one
     /// that all nodes wrote to.
     fn ready(&mut self, attempt: &SortAttempt, files: &[(PathBuf, PathBuf)]) -> Result<Option<ReadyFile>> {
-        let files = files.iter().map(|(hidden, name)| ready_file(hidden, name).map_err(|why| JobFault::Unnamed(vec![why])));
+        let files = files
+            .iter()
+            .map(|(hidden, name)| ready_file(hidden, name).map_err(|why| JobFault::Unnamed(vec![why])));
         let files: Vec<ReadyFile> = files.collect::<std::result::Result<_, _>>()?;
         let shared = files.first().filter(|_| self.request.ask.writes_shared()).cloned();
         match &attempt.vote {
@@ -332,8 +334,7 @@ impl Part<'_> {
             })?;
         noted.clone_from(&shared);
         self.job.show(|view| view.stage = "read+river".into());
-        let (cuts, keys) =
-            unpacked(&packed, cuts_bytes as usize).ok_or(JobFault::Packed(packed.len()))?;
+        let (cuts, keys) = unpacked(&packed, cuts_bytes as usize).ok_or(JobFault::Packed(packed.len()))?;
         drop(packed);
         let river = number_of(&self.request.job, attempt.number());
         let mut links = None;

@@ -22,7 +22,7 @@ use thalweg_engine::share::{LentOutput, Within, deal, origins, receipt};
 use thalweg_engine::{Error, JobFault, Progress, Receipt, Result, WorkOptions};
 use thalweg_io::process;
 use thalweg_record::{Cut, pack_cuts, unpack_cuts};
-use thalweg_wire::{Link, LinkError, Outgoing, What, message};
+use thalweg_wire::{Link, Outgoing, message};
 
 use crate::ask::{options_of, range_of};
 use crate::client_served::Server;
@@ -517,7 +517,6 @@ impl<'a> Coordinator<'a> {
             }
         }
     }
-
 }
 
 /// The pages of each node for each side, from the pages of each side for each node.

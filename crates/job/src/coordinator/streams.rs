@@ -7,7 +7,6 @@ use thalweg_api::{ShareSaid, from_json};
 use thalweg_engine::{JobFault, Result};
 use thalweg_wire::{Link, LinkError, Outgoing, What, message};
 
-
 const STACK_BYTES: usize = 256 << 10;
 
 /// How a coordinator gets links with nodes.
