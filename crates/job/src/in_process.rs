@@ -198,25 +198,34 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
         (range_bytes, keys): (u64, Vec<Cut>),
         (progress, is_parted): (&Progress, bool),
     ) -> Result<(Laid, ShareEnd)> {
-        let fails = || {
-            self.known.lock().expect("no holder panics").failed = true;
-            self.news.notify_all();
-        };
-        let _tells = OnPanic(fails);
+        let _tells = OnPanic(|| self.fail());
         let place = PlaceOf { together: self, node, crossed_seconds: Mutex::new(0.0) };
         let of_parts = Progress::default();
         // Parts are written while the input is read, and are no stage of their own.
         let written = if is_parted { &of_parts } else { progress };
         let mut rivers = |laid: &Laid, side: usize| self.ends(laid, side, node);
         let ran = laid.run(&mut rivers, (self.pages, range_bytes, keys), None, &place, (progress, written));
-        let mut end = ran.inspect_err(|_| fails())?;
+        let mut end = ran.inspect_err(|_| self.fail())?;
         end.node.seconds[1] = *place.crossed_seconds.lock().expect("no holder panics");
         Ok((laid, end))
+    }
+
+    /// A node has failed: the others stop. Those that wait for what it had not taken yet find that gone.
+    fn fail(&self) {
+        let mut known = self.known.lock().expect("no holder panics");
+        known.failed = true;
+        let untaken = std::mem::take(&mut known.rivers);
+        drop(known);
+        self.news.notify_all();
+        drop(untaken);
     }
 
     /// The ends of a side's river that are this node's. The first that comes makes all of them.
     fn ends(&self, laid: &Laid, side: usize, node: usize) -> Result<(Inlet, Outlet)> {
         let mut known = self.known.lock().expect("no holder panics");
+        if known.failed {
+            return Err(another_failed());
+        }
         let river = &mut known.rivers[side];
         if river.is_empty() {
             let ends = laid.bed(side, side as u64, self.cuts.clone(), &self.pages[side])?.build()?;
@@ -224,6 +233,10 @@ impl<'a, B: Fn() + Sync> Together<'a, B> {
         }
         Ok(river[node].take().expect("each node comes once"))
     }
+}
+
+fn another_failed() -> Error {
+    Error::Gone("another node has failed".into(), None)
 }
 
 /// A node's place among them.
@@ -248,7 +261,7 @@ impl<B: Fn() + Sync> Starts for PlaceOf<'_, B> {
         let mut known = self.together.known.lock().expect("no holder panics");
         while go_on() {
             if known.failed {
-                return Err(Error::Gone("another node has failed".into(), None));
+                return Err(another_failed());
             }
             if let Some(start) = known.bytes[..self.node].iter().copied().sum() {
                 if !std::mem::replace(&mut known.writes, true) {
@@ -267,32 +280,55 @@ impl<B: Fn() + Sync> Starts for PlaceOf<'_, B> {
 mod tests {
     use std::fs::{self, File};
     use std::io::Write;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
-    use thalweg_engine::{Endpoint, Layout, Size};
+    use thalweg_engine::{Endpoint, JobFault, Layout, Size};
 
     use super::*;
 
     const TEXT: &[u8] = b"b\na\nc\n";
 
+    /// A sort of the text in a directory of this name, which is empty but for that.
+    fn sort(name: &str) -> (PathBuf, WorkOptions) {
+        let place = std::env::temp_dir().join(format!("thalweg-{name}-{}", std::process::id()));
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join("in"), TEXT).unwrap();
+        let [from, to] = ["in", "out"].map(|name| Endpoint::Path(place.join(name)));
+        let options = WorkOptions::new(Work::Sort, vec![from], to, Layout::Lines);
+        (place, WorkOptions { memory: Some(Size::Bytes(64 << 20)), ..options })
+    }
+
     /// What a sort does with a file that `change` changes behind its back, when it has been opened.
     fn sorted(change: impl FnOnce(&Path)) -> Result<u64> {
-        let place = std::env::temp_dir().join(format!("thalweg-in-process-{}", std::process::id()));
-        fs::create_dir_all(&place).unwrap();
-        let (input, output) = (place.join("in"), place.join("out"));
-        fs::write(&input, TEXT).unwrap();
-        let ends = [&input, &output].map(|path| Endpoint::Path(path.clone()));
-        let [from, to] = ends;
-        let options = WorkOptions {
-            memory: Some(Size::Bytes(64 << 20)),
-            ..WorkOptions::new(Work::Sort, vec![from], to, Layout::Lines)
-        };
+        let (place, options) = sort("changed");
         let job = InProcess::open(&options, 2)?;
-        change(&input);
+        change(&place.join("in"));
         let receipt = job.run(&Progress::default());
-        assert_eq!(output.exists(), receipt.is_ok(), "what fails leaves no output");
+        assert_eq!(place.join("out").exists(), receipt.is_ok(), "what fails leaves no output");
         fs::remove_dir_all(&place).unwrap();
         Ok(receipt?.output.records)
+    }
+
+    /// Nobody took its ends of the river, and the others waited for what would come of them.
+    #[test]
+    fn a_node_that_fails_before_it_comes_to_the_river_ends_all() {
+        let (place, options) = sort("early");
+        let InProcess { shares, all_bytes, memory_bytes, watch, .. } = InProcess::open(&options, 2).unwrap();
+        let mut output = shares[0].output();
+        let sampled = of_each(shares, |share| share.sample(memory_bytes, (0, all_bytes))).unwrap();
+        let mut laid: Vec<Laid> = sampled.into_iter().map(|(laid, _)| laid).collect();
+        // The second has no file to write to.
+        lend(&mut output, &mut laid[..1], Work::Sort, all_bytes).unwrap();
+        let pages = [vec![laid[0].pages()[0].0, 0]];
+        let together = Together::new(2, Vec::new(), &pages, watch, || {});
+        let progress = Progress::default();
+        let run = |(node, laid)| together.run(laid, node, (all_bytes, Vec::new()), (&progress, false));
+        let failed = of_each(laid.into_iter().enumerate(), run).map(drop).unwrap_err();
+        assert!(matches!(failed, Error::Job(JobFault::NoSharedOutput)), "{failed}");
+        drop(output);
+        let left: Vec<_> = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["in"]);
+        fs::remove_dir_all(&place).unwrap();
     }
 
     /// A last newline that became another byte was given a newline more, and the receipt said that the invariant holds.
