@@ -1,4 +1,4 @@
-//! What cannot be asked of the nodes of a cluster, and what goes wrong in a job on several nodes.
+//! What cannot be asked of nodes, and what goes wrong in a job on several nodes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use thalweg_base::units::Bytes;
 
 use crate::Endpoint;
 
-/// Why the nodes of a cluster refuse what they were asked. Nothing was touched.
+/// Why nodes, mostly those of a cluster, refuse what they were asked. Nothing was touched.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AskedOfCluster {
@@ -25,8 +25,8 @@ pub enum AskedOfCluster {
     NoName(Endpoint),
     /// Standard input or output.
     Standard,
-    /// An end of a transfer.
-    TransferEnd(Endpoint),
+    /// An end that is not a file of nodes.
+    NotAFile(Endpoint),
     /// Parts were to be written to the client.
     ClientParts,
     /// A plan for files of the client.
@@ -67,7 +67,7 @@ impl fmt::Display for AskedOfCluster {
             ),
             NoName(end) => write!(f, "{end} comes before the name of a file"),
             Standard => f.write_str("nodes read and write files, and '-' is a stream of this process"),
-            TransferEnd(end) => write!(f, "'{end}' is an end of a transfer; nodes read and write files"),
+            NotAFile(end) => write!(f, "nodes read and write files, and '{end}' is none"),
             ClientParts => f.write_str(
                 "parts are written where nodes are; name them as all nodes see them, or with nodes:, and pump them here",
             ),

@@ -98,7 +98,7 @@ fn word_of_end(end: &Endpoint) -> Result<String> {
         Endpoint::Path(path) => absolute(path),
         Endpoint::Client(path) => Ok(format!("{CLIENT}{}", absolute(path)?)),
         Endpoint::Standard => Err(AskedOfCluster::Standard.into()),
-        other => Err(AskedOfCluster::TransferEnd(other.clone()).into()),
+        other => Err(AskedOfCluster::NotAFile(other.clone()).into()),
     }
 }
 

@@ -14,7 +14,7 @@ use thalweg_base::unwinding::OnPanic;
 use thalweg_engine::share::{
     Laid, LentDisks, LentOutput, Share, ShareOptions, Starts, Within, deal, publish_parts, receipt,
 };
-use thalweg_engine::{Asked, Error, Progress, Result, WorkOptions};
+use thalweg_engine::{Asked, Error, Progress, Result, Size, WorkOptions};
 use thalweg_io::process;
 use thalweg_record::Cut;
 use thalweg_river::{Inlet, Outlet};
@@ -53,9 +53,9 @@ impl<'a> InProcess<'a> {
             let what = "resume on several nodes";
             return Err(Asked::NoOption { verb: options.work.verb(), what }.into());
         }
-        let share = |node| {
+        let share = |node, memory| {
             let share = ShareOptions {
-                sort: options.clone(),
+                sort: WorkOptions { memory, ..options.clone() },
                 node: (node, nodes),
                 in_process: true,
                 own_inputs: false,
@@ -67,8 +67,11 @@ impl<'a> InProcess<'a> {
             };
             Share::open(share, LentDisks::default())
         };
-        let shares = (0..nodes).map(share).collect::<Result<Vec<Share>>>()?;
-        let (all_bytes, memory_bytes) = shares[0].found();
+        let first = share(0, options.memory)?;
+        let (all_bytes, memory_bytes) = first.found();
+        // What is available may be less by now.
+        let others = (1..nodes).map(|node| share(node, Some(Size::Bytes(memory_bytes))));
+        let shares = std::iter::once(Ok(first)).chain(others).collect::<Result<Vec<Share>>>()?;
         Ok(InProcess { options, watch, shares, all_bytes, memory_bytes })
     }
 
@@ -282,7 +285,7 @@ mod tests {
     use std::io::Write;
     use std::path::{Path, PathBuf};
 
-    use thalweg_engine::{Endpoint, JobFault, Layout, Size};
+    use thalweg_engine::{Endpoint, JobFault, Layout};
 
     use super::*;
 

@@ -2,7 +2,6 @@
 //!
 //! Invariant: pages are as large on every node, so that all mean the same splits.
 
-use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
 
 use thalweg_api::Proof;
@@ -17,7 +16,7 @@ use crate::verbs::partition::preprocess::Preprocess;
 use crate::verbs::partition::sample::{self, Part};
 use crate::verbs::partition::shape::{self, Shape};
 use crate::verbs::partition::splits::{Pages, Splits};
-use crate::{Asked, BadPath, Endpoint, JobFault, Progress, Result};
+use crate::{Asked, AskedOfCluster, BadPath, Endpoint, JobFault, Progress, Result};
 
 /// The most that the keys of a sample take, which is sent as one message of as many bytes at most.
 const SAMPLE_BYTES_MAX: u64 = 64 << 20;
@@ -48,18 +47,19 @@ pub(super) struct LaidSide {
 pub(super) fn open(io: &Arc<dyn ReadFiles>, inputs: &[Endpoint], layout: Layout) -> Result<Inputs> {
     let mut files: Vec<InputLocation> = Vec::with_capacity(inputs.len());
     for endpoint in inputs {
-        match endpoint {
-            Endpoint::Path(path) if io.stat(path)?.is_regular && !path.as_os_str().as_bytes().is_empty() => {
-                files.push(Location::new(io, path));
-            }
-            Endpoint::Path(path) if io.stat(path)?.is_directory => {
-                return Err(BadPath::InputDirectory(path.clone()).into());
-            }
-            _ => files.clear(),
+        let path = match endpoint {
+            Endpoint::Path(path) => path,
+            Endpoint::Standard => return Err(Asked::StreamInput.into()),
+            other => return Err(AskedOfCluster::NotAFile(other.clone()).into()),
+        };
+        let there = io.stat(path)?;
+        if there.is_directory {
+            return Err(BadPath::InputDirectory(path.clone()).into());
         }
-        if files.is_empty() {
-            break;
+        if !there.is_regular || path.as_os_str().is_empty() {
+            return Err(Asked::StreamInput.into());
         }
+        files.push(Location::new(io, path));
     }
     if files.is_empty() {
         return Err(Asked::StreamInput.into());

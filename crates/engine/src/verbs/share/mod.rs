@@ -54,7 +54,8 @@ use crate::verbs::partition::splits::{self, Splits};
 use crate::verbs::partition::{sample, shape};
 use crate::verbs::{join, sort};
 use crate::{
-    Asked, Endpoint, Error, JobFault, Needs, Progress, Result, Sorted, TooLittleMemory, WorkOptions, machine,
+    Asked, AskedOfCluster, Endpoint, Error, JobFault, Needs, Progress, Result, Sorted, TooLittleMemory,
+    WorkOptions, machine,
 };
 
 /// Writes in flight of one node, and bytes of each.
@@ -234,6 +235,7 @@ impl Share {
                 names.drain(lanes_of(node, nodes, parts)).map(|name| name.path).collect()
             }
             (_, Endpoint::Path(path)) if lent.output.is_some() => vec![path.clone()],
+            (_, other @ Endpoint::Volume(_)) => return Err(AskedOfCluster::NotAFile(other.clone()).into()),
             (_, output) => match Target::of(&io, output)? {
                 Target::File(file) => vec![file.path],
                 Target::Stream(_) => {
