@@ -290,7 +290,7 @@ fn what_nodes_cannot_do_is_refused_in_one_line() {
     assert!(stream.contains("stream"), "{stream}");
     let output = refusal(&WorkOptions { output: Endpoint::Standard, ..asked.clone() }, 4);
     assert!(output.contains("must be a file"), "{output}");
-    for other in [Endpoint::from("volume:v/out"), Endpoint::from("null:")] {
+    for other in [Endpoint::from("volume:v/in"), Endpoint::Null] {
         let elsewhere = refusal(&WorkOptions { inputs: vec![other.clone()], ..asked.clone() }, 4);
         assert!(elsewhere.contains("is none"), "{elsewhere}");
     }
