@@ -75,7 +75,7 @@ impl fmt::Display for Failure {
 
 /// The flags that help, where there are some.
 fn advice(error: &Error) -> &'static str {
-    use thalweg::{Asked, BadPath};
+    use thalweg::{Asked, AskedOfCluster, BadPath};
     match error {
         Error::RecordTooLong { layout: thalweg::Layout::Prefixed, .. } => "; give more --memory",
         Error::RecordTooLong { .. } => "; give more --memory, or --record BYTES if records are not lines",
@@ -94,6 +94,11 @@ fn advice(error: &Error) -> &'static str {
             Asked::TooManyRecords { .. } | Asked::PastLastRecord { .. } => {
                 "; give a smaller COUNT or --start"
             }
+            Asked::NodesOfCluster => "; leave out --nodes",
+            Asked::Cluster(AskedOfCluster::Options(_)) => "; leave out --resume, --no-proof and --io",
+            Asked::Cluster(AskedOfCluster::CheckOptions) => "; leave out --merge and --io",
+            Asked::Cluster(AskedOfCluster::ScratchPercent) => " (--scratch-limit)",
+            Asked::Cluster(AskedOfCluster::ClientLeaves) => " (--detach)",
             Asked::NoRate => " (--limit)",
             Asked::Streams { .. } => " (--streams)",
             Asked::SimulatedNodes { .. } | Asked::SimulatedMemory => " (--simulate)",

@@ -503,12 +503,13 @@ directory. bench io spreads its chunks over up to four, best on different disks:
         long: "nodes",
         short: None,
         value: Value::Any("N,..."),
-        at: At::Commands(&[Sort, Bench]),
-        about: "so many, to sort as or to launch on",
+        at: At::Commands(&[Sort, Shuffle, Merge, Join, Partition, Bench]),
+        about: "so many, to work as or to launch on",
         doc: "\
-Sort as a cluster of so many nodes would, all of them inside this process: each reads a share of the input, a river \
-brings it the records of its range of the keys, and it sorts those in its share of the memory. The output is that of one \
-node, byte for byte. Inputs and output must be files.
+Sort, shuffle, merge, join or partition as a cluster of so many nodes would, all of them inside this process: each reads a \
+share of the input, a river brings it the records of its range of the keys or of its parts, and it works on those in its \
+share of the memory. The output is that of one node, byte for byte; of a partition, if it is by hash. Inputs and output \
+must be files.
 
 With bench launch: the numbers of nodes to launch on, a row for each. Without this flag 1, 4, 8 and 32.",
         set: |args, value| values::numbers(value).map(|numbers| args.nodes.extend(numbers)),

@@ -126,7 +126,7 @@ fn what_cannot_be_checked_is_told_in_one_line_with_the_host() {
         (&["nodes:odd", "--record", "100", "--on", "n1"], "n1: "),
         (&["nodes:out/**x", "--on", "n1"], "n1: "),
         (&["nodes:out/*", "in"], "nodes: before every name"),
-        (&["nodes:out/*", "--merge"], "has no --merge"),
+        (&["nodes:out/*", "--merge"], "leave out --merge"),
         (&["nodes:out/*", "--record", "99", "--by", "0:10", "--summary", "s"], "give --datamation"),
         (&["nodes:out/*", "--cluster", "other"], "not of other"),
         (&["nodes:out/*", "--on", "n9"], "n9"),
@@ -151,18 +151,17 @@ fn a_node_that_is_gone_or_silent_ends_the_check_and_is_named() {
         let fifo = lab.directory(host).join("fifo");
         assert!(std::process::Command::new("mkfifo").arg(fifo).status().unwrap().success());
     }
-    let threads = |host: &str| {
-        let pid = std::fs::read_to_string(lab.directory(host).join("pid")).unwrap();
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.trim())).unwrap();
+    let examining = |host: &str| {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", lab.pid(host))).unwrap();
         let name =
             |task: &std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-        tasks.map(|task| name(&task.unwrap())).filter(|name| name.trim() == "check").count()
+        tasks.map(|task| name(&task.unwrap())).filter(|name| name.trim() == "examine").count()
     };
     for (fault, status) in [("cancel", 143), ("freeze", 2), ("kill", 2)] {
         let mut command = lab.command(&["check", "nodes:fifo"]);
         let running = Running::start(command.current_dir(&place.0));
         running.handles_signals();
-        std::thread::sleep(Duration::from_millis(500));
+        until("both parts run", || ["n1", "n2"].map(examining).iter().all(|count| *count > 0));
         let since = Instant::now();
         match fault {
             "cancel" => running.signal("-TERM"),
@@ -172,7 +171,7 @@ fn a_node_that_is_gone_or_silent_ends_the_check_and_is_named() {
         let took = since.elapsed();
         assert!(told.status == Some(status) && took < Duration::from_secs(8), "{fault}: {took:?}: {told:?}");
         assert!(fault == "cancel" || told.err.starts_with("thalweg: n2: "), "{fault}: {told:?}");
-        until("the end of n1's part", || threads("n1") == 0);
+        until("the end of n1's part", || examining("n1") == 0);
         if fault == "freeze" {
             lab.call("heal", &[]);
         }

@@ -270,7 +270,7 @@ fn what_cannot_be_is_told_in_one_line_with_the_host() {
     let cases: [(&[&str], &str); 17] = [
         (&["nodes:in.dat", "-o", "nodes:part-{}"], "n2: cannot inspect"),
         (&["nodes:*.dat", "-o", "nodes:part-{}"], "n2: nothing matches"),
-        (&["nodes:in.dat", "in", "-o", "nodes:part-{}"], "either all inputs are the nodes' own"),
+        (&["nodes:in.dat", "in", "-o", "nodes:part-{}"], "either all inputs have nodes:"),
         (&["nodes:in.dat", "-o", "nodes:no/part", "--on", "n1"], "n1: cannot create"),
         (&["nodes:in.dat", "-o", "nodes:part", "--on", "n9"], "n9"),
         (&["in", "-o", "out", "--cluster", "other"], "not of other"),
@@ -279,7 +279,7 @@ fn what_cannot_be_is_told_in_one_line_with_the_host() {
             &["in", "-o", "out", "--record", "7", "--on", "n1", "--cluster", &format!("lab-{}", lab.id)],
             "n1: ",
         ),
-        (&["in", "-o", "out", "--resume", "--cluster", "x"], "leave them out"),
+        (&["in", "-o", "out", "--resume", "--cluster", "x"], "leave out --resume"),
         (&["client:in", "nodes:in", "-o", "out"], "either all inputs"),
         (&["client:none", "-o", "out"], "cannot open none"),
         (&["client:/dev/null", "-o", "out"], "read twice"),

@@ -340,7 +340,7 @@ fn what_cannot_be_is_told_in_one_line() {
         (&["shuffle", "in", "-o", "out"], "--seed N"),
         (&["partition", "in", "-o", "part-{}"], "--parts N"),
         (&["partition", "in", "-o", "part", "--parts", "3"], "must have {} once"),
-        (&["partition", "in", "-o", "part-{}", "--parts", "3", "--io", "threads"], "leave them out"),
+        (&["partition", "in", "-o", "part-{}", "--parts", "3", "--io", "threads"], "leave out --resume"),
         (&["partition", "in", "-o", "no/part-{}", "--parts", "3"], "there is no directory"),
         (
             &["partition", "in", "-o", "part-{}", "--parts", "4000"],

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thalweg_base::units::Bytes;
 
-use crate::Endpoint;
+use crate::{AskedOfCluster, Endpoint};
 
 /// Why a verb refuses what it was asked.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ use crate::Endpoint;
 pub enum Asked {
     /// A path cannot be used as it was asked.
     Path(BadPath),
+    /// The nodes of a cluster do not do this.
+    Cluster(AskedOfCluster),
     /// A verb does not have this option.
     NoOption {
         /// The verb.
@@ -118,6 +120,8 @@ pub enum Asked {
     },
     /// A cluster that is simulated would have more memory than a number can hold.
     SimulatedMemory,
+    /// Nodes of this process and those of a cluster were asked for.
+    NodesOfCluster,
     /// Only the nodes of a cluster run a job without their client.
     DetachedHere,
 }
@@ -127,6 +131,7 @@ impl fmt::Display for Asked {
         use Asked::*;
         match self {
             Path(why) => write!(f, "{why}"),
+            Cluster(why) => write!(f, "{why}"),
             NoOption { verb, what } => write!(f, "a {verb} cannot {what}"),
             RightSide => f.write_str("a join has a right side, and no other verb has one"),
             OneInputPerSide => f.write_str("each side of a join is one input"),
@@ -177,6 +182,7 @@ impl fmt::Display for Asked {
             Streams { streams, max } => write!(f, "{streams} streams are too many; a transfer has at most {max}"),
             SimulatedNodes { nodes, max } => write!(f, "{nodes} simulated nodes; there can be 1 to {max}"),
             SimulatedMemory => f.write_str("the simulated nodes have more memory than can be counted"),
+            NodesOfCluster => f.write_str("a cluster has nodes of its own; run it there, or on nodes of this process"),
             DetachedHere => f.write_str("only the nodes of a cluster run a job without their client"),
         }
     }

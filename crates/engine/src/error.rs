@@ -8,6 +8,7 @@ use thalweg_pump::InputsError;
 use thalweg_record::Layout;
 
 use crate::asked::{Asked, BadPath, Needs, TooLittleMemory};
+use crate::job_fault::{AskedOfCluster, JobFault};
 
 /// Results of the verbs.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -126,8 +127,12 @@ pub enum Error {
     },
     /// Summaries count more records or bytes than fit in a number.
     SummaryTooLarge(u128),
-    /// What the coordinator or a node of a job sent does not fit the job.
+    /// A job on several nodes failed.
     Job(JobFault),
+    /// A cluster, or its client's identity, cannot be used.
+    Cluster(thalweg_wire::ClusterError),
+    /// A link with a node broke or was refused.
+    Link(thalweg_wire::LinkError),
     /// Another process, or the way to it, failed; the text says how.
     Node {
         /// What it says.
@@ -139,44 +144,6 @@ pub enum Error {
     Interrupted(i32),
     /// Another participant is gone and knows why: the one at this place, if that is known.
     Gone(String, Option<usize>),
-}
-
-/// What does not fit a job on several nodes.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum JobFault {
-    /// Split points that cannot divide the ranges.
-    SplitPoints {
-        /// How many came.
-        count: usize,
-        /// How many ranges there are.
-        ranges: usize,
-    },
-    /// Another number of inputs than the job has.
-    Inputs {
-        /// How many came.
-        came: usize,
-        /// How many there are.
-        expected: usize,
-    },
-    /// The pages of an input are not dealt to the nodes as they should be.
-    Pages {
-        /// How many pages there are.
-        pages: u64,
-        /// How many nodes there are.
-        nodes: usize,
-        /// How many pages each gets.
-        dealt: Vec<u64>,
-    },
-    /// No file was made for all nodes to write to.
-    NoSharedOutput,
-    /// The result of a node's check.
-    Check {
-        /// The node.
-        host: String,
-        /// What is wrong with it.
-        why: String,
-    },
 }
 
 impl Error {
@@ -285,6 +252,8 @@ impl fmt::Display for Error {
             }
             Error::SummaryTooLarge(value) => write!(f, "{value} records or bytes are too many to be counted"),
             Error::Job(why) => write!(f, "{why}"),
+            Error::Cluster(why) => write!(f, "{why}"),
+            Error::Link(why) => write!(f, "{why}"),
             Error::Node { why, .. } | Error::Gone(why, _) => f.write_str(why),
             Error::Interrupted(signal) => write!(f, "interrupted by signal {signal}"),
         }
@@ -312,24 +281,6 @@ fn write_output_full(
     }
 }
 
-impl fmt::Display for JobFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            JobFault::SplitPoints { count, ranges } => {
-                write!(f, "{count} split points cannot divide {ranges} ranges")
-            }
-            JobFault::Inputs { came, expected } => {
-                write!(f, "{came} inputs were described, and there are {expected}")
-            }
-            JobFault::Pages { pages, nodes, dealt } => {
-                write!(f, "{pages} pages cannot be dealt to {nodes} nodes as {dealt:?}")
-            }
-            JobFault::NoSharedOutput => f.write_str("no file was made for all nodes to write to"),
-            JobFault::Check { host, why } => write!(f, "the result of {host}'s check is impossible: {why}"),
-        }
-    }
-}
-
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -342,6 +293,8 @@ impl std::error::Error for Error {
             Error::River(why) => Some(why),
             Error::Transfer(why) => Some(why),
             Error::Volume(why) => Some(why),
+            Error::Cluster(why) => Some(why),
+            Error::Link(why) => Some(why),
             Error::SomeParts { why, .. } => Some(why),
             _ => None,
         }
@@ -380,6 +333,24 @@ impl From<BadPath> for Error {
 impl From<TooLittleMemory> for Error {
     fn from(why: TooLittleMemory) -> Error {
         Error::Memory(why)
+    }
+}
+
+impl From<AskedOfCluster> for Error {
+    fn from(why: AskedOfCluster) -> Error {
+        Error::Asked(Asked::Cluster(why))
+    }
+}
+
+impl From<thalweg_wire::ClusterError> for Error {
+    fn from(why: thalweg_wire::ClusterError) -> Error {
+        Error::Cluster(why)
+    }
+}
+
+impl From<thalweg_wire::LinkError> for Error {
+    fn from(why: thalweg_wire::LinkError) -> Error {
+        Error::Link(why)
     }
 }
 

@@ -8,6 +8,7 @@ mod asked;
 mod calibrate;
 mod endpoint;
 mod error;
+mod job_fault;
 mod lane_threads;
 mod machine;
 #[doc(hidden)]
@@ -25,7 +26,8 @@ pub use calibrate::calibration_bytes;
 #[doc(hidden)]
 pub use calibrate::{probe_cores, probe_disk};
 pub use endpoint::{Endpoint, SshHost};
-pub use error::{Error, JobFault, Result};
+pub use error::{Error, Result};
+pub use job_fault::{AskedOfCluster, JobFault};
 pub use options::{CheckOptions, GenOptions, IoChoice, PumpOptions, RightSide, SorterOptions, WorkOptions};
 pub use progress::{Progress, ProgressView};
 pub use sorter::{Sorted, Sorter};

@@ -43,9 +43,6 @@ pub struct WorkOptions {
     pub scratch_limit: Option<Size>,
     /// Threads that work side by side; one for each core if not given.
     pub threads: Option<usize>,
-    /// Of a sort: nodes inside this process, each of which reads a share of the input and sorts a range of the keys; 1,
-    /// or none given, is the sort itself, and no river.
-    pub nodes: Option<usize>,
     /// Whether all nodes have equal shares, however fast they are; else each has as much as it does in the same time.
     pub equal_shares: bool,
     /// Of a sort or a merge: keep only the first of records with equal keys.
@@ -72,7 +69,6 @@ impl WorkOptions {
             scratch: Vec::new(),
             scratch_limit: None,
             threads: None,
-            nodes: None,
             equal_shares: false,
             unique: false,
             resume: false,
@@ -88,7 +84,6 @@ impl WorkOptions {
         let is_sort = self.work == Work::Sort;
         let wrong = [
             (self.unique && !matches!(self.work, Work::Sort | Work::Merge), "drop records with equal keys"),
-            (self.nodes.is_some() && !is_sort, "run on several nodes in one process"),
             (self.resume && !is_sort, "resume"),
             (!self.proof && !is_sort, "go without proofs"),
         ];

@@ -24,6 +24,7 @@ fn share(place: &Place, node: (usize, usize), number: u64, lost: &[PathBuf]) -> 
     let options = ShareOptions {
         sort,
         node,
+        in_process: false,
         own_inputs: false,
         own_output: false,
         memory_most: None,

@@ -80,18 +80,15 @@ fn made(place: &Place, options: &WorkOptions) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_sort_on_any_number_of_nodes_is_that_of_lines() {
+fn a_sort_is_that_of_lines() {
     let place = Place::new();
     inputs(&place);
     let expected = made(&place, &options(&place, Work::Sort, Layout::Lines));
     let prefixed = options(&place, Work::Sort, Layout::Prefixed);
-    for nodes in [None, Some(1), Some(2), Some(3)] {
-        assert!(made(&place, &WorkOptions { nodes, ..prefixed.clone() }) == expected, "{nodes:?}");
-    }
+    assert!(made(&place, &prefixed) == expected);
     let few = |layout| WorkOptions { unique: true, ..options(&place, Work::Sort, layout) };
     let expected = made(&place, &few(Layout::Lines));
     assert!(made(&place, &few(Layout::Prefixed)) == expected);
-    assert!(made(&place, &WorkOptions { nodes: Some(3), ..few(Layout::Prefixed) }) == expected);
 }
 
 #[test]
@@ -234,8 +231,6 @@ fn a_file_that_is_cut_off_is_refused_with_the_place() {
         let asked = WorkOptions { keys, ..options(&place, work, Layout::Prefixed) };
         told(run(&asked, &Progress::default()).map(drop));
     }
-    let nodes = WorkOptions { nodes: Some(2), ..options(&place, Work::Sort, Layout::Prefixed) };
-    told(run(&nodes, &Progress::default()).map(drop));
     let inputs: Vec<Endpoint> = ["a.prefixed", "b.prefixed"].map(|name| place.end(name)).to_vec();
     let (layout, keys) = (Layout::Prefixed, vec![KEY]);
     let asked = CheckOptions { inputs, layout, keys, summary: None, merge: false, io: IoChoice::Auto };

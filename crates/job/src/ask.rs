@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 
 use thalweg_api::{JoinAsk, KeyBound, LostRange, SortAsk, SortAttempt, SortJob, Work};
 use thalweg_engine::share::{ShareOptions, Within};
-use thalweg_engine::{Endpoint, IoChoice, KeyPart, Layout, Result, RightSide, Size, WorkOptions};
+use thalweg_engine::{
+    AskedOfCluster, Endpoint, Error, IoChoice, JobFault, KeyPart, Layout, Result, RightSide, Size,
+    WorkOptions,
+};
+use thalweg_io::Action;
 use thalweg_record::Cut;
 use thalweg_transfer::{escaped, unescaped};
 
 use crate::client_served::CLIENT;
-use crate::error::could_not;
 use crate::node::Node;
 
 /// A path as a word.
@@ -21,7 +24,7 @@ pub(crate) fn word_of(path: &Path) -> String {
 }
 
 pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
-    let bytes = unescaped(word).ok_or_else(|| could_not(format!("'{word}' is no path")))?;
+    let bytes = unescaped(word).ok_or_else(|| JobFault::Path(word.into()))?;
     Ok(PathBuf::from(OsString::from_vec(bytes)))
 }
 
@@ -29,32 +32,24 @@ pub(crate) fn path_of(word: &str) -> Result<PathBuf> {
 pub(crate) fn ask_of(options: &WorkOptions) -> Result<SortAsk> {
     let WorkOptions { work, output, right, .. } = options;
     let verb = work.verb();
-    if options.resume || !options.proof || options.nodes.is_some() || options.io != IoChoice::Auto {
-        return Err(could_not(format!(
-            "a {verb} on the nodes of a cluster has no --resume, --no-proof, --nodes or --io; leave them out"
-        )));
+    if options.resume || !options.proof || options.io != IoChoice::Auto {
+        return Err(AskedOfCluster::Options(verb).into());
     }
     options.check()?;
     let inputs = || options.inputs.iter().chain(right.iter().flat_map(|right| &right.inputs));
     if inputs().next().is_none() {
-        return Err(could_not(format!("say what the nodes are to {verb}: files, or nodes:FILES")));
+        return Err(AskedOfCluster::NoInput(verb).into());
     }
-    let all_or_none = |named: fn(&Endpoint) -> bool, whose: &str, prefix: &str| match (
-        inputs().any(named),
-        inputs().all(named),
-    ) {
-        (true, false) => Err(could_not(format!(
-            "either all inputs are {whose}, with {prefix} before their names, or none"
-        ))),
+    let all_or_none = |named: fn(&Endpoint) -> bool, prefix| match (inputs().any(named), inputs().all(named))
+    {
+        (true, false) => Err(AskedOfCluster::SomeInputs(prefix)),
         (_, all) => Ok(all),
     };
-    let own_inputs = all_or_none(|end| matches!(end, Endpoint::Nodes(_)), "the nodes' own", "nodes:")?;
-    let lent_inputs = all_or_none(|end| matches!(end, Endpoint::Client(_)), "this client's", "client:")?;
+    let own_inputs = all_or_none(|end| matches!(end, Endpoint::Nodes(_)), "nodes:")?;
+    let lent_inputs = all_or_none(|end| matches!(end, Endpoint::Client(_)), "client:")?;
     let lent_output = matches!(output, Endpoint::Client(_));
     if lent_output && matches!(work, Work::Partition { .. }) {
-        return Err(could_not(
-            "parts are written where nodes are; name them as all nodes see them, or with nodes:, and pump them here",
-        ));
+        return Err(AskedOfCluster::ClientParts.into());
     }
     let (memory_bytes, memory_percent) = match options.memory {
         Some(Size::Percent(percent)) => (None, Some(percent)),
@@ -62,9 +57,7 @@ pub(crate) fn ask_of(options: &WorkOptions) -> Result<SortAsk> {
         None => (None, None),
     };
     let scratch_limit = match options.scratch_limit {
-        Some(Size::Percent(_)) => {
-            return Err(could_not("--scratch-limit of a cluster's nodes is in bytes"));
-        }
+        Some(Size::Percent(_)) => return Err(AskedOfCluster::ScratchPercent.into()),
         Some(Size::Bytes(bytes)) => Some(bytes),
         None => None,
     };
@@ -93,18 +86,19 @@ pub(crate) fn ask_of(options: &WorkOptions) -> Result<SortAsk> {
 /// An end of the work, as a word.
 fn word_of_end(end: &Endpoint) -> Result<String> {
     // What all nodes have, and what is the client's, is named from the root.
-    let absolute = |path: &Path| std::path::absolute(path).map(|path| word_of(&path)).map_err(could_not);
+    let absolute = |path: &Path| match std::path::absolute(path) {
+        Ok(path) => Ok(word_of(&path)),
+        Err(why) => Err(Error::from(thalweg_io::Error::new(Action::Stat, path, why))),
+    };
     match end {
         Endpoint::Nodes(path) | Endpoint::Client(path) if path.as_os_str().is_empty() => {
-            Err(could_not(format!("{end} comes before the name of a file")))
+            Err(AskedOfCluster::NoName(end.clone()).into())
         }
         Endpoint::Nodes(path) => Ok(word_of(path)),
         Endpoint::Path(path) => absolute(path),
         Endpoint::Client(path) => Ok(format!("{CLIENT}{}", absolute(path)?)),
-        Endpoint::Standard => {
-            Err(could_not("nodes read and write files, and '-' is a stream of this process"))
-        }
-        other => Err(could_not(format!("'{other}' is an end of a transfer; nodes read and write files"))),
+        Endpoint::Standard => Err(AskedOfCluster::Standard.into()),
+        other => Err(AskedOfCluster::NotAFile(other.clone()).into()),
     }
 }
 
@@ -182,6 +176,7 @@ pub(crate) fn share_of(node: &dyn Node, job: &SortJob, attempt: &SortAttempt) ->
     Ok(ShareOptions {
         sort,
         node: (attempt.index, attempt.hosts.len()),
+        in_process: false,
         own_inputs: ask.own_inputs,
         own_output: ask.writes_own(),
         memory_most: node.memory_max(),
@@ -233,19 +228,22 @@ pub(crate) fn matching(node: &dyn Node, patterns: &[String]) -> Result<Vec<PathB
 }
 
 fn matching_one(pattern: &Path) -> Result<Vec<PathBuf>> {
-    let shown = pattern.display();
-    let no_text = || could_not(format!("{shown} is no text, and a pattern must be"));
-    let text = pattern.to_str().ok_or_else(no_text)?;
+    let named = || pattern.to_path_buf();
+    let text = pattern.to_str().ok_or_else(|| AskedOfCluster::PatternNotText(named()))?;
     if !text.contains(['*', '?', '[']) {
         return Ok(vec![pattern.to_path_buf()]);
     }
     // As in a shell: what is hidden, as an output is that has no name yet, has to be named.
     let rules = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
     let found =
-        glob::glob_with(text, rules).map_err(|why| could_not(format!("{shown} is no pattern: {why}")))?;
-    let found: Vec<PathBuf> = found.collect::<std::result::Result<_, _>>().map_err(could_not)?;
+        glob::glob_with(text, rules).map_err(|why| AskedOfCluster::BadPattern(named(), why.to_string()))?;
+    let unread = |why: glob::GlobError| {
+        let path = why.path().to_path_buf();
+        thalweg_io::Error::new(Action::Read, path, why.into())
+    };
+    let found: Vec<PathBuf> = found.collect::<std::result::Result<_, _>>().map_err(unread)?;
     if found.is_empty() {
-        return Err(could_not(format!("nothing matches {shown}; check the name")));
+        return Err(AskedOfCluster::NoMatch(named()).into());
     }
     Ok(found)
 }

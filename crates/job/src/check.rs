@@ -16,16 +16,16 @@ use thalweg_api::{
     Check, CheckSaid, CheckShare, ClusterHost, Examined, JobRequest, ServiceRequest, from_json, to_json,
 };
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::Bytes;
 use thalweg_engine::{
-    CheckOptions, Endpoint, Error, IoChoice, Layout, Progress, Result, check_joined, check_key,
+    AskedOfCluster, CheckOptions, Endpoint, Error, IoChoice, JobFault, Layout, Progress, Result,
+    check_joined, check_key,
 };
 use thalweg_transfer::FRAME_BYTES;
 use thalweg_wire::{Cancel, Client, Link, LinkError, Outgoing, Streams, What, message};
 
 use crate::ask::{matching, part_of, word_of};
 use crate::client::{BLOCK_BYTES, Cluster};
-use crate::error::{SIGTERM, could_not};
+use crate::error::{SIGTERM, said_by};
 use crate::local::Local;
 use crate::node::Node;
 
@@ -44,8 +44,8 @@ pub fn check(cluster: &Cluster, options: &CheckOptions, progress: &Progress) -> 
     let watch = Stopwatch::start();
     check_key(options)?;
     let asked = JobRequest::Check(request(options)?).text();
-    let client = Arc::new(Client::load_named(&cluster.identity, cluster.name.as_deref()).map_err(could_not)?);
-    let hosts = client.hosts(&cluster.on).map_err(could_not)?;
+    let client = Arc::new(Client::load_named(&cluster.identity, cluster.name.as_deref())?);
+    let hosts = client.hosts(&cluster.on)?;
     let cancel = Cancel::default();
     let (tell, said) = channel();
     for (index, host) in hosts.iter().enumerate() {
@@ -58,9 +58,7 @@ pub fn check(cluster: &Cluster, options: &CheckOptions, progress: &Progress) -> 
             tell: tell.clone(),
         };
         let thread = std::thread::Builder::new().name(host.name.clone()).stack_size(STACK_BYTES);
-        thread
-            .spawn(move || ask.run())
-            .map_err(|e| could_not(format!("no thread to hear a node with: {e}")))?;
+        thread.spawn(move || ask.run()).map_err(|e| JobFault::Thread("hear a node", e))?;
     }
     drop(tell);
     let heard = hear(&said, hosts.len(), progress);
@@ -88,7 +86,7 @@ fn hear(said: &Receiver<Said>, count: usize, progress: &Progress) -> Result<Vec<
             Ok((node, Ok(CheckSaid::Progress(bytes, all)))) => shown.advance(node, (bytes, all)),
             Ok((_, Err(why))) => return Err(why),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(could_not("no node is heard any more")),
+            Err(RecvTimeoutError::Disconnected) => return Err(JobFault::Silence.into()),
         }
     }
     Ok(found.into_iter().flatten().collect())
@@ -144,16 +142,14 @@ impl Ask {
     }
 
     fn hear(&self) -> Result<()> {
-        let link = self.client.kept_link(&self.host, BLOCK_BYTES).map_err(could_not)?;
-        let (mut out, inc) = link.open(self.request.as_bytes()).map_err(could_not)?;
-        let mut hearing = message::Reader::new(inc, &self.host.name, FRAME_BYTES).map_err(could_not)?;
+        let link = self.client.kept_link(&self.host, BLOCK_BYTES)?;
+        let (mut out, inc) = link.open(self.request.as_bytes())?;
+        let mut hearing = message::Reader::new(inc, &self.host.name, FRAME_BYTES)?;
         self.cancel.watch(&link);
         loop {
             let heard = hearing.next().map_err(|why| self.named(&why))?;
-            let (text, _) =
-                heard.ok_or_else(|| could_not(format!("{} said nothing more", self.host.name)))?;
-            let said: CheckSaid =
-                from_json(&text).map_err(|why| could_not(format!("{}: {why}", self.host.name)))?;
+            let (text, _) = heard.ok_or_else(|| JobFault::Ended(self.host.name.clone()))?;
+            let said: CheckSaid = from_json(&text).map_err(|why| said_by(&self.host.name, why))?;
             let last = matches!(said, CheckSaid::Done(_));
             let _ = self.tell.send((self.index, Ok(said)));
             if last {
@@ -165,24 +161,22 @@ impl Ask {
 
     fn named(&self, why: &LinkError) -> Error {
         match &why.what {
-            What::Aborted(text) => could_not(format!("{}: {text}", self.host.name)),
-            _ => could_not(format!("{}: {why}", self.host.name)),
+            What::Aborted(text) => said_by(&self.host.name, text),
+            _ => said_by(&self.host.name, why),
         }
     }
 }
 
 fn request(check: &CheckOptions) -> Result<CheckShare> {
     if check.merge || check.io != IoChoice::Auto {
-        return Err(could_not("a check on the nodes of a cluster has no --merge or --io; leave them out"));
+        return Err(AskedOfCluster::CheckOptions.into());
     }
     let pattern = |input: &Endpoint| match input {
         Endpoint::Nodes(path) => Ok(word_of(path)),
-        _ => Err(could_not(
-            "nodes check files of their own, with nodes: before every name; check other files without",
-        )),
+        other => Err(AskedOfCluster::CheckedFile(other.clone())),
     };
     Ok(CheckShare {
-        inputs: check.inputs.iter().map(pattern).collect::<Result<_>>()?,
+        inputs: check.inputs.iter().map(pattern).collect::<std::result::Result<_, _>>()?,
         record: check.layout.words().0,
         prefixed: check.layout.words().1,
         keys: check.keys.iter().map(|part| (part.offset, part.length, part.descending)).collect(),
@@ -199,7 +193,7 @@ impl Place<'_> {
         if had < CHECKS_MAX {
             return Ok(place);
         }
-        Err(could_not(format!("{CHECKS_MAX} checks go on here, as many as may; wait for one to end")))
+        Err(JobFault::ChecksMax(CHECKS_MAX).into())
     }
 }
 
@@ -232,12 +226,14 @@ fn take_part(local: &Local, request: &CheckShare, out: &mut Outgoing) -> Result<
     let stretch = std::thread::scope(|scope| {
         let (end, ended) = channel();
         let (options, progress) = (&options, &progress);
-        scope.spawn(move || drop(end.send(thalweg_engine::examine(options, progress))));
+        let examine = move || drop(end.send(thalweg_engine::examine(options, progress)));
+        let thread = std::thread::Builder::new().name("examine".into()).spawn_scoped(scope, examine);
+        thread.map_err(|e| JobFault::Thread("examine files", e))?;
         let mut heard = true;
         loop {
             match ended.recv_timeout(PROGRESS) {
                 Ok(examined) => return examined,
-                Err(RecvTimeoutError::Disconnected) => return Err(could_not("what examines them is gone")),
+                Err(RecvTimeoutError::Disconnected) => return Err(JobFault::Silence.into()),
                 Err(RecvTimeoutError::Timeout) if heard => {
                     let view = progress.view();
                     heard = tell(out, &CheckSaid::Progress(view.done_bytes, view.total_bytes)).is_ok();
@@ -249,16 +245,13 @@ fn take_part(local: &Local, request: &CheckShare, out: &mut Outgoing) -> Result<
     })?;
     let examined = stretch.examined();
     if let Some(end) = examined.ends.iter().find(|end| end.record.len() > END_BYTES_MAX) {
-        let (found, most) = (Bytes(end.record.len() as u64), Bytes(END_BYTES_MAX as u64));
-        return Err(could_not(format!(
-            "its first or last record has {found}, and {most} is the most that nodes compare; check its files there, with exec"
-        )));
+        return Err(JobFault::LongEnd { bytes: end.record.len() as u64, max: END_BYTES_MAX as u64 }.into());
     }
     tell(out, &CheckSaid::Done(Box::new(examined)))
 }
 
 fn tell(out: &mut Outgoing, said: &CheckSaid) -> Result<()> {
-    message::send(out, &to_json(said), &[]).map_err(could_not)
+    Ok(message::send(out, &to_json(said), &[])?)
 }
 
 /// What was asked, made definite on this host.

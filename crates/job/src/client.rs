@@ -9,13 +9,13 @@ use thalweg_api::{
     PartitionReceipt, RatesFrom, ServiceRequest, SortAsk, SortJob, Work, from_json,
 };
 use thalweg_engine::share::LentOutput;
-use thalweg_engine::{Endpoint, Progress, Receipt, Result, WorkOptions};
+use thalweg_engine::{AskedOfCluster, Endpoint, JobFault, Progress, Receipt, Result, WorkOptions};
 use thalweg_wire::{Client, Link, LinkError, What, message, new_id};
 
 use crate::ask::ask_of;
 use crate::client_served::{self, Server};
 use crate::coordinator::{Coordinator, Reach};
-use crate::error::could_not;
+use crate::error::said_by;
 use crate::plan::{self, Found};
 use crate::rates;
 
@@ -77,7 +77,7 @@ fn server_of(ask: &SortAsk, options: &WorkOptions) -> Result<Option<Arc<Server>>
 }
 
 /// The receipt of a partition, whose parts nodes have written, each where it is.
-fn parted(receipt: Receipt, pick: PartitionPick, own_output: bool) -> Receipt {
+pub(crate) fn parted(receipt: Receipt, pick: PartitionPick, own_output: bool) -> Receipt {
     let named = |node: &NodeShare, part: &PartReceipt| {
         let path = if own_output { format!("{}:{}", node.host, part.path) } else { part.path.clone() };
         PartReceipt { path, ..part.clone() }
@@ -99,9 +99,7 @@ fn found(meant: &Meant, job: SortJob) -> Result<(Found, Vec<String>)> {
 pub fn plan(cluster: &Cluster, options: &WorkOptions) -> Result<ClusterPlan> {
     let ask = ask_of(options)?;
     if ask.lends() {
-        return Err(could_not(
-            "nobody has measured how fast a client's files come to the nodes or go back; plan for files that nodes have",
-        ));
+        return Err(AskedOfCluster::ClientPlan.into());
     }
     let meant = Meant::of(cluster)?;
     let (found, names) = found(&meant, meant.job(ask.clone()))?;
@@ -110,7 +108,7 @@ pub fn plan(cluster: &Cluster, options: &WorkOptions) -> Result<ClusterPlan> {
         None => {
             let hosts: Vec<ClusterHost> =
                 meant.hosts.iter().filter(|host| names.contains(&host.name)).cloned().collect();
-            (rates::measure(&meant.client, &hosts, false).map_err(could_not)?, RatesFrom::Now)
+            (rates::measure(&meant.client, &hosts, false)?, RatesFrom::Now)
         }
     };
     Ok(plan::shared(&ask, plan::facts(&ask, (&meant.all, &names), &found, rates)))
@@ -120,9 +118,7 @@ pub fn plan(cluster: &Cluster, options: &WorkOptions) -> Result<ClusterPlan> {
 pub fn detach(cluster: &Cluster, options: &WorkOptions) -> Result<Detached> {
     let ask = ask_of(options)?;
     if ask.lends() {
-        return Err(could_not(
-            "a client that lends its files has to stay; leave out --detach, or pump them to the nodes",
-        ));
+        return Err(AskedOfCluster::ClientLeaves.into());
     }
     let meant = Meant::of(cluster)?;
     let mut job = meant.job(ask);
@@ -131,16 +127,16 @@ pub fn detach(cluster: &Cluster, options: &WorkOptions) -> Result<Detached> {
         job.coordinator = Some(host.name.clone());
         match meant.client.kept_link(host, BLOCK_BYTES) {
             Ok(link) => {
-                let end = begin(&link, &job).map_err(could_not)?;
+                let end = begin(&link, &job)?;
                 return match end.state {
                     JobState::Running => Ok(Detached { job: job.job, coordinator: host.name.clone() }),
-                    _ => Err(could_not(format!("{}: {}", host.name, end.why.unwrap_or_default()))),
+                    _ => Err(said_by(&host.name, end.why.unwrap_or_default())),
                 };
             }
             Err(why) => unreached.push(why.to_string()),
         }
     }
-    Err(could_not(unreached.join("; ")))
+    Err(JobFault::Unreached(unreached).into())
 }
 
 /// The cluster and the hosts that are meant.
@@ -153,8 +149,8 @@ struct Meant {
 
 impl Meant {
     fn of(cluster: &Cluster) -> Result<Meant> {
-        let client = Client::load_named(&cluster.identity, cluster.name.as_deref()).map_err(could_not)?;
-        let hosts = client.hosts(&cluster.on).map_err(could_not)?;
+        let client = Client::load_named(&cluster.identity, cluster.name.as_deref())?;
+        let hosts = client.hosts(&cluster.on)?;
         let all = client.file().hosts.iter().map(|host| host.name.clone()).collect();
         Ok(Meant { client, hosts, all })
     }

@@ -22,15 +22,13 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_api::{LentAsk, LentFile, from_json, to_json};
 use thalweg_block::Pool;
-use thalweg_engine::Result;
+use thalweg_engine::{AskedOfCluster, Result};
 use thalweg_io::threads::Threads;
 use thalweg_io::{
     Action, Backend, Caching, Done, Error, File, FileId, FileSystem, Handle, InputFile, Kind, Metadata, Op,
     Queue, ReadFiles,
 };
 use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What, message};
-
-use crate::error::could_not;
 
 /// What is in front of names of the client's files.
 pub(crate) const CLIENT: &str = "client:";
@@ -65,7 +63,7 @@ impl Server {
             let file = File::open_to_read(io.clone(), path, Caching::Cached)?;
             match file.metadata()?.is_regular {
                 true => Ok(file),
-                false => Err(could_not(format!("{} is no file that nodes could read twice", path.display()))),
+                false => Err(AskedOfCluster::ClientStream(path.to_path_buf()).into()),
             }
         };
         let inputs = inputs.iter().map(open).collect::<Result<_>>()?;

@@ -5,7 +5,7 @@ use thalweg_engine::Error;
 /// The signal in whose name what runs here is stopped.
 pub(crate) const SIGTERM: i32 = 15;
 
-/// An error that is one line of text.
-pub(crate) fn could_not(why: impl ToString) -> Error {
-    Error::Node { why: why.to_string(), wrong: false }
+/// What a host, or the link with it, says went wrong.
+pub(crate) fn said_by(host: &str, why: impl std::fmt::Display) -> Error {
+    Error::Node { why: format!("{host}: {why}"), wrong: false }
 }

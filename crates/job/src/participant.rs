@@ -18,7 +18,7 @@ use thalweg_api::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_engine::share::{Laid, LentDisks, Share, Starts};
-use thalweg_engine::{Error, Progress, Result};
+use thalweg_engine::{Error, JobFault, Progress, Result};
 use thalweg_io::host;
 use thalweg_record::{Cut, pack_cuts, unpack_cuts};
 use thalweg_river::Stopper;
@@ -28,7 +28,7 @@ use thalweg_wire::{Link, Outgoing, Streams, message};
 
 use crate::ask::{inputs_of, number_of, path_of, share_of, word_of};
 use crate::client_served::{Client, ClientInputs, client_output};
-use crate::error::{SIGTERM, could_not};
+use crate::error::SIGTERM;
 use crate::inbox::{Heard, Inbox};
 use crate::jobs::{GOES_DOWN, Job};
 use crate::local::Local;
@@ -121,8 +121,8 @@ impl Saying {
 
     fn say(&self, said: &ShareSaid, behind: &[u8]) -> Result<()> {
         let mut out = self.0.lock().expect("no holder panics");
-        let out = out.as_mut().ok_or_else(|| could_not("the stream was given up"))?;
-        message::send(out, &to_json(said), behind).map_err(could_not)
+        let out = out.as_mut().ok_or(JobFault::GivenUp)?;
+        Ok(message::send(out, &to_json(said), behind)?)
     }
 }
 
@@ -169,7 +169,7 @@ impl Part<'_> {
                 Heard::Told(ShareTold::Forget) => return Ok(None),
                 // Said to a share that had failed by then.
                 Heard::Told(_) => None,
-                Heard::Cancelled(why) => Some(self.failed(&could_not(why))),
+                Heard::Cancelled(why) => Some(self.failed(&JobFault::Cancelled(why).into())),
                 Heard::Gone(why) => return Err(why),
             };
             if let Some(said) = said {
@@ -202,8 +202,10 @@ impl Part<'_> {
     /// Notes outputs that lack only their names: of each pair of paths, where the file is and its name to be. Returns the one
     /// that all nodes wrote to.
     fn ready(&mut self, attempt: &SortAttempt, files: &[(PathBuf, PathBuf)]) -> Result<Option<ReadyFile>> {
-        let files = files.iter().map(|(hidden, name)| ready_file(hidden, name).map_err(could_not));
-        let files: Vec<ReadyFile> = files.collect::<Result<_>>()?;
+        let files = files
+            .iter()
+            .map(|(hidden, name)| ready_file(hidden, name).map_err(|why| JobFault::Unnamed(vec![why])));
+        let files: Vec<ReadyFile> = files.collect::<std::result::Result<_, _>>()?;
         let shared = files.first().filter(|_| self.request.ask.writes_shared()).cloned();
         match &attempt.vote {
             Some(vote) => {
@@ -227,7 +229,7 @@ impl Part<'_> {
 
     fn share(&mut self, attempt: &SortAttempt) -> Result<Written> {
         if attempt.index >= attempt.hosts.len() {
-            return Err(could_not("a place that there is not"));
+            return Err(JobFault::Place(attempt.index, attempt.hosts.len()).into());
         }
         if let Some(vote) = &attempt.vote {
             let entered = self.local.enter_vote(&self.request.job, vote);
@@ -237,7 +239,7 @@ impl Part<'_> {
         if attempt.range.is_none() {
             self.kept = None;
         } else if self.kept.is_none() {
-            return Err(could_not("nothing of the attempt before is left"));
+            return Err(JobFault::NothingKept.into());
         }
         self.request.hosts.clone_from(&attempt.hosts);
         self.request.failed.clone_from(&attempt.failed);
@@ -332,13 +334,13 @@ impl Part<'_> {
             })?;
         noted.clone_from(&shared);
         self.job.show(|view| view.stage = "read+river".into());
-        let (cuts, keys) =
-            unpacked(&packed, cuts_bytes as usize).ok_or_else(|| could_not("cuts that are none"))?;
+        let (cuts, keys) = unpacked(&packed, cuts_bytes as usize).ok_or(JobFault::Packed(packed.len()))?;
         drop(packed);
         let river = number_of(&self.request.job, attempt.number());
         let mut links = None;
         let mut rivers = |laid: &Laid, side: usize| {
-            let pages = pages.get(side).ok_or_else(|| could_not("no pages of a side"))?;
+            let came = pages.len();
+            let pages = pages.get(side).ok_or(JobFault::Inputs { came, expected: side + 1 })?;
             let of_job = (&self.request, attempt, side);
             let (ends, its) = join(&*self.local.node, of_job, (&self.place, go_on), |to, from| {
                 // Rivers that share links have names of their own.

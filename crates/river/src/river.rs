@@ -205,22 +205,7 @@ impl Builder {
 
     /// The river, all of it in this process.
     pub fn build(self) -> Result<River> {
-        let bed = self.bed()?;
-        let pool = Pool::new(bed.block_bytes(), bed.blocks())?;
-        let mailboxes = |count: usize| -> Vec<Arc<Mailbox>> { (0..count).map(|_| Arc::default()).collect() };
-        let (at_inlets, at_outlets) = (mailboxes(bed.rules.sources), mailboxes(bed.outlets));
-        let ways = |to: &[Arc<Mailbox>], from: usize| -> Vec<Box<dyn Way>> {
-            to.iter().map(|to| Box::new(MemoryWay { to: Arc::clone(to), from }) as _).collect()
-        };
-        let outlets = at_outlets
-            .iter()
-            .enumerate()
-            .map(|(i, mail)| Outlet::new(Arc::clone(&bed), ways(&at_inlets, i), Arc::clone(mail)));
-        let outlets: Vec<Outlet> = outlets.collect();
-        let inlets = at_inlets.iter().enumerate().map(|(i, mail)| {
-            Inlet::new(Arc::clone(&bed), i, pool.clone(), ways(&at_outlets, i), Arc::clone(mail))
-        });
-        Ok(River { inlets: inlets.collect(), outlets })
+        self.bed()?.build()
     }
 }
 
@@ -278,6 +263,25 @@ impl Bed {
     /// Blocks of the whole river in one process.
     pub fn blocks(&self) -> usize {
         self.rules.sources * self.blocks_of_inlet() + self.outlets * self.blocks_of_outlet()
+    }
+
+    /// All ends of the river, in this process.
+    pub fn build(self: &Arc<Bed>) -> Result<River> {
+        let pool = Pool::new(self.block_bytes(), self.blocks())?;
+        let mailboxes = |count: usize| -> Vec<Arc<Mailbox>> { (0..count).map(|_| Arc::default()).collect() };
+        let (at_inlets, at_outlets) = (mailboxes(self.rules.sources), mailboxes(self.outlets));
+        let ways = |to: &[Arc<Mailbox>], from: usize| -> Vec<Box<dyn Way>> {
+            to.iter().map(|to| Box::new(MemoryWay { to: Arc::clone(to), from }) as _).collect()
+        };
+        let outlets = at_outlets
+            .iter()
+            .enumerate()
+            .map(|(i, mail)| Outlet::new(Arc::clone(self), ways(&at_inlets, i), Arc::clone(mail)));
+        let outlets: Vec<Outlet> = outlets.collect();
+        let inlets = at_inlets.iter().enumerate().map(|(i, mail)| {
+            Inlet::new(Arc::clone(self), i, pool.clone(), ways(&at_outlets, i), Arc::clone(mail))
+        });
+        Ok(River { inlets: inlets.collect(), outlets })
     }
 
     /// An inlet that reaches the outlets so, in their order.

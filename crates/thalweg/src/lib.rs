@@ -58,7 +58,9 @@ pub use task::{Task, TaskPlan};
 pub use thalweg_api::{JoinKind, PartReceipt, PartitionPick, PartitionReceipt, PumpReceipt, Receipt, Work};
 pub use thalweg_base::units::Size;
 pub use thalweg_block::Block;
-pub use thalweg_engine::{Asked, BadPath, JobFault, Needs, TooLittleMemory, doctor, generate, model};
+pub use thalweg_engine::{
+    Asked, AskedOfCluster, BadPath, JobFault, Needs, TooLittleMemory, doctor, generate, model,
+};
 pub use thalweg_engine::{
     CheckOptions, Endpoint, Error, GenOptions, IoChoice, Progress, ProgressView, PumpOptions, Result,
     RightSide, Sorted, Sorter, SorterOptions, SshHost, WorkOptions,

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use thalweg_api::{ClusterPlan, Detached, Plan, Receipt, Work};
 use thalweg_base::units::Size;
-use thalweg_engine::{Endpoint, JoinKind, Layout, PartitionPick, Progress, Result, RightSide, WorkOptions};
+use thalweg_engine::{
+    Asked, Endpoint, JoinKind, Layout, PartitionPick, Progress, Result, RightSide, WorkOptions,
+};
 use thalweg_job::Cluster;
 use thalweg_record::KeyPart;
 
@@ -26,6 +28,9 @@ use thalweg_record::KeyPart;
 pub struct Task {
     /// What is done, and how.
     pub options: WorkOptions,
+    /// Nodes inside this process that do it together: each reads a share of the inputs, and writes a range of the keys or
+    /// some of the parts. With 1, or none given, this process does it as one.
+    pub nodes: Option<usize>,
     /// Where, if not on this machine.
     pub cluster: Option<Cluster>,
 }
@@ -47,7 +52,11 @@ impl Task {
         output: impl Into<Endpoint>,
     ) -> Task {
         let inputs = inputs.into_iter().map(Into::into).collect();
-        Task { options: WorkOptions::new(work, inputs, output.into(), Layout::Lines), cluster: None }
+        Task {
+            options: WorkOptions::new(work, inputs, output.into(), Layout::Lines),
+            nodes: None,
+            cluster: None,
+        }
     }
 
     /// Puts the records in order of their keys; those with equal keys stay in the order of the inputs.
@@ -167,6 +176,12 @@ impl Task {
         self
     }
 
+    /// So many nodes inside this process do it. The output is that of one.
+    pub fn nodes(mut self, nodes: usize) -> Task {
+        self.nodes = Some(nodes);
+        self
+    }
+
     /// The nodes of this cluster do it, not this machine.
     pub fn on(mut self, cluster: Cluster) -> Task {
         self.cluster = Some(cluster);
@@ -179,15 +194,18 @@ impl Task {
     /// [`Error::is_wrong`](crate::Error::is_wrong) says whether the data is wrong or it could not be done. No output has its
     /// name then.
     pub fn run(&self, progress: &Progress) -> Result<Receipt> {
-        match &self.cluster {
-            None => thalweg_engine::run(&self.options, progress),
+        match self.cluster()? {
+            None => match self.nodes {
+                Some(nodes @ 2..) => thalweg_job::run_in_process(&self.options, nodes, progress),
+                _ => thalweg_engine::run(&self.options, progress),
+            },
             Some(cluster) => thalweg_job::run(cluster, &self.options, progress),
         }
     }
 
     /// Says what a sort will do, and how long that takes. Runs nothing.
     pub fn plan(&self) -> Result<TaskPlan> {
-        match &self.cluster {
+        match self.cluster()? {
             None => thalweg_engine::plan(&self.options).map(|plan| TaskPlan::Machine(Box::new(plan))),
             Some(cluster) => thalweg_job::plan(cluster, &self.options).map(TaskPlan::Cluster),
         }
@@ -195,9 +213,17 @@ impl Task {
 
     /// Has a node of the cluster coordinate it, and does not wait for its end.
     pub fn detach(&self) -> Result<Detached> {
-        match &self.cluster {
-            None => Err(thalweg_engine::Asked::DetachedHere.into()),
+        match self.cluster()? {
+            None => Err(Asked::DetachedHere.into()),
             Some(cluster) => thalweg_job::detach(cluster, &self.options),
+        }
+    }
+
+    /// The cluster, which has nodes of its own.
+    fn cluster(&self) -> Result<Option<&Cluster>> {
+        match (&self.cluster, self.nodes) {
+            (Some(_), Some(_)) => Err(Asked::NodesOfCluster.into()),
+            (cluster, _) => Ok(cluster.as_ref()),
         }
     }
 }

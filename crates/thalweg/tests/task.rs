@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use thalweg::{Endpoint, Error, JoinKind, KeyPart, PartitionPick, Progress, Receipt, Task, Transfer};
+use thalweg::{
+    Cluster, Endpoint, Error, JoinKind, KeyPart, PartitionPick, Progress, Receipt, Task, Transfer,
+};
 
 /// A directory for one test, gone when the test ends.
 struct Place(PathBuf);
@@ -77,7 +79,6 @@ fn a_transfer_moves_a_file() {
     assert!(receipt.holds && place.read("to") == "bytes", "{receipt:?}");
 }
 
-/// A shuffle on several nodes in one process was a sort.
 #[test]
 fn what_a_verb_does_not_have_is_refused() {
     let place = Place::new("refused");
@@ -87,9 +88,8 @@ fn what_a_verb_does_not_have_is_refused() {
         other => panic!("{other:?}"),
     };
     let shuffle = || Task::shuffle([from.clone()], place.at("out"), 1);
-    let mut on_nodes = shuffle();
-    on_nodes.options.nodes = Some(2);
-    assert!(refused(on_nodes).contains("a shuffle cannot run on several nodes in one process"));
+    let both = shuffle().nodes(2).on(Cluster::default());
+    assert!(refused(both).contains("a cluster has nodes of its own"));
     assert!(refused(shuffle().unique()).contains("a shuffle cannot drop records"));
     assert!(refused(shuffle().resume()).contains("a shuffle cannot resume"));
     let mut one_side = Task::join(from.clone(), from.clone(), place.at("out"), JoinKind::Left);

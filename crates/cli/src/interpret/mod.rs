@@ -291,7 +291,7 @@ fn task(command: Command, mut args: TypedArgs) -> Result<Task, Usage> {
     let nodes = match args.nodes[..] {
         [] => None,
         [nodes] => Some(nodes as usize),
-        _ => return Err(Usage("--nodes of a sort is one number".into())),
+        _ => return Err(Usage("--nodes is one number; bench launch alone takes several".into())),
     };
     if nodes.is_some_and(|nodes| nodes > 1) && args.resume {
         return Err(Usage("--resume goes on from a sort on one node; leave out --nodes".into()));
@@ -308,14 +308,13 @@ fn task(command: Command, mut args: TypedArgs) -> Result<Task, Usage> {
         scratch: args.scratch,
         scratch_limit: args.scratch_limit,
         threads: args.threads,
-        nodes,
         equal_shares: args.equal,
         unique: args.unique,
         resume: args.resume,
         io: args.io,
         proof: !args.no_proof,
     };
-    Ok(Task { options, cluster })
+    Ok(Task { options, nodes, cluster })
 }
 
 /// The cluster on whose nodes it is done, if it is.

@@ -63,10 +63,15 @@ impl Lab {
         labs().join(&self.id).join(host)
     }
 
+    /// The process of a host's node, which is not its guard's.
+    pub(crate) fn pid(&self, host: &str) -> u32 {
+        let ready = std::fs::read_to_string(self.directory(host).join("ready")).unwrap();
+        from_json::<NodeReady>(ready.trim()).unwrap().pid
+    }
+
     /// Memory of its own that a host's node holds.
     pub(crate) fn resident_bytes(&self, host: &str) -> u64 {
-        let ready = std::fs::read_to_string(self.directory(host).join("ready")).unwrap();
-        let pid = from_json::<NodeReady>(ready.trim()).unwrap().pid;
+        let pid = self.pid(host);
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let resident = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         resident.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10

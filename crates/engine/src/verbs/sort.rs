@@ -13,7 +13,6 @@ use thalweg_io::{FileSystem, InputLocation, Location, directory_of};
 use thalweg_record::{Layout, TAG_BYTES};
 use thalweg_sort::{Foreign, SCRATCH_FILES_MAX, Sort, Watch};
 
-use super::nodes;
 use crate::machine::Disks;
 use crate::output::Target;
 use crate::{
@@ -23,9 +22,6 @@ use crate::{
 
 /// Sorts or shuffles the inputs into the output. The receipt's invariant: out + dropped = in, and out is in order.
 pub(super) fn sort(options: &WorkOptions, progress: &Progress) -> Result<Receipt> {
-    if let Some(nodes @ 2..) = options.nodes {
-        return nodes::sort_on_nodes(options, nodes, progress);
-    }
     sort_on(&Disks::of_sort(options)?, options, progress)
 }
 

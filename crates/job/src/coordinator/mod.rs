@@ -2,7 +2,7 @@
 //!
 //! Model: it opens one stream to every participant, for the whole job, and takes them through the steps that
 //! `thalweg_api`'s `share` shows. A thread reads each stream, and all messages go through one queue. If a node is lost or
-//! has no , and the others have the same inputs, all stop and the rest begin again: an attempt is a whole sort.
+//! has no room, and the others have the same inputs, all stop and the rest begin again: an attempt is a whole sort.
 //! Invariant: nothing gets its name before every node of an attempt has written all of its range, and the proofs of all
 //! participants, joined in the order of their ranges, hold. No attempt begins before every node that lives has reported that
 //! nothing of the one before is left, and the file that a lost node may still write to is removed before the next is made.
@@ -18,24 +18,27 @@ use thalweg_api::{
     Trouble, Work, to_json,
 };
 use thalweg_base::clock::Stopwatch;
-use thalweg_engine::share::{LentOutput, Within, by_range, cuts, deal, origins, receipt};
-use thalweg_engine::{Error, Progress, Receipt, Result, WorkOptions};
+use thalweg_engine::share::{LentOutput, Within, deal, origins, receipt};
+use thalweg_engine::{Error, JobFault, Progress, Receipt, Result, WorkOptions};
 use thalweg_io::process;
-use thalweg_record::{Cut, pack_cuts, thin_cuts, unpack_cuts};
-use thalweg_wire::{Link, LinkError, Outgoing, What, message};
+use thalweg_record::{Cut, pack_cuts, unpack_cuts};
+use thalweg_wire::{Link, Outgoing, message};
 
 use crate::ask::{options_of, range_of};
 use crate::client_served::Server;
-use crate::error::could_not;
+use crate::error::said_by;
 use crate::inbox::stood_still;
 use crate::local::Local;
 use crate::plan::{self, Found, FoundOf};
+use crate::ranges::{self, Ranges};
 
+mod failure;
 mod lost_range;
 pub(crate) mod outputs;
 mod streams;
 mod votes;
 
+use failure::{Failure, Reason, reason_of};
 use lost_range::Kept;
 use outputs::Whose;
 pub(crate) use streams::Reach;
@@ -45,44 +48,10 @@ use streams::{Said, hear, open};
 pub(crate) const ATTEMPTS_MAX: usize = 5;
 /// How often it is looked whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long to wait for a better cause when a node reports a failure: a node that only misses another one notices that up
-/// to a second before the coordinator.
-const CAUSE_SECONDS: f64 = 0.7;
-const FOLLOWING_SECONDS: f64 = 1.3;
-/// How long nodes may take to leave nothing of an attempt behind; a node that takes longer is lost. No node waits for
-/// another longer than links are patient.
-const STOP_SECONDS: f64 = 12.0;
 /// How long nodes may take to acknowledge the end.
 const END_SECONDS: f64 = 1.0;
 /// Bytes of the keys of one node's sample.
 const SAMPLE_BYTES: usize = 256 << 20;
-/// A node is given a sample of its range's keys if the range takes more than 1/KEYS_FOR_MEMORIES of its memory.
-const KEYS_FOR_MEMORIES: u64 = 2;
-/// The most bytes of that sample.
-const KEYS_BYTES_MAX: u64 = 8 << 20;
-
-/// Why an attempt failed.
-enum Failure {
-    /// Because of this node.
-    Node(usize, Reason, String),
-    /// Because of something that another attempt would not mend.
-    Job(Error),
-}
-
-/// How a node caused a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reason {
-    /// Its link is gone, or silent.
-    Lost,
-    /// It reported the trouble itself.
-    Said(Trouble),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Job(error)
-    }
-}
 
 type Attempted<T> = std::result::Result<T, Failure>;
 /// What each node answered; and which node was lost, and why.
@@ -202,7 +171,7 @@ impl<'a> Coordinator<'a> {
         loop {
             if self.job.failed.len() >= ATTEMPTS_MAX {
                 let last = self.job.failed.last().expect("there are some");
-                return Err(could_not(format!("{last}; that was attempt {ATTEMPTS_MAX}, and the last")));
+                return Err(JobFault::Attempts { last: last.clone(), max: ATTEMPTS_MAX }.into());
             }
             match self.attempt() {
                 Ok(receipt) => return Ok(receipt),
@@ -235,10 +204,10 @@ impl<'a> Coordinator<'a> {
             return Ok(());
         }
         self.job.hosts = self.names();
-        let why = missing.join("; ");
         if self.job.ask.own_inputs || self.peers.is_empty() {
-            return Err(could_not(why));
+            return Err(JobFault::Unreached(missing).into());
         }
+        let why = missing.join("; ");
         self.progress.note(&format!("{why}; the sort goes on without"));
         match self.job.failed.is_empty() {
             true => Ok(()),
@@ -250,123 +219,8 @@ impl<'a> Coordinator<'a> {
         self.peers.iter().map(|peer| peer.name.clone()).collect()
     }
 
-    /// Clears the failed attempt, and continues without the node that failed it; an error if that is impossible.
-    fn go_on_after(&mut self, failure: Failure) -> Result<()> {
-        let (id, reason, why) = match failure {
-            // Who stood still has nobody to stop any more.
-            Failure::Job(error @ Error::Gone(..)) => return Err(error),
-            Failure::Job(error) => {
-                self.stop();
-                return Err(error);
-            }
-            Failure::Node(id, reason, why) => (id, reason, why),
-        };
-        let name = self.peers[self.place_of(id).expect("it failed as one of them")].name.clone();
-        let line = format!("{name}: {why}");
-        if reason == Reason::Said(Trouble::Leaves) && self.job.coordinator.as_ref() == Some(&name) {
-            return Err(Error::Gone(line, None));
-        }
-        let end = SortEnd { state: JobState::Failed, why: Some(line.clone()), receipt: None };
-        if reason == Reason::Lost {
-            self.part_with(id, None);
-        }
-        if self.spared.is_some() && self.kept.is_some() {
-            // The others have written their ranges.
-            self.part_with(id, Some(end));
-            return self.again(line);
-        }
-        let lost = self.stop();
-        let ended = match reason {
-            Reason::Said(Trouble::Cancelled) => {
-                self.cancelled = true;
-                true
-            }
-            Reason::Said(Trouble::Asked) => true,
-            // What one has no  for is its own matter, what a second has not is that of a disk that all have.
-            Reason::Said(Trouble::Full) => std::mem::replace(&mut self.full, true) || self.lent.is_some(),
-            Reason::Said(Trouble::Follows(_) | Trouble::Leaves) | Reason::Lost => false,
-        };
-        if ended || self.job.ask.own_inputs || self.names {
-            return Err(could_not(self.all_told(line, reason)));
-        }
-        self.part_with(id, Some(end));
-        let line = lost.into_iter().fold(line, |line, lost| format!("{line}; {lost}"));
-        if self.peers.is_empty() {
-            return Err(could_not(self.all_told(line, reason)));
-        }
-        self.keep_what_has_an_output();
-        self.again(line)
-    }
-
-    /// Prepares another attempt without the node that this line is about; in a job without its client only if the hosts agree.
-    fn again(&mut self, line: String) -> Result<()> {
-        self.supersede(&line)?;
-        self.job.failed.push(line.clone());
-        self.job.hosts = self.names();
-        let (number, rest) = (self.job.failed.len() + 1, self.job.hosts.join(", "));
-        if number <= ATTEMPTS_MAX {
-            let what = if self.kept.is_some() { "sorts the lost range" } else { "begins" };
-            let note = format!("{line}; attempt {number} of at most {ATTEMPTS_MAX} {what} on {rest}");
-            self.progress.note(&note);
-        }
-        Ok(())
-    }
-
-    /// The line, with what became of the outputs if it does not say that.
-    fn all_told(&self, line: String, reason: Reason) -> String {
-        match (reason, self.names) {
-            (_, true) => format!("{line}; {}", outputs::SOME_NAMED),
-            (Reason::Lost | Reason::Said(Trouble::Cancelled), false) => {
-                format!("{line}; {}", outputs::NONE_NAMED)
-            }
-            _ => line,
-        }
-    }
-
     fn place_of(&self, id: usize) -> Option<usize> {
         self.peers.iter().position(|peer| peer.id == id)
-    }
-
-    /// Continues without a node, which is told how the job ended for it if it still listens.
-    fn part_with(&mut self, id: usize, end: Option<SortEnd>) {
-        let Some(place) = self.place_of(id) else { return };
-        let mut peer = self.peers.remove(place);
-        if let Some(end) = end {
-            let told = message::send(&mut peer.out, &to_json(&ShareTold::End(Box::new(end))), &[]);
-            let _ = told.and_then(|()| peer.out.end(&[]));
-        } else if self.reach.own {
-            peer.link.close();
-        }
-    }
-
-    /// Has all nodes clear the attempt; returns a line for each that was lost meanwhile.
-    fn stop(&mut self) -> Vec<String> {
-        let mut lost: Vec<(usize, String)> = Vec::new();
-        let mut waiting: Vec<usize> = Vec::new();
-        for peer in &mut self.peers {
-            match message::send(&mut peer.out, &to_json(&ShareTold::Stop), &[]) {
-                Ok(()) => waiting.push(peer.id),
-                Err(why) => lost.push((peer.id, why.to_string())),
-            }
-        }
-        let late = Stopwatch::start();
-        while !waiting.is_empty() && late.seconds() < STOP_SECONDS {
-            match self.said.recv_timeout(LOOK) {
-                Ok((id, Ok((ShareSaid::Stopped, _)))) => waiting.retain(|other| *other != id),
-                Ok((id, Err(why))) if waiting.contains(&id) => {
-                    waiting.retain(|other| *other != id);
-                    lost.push((id, why.to_string()));
-                }
-                _ => {}
-            }
-        }
-        lost.extend(waiting.into_iter().map(|id| (id, format!("it did not stop within {STOP_SECONDS} s"))));
-        let line = |(id, why): (usize, String)| {
-            let name = self.place_of(id).map(|place| self.peers[place].name.clone());
-            self.part_with(id, None);
-            format!("{}: {why}", name.unwrap_or_default())
-        };
-        lost.into_iter().map(line).collect()
     }
 
     /// Tells all nodes how the job ended, and waits a moment for them to acknowledge it.
@@ -397,7 +251,7 @@ impl<'a> Coordinator<'a> {
         let range = self.kept.as_ref().map(|kept| range_of(&kept.within));
         let vote = self.node.as_ref().map(|node| self.voted_for(node));
         if let (Some(node), Some(vote)) = (&self.node, &vote) {
-            node.enter_vote(&self.job.job, vote).map_err(could_not)?;
+            node.enter_vote(&self.job.job, vote).map_err(|why| Failure::Job(JobFault::Vote(why).into()))?;
         }
         for place in 0..self.peers.len() {
             (self.peers[place].done, self.peers[place].range) = ((0, 0), None);
@@ -438,7 +292,7 @@ impl<'a> Coordinator<'a> {
         let mut sample: Vec<Cut> = Vec::new();
         for (node, (its, _, keys)) in sampled.into_iter().enumerate() {
             if own_inputs && pages.iter().all(|side| side[node] == 0) && !keys.is_empty() {
-                return Err(could_not("a sample of no pages").into());
+                return Err(Failure::Job(JobFault::Described.into()));
             }
             if own_inputs && pages.len() == 1 {
                 let mut origin = origins(node, &pages[0], its[0].1);
@@ -477,7 +331,7 @@ impl<'a> Coordinator<'a> {
             let kept = self.publish(ends, &receipt)?;
             receipt.seconds = self.watch.seconds();
             if !kept.is_empty() {
-                return Err(could_not(kept.join("; ")).into());
+                return Err(Failure::Job(JobFault::Unnamed(kept).into()));
             }
         }
         if self.job.coordinator.is_none() {
@@ -487,42 +341,25 @@ impl<'a> Coordinator<'a> {
         Ok(receipt)
     }
 
-    /// Tells each node to begin, with split points for ranges of these weights. A node also gets a sample of its own range if
-    /// that takes much of its memory; nodes with more memory sample what arrives instead. Returns the split points as the
-    /// nodes have them.
+    /// Tells each node to begin, with split points for ranges of these weights. Returns the split points as the nodes have
+    /// them.
     fn send_off(
         &mut self,
         (pages, shared): (&[Vec<u64>], &Option<String>),
-        mut sample: Vec<Cut>,
-        (ranges, nodes): (&[u64], &[FoundOf]),
+        sample: Vec<Cut>,
+        (weights, nodes): (&[u64], &[FoundOf]),
     ) -> Attempted<Vec<Cut>> {
-        let work = self.job.ask.work;
         let within = self.kept.as_ref().map_or_else(Within::default, |kept| kept.within.clone());
+        let memory: Vec<u64> = nodes.iter().map(|node| node.memory_bytes).collect();
         let all_bytes = self.bytes_to_write();
-        let cuts = cuts(&self.sort, work, &mut sample, ranges, &within)?;
-        let sampled = sample.len() as u128;
-        let mut keys = by_range(sample, &cuts, nodes.len());
+        let Ranges { cuts, expected } =
+            ranges::ranges(&self.sort, sample, (weights, &memory), &within, all_bytes)?;
         let packed = pack_cuts(&mut within.around(cuts));
         let cuts_bytes = packed.len() as u64;
         self.stage("read+river", 2, self.all_bytes);
-        for (place, dealt_bytes) in deal(all_bytes, ranges).into_iter().enumerate() {
-            // Where a hot key must not be parted, ranges are as large as they come.
-            let range_bytes = match work {
-                Work::Sort | Work::Merge if sampled > 0 => {
-                    (u128::from(all_bytes) * keys[place].len() as u128 / sampled) as u64
-                }
-                _ => dealt_bytes,
-            };
+        for (place, (range_bytes, mut keys)) in expected.into_iter().enumerate() {
             let go = ShareTold::Go { pages: pages.to_vec(), range_bytes, shared: shared.clone(), cuts_bytes };
-            let takes_much = range_bytes > nodes[place].memory_bytes / KEYS_FOR_MEMORIES;
-            let keys = match work {
-                Work::Sort | Work::Merge if takes_much => {
-                    thin_cuts(&mut keys[place], KEYS_BYTES_MAX);
-                    pack_cuts(&mut keys[place])
-                }
-                _ => Vec::new(),
-            };
-            self.tell(place, &go, &[&packed[..], &keys].concat())?;
+            self.tell(place, &go, &[&packed[..], &pack_cuts(&mut keys)].concat())?;
         }
         Ok(unpack_cuts(&packed, usize::MAX).expect("they were packed just now"))
     }
@@ -534,7 +371,7 @@ impl<'a> Coordinator<'a> {
                 Failure::Job(error) => error,
                 Failure::Node(id, _, why) => {
                     let name = self.place_of(id).map(|place| self.peers[place].name.clone());
-                    could_not(format!("{}: {why}", name.unwrap_or_default()))
+                    said_by(&name.unwrap_or_default(), why)
                 }
             })
         });
@@ -554,10 +391,8 @@ impl<'a> Coordinator<'a> {
         })?;
         let (own, first_bytes) = (self.job.ask.own_inputs, nodes[0].input_bytes);
         if let Some(other) = nodes.iter().position(|other| !own && other.input_bytes != first_bytes) {
-            let (first, other) = (&self.peers[0].name, &self.peers[other].name);
-            return Err(Failure::Job(could_not(format!(
-                "{first} and {other} do not see the same files; give what each has as nodes:FILES, what only you have as client:FILES"
-            ))));
+            let [first, other] = [0, other].map(|place| self.peers[place].name.clone());
+            return Err(Failure::Job(JobFault::DifferentInputs(first, other).into()));
         }
         let all_bytes = if own { nodes.iter().map(|node| node.input_bytes).sum() } else { first_bytes };
         Ok(Found { nodes, all_bytes })
@@ -682,57 +517,6 @@ impl<'a> Coordinator<'a> {
             }
         }
     }
-
-    /// The best explanation of this failure that can be had: a node that is lost explains more than one that failed, and a
-    /// node that failed more than those that only miss another. If all that is known is which node misses which, the cause
-    /// is the node that most others miss.
-    fn cause(&self, id: usize, reason: (Reason, String)) -> Failure {
-        let rank = |reason: &Reason| match reason {
-            Reason::Said(Trouble::Follows(_)) => 2,
-            Reason::Said(Trouble::Full | Trouble::Asked) => 1,
-            Reason::Said(Trouble::Cancelled | Trouble::Leaves) | Reason::Lost => 0,
-        };
-        let mut missed: Vec<Vec<String>> = vec![Vec::new(); self.peers.len()];
-        let mut misses = vec![false; self.peers.len()];
-        let mut best = (id, reason);
-        let mut heard = |id: usize, (reason, why): &(Reason, String)| {
-            let Reason::Said(Trouble::Follows(whom)) = reason else { return };
-            if let Some(place) = self.place_of(id) {
-                misses[place] = true;
-            }
-            if let Some(of_it) = whom.and_then(|place| missed.get_mut(place)) {
-                of_it.push(why.clone());
-            }
-        };
-        heard(id, &best.1);
-        let late = Stopwatch::start();
-        let patience = |rank| if rank > 1 { FOLLOWING_SECONDS } else { CAUSE_SECONDS };
-        while rank(&best.1.0) > 0 && late.seconds() < patience(rank(&best.1.0)) {
-            let (id, reason) = match self.said.recv_timeout(LOOK) {
-                Ok((id, Err(why))) => (id, reason_of(&why)),
-                Ok((id, Ok((ShareSaid::Failed { trouble, why }, _)))) => (id, (Reason::Said(trouble), why)),
-                _ => continue,
-            };
-            heard(id, &reason);
-            if rank(&reason.0) < rank(&best.1.0) && self.place_of(id).is_some() {
-                best = (id, reason);
-            }
-        }
-        let (id, (reason, why)) = best;
-        // Who says that it misses somebody is missed for that. Of several, the last: it is the least likely to be who
-        // coordinates.
-        let of_all =
-            missed.into_iter().zip(misses).zip(&self.peers).filter(|((of_it, _), _)| !of_it.is_empty());
-        let most = of_all.max_by_key(|((of_it, misses), _)| (!misses, of_it.len()));
-        match (reason, most) {
-            (Reason::Said(Trouble::Follows(_)), Some(((of_it, _), missing))) => {
-                // Of what is said of it, what names it.
-                let why = of_it.iter().find(|why| why.contains(&missing.name)).unwrap_or(&of_it[0]);
-                Failure::Node(missing.id, reason, format!("others miss it: {why}"))
-            }
-            _ => Failure::Node(id, reason, why),
-        }
-    }
 }
 
 /// The pages of each node for each side, from the pages of each side for each node.
@@ -740,15 +524,7 @@ fn pages_of(nodes: &[&[(u64, u64)]]) -> Result<Vec<Vec<u64>>> {
     let sides = nodes[0].len();
     let is_wrong = |node: &&[(u64, u64)]| node.len() != sides || node.iter().any(|(_, bytes)| *bytes == 0);
     if sides == 0 || nodes.iter().any(is_wrong) {
-        return Err(could_not("nodes that have not the same sides, or pages of nothing"));
+        return Err(JobFault::Described.into());
     }
     Ok((0..sides).map(|side| nodes.iter().map(|node| node[side].0).collect()).collect())
-}
-
-fn reason_of(why: &LinkError) -> (Reason, String) {
-    match &why.what {
-        // It did not get as far as an attempt.
-        What::Aborted(text) => (Reason::Said(Trouble::Asked), text.clone()),
-        _ => (Reason::Lost, why.to_string()),
-    }
 }

@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use thalweg_api::{ShareSaid, from_json};
-use thalweg_engine::Result;
+use thalweg_engine::{JobFault, Result};
 use thalweg_wire::{Link, LinkError, Outgoing, What, message};
-
-use crate::error::could_not;
 
 const STACK_BYTES: usize = 256 << 10;
 
@@ -37,7 +35,7 @@ pub(super) fn hear(id: usize, mut hearing: message::Reader, tell: Sender<Said>) 
         }
     };
     let thread = std::thread::Builder::new().name("share".into()).stack_size(STACK_BYTES);
-    thread.spawn(hear).map(drop).map_err(|e| could_not(format!("no thread to hear a node with: {e}")))
+    thread.spawn(hear).map(drop).map_err(|e| JobFault::Thread("hear a node", e).into())
 }
 
 /// A message of a node, as an object; the end of the stream is an error.

@@ -78,7 +78,7 @@ impl Part {
         Proof { unordered: 0, duplicates: 0, ..*self.prover.proof() }
     }
 
-    pub(super) fn is_direct(&self) -> bool {
+    pub(in crate::verbs) fn is_direct(&self) -> bool {
         self.output.file().is_direct()
     }
 

@@ -58,18 +58,23 @@ impl Shape {
     ) -> Result<Shape> {
         let room = memory_bytes.saturating_sub(BASE_BYTES);
         let page_bytes = page_for(room, parts, layout);
-        let fitting =
-            (1..=threads).rev().find_map(|threads| Shape::fitting(room, parts, threads, page_bytes));
-        fitting.ok_or(TooLittleMemory { given: memory_bytes, by: Needs::Parts(parts), needed: None }.into())
+        let with = |threads: usize| Shape::fitting(room, parts, (threads, threads.min(parts)), page_bytes);
+        let too_little = TooLittleMemory { given: memory_bytes, by: Needs::Parts(parts), needed: None };
+        (1..=threads).rev().find_map(with).ok_or(too_little.into())
     }
 
-    /// For so many nodes in one process: pages are smaller where all of them would not fit with large ones.
-    pub(in crate::verbs) fn of_all(memory_bytes: u64, nodes: usize, layout: Layout) -> Result<Shape> {
+    /// For all of so many nodes, each of which has an inlet and an outlet, in this process, with so many lanes. Pages are
+    /// smaller where all of them would not fit with large ones.
+    pub(in crate::verbs) fn of_process(
+        memory_bytes: u64,
+        (nodes, lanes): (usize, usize),
+        layout: Layout,
+    ) -> Result<Shape> {
         let room = memory_bytes.saturating_sub(BASE_BYTES);
-        let mut page_bytes = page_for(room, nodes, layout);
+        let mut page_bytes = page_for(room, lanes, layout);
         loop {
-            if let Some(shape) = Shape::fitting(room, nodes, nodes, page_bytes) {
-                return Ok(shape);
+            if let Some(shape) = Shape::fitting(room, lanes, (nodes, nodes), page_bytes) {
+                return Ok(Shape { sample_bytes: shape.sample_bytes / nodes as u64, ..shape });
             }
             let smaller = whole_records(page_bytes / 2, layout);
             if smaller >= page_bytes {
@@ -81,12 +86,11 @@ impl Shape {
         }
     }
 
-    /// With so many threads and such pages, if there is room for them.
-    fn fitting(room: u64, parts: usize, threads: usize, page_bytes: u64) -> Option<Shape> {
+    /// With so many inlets and outlets and such pages, if there is room for them.
+    fn fitting(room: u64, parts: usize, (inlets, outlets): (usize, usize), page_bytes: u64) -> Option<Shape> {
         let block = block_for(page_bytes, parts);
-        let (inlets, outlets) = (threads, threads.min(parts));
         // While one inlet's page is given out, those of the others wait.
-        let float = ((threads - 1) * parts.div_ceil(outlets) * 3 / 2) as u64;
+        let float = ((inlets - 1) * parts.div_ceil(outlets) * 3 / 2) as u64;
         let batches =
             inlets * (parts + QUEUED.1 + 1) + outlets * (inlets * EXCLUSIVE as usize + float as usize);
         let fixed = batches as u64 * block + (inlets * (READS + 1)) as u64 * page_bytes;
@@ -101,7 +105,7 @@ impl Shape {
             exclusive: EXCLUSIVE,
             float,
             window: window(1),
-            record_max: room / 16 / threads as u64,
+            record_max: room / 16 / inlets as u64,
             sample_bytes: room / 4,
         })
     }
@@ -254,7 +258,7 @@ mod tests {
                 for count in [1, 2, 3, 5, 7, 16, 40] {
                     let shapes = [
                         Shape::of(memory, count, 2, layout),
-                        Shape::of_all(memory, count, layout),
+                        Shape::of_process(memory, (count, 3 * count), layout),
                         Shape::of_node(memory, (count, 3 * count), layout),
                     ];
                     for shape in shapes.into_iter().flatten() {
@@ -274,12 +278,12 @@ mod tests {
                 for memory in
                     (1..=64).map(|eighths| eighths * 2 * MIB * nodes as u64).filter(|m| *m >= 16 * MIB)
                 {
-                    let shape = Shape::of_all(memory, nodes, layout).unwrap();
+                    let shape = Shape::of_process(memory, (nodes, nodes), layout).unwrap();
                     assert_eq!((shape.inlets, shape.outlets), (nodes, nodes), "{memory} {shape:?}");
                 }
             }
         }
-        let refused = Shape::of_all(7 * MIB, 64, Layout::Lines).unwrap_err().to_string();
+        let refused = Shape::of_process(7 * MIB, (64, 64), Layout::Lines).unwrap_err().to_string();
         assert_eq!(refused, "memory of 7 MiB is too small for 64 nodes; give more, or fewer nodes");
     }
 }

@@ -11,12 +11,11 @@ use thalweg_io::{Handle, Location, directory_of};
 use thalweg_record::{Key, add_proof};
 use thalweg_sort::Expected;
 
-use super::share::{Laid, Rivers};
 use super::sort_stage::{self, Starts};
 use super::stretch::Stretch;
-use super::{WRITE_BYTES, WRITES};
+use super::{Laid, Rivers, WRITE_BYTES, WRITES};
 use crate::verbs::join::{self, Form, Joining};
-use crate::{Error, Progress, Result, RightSide, Sorted, machine};
+use crate::{Error, Progress, Result, RightSide, Sorted};
 
 /// Of what is left beside the river, what joins has.
 const OWN_SHARE: u64 = 8;
@@ -97,7 +96,7 @@ impl Laid {
     ) -> Result<(Proof, Sorted)> {
         let ends = rivers(self, side)?;
         let sort = &self.base.options.sort;
-        let threads = machine::lanes(sort.threads);
+        let threads = self.base.threads();
         let memory = self.rest_bytes / OWN_SHARE * (OWN_SHARE - 1) / 2;
         let mut options = sort_stage::sorter_options(sort, memory, threads, &self.base.paths[0]);
         (options.layout, options.keys) = self.sides[side].travel();

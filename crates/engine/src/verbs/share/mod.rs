@@ -1,9 +1,24 @@
-//! One node's share of a sort on several nodes, each a process of its own.
+//! What one node does of a job on several: a process of its own, or one of several in this process.
 //!
-//! Model: the same three pumps as where all nodes are in one process. Whoever has the links brings the ends of the
-//! river, and knows what the other nodes have found.
+//! Model: three pumps. The node's pages of the inputs go into the river, whose ranges are cut from a sample of whole
+//! (key, origin), so that one hot key is split by position; what the river brings it goes to a sorter; what comes out of
+//! that goes to the node's stretch of the output, which begins where those of the nodes before it end. Whoever coordinates
+//! brings the ends of the river, and knows what the other nodes have found.
+//!
+//! ```text
+//! node i   pages i, i + N, ... -> inlet i ==river by range==> outlet i -> Sorter -> stretch i of the output
+//! ```
+//!
 //! Invariant: nothing bears a name before [`Share::publish`], and a share that is dropped leaves nothing behind.
 //! Non-goals: who the others are, and how they are reached.
+
+mod input_side;
+mod join_stage;
+mod memory;
+mod receipt;
+mod sort_stage;
+mod stages;
+mod stretch;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,17 +31,20 @@ use thalweg_block::Pool;
 use thalweg_io::{Access, File, FileSystem, Handle, Location, ReadFiles, process};
 use thalweg_pump::{Meters, Output, WriteBehind};
 use thalweg_record::{
-    Cut, Cuts, Key, KeyPart, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, keep_cuts,
+    Cut, Cuts, Key, KeyPart, Layout, TAG_PART, Tags, add_proof, choose_weighted_cuts, file_bytes, keep_cuts,
 };
 use thalweg_river::{Bed, Inlet, Outlet, Pick, lanes_of};
 use thalweg_sort::Expected;
 
-use super::input_side::{LaidSide, Side};
-pub use super::receipt::receipt;
-pub use super::sort_stage::Starts;
-use super::sort_stage::{self, SortStage, Written};
-use super::stretch::{Stretch, write_edges};
-use super::{RIVER_SHARE, Spill, WRITE_BYTES, WRITES};
+use self::input_side::{LaidSide, Side, open};
+use self::memory::Memory;
+pub(crate) use self::memory::sorter_bytes;
+pub use self::receipt::receipt;
+pub use self::sort_stage::Starts;
+use self::sort_stage::{SortStage, Written};
+pub(super) use self::stages::add_spill;
+use self::stages::{Spill, stages};
+use self::stretch::{Stretch, write_edges};
 use crate::output::{self, Target};
 use crate::temporary;
 use crate::verbs::partition::names;
@@ -34,21 +52,19 @@ use crate::verbs::partition::parts::{self, Writer, drain};
 use crate::verbs::partition::preprocess::Preprocess;
 use crate::verbs::partition::splits::{self, Splits};
 use crate::verbs::partition::{sample, shape};
-use crate::verbs::{MEMORY_BYTES_MIN, join, sort};
+use crate::verbs::{join, sort};
 use crate::{
-    Asked, Endpoint, Error, JobFault, Needs, Progress, Result, Sorted, TooLittleMemory, WorkOptions, machine,
+    Asked, AskedOfCluster, Endpoint, Error, JobFault, Needs, Progress, Result, Sorted, TooLittleMemory,
+    WorkOptions, machine,
 };
 
+/// Writes in flight of one node, and bytes of each.
+const WRITES: usize = 4;
+const WRITE_BYTES: usize = 1 << 20;
 /// Of the bytes that a node's range should have, what is reserved for its part: numerator and denominator.
 const RESERVED: (u64, u64) = (103, 100);
 
-/// Of the bytes that each node would have if all had the same, what the sorter has room for before the river has more than
-/// its least share. Of unlike nodes one may have several times as many.
-const RANGE_ROOM: u64 = 4;
-/// Of a node's memory, what the river may have more.
-const RIVER_SHARE_MAX: u64 = 3;
-/// Of a node's memory in a partition, what the blocks of its parts have, and the least such a block has.
-const PARTS_SHARE: u64 = 4;
+/// The least that a block of a part has.
 const WRITE_BYTES_MIN: u64 = 4 << 10;
 /// Tags from which cuts are chosen.
 const TAGS_SAMPLED: usize = 1 << 14;
@@ -62,6 +78,8 @@ pub struct ShareOptions {
     pub sort: WorkOptions,
     /// Which of how many nodes.
     pub node: (usize, usize),
+    /// Whether all nodes are in this process, and have its memory and its cores together.
+    pub in_process: bool,
     /// Whether the inputs are this node's own.
     pub own_inputs: bool,
     /// Whether the output is.
@@ -74,6 +92,13 @@ pub struct ShareOptions {
     pub lost: Vec<PathBuf>,
     /// The keys of all nodes together, if not all: what the others had written before stays.
     pub within: Within,
+}
+
+impl ShareOptions {
+    /// How many nodes have the memory and the cores of this process.
+    fn sharing(&self) -> usize {
+        if self.in_process { self.node.1 } else { 1 }
+    }
 }
 
 /// The keys behind one cut and up to another; all where there is none.
@@ -130,10 +155,10 @@ pub struct Share {
 
 /// A share whose memory is laid out.
 pub struct Laid {
-    pub(super) base: Base,
-    pub(super) sides: Vec<LaidSide>,
+    base: Base,
+    sides: Vec<LaidSide>,
     /// What is left beside the river: for the sorters, or for the blocks of parts.
-    pub(super) rest_bytes: u64,
+    rest_bytes: u64,
     sampled: (f64, u64),
     output: Option<Output>,
     parts: Vec<parts::Part>,
@@ -142,21 +167,31 @@ pub struct Laid {
 }
 
 /// What there is of a share from its beginning to its end.
-pub(super) struct Base {
-    pub(super) options: ShareOptions,
-    pub(super) io: Arc<dyn FileSystem>,
+struct Base {
+    options: ShareOptions,
+    io: Arc<dyn FileSystem>,
     /// What of it the client lends.
     lent: LentDisks,
     memory_bytes: u64,
     fallback: Option<String>,
     /// What it writes: the names of its parts, or one.
-    pub(super) paths: Vec<PathBuf>,
-    pub(super) meters: Meters,
+    paths: Vec<PathBuf>,
+    meters: Meters,
     watch: Stopwatch,
     cpu_seconds: f64,
 }
 
 impl Base {
+    /// Memory of so many bytes, as nodes have it here.
+    fn memory(&self, bytes: u64) -> Memory {
+        Memory { bytes, nodes: self.options.sharing() }
+    }
+
+    /// Threads of a sorter.
+    fn threads(&self) -> usize {
+        (machine::lanes(self.options.sort.threads) / self.options.sharing()).max(1)
+    }
+
     /// How records lie in files, and their key there.
     fn records(&self) -> Result<(Layout, Key)> {
         let WorkOptions { layout, keys, .. } = &self.options.sort;
@@ -183,9 +218,9 @@ impl Share {
                 _ => (layout, keys.to_vec()),
             };
             let files = lent.inputs.clone().unwrap_or_else(|| Arc::clone(&io) as _);
-            let inputs = super::files(&files, inputs, layout)?;
-            let (node, own) = (options.node, options.own_inputs);
-            Ok(Side { inputs, layout, travel, node, own })
+            let inputs = open(&files, inputs, layout)?;
+            let (node, in_process, own) = (options.node, options.in_process, options.own_inputs);
+            Ok(Side { inputs, layout, travel, node, in_process, own })
         };
         sort.check()?;
         let mut sides = vec![side(&sort.inputs, sort.layout, &sort.keys)?];
@@ -200,9 +235,12 @@ impl Share {
                 names.drain(lanes_of(node, nodes, parts)).map(|name| name.path).collect()
             }
             (_, Endpoint::Path(path)) if lent.output.is_some() => vec![path.clone()],
+            (_, other @ Endpoint::Volume(_)) => return Err(AskedOfCluster::NotAFile(other.clone()).into()),
             (_, output) => match Target::of(&io, output)? {
                 Target::File(file) => vec![file.path],
-                Target::Stream(stream) => return Err(is_stream(&stream.path)),
+                Target::Stream(_) => {
+                    return Err(Asked::StreamOutput(output.file().map(Path::to_path_buf)).into());
+                }
             },
         };
         let cpu_seconds = process::usage().cpu_seconds;
@@ -212,6 +250,11 @@ impl Share {
         let memory_bytes = memory_bytes.min(options.memory_most.unwrap_or(u64::MAX));
         let base = Base { options, io, lent, memory_bytes, fallback, paths, meters, watch, cpu_seconds };
         Ok(Share { base, sides })
+    }
+
+    /// The output of all nodes, for whoever coordinates them in this process. Touches nothing.
+    pub fn output(&self) -> LentOutput {
+        LentOutput { name: Location::new(&self.base.io, &self.base.paths[0]), output: None }
     }
 
     /// Bytes of the inputs, and its memory.
@@ -226,10 +269,11 @@ impl Share {
         let Share { base, sides } = self;
         let options = &base.options;
         let (node, nodes) = options.node;
+        let memory = base.memory(least_bytes);
         let (river_bytes, rest_bytes) = match options.sort.work {
-            Work::Partition { .. } => partition_bytes(least_bytes)?,
-            Work::Join => join_bytes(least_bytes)?,
-            _ => sort_bytes(least_bytes, all_bytes / nodes as u64)?,
+            Work::Partition { .. } => memory.of_partition()?,
+            Work::Join => memory.of_join()?,
+            _ => memory.of_sort(all_bytes / nodes as u64)?,
         };
         let rest_bytes = rest_bytes + base.memory_bytes.saturating_sub(least_bytes);
         let lay = |side: Side| -> Result<LaidSide> {
@@ -251,7 +295,7 @@ impl Share {
         }
         // Who sorts a range that takes much of his memory wants its keys too.
         let are_for_cuts = matches!(options.sort.work, Work::Partition { .. });
-        if are_for_cuts || all_bytes / nodes as u64 <= least_bytes / RANGES_FOR_MEMORY {
+        if are_for_cuts || all_bytes / nodes as u64 <= memory.of_node() / RANGES_FOR_MEMORY {
             let lanes = lanes(options.sort.work, nodes);
             let of_side = |side: &LaidSide| sample::keys_for_one(all_bytes, side.travel().0, lanes, nodes);
             let of = sides.iter().map(of_side).min().unwrap_or(1);
@@ -273,69 +317,13 @@ fn lanes(work: Work, nodes: usize) -> usize {
     }
 }
 
-/// Of a node's memory, what the river and the sorter have, if a range has so many bytes.
-fn sort_bytes(memory_bytes: u64, range_bytes: u64) -> Result<(u64, u64)> {
-    let sorter_bytes = sorter_bytes(memory_bytes)?;
-    // What ranges leave makes pages and batches larger, which costs less; ranges may be unlike.
-    let spare = sorter_bytes.saturating_sub(RANGE_ROOM * range_bytes);
-    let spare = spare.min(sorter_bytes - MEMORY_BYTES_MIN).min(memory_bytes / RIVER_SHARE_MAX);
-    Ok((river_bytes(memory_bytes) + spare, sorter_bytes - spare))
-}
-
-/// Of a node's memory, what one river at a time, and two sorters and what joins them have.
-fn join_bytes(memory_bytes: u64) -> Result<(u64, u64)> {
-    let river_bytes = river_bytes(memory_bytes);
-    let beside = river_bytes + ((WRITES + 1) * WRITE_BYTES) as u64;
-    let left = memory_bytes.saturating_sub(beside);
-    // An eighth is for records that several others want.
-    let needed = 2 * MEMORY_BYTES_MIN / 7 * 8;
-    if left < needed {
-        return Err(too_little(memory_bytes, beside + needed));
-    }
-    Ok((river_bytes, left))
-}
-
-fn too_little(given: u64, needed: u64) -> Error {
-    TooLittleMemory { given, by: Needs::Node, needed: Some(needed) }.into()
-}
-
-/// Of a node's memory, what the river and the blocks of parts have.
-fn partition_bytes(memory_bytes: u64) -> Result<(u64, u64)> {
-    let left = memory_bytes / PARTS_SHARE * (PARTS_SHARE - 1);
-    if left < MEMORY_BYTES_MIN {
-        return Err(too_little(memory_bytes, MEMORY_BYTES_MIN / (PARTS_SHARE - 1) * PARTS_SHARE));
-    }
-    Ok((left, memory_bytes - left))
-}
-
-/// Of a node's memory, what the river has.
-fn river_bytes(memory_bytes: u64) -> u64 {
-    (memory_bytes / RIVER_SHARE).max(MEMORY_BYTES_MIN)
-}
-
-/// Of a node's memory, what is left for its sorter.
-pub(crate) fn sorter_bytes(memory_bytes: u64) -> Result<u64> {
-    let beside = river_bytes(memory_bytes) + ((WRITES + 1) * WRITE_BYTES) as u64;
-    let left = memory_bytes.saturating_sub(beside);
-    if left < MEMORY_BYTES_MIN {
-        return Err(too_little(memory_bytes, beside + MEMORY_BYTES_MIN));
-    }
-    Ok(left)
-}
-
 /// The cuts for ranges whose sizes are to each other as these weights, one for each node, or for equal parts, from samples
 /// of all of them with origins as [`origins`] makes them. Of the sample, which gets sorted, what lies within these bounds is
 /// left, as the cuts do.
-pub fn cuts(
-    sort: &WorkOptions,
-    work: Work,
-    sample: &mut Vec<Cut>,
-    weights: &[u64],
-    within: &Within,
-) -> Result<Vec<Cut>> {
+pub fn cuts(sort: &WorkOptions, sample: &mut Vec<Cut>, weights: &[u64], within: &Within) -> Result<Vec<Cut>> {
     let key = Key::new(sort.layout, &sort.keys)?;
     sample.retain(|key| within.has(key));
-    let (weights, split_keys) = match work {
+    let (weights, split_keys) = match sort.work {
         Work::Shuffle(_) => {
             // Tags are uniform.
             let mut tags = Tags::cuts(TAGS_SAMPLED);
@@ -345,7 +333,7 @@ pub fn cuts(
         Work::Partition { pick: Range, parts, split_keys } => (vec![1; parts], split_keys),
         Work::Partition { .. } => return Ok(Vec::new()),
         // Records that may be dropped for one another, or match, have to meet.
-        Work::Sort | Work::Merge | Work::Join => (weights.to_vec(), !sort.unique && work != Work::Join),
+        Work::Sort | Work::Merge | Work::Join => (weights.to_vec(), !sort.unique && sort.work != Work::Join),
     };
     Ok(between(sample::choose(&key, sample, &weights, split_keys).cuts().to_vec(), within))
 }
@@ -406,7 +394,16 @@ impl Laid {
     }
 
     fn create(&self, path: &Path, bytes: u64) -> Result<Output> {
-        output::create_as(&Location::new(&self.base.io, path), self.base.options.number, bytes)
+        let output = Location::new(&self.base.io, path);
+        match self.base.options.in_process {
+            true => output::create(&output, bytes),
+            false => output::create_as(&output, self.base.options.number, bytes),
+        }
+    }
+
+    /// Has it write to this file, which whoever coordinates made.
+    pub fn write_to(&mut self, output: Handle) {
+        self.base.lent.output = Some(output);
     }
 
     /// The river of a side as this node has it. `pages` are those of each node's inputs.
@@ -447,22 +444,18 @@ impl Laid {
             Work::Partition { .. } => self.part(rivers, (&pages[0], reserved), starts, progress)?,
             work => {
                 let reserved = work.output_bytes(reserved);
+                if self.base.options.own_output {
+                    self.output = Some(self.create(&self.base.paths[0], reserved)?);
+                }
                 // Who made it knows nothing of what this host's kernel may still hold.
                 let mut others = None;
-                let file: &Handle = match (shared, self.base.options.own_output) {
-                    (None, false) => {
-                        return Err(JobFault::NoSharedOutput.into());
+                let file: &Handle = match (&self.output, &self.base.lent.output, shared) {
+                    (Some(output), ..) => output.file(),
+                    (None, Some(lent), _) => lent,
+                    (None, None, Some(path)) => {
+                        others.insert(File::open(&self.base.io, path, Access::UpdateDirect)?)
                     }
-                    (Some(path), false) if self.output.is_none() => match &self.base.lent.output {
-                        Some(lent) => lent,
-                        None => others.insert(File::open(&self.base.io, path, Access::UpdateDirect)?),
-                    },
-                    (_, own) => {
-                        if own {
-                            self.output = Some(self.create(&self.base.paths[0], reserved)?);
-                        }
-                        self.output.as_ref().expect("it was made here").file()
-                    }
+                    (None, None, None) => return Err(JobFault::NoSharedOutput.into()),
                 };
                 let end = match &self.base.options.sort.right {
                     Some(right) => self.join(right, rivers, pages, (file, starts), progress)?,
@@ -493,7 +486,7 @@ impl Laid {
     ) -> Result<(Proof, Written)> {
         let Base { meters, options, paths, .. } = &self.base;
         let pool = Pool::new(WRITE_BYTES, WRITES + 1)?;
-        let threads = machine::lanes(options.sort.threads);
+        let threads = self.base.threads();
         let tagged = matches!(options.sort.work, Work::Shuffle(_));
         let mut sorter = sort_stage::sorter_options(&options.sort, self.rest_bytes, threads, &paths[0]);
         let (layout, key) = self.base.records()?;
@@ -546,6 +539,7 @@ impl Laid {
         starts.say(bytes)?;
         self.parts = parts;
         let mut end = self.end(input, (output, bytes), &[]);
+        end.io.direct_output = self.parts.iter().all(parts::Part::is_direct);
         end.node.parts = told;
         Ok(end)
     }
@@ -561,7 +555,7 @@ impl Laid {
     }
 
     /// The end of a share that wrote so much, by these sorters.
-    pub(super) fn end(&self, input: Proof, (output, bytes): (Proof, u64), sorters: &[Receipt]) -> ShareEnd {
+    fn end(&self, input: Proof, (output, bytes): (Proof, u64), sorters: &[Receipt]) -> ShareEnd {
         let (sides, Base { meters, watch, io, options, .. }) = (&self.sides, &self.base);
         let usage = process::usage();
         let (read_bytes, _) = meters.input.totals();
@@ -585,7 +579,7 @@ impl Laid {
                 sampled_bytes: self.sampled.1,
                 ..NodeShare::default()
             },
-            stages: super::stages(options.sort.work, self.sampled.1, meters, sorters),
+            stages: stages(options.sort.work, self.sampled.1, meters, sorters),
             io: IoReceipt {
                 backend: io.name().into(),
                 fallback: self.base.fallback.clone().or_else(|| io.fallback()),
@@ -600,6 +594,12 @@ impl Laid {
                 output: Disk { read_bytes: 0, written_bytes: meters.output.totals().1 },
             },
         }
+    }
+
+    /// Fails unless all bytes of its one side came, of which this is the proof.
+    pub fn check_all_came(&self, input: &Proof) -> Result<()> {
+        let side = &self.sides[0];
+        Ok(side.inputs().check_all_came(file_bytes(self.base.options.sort.layout, input))?)
     }
 
     /// Lets go of all but the output, which is to get its name later.
@@ -626,14 +626,15 @@ impl Laid {
     }
 }
 
+/// Gives all parts that shares of this process wrote their names, or none.
+pub fn publish_parts(shares: Vec<Laid>) -> Result<()> {
+    parts::publish(&shares.into_iter().flat_map(|share| share.parts).collect::<Vec<_>>())
+}
+
 /// Writes what is no whole sector of an output of so many bytes, and gives it its name.
 fn name(output: Output, path: &Path, (bytes, edges): (u64, Vec<Edge>)) -> Result<()> {
     write_edges(output.file(), edges)?;
     output::publish(output, path, bytes)
-}
-
-fn is_stream(path: &Path) -> Error {
-    Asked::StreamOutput(Some(path.to_path_buf())).into()
 }
 
 /// An output on the disk of whoever coordinates, which the nodes write to.
@@ -648,7 +649,7 @@ impl LentOutput {
     pub fn of(io: &Arc<dyn FileSystem>, output: &Endpoint) -> Result<LentOutput> {
         match Target::of(io, output)? {
             Target::File(name) => Ok(LentOutput { name, output: None }),
-            Target::Stream(stream) => Err(is_stream(&stream.path)),
+            Target::Stream(stream) => Err(Asked::StreamOutput(Some(stream.path)).into()),
         }
     }
 
@@ -675,18 +676,7 @@ impl LentOutput {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use thalweg_base::units::MIB;
     use thalweg_record::{pack_cuts, unpack_cuts};
-
-    /// Two thirds more than the average went to scratch, with all of it in 160 MiB.
-    #[test]
-    fn a_node_that_is_faster_than_others_has_room_for_more_than_they() {
-        let (memory, average) = (160 * MIB, 150_000_000 / 4);
-        let (river, sorter) = sort_bytes(memory, average).unwrap();
-        assert!(river + sorter <= memory && sorter >= average * 5 / 3 * 3 / 2, "{river} and {sorter}");
-        let (more, _) = sort_bytes(memory, average / 8).unwrap();
-        assert!(more > river, "what small ranges leave is the river's");
-    }
 
     proptest! {
         /// On their way cuts are made as short as tells them from each other, and who sorts a lost range has others beside

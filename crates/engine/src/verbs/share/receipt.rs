@@ -8,6 +8,7 @@ use thalweg_api::{Disk, IoReceipt, MemoryReceipt, NodeShare, Proof, Receipt, Sha
 use thalweg_record::{Key, add_proof, file_bytes, same_records};
 
 use super::sort_stage;
+use super::stages::{stages_of, took};
 use crate::{Result, WorkOptions};
 
 /// The receipt of all shares, in the order of their ranges, without the CPU seconds of whoever asked for them. The inputs
@@ -85,8 +86,8 @@ fn stages(work: Work, first: &[&ShareEnd], again: &[&ShareEnd]) -> Vec<Stage> {
     let until = |shares: &[&ShareEnd], stage: usize| {
         shares.iter().map(|share| share.node.seconds[stage]).fold(0.0, f64::max)
     };
-    let mut stages = Vec::from(super::stages_of(work));
-    super::took(&mut stages, [0, 1, 2].map(|stage| until(first, stage)));
+    let mut stages = Vec::from(stages_of(work));
+    took(&mut stages, [0, 1, 2].map(|stage| until(first, stage)));
     for share in first {
         stages.iter_mut().zip(&share.stages).for_each(|(stage, its)| stage.add_traffic(its));
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use thalweg_api::Proof;
 use thalweg_block::Pool;
+use thalweg_io::{InputLocation, Location, ReadFiles};
 use thalweg_pump::{Inputs, Meters};
 use thalweg_record::{Cut, Key, KeyPart, Layout};
 use thalweg_river::{Bed, Inlet, Outlet, Pick};
@@ -15,7 +16,7 @@ use crate::verbs::partition::preprocess::Preprocess;
 use crate::verbs::partition::sample::{self, Part};
 use crate::verbs::partition::shape::{self, Shape};
 use crate::verbs::partition::splits::{Pages, Splits};
-use crate::{JobFault, Progress, Result};
+use crate::{Asked, AskedOfCluster, BadPath, Endpoint, JobFault, Progress, Result};
 
 /// The most that the keys of a sample take, which is sent as one message of as many bytes at most.
 const SAMPLE_BYTES_MAX: u64 = 64 << 20;
@@ -30,6 +31,8 @@ pub(super) struct Side {
     /// Which of how many nodes, and whether the inputs are its own.
     pub(super) node: (usize, usize),
     pub(super) own: bool,
+    /// Whether all nodes are in this process.
+    pub(super) in_process: bool,
 }
 
 /// The same, laid out.
@@ -40,10 +43,35 @@ pub(super) struct LaidSide {
     preprocess: Preprocess,
 }
 
+/// Opens the inputs, all of which are files.
+pub(super) fn open(io: &Arc<dyn ReadFiles>, inputs: &[Endpoint], layout: Layout) -> Result<Inputs> {
+    let mut files: Vec<InputLocation> = Vec::with_capacity(inputs.len());
+    for endpoint in inputs {
+        let path = match endpoint {
+            Endpoint::Path(path) => path,
+            Endpoint::Standard => return Err(Asked::StreamInput.into()),
+            other => return Err(AskedOfCluster::NotAFile(other.clone()).into()),
+        };
+        let there = io.stat(path)?;
+        if there.is_directory {
+            return Err(BadPath::InputDirectory(path.clone()).into());
+        }
+        if !there.is_regular || path.as_os_str().is_empty() {
+            return Err(Asked::StreamInput.into());
+        }
+        files.push(Location::new(io, path));
+    }
+    if files.is_empty() {
+        return Err(Asked::StreamInput.into());
+    }
+    Ok(Inputs::open(&files, layout)?)
+}
+
 impl Side {
-    /// Lays it out in so much memory, for so many lanes.
+    /// Lays it out in so much memory, of this node or of the process, for so many lanes.
     pub(super) fn lay(mut self, river_bytes: u64, lanes: usize, preprocess: Preprocess) -> Result<LaidSide> {
-        let shape = Shape::of_node(river_bytes, (self.node.1, lanes), self.travel.0)?;
+        let of = if self.in_process { Shape::of_process } else { Shape::of_node };
+        let shape = of(river_bytes, (self.node.1, lanes), self.travel.0)?;
         self.inputs.set_page_bytes(shape.page_bytes);
         Ok(LaidSide { side: self, shape, lanes, preprocess })
     }

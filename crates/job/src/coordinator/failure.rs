@@ -1,0 +1,214 @@
+//! What follows when an attempt fails: its cause is found, all stop, and others go on where that may help.
+
+use thalweg_api::{JobState, ShareSaid, ShareTold, SortEnd, Trouble, to_json};
+use thalweg_base::clock::Stopwatch;
+use thalweg_engine::{Error, JobFault, Result};
+use thalweg_wire::{LinkError, What, message};
+
+use super::{ATTEMPTS_MAX, Coordinator, LOOK, outputs};
+
+/// How long to wait for a better cause when a node reports a failure: a node that only misses another one notices that up
+/// to a second before the coordinator.
+const CAUSE_SECONDS: f64 = 0.7;
+const FOLLOWING_SECONDS: f64 = 1.3;
+/// How long nodes may take to leave nothing of an attempt behind; a node that takes longer is lost. No node waits for
+/// another longer than links are patient.
+const STOP_SECONDS: f64 = 12.0;
+
+/// Why an attempt failed.
+pub(super) enum Failure {
+    /// Because of this node.
+    Node(usize, Reason, String),
+    /// Because of something that another attempt would not mend.
+    Job(Error),
+}
+
+/// How a node caused a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Its link is gone, or silent.
+    Lost,
+    /// It reported the trouble itself.
+    Said(Trouble),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Job(error)
+    }
+}
+
+impl Coordinator<'_> {
+    /// Clears the failed attempt, and continues without the node that failed it; an error if that is impossible.
+    pub(super) fn go_on_after(&mut self, failure: Failure) -> Result<()> {
+        let (id, reason, why) = match failure {
+            // Who stood still has nobody to stop any more.
+            Failure::Job(error @ Error::Gone(..)) => return Err(error),
+            Failure::Job(error) => {
+                self.stop();
+                return Err(error);
+            }
+            Failure::Node(id, reason, why) => (id, reason, why),
+        };
+        let name = self.peers[self.place_of(id).expect("it failed as one of them")].name.clone();
+        let line = format!("{name}: {why}");
+        if reason == Reason::Said(Trouble::Leaves) && self.job.coordinator.as_ref() == Some(&name) {
+            return Err(Error::Gone(line, None));
+        }
+        let end = SortEnd { state: JobState::Failed, why: Some(line.clone()), receipt: None };
+        if reason == Reason::Lost {
+            self.part_with(id, None);
+        }
+        if self.spared.is_some() && self.kept.is_some() {
+            // The others have written their ranges.
+            self.part_with(id, Some(end));
+            return self.again(line);
+        }
+        let lost = self.stop();
+        let ended = match reason {
+            Reason::Said(Trouble::Cancelled) => {
+                self.cancelled = true;
+                true
+            }
+            Reason::Said(Trouble::Asked) => true,
+            // A full disk is a node's own matter; when a second node's is full, it is one that all share.
+            Reason::Said(Trouble::Full) => std::mem::replace(&mut self.full, true) || self.lent.is_some(),
+            Reason::Said(Trouble::Follows(_) | Trouble::Leaves) | Reason::Lost => false,
+        };
+        if ended || self.job.ask.own_inputs || self.names {
+            return Err(JobFault::Failed(line, self.outputs(reason)).into());
+        }
+        self.part_with(id, Some(end));
+        let line = lost.into_iter().fold(line, |line, lost| format!("{line}; {lost}"));
+        if self.peers.is_empty() {
+            return Err(JobFault::Failed(line, self.outputs(reason)).into());
+        }
+        self.keep_what_has_an_output();
+        self.again(line)
+    }
+
+    /// Prepares another attempt without the node that this line is about; in a job without its client only if the hosts agree.
+    pub(super) fn again(&mut self, line: String) -> Result<()> {
+        self.supersede(&line)?;
+        self.job.failed.push(line.clone());
+        self.job.hosts = self.names();
+        let (number, rest) = (self.job.failed.len() + 1, self.job.hosts.join(", "));
+        if number <= ATTEMPTS_MAX {
+            let what = if self.kept.is_some() { "sorts the lost range" } else { "begins" };
+            let note = format!("{line}; attempt {number} of at most {ATTEMPTS_MAX} {what} on {rest}");
+            self.progress.note(&note);
+        }
+        Ok(())
+    }
+
+    /// What became of the outputs, if why the attempt failed does not say that.
+    fn outputs(&self, reason: Reason) -> Option<&'static str> {
+        match (reason, self.names) {
+            (_, true) => Some(outputs::SOME_NAMED),
+            (Reason::Lost | Reason::Said(Trouble::Cancelled), false) => Some(outputs::NONE_NAMED),
+            _ => None,
+        }
+    }
+
+    /// Continues without a node, which is told how the job ended for it if it still listens.
+    pub(super) fn part_with(&mut self, id: usize, end: Option<SortEnd>) {
+        let Some(place) = self.place_of(id) else { return };
+        let mut peer = self.peers.remove(place);
+        if let Some(end) = end {
+            let told = message::send(&mut peer.out, &to_json(&ShareTold::End(Box::new(end))), &[]);
+            let _ = told.and_then(|()| peer.out.end(&[]));
+        } else if self.reach.own {
+            peer.link.close();
+        }
+    }
+
+    /// Has all nodes clear the attempt; returns a line for each that was lost meanwhile.
+    pub(super) fn stop(&mut self) -> Vec<String> {
+        let mut lost: Vec<(usize, String)> = Vec::new();
+        let mut waiting: Vec<usize> = Vec::new();
+        for peer in &mut self.peers {
+            match message::send(&mut peer.out, &to_json(&ShareTold::Stop), &[]) {
+                Ok(()) => waiting.push(peer.id),
+                Err(why) => lost.push((peer.id, why.to_string())),
+            }
+        }
+        let late = Stopwatch::start();
+        while !waiting.is_empty() && late.seconds() < STOP_SECONDS {
+            match self.said.recv_timeout(LOOK) {
+                Ok((id, Ok((ShareSaid::Stopped, _)))) => waiting.retain(|other| *other != id),
+                Ok((id, Err(why))) if waiting.contains(&id) => {
+                    waiting.retain(|other| *other != id);
+                    lost.push((id, why.to_string()));
+                }
+                _ => {}
+            }
+        }
+        lost.extend(waiting.into_iter().map(|id| (id, format!("it did not stop within {STOP_SECONDS} s"))));
+        let line = |(id, why): (usize, String)| {
+            let name = self.place_of(id).map(|place| self.peers[place].name.clone());
+            self.part_with(id, None);
+            format!("{}: {why}", name.unwrap_or_default())
+        };
+        lost.into_iter().map(line).collect()
+    }
+
+    /// The best explanation of this failure that can be had: a node that is lost explains more than one that failed, and a
+    /// node that failed more than those that only miss another. If all that is known is which node misses which, the cause
+    /// is the node that most others miss.
+    pub(super) fn cause(&self, id: usize, reason: (Reason, String)) -> Failure {
+        let rank = |reason: &Reason| match reason {
+            Reason::Said(Trouble::Follows(_)) => 2,
+            Reason::Said(Trouble::Full | Trouble::Asked) => 1,
+            Reason::Said(Trouble::Cancelled | Trouble::Leaves) | Reason::Lost => 0,
+        };
+        let mut missed: Vec<Vec<String>> = vec![Vec::new(); self.peers.len()];
+        let mut misses = vec![false; self.peers.len()];
+        let mut best = (id, reason);
+        let mut heard = |id: usize, (reason, why): &(Reason, String)| {
+            let Reason::Said(Trouble::Follows(whom)) = reason else { return };
+            if let Some(place) = self.place_of(id) {
+                misses[place] = true;
+            }
+            if let Some(of_it) = whom.and_then(|place| missed.get_mut(place)) {
+                of_it.push(why.clone());
+            }
+        };
+        heard(id, &best.1);
+        let late = Stopwatch::start();
+        let patience = |rank| if rank > 1 { FOLLOWING_SECONDS } else { CAUSE_SECONDS };
+        while rank(&best.1.0) > 0 && late.seconds() < patience(rank(&best.1.0)) {
+            let (id, reason) = match self.said.recv_timeout(LOOK) {
+                Ok((id, Err(why))) => (id, reason_of(&why)),
+                Ok((id, Ok((ShareSaid::Failed { trouble, why }, _)))) => (id, (Reason::Said(trouble), why)),
+                _ => continue,
+            };
+            heard(id, &reason);
+            if rank(&reason.0) < rank(&best.1.0) && self.place_of(id).is_some() {
+                best = (id, reason);
+            }
+        }
+        let (id, (reason, why)) = best;
+        // Who says that it misses somebody is missed for that. Of several, the last: it is the least likely to be who
+        // coordinates.
+        let of_all =
+            missed.into_iter().zip(misses).zip(&self.peers).filter(|((of_it, _), _)| !of_it.is_empty());
+        let most = of_all.max_by_key(|((of_it, misses), _)| (!misses, of_it.len()));
+        match (reason, most) {
+            (Reason::Said(Trouble::Follows(_)), Some(((of_it, _), missing))) => {
+                // Of what is said of it, what names it.
+                let why = of_it.iter().find(|why| why.contains(&missing.name)).unwrap_or(&of_it[0]);
+                Failure::Node(missing.id, reason, format!("others miss it: {why}"))
+            }
+            _ => Failure::Node(id, reason, why),
+        }
+    }
+}
+
+/// What the end of a link or a stream says of a node.
+pub(super) fn reason_of(why: &LinkError) -> (Reason, String) {
+    match &why.what {
+        // It did not get as far as an attempt.
+        What::Aborted(text) => (Reason::Said(Trouble::Asked), text.clone()),
+        _ => (Reason::Lost, why.to_string()),
+    }
+}
