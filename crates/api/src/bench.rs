@@ -179,6 +179,19 @@ pub struct BenchReport {
     pub notes: Vec<String>,
 }
 
+/// What a process prints that read or wrote a file for `bench volume`.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub struct AccessRun {
+    /// From its first request to its last, or to the end of its fsync.
+    pub seconds: f64,
+    /// Bytes that it moved.
+    pub bytes: u64,
+    /// The median of its requests, in microseconds.
+    pub p50_us: u32,
+    /// The time that 99 of 100 requests stayed within.
+    pub p99_us: u32,
+}
+
 /// What a rival's runner prints: one run, judged by itself.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RivalRun {

@@ -22,8 +22,8 @@ mod vote;
 
 pub use audit::AuditLine;
 pub use bench::{
-    BenchFloor, BenchHost, BenchMachine, BenchMeasure, BenchOther, BenchPhase, BenchRate, BenchReport,
-    BenchRow, BenchTarget, Iperf, IperfEnd, IperfSum, RivalRun,
+    AccessRun, BenchFloor, BenchHost, BenchMachine, BenchMeasure, BenchOther, BenchPhase, BenchRate,
+    BenchReport, BenchRow, BenchTarget, Iperf, IperfEnd, IperfSum, RivalRun,
 };
 pub use cluster::{ClusterClient, ClusterFile, ClusterHost, DroppedHost, Links, May};
 pub use examined::{CheckSaid, CheckShare, Examined};

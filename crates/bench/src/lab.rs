@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use thalweg_api::{BenchHost, BenchReport, BenchRow, NodeReady, from_json};
 
 use crate::Asked;
+use crate::measure::whole_process;
 
 /// Bytes of a packet's headers: Ethernet 14, IP 20, TCP with a timestamp 32.
 const HEAD_BYTES: u64 = 66;
@@ -105,6 +106,35 @@ impl Lab {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.space(host), program]);
         command
+    }
+
+    /// A command on the network of a host that sees the files of this machine, and the mounts that others make.
+    pub(crate) fn on_network(&self, host: u32, program: &Path) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.space(host))).arg(program);
+        command
+    }
+
+    /// Runs another of the scripts of `lab/`.
+    pub(crate) fn script(&self, name: &str, words: &[&str]) -> crate::Result<()> {
+        let labs = self.place.parent().unwrap_or(Path::new("/"));
+        let mut script = Command::new(self.scripts.join(name));
+        script.args(words).env("LAB", &self.id).env("THALWEG_LABS", labs);
+        // A node that it starts stays, and would hold a pipe open.
+        let status = script.stdin(Stdio::null()).stdout(Stdio::null()).status();
+        let ran = status.is_ok_and(|status| status.success());
+        ran.then_some(())
+            .ok_or_else(|| crate::Error::Failed(format!("lab/{name} {} failed", words.join(" "))))
+    }
+
+    /// Gives the link of a host another rate, in both directions.
+    pub(crate) fn shape(&self, host: u32, rate: &str) -> crate::Result<()> {
+        let outside = format!("th{}v{host}", self.id);
+        let change = ["qdisc", "change", "dev"];
+        let to = ["root", "tbf", "rate", rate, "burst", "65536", "latency", "50ms"];
+        let mut tc = Command::new("tc");
+        whole_process(tc.args(change).arg(&outside).args(to))?;
+        whole_process(self.inside(host, "tc").args(change).arg("eth0").args(to)).map(|_| ())
     }
 
     /// Each host's process, and the kernel's counters of its link.

@@ -36,6 +36,7 @@ mod slurm;
 mod sort;
 mod table;
 mod targets;
+mod volume;
 
 use std::path::PathBuf;
 
@@ -71,6 +72,8 @@ pub enum Which {
     Cluster,
     /// Every node of a lab sends to every other node.
     AllToAll,
+    /// Files of a volume, on the hosts of a lab and on one machine.
+    Volume,
 }
 
 impl Which {
@@ -85,6 +88,7 @@ impl Which {
             Which::River => "river",
             Which::Cluster => "cluster",
             Which::AllToAll => "all-to-all",
+            Which::Volume => "volume",
         }
     }
 
@@ -99,6 +103,7 @@ impl Which {
             Which::River,
             Which::Cluster,
             Which::AllToAll,
+            Which::Volume,
         ];
         all.into_iter().find(|which| which.name() == name)
     }
@@ -106,7 +111,8 @@ impl Which {
     /// The size of the published figures.
     fn usual_bytes(self) -> u64 {
         match self {
-            Which::Sort | Which::InCore | Which::River | Which::Cluster | Which::AllToAll => 1_000_000_000,
+            Which::Sort | Which::InCore | Which::River | Which::Cluster => 1_000_000_000,
+            Which::AllToAll | Which::Volume => 1_000_000_000,
             Which::Pump => 4_000_000_000,
             // Thirty ways, each several times: a gigabyte would take a quarter of an hour.
             Which::Io => 256_000_000,
@@ -199,6 +205,7 @@ pub fn run(options: &BenchOptions, progress: &Progress) -> Result<BenchReport> {
         Which::River => river::measure(&asked, &dir, &mut report)?,
         Which::Cluster => cluster::measure(&asked, &mut report)?,
         Which::AllToAll => all_to_all::measure(&asked, &mut report)?,
+        Which::Volume => volume::measure(&asked, &dir, &mut report)?,
     }
     drop(dir);
     results::write(&report)?;

@@ -486,6 +486,14 @@ pub(crate) fn iperf_between(lab: &Lab) -> Result<f64> {
     iperf_rate(&whole_process(&mut command)?.out)
 }
 
+/// Bytes a second from the first host of a lab to the second, where iperf3 is served.
+pub(crate) fn iperf_one_way(lab: &Lab) -> Result<f64> {
+    let mut command = lab.inside(1, IPERF);
+    let port = IPERF_PORT.to_string();
+    command.args(["-c", &lab.address(2), "-p", &port, "-t", IPERF_SECONDS, "-J"]);
+    iperf_rate(&whole_process(&mut command)?.out)
+}
+
 /// Bytes that iperf3's receiver got in a second, or its receivers on average.
 pub(crate) fn iperf_rate(out: &str) -> Result<f64> {
     let told: Iperf = from_json(out.trim())

@@ -8,7 +8,7 @@ use thalweg_base::units::{Bytes, GIB, MIB};
 use crate::data::Data;
 use crate::table::traffic;
 use crate::targets::{Target, Than};
-use crate::{Asked, Which, all_to_all, cluster, incore, io_rates, launch, pump, river};
+use crate::{Asked, Which, all_to_all, cluster, incore, io_rates, launch, pump, river, volume};
 use crate::{Error, Result};
 
 /// One row.
@@ -259,6 +259,7 @@ pub fn names(which: Which) -> Vec<&'static str> {
         Which::River => river::NAMES.to_vec(),
         Which::Cluster => cluster::names(),
         Which::AllToAll => all_to_all::names(),
+        Which::Volume => volume::names(),
     }
 }
 
@@ -313,12 +314,13 @@ mod tests {
                     | Target::LessCpu { than, .. }
                     | Target::LessMemory { than, .. } => Some(match than {
                         Than::Named(name) => *name,
-                        Than::BestRival | Than::CappedRivals => "rivals",
+                        Than::BestOf(_) | Than::BestRival | Than::CappedRivals => "rivals",
                     }),
                     Target::OtherWall(name, _) => Some(*name),
                     Target::CpuPerGigabyte(_)
                     | Target::ClocksPerByte(_)
                     | Target::Wall(_)
+                    | Target::Rate(_)
                     | Target::P99(_) => None,
                 };
                 let has = |name| {

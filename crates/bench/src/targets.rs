@@ -11,6 +11,8 @@ pub(crate) enum Target {
     WallOfFloor(f64),
     /// At most so many seconds of wall-clock time.
     Wall(f64),
+    /// At least so many bytes a second.
+    Rate(f64),
     /// At most so many seconds of wall-clock time in 99 of 100 runs.
     P99(f64),
     /// At most so many seconds of wall-clock time for another contender.
@@ -34,6 +36,8 @@ pub(crate) enum Target {
 pub(crate) enum Than {
     /// The one of that name.
     Named(&'static str),
+    /// The best one of these.
+    BestOf(&'static [&'static str]),
     /// The best one in the figure that is compared.
     BestRival,
     /// The best one of those that stayed within the memory they were given.
@@ -60,6 +64,10 @@ impl Target {
         match *self {
             Target::WallOfFloor(most) => at_most(format!("wall <= {most} x floor"), floor, most),
             Target::Wall(most) => at_most(format!("wall <= {most} s"), Some(row.ours.seconds), most),
+            Target::Rate(least) => {
+                let measured = row.bytes as f64 / row.ours.seconds / 1e6;
+                at_least(format!("MB/s >= {}", least / 1e6), Some(measured), least / 1e6)
+            }
             Target::P99(most) => {
                 let enough = row.ours.all_seconds.len() >= P99_RUNS_MIN;
                 let measured = enough.then(|| p99(&row.ours.all_seconds));
@@ -103,7 +111,7 @@ impl Than {
     fn name(self) -> &'static str {
         match self {
             Than::Named(name) => name,
-            Than::BestRival => "the best",
+            Than::BestRival | Than::BestOf(_) => "the best",
             Than::CappedRivals => "the best within its cap",
         }
     }
@@ -150,6 +158,7 @@ fn faster(
 fn best(row: &BenchRow, than: Than, number: impl Fn(&BenchMeasure) -> f64) -> Option<f64> {
     let counts = |other: &&BenchOther| match than {
         Than::Named(name) => other.name == name,
+        Than::BestOf(names) => names.contains(&&*other.name),
         Than::BestRival => true,
         Than::CappedRivals => other
             .measure

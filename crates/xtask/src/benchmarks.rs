@@ -14,13 +14,14 @@
 //!
 //! A line names files, a row in them, and its name in the table. A file in another directory is named with its directory.
 //! `columns` gives comparisons their own columns, with another heading if one is given. `<!-- rates DIRECTORY/FILE -->`
-//! defines the table of a disk.
+//! defines the table of a disk, and `<!-- figure DIRECTORY/FILE -->` the figures of paper 001.
 //!
 //! Invariant: every number between the marks comes from a file, and a missed target is shown like a met one. A number is
 //! the median of all runs in its files. Files hold only medians of CPU times, so those numbers are medians of these.
 //! Non-goal: numbers in the prose.
 
 mod cells;
+mod figures;
 mod table;
 
 use std::path::Path;
@@ -31,15 +32,33 @@ use thalweg_api::{BenchReport, BenchRow, from_json};
 pub(crate) const PAGE: &str = "docs/benchmarks.md";
 const RESULTS: &str = "bench/results";
 const END: &str = "<!-- end -->";
+const FIGURES: &str = "<!-- figure ";
 
 /// The page with the tables that the results give.
 pub(crate) fn generated(root: &Path) -> Result<String, String> {
-    let page = std::fs::read_to_string(root.join(PAGE)).map_err(|e| format!("{PAGE}: {e}"))?;
-    filled(&page, &|file| {
-        let path = format!("{RESULTS}/{file}.json");
-        let text = std::fs::read_to_string(root.join(&path)).map_err(|e| format!("{path}: {e}"))?;
-        from_json(&text).map_err(|e| format!("{path}: {e}"))
-    })
+    filled(&page(root)?, &|file| report(root, file))
+}
+
+/// The pictures of the page, each with its path from the root.
+pub(crate) fn pictures(root: &Path) -> Result<Vec<(String, String)>, String> {
+    let page = page(root)?;
+    let mut pictures = Vec::new();
+    for (_, from_mark) in page.match_indices(FIGURES).map(|(at, mark)| page.split_at(at + mark.len())) {
+        let (file, _) = from_mark.split_once("-->").ok_or("a comment does not end")?;
+        let figures = figures::figures(&report(root, file.trim())?);
+        pictures.extend(figures.iter().map(|figure| (format!("docs/{}", figure.path()), figure.svg())));
+    }
+    Ok(pictures)
+}
+
+fn page(root: &Path) -> Result<String, String> {
+    std::fs::read_to_string(root.join(PAGE)).map_err(|e| format!("{PAGE}: {e}"))
+}
+
+fn report(root: &Path, file: &str) -> Result<BenchReport, String> {
+    let path = format!("{RESULTS}/{file}.json");
+    let text = std::fs::read_to_string(root.join(&path)).map_err(|e| format!("{path}: {e}"))?;
+    from_json(&text).map_err(|e| format!("{path}: {e}"))
 }
 
 /// Reads the report in a file.
@@ -49,14 +68,21 @@ type Read<'a> = &'a dyn Fn(&str) -> Result<BenchReport, String>;
 fn filled(page: &str, read: Read<'_>) -> Result<String, String> {
     let mut text = String::new();
     let mut rest = page;
-    while let Some(at) = ["<!-- bench ", "<!-- rates "].iter().filter_map(|mark| rest.find(mark)).min() {
+    while let Some(at) =
+        ["<!-- bench ", "<!-- rates ", FIGURES].iter().filter_map(|mark| rest.find(mark)).min()
+    {
         let (before, from_mark) = rest.split_at(at);
-        let asked = &from_mark[.."<!-- bench ".len()];
+        let (asked, _) = from_mark.split_at(if from_mark.starts_with(FIGURES) {
+            FIGURES.len()
+        } else {
+            "<!-- bench ".len()
+        });
         let (spec, behind) = from_mark.split_once("-->").ok_or("a comment does not end")?;
         let (_, after) = behind.split_once(END).ok_or(format!("no {END} behind {}", spec.trim()))?;
         let body = &spec[asked.len()..];
         let made = match asked {
             "<!-- rates " => table::rates(&read(body.trim())?.rates),
+            FIGURES => figures::page(&read(body.trim())?),
             _ => table::rows(&Asked::of(body, read)?),
         };
         text += &format!("{before}{spec}-->\n{made}{END}");

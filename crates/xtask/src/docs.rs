@@ -1,5 +1,5 @@
 //! The generated documents in `docs/`: the manual page and the completions, which the command generates from its table of
-//! flags, and the tables of the benchmarks.
+//! flags, and the tables and pictures of the benchmarks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ const OF_THE_COMMAND: &[(&str, &str)] = &[
 /// Generates and writes all documents.
 pub(crate) fn write(root: &Path) -> bool {
     documents(root).all(|(path, generated)| {
-        let path = root.join(path);
+        let path = root.join(&path);
         let folder = path.parent().expect("a document lies in a directory");
         let written = generated.and_then(|text| {
             let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, text));
@@ -32,7 +32,7 @@ pub(crate) fn write(root: &Path) -> bool {
 pub(crate) fn check(root: &Path) -> bool {
     let mut good = true;
     for (path, generated) in documents(root) {
-        let kept = std::fs::read_to_string(root.join(path)).unwrap_or_default();
+        let kept = std::fs::read_to_string(root.join(&path)).unwrap_or_default();
         match generated {
             Ok(text) if text == kept => continue,
             Ok(_) => println!("{path} is out of date: cargo xtask docs"),
@@ -44,13 +44,17 @@ pub(crate) fn check(root: &Path) -> bool {
 }
 
 /// Each with its path and its text.
-fn documents(root: &Path) -> impl Iterator<Item = (&'static str, Result<String, String>)> {
-    let benchmarks = std::iter::once_with(|| (benchmarks::PAGE, benchmarks::generated(root)));
-    let command = built(root);
-    let by_the_command = move |(what, path): &(&str, &'static str)| {
-        (*path, command.clone().and_then(|command| generated(&command, what)))
+fn documents(root: &Path) -> impl Iterator<Item = (String, Result<String, String>)> {
+    let benchmarks = std::iter::once_with(|| (benchmarks::PAGE.to_string(), benchmarks::generated(root)));
+    let pictures = match benchmarks::pictures(root) {
+        Ok(pictures) => pictures.into_iter().map(|(path, svg)| (path, Ok(svg))).collect(),
+        Err(why) => vec![(benchmarks::PAGE.to_string(), Err(why))],
     };
-    benchmarks.chain(OF_THE_COMMAND.iter().map(by_the_command))
+    let command = built(root);
+    let by_the_command = move |(what, path): &(&str, &str)| {
+        (path.to_string(), command.clone().and_then(|command| generated(&command, what)))
+    };
+    benchmarks.chain(pictures).chain(OF_THE_COMMAND.iter().map(by_the_command))
 }
 
 /// Builds the command as tests do, which share what is built here, and returns its path.
