@@ -166,7 +166,9 @@ impl File {
     /// What the manager knows of it, with the size of this moment.
     pub fn stat(&self) -> Result<Inode> {
         let mut inode = self.volume.manager.inode(self.inode())?;
-        (inode.size, inode.modified_ns) = self.node.size_and_time();
+        let (size, modified_ns) = self.node.size_and_time();
+        inode.set_modified(modified_ns);
+        inode.size = size;
         Ok(inode)
     }
 

@@ -114,7 +114,7 @@ fn name(what: &str, words: &[OsString]) -> Result<String, Usage> {
     }
 }
 
-fn text(word: &OsString) -> Result<String, Usage> {
+pub(super) fn text(word: &OsString) -> Result<String, Usage> {
     let text = word.to_str().map(String::from);
     text.ok_or_else(|| Usage(format!("'{}' is not readable text", word.to_string_lossy())))
 }
