@@ -63,7 +63,11 @@ fn in_background(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
             let ended = child.wait_with_output().map_err(Failure::Program)?;
             // Nobody is left who could be told that this could not be written.
             let _ = pass_on(&ended.stderr, true);
-            Ok(ended.status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(crate::failure::COULD_NOT))
+            Ok(ended
+                .status
+                .code()
+                .and_then(|code| u8::try_from(code).ok())
+                .unwrap_or(crate::failure::COULD_NOT))
         }
     }
 }

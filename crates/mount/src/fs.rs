@@ -144,7 +144,8 @@ impl MountedFs {
         let names = match offset {
             0 => {
                 let own = |name: &[u8], inode| Name { name: name.into(), inode, kind: Kind::Directory };
-                let mut names = vec![own(b".", inode), own(b"..", if inode == ROOT { ROOT } else { UNKNOWN })];
+                let mut names =
+                    vec![own(b".", inode), own(b"..", if inode == ROOT { ROOT } else { UNKNOWN })];
                 let entries = self.volume.names(inode)?.into_iter();
                 names.extend(entries.map(|entry| Name {
                     name: entry.name,
@@ -369,8 +370,7 @@ impl Filesystem for MountedFs {
             }
             made => made,
         };
-        let opened =
-            made.and_then(|made| self.open_file(made.id, OpenFlags(flags)).map(|open| (made, open)));
+        let opened = made.and_then(|made| self.open_file(made.id, OpenFlags(flags)).map(|open| (made, open)));
         answer!(self, reply, opened, |(made, (handle, told))| {
             reply.created(&believed(&made), &attributes::of(&made), Generation(0), handle, told)
         });

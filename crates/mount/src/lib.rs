@@ -108,7 +108,8 @@ pub fn unmount(at: &Path) -> Result<(), Error> {
         // Users other than root ask a program that may.
         Err(Errno::PERM) => {
             let args = [OsStr::new("-u"), OsStr::new("-z"), OsStr::new("--"), at.as_os_str()];
-            let done = Command::new("fusermount3").args(args).stdin(Stdio::null()).output().map_err(failed)?;
+            let done =
+                Command::new("fusermount3").args(args).stdin(Stdio::null()).output().map_err(failed)?;
             match done.status.success() {
                 true => Ok(()),
                 false => Err(failed(io::Error::other(String::from_utf8_lossy(&done.stderr).into_owned()))),

@@ -8,7 +8,7 @@ use std::path::Path;
 use rusqlite::{Connection, params};
 
 use crate::layout::Layout;
-use crate::manager::{Change, Edit, Inode, Kind, NAME_BYTES_MAX, New, Place, ROOT, Renaming};
+use crate::manager::{Change, Edit, Inode, Kind, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written};
 use crate::{Error, rows};
 
 /// One change.
@@ -48,6 +48,13 @@ fn refuse<T>(errno: i32, place: &Place) -> Result<T> {
     Err(Failed::System(errno, String::from_utf8_lossy(&place.name).into_owned()))
 }
 
+fn grow(inode: &mut Inode, written: &Written) {
+    if inode.generation == written.generation {
+        inode.size = inode.size.max(written.size);
+        inode.set_modified(written.modified_ns);
+    }
+}
+
 impl Applying<'_> {
     pub(crate) fn apply(&self, change: &Change) -> Result<Inode> {
         match change {
@@ -70,14 +77,15 @@ impl Applying<'_> {
             Change::SetPolicy(inode, policy) => self.edit(*inode, |inode| inode.policy = Some(*policy)),
             Change::SetAttribute(inode, name, value) => self.set_attribute(*inode, name, value.as_deref()),
             Change::Unsettle(inode) => self.note(*inode, |inode| inode.unsettled = true),
-            Change::Grow(inode, size, modified_ns, unsynced) => self.note(*inode, |inode| {
-                inode.set_modified(*modified_ns);
-                (inode.size, inode.unsynced) = (*size, *unsynced);
+            Change::Grow(written) => self.note(written.inode, |inode| {
+                grow(inode, written);
+                inode.unsynced |= written.strips;
             }),
-            Change::Settle(inode, size, modified_ns, strips) => self.note(*inode, |inode| {
-                inode.set_modified(*modified_ns);
-                (inode.size, inode.strips) = (*size, *strips);
-                (inode.unsynced, inode.unsettled) = (0, false);
+            Change::Settle(written, is_shared) => self.note(written.inode, |inode| {
+                grow(inode, written);
+                inode.strips |= written.strips;
+                inode.unsynced = if *is_shared { inode.unsynced & !written.strips } else { 0 };
+                inode.unsettled = *is_shared;
             }),
             Change::Resize(inode, size, modified_ns) => self.edit(*inode, |inode| {
                 if *size < inode.size {

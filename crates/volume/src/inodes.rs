@@ -50,14 +50,12 @@ impl Volume {
 
     /// Removes a name: of an empty directory, or of anything else.
     pub fn remove_at(&self, place: Place, is_directory: bool) -> Result<()> {
-        let left = self.manager.change(&Change::Remove(place, is_directory))?;
-        self.let_go(left)
+        self.manager.change(&Change::Remove(place, is_directory)).map(drop)
     }
 
     /// Changes a name.
     pub fn rename_at(&self, from: Place, to: Place, how: Renaming) -> Result<()> {
-        let left = self.manager.change(&Change::Rename(from, to, how))?;
-        self.let_go(left)
+        self.manager.change(&Change::Rename(from, to, how)).map(drop)
     }
 
     /// Notes when an inode was read.

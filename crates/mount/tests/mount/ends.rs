@@ -28,7 +28,9 @@ fn of_a_mount_that_is_for_reading_nothing_changes() {
     bed.mount(true);
     let before = fs::metadata(bed.path("a")).unwrap();
     assert_eq!(fs::read(bed.path("a")).unwrap(), b"kept");
-    for refused in [fs::write(bed.path("a"), b"x"), fs::remove_file(bed.path("a")), fs::create_dir(bed.path("d"))] {
+    for refused in
+        [fs::write(bed.path("a"), b"x"), fs::remove_file(bed.path("a")), fs::create_dir(bed.path("d"))]
+    {
         assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EROFS));
     }
     let after = fs::metadata(bed.path("a")).unwrap();

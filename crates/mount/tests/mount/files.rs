@@ -58,12 +58,17 @@ fn a_file_grows_by_holes_and_appended_lines_and_is_cut() {
 fn names_are_any_bytes_up_to_255_and_a_listing_has_them_all() {
     let Some(bed) = Bed::new() else { return };
     let long = "x".repeat(255);
-    let names: Vec<&OsStr> =
-        vec![OsStr::new("plain"), OsStr::new(&long), OsStr::from_bytes(b"\xff\x01\n *"), OsStr::new("volume:v")];
+    let names: Vec<&OsStr> = vec![
+        OsStr::new("plain"),
+        OsStr::new(&long),
+        OsStr::from_bytes(b"\xff\x01\n *"),
+        OsStr::new("volume:v"),
+    ];
     for name in &names {
         fs::write(bed.root().join(name), name.as_bytes()).unwrap();
     }
-    let mut listed: Vec<_> = fs::read_dir(bed.root()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let mut listed: Vec<_> =
+        fs::read_dir(bed.root()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     listed.sort();
     let mut sorted = names.clone();
     sorted.sort();
@@ -95,7 +100,10 @@ fn links_renames_and_kinds_are_those_of_a_local_file_system() {
     };
     assert_eq!(errno(rename(RenameFlags::NOREPLACE, "a", "b")), libc::EEXIST);
     rename(RenameFlags::EXCHANGE, "a", "b").unwrap();
-    assert_eq!((fs::read(bed.path("a")).unwrap(), fs::read(bed.path("b")).unwrap()), (b"b".to_vec(), b"a".to_vec()));
+    assert_eq!(
+        (fs::read(bed.path("a")).unwrap(), fs::read(bed.path("b")).unwrap()),
+        (b"b".to_vec(), b"a".to_vec())
+    );
     fs::rename(bed.path("b"), bed.path("a")).unwrap();
     assert_eq!(fs::read(bed.path("c")).unwrap(), b"a");
     fs::create_dir_all(bed.path("d/e")).unwrap();
@@ -115,8 +123,7 @@ fn links_renames_and_kinds_are_those_of_a_local_file_system() {
 #[test]
 fn a_file_without_names_can_be_used_until_it_is_closed() {
     let Some(bed) = Bed::new() else { return };
-    let mut file =
-        OpenOptions::new().read(true).write(true).create_new(true).open(bed.path("a")).unwrap();
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(bed.path("a")).unwrap();
     fs::remove_file(bed.path("a")).unwrap();
     file.write_all(b"still here").unwrap();
     file.rewind().unwrap();
@@ -150,7 +157,10 @@ fn modes_and_times_are_kept_to_the_nanosecond_and_only_changes_change_them() {
     assert_eq!((read.mtime(), read.ctime_nsec()), (kept.mtime(), set.ctime_nsec()));
     OpenOptions::new().append(true).open(bed.path("a")).unwrap().write_all(b"b").unwrap();
     let written = fs::metadata(bed.path("a")).unwrap();
-    assert!(written.modified().unwrap() > at && (written.ctime(), written.ctime_nsec()) > (set.ctime(), set.ctime_nsec()));
+    assert!(
+        written.modified().unwrap() > at
+            && (written.ctime(), written.ctime_nsec()) > (set.ctime(), set.ctime_nsec())
+    );
     assert_eq!((written.ctime(), written.ctime_nsec()), (written.mtime(), written.mtime_nsec()));
     bed.is_sound();
 }
@@ -179,7 +189,8 @@ fn extended_attributes_are_set_listed_and_removed() {
 fn room_is_made_and_holes_are_punched() {
     use rustix::fs::FallocateFlags;
     let Some(bed) = Bed::new() else { return };
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(bed.path("a")).unwrap();
+    let file =
+        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(bed.path("a")).unwrap();
     let mut expected = bytes(300_000);
     file.write_all_at(&expected, 0).unwrap();
     let allocate = |flags, at, len| rustix::fs::fallocate(&file, flags, at, len);

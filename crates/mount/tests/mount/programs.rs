@@ -29,7 +29,10 @@ fn a_tree_goes_there_and_back_with_tar_and_rsync_and_is_equal() {
     let tree = bed.beside("tree");
     make_tree(&tree);
     let expected = sh(&tree, DIGEST);
-    sh(&bed.beside(""), "rsync -aH tree/ mnt/tree && tar -C tree -cf - . | (mkdir mnt/tarred && tar -C mnt/tarred -xpf -)");
+    sh(
+        &bed.beside(""),
+        "rsync -aH tree/ mnt/tree && tar -C tree -cf - . | (mkdir mnt/tarred && tar -C mnt/tarred -xpf -)",
+    );
     bed.mount_again();
     for there in ["mnt/tree", "mnt/tarred"] {
         assert_eq!(sh(&bed.beside(there), DIGEST), expected, "{there}");
@@ -47,7 +50,12 @@ fn git_and_sqlite_work_there() {
         return;
     }
     let git = "git -c user.name=a -c user.email=a@b";
-    sh(&bed.root(), &format!("git init -q r && cd r && for i in $(seq 60); do echo $i >f$i; git add f$i; {git} commit -qm $i; done; git gc -q"));
+    sh(
+        &bed.root(),
+        &format!(
+            "git init -q r && cd r && for i in $(seq 60); do echo $i >f$i; git add f$i; {git} commit -qm $i; done; git gc -q"
+        ),
+    );
     sh(&bed.root(), "git clone -q r r2");
     sh(
         &bed.root(),
@@ -69,7 +77,10 @@ fn git_and_sqlite_work_there() {
 #[test]
 fn cargo_builds_there_and_what_it_built_runs() {
     let Some(bed) = Bed::new() else { return };
-    sh(&bed.root(), "cargo init -q --vcs none --name tiny tiny && cd tiny && env -u CARGO_TARGET_DIR cargo build -q --offline");
+    sh(
+        &bed.root(),
+        "cargo init -q --vcs none --name tiny tiny && cd tiny && env -u CARGO_TARGET_DIR cargo build -q --offline",
+    );
     assert_eq!(sh(&bed.root(), "tiny/target/debug/tiny"), "Hello, world!\n");
     bed.is_sound();
 }
@@ -96,6 +107,9 @@ os.fsync(f)
 \"",
     );
     let found = fs::read(bed.path("m")).unwrap();
-    assert_eq!((&found[100_000..100_005], &found[200_000..200_005], found.len()), (&b"mmap!"[..], &b"write"[..], 300_000));
+    assert_eq!(
+        (&found[100_000..100_005], &found[200_000..200_005], found.len()),
+        (&b"mmap!"[..], &b"write"[..], 300_000)
+    );
     bed.is_sound();
 }

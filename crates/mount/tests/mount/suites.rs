@@ -25,8 +25,13 @@ fn pjdfstest_finds_nothing_wrong() {
         [settings]\nnaptime = 0.01\nallow_remount = false\n\
         [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n";
     std::fs::write(bed.beside("settings.toml"), settings).unwrap();
-    let output =
-        Command::new(tool).arg("-c").arg(bed.beside("settings.toml")).arg("-p").arg(bed.root()).output().unwrap();
+    let output = Command::new(tool)
+        .arg("-c")
+        .arg(bed.beside("settings.toml"))
+        .arg("-p")
+        .arg(bed.root())
+        .output()
+        .unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
     // Of its 398 cases it skips those for which this machine lacks something.
     assert!(out.contains("Summary: 0 failed, 16 skipped, 382 passed"), "{out}");
