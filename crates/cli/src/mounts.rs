@@ -15,7 +15,7 @@ use thalweg_api::{VolumeMount, from_json, to_json};
 
 use crate::failure::Failure;
 use crate::interpret::Show;
-use crate::interpret::mount::MountAsk;
+use crate::interpret::volume::MountAsk;
 use crate::print::{complain, pass_on};
 use crate::run::{DONE, report};
 use crate::signals;

@@ -186,14 +186,6 @@ fn place(directory: INodeNo, name: &OsStr) -> Place {
     Place { directory: directory.0, name: name.as_bytes().to_vec() }
 }
 
-/// How long the kernel may believe what it is told of an inode. Not at all of a directory that is being changed: the kernel may
-/// get to an answer after it has got to that of a later change, and takes it for the newer one.
-fn believed(inode: &Inode) -> Duration {
-    let age_ns = clock::wall_ns().saturating_sub(inode.changed_ns);
-    let is_old = u128::try_from(age_ns).is_ok_and(|age| age > BELIEVED.as_nanos());
-    if inode.kind != Kind::Directory || is_old { BELIEVED } else { Duration::ZERO }
-}
-
 /// Makes room, or zeros; of fallocate(2) what needs nothing of the stores.
 fn allocate(file: &File, at: u64, len: u64, mode: i32) -> Result<()> {
     let end = at.checked_add(len).ok_or_else(|| refused(libc::EFBIG))?;
@@ -372,7 +364,7 @@ impl Filesystem for MountedFs {
         };
         let opened = made.and_then(|made| self.open_file(made.id, OpenFlags(flags)).map(|open| (made, open)));
         answer!(self, reply, opened, |(made, (handle, told))| {
-            reply.created(&believed(&made), &attributes::of(&made), Generation(0), handle, told)
+            reply.created(&BELIEVED, &attributes::of(&made), Generation(0), handle, told)
         });
     }
 
@@ -487,7 +479,7 @@ impl Filesystem for MountedFs {
                 let Ok(now) = now else { continue };
                 let attributes = attributes::of(&now);
                 let name = OsStr::from_bytes(&name);
-                if reply.add(attributes.ino, next, name, &believed(&now), &attributes, Generation(0)) {
+                if reply.add(attributes.ino, next, name, &BELIEVED, &attributes, Generation(0)) {
                     break;
                 }
             }
@@ -557,11 +549,11 @@ impl Filesystem for MountedFs {
 }
 
 fn entry(fs: &MountedFs, found: Result<Inode>, reply: ReplyEntry) {
-    answer!(fs, reply, found, |found| reply.entry(&believed(&found), &attributes::of(&found), Generation(0)));
+    answer!(fs, reply, found, |found| reply.entry(&BELIEVED, &attributes::of(&found), Generation(0)));
 }
 
 fn attr(fs: &MountedFs, found: Result<Inode>, reply: ReplyAttr) {
-    answer!(fs, reply, found, |found| reply.attr(&believed(&found), &attributes::of(&found)));
+    answer!(fs, reply, found, |found| reply.attr(&BELIEVED, &attributes::of(&found)));
 }
 
 fn empty(fs: &MountedFs, done: Result<()>, reply: ReplyEmpty) {

@@ -1,7 +1,6 @@
 //! What the typed flags mean together: a job to do, and how to show it. The flags are fixed, so the only
 //! looks at the machine are whether standard error is a terminal.
 
-pub(crate) mod mount;
 pub(crate) mod nodes;
 mod pump;
 pub(crate) mod volume;
@@ -18,9 +17,8 @@ use thalweg::{
 };
 use thalweg_bench::{BenchOptions, Which};
 
-use self::mount::MountAsk;
 use self::nodes::{ClusterAsk, Exec, JobsAsk};
-use self::volume::VolumeAsk;
+use self::volume::{MountAsk, VolumeAsk};
 use crate::commands::Command;
 use crate::parse::{Usage, command_named};
 use crate::typed::{Document, Help, TypedArgs, When};
@@ -151,7 +149,7 @@ fn job(args: TypedArgs) -> Result<Job, Usage> {
             let (what, args) = subject(args, command)?;
             volume::asked(&what, args).map(Job::Volume)
         }
-        (Command::Mount, None) => mount::asked(&args).map(Job::Mount),
+        (Command::Mount, None) => volume::mounted(&args).map(Job::Mount),
         (Command::Doctor, None) => nothing_left(&args.words, command).map(|()| Job::Doctor(args.scratch)),
         (Command::Bench, None) => {
             let (which, args) = subject(args, command)?;

@@ -1,4 +1,4 @@
-//! What the words and flags of `volume` mean together.
+//! What the words and flags of `volume` and `mount` mean together.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -107,6 +107,24 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
     }
 }
 
+/// A volume to be mounted.
+#[derive(Debug)]
+pub(crate) struct MountAsk {
+    pub(crate) volume: String,
+    pub(crate) at: PathBuf,
+    pub(crate) background: bool,
+    pub(crate) read_only: bool,
+}
+
+/// `mount NAME DIR`.
+pub(super) fn mounted(args: &TypedArgs) -> Result<MountAsk, Usage> {
+    let [volume, at] = &args.words[..] else {
+        return Err(Usage("mount takes two words, the NAME of a volume and DIR, an empty directory".into()));
+    };
+    let TypedArgs { background, read_only, .. } = *args;
+    Ok(MountAsk { volume: text(volume)?, at: at.into(), background, read_only })
+}
+
 fn name(what: &str, words: &[OsString]) -> Result<String, Usage> {
     match words {
         [word] => text(word),
@@ -114,7 +132,7 @@ fn name(what: &str, words: &[OsString]) -> Result<String, Usage> {
     }
 }
 
-pub(super) fn text(word: &OsString) -> Result<String, Usage> {
+fn text(word: &OsString) -> Result<String, Usage> {
     let text = word.to_str().map(String::from);
     text.ok_or_else(|| Usage(format!("'{}' is not readable text", word.to_string_lossy())))
 }

@@ -90,7 +90,7 @@ impl Bed {
     }
 
     /// Unmounts it, and checks that every byte is what was written and that no strip is left over.
-    pub(crate) fn is_sound(mut self) {
+    pub(crate) fn ends_sound(mut self) {
         self.unmount();
         let open = open(&registry(&self.place), "v").unwrap();
         assert_eq!(check(&open).unwrap().problems, Vec::<String>::new());

@@ -17,7 +17,7 @@ fn umount_ends_it_and_all_that_was_written_is_there_the_next_time() {
     assert!(!bed.path("a").exists());
     bed.mount(false);
     assert_eq!(fs::read(bed.path("a")).unwrap(), b"kept");
-    bed.is_sound();
+    bed.ends_sound();
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn of_a_mount_that_is_for_reading_nothing_changes() {
     }
     let after = fs::metadata(bed.path("a")).unwrap();
     assert_eq!((before.atime_nsec(), before.ctime_nsec()), (after.atime_nsec(), after.ctime_nsec()));
-    bed.is_sound();
+    bed.ends_sound();
 }
 
 #[test]
@@ -44,5 +44,5 @@ fn programs_see_what_it_is_and_how_much_room_there_is() {
     let shown = sh(&bed.root(), "stat -f -c '%T %S %l' . && findmnt -n -o SOURCE -T .");
     let words: Vec<&str> = shown.split_whitespace().collect();
     assert_eq!(words, ["fuseblk", "4096", "255", "v"]);
-    bed.is_sound();
+    bed.ends_sound();
 }

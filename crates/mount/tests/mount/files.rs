@@ -29,7 +29,7 @@ fn what_is_written_is_read_now_and_after_mounting_again() {
     file.read_exact_at(&mut piece, 1_234_567).unwrap();
     assert_eq!(piece, whole[1_234_567..1_334_567]);
     drop(file);
-    bed.is_sound();
+    bed.ends_sound();
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_file_grows_by_holes_and_appended_lines_and_is_cut() {
     expected.resize(200_000, 0);
     expected.extend(b"en");
     assert_eq!(fs::read(bed.path("log")).unwrap(), expected);
-    bed.is_sound();
+    bed.ends_sound();
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn names_are_any_bytes_up_to_255_and_a_listing_has_them_all() {
     assert_eq!(found.len(), 3004);
     assert_eq!(found.iter().filter(|entry| entry.metadata().unwrap().is_dir()).count(), 3000);
     drop(found);
-    bed.is_sound();
+    bed.ends_sound();
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn links_renames_and_kinds_are_those_of_a_local_file_system() {
     bed.mount_again();
     assert!(fs::metadata(bed.path("p")).unwrap().file_type().is_fifo());
     assert!(fs::metadata(bed.path("s")).unwrap().file_type().is_socket());
-    bed.is_sound();
+    bed.ends_sound();
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_file_without_names_can_be_used_until_it_is_closed() {
     file.read_to_string(&mut text).unwrap();
     assert_eq!((text.as_str(), file.metadata().unwrap().nlink()), ("still here", 0));
     drop(file);
-    bed.is_sound();
+    bed.ends_sound();
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn modes_and_times_are_kept_to_the_nanosecond_and_only_changes_change_them() {
             && (written.ctime(), written.ctime_nsec()) > (set.ctime(), set.ctime_nsec())
     );
     assert_eq!((written.ctime(), written.ctime_nsec()), (written.mtime(), written.mtime_nsec()));
-    bed.is_sound();
+    bed.ends_sound();
 }
 
 #[test]
@@ -178,11 +178,11 @@ fn extended_attributes_are_set_listed_and_removed() {
     assert_eq!(&value[..n], b"two");
     let mut names = [0; 64];
     let n = rustix::fs::listxattr(bed.path("a"), &mut names[..]).unwrap();
-    assert_eq!(&names[..n].iter().map(|c| *c as u8).collect::<Vec<_>>(), b"user.k\0");
+    assert_eq!(&names[..n].iter().copied().collect::<Vec<_>>(), b"user.k\0");
     rustix::fs::removexattr(bed.path("a"), "user.k").unwrap();
     let gone = rustix::fs::getxattr(bed.path("a"), "user.k", &mut value[..]);
     assert_eq!(gone, Err(rustix::io::Errno::NODATA));
-    bed.is_sound();
+    bed.ends_sound();
 }
 
 #[test]
@@ -202,5 +202,5 @@ fn room_is_made_and_holes_are_punched() {
     assert_eq!(fs::read(bed.path("a")).unwrap(), expected);
     assert_eq!(allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096), Err(rustix::io::Errno::OPNOTSUPP));
     drop(file);
-    bed.is_sound();
+    bed.ends_sound();
 }

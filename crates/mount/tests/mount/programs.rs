@@ -14,7 +14,9 @@ fn make_tree(at: &Path) {
         for i in $(seq 150); do mkdir -p d$((i % 7))/e$((i % 3)); head -c $((i * i * 37)) /dev/urandom >d$((i % 7))/e$((i % 3))/f$i; done
         ln -s d1/e1 link; ln d1/e1/f1 hard; mkfifo pipe; mkdir empty; : >'a  name
 with two lines'
-        chmod 4755 d2/e2/f2; chmod 0 d3/e0/f3; touch -d '2001-02-03 04:05:06.789012345' d4 d5/e2/f5",
+        chmod 4755 d2/e2/f2; chmod 0 d3/e0/f3
+        # Not of this second: rsync sets the times of a directory again only if its seconds differ.
+        touch -d '2001-02-03 04:05:06.789012345' d5/e2/f5; find . -type d -exec touch -d '2002-02-03 04:05:06.789012345' {} +",
     );
 }
 
@@ -35,12 +37,12 @@ fn a_tree_goes_there_and_back_with_tar_and_rsync_and_is_equal() {
     );
     bed.mount_again();
     for there in ["mnt/tree", "mnt/tarred"] {
-        assert_eq!(sh(&bed.beside(there), DIGEST), expected, "{there}");
+        assert!(sh(&bed.beside(there), DIGEST) == expected, "{there} differs");
     }
     sh(&bed.beside(""), "rsync -aH mnt/tree/ back");
-    assert_eq!(sh(&bed.beside("back"), DIGEST), expected);
+    assert!(sh(&bed.beside("back"), DIGEST) == expected);
     assert_eq!(sh(&bed.beside(""), "rsync -aHin --checksum tree/ mnt/tree"), "");
-    bed.is_sound();
+    bed.ends_sound();
 }
 
 #[test]
@@ -71,7 +73,7 @@ fn git_and_sqlite_work_there() {
     sh(&bed.path("r2"), "git fsck --strict && test -z \"$(git status --porcelain)\"");
     assert_eq!(sh(&bed.path("r2"), "git log --oneline | wc -l; cat f60"), "60\n60\n");
     assert_eq!(sh(&bed.root(), "sqlite3 db 'PRAGMA integrity_check; SELECT count(*) FROM t'"), "ok\n100\n");
-    bed.is_sound();
+    bed.ends_sound();
 }
 
 #[test]
@@ -82,7 +84,7 @@ fn cargo_builds_there_and_what_it_built_runs() {
         "cargo init -q --vcs none --name tiny tiny && cd tiny && env -u CARGO_TARGET_DIR cargo build -q --offline",
     );
     assert_eq!(sh(&bed.root(), "tiny/target/debug/tiny"), "Hello, world!\n");
-    bed.is_sound();
+    bed.ends_sound();
 }
 
 #[test]
@@ -111,5 +113,5 @@ os.fsync(f)
         (&found[100_000..100_005], &found[200_000..200_005], found.len()),
         (&b"mmap!"[..], &b"write"[..], 300_000)
     );
-    bed.is_sound();
+    bed.ends_sound();
 }
