@@ -50,7 +50,8 @@ pub use share::{
     ShareEnd, ShareSaid, ShareTold, ShareView, SortAsk, SortAttempt, SortEnd, SortJob, Trouble, Work,
 };
 pub use volume::{
-    VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeList, VolumeSalvage, VolumeStatus, VolumeStore,
+    VolumeCheck, VolumeEntry, VolumeFile, VolumeLayout, VolumeList, VolumeMount, VolumeSalvage, VolumeStatus,
+    VolumeStore,
 };
 pub use vote::{
     AttemptId, Ballot, Decision, FileStamp, ReadyFile, VoteAsk, VoteRecord, VoteRequest, VoteSaid,

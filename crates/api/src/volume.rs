@@ -20,6 +20,15 @@ pub struct VolumeEntry {
     pub stores: Vec<String>,
 }
 
+/// A volume that is mounted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeMount {
+    /// What it is called.
+    pub name: String,
+    /// The directory.
+    pub at: String,
+}
+
 /// How a file is laid out, or what a directory says of files that are made in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeLayout {

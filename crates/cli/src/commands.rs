@@ -14,6 +14,7 @@ pub(crate) enum Command {
     Partition,
     Pump,
     Volume,
+    Mount,
     Doctor,
     Bench,
     Exec,
@@ -312,6 +313,29 @@ One process at a time uses a volume; others are refused with a line that names i
             ("thalweg volume salvage films saved", "what can be read when a disk is gone"),
         ],
         subjects: &["create", "list", "status", "ls", "stat", "layout", "check", "salvage", "destroy"],
+    },
+    CommandInfo {
+        command: Command::Mount,
+        name: "mount",
+        synopsis: "NAME DIR",
+        about: "use a volume as a directory, with any program",
+        doc: "\
+Mounts the volume NAME on the directory DIR, over FUSE. Programs use the files in it like any others: names of any bytes, links, \
+permissions, owners, times, extended attributes, locks among the programs of this mount. What was synced (fsync) is durable.
+
+Runs until the volume is unmounted, by umount DIR or fusermount3 -u DIR, or by SIGINT or SIGTERM, and then ends with status 0. With \
+--background it returns when the volume can be used.
+
+Whoever is not root needs fusermount3, and is alone with the mount; of root's mount others can use what permissions allow. \
+In /etc/fstab a line 'NAME DIR fuse.thalweg defaults 0 0' mounts a volume of root's if this program is also called \
+/sbin/mount.fuse.thalweg, by a link.
+
+EIO has its cause told on standard error: file, byte and store.",
+        examples: &[
+            ("thalweg mount films /mnt/films", "until Ctrl-C, or umount /mnt/films"),
+            ("thalweg mount films /mnt/films --background --read-only", "to look at it"),
+        ],
+        subjects: &[],
     },
     CommandInfo {
         command: Command::Doctor,

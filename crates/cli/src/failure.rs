@@ -17,6 +17,8 @@ pub(crate) enum Failure {
     Verb(Error),
     /// A command about nodes failed.
     Node(thalweg::nodes::Error),
+    /// A volume could not be mounted.
+    Mount(thalweg::mount::Error),
     /// A benchmark failed.
     Bench(thalweg_bench::Error),
     /// A verb's receipt shows that the output is not the input.
@@ -25,7 +27,7 @@ pub(crate) enum Failure {
     Job(String),
     /// The kernel refuses to tell this process of signals.
     Signals(std::io::Error),
-    /// The program cannot find itself to start a node.
+    /// The program cannot start itself once more.
     Program(std::io::Error),
     /// Text could not be written.
     Output(String),
@@ -62,11 +64,12 @@ impl fmt::Display for Failure {
             }
             Failure::Verb(why) => write!(f, "{why}{}", advice(why)),
             Failure::Node(why) => write!(f, "{why}"),
+            Failure::Mount(why) => write!(f, "{why}"),
             Failure::Bench(why) => write!(f, "{why}"),
             Failure::NotProved(verb) => write!(f, "{verb}: the output is not the input; see the receipt"),
             Failure::Job(why) => f.write_str(why),
             Failure::Signals(why) => write!(f, "cannot handle signals: {why}"),
-            Failure::Program(why) => write!(f, "cannot find this program to start a node: {why}"),
+            Failure::Program(why) => write!(f, "cannot start this program once more: {why}"),
             Failure::Output(why) => write!(f, "{why}"),
             Failure::Receipt(why) => write!(f, "{why}; only the receipt is missing: the output is complete"),
         }
@@ -111,6 +114,12 @@ fn advice(error: &Error) -> &'static str {
 impl From<thalweg::volume::Error> for Failure {
     fn from(why: thalweg::volume::Error) -> Failure {
         Failure::Verb(why.into())
+    }
+}
+
+impl From<thalweg::mount::Error> for Failure {
+    fn from(why: thalweg::mount::Error) -> Failure {
+        Failure::Mount(why)
     }
 }
 

@@ -452,6 +452,8 @@ what was cut off is begun anew, file by file.",
     flags_volume::STRIPE,
     flags_volume::WIDTH,
     flags_volume::COPIES,
+    flags_volume::BACKGROUND,
+    flags_volume::READ_ONLY,
     Flag {
         long: "size",
         short: None,

@@ -68,6 +68,8 @@ const CASES: &[Case] = &[
     ("stripe", &["volume", "--stripe", "64KiB"], |a| a.stripe_bytes == Some(64 << 10)),
     ("width", &["volume", "--width=4"], |a| a.width == Some(4)),
     ("copies", &["volume", "--copies", "2"], |a| a.copies == Some(2)),
+    ("background", &["mount", "--background"], |a| a.background),
+    ("read-only", &["mount", "--read-only"], |a| a.read_only),
     ("size", &["bench", "--size", "1GB"], |a| a.size == Some(Size::Bytes(1_000_000_000))),
     ("rows", &["bench", "--rows", "a,b", "--rows=c"], |a| a.rows == ["a", "b", "c"]),
     ("dir", &["bench", "--dir", "a", "--dir=b"], |a| a.dirs == [Path::new("a"), Path::new("b")]),

@@ -1,12 +1,13 @@
-//! The flags of `volume` in the table of flags.
+//! The flags of `volume` and `mount` in the table of flags.
 
 use std::path::PathBuf;
 
-use crate::commands::Command::Volume;
+use crate::commands::Command::{Mount, Volume};
 use crate::flag::{At, Flag, Value};
 use crate::values;
 
 const VOLUMES: At = At::Commands(&[Volume]);
+const MOUNTS: At = At::Commands(&[Mount]);
 
 pub(crate) const STORES: Flag = Flag {
     long: "stores",
@@ -69,5 +70,32 @@ pub(crate) const COPIES: Flag = Flag {
 How many stores have each byte, 1 or 2. With 2, any one store may be lost.",
     set: |args, value| {
         values::parsed_number(value, "a number of copies").map(|copies| args.copies = Some(copies))
+    },
+};
+
+pub(crate) const BACKGROUND: Flag = Flag {
+    long: "background",
+    short: None,
+    value: Value::None,
+    at: MOUNTS,
+    about: "return when the volume is mounted",
+    doc: "\
+Return when the volume can be used, and leave it mounted. Without this flag, the command runs until the volume is unmounted.",
+    set: |args, _| {
+        args.background = true;
+        Ok(())
+    },
+};
+
+pub(crate) const READ_ONLY: Flag = Flag {
+    long: "read-only",
+    short: None,
+    value: Value::None,
+    at: MOUNTS,
+    about: "let nothing be changed through the mount",
+    doc: "Let nothing be changed through the mount.",
+    set: |args, _| {
+        args.read_only = true;
+        Ok(())
     },
 };

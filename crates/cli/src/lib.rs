@@ -18,6 +18,7 @@ pub mod fuzz;
 mod help;
 mod interpret;
 mod man;
+mod mounts;
 mod nodes;
 mod parse;
 #[cfg(test)]
@@ -38,7 +39,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The whole of the program: what was typed is done, and the exit status says what came of it.
 pub fn main() -> ExitCode {
     report_panics();
-    ExitCode::from(run::run(std::env::args_os().skip(1)))
+    let mut args = std::env::args_os();
+    let program = args.next().unwrap_or_default();
+    let args: Vec<_> = args.collect();
+    ExitCode::from(run::run(mounts::of_helper(&program, &args).unwrap_or(args)))
 }
 
 /// A panic in any thread is a mistake of ours: one line, and the process ends. Unwinding would leave the

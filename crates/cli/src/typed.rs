@@ -84,6 +84,8 @@ pub(crate) struct TypedArgs {
     pub(crate) stripe_bytes: Option<u64>,
     pub(crate) width: Option<u32>,
     pub(crate) copies: Option<u32>,
+    pub(crate) background: bool,
+    pub(crate) read_only: bool,
 
     // About benchmarks.
     pub(crate) size: Option<Size>,

@@ -87,6 +87,9 @@ pub fn check(
     }
 }
 
+/// Volumes mounted as file systems.
+pub use thalweg_mount as mount;
+
 /// Volumes: files striped over several disks. What a volume has is reached through [`LocalVolume::volume`](volume::LocalVolume).
 pub mod volume {
     pub use thalweg_volume::{

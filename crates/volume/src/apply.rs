@@ -8,7 +8,7 @@ use std::path::Path;
 use rusqlite::{Connection, params};
 
 use crate::layout::Layout;
-use crate::manager::{Change, Inode, Kind, NAME_BYTES_MAX, New, Place, ROOT, Written};
+use crate::manager::{Change, Edit, Inode, Kind, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written};
 use crate::{Error, rows};
 
 /// One change.
@@ -51,7 +51,7 @@ fn refuse<T>(errno: i32, place: &Place) -> Result<T> {
 fn grow(inode: &mut Inode, written: &Written) {
     if inode.generation == written.generation {
         inode.size = inode.size.max(written.size);
-        inode.modified_ns = written.modified_ns;
+        inode.set_modified(written.modified_ns);
     }
 }
 
@@ -61,20 +61,27 @@ impl Applying<'_> {
             Change::Create(place, new) => self.create(place, new),
             Change::Link(inode, place) => self.link(*inode, place),
             Change::Remove(place, is_directory) => self.remove(place, *is_directory),
-            Change::Rename(from, to) => self.rename(from, to),
-            Change::Set { inode, mode, owner, modified_ns } => self.edit(*inode, |inode| {
+            Change::Rename(from, to, Renaming::Exchange) => self.exchange(from, to),
+            Change::Rename(from, to, how) => self.rename(from, to, *how),
+            Change::Set(inode, edit) => self.edit(*inode, |inode| {
+                let Edit { mode, user, group, accessed_ns, modified_ns } = *edit;
                 inode.mode = mode.map_or(inode.mode, |mode| mode & 0o7777);
-                (inode.user, inode.group) = owner.unwrap_or((inode.user, inode.group));
+                inode.user = user.unwrap_or(inode.user);
+                inode.group = group.unwrap_or(inode.group);
+                inode.accessed_ns = accessed_ns.unwrap_or(inode.accessed_ns);
                 inode.modified_ns = modified_ns.unwrap_or(inode.modified_ns);
             }),
+            Change::Accessed(inode, accessed_ns) => {
+                self.note(*inode, |inode| inode.accessed_ns = *accessed_ns)
+            }
             Change::SetPolicy(inode, policy) => self.edit(*inode, |inode| inode.policy = Some(*policy)),
             Change::SetAttribute(inode, name, value) => self.set_attribute(*inode, name, value.as_deref()),
-            Change::Unsettle(inode) => self.edit(*inode, |inode| inode.unsettled = true),
-            Change::Grow(written) => self.edit(written.inode, |inode| {
+            Change::Unsettle(inode) => self.note(*inode, |inode| inode.unsettled = true),
+            Change::Grow(written) => self.note(written.inode, |inode| {
                 grow(inode, written);
                 inode.unsynced |= written.strips;
             }),
-            Change::Settle(written, is_shared) => self.edit(written.inode, |inode| {
+            Change::Settle(written, is_shared) => self.note(written.inode, |inode| {
                 grow(inode, written);
                 inode.strips |= written.strips;
                 inode.unsynced = if *is_shared { inode.unsynced & !written.strips } else { 0 };
@@ -87,16 +94,24 @@ impl Applying<'_> {
                 }
                 (inode.size, inode.modified_ns) = (*size, *modified_ns);
             }),
-            Change::Cut(inode, generation) => self.edit(*inode, |inode| {
+            Change::Cut(inode, generation) => self.note(*inode, |inode| {
                 if inode.generation == *generation {
                     inode.cut = None;
                 }
             }),
             Change::Stale(inode, copy, strips) => {
-                self.edit(*inode, |inode| inode.stale[*copy as usize] |= strips)
+                self.note(*inode, |inode| inode.stale[*copy as usize] |= strips)
             }
             Change::Forget(inode) => self.forget(*inode),
         }
+    }
+
+    /// Changes what no system call calls a change of the inode.
+    fn note(&self, inode: u64, note: impl FnOnce(&mut Inode)) -> Result<Inode> {
+        let mut found = self.inode(inode)?;
+        note(&mut found);
+        rows::put(self.connection, &found)?;
+        Ok(found)
     }
 
     fn edit(&self, inode: u64, edit: impl FnOnce(&mut Inode)) -> Result<Inode> {
@@ -154,7 +169,11 @@ impl Applying<'_> {
                 made.layout = Some(Layout::of(&policy, self.slots, first));
             }
             Kind::Directory => (made.policy, made.links) = (Some(policy), 2),
-            Kind::Link => {}
+            _ => {}
+        }
+        if directory.mode & libc::S_ISGID != 0 {
+            made.group = directory.group;
+            made.mode |= if new.kind == Kind::Directory { libc::S_ISGID } else { 0 };
         }
         rows::put(self.connection, &made)?;
         self.name(place, made.id)?;
@@ -192,10 +211,35 @@ impl Applying<'_> {
         Ok(gone)
     }
 
-    fn rename(&self, from: &Place, to: &Place) -> Result<Inode> {
+    /// Exchanges what two names lead to.
+    fn exchange(&self, from: &Place, to: &Place) -> Result<Inode> {
+        let (source, dest) = (self.directory(from)?, self.directory(to)?);
+        let (first, second) = (self.existing(from)?, self.existing(to)?);
+        let is_directory = |inode: &Inode| inode.kind == Kind::Directory;
+        for (moved, above) in [(&first, &dest), (&second, &source)] {
+            if is_directory(moved) && self.lies_in(above, moved.id)? {
+                return refuse(libc::EINVAL, to);
+            }
+        }
+        self.unname(from)?;
+        self.unname(to)?;
+        self.name(from, second.id)?;
+        self.name(to, first.id)?;
+        let more = i64::from(is_directory(&second)) - i64::from(is_directory(&first));
+        self.count_directories(source, more)?;
+        let dest = self.inode(dest.id)?;
+        self.count_directories(dest, -more)?;
+        self.touch(second)?;
+        self.touch(first)
+    }
+
+    fn rename(&self, from: &Place, to: &Place, how: Renaming) -> Result<Inode> {
         let (source, dest) = (self.directory(from)?, self.directory(to)?);
         let moved = self.existing(from)?;
         let replaced = rows::lookup(self.connection, to)?;
+        if replaced.is_some() && how == Renaming::NoReplace {
+            return refuse(libc::EEXIST, to);
+        }
         if replaced.as_ref().is_some_and(|replaced| replaced.id == moved.id) {
             return Ok(moved);
         }

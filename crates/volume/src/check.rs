@@ -173,6 +173,10 @@ fn told(name: String, inode: &Inode) -> VolumeFile {
         Kind::File => "file",
         Kind::Directory => "directory",
         Kind::Link => "link",
+        Kind::Pipe => "pipe",
+        Kind::Socket => "socket",
+        Kind::CharacterDevice(_) => "character device",
+        Kind::BlockDevice(_) => "block device",
     };
     let is_link = inode.kind == Kind::Link;
     VolumeFile {

@@ -102,7 +102,7 @@ impl Node {
             inode.size = inode.size.max(state.size);
         }
         if !state.is_told {
-            inode.modified_ns = state.modified_ns;
+            inode.set_modified(state.modified_ns);
         }
     }
 

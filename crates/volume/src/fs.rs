@@ -18,7 +18,7 @@ use thalweg_io::{
     ReadFiles, Space,
 };
 
-use crate::manager::{Inode, Kind};
+use crate::manager::{Edit, Inode, Kind};
 use crate::path::VolumePath;
 use crate::{Error, File, LocalVolume, Result, Volume};
 
@@ -231,7 +231,7 @@ impl FileSystem for VolumeFs {
                 Err(e) if e.is_not_found() => 0o644,
                 Err(e) => return Err(e),
             };
-            volume.set(self.0.file(id).inode(), Some(mode), None, None).map(drop)
+            volume.set(self.0.file(id).inode(), Edit { mode: Some(mode), ..Edit::default() }).map(drop)
         };
         self.0.inside(like).and_then(resemble).map_err(|why| told(Action::Protect, path, why))
     }

@@ -23,6 +23,7 @@ mod file;
 mod fs;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
+mod inodes;
 pub mod layout;
 mod local;
 mod manager;
@@ -49,7 +50,9 @@ pub use file::File;
 pub use fs::VolumeFs;
 pub use layout::{Layout, Policy};
 pub use local::LocalStore;
-pub use manager::{Change, Entry, Facts, Inode, Kind, Manager, NAME_BYTES_MAX, New, Place, ROOT, Written};
+pub use manager::{
+    Change, Edit, Entry, Facts, Inode, Kind, Manager, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Written,
+};
 pub use path::VolumePath;
 pub use place::{LocalVolume, create, destroy, open};
 pub use registry::Registry;

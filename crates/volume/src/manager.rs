@@ -23,6 +23,14 @@ pub enum Kind {
     Directory,
     /// A symbolic link.
     Link,
+    /// A named pipe.
+    Pipe,
+    /// A socket.
+    Socket,
+    /// A character device of this number.
+    CharacterDevice(u32),
+    /// A block device of this number.
+    BlockDevice(u32),
 }
 
 /// What is known of a file, directory or link.
@@ -42,7 +50,9 @@ pub struct Inode {
     pub links: u64,
     /// Bytes; of a link, those of its target.
     pub size: u64,
-    /// When its contents last changed, in nanoseconds since 1970.
+    /// When it was last read, in nanoseconds since 1970.
+    pub accessed_ns: i64,
+    /// When its contents last changed.
     pub modified_ns: i64,
     /// When anything about it last changed.
     pub changed_ns: i64,
@@ -64,6 +74,16 @@ pub struct Inode {
     pub unsynced: u64,
     /// Whether stores may have bytes that `size`, `strips` and `unsynced` do not tell of.
     pub unsettled: bool,
+}
+
+impl Inode {
+    /// Its contents changed then.
+    pub(crate) fn set_modified(&mut self, modified_ns: i64) {
+        if modified_ns != self.modified_ns {
+            self.modified_ns = modified_ns;
+            self.changed_ns = self.changed_ns.max(modified_ns);
+        }
+    }
 }
 
 /// A name in a directory.
@@ -99,6 +119,32 @@ pub struct New {
     pub target: Vec<u8>,
 }
 
+/// What a rename does where the new name is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renaming {
+    /// Replaces what has it, as rename(2) does.
+    Replace,
+    /// Fails.
+    NoReplace,
+    /// Exchanges the two names, both of which must be there.
+    Exchange,
+}
+
+/// Attributes to be set; those that are not given stay.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Edit {
+    /// The permission bits.
+    pub mode: Option<u32>,
+    /// The owner.
+    pub user: Option<u32>,
+    /// The group.
+    pub group: Option<u32>,
+    /// When it was last read.
+    pub accessed_ns: Option<i64>,
+    /// When its contents last changed.
+    pub modified_ns: Option<i64>,
+}
+
 /// What a client tells of a file that it wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
@@ -124,19 +170,12 @@ pub enum Change {
     Link(u64, Place),
     /// Takes a name away; of a directory if it is empty. The flag says whether it has to be one.
     Remove(Place, bool),
-    /// Changes a name, replacing what has the new one as rename(2) does.
-    Rename(Place, Place),
-    /// Sets what is given of the permission bits, owner, group and time of modification.
-    Set {
-        /// Of which inode.
-        inode: u64,
-        /// The permission bits.
-        mode: Option<u32>,
-        /// Owner and group.
-        owner: Option<(u32, u32)>,
-        /// When its contents last changed.
-        modified_ns: Option<i64>,
-    },
+    /// Changes a name.
+    Rename(Place, Place, Renaming),
+    /// Sets attributes of an inode.
+    Set(u64, Edit),
+    /// The inode was read at this time, which is no change of it.
+    Accessed(u64, i64),
     /// Sets what a directory says of files that are made in it.
     SetPolicy(u64, Policy),
     /// Sets an extended attribute, or removes it.

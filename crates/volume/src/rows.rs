@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::layout::{Layout, Policy};
 use crate::manager::{Entry, Inode, Kind, New, Place};
 
-const COLUMNS: &str = "id, kind, mode, user, grp, links, size, modified, changed, target, layout, policy, generation, \
+const COLUMNS: &str = "id, kind, device, mode, user, grp, links, size, accessed, modified, changed, target, layout, policy, generation, \
     cut, strips, stale0, stale1, unsynced, unsettled";
 
 /// An inode that is new.
@@ -21,6 +21,7 @@ pub(crate) fn inode(id: u64, new: &New, now: i64) -> Inode {
         group: new.group,
         links: 1,
         size: new.target.len() as u64,
+        accessed_ns: now,
         modified_ns: now,
         changed_ns: now,
         target: new.target.clone(),
@@ -39,47 +40,43 @@ fn inode_of(row: &Row<'_>) -> rusqlite::Result<Inode> {
     let number = |i: usize| row.get::<_, i64>(i).map(|n| n as u64);
     Ok(Inode {
         id: number(0)?,
-        kind: match row.get(1)? {
-            0 => Kind::File,
-            1 => Kind::Directory,
-            _ => Kind::Link,
-        },
-        mode: row.get(2)?,
-        user: row.get(3)?,
-        group: row.get(4)?,
-        links: number(5)?,
-        size: number(6)?,
-        modified_ns: row.get(7)?,
-        changed_ns: row.get(8)?,
-        target: row.get(9)?,
-        layout: row.get::<_, Option<Vec<u8>>>(10)?.and_then(|bytes| layout_of(&bytes)),
-        policy: row.get::<_, Option<Vec<u8>>>(11)?.and_then(|bytes| policy_of(&bytes)),
-        generation: number(12)?,
-        cut: row.get::<_, Option<i64>>(13)?.map(|n| n as u64),
-        strips: number(14)?,
-        stale: [number(15)?, number(16)?],
-        unsynced: number(17)?,
-        unsettled: row.get(18)?,
+        kind: kind_of(row.get(1)?, row.get(2)?),
+        mode: row.get(3)?,
+        user: row.get(4)?,
+        group: row.get(5)?,
+        links: number(6)?,
+        size: number(7)?,
+        accessed_ns: row.get(8)?,
+        modified_ns: row.get(9)?,
+        changed_ns: row.get(10)?,
+        target: row.get(11)?,
+        layout: row.get::<_, Option<Vec<u8>>>(12)?.and_then(|bytes| layout_of(&bytes)),
+        policy: row.get::<_, Option<Vec<u8>>>(13)?.and_then(|bytes| policy_of(&bytes)),
+        generation: number(14)?,
+        cut: row.get::<_, Option<i64>>(15)?.map(|n| n as u64),
+        strips: number(16)?,
+        stale: [number(17)?, number(18)?],
+        unsynced: number(19)?,
+        unsettled: row.get(20)?,
     })
 }
 
 /// Writes an inode, over what was there of it.
 pub(crate) fn put(connection: &Connection, inode: &Inode) -> rusqlite::Result<()> {
-    let kind = match inode.kind {
-        Kind::File => 0,
-        Kind::Directory => 1,
-        Kind::Link => 2,
-    };
-    let statement =
-        format!("INSERT OR REPLACE INTO inodes ({COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+    let (kind, device) = kind_columns(inode.kind);
+    let statement = format!(
+        "INSERT OR REPLACE INTO inodes ({COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+    );
     connection.prepare_cached(&statement)?.execute(params![
         inode.id as i64,
         kind,
+        device,
         inode.mode,
         inode.user,
         inode.group,
         inode.links as i64,
         inode.size as i64,
+        inode.accessed_ns,
         inode.modified_ns,
         inode.changed_ns,
         inode.target,
@@ -94,6 +91,30 @@ pub(crate) fn put(connection: &Connection, inode: &Inode) -> rusqlite::Result<()
         inode.unsettled,
     ])?;
     Ok(())
+}
+
+fn kind_columns(kind: Kind) -> (i64, u32) {
+    match kind {
+        Kind::File => (0, 0),
+        Kind::Directory => (1, 0),
+        Kind::Link => (2, 0),
+        Kind::Pipe => (3, 0),
+        Kind::Socket => (4, 0),
+        Kind::CharacterDevice(device) => (5, device),
+        Kind::BlockDevice(device) => (6, device),
+    }
+}
+
+fn kind_of(kind: i64, device: u32) -> Kind {
+    match kind {
+        0 => Kind::File,
+        1 => Kind::Directory,
+        2 => Kind::Link,
+        3 => Kind::Pipe,
+        4 => Kind::Socket,
+        5 => Kind::CharacterDevice(device),
+        _ => Kind::BlockDevice(device),
+    }
 }
 
 fn layout_bytes(layout: &Layout) -> Vec<u8> {

@@ -22,7 +22,7 @@ use crate::manager::{Change, Entry, Facts, Inode, Kind, Manager, New, Place, ROO
 use crate::{Error, Result, rows};
 
 const DATABASE: &str = "manager.db";
-const FORMAT: i64 = 1;
+const FORMAT: i64 = 2;
 /// Numbers of inodes that are reserved at a time.
 const RESERVED: i64 = 4096;
 /// How long a change may wait to be durable.
@@ -32,8 +32,8 @@ const SCHEMA: &str = "
 CREATE TABLE facts (format INTEGER, volume BLOB, reserved INTEGER);
 CREATE TABLE slots (slot INTEGER PRIMARY KEY, directory BLOB NOT NULL);
 CREATE TABLE inodes (
-    id INTEGER PRIMARY KEY, kind INTEGER, mode INTEGER, user INTEGER, grp INTEGER, links INTEGER, size INTEGER,
-    modified INTEGER, changed INTEGER, target BLOB, layout BLOB, policy BLOB, generation INTEGER, cut INTEGER,
+    id INTEGER PRIMARY KEY, kind INTEGER, device INTEGER, mode INTEGER, user INTEGER, grp INTEGER, links INTEGER,
+    size INTEGER, accessed INTEGER, modified INTEGER, changed INTEGER, target BLOB, layout BLOB, policy BLOB, generation INTEGER, cut INTEGER,
     strips INTEGER, stale0 INTEGER, stale1 INTEGER, unsynced INTEGER, unsettled INTEGER);
 CREATE INDEX unfinished ON inodes (id) WHERE links = 0 OR cut IS NOT NULL OR unsettled = 1;
 CREATE TABLE names (

@@ -8,6 +8,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use rayon_core::{ThreadPool, ThreadPoolBuilder};
+
 use crate::layout::{Layout, Piece};
 use crate::manager::{Change, Inode};
 use crate::store::{Store, Strip, Write};
@@ -15,12 +17,19 @@ use crate::{Error, Result};
 
 /// Runs that are shorter are not worth a thread.
 const SPREAD_BYTES: usize = 64 << 10;
+/// Threads that ask stores: two for each, so that two requests do not wait for each other, but not more than this.
+const THREADS_MAX: usize = 16;
+const STACK_BYTES: usize = 256 << 10;
 
 /// Pieces of one strip, each with the bytes that it is read into.
 type Pieces<'a> = Vec<(Piece, &'a mut [u8])>;
 
 /// The stores of a volume, each in its slot.
-pub(crate) struct Stores(Vec<Slot>);
+pub(crate) struct Stores {
+    slots: Vec<Slot>,
+    /// Threads that are kept for requests to several stores; without them, one after the other is asked.
+    pool: Option<ThreadPool>,
+}
 
 /// The store of a slot, or why there is none.
 pub type Slot = std::result::Result<Arc<dyn Store>, String>;
@@ -119,17 +128,19 @@ impl Outcome {
 
 impl Stores {
     pub(crate) fn new(slots: Vec<Slot>) -> Stores {
-        Stores(slots)
+        let threads = (2 * slots.len()).clamp(1, THREADS_MAX);
+        let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(|n| format!("stores-{n}"));
+        Stores { slots, pool: pool.stack_size(STACK_BYTES).build().ok() }
     }
 
     /// The slots, in order.
     pub(crate) fn slots(&self) -> &[Slot] {
-        &self.0
+        &self.slots
     }
 
     /// The store that has a strip, or should have it.
     pub(crate) fn of(&self, layout: &Layout, strip: Strip) -> Result<&dyn Store> {
-        match &self.0[layout.slot(strip.index, strip.copy) as usize] {
+        match &self.slots[layout.slot(strip.index, strip.copy) as usize] {
             Ok(store) => Ok(&**store),
             Err(why) => Err(Error::Missing(strip, why.clone())),
         }
@@ -151,7 +162,7 @@ impl Stores {
         let read = |(index, pieces): (u32, Pieces<'_>)| {
             pieces.into_iter().try_for_each(|(piece, into)| self.read_piece(target, index, &piece, into))
         };
-        side_by_side(tasks, large, read).into_iter().collect()
+        self.side_by_side(tasks, large, read).into_iter().collect()
     }
 
     fn read_piece(&self, target: &Target, index: u32, piece: &Piece, into: &mut [u8]) -> Result<()> {
@@ -216,7 +227,7 @@ impl Stores {
             (index, copy, written)
         };
         let mut outcome = Outcome::default();
-        for (index, copy, written) in side_by_side(tasks, from.len() >= SPREAD_BYTES, write) {
+        for (index, copy, written) in self.side_by_side(tasks, from.len() >= SPREAD_BYTES, write) {
             outcome.add(index, copy, written);
         }
         outcome
@@ -263,27 +274,35 @@ impl Stores {
             (index, copy, self.of(&target.layout, strip).and_then(|store| ask(store, strip)))
         };
         let mut outcome = Outcome::default();
-        for (index, copy, asked) in side_by_side(tasks, true, ask) {
+        for (index, copy, asked) in self.side_by_side(tasks, true, ask) {
             outcome.add(index, copy, asked);
         }
         outcome
     }
-}
 
-/// Runs tasks, each on a thread of its own if they are worth it.
-fn side_by_side<T: Send, R: Send>(tasks: Vec<T>, worth: bool, run: impl Fn(T) -> R + Sync) -> Vec<R> {
-    if tasks.len() < 2 || !worth {
-        return tasks.into_iter().map(run).collect();
+    /// Runs tasks side by side if they are worth it, the first on this thread.
+    fn side_by_side<T: Send, R: Send>(
+        &self,
+        tasks: Vec<T>,
+        worth: bool,
+        run: impl Fn(T) -> R + Sync,
+    ) -> Vec<R> {
+        let pool = match &self.pool {
+            Some(pool) if worth && tasks.len() > 1 => pool,
+            _ => return tasks.into_iter().map(run).collect(),
+        };
+        let mut results: Vec<Option<R>> = tasks.iter().map(|_| None).collect();
+        pool.in_place_scope(|scope| {
+            let run = &run;
+            let mut tasks = tasks.into_iter().zip(&mut results);
+            let first = tasks.next();
+            for (task, result) in tasks {
+                scope.spawn(move |_| *result = Some(run(task)));
+            }
+            if let Some((task, result)) = first {
+                *result = Some(run(task));
+            }
+        });
+        results.into_iter().map(|result| result.expect("the scope ends with its tasks")).collect()
     }
-    std::thread::scope(|scope| {
-        let run = &run;
-        let mut tasks = tasks.into_iter();
-        let first = tasks.next();
-        let others: Vec<_> = tasks.map(|task| scope.spawn(move || run(task))).collect();
-        let first = first.map(run);
-        first
-            .into_iter()
-            .chain(others.into_iter().map(|other| other.join().expect("tasks do not panic")))
-            .collect()
-    })
 }

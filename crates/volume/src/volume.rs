@@ -15,7 +15,7 @@ use thalweg_io::{Space, process};
 use crate::client::Client;
 use crate::file::{File, Node};
 use crate::layout::Policy;
-use crate::manager::{Change, Entry, Inode, Kind, Manager, New, Place, ROOT};
+use crate::manager::{Change, Edit, Entry, Inode, Kind, Manager, New, Place, ROOT, Renaming};
 use crate::server::Server;
 use crate::stores::{Slot, Stores};
 use crate::{Error, Result};
@@ -87,7 +87,7 @@ impl Volume {
             Some(_) if must_be_new => Err(Error::system(libc::EEXIST, path.to_string_lossy())),
             Some(found) => self.open_inode(&found, path),
             None => {
-                let made = self.create_at(walked.place(path)?, Kind::File, mode, b"")?;
+                let made = self.make_own(walked.place(path)?, Kind::File, mode, b"")?;
                 self.open_inode(&made, path)
             }
         }
@@ -119,26 +119,26 @@ impl Volume {
     /// Makes a directory.
     pub fn make_directory(&self, path: &Path, mode: u32) -> Result<Inode> {
         let place = self.free_place(path)?;
-        self.create_at(place, Kind::Directory, mode, b"")
+        self.make_own(place, Kind::Directory, mode, b"")
     }
 
     /// Makes a symbolic link that leads to `target`.
     pub fn make_link(&self, path: &Path, target: &[u8]) -> Result<Inode> {
         let place = self.free_place(path)?;
-        self.create_at(place, Kind::Link, 0o777, target)
+        self.make_own(place, Kind::Link, 0o777, target)
     }
 
     /// Makes something of this user's under a name that is free.
-    pub(crate) fn create_at(&self, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
+    fn make_own(&self, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
         let (user, group) = process::user_and_group();
-        self.manager.change(&Change::Create(place, New { kind, mode, user, group, target: target.to_vec() }))
+        self.create_at(place, New { kind, mode, user, group, target: target.to_vec() })
     }
 
     /// Gives a file a further name.
     pub fn link(&self, from: &Path, to: &Path) -> Result<Inode> {
         let found = self.stat_link(from)?;
         let place = self.free_place(to)?;
-        self.manager.change(&Change::Link(found.id, place))
+        self.link_at(found.id, place)
     }
 
     /// Removes the name of a file or link.
@@ -155,33 +155,18 @@ impl Volume {
         self.remove_at(self.walk(path, false)?.place(path)?, is_directory)
     }
 
-    /// Removes a name: of an empty directory, or of anything else.
-    pub(crate) fn remove_at(&self, place: Place, is_directory: bool) -> Result<()> {
-        self.manager.change(&Change::Remove(place, is_directory)).map(drop)
-    }
-
     /// Changes a name, replacing what has the new one.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.rename_at(self.walk(from, false)?.place(from)?, self.walk(to, false)?.place(to)?)
+        let (from, to) = (self.walk(from, false)?.place(from)?, self.walk(to, false)?.place(to)?);
+        self.rename_at(from, to, Renaming::Replace)
     }
 
-    /// Changes a name, replacing what has the new one.
-    pub(crate) fn rename_at(&self, from: Place, to: Place) -> Result<()> {
-        self.manager.change(&Change::Rename(from, to)).map(drop)
-    }
-
-    /// Sets what is given of the permission bits, owner and group, and time of modification.
-    pub fn set(
-        &self,
-        inode: u64,
-        mode: Option<u32>,
-        owner: Option<(u32, u32)>,
-        modified_ns: Option<i64>,
-    ) -> Result<Inode> {
-        if let (Some(modified_ns), Some((node, _))) = (modified_ns, self.nodes().get(&inode)) {
+    /// Sets attributes.
+    pub fn set(&self, inode: u64, edit: Edit) -> Result<Inode> {
+        if let (Some(modified_ns), Some((node, _))) = (edit.modified_ns, self.nodes().get(&inode)) {
             node.set_modified(modified_ns);
         }
-        self.manager.change(&Change::Set { inode, mode, owner, modified_ns })
+        self.manager.change(&Change::Set(inode, edit)).map(|found| self.with_open(found))
     }
 
     /// Sets how the files are laid out that are made in a directory from now on.
@@ -196,13 +181,12 @@ impl Volume {
 
     /// The extended attributes of what is at a path.
     pub fn attributes(&self, path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.manager.attributes(self.stat(path)?.id)
+        self.attributes_of(self.stat(path)?.id)
     }
 
     /// Sets an extended attribute, or removes it.
     pub fn set_attribute(&self, path: &Path, name: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let inode = self.stat(path)?.id;
-        self.manager.change(&Change::SetAttribute(inode, name.to_vec(), value.map(<[u8]>::to_vec))).map(drop)
+        self.set_attribute_of(self.stat(path)?.id, name, value)
     }
 
     /// Makes everything durable: names, and the bytes of all files.

@@ -18,7 +18,7 @@ use thalweg::{
 use thalweg_bench::{BenchOptions, Which};
 
 use self::nodes::{ClusterAsk, Exec, JobsAsk};
-use self::volume::VolumeAsk;
+use self::volume::{MountAsk, VolumeAsk};
 use crate::commands::Command;
 use crate::parse::{Usage, command_named};
 use crate::typed::{Document, Help, TypedArgs, When};
@@ -48,6 +48,7 @@ pub(crate) enum Job {
     /// Look at the machine, and at these directories.
     Doctor(Vec<PathBuf>),
     Volume(VolumeAsk),
+    Mount(MountAsk),
     Bench(BenchOptions),
     Exec(Exec),
     Jobs(PathBuf, JobsAsk),
@@ -122,7 +123,7 @@ fn job(args: TypedArgs) -> Result<Job, Usage> {
         return match args.help {
             Some(_) => Ok(Job::Say(help::program())),
             None => Err(Usage(
-                "say what to do: gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
+                "say what to do: gen, check, sort, shuffle, merge, join, plan, partition, pump, volume, mount, doctor, bench, exec, job, node or cluster; thalweg help explains".into(),
             )),
         };
     };
@@ -148,6 +149,7 @@ fn job(args: TypedArgs) -> Result<Job, Usage> {
             let (what, args) = subject(args, command)?;
             volume::asked(&what, args).map(Job::Volume)
         }
+        (Command::Mount, None) => volume::mounted(&args).map(Job::Mount),
         (Command::Doctor, None) => nothing_left(&args.words, command).map(|()| Job::Doctor(args.scratch)),
         (Command::Bench, None) => {
             let (which, args) = subject(args, command)?;

@@ -1,4 +1,4 @@
-//! What the words and flags of `volume` mean together.
+//! What the words and flags of `volume` and `mount` mean together.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -105,6 +105,24 @@ pub(crate) fn asked(what: &str, args: TypedArgs) -> Result<VolumeAsk, Usage> {
         }
         _ => args.words.iter().map(inside).collect::<Result<_, Usage>>().map(VolumeAsk::Stat),
     }
+}
+
+/// A volume to be mounted.
+#[derive(Debug)]
+pub(crate) struct MountAsk {
+    pub(crate) volume: String,
+    pub(crate) at: PathBuf,
+    pub(crate) background: bool,
+    pub(crate) read_only: bool,
+}
+
+/// `mount NAME DIR`.
+pub(super) fn mounted(args: &TypedArgs) -> Result<MountAsk, Usage> {
+    let [volume, at] = &args.words[..] else {
+        return Err(Usage("mount takes two words, the NAME of a volume and DIR, an empty directory".into()));
+    };
+    let TypedArgs { background, read_only, .. } = *args;
+    Ok(MountAsk { volume: text(volume)?, at: at.into(), background, read_only })
 }
 
 fn name(what: &str, words: &[OsString]) -> Result<String, Usage> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use thalweg_base::rng::Rng;
 use thalweg_volume::layout::Policy;
-use thalweg_volume::{Change, Inode, Kind, Manager, New, Place, ROOT, SqliteManager, Written};
+use thalweg_volume::{Change, Inode, Kind, Manager, New, Place, ROOT, Renaming, SqliteManager, Written};
 
 use crate::bed::copy;
 
@@ -34,13 +34,16 @@ fn place(rng: &mut Rng, directories: &[u64]) -> Place {
 
 fn change(rng: &mut Rng, inodes: &[u64], directories: &[u64]) -> Change {
     let inode = inodes[rng.below(inodes.len() as u64) as usize];
-    let kind = [Kind::File, Kind::File, Kind::Directory, Kind::Link][rng.below(4) as usize];
+    let kind = [Kind::File, Kind::Directory, Kind::Link, Kind::BlockDevice(7)][rng.below(4) as usize];
     let new = New { kind, mode: 0o640, user: 1, group: 2, target: vec![] };
     let n = rng.below(1000);
     match rng.below(12) {
         0..5 => Change::Create(place(rng, directories), new),
         5 => Change::Remove(place(rng, directories), rng.one_in(2)),
-        6 => Change::Rename(place(rng, directories), place(rng, directories)),
+        6 => {
+            let how = [Renaming::Replace, Renaming::NoReplace, Renaming::Exchange][rng.below(3) as usize];
+            Change::Rename(place(rng, directories), place(rng, directories), how)
+        }
         7 => Change::Link(inode, place(rng, directories)),
         8 => Change::Settle(Written { inode, generation: 0, size: n, modified_ns: 5, strips: 3 }, false),
         9 => Change::Resize(inode, n, 6),
@@ -171,9 +174,9 @@ fn names_are_refused_as_system_calls_refuse_them() {
         (libc::EISDIR, Change::Remove(at(ROOT, b"outer"), false)),
         (libc::ENOTDIR, Change::Remove(at(ROOT, b"file"), true)),
         (libc::ENOTEMPTY, Change::Remove(at(ROOT, b"outer"), true)),
-        (libc::EINVAL, Change::Rename(at(ROOT, b"outer"), at(inner, b"x"))),
-        (libc::EISDIR, Change::Rename(at(ROOT, b"file"), at(ROOT, b"outer"))),
-        (libc::ENOTDIR, Change::Rename(at(ROOT, b"outer"), at(ROOT, b"file"))),
+        (libc::EINVAL, Change::Rename(at(ROOT, b"outer"), at(inner, b"x"), Renaming::Replace)),
+        (libc::EISDIR, Change::Rename(at(ROOT, b"file"), at(ROOT, b"outer"), Renaming::Replace)),
+        (libc::ENOTDIR, Change::Rename(at(ROOT, b"outer"), at(ROOT, b"file"), Renaming::Replace)),
         (libc::EPERM, Change::Link(outer, at(ROOT, b"x"))),
         (libc::ENODATA, Change::SetAttribute(file, b"user.none".to_vec(), None)),
     ] {
@@ -181,6 +184,6 @@ fn names_are_refused_as_system_calls_refuse_them() {
     }
     assert_eq!(manager.change(&Change::Link(file, at(outer, b"more"))).unwrap().links, 2);
     assert_eq!(manager.change(&Change::Remove(at(ROOT, b"file"), false)).unwrap().links, 1);
-    manager.change(&Change::Rename(at(outer, b"inner"), at(ROOT, b"moved"))).unwrap();
+    manager.change(&Change::Rename(at(outer, b"inner"), at(ROOT, b"moved"), Renaming::Replace)).unwrap();
     assert_eq!((manager.inode(ROOT).unwrap().links, manager.inode(outer).unwrap().links), (4, 2));
 }

@@ -1,0 +1,117 @@
+//! The command `mount`, in the foreground, in the background, and as mount(8) calls it.
+//!
+//! Invariant: a mount in the background is this command once more, in a process of its own. Whoever started it waits for the
+//! line that says that the volume can be used.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use thalweg::mount::{self, Options};
+use thalweg::volume::{self, Registry};
+use thalweg_api::{VolumeMount, from_json, to_json};
+
+use crate::failure::Failure;
+use crate::interpret::Show;
+use crate::interpret::volume::MountAsk;
+use crate::print::{complain, pass_on};
+use crate::run::{DONE, report};
+use crate::signals;
+
+/// The name under which mount(8) calls this program for file systems of the type `fuse.thalweg`.
+const HELPER: &str = "mount.fuse.thalweg";
+
+/// Mounts, and returns when the volume is unmounted, or can be used.
+pub(crate) fn mount(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
+    if asked.background {
+        return in_background(asked, how);
+    }
+    let open = volume::open(&Registry::of_user()?, &asked.volume)?;
+    let options = Options { read_only: asked.read_only, complain: Box::new(complain) };
+    let mounted = mount::mount(open, &asked.at, options)?;
+    let at = mounted.at().to_path_buf();
+    signals::on_every_signal(move |_| {
+        if let Err(why) = mount::unmount(&at) {
+            complain(&why.to_string());
+        }
+    })
+    .map_err(Failure::Signals)?;
+    shown(how, &VolumeMount { name: asked.volume.clone(), at: mounted.at().display().to_string() })?;
+    mounted.wait()?;
+    Ok(DONE)
+}
+
+fn shown(how: Show, mount: &VolumeMount) -> Result<u8, Failure> {
+    report(how, || to_json(mount), || format!("{} is mounted on {}\n", mount.name, mount.at))
+}
+
+fn in_background(asked: &MountAsk, how: Show) -> Result<u8, Failure> {
+    let mut command = Command::new(std::env::current_exe().map_err(Failure::Program)?);
+    command.args(["mount", "--json"]).args(asked.read_only.then_some("--read-only"));
+    command.arg("--").arg(&asked.volume).arg(&asked.at);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().map_err(Failure::Program)?;
+    let mut ready = String::new();
+    let out = child.stdout.take().expect("a pipe was asked for");
+    // If it cannot be read, the process has ended, and has said why.
+    let _ = BufReader::new(out).read_line(&mut ready);
+    match from_json(&ready) {
+        Ok(mount) => shown(how, &mount),
+        Err(_) => {
+            let ended = child.wait_with_output().map_err(Failure::Program)?;
+            // Nobody is left who could be told that this could not be written.
+            let _ = pass_on(&ended.stderr, true);
+            Ok(ended
+                .status
+                .code()
+                .and_then(|code| u8::try_from(code).ok())
+                .unwrap_or(crate::failure::COULD_NOT))
+        }
+    }
+}
+
+/// What this command is asked for when mount(8) calls it, if it does: `NAME DIR [-o OPTION,...]` and flags of one letter.
+pub(crate) fn of_helper(program: &OsStr, args: &[OsString]) -> Option<Vec<OsString>> {
+    if Path::new(program).file_name() != Some(OsStr::new(HELPER)) {
+        return None;
+    }
+    let mut words = vec!["mount".into(), "--background".into(), "--quiet".into()];
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.to_str() {
+            Some("-o") => {
+                let options = args.next().and_then(|options| options.to_str()).unwrap_or_default();
+                words.extend(options.split(',').filter_map(of_option));
+            }
+            // mount(8) says in this way that it wants to be told more, say.
+            Some(flag) if flag.starts_with('-') => {}
+            _ => words.push(arg.clone()),
+        }
+    }
+    Some(words)
+}
+
+/// The flag of an option of mount(8). Most are not for this program.
+fn of_option(option: &str) -> Option<OsString> {
+    (option == "ro").then(|| "--read-only".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_8_calls_it_by_another_name() {
+        let of = |program: &str, args: &str| {
+            let args: Vec<OsString> = args.split(' ').map(OsString::from).collect();
+            let words = of_helper(OsStr::new(program), &args)?;
+            Some(words.iter().map(|word| word.to_str().unwrap().to_string()).collect::<Vec<_>>().join(" "))
+        };
+        let helped = |args| of("/sbin/mount.fuse.thalweg", args).unwrap();
+        assert_eq!(helped("films /mnt -o rw,noauto"), "mount --background --quiet films /mnt");
+        assert_eq!(helped("films /mnt -n -o ro"), "mount --background --quiet films /mnt --read-only");
+        assert_eq!(of("/usr/bin/thalweg", "films /mnt"), None);
+    }
+}

@@ -1,0 +1,570 @@
+//! The kernel's requests, each answered by the volume.
+//!
+//! Invariant: a request gets one answer: what was asked for, or the error number that a local file system has for it. EIO has
+//! its cause told beside it.
+//! Non-goals: permissions, which the kernel checks (`default_permissions`); locks, which it keeps among the programs of this
+//! mount.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
+};
+use thalweg_base::clock;
+use thalweg_volume::{
+    Edit, Error, File, Inode, Kind, LocalVolume, NAME_BYTES_MAX, New, Place, ROOT, Renaming, Volume,
+};
+
+use crate::handles::{Handles, Name, OpenFile};
+use crate::{Options, attributes};
+
+/// How long the kernel may believe a name or attributes without asking: what other mounts change shows that late.
+const BELIEVED: Duration = Duration::from_secs(1);
+/// Bytes of the largest request: the kernel's own limit, unless a system has another.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Requests that the kernel sends without a program that waits for each, such as read-ahead.
+const BACKGROUND_MAX: u16 = 64;
+/// After so long a read is noted even if nothing changed since the last one, as with the mount option `relatime`.
+const ACCESS_NOTED_NS: i64 = 24 * 3600 * 1_000_000_000;
+/// The inode of `..` in listings, as libfuse has it: nobody needs it, and finding it costs.
+const UNKNOWN: u64 = 0xffff_ffff;
+/// The unit in which room is told.
+const ROOM_UNIT: u64 = 4096;
+
+const FREE_INODES: u64 = 1 << 32;
+
+type Result<T> = std::result::Result<T, Error>;
+
+thread_local! {
+    /// Where a thread has the bytes that it reads.
+    static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A volume that answers the kernel.
+pub(crate) struct MountedFs {
+    handles: Handles,
+    /// Files of which the kernel may have pages, and what they were when the last of our programs closed them.
+    seen: Mutex<HashMap<u64, Seen>>,
+    volume: Arc<Volume>,
+    options: Options,
+    // Behind the volume's users, so that it is closed last.
+    _open: LocalVolume,
+}
+
+/// Whether a file has changed is told by these.
+#[derive(PartialEq, Eq)]
+struct Seen {
+    size: u64,
+    modified_ns: i64,
+    changed_ns: i64,
+}
+
+impl Seen {
+    fn of(inode: &Inode) -> Seen {
+        Seen { size: inode.size, modified_ns: inode.modified_ns, changed_ns: inode.changed_ns }
+    }
+}
+
+impl MountedFs {
+    pub(crate) fn new(open: LocalVolume, options: Options) -> MountedFs {
+        let volume = Arc::clone(&open.volume);
+        MountedFs { handles: Handles::default(), seen: Mutex::default(), volume, options, _open: open }
+    }
+
+    fn errno(&self, why: &Error) -> Errno {
+        let errno = why.errno();
+        if errno == libc::EIO {
+            (self.options.complain)(&why.to_string());
+        }
+        Errno::from_i32(errno)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<u64, Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile>> {
+        self.handles.file(handle).ok_or_else(|| refused(libc::EBADF))
+    }
+
+    fn make(&self, request: &Request, place: Place, kind: Kind, mode: u32, target: &[u8]) -> Result<Inode> {
+        let (user, group) = (request.uid(), request.gid());
+        let new = New { kind, mode: mode & 0o7777, user, group, target: target.to_vec() };
+        self.volume.create_at(place, new)
+    }
+
+    /// Notes that something was read, if that is worth a note: once after each change, and once a day.
+    fn accessed(&self, inode: u64) -> Result<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        let found = self.volume.inode(inode)?;
+        let now = clock::wall_ns();
+        let is_old = found.accessed_ns <= found.modified_ns.max(found.changed_ns)
+            || found.accessed_ns < now - ACCESS_NOTED_NS;
+        if is_old { self.volume.set_accessed(inode, now) } else { Ok(()) }
+    }
+
+    /// Opens a file of the volume, and says how the kernel is to treat it.
+    fn open_file(&self, inode: u64, flags: OpenFlags) -> Result<(FileHandle, FopenFlags)> {
+        let file = self.volume.open_by_number(inode)?;
+        let mut told = FopenFlags::empty();
+        if self.seen().get(&inode) == Some(&Seen::of(&file.stat()?)) {
+            told |= FopenFlags::FOPEN_KEEP_CACHE;
+        }
+        if flags.acc_mode() == OpenAccMode::O_RDONLY {
+            told |= FopenFlags::FOPEN_NOFLUSH;
+        }
+        let appends = flags.0 & libc::O_APPEND != 0;
+        Ok((self.handles.keep_file(OpenFile::new(file, appends)), told))
+    }
+
+    fn set(&self, inode: u64, size: Option<u64>, handle: Option<FileHandle>, edit: Edit) -> Result<Inode> {
+        if let Some(size) = size {
+            match handle.and_then(|handle| self.handles.file(handle)) {
+                Some(open) => open.file.set_size(size)?,
+                None => self.volume.open_by_number(inode)?.set_size(size)?,
+            }
+        }
+        if edit == Edit::default() { self.volume.inode(inode) } else { self.volume.set(inode, edit) }
+    }
+
+    /// The names that a listing has from one on, each with its number.
+    fn names(&self, inode: u64, handle: FileHandle, offset: u64) -> Result<Vec<(u64, Name)>> {
+        let names = match offset {
+            0 => {
+                let own = |name: &[u8], inode| Name { name: name.into(), inode, kind: Kind::Directory };
+                let mut names =
+                    vec![own(b".", inode), own(b"..", if inode == ROOT { ROOT } else { UNKNOWN })];
+                let entries = self.volume.names(inode)?.into_iter();
+                names.extend(entries.map(|entry| Name {
+                    name: entry.name,
+                    inode: entry.inode.id,
+                    kind: entry.inode.kind,
+                }));
+                self.accessed(inode)?;
+                self.handles.list(handle, names)
+            }
+            _ => self.handles.listing(handle).ok_or_else(|| refused(libc::EBADF))?,
+        };
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(names.len());
+        Ok((offset + 1..).zip(names[from..].iter().cloned()).collect())
+    }
+
+    fn attribute(&self, inode: u64, name: &OsStr) -> Result<Option<Vec<u8>>> {
+        let all = self.volume.attributes_of(inode)?;
+        Ok(all.into_iter().find(|(found, _)| found == name.as_bytes()).map(|(_, value)| value))
+    }
+
+    fn set_attribute(&self, inode: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
+        let is_there = self.attribute(inode, name)?.is_some();
+        if is_there && flags & libc::XATTR_CREATE != 0 {
+            return Err(refused(libc::EEXIST));
+        }
+        if !is_there && flags & libc::XATTR_REPLACE != 0 {
+            return Err(refused(libc::ENODATA));
+        }
+        self.volume.set_attribute_of(inode, name.as_bytes(), Some(value))
+    }
+}
+
+fn refused(errno: i32) -> Error {
+    Error::System(errno, "the mount".into())
+}
+
+fn place(directory: INodeNo, name: &OsStr) -> Place {
+    Place { directory: directory.0, name: name.as_bytes().to_vec() }
+}
+
+/// Makes room, or zeros; of fallocate(2) what needs nothing of the stores.
+fn allocate(file: &File, at: u64, len: u64, mode: i32) -> Result<()> {
+    let end = at.checked_add(len).ok_or_else(|| refused(libc::EFBIG))?;
+    let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+    match mode & !libc::FALLOC_FL_KEEP_SIZE {
+        0 => {}
+        libc::FALLOC_FL_PUNCH_HOLE if keeps_size => zero(file, at, end.min(file.size()))?,
+        libc::FALLOC_FL_ZERO_RANGE => zero(file, at, end.min(file.size()))?,
+        _ => return Err(refused(libc::EOPNOTSUPP)),
+    }
+    if !keeps_size && end > file.size() { file.set_size(end) } else { Ok(()) }
+}
+
+fn zero(file: &File, from: u64, to: u64) -> Result<()> {
+    let zeros = vec![0; REQUEST_BYTES_MAX as usize];
+    let mut at = from;
+    while at < to {
+        let n = (to - at).min(zeros.len() as u64) as usize;
+        file.write_at(at, &zeros[..n])?;
+        at += n as u64;
+    }
+    Ok(())
+}
+
+/// Answers with what came of it.
+macro_rules! answer {
+    ($fs:expr, $reply:expr, $result:expr, |$ok:pat_param| $then:expr) => {
+        match $result {
+            Ok($ok) => $then,
+            Err(why) => $reply.error($fs.errno(&why)),
+        }
+    };
+}
+
+impl Filesystem for MountedFs {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = [
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+        ];
+        for flag in wanted {
+            // An older kernel does without.
+            let _ = config.add_capabilities(flag);
+        }
+        config.set_max_write(REQUEST_BYTES_MAX).map_err(|_| io::Error::other("the request size"))?;
+        config.set_max_background(BACKGROUND_MAX).map_err(|_| io::Error::other("the requests at a time"))?;
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        // What other programs want to know of it must be durable before the mount is gone.
+        if let Err(why) = self.volume.sync() {
+            (self.options.complain)(&why.to_string());
+        }
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        entry(self, self.volume.lookup(&place(parent, name)), reply);
+    }
+
+    fn forget(&self, _: &Request, inode: INodeNo, _: u64) {
+        self.seen().remove(&inode.0);
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        attr(self, self.volume.inode(inode.0), reply);
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        user: Option<u32>,
+        group: Option<u32>,
+        size: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let accessed_ns = accessed.map(attributes::ns);
+        let modified_ns = modified.map(attributes::ns);
+        let edit = Edit { mode, user, group, accessed_ns, modified_ns };
+        attr(self, self.set(inode.0, size, handle, edit), reply);
+    }
+
+    fn readlink(&self, _: &Request, inode: INodeNo, reply: ReplyData) {
+        let found = self.accessed(inode.0).and_then(|()| self.volume.inode(inode.0));
+        answer!(self, reply, found, |found| reply.data(&found.target));
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let kind = attributes::made(mode, device).ok_or_else(|| refused(libc::EINVAL));
+        let made = kind.and_then(|kind| self.make(request, place(parent, name), kind, mode, b""));
+        entry(self, made, reply);
+    }
+
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
+        entry(self, self.make(request, place(parent, name), Kind::Directory, mode, b""), reply);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self, self.volume.remove_at(place(parent, name), false), reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self, self.volume.remove_at(place(parent, name), true), reply);
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        entry(self, self.make(request, place(parent, name), Kind::Link, 0o777, target), reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let how = match flags {
+            flags if flags.is_empty() => Renaming::Replace,
+            RenameFlags::RENAME_NOREPLACE => Renaming::NoReplace,
+            RenameFlags::RENAME_EXCHANGE => Renaming::Exchange,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        empty(self, self.volume.rename_at(place(parent, name), place(new_parent, new_name), how), reply);
+    }
+
+    fn link(&self, _: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        entry(self, self.volume.link_at(inode.0, place(parent, name)), reply);
+    }
+
+    fn open(&self, _: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        answer!(self, reply, self.open_file(inode.0, flags), |(handle, told)| reply.opened(handle, told));
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let made = match self.make(request, place(parent, name), Kind::File, mode, b"") {
+            Err(why) if why.errno() == libc::EEXIST && flags & libc::O_EXCL == 0 => {
+                self.volume.lookup(&place(parent, name))
+            }
+            made => made,
+        };
+        let opened = made.and_then(|made| self.open_file(made.id, OpenFlags(flags)).map(|open| (made, open)));
+        answer!(self, reply, opened, |(made, (handle, told))| {
+            reply.created(&BELIEVED, &attributes::of(&made), Generation(0), handle, told)
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        at: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        BYTES.with_borrow_mut(|bytes| {
+            if bytes.len() < size as usize {
+                bytes.resize(size as usize, 0);
+            }
+            let bytes = &mut bytes[..size as usize];
+            let read = self.file(handle).and_then(|open| {
+                if open.begin_to_read() {
+                    self.accessed(inode.0)?;
+                }
+                open.file.read_at(at, bytes)
+            });
+            answer!(self, reply, read, |n| reply.data(&bytes[..n]));
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        at: u64,
+        bytes: &[u8],
+        write_flags: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let from_mapping = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let written = self.file(handle).and_then(|open| match open.appends && !from_mapping {
+            true => open.file.append(bytes).map(drop),
+            false => open.file.write_at(at, bytes),
+        });
+        answer!(self, reply, written, |()| reply.written(bytes.len() as u32));
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        if let Some(Ok(now)) = self.handles.release(handle).map(|open| open.file.stat()) {
+            self.seen().insert(inode.0, Seen::of(&now));
+        }
+        reply.ok();
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        empty(self, self.file(handle).and_then(|open| open.file.sync()), reply);
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(self.handles.keep_listing(), FopenFlags::empty());
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        answer!(self, reply, self.names(inode.0, handle, offset), |names| {
+            for (next, Name { name, inode, kind }) in names {
+                if reply.add(INodeNo(inode), next, attributes::kind(kind), OsStr::from_bytes(&name)) {
+                    break;
+                }
+            }
+            reply.ok()
+        });
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        answer!(self, reply, self.names(inode.0, handle, offset), |names| {
+            for (next, Name { name, inode: found, .. }) in names {
+                // The kernel believes what it is told here, so the name is looked up again.
+                let is_own = name == b"." || name == b"..";
+                let now = match is_own {
+                    true => self.volume.inode(inode.0).map(|own| Inode { id: found, ..own }),
+                    false => self.volume.lookup(&place(inode, OsStr::from_bytes(&name))),
+                };
+                let Ok(now) = now else { continue };
+                let attributes = attributes::of(&now);
+                let name = OsStr::from_bytes(&name);
+                if reply.add(attributes.ino, next, name, &BELIEVED, &attributes, Generation(0)) {
+                    break;
+                }
+            }
+            reply.ok()
+        });
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.handles.release(handle);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        empty(self, self.volume.sync_names(), reply);
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        answer!(self, reply, self.volume.space(), |space| {
+            let (total, free) = (space.total / ROOM_UNIT, space.available / ROOM_UNIT);
+            let unit = ROOM_UNIT as u32;
+            reply.statfs(total, free, free, FREE_INODES, FREE_INODES, unit, NAME_BYTES_MAX as u32, unit)
+        });
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        empty(self, self.set_attribute(inode.0, name, value, flags), reply);
+    }
+
+    fn getxattr(&self, _: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let value = self.attribute(inode.0, name);
+        let value = value.and_then(|value| value.ok_or_else(|| refused(libc::ENODATA)));
+        xattr(self, value, size, reply);
+    }
+
+    fn listxattr(&self, _: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self.volume.attributes_of(inode.0);
+        let joined =
+            |all: Vec<(Vec<u8>, Vec<u8>)>| all.into_iter().flat_map(|(name, _)| [name, vec![0]].concat());
+        xattr(self, names.map(|all| joined(all).collect()), size, reply);
+    }
+
+    fn removexattr(&self, _: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self, self.volume.set_attribute_of(inode.0, name.as_bytes(), None), reply);
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        at: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        empty(self, self.file(handle).and_then(|open| allocate(&open.file, at, len, mode)), reply);
+    }
+}
+
+fn entry(fs: &MountedFs, found: Result<Inode>, reply: ReplyEntry) {
+    answer!(fs, reply, found, |found| reply.entry(&BELIEVED, &attributes::of(&found), Generation(0)));
+}
+
+fn attr(fs: &MountedFs, found: Result<Inode>, reply: ReplyAttr) {
+    answer!(fs, reply, found, |found| reply.attr(&BELIEVED, &attributes::of(&found)));
+}
+
+fn empty(fs: &MountedFs, done: Result<()>, reply: ReplyEmpty) {
+    answer!(fs, reply, done, |()| reply.ok());
+}
+
+/// The value, or its size if that is what was asked for.
+fn xattr(fs: &MountedFs, value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    answer!(fs, reply, value, |value| match value.len() {
+        len if size == 0 => reply.size(len as u32),
+        len if len > size as usize => reply.error(Errno::ERANGE),
+        _ => reply.data(&value),
+    });
+}

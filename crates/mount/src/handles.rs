@@ -1,0 +1,100 @@
+//! What programs have open: files and listings of directories, by the numbers that the kernel names them with.
+//!
+//! Invariant: a listing goes on where it was, whatever happens to the directory meanwhile: it is read when it begins.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fuser::FileHandle;
+use thalweg_volume::{File, Kind};
+
+/// A file that was opened.
+pub(crate) struct OpenFile {
+    pub(crate) file: File,
+    /// Writes go behind the end.
+    pub(crate) appends: bool,
+    was_read: AtomicBool,
+}
+
+impl OpenFile {
+    pub(crate) fn new(file: File, appends: bool) -> OpenFile {
+        OpenFile { file, appends, was_read: AtomicBool::new(false) }
+    }
+
+    /// Whether this is the first read.
+    pub(crate) fn begin_to_read(&self) -> bool {
+        !self.was_read.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// A name in a listing.
+#[derive(Clone)]
+pub(crate) struct Name {
+    pub(crate) name: Vec<u8>,
+    pub(crate) inode: u64,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone)]
+enum Handle {
+    File(Arc<OpenFile>),
+    Listing(Arc<Vec<Name>>),
+}
+
+/// Everything that is open.
+#[derive(Default)]
+pub(crate) struct Handles(Mutex<(u64, HashMap<u64, Handle>)>);
+
+impl Handles {
+    fn lock(&self) -> MutexGuard<'_, (u64, HashMap<u64, Handle>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, handle: Handle) -> FileHandle {
+        let mut all = self.lock();
+        all.0 += 1;
+        let number = all.0;
+        all.1.insert(number, handle);
+        FileHandle(number)
+    }
+
+    pub(crate) fn keep_file(&self, file: OpenFile) -> FileHandle {
+        self.keep(Handle::File(Arc::new(file)))
+    }
+
+    pub(crate) fn keep_listing(&self) -> FileHandle {
+        self.keep(Handle::Listing(Arc::default()))
+    }
+
+    pub(crate) fn file(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
+        match self.lock().1.get(&handle.0) {
+            Some(Handle::File(open)) => Some(Arc::clone(open)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn listing(&self, handle: FileHandle) -> Option<Arc<Vec<Name>>> {
+        match self.lock().1.get(&handle.0) {
+            Some(Handle::Listing(names)) => Some(Arc::clone(names)),
+            _ => None,
+        }
+    }
+
+    /// The listing begins again with these names.
+    pub(crate) fn list(&self, handle: FileHandle, names: Vec<Name>) -> Arc<Vec<Name>> {
+        let names = Arc::new(names);
+        self.lock().1.insert(handle.0, Handle::Listing(Arc::clone(&names)));
+        names
+    }
+
+    /// Ends it; a file is closed when nobody uses what is returned any more.
+    pub(crate) fn release(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
+        // Bound outside the match, so that nothing is closed under the lock.
+        let released = self.lock().1.remove(&handle.0);
+        match released {
+            Some(Handle::File(open)) => Some(open),
+            _ => None,
+        }
+    }
+}

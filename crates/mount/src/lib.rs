@@ -1,0 +1,120 @@
+//! Volumes mounted as file systems, over FUSE.
+//!
+//! ```text
+//! program --system call--> kernel --request--> MountedFs (fs.rs) --inode, name, bytes--> Volume
+//! ```
+//!
+//! Model: the kernel checks permissions, and keeps pages and names. It asks here for what it does not have, and several
+//! threads answer.
+//! Invariant: what was written is at the stores when `write` returns, so the kernel has no dirty pages but those of shared
+//! mappings. Pages are kept from one open to the next only if the file did not change in between.
+//! Non-goals: the kernel's writeback cache, which believes its own sizes and times; time limits of the kernel's, which end a
+//! mount; telling the kernel from inside a request to forget something, which can deadlock.
+
+mod attributes;
+mod fs;
+mod handles;
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use thalweg_volume::LocalVolume;
+
+/// Threads that answer requests. They wait for disks, so there are more than there are cores.
+const THREADS: usize = 8;
+
+/// How a volume is mounted.
+pub struct Options {
+    /// Nothing can be changed through the mount.
+    pub read_only: bool,
+    /// Is told why a program got EIO.
+    pub complain: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// A volume that is mounted.
+pub struct Mounted {
+    session: BackgroundSession,
+    at: PathBuf,
+}
+
+/// Why a volume could not be mounted or unmounted.
+#[derive(Debug)]
+pub struct Error {
+    at: PathBuf,
+    why: io::Error,
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Error { at, why } = self;
+        write!(f, "cannot mount on {}: {}", at.display(), why.to_string().trim_end())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.why)
+    }
+}
+
+/// Mounts a volume on a directory. It can be used when this returns.
+pub fn mount(open: LocalVolume, at: &Path, options: Options) -> Result<Mounted, Error> {
+    let failed = |why| Error { at: at.into(), why };
+    let full = at.canonicalize().map_err(failed)?;
+    let config = config(&open.entry.name, options.read_only);
+    let fs = fs::MountedFs::new(open, options);
+    let session = Session::new(fs, &full, &config).and_then(Session::spawn).map_err(failed)?;
+    Ok(Mounted { session, at: full })
+}
+
+fn config(name: &str, read_only: bool) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(name.into()),
+        MountOption::Subtype("thalweg".into()),
+        MountOption::DefaultPermissions,
+        if read_only { MountOption::RO } else { MountOption::RW },
+    ];
+    // Only root may let others in without a setting in /etc/fuse.conf.
+    config.acl = if rustix::process::geteuid().is_root() { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(THREADS);
+    config.clone_fd = true;
+    config
+}
+
+impl Mounted {
+    /// The directory, from the root.
+    pub fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// Returns when the volume is unmounted and closed.
+    pub fn wait(self) -> Result<(), Error> {
+        let Mounted { session, at } = self;
+        session.join().map_err(|why| Error { at, why })
+    }
+}
+
+/// Takes a mount away. Programs that have files open there keep them until they close them.
+pub fn unmount(at: &Path) -> Result<(), Error> {
+    let failed = |why| Error { at: at.into(), why };
+    match rustix::mount::unmount(at, UnmountFlags::DETACH) {
+        Ok(()) => Ok(()),
+        // Users other than root ask a program that may.
+        Err(Errno::PERM) => {
+            let args = [OsStr::new("-u"), OsStr::new("-z"), OsStr::new("--"), at.as_os_str()];
+            let done =
+                Command::new("fusermount3").args(args).stdin(Stdio::null()).output().map_err(failed)?;
+            match done.status.success() {
+                true => Ok(()),
+                false => Err(failed(io::Error::other(String::from_utf8_lossy(&done.stderr).into_owned()))),
+            }
+        }
+        Err(e) => Err(failed(e.into())),
+    }
+}

@@ -1,0 +1,155 @@
+//! A new volume, mounted.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::mount::UnmountFlags;
+use thalweg_mount::{Options, mount};
+use thalweg_volume::{Registry, check, create, layout::Policy, open};
+
+/// Names the place of a bed to the process that is to mount it.
+const SERVES: &str = "THALWEG_TEST_MOUNTS";
+const READ_ONLY: &str = "THALWEG_TEST_READ_ONLY";
+const READY: &str = "it is mounted";
+
+/// A volume of three stores in directories of its own, and where it is mounted. All of it goes at the end.
+pub(crate) struct Bed {
+    place: PathBuf,
+    mounted: Option<(Child, BufReader<ChildStdout>)>,
+}
+
+impl Bed {
+    /// `None` if this machine has no FUSE, and then it is told that the test was skipped.
+    pub(crate) fn new() -> Option<Bed> {
+        static BEDS: AtomicU32 = AtomicU32::new(0);
+        let number = BEDS.fetch_add(1, Ordering::Relaxed);
+        if let Err(why) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+            skipped(&format!("/dev/fuse: {why}"));
+            return None;
+        }
+        let place = std::env::temp_dir().join(format!("thalweg-mount-{}-{number}", std::process::id()));
+        let stores: Vec<PathBuf> = ["s0", "s1", "s2"].iter().map(|name| place.join(name)).collect();
+        stores.iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
+        std::fs::create_dir(place.join("mnt")).unwrap();
+        let mut bed = Bed { place, mounted: None };
+        // Small stripes, so that small files have several.
+        let policy = Policy { stripe_bytes: 64 << 10, ..Policy::default() };
+        create(&registry(&bed.place), "v", &stores, None, &policy).unwrap();
+        bed.mount(false);
+        Some(bed)
+    }
+
+    /// Mounts it in a process of its own: one that used its own mount could not be killed when it hangs.
+    pub(crate) fn mount(&mut self, read_only: bool) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["bed::serve", "--exact", "--nocapture"]).env(SERVES, &self.place);
+        command.envs(read_only.then_some((READ_ONLY, "1"))).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.ends_with(&format!("{READY}\n")) {
+            assert_ne!(said.read_line(&mut line).unwrap(), 0, "it was not mounted: {line}");
+        }
+        self.mounted = Some((child, said));
+    }
+
+    pub(crate) fn unmount(&mut self) {
+        rustix::mount::unmount(self.root(), UnmountFlags::empty()).unwrap();
+        self.ended();
+    }
+
+    /// The process that served the mount has ended well, and told of nothing.
+    pub(crate) fn ended(&mut self) {
+        let (mut child, mut said) = self.mounted.take().unwrap();
+        let mut rest = String::new();
+        std::io::Read::read_to_string(&mut said, &mut rest).unwrap();
+        assert!(child.wait().unwrap().success() && !rest.contains("EIO"), "{rest}");
+    }
+
+    /// The kernel has no pages of it any more.
+    pub(crate) fn mount_again(&mut self) {
+        self.unmount();
+        self.mount(false);
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.place.join("mnt")
+    }
+
+    /// A path in it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// A path beside it, on the machine's own file system.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.place.join(name)
+    }
+
+    /// Unmounts it, and checks that every byte is what was written and that no strip is left over.
+    pub(crate) fn ends_sound(mut self) {
+        self.unmount();
+        let open = open(&registry(&self.place), "v").unwrap();
+        assert_eq!(check(&open).unwrap().problems, Vec::<String>::new());
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if let Some((mut child, _)) = self.mounted.take() {
+            let _ = rustix::mount::unmount(self.root(), UnmountFlags::DETACH);
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.place);
+    }
+}
+
+fn registry(place: &Path) -> Registry {
+    Registry::at(place.join("volumes.json"))
+}
+
+/// No test: what a bed starts in a process of its own.
+#[test]
+fn serve() {
+    let Some(place) = std::env::var_os(SERVES).map(PathBuf::from) else { return };
+    let complain = Box::new(|why: &str| println!("EIO: {why}"));
+    let options = Options { read_only: std::env::var_os(READ_ONLY).is_some(), complain };
+    let mounted = mount(open(&registry(&place), "v").unwrap(), &place.join("mnt"), options).unwrap();
+    println!("{READY}");
+    mounted.wait().unwrap();
+}
+
+/// Says that this test cannot run on this machine, and why. `./test` counts it: it names a file in `THALWEG_SKIPPED`.
+pub(crate) fn skipped(why: &str) {
+    println!("skipped: {why}");
+    let Some(file) = std::env::var_os("THALWEG_SKIPPED") else { return };
+    let thread = std::thread::current();
+    let line = format!("{}::{} {why}\n", env!("CARGO_CRATE_NAME"), thread.name().unwrap_or("?"));
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
+    file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the file can be written");
+}
+
+/// Whether a program can be started; if not, that is why something is skipped.
+pub(crate) fn has(program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v '{program}'")]).output().unwrap();
+    if !found.status.success() {
+        skipped(&format!("there is no {program}"));
+    }
+    found.status.success()
+}
+
+/// What a shell script prints, which must succeed.
+pub(crate) fn sh(at: &Path, script: &str) -> String {
+    let output = sh_output(at, script);
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{script}\n{out}{err}");
+    out.into_owned()
+}
+
+pub(crate) fn sh_output(at: &Path, script: &str) -> Output {
+    Command::new("bash").args(["-euo", "pipefail", "-c", script]).current_dir(at).output().unwrap()
+}

@@ -1,0 +1,206 @@
+//! Files and names, as single system calls see them.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::time::{Duration, UNIX_EPOCH};
+
+use rustix::fs::{CWD, RenameFlags, XattrFlags, renameat_with};
+
+use crate::bed::Bed;
+
+/// Bytes that differ from place to place.
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i / 251 + i) as u8).collect()
+}
+
+#[test]
+fn what_is_written_is_read_now_and_after_mounting_again() {
+    let Some(mut bed) = Bed::new() else { return };
+    let whole = bytes(5_000_011);
+    fs::write(bed.path("a"), &whole).unwrap();
+    assert_eq!(fs::read(bed.path("a")).unwrap(), whole);
+    bed.mount_again();
+    assert_eq!(fs::read(bed.path("a")).unwrap(), whole);
+    let file = File::open(bed.path("a")).unwrap();
+    let mut piece = vec![0; 100_000];
+    file.read_exact_at(&mut piece, 1_234_567).unwrap();
+    assert_eq!(piece, whole[1_234_567..1_334_567]);
+    drop(file);
+    bed.ends_sound();
+}
+
+#[test]
+fn a_file_grows_by_holes_and_appended_lines_and_is_cut() {
+    let Some(mut bed) = Bed::new() else { return };
+    let mut file = OpenOptions::new().create_new(true).append(true).open(bed.path("log")).unwrap();
+    for i in 0..100 {
+        // Where the descriptor stands does not matter.
+        file.seek(SeekFrom::Start(0)).unwrap();
+        writeln!(file, "line {i}").unwrap();
+    }
+    file.set_len(200_000).unwrap();
+    file.write_all(b"end").unwrap();
+    file.set_len(200_002).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    bed.mount_again();
+    let mut expected: Vec<u8> = (0..100).flat_map(|i| format!("line {i}\n").into_bytes()).collect();
+    expected.resize(200_000, 0);
+    expected.extend(b"en");
+    assert_eq!(fs::read(bed.path("log")).unwrap(), expected);
+    bed.ends_sound();
+}
+
+#[test]
+fn names_are_any_bytes_up_to_255_and_a_listing_has_them_all() {
+    let Some(bed) = Bed::new() else { return };
+    let long = "x".repeat(255);
+    let names: Vec<&OsStr> = vec![
+        OsStr::new("plain"),
+        OsStr::new(&long),
+        OsStr::from_bytes(b"\xff\x01\n *"),
+        OsStr::new("volume:v"),
+    ];
+    for name in &names {
+        fs::write(bed.root().join(name), name.as_bytes()).unwrap();
+    }
+    let mut listed: Vec<_> =
+        fs::read_dir(bed.root()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    listed.sort();
+    let mut sorted = names.clone();
+    sorted.sort();
+    assert_eq!(listed, sorted);
+    let too_long = fs::write(bed.path(&"x".repeat(256)), b"").unwrap_err();
+    assert_eq!(too_long.raw_os_error(), Some(libc::ENAMETOOLONG));
+    for i in 0..3000 {
+        fs::create_dir(bed.path(&format!("dir-{i}"))).unwrap();
+    }
+    let found: Vec<_> = fs::read_dir(bed.root()).unwrap().map(|entry| entry.unwrap()).collect();
+    assert_eq!(found.len(), 3004);
+    assert_eq!(found.iter().filter(|entry| entry.metadata().unwrap().is_dir()).count(), 3000);
+    drop(found);
+    bed.ends_sound();
+}
+
+#[test]
+fn links_renames_and_kinds_are_those_of_a_local_file_system() {
+    let Some(mut bed) = Bed::new() else { return };
+    let errno = |done: std::io::Result<()>| done.unwrap_err().raw_os_error().unwrap();
+    fs::write(bed.path("a"), b"a").unwrap();
+    fs::write(bed.path("b"), b"b").unwrap();
+    fs::hard_link(bed.path("a"), bed.path("c")).unwrap();
+    assert_eq!(fs::metadata(bed.path("a")).unwrap().nlink(), 2);
+    symlink("a", bed.path("l")).unwrap();
+    assert_eq!(fs::read(bed.path("l")).unwrap(), b"a");
+    let rename = |flags, from: &str, to: &str| {
+        renameat_with(CWD, bed.path(from), CWD, bed.path(to), flags).map_err(std::io::Error::from)
+    };
+    assert_eq!(errno(rename(RenameFlags::NOREPLACE, "a", "b")), libc::EEXIST);
+    rename(RenameFlags::EXCHANGE, "a", "b").unwrap();
+    assert_eq!(
+        (fs::read(bed.path("a")).unwrap(), fs::read(bed.path("b")).unwrap()),
+        (b"b".to_vec(), b"a".to_vec())
+    );
+    fs::rename(bed.path("b"), bed.path("a")).unwrap();
+    assert_eq!(fs::read(bed.path("c")).unwrap(), b"a");
+    fs::create_dir_all(bed.path("d/e")).unwrap();
+    assert_eq!(fs::metadata(bed.path("d")).unwrap().nlink(), 3);
+    assert_eq!(errno(fs::rename(bed.path("d"), bed.path("d/e/f"))), libc::EINVAL);
+    assert_eq!(errno(fs::remove_dir(bed.path("d"))), libc::ENOTEMPTY);
+    rename(RenameFlags::EXCHANGE, "d", "a").unwrap();
+    assert!(bed.path("a/e").is_dir() && bed.path("d").is_file());
+    rustix::fs::mkfifoat(CWD, bed.path("p"), rustix::fs::Mode::RUSR).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(bed.path("s")).unwrap());
+    bed.mount_again();
+    assert!(fs::metadata(bed.path("p")).unwrap().file_type().is_fifo());
+    assert!(fs::metadata(bed.path("s")).unwrap().file_type().is_socket());
+    bed.ends_sound();
+}
+
+#[test]
+fn a_file_without_names_can_be_used_until_it_is_closed() {
+    let Some(bed) = Bed::new() else { return };
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(bed.path("a")).unwrap();
+    fs::remove_file(bed.path("a")).unwrap();
+    file.write_all(b"still here").unwrap();
+    file.rewind().unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!((text.as_str(), file.metadata().unwrap().nlink()), ("still here", 0));
+    drop(file);
+    bed.ends_sound();
+}
+
+#[test]
+fn modes_and_times_are_kept_to_the_nanosecond_and_only_changes_change_them() {
+    let Some(mut bed) = Bed::new() else { return };
+    fs::write(bed.path("a"), b"a").unwrap();
+    fs::set_permissions(bed.path("a"), Permissions::from_mode(0o4751)).unwrap();
+    let at = UNIX_EPOCH + Duration::new(1_234_567_890, 123_456_789);
+    let file = OpenOptions::new().write(true).open(bed.path("a")).unwrap();
+    file.set_times(fs::FileTimes::new().set_modified(at).set_accessed(at)).unwrap();
+    let set = file.metadata().unwrap();
+    assert_eq!((set.modified().unwrap(), set.accessed().unwrap()), (at, at));
+    // What is told at the end of its use is no change of it.
+    file.sync_all().unwrap();
+    drop(file);
+    bed.mount_again();
+    let kept = fs::metadata(bed.path("a")).unwrap();
+    assert_eq!((kept.mtime_nsec(), kept.mode() & 0o7777), (123_456_789, 0o4751));
+    assert_eq!((kept.ctime(), kept.ctime_nsec()), (set.ctime(), set.ctime_nsec()));
+    assert_eq!(fs::read(bed.path("a")).unwrap(), b"a");
+    let read = fs::metadata(bed.path("a")).unwrap();
+    assert!(read.accessed().unwrap() > at, "the first read after a change is noted");
+    assert_eq!((read.mtime(), read.ctime_nsec()), (kept.mtime(), set.ctime_nsec()));
+    OpenOptions::new().append(true).open(bed.path("a")).unwrap().write_all(b"b").unwrap();
+    let written = fs::metadata(bed.path("a")).unwrap();
+    assert!(
+        written.modified().unwrap() > at
+            && (written.ctime(), written.ctime_nsec()) > (set.ctime(), set.ctime_nsec())
+    );
+    assert_eq!((written.ctime(), written.ctime_nsec()), (written.mtime(), written.mtime_nsec()));
+    bed.ends_sound();
+}
+
+#[test]
+fn extended_attributes_are_set_listed_and_removed() {
+    let Some(bed) = Bed::new() else { return };
+    fs::write(bed.path("a"), b"").unwrap();
+    let set = |value: &[u8], flags| rustix::fs::setxattr(bed.path("a"), "user.k", value, flags);
+    set(b"one", XattrFlags::CREATE).unwrap();
+    assert_eq!(set(b"two", XattrFlags::CREATE), Err(rustix::io::Errno::EXIST));
+    set(b"two", XattrFlags::REPLACE).unwrap();
+    let mut value = [0; 8];
+    let n = rustix::fs::getxattr(bed.path("a"), "user.k", &mut value[..]).unwrap();
+    assert_eq!(&value[..n], b"two");
+    let mut names = [0; 64];
+    let n = rustix::fs::listxattr(bed.path("a"), &mut names[..]).unwrap();
+    assert_eq!(&names[..n].iter().copied().collect::<Vec<_>>(), b"user.k\0");
+    rustix::fs::removexattr(bed.path("a"), "user.k").unwrap();
+    let gone = rustix::fs::getxattr(bed.path("a"), "user.k", &mut value[..]);
+    assert_eq!(gone, Err(rustix::io::Errno::NODATA));
+    bed.ends_sound();
+}
+
+#[test]
+fn room_is_made_and_holes_are_punched() {
+    use rustix::fs::FallocateFlags;
+    let Some(bed) = Bed::new() else { return };
+    let file =
+        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(bed.path("a")).unwrap();
+    let mut expected = bytes(300_000);
+    file.write_all_at(&expected, 0).unwrap();
+    let allocate = |flags, at, len| rustix::fs::fallocate(&file, flags, at, len);
+    allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 100_001, 99_999).unwrap();
+    allocate(FallocateFlags::KEEP_SIZE, 0, 1_000_000).unwrap();
+    allocate(FallocateFlags::empty(), 0, 400_000).unwrap();
+    expected[100_001..200_000].fill(0);
+    expected.resize(400_000, 0);
+    assert_eq!(fs::read(bed.path("a")).unwrap(), expected);
+    assert_eq!(allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096), Err(rustix::io::Errno::OPNOTSUPP));
+    drop(file);
+    bed.ends_sound();
+}
