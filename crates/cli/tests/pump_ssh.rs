@@ -320,7 +320,7 @@ fn whatever_keeps_the_other_end_from_speaking_is_told_in_one_line() {
         (&[&n1[..], "--there", "nothing-like-it"][..], ["there is no nothing-like-it at n1", "--there"]),
         (&[&n1, "--there", &format!("{}/in", there.place.0.display())], ["n1 cannot run", "kind of machine"]),
         (&[&there.at("n3", "out")], ["ssh cannot reach n3", "Connection refused"]),
-        (&[&there.at("n4", "out")], ["ssh is not let in", "Permission denied (publickey"]),
+        (&[&there.at("n4", "out")], ["refuses ssh", "Permission denied (publickey"]),
         (&[&there.at("n5", "out")], ["ssh does not know n5", "see its key"]),
         (
             &[&n1, "--there", "echo Welcome to n1; thalweg"],
@@ -329,7 +329,7 @@ fn whatever_keeps_the_other_end_from_speaking_is_told_in_one_line() {
         (&[&n1, "--there", "printf Hi; thalweg"], ["the shell of n1 prints 'Hi'", "start-up"]),
         (
             &[&n1, "--there", "echo thalweg-pump 9 {}; true"],
-            [&format!("n1 speaks protocol 9, where {} is", thalweg_wire::VERSION), "one version"],
+            [&format!("n1 speaks protocol 9, and this program speaks {}", thalweg_wire::VERSION), "one version"],
         ),
         (&[&n1, "--there", too_old], ["n1 does not serve transfers", "one version"]),
         (&[&n1, "--there", "exit 3;"], ["ended with status 3", "-V"]),

@@ -38,6 +38,8 @@ pub enum Error {
     Transfer(thalweg_transfer::Error),
     /// A volume could not be used.
     Volume(thalweg_volume::Error),
+    /// A cluster, an identity or a link with a host could not be used.
+    Cluster(thalweg_wire::ClusterError),
     /// A record is longer than the verb has room for.
     RecordTooLong {
         /// The input, if one is known.
@@ -232,6 +234,7 @@ impl fmt::Display for Error {
             Error::River(why) => write!(f, "{why}"),
             Error::Transfer(why) => write!(f, "{why}"),
             Error::Volume(why) => write!(f, "{why}"),
+            Error::Cluster(why) => write!(f, "{why}"),
             Error::RecordTooLong { path, at, limit, .. } => {
                 let of = path.as_ref().map_or(String::new(), |path| format!(" of {}", path.display()));
                 let at = at.map_or(String::new(), |at| format!(" at byte {at}"));
@@ -342,6 +345,7 @@ impl std::error::Error for Error {
             Error::River(why) => Some(why),
             Error::Transfer(why) => Some(why),
             Error::Volume(why) => Some(why),
+            Error::Cluster(why) => Some(why),
             Error::SomeParts { why, .. } => Some(why),
             _ => None,
         }
@@ -418,6 +422,18 @@ impl From<thalweg_record::KeyError> for Error {
 impl From<thalweg_block::PoolError> for Error {
     fn from(why: thalweg_block::PoolError) -> Error {
         Error::Pool(why)
+    }
+}
+
+impl From<thalweg_transfer::Error> for Error {
+    fn from(why: thalweg_transfer::Error) -> Error {
+        Error::Transfer(why)
+    }
+}
+
+impl From<thalweg_wire::ClusterError> for Error {
+    fn from(why: thalweg_wire::ClusterError) -> Error {
+        Error::Cluster(why)
     }
 }
 

@@ -44,8 +44,8 @@ pub fn check(cluster: &Cluster, options: &CheckOptions, progress: &Progress) -> 
     let watch = Stopwatch::start();
     check_key(options)?;
     let asked = JobRequest::Check(request(options)?).text();
-    let client = Arc::new(Client::load_named(&cluster.identity, cluster.name.as_deref()).map_err(could_not)?);
-    let hosts = client.hosts(&cluster.on).map_err(could_not)?;
+    let client = Arc::new(Client::load_named(&cluster.identity, cluster.name.as_deref())?);
+    let hosts = client.hosts(&cluster.on)?;
     let cancel = Cancel::default();
     let (tell, said) = channel();
     for (index, host) in hosts.iter().enumerate() {

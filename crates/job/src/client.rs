@@ -110,7 +110,7 @@ pub fn plan(cluster: &Cluster, options: &WorkOptions) -> Result<ClusterPlan> {
         None => {
             let hosts: Vec<ClusterHost> =
                 meant.hosts.iter().filter(|host| names.contains(&host.name)).cloned().collect();
-            (rates::measure(&meant.client, &hosts, false).map_err(could_not)?, RatesFrom::Now)
+            (rates::measure(&meant.client, &hosts, false)?, RatesFrom::Now)
         }
     };
     Ok(plan::shared(&ask, plan::facts(&ask, (&meant.all, &names), &found, rates)))
@@ -153,8 +153,8 @@ struct Meant {
 
 impl Meant {
     fn of(cluster: &Cluster) -> Result<Meant> {
-        let client = Client::load_named(&cluster.identity, cluster.name.as_deref()).map_err(could_not)?;
-        let hosts = client.hosts(&cluster.on).map_err(could_not)?;
+        let client = Client::load_named(&cluster.identity, cluster.name.as_deref())?;
+        let hosts = client.hosts(&cluster.on)?;
         let all = client.file().hosts.iter().map(|host| host.name.clone()).collect();
         Ok(Meant { client, hosts, all })
     }

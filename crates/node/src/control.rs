@@ -19,9 +19,11 @@ use thalweg_api::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_wire::mesh::there_twice;
-use thalweg_wire::{Client, ClusterError as Error, ClusterResult as Result, cluster};
+use thalweg_wire::{Client, cluster};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+
+use crate::{Error, Result};
 
 /// How long an answer may take.
 pub const ANSWER_SECONDS: u64 = 5;
@@ -62,7 +64,7 @@ fn warnings<'a>(client: &Client, statuses: impl Iterator<Item = &'a NodeStatus> 
     let renew = |name: &str| format!("thalweg cluster renew {name} makes a new one");
     let name = &identity.name;
     let own = cluster::ends_soon(&format!("the certificate of this client, {name},"), own, &renew(name));
-    let remedy = "make a cluster anew, with thalweg cluster init in another --identity, and install it";
+    let remedy = "make a new cluster with thalweg cluster init in another directory, and install it";
     let authority = cluster::ends_soon("the certificate of the cluster's authority", authority, remedy);
     let twice: BTreeSet<&String> = statuses.clone().flat_map(|node| &node.twice).collect();
     let hosts = statuses.filter_map(|node| {
@@ -101,7 +103,7 @@ pub fn status_of(identity: &Path, host: &str) -> Result<NodeStatus> {
         from_json::<NodeStatus>(&text)
     })?;
     let (answer, _) = answers.into_iter().next().expect("one was asked");
-    answer.map_err(Error::Asked)
+    answer.map_err(Error::NoAnswer)
 }
 
 /// The jobs of these hosts, or of all.
@@ -124,7 +126,7 @@ pub fn job(identity: &Path, id: &str, cancel: bool) -> Result<JobList> {
         return Ok(JobList { jobs, errors: list.errors });
     }
     if list.jobs.iter().filter(|job| job.id == id).all(|job| job.state != JobState::Running) {
-        return Err(Error::Asked(format!("job {} has ended; thalweg job show tells how", &id[..8])));
+        return Err(Error::JobEnded(id));
     }
     let client = Client::load(identity)?;
     let there = |host: &&ClusterHost| list.jobs.iter().any(|job| job.id == id && job.host == host.name);
@@ -215,8 +217,8 @@ fn whole_id(list: &JobList, id: &str) -> Result<String> {
     ids.dedup();
     match ids[..] {
         [one] if !id.is_empty() => Ok(one.to_string()),
-        [] => Err(Error::Asked(format!("no host knows a job {id}; thalweg job list shows them"))),
-        _ => Err(Error::Asked(format!("'{id}' begins {} jobs; write more of it", ids.len()))),
+        [] => Err(Error::UnknownJob(id.into())),
+        _ => Err(Error::AmbiguousJob { id: id.into(), jobs: ids.len() }),
     }
 }
 
@@ -233,7 +235,7 @@ fn gathered(hosts: &[ClusterHost], answers: Vec<(Answer<Vec<JobReport>>, f64)>) 
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|e| Error::Asked(format!("no runtime to ask nodes with: {e}")))
+    runtime.map_err(Error::Thread)
 }
 
 /// Asks all hosts at once; the answers in their order, each with the seconds that it took.

@@ -21,17 +21,14 @@ use thalweg_io::socket::resend_soon;
 use thalweg_job::Jobs;
 use thalweg_wire::cluster::{self, PORT};
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{
-    ALPN_LINK, Agreed, ClusterError as Error, ClusterResult as Result, HANDSHAKE_SECONDS, Host, Id, Named,
-    Service, Terms, Who, mesh,
-};
+use thalweg_wire::{ALPN_LINK, Agreed, HANDSHAKE_SECONDS, Host, Id, Named, Service, Terms, Who, mesh};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 
-use crate::http;
 use crate::tls_records::TlsRecords;
+use crate::{Error, Result, http};
 
 /// The most handshakes at once.
 pub const HANDSHAKES_MAX: usize = 256;
@@ -152,12 +149,10 @@ pub fn run(
     let threads = CONNECTIONS_MAX + FOR_OTHERS;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(threads).build();
-    let runtime = runtime.map_err(|e| Error::Asked(format!("no runtime for the edge: {e}")))?;
+    let runtime = runtime.map_err(Error::Thread)?;
     let outcome = runtime.block_on(async {
         #[allow(clippy::disallowed_methods)] // Accepting is the edge's, and the edge is here.
-        let listener = TcpListener::bind(address).await.map_err(|e| {
-            Error::Asked(format!("cannot listen on {address}: {e}; give another address with --listen"))
-        })?;
+        let listener = TcpListener::bind(address).await.map_err(|why| Error::Listen { address, why })?;
         let at = listener.local_addr().map_or(address, |at| at);
         let NodeStatus { name, id, cluster, pid, .. } = node.status();
         ready(&NodeReady { name, id, address: at.to_string(), cluster, pid });
@@ -183,9 +178,7 @@ fn listen_at(options: &NodeOptions, host: &Host) -> Result<SocketAddr> {
         (None, None) => SocketAddr::new(IpAddr::from([127, 0, 0, 1]), PORT),
     };
     if host.credentials().is_none() && !address.ip().is_loopback() {
-        return Err(Error::Asked(format!(
-            "a node without certificate listens on loopback only, and {address} is not; thalweg cluster init makes certificates"
-        )));
+        return Err(Error::NoCertificate(address));
     }
     Ok(address)
 }

@@ -10,21 +10,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use thalweg_api::{PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, TransferRequest, from_json};
-use thalweg_engine::{Endpoint, Progress, PumpOptions, ends};
-use thalweg_transfer::{Route, Watch, Way, escaped, receive, send, unescaped};
-use thalweg_wire::{Link, LinkError, Streams, What, message};
+use thalweg_engine::{Asked, Endpoint, Progress, PumpOptions, ends};
+use thalweg_transfer::{Error, Route, Transport, Watch, escaped, receive, send, unescaped};
+use thalweg_wire::{ClusterError, Link, LinkError, Streams, What, message};
 
 /// How often it is looked whether somebody asked to stop.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) type Result<T> = std::result::Result<T, thalweg_engine::Error>;
 
-pub(crate) fn could_not(why: impl ToString) -> thalweg_engine::Error {
-    thalweg_engine::Error::Node { why: why.to_string(), wrong: false }
+/// The error of a link over which a transfer could not begin.
+pub(crate) fn no_link(why: LinkError) -> thalweg_engine::Error {
+    ClusterError::Link(why).into()
 }
 
 /// A way that begins here, over which the other end can be asked to be one.
-pub(crate) trait Asks: Way {
+pub(crate) trait Asks: Transport {
     /// The transfer's id.
     fn id(&self) -> String;
     /// Opens the control stream with this request. Lanes will follow.
@@ -33,21 +34,19 @@ pub(crate) trait Asks: Way {
 
 /// Sends files from here to the other end.
 pub(crate) fn push(
-    way: &dyn Asks,
+    transport: &dyn Asks,
     dest: String,
     options: &PumpOptions,
     progress: &Progress,
 ) -> Result<PumpReceipt> {
     let (tree, fallback) = ends::tree(options)?;
     let transfer = ends::sources(options, &*tree)?;
-    let request = PumpRequest { dest: Some(dest), ..request(way, options, Vec::new()) };
-    let control = way.begin(&TransferRequest::Pump(Box::new(request))).map_err(could_not)?;
-    let sent = send(&transfer, way, control, &tree, &ends::watch(progress));
+    let request = PumpRequest { dest: Some(dest), ..request(transport, options, Vec::new()) };
+    let control = transport.begin(&TransferRequest::Pump(Box::new(request))).map_err(no_link)?;
+    let sent = send(&transfer, transport, control, &tree, &ends::watch(progress));
     if sent.is_err() && progress.cancelled().is_some() {
-        let peer = way.peer();
-        progress.note(&format!(
-            "what came to {peer} is kept there; the same command with --resume goes on from it"
-        ));
+        let peer = transport.peer();
+        progress.note(&format!("what arrived at {peer} is kept there; resume the transfer to continue"));
     }
     let mut receipt = sent.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
@@ -55,14 +54,14 @@ pub(crate) fn push(
 }
 
 /// Receives files from the other end.
-pub(crate) fn pull(way: &dyn Asks, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
+pub(crate) fn pull(transport: &dyn Asks, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
     let (tree, fallback) = ends::tree(options)?;
     let dest = ends::dest(options, &*tree)?;
-    let request = request(way, options, words_of(options)?);
-    let control = way.begin(&TransferRequest::Pump(Box::new(request))).map_err(could_not)?;
+    let request = request(transport, options, words_of(options)?);
+    let control = transport.begin(&TransferRequest::Pump(Box::new(request))).map_err(no_link)?;
     let asked = paths_of(options);
     let received =
-        receive(&dest, Some((&asked, options.resume)), way, control, &tree, &ends::watch(progress));
+        receive(&dest, Some((&asked, options.resume)), transport, control, &tree, &ends::watch(progress));
     let mut receipt = received.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)
@@ -71,7 +70,7 @@ pub(crate) fn pull(way: &dyn Asks, options: &PumpOptions, progress: &Progress) -
 /// Shows the progress of a transfer that another host does for this client, and returns its receipt.
 pub(crate) fn follow(
     mut hearing: message::Reader,
-    way: &dyn Way,
+    transport: &dyn Transport,
     to: &str,
     progress: &Progress,
 ) -> Result<PumpReceipt> {
@@ -82,7 +81,7 @@ pub(crate) fn follow(
             while !done.load(Ordering::Relaxed) {
                 std::thread::park_timeout(LOOK);
                 if progress.cancelled().is_some() {
-                    way.links().iter().for_each(|link| link.close());
+                    transport.links().iter().for_each(|link| link.close());
                 }
             }
         });
@@ -96,7 +95,7 @@ pub(crate) fn follow(
     }
     heard.map_err(|e| ends::error(e.into(), progress))?;
     let said = hearing.result().map(String::from_utf8_lossy).unwrap_or_default();
-    let verdict: PumpVerdict = from_json(&said).map_err(|why| could_not(format!("{host}: {why}")))?;
+    let verdict: PumpVerdict = from_json(&said).map_err(|_| Error::Protocol(host.clone()))?;
     match (verdict.receipt, verdict.error) {
         (Some(mut receipt), None) => {
             receipt.source.host = host;
@@ -131,9 +130,9 @@ fn show_all(hearing: &mut message::Reader, shown: &impl Watch) -> std::result::R
     Ok(())
 }
 
-pub(crate) fn request(way: &dyn Asks, options: &PumpOptions, sources: Vec<String>) -> PumpRequest {
+pub(crate) fn request(transport: &dyn Asks, options: &PumpOptions, sources: Vec<String>) -> PumpRequest {
     PumpRequest {
-        id: way.id(),
+        id: transport.id(),
         sources,
         dest: None,
         to: None,
@@ -187,7 +186,7 @@ pub(crate) fn word_of(end: &Endpoint) -> Result<String> {
         Endpoint::Path(path) => Ok(word_of_path(path)),
         Endpoint::Zeros(bytes) => Ok(format!("zero:{bytes}")),
         Endpoint::Null => Ok("null:".into()),
-        _ => Err(could_not("a stream of this process is not on another host")),
+        _ => Err(Asked::StreamOnHost.into()),
     }
 }
 

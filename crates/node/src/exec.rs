@@ -17,12 +17,11 @@ use thalweg_api::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
-use thalweg_wire::{
-    Cancel, Client, ClusterError as Error, ClusterResult as Result, Incoming, Link, Outgoing, new_id,
-};
+use thalweg_wire::{Cancel, Client, Incoming, Link, Outgoing, new_id};
 
-use crate::exec_session::{STDERR, no_nul};
+use crate::exec_session::STDERR;
 use crate::relay::END;
+use crate::{Error, Result};
 
 /// A block of output or input.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -99,7 +98,7 @@ pub fn exec(
     said: impl FnMut(&str, Channel, &[u8]),
 ) -> Result<ExecReport> {
     if let Some(word) = options.command.iter().find(|word| word.contains('\0')) {
-        return Err(Error::Asked(no_nul(word)));
+        return Err(Error::NulByte(word.clone()));
     }
     let job = new_id().to_string();
     let request = CommandRequest::Run(ExecRequest {
@@ -135,7 +134,7 @@ fn ask_all(
         relayed(&client, &via, cancel, request, &mut ends, said)?;
         return Ok(ExecReport { job, hosts: ends, seconds: watch.seconds() });
     }
-    let pool = Pool::new(BLOCK_BYTES, hosts.len() * WINDOW).map_err(|e| Error::Asked(e.to_string()))?;
+    let pool = Pool::new(BLOCK_BYTES, hosts.len() * WINDOW)?;
     let (send, receive) = sync_channel(WAITING);
     let (mut inputs, mut asking) = (Vec::new(), Vec::new());
     for (i, host) in hosts.iter().enumerate() {
@@ -153,7 +152,7 @@ fn ask_all(
         let input = options.stdin.then_some(chunks);
         let builder = std::thread::Builder::new().name(host.host.name.clone()).stack_size(STACK_BYTES);
         let thread = builder.spawn(move || host.ask(input));
-        asking.push(thread.map_err(|e| Error::Asked(format!("no thread for a host: {e}")))?);
+        asking.push(thread.map_err(Error::Thread)?);
     }
     drop(send);
     if options.stdin {
@@ -185,7 +184,7 @@ fn relayed(
     let stdin = matches!(&request, CommandRequest::Run(exec) if exec.stdin);
     let on = ends.iter().map(|end| end.host.clone()).collect();
     let request = CommandRequest::Relay(RelayRequest { on, ask: Box::new(request) }).text();
-    let pool = Pool::new(BLOCK_BYTES, WAITING).map_err(|e| Error::Asked(e.to_string()))?;
+    let pool = Pool::new(BLOCK_BYTES, WAITING)?;
     let input = stdin.then(|| {
         let (input, pieces) = sync_channel(WINDOW);
         forward(vec![input]);
@@ -204,32 +203,28 @@ fn relayed(
                 return Ok(());
             }
         };
-        let strange = |why: &str| Error::Asked(format!("{}: an answer {why}", via.name));
+        let bad = |why: &str| Error::BadAnswer { host: via.name.clone(), why: why.into() };
         if channel != END {
-            let from = ends.get(block.offset() as usize).ok_or_else(|| strange("for no host"))?;
+            let from = ends.get(block.offset() as usize).ok_or_else(|| bad("no such host was asked"))?;
             said(&from.host, Channel::of(channel), &block);
             continue;
         }
         lines.extend_from_slice(&block);
         while let Some(len) = lines.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = lines.drain(..=len).collect();
-            let told: HostEnd = from_json(&String::from_utf8_lossy(&line))
-                .map_err(|why| strange(&format!("that is none: {why}")))?;
+            let told: HostEnd = from_json(&String::from_utf8_lossy(&line)).map_err(|why| bad(&why))?;
             let end = ends.iter_mut().find(|end| end.host == told.host);
-            *end.ok_or_else(|| strange("for no host"))? = told;
+            *end.ok_or_else(|| bad("no such host was asked"))? = told;
         }
     }
 }
 
 /// An error if a request is too long for a link.
 fn fits(request: &str) -> Result<()> {
-    let (long, most) = (request.len(), thalweg_wire::frame::PAYLOAD_BYTES_MAX);
-    if long <= most {
-        return Ok(());
+    match request.len() {
+        bytes if bytes > thalweg_wire::frame::PAYLOAD_BYTES_MAX => Err(Error::CommandTooLong(bytes)),
+        _ => Ok(()),
     }
-    Err(Error::Asked(format!(
-        "a command of {long} bytes with its environment, and {most} is the most; put it into a file"
-    )))
 }
 
 /// Sends pieces of input on from a thread of their own.
@@ -244,7 +239,7 @@ fn pass_on(mut out: Outgoing, pieces: Receiver<Arc<Vec<u8>>>) -> Result<()> {
     };
     let builder = std::thread::Builder::new().name("input".into()).stack_size(STACK_BYTES);
     let started = builder.spawn(body).map(|_| ());
-    started.map_err(|e| Error::Asked(format!("no thread for standard input: {e}")))
+    started.map_err(Error::Thread)
 }
 
 /// Reads standard input once and gives each piece to every host that still wants it.
@@ -293,7 +288,6 @@ impl Ask {
             let _ = self.said.send((self.index, Channel::of(channel), block.to_vec()));
         }
         let end = inc.result().map(String::from_utf8_lossy).unwrap_or_default();
-        from_json(&end)
-            .map_err(|why| Error::Asked(format!("{}: an answer that is none: {why}", self.host.name)))
+        from_json(&end).map_err(|why| Error::BadAnswer { host: self.host.name.clone(), why })
     }
 }

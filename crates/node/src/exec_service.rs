@@ -5,9 +5,9 @@ use std::sync::Arc;
 use thalweg_api::{CommandRequest, ExecRequest, RelayRequest, ServiceRequest, from_json, to_json};
 use thalweg_block::Pool;
 use thalweg_job::Jobs;
-use thalweg_wire::{ClusterError, ClusterResult, Host, Peer, Service, Streams};
+use thalweg_wire::{Host, Peer, Service, Streams};
 
-use crate::{exec_session, relay};
+use crate::{Result, exec_session, relay};
 
 /// Blocks for what clients send.
 const BLOCKS: usize = 64;
@@ -21,9 +21,8 @@ pub struct ExecService {
 
 impl ExecService {
     /// On this host, with its jobs among these.
-    pub fn new(host: &Arc<Host>, jobs: &Arc<Jobs>) -> ClusterResult<ExecService> {
-        let pool = Pool::new(thalweg_transfer::FRAME_BYTES, BLOCKS);
-        let pool = pool.map_err(|e| ClusterError::Asked(e.to_string()))?;
+    pub fn new(host: &Arc<Host>, jobs: &Arc<Jobs>) -> Result<ExecService> {
+        let pool = Pool::new(thalweg_transfer::FRAME_BYTES, BLOCKS)?;
         Ok(ExecService { host: host.clone(), jobs: jobs.clone(), pool })
     }
 

@@ -20,6 +20,7 @@ use thalweg_job::{Job, Jobs, begun, failed};
 use thalweg_wire::threads::caught;
 use thalweg_wire::{Incoming, Outgoing};
 
+use crate::Error;
 use crate::guard::GUARD;
 
 /// The channels of a command's output.
@@ -85,7 +86,7 @@ fn carry_out(
         return failed("there is no command".into());
     };
     if let Some(word) = request.command.iter().find(|word| word.contains('\0')) {
-        return failed(no_nul(word));
+        return failed(Error::NulByte(word.clone()).to_string());
     }
     let stdin = if request.stdin { Stdio::piped() } else { Stdio::null() };
     let mut command = Command::new(program);
@@ -116,11 +117,6 @@ fn carry_out(
         Ok(status) => end_of(status, ended),
         Err(e) => failed(format!("cannot wait for {program}: {e}")),
     }
-}
-
-/// That no program can be given such a word.
-pub(crate) fn no_nul(word: &str) -> String {
-    format!("the word '{}' holds a NUL byte, and no program can be given one", word.escape_debug())
 }
 
 fn end_of(status: ExitStatus, ended: Option<String>) -> ExecEnd {

@@ -13,9 +13,10 @@ use std::time::Duration;
 use thalweg_api::{HostStep, HostSteps, NodeStatus};
 use thalweg_base::clock::Stopwatch;
 use thalweg_wire::threads::spawn;
-use thalweg_wire::{ClusterError as Error, ClusterResult as Result, Host, Link};
+use thalweg_wire::{ClusterError, Host, Link};
 
 use crate::daemon::{Node, Services, terms};
+use crate::{Error, Result};
 
 /// The most hosts that something is done to at once.
 const AT_ONCE: usize = 32;
@@ -39,7 +40,7 @@ pub trait Fleet: Sync {
 pub fn mend(fleet: &dyn Fleet, on: &[String]) -> Result<HostSteps> {
     let all = fleet.list();
     if let Some(unknown) = on.iter().find(|host| !all.contains(host)) {
-        return Err(Error::Asked(format!("'{unknown}' is none of the hosts, which are {}", all.join(", "))));
+        return Err(Error::UnknownHost { host: unknown.clone(), hosts: all });
     }
     let hosts = if on.is_empty() { all } else { on.to_vec() };
     Ok(on_each(&hosts, |host| match fleet.watch(host) {
@@ -99,7 +100,7 @@ impl<'s> Embedded<'s> {
     fn living(&self, host: &str) -> Result<Life> {
         let lives = self.lives.lock().expect("no holder panics");
         let found = lives.get(host).filter(|(_, link)| link.is_open()).cloned();
-        found.ok_or_else(|| Error::Asked(format!("no node lives on {host} in this process")))
+        found.ok_or_else(|| Error::NotRunning(host.into()))
     }
 }
 
@@ -113,16 +114,14 @@ impl Fleet for Embedded<'_> {
             return Ok("lives already".into());
         }
         if !self.hosts.iter().any(|known| known == host) {
-            let hosts = self.hosts.join(", ");
-            return Err(Error::Asked(format!("'{host}' is none of the hosts, which are {hosts}")));
+            return Err(Error::UnknownHost { host: host.into(), hosts: self.hosts.clone() });
         }
         let (near, far) = thalweg_wire::pair(terms())?;
-        let no_thread = |e: std::io::Error| Error::Asked(format!("no thread for a node is left: {e}"));
-        near.keep().map_err(no_thread)?;
+        near.keep().map_err(Error::Thread)?;
         let node = Arc::new(Node::new(Host::embedded(host, terms()), self.services)?);
         let served = node.host.clone();
         if !spawn("embedded", move || served.serve(&Arc::new(far))) {
-            return Err(Error::Asked("no thread for a node is left".into()));
+            return Err(ClusterError::NoThread.into());
         }
         self.lives.lock().expect("no holder panics").insert(host.to_string(), (node, Arc::new(near)));
         Ok("began in this process".into())
@@ -164,7 +163,7 @@ mod tests {
         let fleet = Embedded::new(&["a", "b"], &|host, jobs| {
             Ok(vec![Arc::new(ExecService::new(host, jobs)?) as Arc<dyn Service>])
         });
-        assert!(fleet.watch("a").unwrap_err().to_string().contains("no node lives on a"));
+        assert!(fleet.watch("a").unwrap_err().to_string().contains("no node a runs"));
         assert_eq!(fleet.place("a").unwrap(), "began in this process");
         assert_eq!(fleet.place("a").unwrap(), "lives already");
         assert_eq!(fleet.watch("a").unwrap().name, "a");

@@ -20,7 +20,8 @@ use rustix::process::{
 };
 use thalweg_base::clock::Stopwatch;
 use thalweg_io::process::children;
-use thalweg_wire::{ClusterError as Error, ClusterResult as Result};
+
+use crate::{Error, Result};
 
 /// Who guards a node is told to it by this variable, which its commands do not get.
 pub(crate) const GUARD: &str = "THALWEG_GUARD";
@@ -64,7 +65,7 @@ pub struct Ended {
 
 /// Starts `program` as a node, and guards it to its end.
 pub fn guard(program: &Path, args: &[std::ffi::OsString], forward: &Forward) -> Result<Ended> {
-    let failed = |what: &str, e: std::io::Error| Error::Asked(format!("cannot {what} the node: {e}"));
+    let failed = |action, why| Error::Guard { action, why };
     set_child_subreaper(Some(getpid())).map_err(|e| failed("guard", e.into()))?;
     let mut command = Command::new(program);
     // A terminal's signals are for the guard, which passes them on.

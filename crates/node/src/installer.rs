@@ -15,13 +15,10 @@ use std::process::{Command, Stdio};
 use thalweg_api::{ClusterFile, HostSteps, NodeStatus};
 use thalweg_io::small;
 use thalweg_wire::cluster::host_directory;
-use thalweg_wire::{
-    AUTHORITY_FILE, CERTIFICATE_FILE, CLUSTER_FILE, Client, ClusterError as Error, ClusterResult as Result,
-    KEY_FILE,
-};
+use thalweg_wire::{AUTHORITY_FILE, CERTIFICATE_FILE, CLUSTER_FILE, Client, KEY_FILE};
 
-use crate::control;
 use crate::fleet::{Fleet, on_each};
+use crate::{Error, Result, control};
 
 /// What ssh is told besides: never to ask, and not to wait for ever.
 const SSH_OPTIONS: [&str; 4] = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"];
@@ -113,7 +110,7 @@ impl Hosts {
     /// first arguments.
     pub fn new(owner: &Path, program: &Path, ssh: &[String]) -> Result<Hosts> {
         if ssh.is_empty() {
-            return Err(Error::Asked("--ssh names no program".into()));
+            return Err(Error::NoSshCommand);
         }
         let client = Client::load(owner)?;
         Ok(Hosts { owner: owner.into(), ssh: ssh.to_vec(), client, brought: Brought::of(program)? })
@@ -143,7 +140,7 @@ impl Hosts {
 
     fn steps(&self, host: &str, steps: &[Step]) -> Result<String> {
         let there = self.there(host);
-        let done = steps.iter().map(|step| there.take(step, &self.brought).map_err(Error::Asked));
+        let done = steps.iter().map(|step| there.take(step, &self.brought).map_err(Error::Step));
         Ok(done.collect::<Result<Vec<String>>>()?.join("; "))
     }
 }
@@ -176,14 +173,15 @@ struct Brought {
 impl Brought {
     fn of(program: &Path) -> Result<Brought> {
         let summed = Command::new("sha256sum").arg(program).output();
-        let summed = summed.map_err(|e| Error::Asked(format!("cannot run sha256sum: {e}")))?;
+        let failed = |why| Error::Checksum { program: program.into(), why };
+        let summed = summed.map_err(|e| failed(Some(e)))?;
         let text = String::from_utf8_lossy(&summed.stdout);
         match text.split_whitespace().next() {
             // A backslash before the sum says that the name was escaped.
             Some(sum) if summed.status.success() => {
                 Ok(Brought { program: program.into(), sum: sum.trim_start_matches('\\').into() })
             }
-            _ => Err(Error::Asked(format!("cannot take the sum of {}", program.display()))),
+            _ => Err(failed(None)),
         }
     }
 }

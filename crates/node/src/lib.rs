@@ -9,6 +9,7 @@
 pub mod control;
 mod daemon;
 mod ends;
+mod error;
 mod exec;
 mod exec_service;
 mod exec_session;
@@ -28,6 +29,7 @@ mod to_node;
 mod transfers;
 
 pub use daemon::{CONNECTIONS_MAX, HANDSHAKES_MAX, NodeOptions, Services, Stop, run};
+pub use error::{Error, Result};
 pub use exec::{Channel, ExecOptions, exec, ping};
 pub use exec_service::ExecService;
 pub use greeting::SERVE;

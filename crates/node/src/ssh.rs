@@ -22,14 +22,14 @@ use thalweg_api::{
     PumpReceipt, ServiceRequest, SshAnswer, SshGreeting, SshMeeting, TransferRequest, from_json, to_json,
 };
 use thalweg_base::clock::Stopwatch;
-use thalweg_engine::{Progress, SshHost};
-use thalweg_transfer::{Route, Way};
+use thalweg_engine::{Error, Progress, SshHost};
+use thalweg_transfer::{Route, SshEnd, SshError, SshFault, Transport};
 use thalweg_wire::{
-    Credentials, Fleeting, Heard, Id, Link, LinkError, Pipes, Quit, Role, Streams, VERSION, What,
-    is_host_name, new_id,
+    ClusterError, Credentials, Fleeting, Heard, Id, Link, LinkError, Pipes, Quit, Role, Streams, VERSION,
+    What, is_host_name, new_id,
 };
 
-use crate::ends::{Asks, Result, could_not, route_of};
+use crate::ends::{Asks, Result, no_link, route_of};
 use crate::greeting::{SAYING, SERVE, Stranger, greeted, greeting, terms};
 use crate::ssh_said::{Said, noise, why_not};
 
@@ -92,13 +92,17 @@ pub(crate) fn outcome(
             Ok(receipt)
         }
         // A terminal's signal reaches ssh too, and its end may be heard first.
-        (Err(_), Some(signal)) => Err(thalweg_engine::Error::Interrupted(signal)),
-        (Err(why), None) if !why.is_wrong() => match theres.iter_mut().find_map(There::died) {
-            Some(how) => Err(could_not(format!("{how}: {why}"))),
+        (Err(_), Some(signal)) => Err(Error::Interrupted(signal)),
+        (Err(why), None) if !why.is_wrong() => match theres.iter_mut().find_map(|there| there.died(&why)) {
+            Some(died) => Err(died),
             None => Err(why),
         },
         (Err(why), None) => Err(why),
     }
+}
+
+fn ssh_error(host: &SshHost, what: SshFault) -> Error {
+    thalweg_transfer::Error::from(SshError { host: host.to_string(), what }).into()
 }
 
 /// ssh, and what it started.
@@ -112,7 +116,7 @@ pub(crate) struct There<'a> {
 impl<'a> There<'a> {
     pub(crate) fn start(how: &'a SshOptions, host: &'a SshHost) -> Result<There<'a>> {
         let Some((program, first)) = how.ssh.split_first() else {
-            return Err(could_not("--ssh names no program"));
+            return Err(ssh_error(host, SshFault::NoCommand));
         };
         let mut command = Command::new(program);
         command.args(first).args(SSH_OPTIONS);
@@ -124,9 +128,8 @@ impl<'a> There<'a> {
         }
         command.arg("--").arg(&host.host).arg(format!("{} {}", how.there, SERVE.join(" ")));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| {
-            could_not(format!("cannot start {program}: {e}; install OpenSSH, or name its ssh with --ssh"))
-        })?;
+        let start = |why| ssh_error(host, SshFault::Start { program: program.clone(), why });
+        let mut child = command.spawn().map_err(start)?;
         let said = Said::collect(child.stderr.take().expect("a pipe was asked for"));
         Ok(There { child, said, how, host })
     }
@@ -135,12 +138,13 @@ impl<'a> There<'a> {
     pub(crate) fn hear(&mut self, progress: &Progress) -> Result<(Pipes, SshGreeting)> {
         let from: OwnedFd = self.child.stdout.take().expect("a pipe was asked for").into();
         let to: OwnedFd = self.child.stdin.take().expect("a pipe was asked for").into();
-        let mut channel = Pipes::new(from, to).map_err(could_not)?;
+        let failed = |why| ssh_error(self.host, SshFault::Channel(why));
+        let mut channel = Pipes::new(from, to).map_err(failed)?;
         let watch = Stopwatch::start();
         let goes_on = || progress.cancelled().is_none() && watch.seconds() < GREETING_SECONDS;
-        let heard = channel.hear(goes_on).map_err(could_not)?;
+        let heard = channel.hear(goes_on).map_err(failed)?;
         match progress.cancelled() {
-            Some(signal) => Err(thalweg_engine::Error::Interrupted(signal)),
+            Some(signal) => Err(Error::Interrupted(signal)),
             None => Ok((channel, self.understood(heard)?)),
         }
     }
@@ -148,7 +152,7 @@ impl<'a> There<'a> {
     /// Says who is here, and makes the channel a link.
     pub(crate) fn meet(&self, channel: Pipes, there: &SshGreeting) -> Result<OverSsh> {
         let peer = self.host.to_string();
-        let fleeting = Fleeting::new(meeting_of(&peer, there)?, Role::Client).map_err(could_not)?;
+        let fleeting = Fleeting::new(meeting_of(&peer, there)?, Role::Client).map_err(ClusterError::from)?;
         let link = self.link(channel, there, fleeting.authority())?;
         OverSsh::new(peer, fleeting, &self.meeting(there), Arc::new(link), true)
     }
@@ -158,10 +162,10 @@ impl<'a> There<'a> {
         let peer = self.host.to_string();
         let answer = SshAnswer { name: self.name(), authority };
         let said = channel.say(&greeting(&to_json(&answer)), SAYING);
-        said.map_err(|what| could_not(LinkError::new(&peer, what)))?;
+        said.map_err(|what| no_link(LinkError::new(&peer, what)))?;
         let meets = (meeting_of(&peer, there)?, Role::Client);
-        let link = channel.link(&peer, meets, terms()).map_err(could_not)?;
-        link.keep().map_err(could_not)?;
+        let link = channel.link(&peer, meets, terms()).map_err(no_link)?;
+        link.keep().map_err(|why| ssh_error(self.host, SshFault::Channel(why)))?;
         Ok(link)
     }
 
@@ -183,28 +187,22 @@ impl<'a> There<'a> {
     /// The greeting, or why there was none.
     fn understood(&mut self, heard: Heard) -> Result<SshGreeting> {
         let host = self.host;
-        let line = match heard {
-            Heard::Line(line) => line,
+        let fault = match heard {
+            Heard::Line(line) => match greeted(&line) {
+                Ok(json) => match from_json(json) {
+                    Ok(greeting) => return Ok(greeting),
+                    Err(why) => SshFault::Greeting(why),
+                },
+                Err(Stranger::Version(theirs)) => SshFault::Version { theirs, ours: VERSION },
+                Err(Stranger::Unknown) => noise(&line),
+            },
             Heard::Part(part) => {
                 let status = self.ended_within(DEATH_SECONDS);
-                return Err(could_not(why_not(host, &self.how.there, status, &part, &self.said.last_line())));
+                why_not(&self.how.there, status, &part, self.said.last_line())
             }
-            Heard::Nothing => {
-                return Err(could_not(format!(
-                    "{host}: thalweg there has not spoken within {GREETING_SECONDS} s; see what ssh {host} does"
-                )));
-            }
+            Heard::Nothing => SshFault::Silent(GREETING_SECONDS),
         };
-        match greeted(&line) {
-            Ok(json) => {
-                from_json(json).map_err(|why| could_not(format!("{host}: a greeting that is none: {why}")))
-            }
-            Err(Stranger::Version(version)) => Err(could_not(format!(
-                "{host} speaks protocol {version}, where {} is spoken; bring both sides to one version of thalweg",
-                VERSION
-            ))),
-            Err(Stranger::Unknown) => Err(could_not(noise(host, &line))),
-        }
+        Err(ssh_error(host, fault))
     }
 
     /// How ssh ended, if it does so in time. What it started is closed already, or there is nothing to wait for.
@@ -219,19 +217,16 @@ impl<'a> There<'a> {
         }
     }
 
-    /// Says so if ssh, or what it had started, did not end as it should.
-    fn died(&mut self) -> Option<String> {
+    /// The error if ssh, or the program that it started, ended as it should not; the transfer failed with `then`.
+    fn died(&mut self, then: &Error) -> Option<Error> {
         use std::os::unix::process::ExitStatusExt;
         let status = self.ended_within(DEATH_SECONDS)?;
-        let host = self.host;
-        match (status.signal(), status.code()) {
-            (Some(signal), _) => Some(format!("ssh to {host} was ended by signal {signal}")),
-            (_, Some(0) | None) => None,
-            (_, Some(code)) => Some(match self.said.last_line() {
-                line if line.is_empty() => format!("ssh to {host} ended with status {code}"),
-                line => format!("ssh to {host} ended with status {code}, {line}"),
-            }),
-        }
+        let (how, said) = match (status.signal(), status.code()) {
+            (Some(signal), _) => (SshEnd::Signal(signal), String::new()),
+            (_, Some(0) | None) => return None,
+            (_, Some(status)) => (SshEnd::Status(status), self.said.last_line()),
+        };
+        Some(ssh_error(self.host, SshFault::Ended { how, said, then: then.to_string() }))
     }
 }
 
@@ -299,8 +294,7 @@ pub(crate) struct OverSsh {
 
 /// The meeting that a greeting tells of.
 pub(crate) fn meeting_of(peer: &str, there: &SshGreeting) -> Result<Id> {
-    let nonsense = |why| could_not(format!("{peer}: a greeting that says nothing: {why}"));
-    there.meeting.parse().map_err(nonsense)
+    there.meeting.parse().map_err(|_| thalweg_transfer::Error::Protocol(peer.into()).into())
 }
 
 impl OverSsh {
@@ -313,7 +307,7 @@ impl OverSsh {
         is_own: bool,
     ) -> Result<OverSsh> {
         let SshMeeting { greeting, name, host } = meeting;
-        let credentials = fleeting.meets(CLIENT, &greeting.authority).map_err(could_not)?;
+        let credentials = fleeting.meets(CLIENT, &greeting.authority).map_err(ClusterError::from)?;
         let door =
             greeting.address.map(|told| Door { credentials, name: name.clone(), told, host: host.clone() });
         let (id, links) = (new_id().to_string(), Mutex::new(vec![link]));
@@ -356,7 +350,7 @@ impl Asks for OverSsh {
     }
 }
 
-impl Way for OverSsh {
+impl Transport for OverSsh {
     fn peer(&self) -> String {
         self.peer.clone()
     }

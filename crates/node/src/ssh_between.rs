@@ -17,9 +17,9 @@ use thalweg_api::{PumpReceipt, PumpRequest, PumpSaid, SshMeeting, TransferReques
 use thalweg_block::Pool;
 use thalweg_engine::{Progress, PumpOptions, SshHost};
 use thalweg_transfer::FRAME_BYTES;
-use thalweg_wire::{Fleeting, Incoming, Link, LinkError, Outgoing, Role, What, message};
+use thalweg_wire::{ClusterError, Fleeting, Incoming, Link, LinkError, Outgoing, Role, What, message};
 
-use crate::ends::{Asks, Result, could_not, follow, request, words_of};
+use crate::ends::{Asks, Result, follow, no_link, request, words_of};
 use crate::ssh::{OverSsh, SshOptions, There, meeting_of, outcome};
 
 /// Blocks of a stream that are on their way through here in one direction.
@@ -35,24 +35,24 @@ pub(crate) fn between(
 ) -> Result<PumpReceipt> {
     let mut source = There::start(how, from)?;
     let (channel, greeting) = source.hear(progress)?;
-    let way = source.meet(channel, &greeting)?;
-    let mut asked = request(&way, options, words_of(options)?);
+    let transport = source.meet(channel, &greeting)?;
+    let mut asked = request(&transport, options, words_of(options)?);
     if from == to {
         asked.dest = Some(dest);
-        let moved =
-            ask(&way, asked, from).and_then(|hearing| follow(hearing, &way, &to.to_string(), progress));
+        let moved = ask(&transport, asked, from)
+            .and_then(|hearing| follow(hearing, &transport, &to.to_string(), progress));
         return outcome(moved, &mut [source], progress);
     }
     // One after the other: ssh may have to ask the user for something.
     let mut sink = There::start(how, to)?;
     let (channel, greeting) = sink.hear(progress)?;
     (asked.to, asked.meeting) = (Some((to.to_string(), dest)), Some(sink.meeting(&greeting)));
-    let moved = ask(&way, asked, from).and_then(|mut hearing| {
+    let moved = ask(&transport, asked, from).and_then(|mut hearing| {
         let link = sink.link(channel, &greeting, authority(&mut hearing)?)?;
         std::thread::scope(|scope| {
-            scope.spawn(|| pass_all(&way.channel(), &link));
-            let moved = follow(hearing, &way, &to.to_string(), progress);
-            way.channel().close();
+            scope.spawn(|| pass_all(&transport.channel(), &link));
+            let moved = follow(hearing, &transport, &to.to_string(), progress);
+            transport.channel().close();
             link.close();
             moved
         })
@@ -60,21 +60,18 @@ pub(crate) fn between(
     outcome(moved, &mut [sink, source], progress)
 }
 
-fn ask(way: &OverSsh, asked: PumpRequest, from: &SshHost) -> Result<message::Reader> {
-    let (mut out, inc) = way.begin(&TransferRequest::Pump(Box::new(asked))).map_err(could_not)?;
-    out.end(&[]).map_err(could_not)?;
-    message::Reader::new(inc, &from.to_string(), FRAME_BYTES).map_err(could_not)
+fn ask(transport: &OverSsh, asked: PumpRequest, from: &SshHost) -> Result<message::Reader> {
+    let (mut out, inc) = transport.begin(&TransferRequest::Pump(Box::new(asked))).map_err(no_link)?;
+    out.end(&[]).map_err(no_link)?;
+    message::Reader::new(inc, &from.to_string(), FRAME_BYTES).map_err(no_link)
 }
 
 /// By what the source can be known.
 fn authority(source: &mut message::Reader) -> Result<String> {
-    let said = source.next().map_err(could_not)?.map(|(text, _)| from_json(&text));
+    let said = source.next().map_err(no_link)?.map(|(text, _)| from_json(&text));
     match said {
         Some(Ok(PumpSaid::Authority(authority))) => Ok(authority),
-        _ => Err(could_not(LinkError::new(
-            source.peer(),
-            What::Cut("it does not say who it is; bring both sides to one version of thalweg".into()),
-        ))),
+        _ => Err(thalweg_transfer::Error::Protocol(source.peer().into()).into()),
     }
 }
 
@@ -85,8 +82,9 @@ pub(crate) fn introduced(
     channel: &Arc<Link>,
     client: &mut Outgoing,
 ) -> Result<OverSsh> {
-    let fleeting = Fleeting::new(meeting_of(sink, &meeting.greeting)?, Role::Client).map_err(could_not)?;
-    message::send(client, &to_json(&PumpSaid::Authority(fleeting.authority())), &[]).map_err(could_not)?;
+    let fleeting =
+        Fleeting::new(meeting_of(sink, &meeting.greeting)?, Role::Client).map_err(ClusterError::from)?;
+    message::send(client, &to_json(&PumpSaid::Authority(fleeting.authority())), &[]).map_err(no_link)?;
     OverSsh::new(sink.to_string(), fleeting, meeting, channel.clone(), false)
 }
 

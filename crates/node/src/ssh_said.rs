@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use thalweg_engine::SshHost;
+use thalweg_transfer::SshFault;
 
 use crate::greeting::GREETING;
 
@@ -59,91 +59,59 @@ impl Said {
     }
 }
 
-/// Why nobody spoke as thalweg does: by what came instead, how ssh ended and what it said.
-pub(crate) fn why_not(
-    host: &SshHost,
-    there: &str,
-    status: Option<ExitStatus>,
-    came: &[u8],
-    said: &str,
-) -> String {
-    let code = status.and_then(|status| status.code());
+/// Why no greeting came: by the bytes that came instead, by how ssh ended and by its last line.
+pub(crate) fn why_not(there: &str, status: Option<ExitStatus>, came: &[u8], said: String) -> SshFault {
+    let program = there.to_string();
     if !came.trim_ascii().is_empty() {
-        return noise(host, came);
+        return noise(came);
     }
-    let quoted = if said.is_empty() { String::new() } else { format!(": {said}") };
-    match code {
-        _ if said.contains("Permission denied (") => format!(
-            "ssh is not let in{quoted}; see that ssh {host} works, with the key of its IdentityFile or of an agent"
-        ),
+    match status.and_then(|status| status.code()) {
+        _ if said.contains("Permission denied (") => SshFault::Denied { said },
         _ if said.contains("Host key verification failed") || said.contains("host key is known") => {
-            format!(
-                "ssh does not know {host}{quoted}; see its key with ssh {host}, and take it if it is right"
-            )
+            SshFault::UnknownHostKey { said }
         }
-        Some(NOT_FOUND) => no_program(host, there, &quoted),
-        Some(NOT_RUN) => {
-            format!("{host} cannot run {there}{quoted}; bring it a thalweg made for its kind of machine")
-        }
-        Some(SSH_FAILED) if !said.is_empty() => {
-            format!("ssh cannot reach {host}{quoted}; see that ssh {host} works")
-        }
-        Some(_) if said.to_lowercase().contains("not found") => no_program(host, there, &quoted),
-        Some(_) if said.starts_with("thalweg: ") => {
-            format!("{host} does not serve transfers{quoted}; bring both sides to one version of thalweg")
-        }
-        Some(code) => {
-            format!("ssh to {host} ended with status {code}{quoted}; see that ssh {host} {there} -V works")
-        }
-        None => format!("ssh to {host} ended before thalweg spoke there{quoted}; see that ssh {host} works"),
+        Some(NOT_FOUND) => SshFault::NoProgram { program, said },
+        Some(NOT_RUN) => SshFault::NotExecutable { program, said },
+        Some(SSH_FAILED) if !said.is_empty() => SshFault::Unreachable { said },
+        Some(_) if said.to_lowercase().contains("not found") => SshFault::NoProgram { program, said },
+        Some(_) if said.starts_with("thalweg: ") => SshFault::TooOld { said },
+        Some(status) => SshFault::Status { status, program, said },
+        None => SshFault::EarlyEnd { said },
     }
 }
 
-/// What came before the first word of thalweg, which nothing may.
-pub(crate) fn noise(host: &SshHost, came: &[u8]) -> String {
+/// The text that came before the greeting, where nothing may come.
+pub(crate) fn noise(came: &[u8]) -> SshFault {
     let came = String::from_utf8_lossy(came);
     let before = came.split(GREETING).next().unwrap_or_default().trim();
     let first = before.lines().next().unwrap_or_default().chars().take(NOISE_CHARS);
-    let shown: String = first.map(|c| if c.is_control() { ' ' } else { c }).collect();
-    format!(
-        "the shell of {host} prints '{shown}' before thalweg speaks; have its start-up files print nothing where there \
-         is no terminal"
-    )
-}
-
-fn no_program(host: &SshHost, there: &str, quoted: &str) -> String {
-    format!(
-        "there is no {there} at {host}{quoted}; bring it where its shell finds it, or name it with --there"
-    )
+    SshFault::Noise(first.map(|c| if c.is_control() { ' ' } else { c }).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt;
 
+    use thalweg_transfer::SshError;
+
     use super::*;
 
     #[test]
     fn what_was_said_instead_is_told_with_its_remedy() {
-        let host = SshHost { user: Some("u".into()), host: "h".into(), port: None };
         let why = |code: i32, came: &[u8], said: &str| {
-            why_not(&host, "thalweg", Some(ExitStatus::from_raw(code << 8)), came, said)
+            let what = why_not("thalweg", Some(ExitStatus::from_raw(code << 8)), came, said.into());
+            SshError { host: "u@h".into(), what }.to_string()
         };
         for (code, came, said, holds) in [
-            (
-                255,
-                &b""[..],
-                "u@h: Permission denied (publickey).",
-                ["ssh is not let in: u@h", "IdentityFile"],
-            ),
-            (255, b"", "Host key verification failed.", ["ssh does not know u@h", "see its key"]),
+            (255, &b""[..], "u@h: Permission denied (publickey).", ["u@h refuses ssh: u@h", "IdentityFile"]),
+            (255, b"", "Host key verification failed.", ["ssh does not know u@h", "look at its key"]),
             (255, b"", "ssh: connect to host h port 1: Connection refused", ["cannot reach u@h", "refused"]),
-            (127, b"", "bash: line 1: thalweg: command not found", ["no thalweg at u@h", "--there"]),
-            (1, b"", "thalweg: Command not found.", ["no thalweg at u@h", "--there"]),
-            (1, b"", "ksh: thalweg: not found", ["no thalweg at u@h", "--there"]),
+            (127, b"", "bash: line 1: thalweg: command not found", ["no thalweg at u@h", "install it"]),
+            (1, b"", "thalweg: Command not found.", ["no thalweg at u@h", "install it"]),
+            (1, b"", "ksh: thalweg: not found", ["no thalweg at u@h", "install it"]),
             (126, b"", "", ["cannot run thalweg", "kind of machine"]),
             (2, b"", "thalweg: unknown flag --serve", ["does not serve", "one version"]),
-            (0, b"\n\x1b[1mWelcome\n", "", ["prints ' [1mWelcome' before thalweg speaks", "start-up files"]),
+            (0, b"\n\x1b[1mWelcome\n", "", ["prints ' [1mWelcome' before thalweg starts", "start-up files"]),
             (3, b"", "", ["ended with status 3", "ssh u@h thalweg -V"]),
         ] {
             let told = why(code, came, said);

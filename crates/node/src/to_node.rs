@@ -4,15 +4,15 @@
 use std::sync::{Arc, Mutex};
 
 use thalweg_api::{ClusterFile, ClusterHost, ServiceRequest, TransferRequest};
-use thalweg_transfer::{FRAME_BYTES, Way};
+use thalweg_transfer::{FRAME_BYTES, Transport};
 use thalweg_wire::{Credentials, Link, LinkError, Patience, Streams, Terms, What, cluster, new_id};
 
-use crate::ends::{Asks, Result, could_not};
+use crate::ends::{Asks, Result};
 
 /// The host of this name.
 pub(crate) fn find<'f>(file: &'f ClusterFile, host: &str) -> Result<&'f ClusterHost> {
     let found = file.hosts.iter().find(|other| other.name == host);
-    found.ok_or_else(|| could_not(cluster::unknown(file, host)))
+    found.ok_or_else(|| cluster::unknown(file, host).into())
 }
 
 /// The way to a node, for whoever begins.
@@ -70,7 +70,7 @@ impl Asks for ToNode<'_> {
     }
 }
 
-impl Way for ToNode<'_> {
+impl Transport for ToNode<'_> {
     fn peer(&self) -> String {
         self.host.name.clone()
     }

@@ -13,11 +13,13 @@ use std::time::Duration;
 use thalweg_api::{
     PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, ServiceRequest, TransferRequest, from_json, to_json,
 };
-use thalweg_engine::{Endpoint, Progress, PumpOptions, ends};
-use thalweg_transfer::{Route, Watch, Way, receive, send};
-use thalweg_wire::{Host, Incoming, Link, LinkError, Outgoing, Peer, Service, Streams, What, message};
+use thalweg_engine::{Asked, Endpoint, Progress, PumpOptions, ends};
+use thalweg_transfer::{Route, Transport, Watch, receive, send};
+use thalweg_wire::{
+    ClusterError, Host, Incoming, Link, LinkError, Outgoing, Peer, Service, Streams, What, message,
+};
 
-use crate::ends::{LOOK, Result, could_not, end_of, push, route_of};
+use crate::ends::{LOOK, Result, end_of, push, route_of};
 use crate::ssh_between::introduced;
 use crate::to_node::ToNode;
 
@@ -58,12 +60,12 @@ impl TransferService {
         let mut table = self.table.lock().expect("no holder panics");
         let all: usize = table.values().map(|(_, count)| count).sum();
         let Some((lanes, count)) = table.get_mut(id) else {
-            let _ = streams.0.abort("a lane of a transfer that is not known here");
+            let _ = streams.0.abort("this node does not know the transfer of this lane");
             return;
         };
         if all >= LANES_MAX {
             let _ = streams.0.abort(&format!(
-                "{LANES_MAX} streams of transfers go on here, as many as may; wait for one to end, or give fewer --streams"
+                "transfers use {LANES_MAX} streams of this node, the maximum; wait for one to end, or use fewer streams"
             ));
             return;
         }
@@ -89,10 +91,10 @@ impl<'n> FromPeer<'n> {
     ) -> std::result::Result<FromPeer<'n>, String> {
         let mut table = service.table.lock().expect("no holder panics");
         if table.len() >= PUMPS_MAX {
-            return Err(format!("{PUMPS_MAX} transfers go on here, as many as may; wait for one to end"));
+            return Err(format!("this node runs {PUMPS_MAX} transfers, the maximum; wait for one to end"));
         }
         if table.contains_key(id) {
-            return Err(format!("transfer {id} goes on here already"));
+            return Err(format!("this node runs transfer {id} already"));
         }
         table.insert(id.to_string(), Lanes::default());
         Ok(FromPeer { service, id: id.to_string(), links: Mutex::new(vec![Arc::clone(link)]) })
@@ -106,7 +108,7 @@ impl Drop for FromPeer<'_> {
     }
 }
 
-impl Way for FromPeer<'_> {
+impl Transport for FromPeer<'_> {
     fn peer(&self) -> String {
         self.links.lock().expect("no holder panics")[0].peer().to_string()
     }
@@ -189,8 +191,8 @@ fn take_part(
         let _ = out.abort(&why);
         Err(why)
     };
-    let (options, way) = match (options_of(request), FromPeer::begin(service, &request.id, link)) {
-        (Ok(options), Ok(way)) => (options, way),
+    let (options, transport) = match (options_of(request), FromPeer::begin(service, &request.id, link)) {
+        (Ok(options), Ok(transport)) => (options, transport),
         (Err(why), _) => return refuse(out, why.to_string()),
         (_, Err(why)) => return refuse(out, why),
     };
@@ -211,26 +213,28 @@ fn take_part(
     if request.dest.is_some() {
         match ends::dest(&options, &*tree) {
             // Whoever is the source said where it goes as well.
-            Ok(dest) => receive(&dest, None, &way, (out, inc), &tree, &Alone).map_err(|why| why.to_string()),
+            Ok(dest) => {
+                receive(&dest, None, &transport, (out, inc), &tree, &Alone).map_err(|why| why.to_string())
+            }
             Err(why) => refuse(out, why.to_string()),
         }
     } else {
         match ends::sources(&options, &*tree) {
-            Ok(transfer) => send(&transfer, &way, (out, inc), &tree, &Alone).map_err(|why| why.to_string()),
+            Ok(transfer) => {
+                send(&transfer, &transport, (out, inc), &tree, &Alone).map_err(|why| why.to_string())
+            }
             Err(why) => refuse(out, why.to_string()),
         }
     }
 }
 
 fn options_of(request: &PumpRequest) -> Result<PumpOptions> {
-    let end = |word: &String| {
-        end_of(word).ok_or_else(|| could_not(format!("'{word}' is no end of a transfer on a node")))
-    };
+    let end = |word: &String| end_of(word).ok_or_else(|| Asked::NotAnEnd(word.clone()).into());
     let dest = match (&request.dest, &request.to) {
         (Some(word), None) => end(word)?,
         (None, Some((host, word))) => Endpoint::Host(host.clone(), Box::new(end(word)?)),
         (None, None) if !request.sources.is_empty() => Endpoint::Null,
-        _ => return Err(could_not("a transfer has one destination")),
+        _ => return Err(Asked::OneDestination.into()),
     };
     Ok(PumpOptions {
         streams: Some(request.streams as usize).filter(|streams| *streams > 0),
@@ -301,11 +305,11 @@ fn both_ends(
         };
         let moved = match (&request.to, &met) {
             (None, _) => thalweg_engine::pump(options, &progress),
-            (Some((_, dest)), Some(way)) => push(way, dest.clone(), options, &progress),
+            (Some((_, dest)), Some(transport)) => push(transport, dest.clone(), options, &progress),
             (Some((host, dest)), None) => match cluster() {
                 Some((credentials, file)) => ToNode::new(&credentials, &file, host)
-                    .and_then(|way| push(&way, dest.clone(), options, &progress)),
-                None => Err(could_not("this node is of no cluster")),
+                    .and_then(|transport| push(&transport, dest.clone(), options, &progress)),
+                None => Err(ClusterError::NoIdentity.into()),
             },
         };
         done.store(true, Ordering::Relaxed);
@@ -338,11 +342,11 @@ mod tests {
         };
         // To drop its own direction would give the stream up on this side.
         let refusal = |(_out, mut inc): Streams| inc.next_on().unwrap_err().to_string();
-        assert!(refusal(came()).contains("not known here"));
+        assert!(refusal(came()).contains("does not know the transfer"));
         let transfers =
             [("a", LANES_MAX - 1), ("b", 1)].map(|(id, count)| (id.to_string(), (Vec::new(), count)));
         service.table.lock().unwrap().extend(transfers);
-        assert!(refusal(came()).contains("256 streams of transfers go on here, as many as may"));
+        assert!(refusal(came()).contains("transfers use 256 streams of this node, the maximum"));
         assert_eq!(service.table.lock().unwrap()["b"].1, 1);
         // The same transfer twice does not harm the first.
         assert!(FromPeer::begin(&service, "b", &far).is_err());

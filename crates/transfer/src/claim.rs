@@ -23,6 +23,7 @@ use thalweg_io::tree::{self, Attributes, Dir, EntryKind, Tree};
 use thalweg_io::{File, look_until};
 
 use crate::journal::{Journal, MadeTree};
+use crate::refused::Refused;
 use crate::{Error, Result};
 
 /// How long a file is waited for that another process has.
@@ -74,7 +75,7 @@ pub(crate) fn claim_directory(dir: &dyn Dir, name: &OsStr, journal: &Journal) ->
             return Ok(Some(there));
         }
         if !there.is_empty()? {
-            return Err(Error::not_listed(&dir.path().join(name)));
+            return Err(Refused::NotListed(dir.path().join(name)).into());
         }
         if is_new {
             journal.list_tree(tree)?;
@@ -96,7 +97,7 @@ pub(crate) fn give_tree_name(dir: &dyn Dir, tree: &dyn Dir, partial: &OsStr, nam
     let facts = tree.attributes()?;
     let check = |now: &OsStr| match bears(dir, now, &facts)? {
         true => Ok(()),
-        false => Err(Error::replaced(&dir.path().join(now))),
+        false => Err(Refused::Replaced(dir.path().join(now)).into()),
     };
     check(partial)?;
     dir.rename(partial, name)?;
@@ -108,7 +109,7 @@ pub(crate) fn give_name(dir: &dyn Dir, partial: &OsStr, name: &OsStr) -> Result<
     dir.rename(partial, name).map_err(|why| match why.source.kind() {
         ErrorKind::IsADirectory => {
             let _ = dir.remove(partial);
-            Error::directory_there(&dir.path().join(name))
+            Refused::DirectoryThere(dir.path().join(name)).into()
         }
         _ => why.into(),
     })
@@ -135,7 +136,7 @@ fn clear_now(
         if MadeTree::of(name, &*left)?.is_in(trees) {
             tree::clear(&*left)?;
         } else if !left.is_empty()? {
-            return Err(Error::not_listed(&dir.path().join(name)));
+            return Err(Refused::NotListed(dir.path().join(name)).into());
         }
         dir.remove_dir(name)?;
         return Ok(true);

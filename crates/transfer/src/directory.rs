@@ -17,6 +17,7 @@ use thalweg_io::tree::{self, Attributes, Dir};
 
 use crate::claim::claim_directory;
 use crate::message::Message;
+use crate::refused::Refused;
 use crate::roots::Root;
 use crate::shared::{Shared, count};
 use crate::{Error, Result};
@@ -233,7 +234,9 @@ impl<'a> Directory<'a> {
             false => {
                 above.make_dir(&self.name)?;
                 above.open_dir(&self.name).map_err(|why| match why.source.kind() {
-                    ErrorKind::NotADirectory => Error::no_directory_there(&above.path().join(&self.name)),
+                    ErrorKind::NotADirectory => {
+                        Error::from(Refused::FileThere(above.path().join(&self.name)))
+                    }
                     _ => why.into(),
                 })?
             }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::{Bytes, MIB};
+use thalweg_base::units::MIB;
 use thalweg_io::tree::{Attributes, Dir, Tree};
 use thalweg_io::{Action, File, InputFile};
 use thalweg_pump::ReadAhead;
@@ -23,7 +23,8 @@ use crate::directory::Directory;
 use crate::job::{BLOCK_BYTES, DEPTH};
 use crate::journal::{ListedFile, Ranges};
 use crate::message::{CELLS, Message};
-use crate::peer::{Peer, nonsense};
+use crate::peer::Peer;
+use crate::refused::Refused;
 use crate::shared::{Shared, count};
 use crate::{Error, Result, hidden_names};
 
@@ -451,13 +452,13 @@ fn far_goal(
                     let is_next = at >= end && len > 0 && at.is_multiple_of(CELL_BYTES as u64);
                     // What an earlier run left may be longer than the file is now; then it is begun anew.
                     if !is_next || at.checked_add(len).is_none_or(|end| end > i64::MAX as u64) {
-                        return Err(nonsense("the other end"));
+                        return Err(Error::protocol("the other end"));
                     }
                     known.ranges.insert(at, (len, sum));
                 }
                 return match known.ranges.len() {
                     0..=RANGES_MAX => Ok(more),
-                    _ => Err(nonsense("the other end")),
+                    _ => Err(Error::protocol("the other end")),
                 };
             }
             Message::Cells(cells) => known.cells = cells,
@@ -530,12 +531,8 @@ fn no_room(shared: &Shared<'_>, e: thalweg_io::Error, len: u64, goal: Goal) -> E
     if !e.is_full() {
         return e.into();
     }
-    let left = shared.dest.io().space(dir.path()).map_or(0, |space| space.available);
-    let (needed, left, place) = (Bytes(len), Bytes(left), dir.path().display());
-    let name = e.path.display();
-    Error::Refused(format!(
-        "cannot write {name}: it takes {needed} and {place} has {left} left; free some, or choose another place"
-    ))
+    let available = shared.dest.io().space(dir.path()).map_or(0, |space| space.available);
+    Refused::Full { path: e.path, needed: len, directory: dir.path().into(), available }.into()
 }
 
 /// Some cells of a file, each with its first byte.

@@ -21,15 +21,17 @@ use thalweg_block::Pool;
 use thalweg_io::tree::{Dir, Tree};
 use thalweg_io::{Access, Caching, File, host, process};
 use thalweg_pump::{Meters, Sink, Source, pump};
+use thalweg_wire::Streams;
 
 use crate::claim::{claim_new, clear, give_tree_name};
 use crate::directory::{Directory, Target};
 use crate::file_transfer::{FileTransfer, Goal, Origin};
 use crate::journal::{Journal, JournalContents, told_by};
 use crate::message::Message;
-use crate::peer::{Peer, Streams, nonsense};
+use crate::peer::Peer;
 use crate::rate_limit::Limit;
 use crate::receipt::{Took, receipt};
+use crate::refused::Refused;
 use crate::roots::{self, From, Root, Roots, To, Transfer};
 use crate::shared::{Counts, Links, OneMore, Shared, count};
 use crate::sink::SinkLane;
@@ -349,7 +351,7 @@ impl<'j> Job<'j> {
             let first = more.first.key(root);
             // Of what lay there before, a source gives further names only where it is gone on from: what is whole is not sent.
             if self.part == Part::Sink && !shared.resume && !links.has_moved(&first) {
-                return Err(Error::not_sent(&dir.path().join(OsStr::from_bytes(&first))));
+                return Err(Refused::NotSent(dir.path().join(OsStr::from_bytes(&first))).into());
             }
             self.one_more(shared, dir, more)?;
             shared.add_one_more(&links, more, root);
@@ -367,7 +369,7 @@ impl<'j> Job<'j> {
         for (number, root) in self.roots.roots.iter().enumerate().filter(|(_, root)| root.is_new) {
             let partial = hidden_names::partial(&root.there);
             // An honest source tells of each.
-            let Some(tree) = shared.staged(number as u64) else { return Err(nonsense("the source")) };
+            let Some(tree) = shared.staged(number as u64) else { return Err(Error::protocol("the source")) };
             if let Some(facts) = &root.facts {
                 tree.set_attributes(facts)?;
             }
@@ -456,8 +458,7 @@ impl<'j> Job<'j> {
         }
         if worth {
             self.watch.note(&format!(
-                "what is there of {} is kept beside it; the same command with --resume goes on from there, without it \
-                 begins anew",
+                "what arrived of {} is kept beside it; resume the transfer to continue, or run it again to start over",
                 dir.path().join(&self.roots.stem).display()
             ));
         } else {

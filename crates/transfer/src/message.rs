@@ -282,10 +282,10 @@ impl Message {
             7 => Message::FileEnd(from.u64()?, from.u64()?, from.u128()?),
             8 => Message::Ask(from.u64()?, from.at_most(ASKED, Reader::bare)?),
             9 => Message::Name(Box::new(Named {
-                place: from.way()?,
+                place: from.transport()?,
                 facts: from.facts()?,
                 name: from.bare()?,
-                first: from.way()?,
+                first: from.transport()?,
                 top: from.u64()?,
                 key: from.bytes()?.to_vec(),
                 first_key: from.bytes()?.to_vec(),
@@ -474,7 +474,7 @@ impl<'b> Reader<'b> {
     }
 
     /// A way down from some directory.
-    fn way(&mut self) -> Option<PathBuf> {
+    fn transport(&mut self) -> Option<PathBuf> {
         let is_name =
             |part: Component<'_>| matches!(part, Component::Normal(name) if is_bare(name.as_bytes()));
         let is_down = |path: &Path| path.components().all(is_name);

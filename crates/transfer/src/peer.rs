@@ -14,7 +14,7 @@ use std::time::Duration;
 use thalweg_api::{PumpVerdict, from_json, to_json};
 use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
-use thalweg_wire::{Incoming, Link, LinkError, Outgoing, What};
+use thalweg_wire::{Incoming, Link, LinkError, Outgoing, Streams, What};
 
 use crate::job::BLOCK_BYTES;
 use crate::message::{MESSAGE_BYTES_MAX, Message, TAIL_BYTES_MAX};
@@ -35,11 +35,8 @@ const BREATH: Duration = Duration::from_millis(1);
 /// How often it is looked whether something has failed.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Streams to and from another process.
-pub type Streams = (Outgoing, Incoming);
-
 /// The way to the other end: whoever has the links.
-pub trait Way: Sync {
+pub trait Transport: Sync {
     /// What messages call the other end: a host.
     fn peer(&self) -> String;
     /// A stream for each of so many lanes.
@@ -77,7 +74,7 @@ impl Route {
 
 /// See the head of this file.
 pub(crate) struct Peer<'w> {
-    way: &'w dyn Way,
+    transport: &'w dyn Transport,
     /// Whether this end is the source.
     is_source: bool,
     out: Mutex<Out>,
@@ -98,10 +95,10 @@ struct Out {
 }
 
 impl<'w> Peer<'w> {
-    pub(crate) fn new(way: &'w dyn Way, out: Outgoing, is_source: bool) -> Peer<'w> {
+    pub(crate) fn new(transport: &'w dyn Transport, out: Outgoing, is_source: bool) -> Peer<'w> {
         let (send, receive) = sync_channel(ANSWERS);
         Peer {
-            way,
+            transport,
             is_source,
             out: Mutex::new(Out { stream: Some(out), gathered: Vec::new() }),
             answers: (send, Mutex::new(receive)),
@@ -115,7 +112,7 @@ impl<'w> Peer<'w> {
 
     /// A stream for each of so many lanes.
     pub(crate) fn lanes(&self, count: usize) -> thalweg_wire::Result<Vec<Streams>> {
-        self.way.lanes(count)
+        self.transport.lanes(count)
     }
 
     /// A number for a file.
@@ -178,7 +175,7 @@ impl<'w> Peer<'w> {
                     Some(false) => return Err(Error::Stopped),
                     Some(true) => {
                         let why = "it ended before it had answered".into();
-                        return Err(Error::Peer { peer: self.way.peer(), why, wrong: false });
+                        return Err(Error::Peer { peer: self.transport.peer(), why, wrong: false });
                     }
                     None => {}
                 },
@@ -195,7 +192,7 @@ impl<'w> Peer<'w> {
             answer = back;
             std::thread::park_timeout(BREATH);
         }
-        Err(nonsense(&self.way.peer()))
+        Err(Error::protocol(self.transport.peer()))
     }
 
     /// Says that there is no more, and what came of it at this end.
@@ -228,7 +225,11 @@ impl<'w> Peer<'w> {
         let said = control.result().map(String::from_utf8_lossy).unwrap_or_default();
         if let Ok(verdict) = from_json::<PumpVerdict>(&said) {
             if let Some(why) = &verdict.error {
-                shared.fail(Error::Peer { peer: self.way.peer(), why: why.clone(), wrong: verdict.wrong });
+                shared.fail(Error::Peer {
+                    peer: self.transport.peer(),
+                    why: why.clone(),
+                    wrong: verdict.wrong,
+                });
             }
             let _ = self.verdict.set(verdict);
         }
@@ -279,19 +280,19 @@ impl<'w> Peer<'w> {
                 stream.end(to_json(verdict).as_bytes())
             };
         }
-        self.way.give_up(verdict.error.as_deref().unwrap_or_default());
+        self.transport.give_up(verdict.error.as_deref().unwrap_or_default());
     }
 
     /// Bytes sent and received by all links, and the receives that it took.
     pub(crate) fn traffic(&self) -> (u64, u64, u64) {
-        self.way.links().iter().fold((0, 0, 0), |sum, link| {
+        self.transport.links().iter().fold((0, 0, 0), |sum, link| {
             let ((sent, received), completions) = (link.bytes(), link.receives());
             (sum.0 + sent, sum.1 + received, sum.2 + completions)
         })
     }
 
     pub(crate) fn route(&self) -> Route {
-        self.way.route()
+        self.transport.route()
     }
 }
 
@@ -304,9 +305,9 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(way: &dyn Way, stream: Incoming) -> Result<Control> {
+    pub(crate) fn new(transport: &dyn Transport, stream: Incoming) -> Result<Control> {
         let stream = stream.takes(&Pool::new(FRAME_BYTES, CONTROL_WINDOW)?, CONTROL_WINDOW);
-        Ok(Control { peer: way.peer(), stream, bytes: Vec::new(), at: 0 })
+        Ok(Control { peer: transport.peer(), stream, bytes: Vec::new(), at: 0 })
     }
 
     /// The next thing said; `None` at the end.
@@ -320,7 +321,7 @@ impl Control {
             match self.stream.next_on() {
                 Ok(Some((_, block))) => self.bytes.extend_from_slice(&block),
                 Ok(None) if self.bytes.is_empty() => return Ok(None),
-                Ok(None) => return Err(self.nonsense()),
+                Ok(None) => return Err(self.protocol_error()),
                 Err(LinkError { what: What::Aborted(why), .. }) => {
                     return Err(self.told(&why));
                 }
@@ -334,29 +335,29 @@ impl Control {
         let Some((len, rest)) = rest.split_at_checked(4) else { return Ok(None) };
         let len = u32::from_le_bytes(len.try_into().expect("four bytes")) as usize;
         if len > MESSAGE_BYTES_MAX {
-            return Err(self.nonsense());
+            return Err(self.protocol_error());
         }
         let Some(bytes) = rest.get(..len) else { return Ok(None) };
-        let message = Message::decode(bytes).ok_or_else(|| self.nonsense())?;
+        let message = Message::decode(bytes).ok_or_else(|| self.protocol_error())?;
         self.at += 4 + len;
         Ok(Some(message))
     }
 
-    pub(crate) fn nonsense(&self) -> Error {
-        nonsense(&self.peer)
+    pub(crate) fn protocol_error(&self) -> Error {
+        Error::protocol(&self.peer)
     }
 
     /// Why nothing more came, or what did has no meaning.
     pub(crate) fn refusal(&self) -> Error {
         let said = self.result().map(String::from_utf8_lossy).unwrap_or_default();
-        if said.is_empty() { self.nonsense() } else { self.told(&said) }
+        if said.is_empty() { self.protocol_error() } else { self.told(&said) }
     }
 
     /// Why the other end gave up: its verdict, or words of whoever is in between.
     fn told(&self, said: &str) -> Error {
         let (why, wrong) = match from_json::<PumpVerdict>(said) {
             Ok(PumpVerdict { error: Some(why), wrong, .. }) => (why, wrong),
-            Ok(_) => return self.nonsense(),
+            Ok(_) => return self.protocol_error(),
             Err(_) => (said.to_string(), false),
         };
         Error::Peer { peer: self.peer.clone(), why, wrong }
@@ -365,10 +366,4 @@ impl Control {
     fn result(&self) -> Option<&[u8]> {
         self.stream.result()
     }
-}
-
-/// What cannot be understood.
-pub(crate) fn nonsense(peer: &str) -> Error {
-    let why = "it said what has no meaning here; bring both sides to one version of thalweg";
-    Error::Peer { peer: peer.to_string(), why: why.into(), wrong: false }
 }

@@ -128,7 +128,7 @@ fn bottleneck(job: &Job<'_>, took: &Took, waited: [f64; 3], dest_kind: &str) -> 
     let waits = [
         (read, named(source_kind, "read", "source")),
         (write, named(dest_kind, "write", "destination")),
-        (limit, "--limit".to_string()),
+        (limit, "the rate limit".to_string()),
     ];
     let (most, name) = waits.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).expect("there are three");
     if cpu > most {
@@ -223,7 +223,7 @@ fn slowest(source: &PumpReceipt, sink: &PumpReceipt, [here, there]: [&str; 2]) -
             format!("{} write {}", sink.dest.kind, at("destination", there)),
         ),
         (link, "the link".to_string()),
-        (limit, "--limit".to_string()),
+        (limit, "the rate limit".to_string()),
         (cpu(source), format!("the cores {}", at("source", here))),
         (cpu(sink), format!("the cores {}", at("destination", there))),
     ];

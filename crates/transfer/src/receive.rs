@@ -19,20 +19,20 @@ use std::time::Duration;
 
 use thalweg_api::{PumpReceipt, PumpVerdict};
 use thalweg_base::clock::Stopwatch;
-use thalweg_base::units::Bytes;
 use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
 use thalweg_io::tree::{Attributes, EntryKind, Tree};
 use thalweg_io::{host, process};
 use thalweg_pump::{Source, pump};
-use thalweg_wire::Incoming;
+use thalweg_wire::{Incoming, Streams};
 
 use crate::directory::Directory;
 use crate::file_transfer::{Arriving, FileTransfer, Goal};
 use crate::job::{Counted, DEPTH, Job, Part, Watch, flush_along, is_in_order};
 use crate::message::{Message, Offer, RANGES, Tail, is_bare};
-use crate::peer::{Control, FRAME_BYTES, Peer, Streams, Way, nonsense};
+use crate::peer::{Control, FRAME_BYTES, Peer, Transport};
 use crate::receipt::{Took, link, merged, receipt};
+use crate::refused::Refused;
 use crate::roots::{self, To, Transfer};
 use crate::shared::{OneMore, Shared};
 use crate::sink::SinkLane;
@@ -60,14 +60,15 @@ const LOOK: Duration = Duration::from_millis(100);
 pub fn receive(
     dest: &To,
     asked: Option<(&[PathBuf], bool)>,
-    way: &dyn Way,
+    transport: &dyn Transport,
     control: Streams,
     tree: &Arc<dyn Tree>,
     watch: &dyn Watch,
 ) -> Result<PumpReceipt> {
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
     host::allow_open_files(u64::MAX);
-    let (far, mut inc) = (Arc::new(Peer::new(way, control.0, false)), Control::new(way, control.1)?);
+    let (far, mut inc) =
+        (Arc::new(Peer::new(transport, control.0, false)), Control::new(transport, control.1)?);
     let refused = |e: &Error| far.give_up(&e.verdict());
     let offer = match inc.next().inspect_err(refused)? {
         Some(Message::Offer(offer)) => offer,
@@ -85,12 +86,12 @@ pub fn receive(
     let lanes = if is_in_order(&transfer) { 1 } else { (offer.lanes as usize).clamp(1, LANES_MAX) };
     let look = || {
         if let Some((asked, resume)) = asked {
-            roots::check_asked(asked, &offer.roots, &way.peer())?;
+            roots::check_asked(asked, &offer.roots, &transport.peer())?;
             if resume != offer.resume {
-                return Err(nonsense(&way.peer()));
+                return Err(Error::protocol(transport.peer()));
             }
         }
-        let roots = roots::look_at_offer(&**tree, dest, &offer, &way.peer())?;
+        let roots = roots::look_at_offer(&**tree, dest, &offer, &transport.peer())?;
         let job =
             Job { transfer: &transfer, source: tree, dest: tree, watch, roots, lanes, part: Part::Sink };
         let shared = job.shared(Pool::new(FRAME_BYTES, lanes * READ_BACK_BLOCKS)?, None)?;
@@ -112,9 +113,9 @@ pub fn receive(
     ours.link = Some(link(&far));
     far.end(&PumpVerdict::done(ours.clone()))?;
     let Some(theirs) = far.verdict().and_then(|verdict| verdict.receipt.clone()) else {
-        return Err(nonsense(&way.peer()));
+        return Err(Error::protocol(transport.peer()));
     };
-    Ok(merged(theirs, ours, way.peer(), false))
+    Ok(merged(theirs, ours, transport.peer(), false))
 }
 
 /// The most lanes that another end may ask for.
@@ -239,14 +240,14 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         self.state.lock().expect("no lane panics")
     }
 
-    fn nonsense<T>(&self) -> Result<T> {
-        Err(nonsense("the source"))
+    fn protocol_error<T>(&self) -> Result<T> {
+        Err(Error::protocol("the source"))
     }
 
     /// An error for a name in the directory that roots go into that is none of theirs: what else is there is not the
     /// source's business.
     fn is_its_own(&self, dir: u64, name: &OsStr) -> Result<()> {
-        if dir != 0 || self.root_files.contains(name) { Ok(()) } else { self.nonsense() }
+        if dir != 0 || self.root_files.contains(name) { Ok(()) } else { self.protocol_error() }
     }
 
     /// Keeps count of what is remembered for the source.
@@ -255,10 +256,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         if state.told_bytes <= TOLD_BYTES_MAX {
             return Ok(());
         }
-        Err(Error::Refused(format!(
-            "the source has more directories, files and further names open than {} of memory hold; move fewer at once",
-            Bytes(TOLD_BYTES_MAX)
-        )))
+        Err(Refused::TooManyOpen(TOLD_BYTES_MAX).into())
     }
 
     /// The sum of a file with several names is kept to the end.
@@ -276,7 +274,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             Message::DirEnd(id, in_all) => {
                 let mut state = self.lock();
                 let open = state.dirs.get_mut(&id).filter(|known| id != 0 && known.in_all.is_none());
-                let Some(known) = open else { return self.nonsense() };
+                let Some(known) = open else { return self.protocol_error() };
                 known.in_all = Some(in_all);
                 let whole = came(&mut state, id, 0);
                 drop(state);
@@ -287,7 +285,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             Message::FileEnd(id, pieces, sum) => {
                 let mut state = self.lock();
                 let Some(coming) = state.files.get_mut(&id).filter(|coming| coming.in_all.is_none()) else {
-                    return self.nonsense();
+                    return self.protocol_error();
                 };
                 coming.in_all = Some(pieces);
                 let moving = Arc::clone(&coming.moving);
@@ -302,7 +300,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                 let named = *named;
                 // What is no tree has no places in it.
                 if !self.job.roots.roots.get(named.top as usize).is_some_and(|root| root.is_tree) {
-                    return self.nonsense();
+                    return self.protocol_error();
                 }
                 let (above, first) = (named.first.parent(), named.first.file_name());
                 let first = first.unwrap_or_default().to_os_string();
@@ -317,7 +315,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             Message::End(sum) => {
                 let _ = self.sum.set(sum);
             }
-            _ => return self.nonsense(),
+            _ => return self.protocol_error(),
         }
         self.news.notify_all();
         Ok(())
@@ -333,33 +331,31 @@ impl<'j, 'a> Arrivals<'j, 'a> {
     ) -> Result<()> {
         let mut state = self.lock();
         let above = state.dirs.get(&parent).map(|known| (Arc::clone(&known.place), known.depth));
-        let Some((above, depth)) = above else { return self.nonsense() };
+        let Some((above, depth)) = above else { return self.protocol_error() };
         if depth >= DEPTH_MAX {
-            return Err(Error::Refused(format!(
-                "the source's tree is more than {DEPTH_MAX} directories deep"
-            )));
+            return Err(Refused::TooDeep(DEPTH_MAX).into());
         }
         let place = match root {
             None if parent != 0 && is_bare(name.as_bytes()) => Directory::came_below(&above, name, facts),
             Some(number) => match self.job.roots.roots.get(number as usize) {
                 Some(root) if root.is_tree && parent == 0 => Directory::came(&above, root, facts, number),
-                _ => return self.nonsense(),
+                _ => return self.protocol_error(),
             },
-            None => return self.nonsense(),
+            None => return self.protocol_error(),
         };
         let bytes = KNOWN_BYTES + place.key_bytes() as u64;
         self.remembers(&mut state, bytes)?;
         let (place, parent, depth) = (Arc::new(place), Some(parent), depth + 1);
         match state.dirs.insert(id, KnownDir { place, parent, depth, bytes, came: 0, in_all: None }) {
             None => Ok(()),
-            Some(_) => self.nonsense(),
+            Some(_) => self.protocol_error(),
         }
     }
 
     fn place(&self, dir: u64) -> Result<Arc<Directory<'a>>> {
         match self.lock().dirs.get(&dir) {
             Some(known) => Ok(Arc::clone(&known.place)),
-            None => self.nonsense(),
+            None => self.protocol_error(),
         }
     }
 
@@ -372,7 +368,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             }
             // A stream is the only thing of its transfer, and has no name.
             None if dir == 0 && self.job.roots.roots.is_empty() => {}
-            None => return self.nonsense(),
+            None => return self.protocol_error(),
         }
         let whole = came(&mut self.lock(), dir, 1);
         drop(whole);
@@ -408,9 +404,11 @@ impl<'j, 'a> Arrivals<'j, 'a> {
     }
 
     fn take(&self, id: u64, anew: bool) -> Result<()> {
-        let Some((asked, place, file, moving)) = self.lock().asked.take() else { return self.nonsense() };
+        let Some((asked, place, file, moving)) = self.lock().asked.take() else {
+            return self.protocol_error();
+        };
         if asked != id {
-            return self.nonsense();
+            return self.protocol_error();
         }
         let moving = match anew {
             false => moving,
@@ -428,14 +426,14 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         self.remembers(&mut state, bytes)?;
         match state.files.insert(id, Coming { moving: Arc::new(moving), bytes, came: 0, in_all: None }) {
             None => Ok(()),
-            Some(_) => self.nonsense(),
+            Some(_) => self.protocol_error(),
         }
     }
 
     fn tell_what_is_there(&self, dir: u64, names: Vec<OsString>) -> Result<()> {
         let place = self.place(dir)?;
         if !self.shared.resume {
-            return self.nonsense();
+            return self.protocol_error();
         }
         let mut known = Vec::with_capacity(names.len());
         let bytes = names.iter().map(|name| KNOWN_BYTES / 4 + name.len() as u64).sum();
@@ -461,25 +459,25 @@ impl<'j, 'a> Arrivals<'j, 'a> {
 
     /// What a block is, once all it speaks of was told.
     fn parcel(&self, block: &mut Block) -> Result<Of<'a>> {
-        let Some((tail, len)) = Tail::decode(block) else { return self.nonsense() };
+        let Some((tail, len)) = Tail::decode(block) else { return self.protocol_error() };
         block.set_len(len);
         match tail {
             Tail::Piece(file, at) => {
                 let moving = self.told(|state| state.files.get(&file).map(|c| Arc::clone(&c.moving)))?;
                 if !moving.has_room(at, len as u64) {
-                    return self.nonsense();
+                    return self.protocol_error();
                 }
                 piece_came(&mut self.lock(), file, 1);
                 Ok(Of::Piece(moving, at, len))
             }
-            Tail::Pack(_) if matches!(self.job.transfer.dest, To::Stream(_)) => self.nonsense(),
+            Tail::Pack(_) if matches!(self.job.transfer.dest, To::Stream(_)) => self.protocol_error(),
             Tail::Pack(smalls) => {
                 let mut pack = Vec::with_capacity(smalls.len());
                 let mut from = 0usize;
                 for small in smalls {
                     // A link is never a root: what was named is what it leads to.
                     if small.dir == 0 && small.what.is_err() {
-                        return self.nonsense();
+                        return self.protocol_error();
                     }
                     self.is_its_own(small.dir, &small.name)?;
                     let place =
@@ -490,7 +488,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                             let at = from;
                             from = from.saturating_add(small.facts.len as usize);
                             if from > len {
-                                return self.nonsense();
+                                return self.protocol_error();
                             }
                             self.remembers_sum(&small.facts)?;
                             Content::Bytes(at, sum)
@@ -516,7 +514,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             // All that is ever told has been, unless why not is known by now.
             if self.far.is_deaf() {
                 self.shared.goes_on()?;
-                return self.nonsense();
+                return self.protocol_error();
             }
             state = self.news.wait_timeout(state, LOOK).expect("no lane panics").0;
         }
@@ -527,7 +525,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         let state = self.state.into_inner().expect("no lane panics");
         match self.sum.get() {
             Some(sum) if state.files.is_empty() && state.asked.is_none() && state.dirs.len() == 1 => Ok(*sum),
-            _ => Err(nonsense("the source")),
+            _ => Err(Error::protocol("the source")),
         }
     }
 }

@@ -20,7 +20,8 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::journal::{MadeTree, told_by};
 use crate::message::{Offer, Offered, is_bare};
-use crate::{Error, Result, hidden_names};
+use crate::refused::Refused;
+use crate::{Result, hidden_names};
 
 /// No file system has longer ones.
 const NAME_BYTES_MAX: usize = 255;
@@ -235,19 +236,16 @@ fn named_before(
 
 /// Refuses what another process offers if it is not what it was asked for: in a directory that is there it would choose the
 /// names. What is no file has no name, and is alone.
-pub(crate) fn check_asked(asked: &[PathBuf], offered: &[Offered], peer: &str) -> Result<()> {
-    let (wanted, has) = match asked.iter().zip(offered).find(|(path, root)| !is_asked(path, root)) {
+pub(crate) fn check_asked(paths: &[PathBuf], roots: &[Offered], peer: &str) -> Result<()> {
+    let (asked, offered) = match paths.iter().zip(roots).find(|(path, root)| !is_asked(path, root)) {
         Some((path, root)) => {
             let all = if root.contents { "what is in " } else { "" };
             (path.display().to_string(), format!("{all}'{}'", root.name.display()))
         }
-        None if asked.len() == offered.len() || (offered.is_empty() && asked.len() == 1) => return Ok(()),
-        None => (format!("{} paths", asked.len()), format!("{}", offered.len())),
+        None if paths.len() == roots.len() || (roots.is_empty() && paths.len() == 1) => return Ok(()),
+        None => (format!("{} paths", paths.len()), format!("{}", roots.len())),
     };
-    refused(format!(
-        "{peer} was asked for {wanted} and offers {has}, so nothing was touched; name SOURCE by its own name, and trust \
-         {peer} no more if you did"
-    ))
+    Err(Refused::Offer { peer: peer.into(), asked, offered }.into())
 }
 
 fn is_asked(path: &Path, root: &Offered) -> bool {
@@ -293,23 +291,18 @@ fn settled(
     shared: Option<&dyn Tree>,
 ) -> Result<Roots> {
     if let (true, Some(Destination { name: None, path, .. })) = (givens.is_empty(), &dest) {
-        return refused(format!(
-            "{} is a directory, and a stream has no name; name a file in it",
-            path.display()
-        ));
+        return Err(Refused::Nameless(path.clone()).into());
     }
     let mut roots = Vec::with_capacity(givens.len());
     for given in givens {
         if matches!(to, To::Stream(_)) && given.facts.is_some() {
-            let path = given.path.display();
-            return refused(format!("{path} is a directory; a stream has room for a file only"));
+            return Err(Refused::DirectoryToStream(given.path).into());
         }
         roots.push(root(given, dest.as_ref(), shared)?);
     }
     let many = roots.iter().enumerate().find(|(i, root)| roots[..*i].iter().any(|r| r.there == root.there));
     if let Some((_, root)) = many.filter(|(_, root)| !root.there.is_empty()) {
-        let name = root.there.display();
-        return refused(format!("two sources are called '{name}'; send them to different directories"));
+        return Err(Refused::SameName(root.there.clone()).into());
     }
     let stem = match (&dest, roots.first()) {
         (Some(Destination { name: Some(name), .. }), _) => name.clone(),
@@ -326,10 +319,6 @@ fn path_of(from: &From) -> Option<&PathBuf> {
     }
 }
 
-fn refused<T>(why: String) -> Result<T> {
-    Err(Error::Refused(why))
-}
-
 /// A directory at the destination.
 struct Destination {
     dir: Arc<dyn Dir>,
@@ -342,36 +331,30 @@ struct Destination {
 }
 
 fn destination(tree: &dyn Tree, path: &Path, is_tree: bool, count: usize) -> Result<Destination> {
-    let shown = path.display();
     // A link at the end leads on, as far as it leads to anything.
     let real = tree.unplanted(path)?;
     if let Some(dir) = if_directory(tree.open_dir_itself(&real))? {
         return Ok(Destination { dir, path: real, name: None, there: None });
     }
     if count > 1 {
-        return refused(format!(
-            "{count} sources need a directory to go to, and {shown} is none; make it first"
-        ));
+        return Err(Refused::ManySources { count, dest: path.into() }.into());
     }
     if ends_in_slash(path) && !is_tree {
-        return refused(format!("there is no directory {shown}; make it first"));
+        return Err(Refused::NoDirectory(path.into()).into());
     }
     let Some(name) = real.file_name().map(OsStr::to_os_string) else {
-        return refused(format!("'{shown}' is no name for a file or a directory"));
+        return Err(Refused::NotAName(path.into()).into());
     };
     let directory = directory_of(&real);
     let dir = match tree.open_dir(directory) {
         Err(e) if e.source.kind() == ErrorKind::NotFound => {
-            let directory = directory.display();
-            return refused(format!(
-                "cannot write {shown}: there is no directory {directory}; make it first"
-            ));
+            return Err(Refused::NoParent { dest: path.into(), directory: directory.into() }.into());
         }
         opened => opened?,
     };
     let there = dir.find(&name)?;
     if is_tree && there.is_some() {
-        return Err(Error::no_directory_there(path));
+        return Err(Refused::FileThere(path.into()).into());
     }
     let path = tree.canonical(directory).unwrap_or_else(|_| directory.to_path_buf());
     Ok(Destination { dir, path, name: Some(name), there })
@@ -416,24 +399,22 @@ fn check_apart(
     target: Option<Attributes>,
 ) -> Result<()> {
     let (is_tree, real) = (given.facts.is_some(), &given.real);
-    let shown = given.path.display();
     let goal = dest.path.join(there);
-    let goal_shown = goal.display();
     if is_tree && shared.is_some_and(|tree| tree.contains(real, &goal)) {
-        return refused(format!("{goal_shown} lies in {shown} itself; choose a DEST outside of it"));
+        return Err(Refused::DestInSource { dest: goal, source: given.path.clone() }.into());
     }
     let Some(target) = target else { return Ok(()) };
     match (is_tree, target.kind) {
-        (false, EntryKind::Directory) => Err(Error::directory_there(&goal)),
+        (false, EntryKind::Directory) => Err(Refused::DirectoryThere(goal).into()),
         (true, EntryKind::File | EntryKind::Link | EntryKind::Special) => {
-            Err(Error::no_directory_there(&goal))
+            Err(Refused::FileThere(goal).into())
         }
         _ => {
             let Some(tree) = shared else { return Ok(()) };
             let name = real.file_name().unwrap_or(OsStr::new("."));
             let source = tree.open_dir(directory_of(real))?.attributes_of(name)?;
             if (source.device, source.inode) == (target.device, target.inode) {
-                return refused(format!("{shown} and {goal_shown} are the same"));
+                return Err(Refused::SameFile { source: given.path.clone(), dest: goal }.into());
             }
             Ok(())
         }

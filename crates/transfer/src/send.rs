@@ -15,11 +15,11 @@ use thalweg_block::{Block, Pool};
 use thalweg_io::tree::Tree;
 use thalweg_io::{host, process};
 use thalweg_pump::{Sink, pump};
-use thalweg_wire::{Incoming, Outgoing};
+use thalweg_wire::{Incoming, Outgoing, Streams};
 
 use crate::job::{Counted, DEPTH, Job, LANE_BLOCKS, Part, Watch, is_in_order};
 use crate::message::{Message, Named, Offer, Small, Tail};
-use crate::peer::{Control, FRAME_BYTES, Peer, Streams, Way, nonsense};
+use crate::peer::{Control, FRAME_BYTES, Peer, Transport};
 use crate::receipt::{Took, link, merged, receipt};
 use crate::roots::{self, Root, Roots, To, Transfer};
 use crate::shared::{Shared, count};
@@ -30,7 +30,7 @@ use crate::{Error, Result};
 /// Moves all sources to the other end, which says where they go. The receipt is that of both.
 pub fn send(
     transfer: &Transfer,
-    way: &dyn Way,
+    transport: &dyn Transport,
     control: Streams,
     tree: &Arc<dyn Tree>,
     watch: &dyn Watch,
@@ -38,7 +38,8 @@ pub fn send(
     let (clock, cpu_before) = (Stopwatch::start(), process::usage().cpu_seconds);
     host::allow_open_files(u64::MAX);
     let transfer = &Transfer { dest: To::Null, ..transfer.clone() };
-    let (far, mut inc) = (Arc::new(Peer::new(way, control.0, true)), Control::new(way, control.1)?);
+    let (far, mut inc) =
+        (Arc::new(Peer::new(transport, control.0, true)), Control::new(transport, control.1)?);
     let roots = Roots::default();
     let job =
         Job { transfer, source: tree, dest: tree, watch, roots, lanes: transfer.streams, part: Part::Source };
@@ -53,13 +54,13 @@ pub fn send(
     let first = shared.error.lock().expect("no lane panics").take();
     let ours = first.map_or(done, Err).inspect_err(|e| far.give_up(&e.verdict()))?;
     let Some(theirs) = far.verdict().and_then(|verdict| verdict.receipt.clone()) else {
-        return Err(nonsense(&way.peer()));
+        return Err(Error::protocol(transport.peer()));
     };
-    let both = merged(ours, theirs, way.peer(), true);
+    let both = merged(ours, theirs, transport.peer(), true);
     match both.holds {
         true => Ok(both),
         false => Err(Error::Mismatch {
-            path: way.peer().into(),
+            path: transport.peer().into(),
             read: both.checksum_in,
             written: both.checksum_out,
             read_back: false,
@@ -92,7 +93,7 @@ fn agreed<'j>(mut job: Job<'j>, far: &Peer<'_>, inc: &mut Control) -> Result<Job
         || lanes == 0
         || lanes as usize > transfer.streams
     {
-        return Err(inc.nonsense());
+        return Err(inc.protocol_error());
     }
     job.lanes = lanes as usize;
     job.roots.roots =
@@ -117,7 +118,7 @@ fn perform(
             answer @ (Message::Ranges(..) | Message::Cells(_) | Message::There(_)) => {
                 far.answered(shared, answer)
             }
-            _ => Err(nonsense("the other end")),
+            _ => Err(Error::protocol("the other end")),
         };
         let listener = scope.spawn(move || far.listen(shared, inc, hears));
         let done = &done;
@@ -169,7 +170,7 @@ fn finish(
             place: more.name.dir.to_path_buf(),
             facts: more.facts,
             name: more.name.own.clone(),
-            first: more.first.way(),
+            first: more.first.transport(),
             top: more.top,
             key: more.name.key(root),
             first_key: more.first.key(root),

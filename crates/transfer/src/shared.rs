@@ -59,13 +59,13 @@ pub(crate) struct Name {
 
 impl Name {
     /// The path from the top of the tree.
-    pub(crate) fn way(&self) -> PathBuf {
+    pub(crate) fn transport(&self) -> PathBuf {
         self.dir.join(&self.own)
     }
 
     /// Its key: the path in the transfer, which begins with the root's name at the destination.
     pub(crate) fn key(&self, root: &OsStr) -> Vec<u8> {
-        Path::new(root).join(self.way()).into_os_string().into_vec()
+        Path::new(root).join(self.transport()).into_os_string().into_vec()
     }
 }
 

@@ -19,7 +19,6 @@ use crate::directory::Directory;
 use crate::file_transfer::{Entry, FileTransfer, Origin};
 use crate::job::BLOCK_BYTES;
 use crate::message::{Message, TAIL_BYTES_MAX};
-use crate::peer::nonsense;
 use crate::shared::{OneMore, Shared, count};
 use crate::work_queue::{Found, Work, WorkQueue};
 use crate::{Error, Result};
@@ -186,7 +185,7 @@ impl<'f, 'a> SourceLane<'f, 'a> {
             far.ask(&Message::Ask(place.number(), names), |answer| {
                 match answer {
                     Message::There(known) if known.len() == found.len() => there = known,
-                    _ => return Err(nonsense("the other end")),
+                    _ => return Err(Error::protocol("the other end")),
                 }
                 Ok(false)
             })?;

@@ -16,6 +16,7 @@ use thalweg_io::tree::{EntryKind, Names, Tree};
 use crate::directory::Directory;
 use crate::file_transfer::{Cursor, Entry, FileTransfer, Origin};
 use crate::message::ASKED;
+use crate::refused::Refused;
 use crate::shared::Shared;
 use crate::{Error, Result};
 
@@ -192,8 +193,5 @@ fn roots<'a>(state: &mut State<'a>) -> Option<Work<'a>> {
 
 /// The error for a source that is neither file, directory nor link.
 pub(crate) fn refuse_special(name: &std::path::Path) -> Error {
-    Error::Refused(format!(
-        "{} is a pipe, a socket or a device; in a tree such are passed over, named alone they are read as streams",
-        name.display()
-    ))
+    Refused::Special(name.into()).into()
 }

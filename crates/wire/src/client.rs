@@ -37,10 +37,8 @@ impl Client {
     pub fn load_named(identity: &Path, name: Option<&str>) -> ClusterResult<Client> {
         let client = Client::load(identity)?;
         if let Some(name) = name.filter(|name| *name != client.file.name) {
-            let (of, directory) = (&client.file.name, identity.display());
-            return Err(ClusterError::Asked(format!(
-                "the identity in {directory} is of cluster {of}, not of {name}; give the directory of the other with --cluster"
-            )));
+            let (cluster, directory) = (client.file.name, identity.into());
+            return Err(ClusterError::OtherCluster { directory, cluster, named: name.into() });
         }
         Ok(client)
     }

@@ -52,7 +52,12 @@ impl What {
 }
 
 impl LinkError {
-    /// About this peer.
+    /// Whether the peer itself gave the stream up, with a reason.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self.what, What::Aborted(_))
+    }
+
+    /// The error of a link with this peer.
     pub fn new(peer: impl Into<String>, what: What) -> LinkError {
         LinkError { peer: peer.into(), what }
     }

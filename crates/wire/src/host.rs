@@ -25,8 +25,8 @@ use crate::{
     message,
 };
 
-/// What a client is told that may only look.
-pub const MAY_ONLY_LOOK: &str = "this certificate may only look at status, jobs and metrics; thalweg cluster client NAME --may all makes one for more";
+/// The answer to a client whose certificate allows only status requests.
+pub const MAY_ONLY_LOOK: &str = "this certificate may only look at status, jobs and metrics; the cluster's owner can make one that may do everything with thalweg cluster client";
 
 /// What a host is told that asks over a link of before its renewal.
 const WAS_RENEWED: &str =
@@ -83,11 +83,7 @@ impl Host {
         let Some(directory) = directory else { return Ok(Host::with(None, terms)) };
         let (credentials, file) = cluster::credentials_in(directory)?;
         if credentials.identity().role != Role::Node {
-            return Err(Error::Asked(
-                "that is a client's identity, and a node is a host's; give --identity DIR of one, as cluster init \
-                 makes them in hosts/"
-                    .into(),
-            ));
+            return Err(Error::ClientIdentity);
         }
         Ok(Host {
             name: credentials.identity().name.clone(),
@@ -242,7 +238,7 @@ impl Host {
     /// example, holds until the node ends.
     pub fn take_cluster(&self, text: &str) -> Result<(u64, bool)> {
         let (Some(directory), Some(credentials)) = (&self.directory, self.credentials()) else {
-            return Err(Error::Asked("a node without identity is of no cluster".into()));
+            return Err(Error::NoIdentity);
         };
         let mut ours = self.cluster.lock().expect("no holder panics");
         let now = ours.as_ref().expect("a host with credentials has a cluster file");
@@ -261,9 +257,8 @@ impl Host {
 
     /// The text of its cluster file.
     fn cluster_text(&self) -> Result<String> {
-        let none = || Error::Asked("a node without identity is of no cluster".into());
         let _ours = self.cluster.lock().expect("no holder panics");
-        cluster::text_in(self.directory.as_deref().ok_or_else(none)?)
+        cluster::text_in(self.directory.as_deref().ok_or(Error::NoIdentity)?)
     }
 
     /// Brings both ends of a link to the newer of their cluster files.

@@ -55,11 +55,9 @@ impl fmt::Display for IdentityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             IdentityError::Io(why) => write!(f, "{why}"),
-            IdentityError::None(directory) => write!(
-                f,
-                "no cluster in {}: thalweg cluster init makes one, --identity names another; a host without one is ssh://HOST/PATH",
-                directory.display()
-            ),
+            IdentityError::None(directory) => {
+                write!(f, "no cluster in {}: thalweg cluster init makes one", directory.display())
+            }
             IdentityError::File(path, why) => write!(f, "{} cannot be used: {why}", path.display()),
             IdentityError::Clear(path) => write!(
                 f,

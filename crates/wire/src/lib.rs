@@ -45,7 +45,7 @@ mod tls;
 pub use audit::{Audit, Entry, Who};
 pub use authority::{Authority, CERTIFICATE_DAYS, Issued, ends_at, is_host_name, new_id};
 pub use client::{Cancel, Client};
-pub use cluster_error::{ClusterError, ClusterResult};
+pub use cluster_error::{BadFile, BadHost, ClusterError, ClusterResult, Rejected};
 pub use core::Patience;
 pub use error::{LinkError, Result, What};
 pub use export::EXPORTED_KEY_BYTES;

@@ -307,10 +307,10 @@ impl Host {
 
     fn host(&self, name: &str) -> Result<(Id, ClusterHost)> {
         let file = self.cluster_file();
-        let file = file.ok_or_else(|| Error::Asked("a node without identity has no others".into()))?;
+        let file = file.ok_or(Error::NoIdentity)?;
         let host = file.hosts.iter().find(|host| host.name == name);
         let host = host.ok_or_else(|| cluster::unknown(&file, name))?;
-        Ok((host.id.parse().map_err(Error::Asked)?, host.clone()))
+        Ok((host.id.parse().map_err(Error::Malformed)?, host.clone()))
     }
 
     fn dial(self: &Arc<Host>, id: Id, host: &ClusterHost) -> Result<Arc<Link>> {
@@ -330,7 +330,7 @@ impl Host {
         let read = near.clone();
         // No requests come there, but frames have to be read.
         if !spawn("link", move || while let Ok(Some(_)) = read.accept() {}) {
-            return Err(Error::Asked("no thread for a link is left".into()));
+            return Err(Error::NoThread);
         }
         Ok(self.mesh.keep_first(id, near))
     }
@@ -341,7 +341,7 @@ impl Host {
         let (node, served) = (self.clone(), link.clone());
         if !spawn("link", move || node.serve_of(id, &served)) {
             self.mesh.forget(&link);
-            return Err(Error::Asked("no thread for a link is left".into()));
+            return Err(Error::NoThread);
         }
         Ok(link)
     }

@@ -74,9 +74,11 @@ pub(crate) fn alert(number: u8) -> &'static str {
     match number {
         42 | 46 => "an alert: it does not take our certificate",
         44 => "an alert: our certificate was dropped from its cluster",
-        49 => "an alert: our certificate is not in its cluster file; see that --identity is not an old copy",
+        49 => {
+            "an alert: our certificate is not in its cluster file; check that our identity is not an old copy"
+        }
         45 => "an alert: our certificate is expired, or not valid yet; see the clocks, or renew it",
-        48 => "an alert: our certificate is of another cluster; see that --identity is of its cluster",
+        48 => "an alert: our certificate is of another cluster; check that our identity is of its cluster",
         116 => "an alert: it wants a certificate of its cluster, and we showed none",
         120 => "an alert: it speaks another protocol; bring both sides to one version of thalweg",
         _ => "an alert: its TLS has given up",

@@ -368,7 +368,7 @@ pub fn refusal(why: &rustls::Error) -> String {
             "its certificate is not valid yet; see the clocks of both hosts".into()
         }
         rustls::Error::InvalidCertificate(C::UnknownIssuer | C::BadSignature) => {
-            "its certificate is of another cluster; see that --identity and the address there are of one"
+            "its certificate is of another cluster; check that the identity and the address belong to one cluster"
                 .into()
         }
         rustls::Error::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => {

@@ -84,9 +84,9 @@ fn error_of(error: thalweg_transfer::Error, progress: &Progress) -> Error {
     match (error, progress.cancelled()) {
         (Stopped, signal) => Error::Interrupted(signal.unwrap_or(0)),
         // Whoever stops closes the links and tells the other end, and who waits for one of them hears of that.
-        (Link(_) | Peer { wrong: false, .. }, Some(signal)) => Error::Interrupted(signal),
+        (Link(_) | Protocol(_) | Peer { wrong: false, .. }, Some(signal)) => Error::Interrupted(signal),
         (Io(e), _) => e.into(),
-        (other, _) => Error::Transfer(other),
+        (other, _) => other.into(),
     }
 }
 
