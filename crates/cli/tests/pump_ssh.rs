@@ -329,7 +329,10 @@ fn whatever_keeps_the_other_end_from_speaking_is_told_in_one_line() {
         (&[&n1, "--there", "printf Hi; thalweg"], ["the shell of n1 prints 'Hi'", "start-up"]),
         (
             &[&n1, "--there", "echo thalweg-pump 9 {}; true"],
-            [&format!("n1 speaks protocol 9, and this program speaks {}", thalweg_wire::VERSION), "one version"],
+            [
+                &format!("n1 speaks protocol 9, and this program speaks {}", thalweg_wire::VERSION),
+                "one version",
+            ],
         ),
         (&[&n1, "--there", too_old], ["n1 does not serve transfers", "one version"]),
         (&[&n1, "--there", "exit 3;"], ["ended with status 3", "-V"]),

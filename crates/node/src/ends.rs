@@ -1,6 +1,6 @@
-//! What both kinds of transfers between hosts share: sending from here, receiving here, and following one between others.
+//! The common part of transfers over links and over ssh: sending, receiving, and following a transfer between two others.
 //!
-//! Non-goals: how the other end is reached, which an [`Asks`] knows; how bytes are moved, which is the transfer crate's.
+//! Non-goals: how the other end is reached ([`Initiator`]) and how data is moved (the crate `transfer`).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,7 +14,7 @@ use thalweg_engine::{Asked, Endpoint, Progress, PumpOptions, ends};
 use thalweg_transfer::{Error, Route, Transport, Watch, escaped, receive, send, unescaped};
 use thalweg_wire::{ClusterError, Link, LinkError, Streams, What, message};
 
-/// How often it is looked whether somebody asked to stop.
+/// How often to check whether the caller asked to stop.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) type Result<T> = std::result::Result<T, thalweg_engine::Error>;
@@ -24,8 +24,8 @@ pub(crate) fn no_link(why: LinkError) -> thalweg_engine::Error {
     ClusterError::Link(why).into()
 }
 
-/// A way that begins here, over which the other end can be asked to be one.
-pub(crate) trait Asks: Transport {
+/// A transport whose other end can be asked to take part in a transfer.
+pub(crate) trait Initiator: Transport {
     /// The transfer's id.
     fn id(&self) -> String;
     /// Opens the control stream with this request. Lanes will follow.
@@ -34,7 +34,7 @@ pub(crate) trait Asks: Transport {
 
 /// Sends files from here to the other end.
 pub(crate) fn push(
-    transport: &dyn Asks,
+    transport: &dyn Initiator,
     dest: String,
     options: &PumpOptions,
     progress: &Progress,
@@ -54,7 +54,11 @@ pub(crate) fn push(
 }
 
 /// Receives files from the other end.
-pub(crate) fn pull(transport: &dyn Asks, options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
+pub(crate) fn pull(
+    transport: &dyn Initiator,
+    options: &PumpOptions,
+    progress: &Progress,
+) -> Result<PumpReceipt> {
     let (tree, fallback) = ends::tree(options)?;
     let dest = ends::dest(options, &*tree)?;
     let request = request(transport, options, words_of(options)?);
@@ -67,7 +71,7 @@ pub(crate) fn pull(transport: &dyn Asks, options: &PumpOptions, progress: &Progr
     Ok(receipt)
 }
 
-/// Shows the progress of a transfer that another host does for this client, and returns its receipt.
+/// Shows the progress of a transfer between other hosts, and returns its receipt.
 pub(crate) fn follow(
     mut hearing: message::Reader,
     transport: &dyn Transport,
@@ -109,7 +113,7 @@ pub(crate) fn follow(
     }
 }
 
-/// Shows what a node reports of a transfer, to its end.
+/// Shows a node's reports of a transfer until it ends.
 fn show_all(hearing: &mut message::Reader, shown: &impl Watch) -> std::result::Result<(), LinkError> {
     let (mut all, mut shown_bytes) = (None, 0);
     while let Some((text, _)) = hearing.next()? {
@@ -130,7 +134,7 @@ fn show_all(hearing: &mut message::Reader, shown: &impl Watch) -> std::result::R
     Ok(())
 }
 
-pub(crate) fn request(transport: &dyn Asks, options: &PumpOptions, sources: Vec<String>) -> PumpRequest {
+pub(crate) fn request(transport: &dyn Initiator, options: &PumpOptions, sources: Vec<String>) -> PumpRequest {
     PumpRequest {
         id: transport.id(),
         sources,
@@ -154,9 +158,9 @@ pub(crate) fn words_of(options: &PumpOptions) -> Result<Vec<String>> {
     options.sources.iter().map(of).collect()
 }
 
-/// The paths that were typed as sources.
+/// The paths of the sources as the user typed them.
 fn paths_of(options: &PumpOptions) -> Vec<PathBuf> {
-    // The user's own directory goes as it is.
+    // The home directory itself: its contents are meant.
     let over_ssh = |path: &PathBuf| match below_home(path) {
         Some(below) if below.as_os_str().is_empty() => "/~/".into(),
         _ => path.clone(),
@@ -173,14 +177,14 @@ fn paths_of(options: &PumpOptions) -> Vec<PathBuf> {
     options.sources.iter().filter_map(path).collect()
 }
 
-/// A path where ssh goes, if it begins at the user's own directory there; with the slash at its end, which means something.
+/// The part of a remote path below the home directory `/~`, if it is there. A slash at its end has a meaning and stays.
 fn below_home(path: &Path) -> Option<&Path> {
     let below = path.as_os_str().as_bytes().strip_prefix(b"/~")?;
     let below = if below.is_empty() { below } else { below.strip_prefix(b"/")? };
     Some(Path::new(OsStr::from_bytes(below)))
 }
 
-/// An end, as one word.
+/// An end of a transfer as one word of a request.
 pub(crate) fn word_of(end: &Endpoint) -> Result<String> {
     match end {
         Endpoint::Path(path) => Ok(word_of_path(path)),
@@ -190,7 +194,7 @@ pub(crate) fn word_of(end: &Endpoint) -> Result<String> {
     }
 }
 
-/// The same of an end where ssh goes: below `/~` it is the user's own directory there.
+/// The same for an end over ssh, where `/~` is the remote home directory.
 pub(crate) fn word_over_ssh(path: &Path) -> String {
     match below_home(path) {
         Some(below) => format!("home:{}", escaped(below.as_os_str().as_bytes())),
@@ -218,7 +222,7 @@ pub(crate) fn end_of(word: &str) -> Option<Endpoint> {
     }
 }
 
-/// The route of lanes over these links: without links of their own they share ssh's channel, which is the first.
+/// The route of lanes over these links. The first link is ssh's channel; without others the lanes share it.
 pub(crate) fn route_of(links: &[Arc<Link>]) -> Route {
     if links.len() > 1 { Route::Direct } else { Route::ThroughSsh }
 }

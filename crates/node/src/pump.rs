@@ -1,4 +1,4 @@
-//! Transfers between hosts, as a client asks for them: it is one end, or asks two hosts to be the ends.
+//! Transfers between hosts: the client is one end, or asks two hosts to be the ends.
 //!
 //! ```text
 //! client reads, n1 writes       client ==lanes==> n1
@@ -6,8 +6,8 @@
 //! n1 reads, n2 writes           client --asks--> n1 ==lanes==> n2
 //! ```
 //!
-//! Model: whoever begins opens a link for the control stream and one for each lane, so that each lane's thread receives
-//! what is its own and two cores can open seals. A node puts lanes together by the transfer's id.
+//! Model: the initiator opens a link for the control stream and one for each lane, so that each lane's thread receives its
+//! own frames and several cores decrypt. A node matches lanes by the transfer's id.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use thalweg_transfer::FRAME_BYTES;
 use thalweg_wire::{Client, message};
 
 use crate::ends::{Result, follow, no_link, pull, push, request, word_of, word_over_ssh, words_of};
-use crate::ssh::{SshOptions, There, outcome};
+use crate::ssh::{RemoteEnd, SshOptions, outcome};
 use crate::ssh_between;
 use crate::to_node::{ToNode, find};
 
@@ -35,7 +35,7 @@ pub fn pump(identity: &Path, options: &PumpOptions, progress: &Progress) -> Resu
     }
 }
 
-/// The one host that all sources are on, or none.
+/// The host of all sources, if they are on one.
 fn sources_host(options: &PumpOptions) -> Result<Option<String>> {
     let mut hosts = options.sources.iter().map(|end| match end {
         Endpoint::Host(host, _) => Some(host),
@@ -48,7 +48,7 @@ fn sources_host(options: &PumpOptions) -> Result<Option<String>> {
     }
 }
 
-/// Has one host send to another, or move between its own directories.
+/// Initiator one host to send to another, or to move files between its own directories.
 fn between(
     client: &Client,
     host: &str,
@@ -79,11 +79,11 @@ pub fn pump_over_ssh(how: &SshOptions, options: &PumpOptions, progress: &Progres
         (Some(Endpoint::Ssh(host, _)), _) => (host, None),
         _ => return Err(Asked::NoRemoteEnd.into()),
     };
-    let mut there = There::start(how, host)?;
-    let (channel, greeting) = there.hear(progress)?;
-    let moved = there.meet(channel, &greeting).and_then(|transport| match dest {
+    let mut remote = RemoteEnd::start(how, host)?;
+    let (channel, greeting) = remote.hear(progress)?;
+    let moved = remote.meet(channel, &greeting).and_then(|transport| match dest {
         Some(dest) => push(&transport, dest, options, progress),
         None => pull(&transport, options, progress),
     });
-    outcome(moved, &mut [there], progress)
+    outcome(moved, &mut [remote], progress)
 }

@@ -1,9 +1,8 @@
-//! The service of transfers: this process is an end of them for a peer, or both ends.
+//! The service `transfer`: this process is one end of a transfer for a peer, or both ends.
 //!
-//! Invariant: a node does this only for a peer of the cluster, as the user that it runs as; at most [`PUMPS_MAX`] at once,
-//! which have at most [`LANES_MAX`] lanes. When a node does both ends for a client, the client hears what the node
-//! notices.
-//! Non-goals: how bytes are moved; that is the transfer crate's.
+//! Invariant: only peers of the cluster are served, with the rights of the node's user. At most [`PUMPS_MAX`] transfers run
+//! at a time, with at most [`LANES_MAX`] lanes in all. If a node is both ends, it sends its notes to the client.
+//! Non-goals: how data is moved (the crate `transfer`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,18 +22,18 @@ use crate::ends::{LOOK, Result, end_of, push, route_of};
 use crate::ssh_between::introduced;
 use crate::to_node::ToNode;
 
-/// The most transfers of a node at once.
+/// The most transfers of a node at a time.
 const PUMPS_MAX: usize = 64;
-/// How long lanes may take to come.
+/// How long lanes may take to arrive.
 const LANES_SECONDS: u64 = 10;
-/// The most lanes of all transfers together that a node is asked to be an end of: 9 GiB of blocks, if it is the sink.
+/// The most lanes of all transfers of a node: 9 GiB of blocks, if it is the sink.
 const LANES_MAX: usize = 256;
 
-/// Lanes that wait for their transfer, each with its link; and how many have come in all.
+/// Lanes that wait for their transfer, each with its link; and how many have arrived in all.
 type Lanes = (Vec<(Streams, Arc<Link>)>, usize);
 
-/// The service of transfers: those that this process is an end of, by id, each with the lanes that have come. In a process
-/// that ssh started there is no host, and other hosts cannot be asked for anything.
+/// The service `transfer`, with the lanes of each transfer by its id. A process that ssh started has no host, and cannot
+/// reach other hosts.
 #[derive(Default)]
 pub struct TransferService {
     host: Option<Arc<Host>>,
@@ -43,19 +42,19 @@ pub struct TransferService {
 }
 
 impl TransferService {
-    /// On this host.
+    /// The service on this host.
     pub fn new(host: &Arc<Host>) -> TransferService {
         TransferService { host: Some(host.clone()), ..TransferService::default() }
     }
 
-    /// Waits until no transfer goes on, or so long.
+    /// Waits until no transfer runs, at most so long.
     pub(crate) fn rest(&self, patience: Duration) {
         let table = self.table.lock().expect("no holder panics");
         let busy = |table: &mut HashMap<String, Lanes>| !table.is_empty();
         drop(self.news.wait_timeout_while(table, patience, busy).expect("no holder panics"));
     }
 
-    /// A lane has come; waits until its transfer is over.
+    /// Adds a lane that arrived, and waits until its transfer is over.
     fn lane(&self, id: &str, streams: Streams, link: &Arc<Link>) {
         let mut table = self.table.lock().expect("no holder panics");
         let all: usize = table.values().map(|(_, count)| count).sum();
@@ -76,7 +75,7 @@ impl TransferService {
     }
 }
 
-/// The way to the peer that began a transfer, for the node that was asked.
+/// The transport to the initiator of a transfer, for the node that was asked.
 struct FromPeer<'n> {
     service: &'n TransferService,
     id: String,
@@ -120,7 +119,7 @@ impl Transport for FromPeer<'_> {
         let (mut table, late) =
             self.service.news.wait_timeout_while(table, patience, few).expect("no holder panics");
         if late.timed_out() {
-            let why = format!("not all of {count} lanes came within {LANES_SECONDS} s");
+            let why = format!("not all of {count} lanes arrived within {LANES_SECONDS} s");
             return Err(LinkError::new(self.peer(), What::Cut(why)));
         }
         let came = std::mem::take(&mut table.get_mut(&self.id).expect("it is there until this goes").0);
@@ -149,11 +148,13 @@ impl Service for TransferService {
         TransferRequest::SERVICE
     }
 
-    /// A link of a transfer carries one stream, so its thread serves that to the end.
+    /// A link of a transfer carries one stream, so its thread serves the stream to its end.
     fn serve(self: Arc<Self>, peer: &Peer<'_>, body: &str, streams: Streams) -> bool {
         let request = match from_json(body) {
             Ok(request) => request,
-            Err(why) => return streams.0.abort(&format!("a request that is not known here: {why}")).is_ok(),
+            Err(why) => {
+                return streams.0.abort(&format!("this node does not know the request: {why}")).is_ok();
+            }
         };
         let _ = peer.link.keep();
         match request {
@@ -209,19 +210,19 @@ fn take_part(
         let _ = out.end(to_json(&verdict).as_bytes());
         return moved.map_err(|why| why.to_string());
     }
-    // What comes of it the other end hears from the transfer itself.
+    // The other end learns the outcome from the transfer itself.
     if request.dest.is_some() {
         match ends::dest(&options, &*tree) {
-            // Whoever is the source said where it goes as well.
+            // The source names the destination itself.
             Ok(dest) => {
-                receive(&dest, None, &transport, (out, inc), &tree, &Alone).map_err(|why| why.to_string())
+                receive(&dest, None, &transport, (out, inc), &tree, &Unwatched).map_err(|why| why.to_string())
             }
             Err(why) => refuse(out, why.to_string()),
         }
     } else {
         match ends::sources(&options, &*tree) {
             Ok(transfer) => {
-                send(&transfer, &transport, (out, inc), &tree, &Alone).map_err(|why| why.to_string())
+                send(&transfer, &transport, (out, inc), &tree, &Unwatched).map_err(|why| why.to_string())
             }
             Err(why) => refuse(out, why.to_string()),
         }
@@ -246,7 +247,7 @@ fn options_of(request: &PumpRequest) -> Result<PumpOptions> {
     })
 }
 
-/// Reports progress and notes of a transfer to the client until it is over; an error if the client has gone.
+/// Sends progress and notes of a transfer to the client until it is over; an error if the client has gone.
 fn tell_on(
     out: &mut Outgoing,
     inc: &Incoming,
@@ -275,8 +276,8 @@ fn tell_on(
     }
 }
 
-/// Sends to another node for the client, or moves between directories of this host, as long as the client is there, and
-/// reports progress to it.
+/// Sends to another node, or moves between directories of this host, as long as the client is there, and reports progress
+/// to it.
 fn both_ends(
     (service, link): (&TransferService, &Arc<Link>),
     request: &PumpRequest,
@@ -318,10 +319,10 @@ fn both_ends(
     })
 }
 
-/// Nobody watches a node's own end.
-struct Alone;
+/// A node's own end of a transfer shows no progress.
+struct Unwatched;
 
-impl Watch for Alone {}
+impl Watch for Unwatched {}
 
 #[cfg(test)]
 mod tests {
@@ -340,7 +341,7 @@ mod tests {
             service.lane("b", (out, there), &far);
             ours
         };
-        // To drop its own direction would give the stream up on this side.
+        // Dropping its outgoing half would give up the stream on this side.
         let refusal = |(_out, mut inc): Streams| inc.next_on().unwrap_err().to_string();
         assert!(refusal(came()).contains("does not know the transfer"));
         let transfers =
@@ -348,7 +349,7 @@ mod tests {
         service.table.lock().unwrap().extend(transfers);
         assert!(refusal(came()).contains("transfers use 256 streams of this node, the maximum"));
         assert_eq!(service.table.lock().unwrap()["b"].1, 1);
-        // The same transfer twice does not harm the first.
+        // A second transfer with the same id does not harm the first.
         assert!(FromPeer::begin(&service, "b", &far).is_err());
         assert_eq!(service.table.lock().unwrap()["b"].1, 1);
     }

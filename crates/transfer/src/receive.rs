@@ -1,13 +1,13 @@
 //! The destination's end of a transfer between two processes.
 //!
-//! Model: the sink lanes of a transfer on one machine, with a [`ReceiveLane`] in the place of its reads. The control stream
-//! announces directories and files by number ([`Arrivals`]); a lane that receives a block of one that was not announced yet
-//! waits.
+//! Model: the sink lanes of a transfer on one machine, with a [`ReceiveLane`] instead of reads. The control stream
+//! announces directories and files by number ([`Arrivals`]). A lane waits if it receives a block for one that was not
+//! announced yet.
 //! Invariant: a directory is finished when as many names as the source counted have arrived; a file is finished when all of
 //! its pieces are written and their checksum is the source's.
-//! Invariant: the source is not trusted. It may offer only what it was asked for, where this end knows that. In the directory
-//! that roots go into, which may hold anything, it reaches only the roots that it offered. What it announces and does not
-//! finish is bounded by [`TOLD_BYTES_MAX`] and [`DEPTH_MAX`].
+//! Invariant: the source is not trusted. It may offer only the paths that it was asked for, if this end asked. In the
+//! parent of the roots, which may hold anything, it reaches only the roots that it offered. Unfinished announcements
+//! are bounded by [`TOLD_BYTES_MAX`] and [`DEPTH_MAX`].
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -39,24 +39,24 @@ use crate::sink::SinkLane;
 use crate::source::{Content, Of, Packed, Parcel};
 use crate::{Error, Result};
 
-/// Blocks of a lane: those that may come, those being written, and one in its hands.
+/// Blocks of a lane: those with credits, those being written, and one in its hands.
 pub(crate) const LANE_BLOCKS: usize = 2 * DEPTH;
-/// What is read back with, for each lane.
+/// Blocks to read files back with, for each lane.
 const READ_BACK_BLOCKS: usize = 2;
-/// The most that is kept of what the source tells and has not finished: open directories and files, names asked for, sums of
-/// files that may get further names, and those. An honest source has few open at once; more than a million files with a
-/// further name each fit.
+/// The most memory for the source's unfinished announcements: open directories and files, names asked for, further
+/// names, and checksums of files that may get them. An honest source has few open at a time; more than a million files
+/// with one further name each fit.
 const TOLD_BYTES_MAX: u64 = 512 << 20;
-/// What one of these takes beside its names.
+/// The memory for one of these, besides its names.
 const KNOWN_BYTES: u64 = 512;
-/// How deep a tree may be.
+/// The deepest tree.
 const DEPTH_MAX: u32 = 4096;
-/// How often who waits for others looks whether to go on.
+/// How often a lane that waits checks whether to go on.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Takes all that the other end sends to the destination. How it is moved is the source's to say. The receipt is of this
-/// end alone, with the source's sum. Who knows which paths the source was asked for, and whether to go on from what is there,
-/// says so: nothing else is taken.
+/// Receives everything from the other end into the destination. The source chooses how it is moved. The receipt is that
+/// of this end, with the source's checksum. If this end asked for certain paths, and whether to resume, it accepts
+/// nothing else.
 pub fn receive(
     dest: &To,
     asked: Option<(&[PathBuf], bool)>,
@@ -118,7 +118,7 @@ pub fn receive(
     Ok(merged(theirs, ours, transport.peer(), false))
 }
 
-/// The most lanes that another end may ask for.
+/// The most lanes that the other end may ask for.
 pub(crate) const LANES_MAX: usize = 64;
 
 fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Peer<'_>, inc: Control, offer: &Offer) -> Result<f64> {
@@ -181,24 +181,24 @@ fn lane<'a>(shared: &'a Shared<'a>, arrivals: &Arrivals<'_, 'a>, (out, inc): Str
     })
 }
 
-/// A directory that the source told of.
+/// A directory that the source announced.
 struct KnownDir<'a> {
     place: Arc<Directory<'a>>,
     parent: Option<u64>,
     depth: u32,
-    /// Of [`TOLD_BYTES_MAX`].
+    /// Its part of [`TOLD_BYTES_MAX`].
     bytes: u64,
-    /// Names in it that have come, and how many there are, once that is told.
+    /// The names that have arrived, and their announced number.
     came: u64,
     in_all: Option<u64>,
 }
 
-/// A file that the source told of.
+/// A file that the source announced.
 struct Coming<'a> {
     moving: Arc<FileTransfer<'a>>,
-    /// Of [`TOLD_BYTES_MAX`].
+    /// Its part of [`TOLD_BYTES_MAX`].
     bytes: u64,
-    /// Pieces that have come, and how many there are, once that is told.
+    /// The pieces that have arrived, and their announced number.
     came: u64,
     in_all: Option<u64>,
 }
@@ -207,18 +207,18 @@ struct Coming<'a> {
 struct State<'a> {
     dirs: HashMap<u64, KnownDir<'a>>,
     files: HashMap<u64, Coming<'a>>,
-    /// Of [`TOLD_BYTES_MAX`].
+    /// The part of [`TOLD_BYTES_MAX`] in use.
     told_bytes: u64,
-    /// A file that is gone on from if the source finds that it is the same.
+    /// A partial file that is resumed if the source finds that it matches.
     asked: Option<(u64, Arc<Directory<'a>>, Arriving, FileTransfer<'a>)>,
 }
 
-/// See the head of this file.
+/// The announcements of the source; see the head of this file.
 struct Arrivals<'j, 'a> {
     job: &'j Job<'j>,
     shared: &'a Shared<'a>,
     far: &'j Peer<'j>,
-    /// The roots that are files, by the names that they were given here.
+    /// The roots that are files, by their names at the destination.
     root_files: HashSet<OsString>,
     state: Mutex<State<'a>>,
     news: Condvar,
@@ -244,13 +244,12 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         Err(Error::protocol("the source"))
     }
 
-    /// An error for a name in the directory that roots go into that is none of theirs: what else is there is not the
-    /// source's business.
+    /// An error for a name in the parent of the roots that is not a root: the source may not see what else is there.
     fn is_its_own(&self, dir: u64, name: &OsStr) -> Result<()> {
         if dir != 0 || self.root_files.contains(name) { Ok(()) } else { self.protocol_error() }
     }
 
-    /// Keeps count of what is remembered for the source.
+    /// Counts the memory for the source's announcements.
     fn remembers(&self, state: &mut State<'a>, bytes: u64) -> Result<()> {
         state.told_bytes += bytes;
         if state.told_bytes <= TOLD_BYTES_MAX {
@@ -259,7 +258,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         Err(Refused::TooManyOpen(TOLD_BYTES_MAX).into())
     }
 
-    /// The sum of a file with several names is kept to the end.
+    /// The checksum of a file with several names is kept to the end.
     fn remembers_sum(&self, facts: &Attributes) -> Result<()> {
         match facts.links > 1 {
             true => self.remembers(&mut self.lock(), KNOWN_BYTES / 4),
@@ -267,7 +266,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         }
     }
 
-    /// Takes what the source says.
+    /// Handles a message of the source.
     fn hear(&self, message: Message) -> Result<()> {
         match message {
             Message::Dir(id, parent, name, facts, root) => self.directory(id, parent, name, facts, root)?,
@@ -298,7 +297,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
             Message::Ask(dir, names) => self.tell_what_is_there(dir, names)?,
             Message::Name(named) => {
                 let named = *named;
-                // What is no tree has no places in it.
+                // A root that is a file contains no paths.
                 if !self.job.roots.roots.get(named.top as usize).is_some_and(|root| root.is_tree) {
                     return self.protocol_error();
                 }
@@ -307,7 +306,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                 let mut links = self.shared.links.lock().expect("no lane panics");
                 let (name, bytes) = links.name(&named.place, named.name);
                 let (first, first_bytes) = links.name(above.unwrap_or(Path::new("")), first);
-                // The places of both in the transfer follow from this.
+                // The keys of both names follow from this.
                 links.more.push(OneMore { name, facts: named.facts, first, top: named.top });
                 drop(links);
                 self.remembers(&mut self.lock(), KNOWN_BYTES / 2 + (bytes + first_bytes) as u64)?;
@@ -366,7 +365,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                 self.is_its_own(dir, &file.name)?;
                 self.remembers_sum(facts)?;
             }
-            // A stream is the only thing of its transfer, and has no name.
+            // A stream is alone in its transfer, and has no name.
             None if dir == 0 && self.job.roots.roots.is_empty() => {}
             None => return self.protocol_error(),
         }
@@ -394,7 +393,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         self.far.flush()
     }
 
-    /// Where the bytes go if not to a file in a directory.
+    /// The goal of the bytes if it is not a file in a directory.
     fn goal_of(&self, stream: Option<Goal>) -> Result<Option<Goal>> {
         Ok(match (stream, &self.job.transfer.dest) {
             (Some(goal), _) => Some(goal),
@@ -457,7 +456,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         self.far.flush()
     }
 
-    /// What a block is, once all it speaks of was told.
+    /// The contents of a block, once everything that it refers to was announced.
     fn parcel(&self, block: &mut Block) -> Result<Of<'a>> {
         let Some((tail, len)) = Tail::decode(block) else { return self.protocol_error() };
         block.set_len(len);
@@ -475,7 +474,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                 let mut pack = Vec::with_capacity(smalls.len());
                 let mut from = 0usize;
                 for small in smalls {
-                    // A link is never a root: what was named is what it leads to.
+                    // A root is never a link, because the source resolves it.
                     if small.dir == 0 && small.what.is_err() {
                         return self.protocol_error();
                     }
@@ -503,7 +502,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         }
     }
 
-    /// Waits until the control stream has told of it.
+    /// Waits until the control stream has announced it.
     fn told<T>(&self, find: impl Fn(&State<'a>) -> Option<T>) -> Result<T> {
         let mut state = self.lock();
         loop {
@@ -511,7 +510,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
                 return Ok(found);
             }
             self.shared.goes_on()?;
-            // All that is ever told has been, unless why not is known by now.
+            // The control stream has ended; its error, if any, is known by now.
             if self.far.is_deaf() {
                 self.shared.goes_on()?;
                 return self.protocol_error();
@@ -520,7 +519,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
         }
     }
 
-    /// Whether all that was told of has come, and the sum of it by the source.
+    /// Whether everything that was announced has arrived, and the source's checksum.
     fn all_came(self) -> Result<u128> {
         let state = self.state.into_inner().expect("no lane panics");
         match self.sum.get() {
@@ -530,7 +529,7 @@ impl<'j, 'a> Arrivals<'j, 'a> {
     }
 }
 
-/// More names of a directory have come. Whoever has the places that are whole with them lets go of them.
+/// Counts names that arrived in a directory. When all have, the directory is forgotten here, and the caller drops it.
 fn came<'a>(state: &mut State<'a>, dir: u64, names: u64) -> Vec<Arc<Directory<'a>>> {
     let (mut dir, mut names, mut whole) = (dir, names, Vec::new());
     while let Some(known) = state.dirs.get_mut(&dir) {
@@ -547,7 +546,7 @@ fn came<'a>(state: &mut State<'a>, dir: u64, names: u64) -> Vec<Arc<Directory<'a
     whole
 }
 
-/// More pieces of a file have come; with the last one it is forgotten here.
+/// Counts pieces that arrived of a file. After the last one it is forgotten here.
 fn piece_came(state: &mut State<'_>, file: u64, pieces: u64) {
     if let Some(coming) = state.files.get_mut(&file) {
         coming.came += pieces;
@@ -558,12 +557,12 @@ fn piece_came(state: &mut State<'_>, file: u64, pieces: u64) {
     }
 }
 
-/// See the head of this file.
+/// The receiving half of a lane; see the head of this file.
 struct ReceiveLane<'f, 'j, 'a> {
     shared: &'a Shared<'a>,
     arrivals: &'f Arrivals<'j, 'a>,
     inc: Incoming,
-    /// The other direction, on which nothing is said; without it the stream would end.
+    /// The unused outgoing half; dropping it would end the stream.
     _out: thalweg_wire::Outgoing,
 }
 

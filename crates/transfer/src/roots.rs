@@ -1,7 +1,7 @@
-//! What the arguments mean on these file systems: the directory that each source goes to, and its name there.
+//! The meaning of the arguments on these file systems: the directory that each source goes to, and its name there.
 //!
 //! ```text
-//! DEST is a directory            SOURCE goes into it under its own name; of SOURCE/, what is in it goes into it
+//! DEST is a directory            SOURCE goes into it under its own name; SOURCE/ means the contents of SOURCE
 //! DEST is a file                 SOURCE, one file, replaces it
 //! DEST does not exist            SOURCE becomes it; its parent directory must exist
 //! ```
@@ -23,15 +23,15 @@ use crate::message::{Offer, Offered, is_bare};
 use crate::refused::Refused;
 use crate::{Result, hidden_names};
 
-/// No file system has longer ones.
+/// The longest name of any file system.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Where bytes come from.
+/// A source of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum From {
     /// A file or a tree.
     Path(PathBuf),
-    /// A pipe, a terminal, a device: in order, until it ends.
+    /// A pipe, a terminal or a device, read in order until it ends.
     Stream(PathBuf),
     /// So many zeros.
     Zeros(u64),
@@ -39,66 +39,65 @@ pub enum From {
     Noise(u64),
 }
 
-/// Where they go.
+/// The destination of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum To {
     /// A file, a tree, or a directory that sources go into.
     Path(PathBuf),
-    /// In order.
+    /// A stream, written in order.
     Stream(PathBuf),
-    /// Nowhere: they are counted and summed.
+    /// Nothing: bytes are counted and hashed.
     Null,
 }
 
-/// What to move and how.
+/// What to move, and how.
 #[derive(Debug, Clone)]
 pub struct Transfer {
     /// The sources, at least one.
     pub sources: Vec<From>,
     /// Where they go.
     pub dest: To,
-    /// Lanes.
+    /// The number of lanes.
     pub streams: usize,
-    /// The most bytes in a second.
+    /// The most bytes per second.
     pub limit: Option<u64>,
-    /// Go on from what an earlier run left, and leave alone what is whole.
+    /// Whether to resume from an earlier run, and skip complete files.
     pub resume: bool,
-    /// Read the destination back.
+    /// Whether to read the destination back.
     pub verify: bool,
-    /// Whether sums are taken.
+    /// Whether to compute checksums.
     pub hashing: bool,
 }
 
-/// A source that is there.
+/// A source that exists.
 #[derive(Debug)]
 pub(crate) struct Root {
-    /// The directory that it lies in, and its name there; of a tree, the tree itself and no name.
+    /// Its directory, and its name there; for a tree, the tree itself and no name.
     pub(crate) source: PathBuf,
     pub(crate) name: OsString,
     pub(crate) is_tree: bool,
-    /// Of a tree.
+    /// The attributes of a tree.
     pub(crate) facts: Option<Attributes>,
-    /// What it will be called at the destination. For what goes into a directory as it is, nothing.
+    /// Its name at the destination; empty if only the contents are moved.
     pub(crate) there: OsString,
-    /// Whether it is a tree that is not there yet.
+    /// Whether it is a tree that does not exist at the destination.
     pub(crate) is_new: bool,
 }
 
-/// All of it, looked at.
+/// All sources and the destination.
 #[derive(Default)]
 pub(crate) struct Roots {
     pub(crate) roots: Vec<Root>,
     /// The directory that they go into.
     pub(crate) dir: Option<Arc<dyn Dir>>,
-    /// The name that hidden names are made of.
+    /// The name from which hidden names are made.
     pub(crate) stem: OsString,
-    /// Whether an earlier run gave the tree its name, and was interrupted before it had removed its journal.
+    /// Whether an earlier run gave the tree its name, but was interrupted before it removed its journal.
     was_named: bool,
 }
 
 impl Roots {
-    /// A hash of what must be the same for a later run to resume this one. Whether the files are the same is checked for
-    /// each of them.
+    /// A hash of what must be equal for a later run to resume this one. Each file is checked on its own.
     pub(crate) fn identity(&self, hashing: bool) -> Result<u128> {
         let dir = self.dir.as_ref().expect("only what goes to a directory has a journal");
         let there = dir.attributes()?;
@@ -122,40 +121,40 @@ impl Root {
         Root { source, name, is_tree, facts, there, is_new }
     }
 
-    /// The bare name that a tree has at the destination until it is whole.
+    /// The name of a tree at the destination until it is complete.
     pub(crate) fn name_for_now(&self) -> OsString {
         match (self.is_new, self.there.is_empty()) {
             (true, _) => hidden_names::partial(&self.there),
-            // What goes into a directory as it is goes there by a name that every directory has for itself.
+            // The contents go into the directory itself.
             (false, true) => OsString::from("."),
             (false, false) => self.there.clone(),
         }
     }
 }
 
-/// A source that is there, as its own end sees it.
+/// A source that exists, as the source's end sees it.
 #[derive(Debug, Clone)]
 pub(crate) struct Given {
-    /// As it was typed, for messages.
+    /// The path as the user typed it, for messages.
     path: PathBuf,
-    /// Without links.
+    /// The path without symbolic links.
     real: PathBuf,
     /// Its own name.
     name: OsString,
-    /// Of a tree.
+    /// The attributes of a tree.
     facts: Option<Attributes>,
-    /// Whether what is in it was meant, and not it.
+    /// Whether only the contents of the directory are meant.
     contents: bool,
 }
 
 impl Given {
-    /// Whether another process may call it so: what goes into a directory as it is has no name there.
+    /// Whether a peer may give it this name; it is empty if only the contents are moved.
     pub(crate) fn may_be_called(&self, name: &OsStr) -> bool {
         let bytes = name.as_bytes();
         (is_bare(bytes) && bytes.len() <= NAME_BYTES_MAX) || (bytes.is_empty() && self.contents)
     }
 
-    /// What another process has to know of it.
+    /// The description for the peer.
     pub(crate) fn offered(&self) -> Offered {
         Offered {
             path: self.real.clone(),
@@ -166,12 +165,12 @@ impl Given {
     }
 }
 
-/// Looks at the sources' end.
+/// Examines the sources.
 pub(crate) fn givens(tree: &dyn Tree, transfer: &Transfer) -> Result<Vec<Given>> {
     transfer.sources.iter().filter_map(path_of).map(|path| given(tree, path)).collect()
 }
 
-/// What was opened, if it is a directory.
+/// The directory, if what was opened is one.
 fn if_directory(opened: thalweg_io::Result<Arc<dyn Dir>>) -> Result<Option<Arc<dyn Dir>>> {
     match opened {
         Ok(dir) => Ok(Some(dir)),
@@ -190,7 +189,7 @@ fn given(tree: &dyn Tree, path: &Path) -> Result<Given> {
     Ok(Given { path: path.to_path_buf(), real, name, facts, contents })
 }
 
-/// Looks at both ends.
+/// Examines both ends.
 pub(crate) fn look(transfer: &Transfer, source: &Arc<dyn Tree>, dest: &Arc<dyn Tree>) -> Result<Roots> {
     let first = transfer.sources.iter().find_map(path_of);
     let first_is_tree =
@@ -207,8 +206,8 @@ pub(crate) fn look(transfer: &Transfer, source: &Arc<dyn Tree>, dest: &Arc<dyn T
     }
 }
 
-/// What the same transfer was before DEST was there, if an earlier run of it was interrupted after it had given the tree
-/// its name: the journal is still there, and lists the directory that is DEST now. Otherwise the source would go into DEST.
+/// The roots of an earlier run that was interrupted after it had named the tree: its journal exists, and lists the
+/// directory that is DEST now. Without this check the source would go into DEST.
 fn named_before(
     tree: &dyn Tree,
     dest: Option<&Destination>,
@@ -234,8 +233,8 @@ fn named_before(
     Ok(Some(roots))
 }
 
-/// Refuses what another process offers if it is not what it was asked for: in a directory that is there it would choose the
-/// names. What is no file has no name, and is alone.
+/// Refuses sources that the peer offers but was not asked for: in an existing directory it would choose the names. A
+/// stream has no name and is alone.
 pub(crate) fn check_asked(paths: &[PathBuf], roots: &[Offered], peer: &str) -> Result<()> {
     let (asked, offered) = match paths.iter().zip(roots).find(|(path, root)| !is_asked(path, root)) {
         Some((path, root)) => {
@@ -255,7 +254,7 @@ fn is_asked(path: &Path, root: &Offered) -> bool {
     }
 }
 
-/// Looks at the destination's end of what another process offers. Its sources are called by its name.
+/// Examines the destination for sources that the peer offers.
 pub(crate) fn look_at_offer(tree: &dyn Tree, to: &To, offer: &Offer, peer: &str) -> Result<Roots> {
     let offered = &offer.roots;
     let first_is_tree = offered.first().is_some_and(|root| root.facts.is_some());
@@ -324,14 +323,14 @@ struct Destination {
     dir: Arc<dyn Dir>,
     /// The directory's own path without links.
     path: PathBuf,
-    /// What the one source will be called there, unless it keeps its name.
+    /// The name of the one source there, unless it keeps its own.
     name: Option<OsString>,
-    /// What bears that name now.
+    /// The attributes of the file or directory with that name now.
     there: Option<Attributes>,
 }
 
 fn destination(tree: &dyn Tree, path: &Path, is_tree: bool, count: usize) -> Result<Destination> {
-    // A link at the end leads on, as far as it leads to anything.
+    // A symbolic link at the end of the path is followed as far as it leads.
     let real = tree.unplanted(path)?;
     if let Some(dir) = if_directory(tree.open_dir_itself(&real))? {
         return Ok(Destination { dir, path: real, name: None, there: None });
@@ -364,7 +363,7 @@ fn ends_in_slash(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
 
-/// Whether what is in the directory was meant, and not the directory.
+/// Whether the path means the contents of the directory, and not the directory.
 fn means_contents(path: &Path) -> bool {
     let typed = path.as_os_str().as_bytes();
     ends_in_slash(path) || typed.ends_with(b"/.") || typed == b"."
@@ -390,7 +389,7 @@ fn root(given: Given, dest: Option<&Destination>, shared: Option<&dyn Tree>) -> 
     Ok(Root::of(given, there, is_new))
 }
 
-/// A source must not be its destination, nor hold it.
+/// A source must not be, or contain, its destination.
 fn check_apart(
     given: &Given,
     shared: Option<&dyn Tree>,

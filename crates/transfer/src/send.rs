@@ -1,7 +1,7 @@
 //! The source's end of a transfer between two processes.
 //!
-//! Model: the work queue and the source lanes of a transfer on one machine, with a [`SendLane`] in the place of its writes. It
-//! appends to each block a description of its contents and sends it on the stream of its lane.
+//! Model: the work queue and the source lanes of a transfer on one machine, with a [`SendLane`] instead of writes. It
+//! appends a description to each block and sends it on the stream of its lane.
 //! Invariant: a directory or file is announced by number on the control stream before a lane refers to it. The checksum of a
 //! file is sent only when all of the file has been sent and it has not changed.
 
@@ -27,7 +27,7 @@ use crate::source::{Content, Of, Packed, Parcel, SourceLane};
 use crate::work_queue::WorkQueue;
 use crate::{Error, Result};
 
-/// Moves all sources to the other end, which says where they go. The receipt is that of both.
+/// Moves all sources to the other end, which chooses the destination. The receipt is that of both ends.
 pub fn send(
     transfer: &Transfer,
     transport: &dyn Transport,
@@ -68,7 +68,7 @@ pub fn send(
     }
 }
 
-/// Tells the other end what there is, and hears what it will be called there.
+/// Announces the sources, and receives their names at the destination.
 fn agreed<'j>(mut job: Job<'j>, far: &Peer<'_>, inc: &mut Control) -> Result<Job<'j>> {
     let transfer = job.transfer;
     let givens = roots::givens(&**job.source, transfer)?;
@@ -86,7 +86,7 @@ fn agreed<'j>(mut job: Job<'j>, far: &Peer<'_>, inc: &mut Control) -> Result<Job
     let Some(Message::Accept(lanes, names)) = answer else {
         return Err(inc.refusal());
     };
-    // They go into all that is said of these: a name that no file can have, or that leads elsewhere, has no place there.
+    // The names become parts of paths here, so they must be valid.
     let mut named = givens.iter().zip(&names);
     if names.len() != givens.len()
         || !named.all(|(given, name)| given.may_be_called(name))
@@ -144,7 +144,7 @@ fn perform(
                 None
             }
         };
-        // The sink makes everything durable, and says what came of it.
+        // The sink makes everything durable and reports the result.
         listener.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         done.store(true, Ordering::Relaxed);
         attendant.thread().unpark();
@@ -154,7 +154,7 @@ fn perform(
     ours.ok_or(Error::Stopped)
 }
 
-/// All blocks are sent: further names, and the sum of everything.
+/// After all blocks were sent: sends hard links and the checksum of everything.
 fn finish(
     job: &Job<'_>,
     shared: &Shared<'_>,
@@ -194,11 +194,11 @@ fn lane<'a>(shared: &'a Shared<'a>, feed: &WorkQueue<'a>, number: usize, (out, i
     })
 }
 
-/// See the head of this file.
+/// The sending half of a lane; see the head of this file.
 struct SendLane<'a> {
     shared: &'a Shared<'a>,
     out: Outgoing,
-    /// The other direction, on which nothing is said; without it the stream would end.
+    /// The unused incoming half; dropping it would end the stream.
     _inc: Incoming,
 }
 

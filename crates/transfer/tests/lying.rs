@@ -1,6 +1,5 @@
-//! A disk that writes something else than it was given is found out by reading back, and by nothing less; what it
-//! wrote never gets its name.
-#![allow(clippy::disallowed_methods)] // Tests make files by other means than ours.
+//! A disk that writes other bytes than it was given is detected only by reading back. Its files never get their names.
+#![allow(clippy::disallowed_methods)] // Tests create files directly.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use thalweg_io::{
 };
 use thalweg_transfer::{Error, From, To, Transfer, Watch, run};
 
-/// Files by threads, but one byte of every large write is another.
+/// The thread back end, which changes one byte of every large write.
 struct Lying(Threads);
 
 struct LyingQueue(Box<dyn Queue>);
@@ -158,10 +157,10 @@ fn a_disk_that_lies_is_found_out_by_reading_back() {
     }
     assert_eq!(std::fs::read(&dest).unwrap(), b"old");
     assert_eq!(std::fs::read_dir(&place).unwrap().count(), 2, "nothing is left beside it");
-    // The same harness with an honest disk: it is the disk that was found out.
+    // The same transfer with an honest disk succeeds, so the disk is what was detected.
     assert!(run(&asked(true), &honest, &honest, &Nobody).unwrap().verified);
     assert!(std::fs::read(&dest).unwrap() == bytes);
-    // Who does not read back believes what the disk says.
+    // Without reading back, the transfer believes the disk.
     assert!(run(&asked(false), &lying, &lying, &Nobody).unwrap().holds);
     assert!(std::fs::read(&dest).unwrap() != bytes);
     std::fs::remove_dir_all(&place).unwrap();

@@ -1,7 +1,7 @@
-//! What ssh, and the shell that it starts there, say when there is no transfer: read, and told in one line.
+//! The standard error of ssh and of the remote shell, and what it means when no greeting arrives.
 //!
-//! Invariant: the last line of what was said is kept, never more than [`SAID_BYTES`] of it.
-//! Non-goals: what thalweg says there itself.
+//! Invariant: the last line is kept, and at most [`KEPT_BYTES`] in all.
+//! Non-goals: the messages of the remote thalweg.
 
 use std::io::Read;
 use std::process::{ChildStderr, ExitStatus};
@@ -13,45 +13,45 @@ use thalweg_transfer::SshFault;
 
 use crate::greeting::GREETING;
 
-/// What is kept of what was said.
-const SAID_BYTES: usize = 4 << 10;
-/// How long the last of it may take when who says it has ended. Who keeps connections for others may never close it.
+/// The bytes of standard error that are kept.
+const KEPT_BYTES: usize = 4 << 10;
+/// How long to wait for the end of standard error after ssh has ended. A master connection of ssh may never close it.
 const LAST: Duration = Duration::from_millis(300);
-/// How much of a shell's noise is shown.
+/// How many characters of unexpected output are shown.
 const NOISE_CHARS: usize = 60;
-/// The statuses by which a shell says that it found no such program, or cannot run it, and ssh that it failed itself.
+/// The exit statuses of a shell that finds no such program or cannot run it, and of ssh when it fails itself.
 const NOT_FOUND: i32 = 127;
 const NOT_RUN: i32 = 126;
 const SSH_FAILED: i32 = 255;
 
-/// The end of what ssh has said on its standard error.
-pub(crate) struct Said {
+/// The end of ssh's standard error.
+pub(crate) struct Stderr {
     bytes: Arc<Mutex<Vec<u8>>>,
     ended: Receiver<()>,
 }
 
-impl Said {
-    /// Keeps what is said from now on.
-    pub(crate) fn collect(mut from: ChildStderr) -> Said {
+impl Stderr {
+    /// Starts a thread that reads it.
+    pub(crate) fn collect(mut from: ChildStderr) -> Stderr {
         let bytes = Arc::new(Mutex::new(Vec::new()));
         let (held, ended) = channel();
         let kept = bytes.clone();
-        let _ = std::thread::Builder::new().name("said".into()).spawn(move || {
+        let _ = std::thread::Builder::new().name("stderr".into()).spawn(move || {
             let _held = held;
             let mut some = [0; 512];
             while let Ok(len @ 1..) = from.read(&mut some) {
                 let mut kept: std::sync::MutexGuard<'_, Vec<u8>> = kept.lock().expect("no holder panics");
                 kept.extend_from_slice(&some[..len]);
-                let excess = kept.len().saturating_sub(SAID_BYTES);
+                let excess = kept.len().saturating_sub(KEPT_BYTES);
                 kept.drain(..excess);
             }
         });
-        Said { bytes, ended }
+        Stderr { bytes, ended }
     }
 
-    /// The last line, when ssh has ended; empty if it said nothing.
+    /// The last line, after ssh has ended; empty if there is none.
     pub(crate) fn last_line(&self) -> String {
-        // It ends with who says it, and nothing is ever sent.
+        // The channel closes with the thread; nothing is ever sent on it.
         let _ = self.ended.recv_timeout(LAST);
         let bytes = self.bytes.lock().expect("no holder panics");
         let text = String::from_utf8_lossy(&bytes);
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_instead_is_told_with_its_remedy() {
+    fn each_failure_of_ssh_has_a_message_with_a_remedy() {
         let why = |code: i32, came: &[u8], said: &str| {
             let what = why_not("thalweg", Some(ExitStatus::from_raw(code << 8)), came, said.into());
             SshError { host: "u@h".into(), what }.to_string()
