@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use thalweg_api::{PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, TransferRequest, from_json};
 use thalweg_engine::{Asked, Endpoint, Progress, PumpOptions, ends};
-use thalweg_transfer::{Error, Route, Transport, Watch, escaped, receive, send, unescaped};
+use thalweg_pump::Watch;
+use thalweg_transfer::{Error, Route, STAGE, Transport, escaped, receive, send, unescaped};
 use thalweg_wire::{ClusterError, Link, LinkError, Streams, What, message};
 
 /// How often to check whether the caller asked to stop.
@@ -43,7 +44,7 @@ pub(crate) fn push(
     let transfer = ends::sources(options, &*tree)?;
     let request = PumpRequest { dest: Some(dest), ..request(transport, options, Vec::new()) };
     let control = transport.begin(&TransferRequest::Pump(Box::new(request))).map_err(no_link)?;
-    let sent = send(&transfer, transport, control, &tree, &ends::watch(progress));
+    let sent = send(&transfer, transport, control, &tree, progress);
     if sent.is_err() && progress.cancelled().is_some() {
         let peer = transport.peer();
         progress.note(&format!("what arrived at {peer} is kept there; resume the transfer to continue"));
@@ -64,8 +65,7 @@ pub(crate) fn pull(
     let request = request(transport, options, words_of(options)?);
     let control = transport.begin(&TransferRequest::Pump(Box::new(request))).map_err(no_link)?;
     let asked = paths_of(options);
-    let received =
-        receive(&dest, Some((&asked, options.resume)), transport, control, &tree, &ends::watch(progress));
+    let received = receive(&dest, Some((&asked, options.resume)), transport, control, &tree, progress);
     let mut receipt = received.map_err(|e| ends::error(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)
@@ -89,7 +89,7 @@ pub(crate) fn follow(
                 }
             }
         });
-        let heard = show_all(&mut hearing, &ends::watch(progress));
+        let heard = show_all(&mut hearing, progress);
         done.store(true, Ordering::Relaxed);
         watcher.thread().unpark();
         heard
@@ -114,14 +114,14 @@ pub(crate) fn follow(
 }
 
 /// Shows a node's reports of a transfer until it ends.
-fn show_all(hearing: &mut message::Reader, shown: &impl Watch) -> std::result::Result<(), LinkError> {
+fn show_all(hearing: &mut message::Reader, shown: &dyn Watch) -> std::result::Result<(), LinkError> {
     let (mut all, mut shown_bytes) = (None, 0);
     while let Some((text, _)) = hearing.next()? {
         match from_json(&text) {
             Ok(PumpSaid::Progress(done, total)) => {
                 if all != Some(total) {
                     (all, shown_bytes) = (Some(total), 0);
-                    shown.begin(total);
+                    shown.begin(STAGE, 1, 1, total);
                 }
                 shown.advance(done.saturating_sub(shown_bytes));
                 shown_bytes = shown_bytes.max(done);

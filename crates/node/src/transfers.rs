@@ -13,7 +13,8 @@ use thalweg_api::{
     PumpReceipt, PumpRequest, PumpSaid, PumpVerdict, ServiceRequest, TransferRequest, from_json, to_json,
 };
 use thalweg_engine::{Asked, Endpoint, Progress, PumpOptions, ends};
-use thalweg_transfer::{Route, Transport, Watch, receive, send};
+use thalweg_pump::Unwatched;
+use thalweg_transfer::{Route, Transport, receive, send};
 use thalweg_wire::{
     ClusterError, Host, Incoming, Link, LinkError, Outgoing, Peer, Service, Streams, What, message,
 };
@@ -318,11 +319,6 @@ fn both_ends(
         moved
     })
 }
-
-/// A node's own end of a transfer shows no progress.
-struct Unwatched;
-
-impl Watch for Unwatched {}
 
 #[cfg(test)]
 mod tests {

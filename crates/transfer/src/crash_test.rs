@@ -15,13 +15,10 @@ use thalweg_io::sim::{Faults, Sim};
 use thalweg_io::threads::Threads;
 use thalweg_io::tree::{Attributes, Dir, EntryKind, Tree};
 use thalweg_io::{FileSystem, local};
+use thalweg_pump::Unwatched;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::{Error, From, Result, To, Transfer, Watch, run};
-
-struct Nobody;
-
-impl Watch for Nobody {}
+use crate::{Error, From, Result, To, Transfer, run};
 
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::new(seed);
@@ -146,7 +143,7 @@ fn transfer(sim: &Sim, (from, to): (&str, &str), resume: bool) -> Result<PumpRec
         verify: false,
         hashing: true,
     };
-    run(&transfer, &tree, &tree, &Nobody)
+    run(&transfer, &tree, &tree, &Unwatched)
 }
 
 impl Case {
@@ -371,7 +368,7 @@ fn a_tree_goes_from_a_real_disk_to_a_simulated_one_and_back() {
             verify: true,
             hashing: true,
         };
-        assert!(run(&transfer, source, dest, &Nobody).unwrap().holds);
+        assert!(run(&transfer, source, dest, &Unwatched).unwrap().holds);
         assert_eq!(entries(&**source, from), entries(&**dest, to));
     };
     go(&place.join("tree"), Path::new("/d/tree"), &real, &sim.tree());

@@ -18,9 +18,9 @@ use thalweg_io::{Action, File, InputFile};
 use thalweg_pump::ReadAhead;
 use thalweg_record::{CELL_BYTES, sum_at};
 
+use crate::blocks::{BLOCK_BYTES, DEPTH};
 use crate::claim::{claim_left, claim_new, give_name};
 use crate::directory::Directory;
-use crate::job::{BLOCK_BYTES, DEPTH};
 use crate::journal::{ListedFile, Ranges};
 use crate::message::{CELLS, Message};
 use crate::peer::Peer;

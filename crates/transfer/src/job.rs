@@ -20,9 +20,10 @@ use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::tree::{Dir, Tree};
 use thalweg_io::{Access, Caching, File, host, process};
-use thalweg_pump::{Meters, Sink, Source, pump};
+use thalweg_pump::{Meters, Sink, Source, Watch, pump};
 use thalweg_wire::Streams;
 
+use crate::blocks::{BLOCK_BYTES, DEPTH, LANE_BLOCKS};
 use crate::claim::{claim_new, clear, give_tree_name};
 use crate::directory::{Directory, Target};
 use crate::file_transfer::{FileTransfer, Goal, Origin};
@@ -39,28 +40,11 @@ use crate::source::SourceLane;
 use crate::work_queue::{Found, WorkQueue};
 use crate::{Error, Result, hidden_names};
 
-/// The size of a block, which is read or written in one operation.
-pub const BLOCK_BYTES: usize = MIB as usize;
-/// How many reads each lane has in flight, and how many writes.
-pub const DEPTH: usize = 16;
 /// After so many bytes of small files, the system is asked to write them back.
 const FLUSH_BYTES: u64 = 64 * MIB;
-/// The blocks that a lane can hold: those in flight, the one that it works on, and one to read files back.
-pub(crate) const LANE_BLOCKS: usize = 2 * DEPTH + 2;
 
-/// Observes the progress of a transfer, and may stop it.
-pub trait Watch: Sync {
-    /// The transfer begins; its bytes in total are 0 if the total is unknown.
-    fn begin(&self, _total_bytes: u64) {}
-    /// So many more bytes have been moved.
-    fn advance(&self, _bytes: u64) {}
-    /// Whether to stop.
-    fn stopped(&self) -> bool {
-        false
-    }
-    /// Reports something that the user should know at once and that is not an error.
-    fn note(&self, _line: &str) {}
-}
+/// The name of the one stage of a transfer.
+pub const STAGE: &str = "read+write";
 
 /// Moves all sources to the destination. The receipt's invariant: out = in. That a source is not its own destination is
 /// checked if both file systems are one `Arc`.
@@ -163,7 +147,7 @@ impl<'j> Job<'j> {
         }
         if self.transfer.resume && told.end > 0 {
             self.watch.note(
-                "nothing to resume: what an earlier run left is damaged, of other sources, or of another version; beginning anew",
+                &"nothing to resume: what an earlier run left is damaged, of other sources, or of another version; beginning anew",
             );
         }
         let mut named = self.roots.roots.iter().filter(|root| !root.there.is_empty());
@@ -183,7 +167,7 @@ impl<'j> Job<'j> {
 
     /// Moves everything. Returns the seconds that it took to make it durable.
     fn perform(&self, shared: &Shared<'_>) -> Result<f64> {
-        self.watch.begin(self.total_bytes()?);
+        self.begin_stage(self.total_bytes()?);
         let feed = WorkQueue::new(shared);
         self.feed(shared, &feed)?;
         let moving = AtomicBool::new(true);
@@ -216,6 +200,11 @@ impl<'j> Job<'j> {
             self.finish(shared, dir, None)?;
         }
         Ok(clock.seconds())
+    }
+
+    /// Tells the caller that the one stage of a transfer begins.
+    pub(crate) fn begin_stage(&self, total_bytes: u64) {
+        self.watch.begin(STAGE, 1, 1, total_bytes);
     }
 
     /// The number of bytes, or 0 if only reading a tree would tell.

@@ -16,7 +16,7 @@ use thalweg_base::clock::Stopwatch;
 use thalweg_block::Pool;
 use thalweg_wire::{Incoming, Link, LinkError, Outgoing, Streams, What};
 
-use crate::job::BLOCK_BYTES;
+use crate::blocks::BLOCK_BYTES;
 use crate::message::{MESSAGE_BYTES_MAX, Message, TAIL_BYTES_MAX};
 use crate::shared::Shared;
 use crate::{Error, Result};

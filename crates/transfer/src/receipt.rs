@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_api::{MemoryReceipt, PumpEnd, PumpLink, PumpReceipt};
 use thalweg_io::process;
 
+use crate::blocks::RECEIVE_BLOCKS;
 use crate::job::{Job, Part};
 use crate::peer::{FRAME_BYTES, Peer};
-use crate::receive::LANE_BLOCKS;
 use crate::roots::{From, To};
 use crate::shared::Shared;
 
@@ -90,7 +90,7 @@ pub(crate) fn receipt(job: &Job<'_>, shared: &Shared<'_>, took: &Took) -> PumpRe
 
 /// The memory limit of blocks. On links each lane has blocks of its own.
 fn block_bytes(job: &Job<'_>, shared: &Shared<'_>) -> u64 {
-    let beside = if job.part == Part::Sink { job.lanes * LANE_BLOCKS * FRAME_BYTES } else { 0 };
+    let beside = if job.part == Part::Sink { job.lanes * RECEIVE_BLOCKS * FRAME_BYTES } else { 0 };
     (shared.pool.capacity() * shared.pool.block_size() + beside) as u64
 }
 

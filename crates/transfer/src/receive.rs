@@ -23,12 +23,13 @@ use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
 use thalweg_io::tree::{Attributes, EntryKind, Tree};
 use thalweg_io::{host, process};
-use thalweg_pump::{Source, pump};
+use thalweg_pump::{Source, Watch, pump};
 use thalweg_wire::{Incoming, Streams};
 
+use crate::blocks::{DEPTH, RECEIVE_BLOCKS};
 use crate::directory::Directory;
 use crate::file_transfer::{Arriving, FileTransfer, Goal};
-use crate::job::{Counted, DEPTH, Job, Part, Watch, flush_along, is_in_order};
+use crate::job::{Counted, Job, Part, flush_along, is_in_order};
 use crate::message::{Message, Offer, RANGES, Tail, is_bare};
 use crate::peer::{Control, FRAME_BYTES, Peer, Transport};
 use crate::receipt::{Took, link, merged, receipt};
@@ -39,8 +40,6 @@ use crate::sink::SinkLane;
 use crate::source::{Content, Of, Packed, Parcel};
 use crate::{Error, Result};
 
-/// Blocks of a lane: those with credits, those being written, and one in its hands.
-pub(crate) const LANE_BLOCKS: usize = 2 * DEPTH;
 /// Blocks to read files back with, for each lane.
 const READ_BACK_BLOCKS: usize = 2;
 /// The most memory for the source's unfinished announcements: open directories and files, names asked for, further
@@ -126,7 +125,7 @@ fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Peer<'_>, inc: Control, off
     far.tell(&Message::Accept(job.lanes as u32, names))?;
     far.flush()?;
     let lanes = job.open_lanes(shared, far)?;
-    job.watch.begin(offer.total);
+    job.begin_stage(offer.total);
     let arrivals = Arrivals::new(job, shared, far);
     let (moving, done) = (AtomicBool::new(true), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -170,7 +169,7 @@ fn perform(job: &Job<'_>, shared: &Shared<'_>, far: &Peer<'_>, inc: Control, off
 }
 
 fn lane<'a>(shared: &'a Shared<'a>, arrivals: &Arrivals<'_, 'a>, (out, inc): Streams) -> Result<()> {
-    let pool = Pool::new(FRAME_BYTES, LANE_BLOCKS)?;
+    let pool = Pool::new(FRAME_BYTES, RECEIVE_BLOCKS)?;
     let source = ReceiveLane { shared, arrivals, inc: inc.takes(&pool, DEPTH), _out: out };
     let sink = SinkLane::new(shared, shared.dest.io().queue(DEPTH)?);
     let mut source = Counted { end: source, cpu_ns: &shared.counts.source_cpu_ns };

@@ -14,10 +14,11 @@ use thalweg_base::unwinding::OnPanic;
 use thalweg_block::{Block, Pool};
 use thalweg_io::tree::Tree;
 use thalweg_io::{host, process};
-use thalweg_pump::{Sink, pump};
+use thalweg_pump::{Sink, Watch, pump};
 use thalweg_wire::{Incoming, Outgoing, Streams};
 
-use crate::job::{Counted, DEPTH, Job, LANE_BLOCKS, Part, Watch, is_in_order};
+use crate::blocks::{DEPTH, LANE_BLOCKS};
+use crate::job::{Counted, Job, Part, is_in_order};
 use crate::message::{Message, Named, Offer, Small, Tail};
 use crate::peer::{Control, FRAME_BYTES, Peer, Transport};
 use crate::receipt::{Took, link, merged, receipt};
@@ -109,7 +110,7 @@ fn perform(
     told: &dyn Fn() -> PumpReceipt,
 ) -> Result<PumpReceipt> {
     let lanes = job.open_lanes(shared, far)?;
-    job.watch.begin(job.total_bytes()?);
+    job.begin_stage(job.total_bytes()?);
     let feed = WorkQueue::new(shared);
     job.feed(shared, &feed)?;
     let done = AtomicBool::new(false);

@@ -14,10 +14,10 @@ use thalweg_base::unwinding::OnPanic;
 use thalweg_block::Pool;
 use thalweg_io::tree::{Attributes, Dir, Tree};
 use thalweg_pump::Meters;
+use thalweg_pump::Watch;
 use thalweg_record::sum_of_file;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::job::Watch;
 use crate::journal::{Journal, ListedFile};
 use crate::peer::Peer;
 use crate::rate_limit::Limit;

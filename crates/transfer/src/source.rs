@@ -15,9 +15,9 @@ use thalweg_io::{File, InputFile, Queue};
 use thalweg_pump::{Carrier, ReadAhead, Source};
 use thalweg_record::sum_at;
 
+use crate::blocks::BLOCK_BYTES;
 use crate::directory::Directory;
 use crate::file_transfer::{Entry, FileTransfer, Origin};
-use crate::job::BLOCK_BYTES;
 use crate::message::{Message, TAIL_BYTES_MAX};
 use crate::shared::{OneMore, Shared, count};
 use crate::work_queue::{Found, Work, WorkQueue};

@@ -1,12 +1,12 @@
-//! A cluster's files: made by `cluster init`, changed by `add` and `drop`.
+//! The files of a cluster, which the owner creates and changes.
 //!
-//! Model: one directory is the owner's: the cluster file, the authority with its key, a client's certificate; below it
-//! `hosts/NAME` is what goes to each host, `clients/NAME` what goes to another person or program: a certificate, its key,
-//! and the same cluster file.
-//! Invariant: the authority's key stays in the owner's directory and signs every cluster file. Every change grows the epoch by
-//! one; a node takes a cluster file only if its epoch is larger than that of the one it has. Changes wait for each other
+//! Model: the owner's directory holds the cluster file, the authority with its key, and a client's certificate. Below
+//! it, `hosts/NAME` holds the identity of each host and `clients/NAME` that of another person or program: a
+//! certificate, its key, and the same cluster file.
+//! Invariant: the authority's key stays in the owner's directory and signs every cluster file. Every change increments
+//! the epoch; a node accepts only a cluster file with a larger epoch than its own. Changes exclude each other
 //! ([`LOCK`]), so no epoch has two files.
-//! Non-goals: bringing files to hosts.
+//! Non-goals: copying files to hosts.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -26,28 +26,28 @@ use crate::{
     sign, verify,
 };
 
-/// Where a node listens unless its host says otherwise.
+/// The default port of a node.
 pub const PORT: u16 = 7171;
 /// The authority's key.
 const AUTHORITY_KEY_FILE: &str = "authority.key";
-/// Locked by whoever changes the cluster.
+/// Locked during a change of the cluster.
 const LOCK: &str = "cluster.lock";
-/// What goes to the hosts.
+/// The directory of the hosts' identities.
 const HOSTS: &str = "hosts";
-/// What goes to people and programs beside the owner.
+/// The directory of the identities of clients other than the owner.
 const CLIENTS: &str = "clients";
 /// The owner's own name as a client.
 const OWNER: &str = "client";
-/// How often to look, and when again, whether a key and its certificate belong together: one is written behind the other.
+/// How often, and at which interval, to check whether a key and its certificate match: one is written after the other.
 const RENEWAL_LOOKS: usize = 20;
 const RENEWAL_LOOK: Duration = Duration::from_millis(10);
 /// The most hosts of a cluster.
 pub const HOSTS_MAX: usize = 1024;
-/// The most clients.
+/// The most clients of a cluster.
 pub const CLIENTS_MAX: usize = 256;
-/// The most that are remembered of those that were dropped: beyond, they are told that they are not listed.
+/// The most dropped members that are remembered. Older ones are told that they are not listed.
 const DROPPED_MAX: usize = 1024;
-/// So long before a certificate ends it is told.
+/// How long before a certificate's end to warn.
 const WARNING_SECONDS: u64 = 30 * DAY_SECONDS;
 const DAY_SECONDS: u64 = 86_400;
 
@@ -61,11 +61,11 @@ pub fn client_directory(owner: &Path, client: &str) -> PathBuf {
     owner.join(CLIENTS).join(client)
 }
 
-/// What stands before a colon where a host could.
+/// Words before a colon that have another meaning, so no host may have them as its name.
 const SCHEMES: [&str; 6] = ["volume", "table", "nodes", "client", "null", "zero"];
 
-/// A host as typed: `NAME` or `NAME=ADDRESS` or `NAME=ADDRESS:PORT`, and behind that perhaps `@WORD,WORD`: a role, or
-/// `data=DIR`, or `memory=SIZE`.
+/// Parses a host: `NAME`, `NAME=ADDRESS` or `NAME=ADDRESS:PORT`, perhaps followed by `@WORD,WORD`; each word is a role,
+/// `data=DIR` or `memory=SIZE`.
 fn host_of(typed: &str) -> Result<ClusterHost> {
     let (typed, words) = typed.split_once('@').unwrap_or((typed, ""));
     let (mut roles, mut data, mut memory_bytes) = (Vec::new(), Vec::new(), None);
@@ -93,7 +93,7 @@ fn host_of(typed: &str) -> Result<ClusterHost> {
     Ok(ClusterHost { name: name.into(), address, id, key: String::new(), roles, data, memory_bytes })
 }
 
-/// Where a node listens, as typed: a name or an address, with a port or without.
+/// Completes an address: a name or an IP address, with or without a port.
 fn address_as(typed: &str) -> Option<String> {
     if let Ok(ip) = typed.parse::<std::net::IpAddr>() {
         return Some(SocketAddr::new(ip, PORT).to_string());
@@ -107,18 +107,18 @@ fn address_as(typed: &str) -> Option<String> {
     is_host_name(host).then(|| format!("{host}:{port}"))
 }
 
-/// The name of a host as typed.
+/// The name in the description of a host.
 pub fn name_of(typed: &str) -> &str {
     typed.split(['=', '@']).next().unwrap_or(typed)
 }
 
-/// Where a host's node listens.
+/// Resolves the address of a host's node.
 pub fn address_of(host: &ClusterHost) -> Result<SocketAddr> {
     let found = host.address.to_socket_addrs().ok().and_then(|mut all| all.next());
     found.ok_or_else(|| Error::UnknownAddress { host: host.name.clone(), address: host.address.clone() })
 }
 
-/// Makes a cluster's files in `owner`, which holds none yet.
+/// Makes a cluster in `owner`, which must not hold one.
 pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
     is_free(owner)?;
     let cluster = new_id();
@@ -152,7 +152,7 @@ pub fn init(owner: &Path, name: &str, hosts: &[String]) -> Result<ClusterFile> {
     Ok(file)
 }
 
-/// An error if the directory is another user's, who could put other identities into it.
+/// An error if the directory belongs to another user, who could replace the identities.
 fn is_own(owner: &Path) -> Result<()> {
     match small::is_of_another(owner) {
         true => Err(Error::NotOwned(owner.into())),
@@ -168,7 +168,7 @@ fn is_free(owner: &Path) -> Result<()> {
     Err(Error::Exists(owner.into()))
 }
 
-/// Takes hosts in.
+/// Adds hosts.
 pub fn add(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
     let (mut file, cluster, authority, _alone) = open(owner)?;
     let mut added = hosts.iter().map(|typed| host_of(typed)).collect::<Result<Vec<_>>>()?;
@@ -191,7 +191,7 @@ pub fn add(owner: &Path, hosts: &[String]) -> Result<ClusterFile> {
     Ok(file)
 }
 
-/// Makes a certificate for a person or a program, in a directory below the owner's that is theirs to have.
+/// Adds a client: makes a certificate for a person or a program, in a directory of its own.
 pub fn client(owner: &Path, name: &str, may: May) -> Result<ClusterFile> {
     let (mut file, cluster, authority, _alone) = open(owner)?;
     if !is_host_name(name) {
@@ -207,7 +207,7 @@ pub fn client(owner: &Path, name: &str, may: May) -> Result<ClusterFile> {
     Ok(file)
 }
 
-/// Puts hosts and clients out: their certificates are refused from now on.
+/// Drops hosts and clients: their certificates are refused from now on.
 pub fn drop_named(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     let (mut file, _, authority, _alone) = open(owner)?;
     file.epoch += 1;
@@ -231,8 +231,9 @@ pub fn drop_named(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     Ok(file)
 }
 
-/// Makes new certificates for these hosts and clients, or for all, with new keys and ids: those of before count for nothing
-/// where the new cluster file is known. A file of before files were signed, or links sealed, is signed and sealed.
+/// Makes new certificates, keys and ids for these hosts and clients, or for all. Old certificates are refused wherever
+/// the new cluster file is known. A file from before cluster files were signed, or links encrypted, is brought up to
+/// date.
 pub fn renew(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     let (mut file, cluster, authority, _alone) = opened(owner, read_unsigned)?;
     let is_known = |name: &&String| {
@@ -241,7 +242,7 @@ pub fn renew(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     if let Some(name) = names.iter().find(|name| !is_known(name)) {
         return Err(unknown(&file, name));
     }
-    // One of before there were keys in it has to be made whole.
+    // A file from before it contained keys needs all of them.
     let old = std::mem::replace(&mut file.format, 2) == 1;
     file.links = Links::Sealed;
     if file.clients.is_empty() {
@@ -267,7 +268,7 @@ pub fn renew(owner: &Path, names: &[String]) -> Result<ClusterFile> {
     Ok(file)
 }
 
-/// A line if a certificate ends soon, or has ended: whose it is, when, and the remedy.
+/// A warning if a certificate has expired or expires soon.
 pub fn ends_soon(whose: &str, ends: u64, remedy: &str) -> Option<String> {
     let now = wall_seconds();
     let days = ends.saturating_sub(now) / DAY_SECONDS;
@@ -279,7 +280,7 @@ pub fn ends_soon(whose: &str, ends: u64, remedy: &str) -> Option<String> {
     }
 }
 
-/// That there is no such host, or none with such a role.
+/// The error for an unknown host or role.
 pub fn unknown(file: &ClusterFile, host: &str) -> Error {
     if let Some(role) = host.strip_prefix('@') {
         let mut roles: Vec<String> = file.hosts.iter().flat_map(|h| h.roles.clone()).collect();
@@ -291,8 +292,8 @@ pub fn unknown(file: &ClusterFile, host: &str) -> Error {
     Error::UnknownHost { host: host.into(), cluster: file.name.clone(), hosts }
 }
 
-/// A cluster file as somebody sent it, if it is to replace this one, of the identity in `directory`; nothing if it is the
-/// same. Newer is only what has a larger epoch.
+/// Verifies a cluster file that somebody sent. Returns it if its epoch is larger than that of the file in `directory`,
+/// and nothing if it is the same file.
 pub fn newer(directory: &Path, ours: &ClusterFile, text: &str) -> Result<Option<ClusterFile>> {
     let authority = certificate(&small::read(&directory.join(AUTHORITY_FILE))?)?;
     let theirs = verify(text, &authority).map_err(Rejected::NotVerified)?;
@@ -310,7 +311,7 @@ pub fn newer(directory: &Path, ours: &ClusterFile, text: &str) -> Result<Option<
     Ok(Some(theirs))
 }
 
-/// The text of the cluster file in a directory, signature and all.
+/// The text of the cluster file in a directory, with its signature.
 pub fn text_in(directory: &Path) -> Result<String> {
     read_text(&directory.join(CLUSTER_FILE))
 }
@@ -323,8 +324,7 @@ fn certificate(pem: &[u8]) -> Result<CertificateDer<'static>> {
     CertificateDer::from_pem_slice(pem).map_err(|_| Error::Malformed("the certificate is not PEM".into()))
 }
 
-/// The credentials of the identity in this directory, and its cluster file. Somebody may have edited the files, or be renewing
-/// them.
+/// The credentials of the identity in this directory, and its cluster file. The files may be changing at this moment.
 pub fn credentials_in(directory: &Path) -> Result<(Credentials, ClusterFile)> {
     let cannot = |path: PathBuf, why: Error| Error::Unusable { path, why: Box::new(why) };
     let mut looks = 1;
@@ -343,7 +343,7 @@ pub fn credentials_in(directory: &Path) -> Result<(Credentials, ClusterFile)> {
 fn is_sound(file: &ClusterFile) -> Result<()> {
     let hosts = file.hosts.iter().map(|h| h.name.as_str());
     let names = hosts.chain(file.clients.iter().map(|c| c.name.as_str()));
-    // Certificates are compared without looking at case.
+    // Names in certificates are compared without regard to case.
     let mut names: Vec<(String, &str)> = names.map(|name| (name.to_ascii_lowercase(), name)).collect();
     names.sort_unstable();
     if let Some([(_, one), (_, other)]) = names.array_windows().find(|[one, other]| one.0 == other.0) {
@@ -364,7 +364,7 @@ fn is_sound(file: &ClusterFile) -> Result<()> {
     Ok(())
 }
 
-/// A cluster that is about to be changed: its file, its id, its authority, and that nobody else changes it.
+/// A cluster that is about to be changed: its file, its id, its authority, and the lock.
 type Opened = (ClusterFile, Id, Authority, small::Locked);
 
 fn open(owner: &Path) -> Result<Opened> {
@@ -374,7 +374,7 @@ fn open(owner: &Path) -> Result<Opened> {
 type Read = fn(&Path) -> std::result::Result<(ClusterFile, Id), IdentityError>;
 
 fn opened(owner: &Path, read: Read) -> Result<Opened> {
-    // Where there is no cluster nothing is left behind.
+    // Fails before the lock file is created where there is no cluster.
     read(owner)?;
     let key = read_text(&owner.join(AUTHORITY_KEY_FILE))?;
     let alone = small::lock(&owner.join(LOCK))?;
@@ -383,7 +383,7 @@ fn opened(owner: &Path, read: Read) -> Result<Opened> {
     Ok((file, cluster, authority, alone))
 }
 
-/// Makes a host's certificate and writes down its key.
+/// Makes a host's certificate and records its key in the host's entry.
 fn issue_to(owner: &Path, authority: &Authority, cluster: Id, host: &mut ClusterHost) -> Result<()> {
     let node = host.id.parse().map_err(Error::Malformed)?;
     let named = Named { host: host.name.clone(), node, cluster, role: Role::Node };
@@ -415,8 +415,8 @@ fn issue(directory: &Path, authority: &Authority, named: &Named) -> Result<Strin
     key_of(&issued.certificate).ok_or_else(|| Error::Malformed("the certificate has no key".into()))
 }
 
-/// Writes the cluster file where it is read, the owner's last: that is the one that counts. What goes to a host or a client
-/// may lie elsewhere by now: then the nodes tell each other, and their clients.
+/// Writes the cluster file into all directories, the owner's last, because that one counts. A directory of a host or a
+/// client may have been moved; nodes then tell each other, and their clients.
 fn publish(owner: &Path, file: &ClusterFile, authority: &Authority) -> Result<()> {
     let text = sign(file, authority)?;
     let hosts = file.hosts.iter().map(|host| host_directory(owner, &host.name));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thalweg_api::PumpReceipt;
 use thalweg_io::tree::Tree;
 use thalweg_io::{FileSystem, local, unplanted};
-use thalweg_transfer::{From as Origin, To, Transfer, Watch};
+use thalweg_transfer::{From as Origin, To, Transfer};
 
 use crate::{Asked, Endpoint, Error, Progress, PumpOptions, Result, machine};
 
@@ -18,8 +18,8 @@ pub fn pump(options: &PumpOptions, progress: &Progress) -> Result<PumpReceipt> {
     let (tree, fallback) = tree(options)?;
     let dest = if options.no_disk.is_some() { To::Null } else { dest(&options.dest, tree.io())? };
     let transfer = Transfer { dest, ..sources(options, tree.io())? };
-    let mut receipt = thalweg_transfer::run(&transfer, &tree, &tree, &Watched(progress))
-        .map_err(|e| error_of(e, progress))?;
+    let mut receipt =
+        thalweg_transfer::run(&transfer, &tree, &tree, progress).map_err(|e| error_of(e, progress))?;
     receipt.fallback = fallback;
     Ok(receipt)
 }
@@ -43,11 +43,6 @@ pub mod ends {
         super::dest(&options.dest, tree.io())
     }
 
-    /// What shows progress, as a transfer sees it.
-    pub fn watch(progress: &Progress) -> impl Watch {
-        Watched(progress)
-    }
-
     /// An error as the caller sees it.
     pub fn error(error: thalweg_transfer::Error, progress: &Progress) -> Error {
         error_of(error, progress)
@@ -56,26 +51,6 @@ pub mod ends {
 
 fn tree(options: &PumpOptions) -> Result<(Arc<dyn Tree>, Option<String>)> {
     machine::io(options.io).map(|(io, fallback)| (local::tree(&io), fallback))
-}
-
-struct Watched<'a>(&'a Progress);
-
-impl Watch for Watched<'_> {
-    fn begin(&self, total_bytes: u64) {
-        self.0.begin("read+write", 1, 1, total_bytes);
-    }
-
-    fn advance(&self, bytes: u64) {
-        self.0.advance(bytes);
-    }
-
-    fn stopped(&self) -> bool {
-        self.0.cancelled().is_some()
-    }
-
-    fn note(&self, line: &str) {
-        self.0.note(line);
-    }
 }
 
 /// The error of a transfer that somebody may have stopped.

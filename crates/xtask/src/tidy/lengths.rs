@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Finding, RATCHET};
+use super::finding::{Finding, RATCHET};
 use crate::source::Source;
 use crate::tree::Tree;
 
