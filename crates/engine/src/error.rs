@@ -236,13 +236,7 @@ impl fmt::Display for Error {
             Error::Volume(why) => write!(f, "{why}"),
             Error::Cluster(why) => write!(f, "{why}"),
             Error::RecordTooLong { path, at, limit, .. } => {
-                let of = path.as_ref().map_or(String::new(), |path| format!(" of {}", path.display()));
-                let at = at.map_or(String::new(), |at| format!(" at byte {at}"));
-                write!(
-                    f,
-                    "a record{of}{at} is longer than {}, the most that there is room for",
-                    Bytes(*limit)
-                )
+                write_record_too_long(f, path.as_deref(), *at, Bytes(*limit))
             }
             Error::CutShort { path, bytes } => {
                 write!(f, "{} ends after {bytes} bytes of a record", path.display())
@@ -292,6 +286,17 @@ impl fmt::Display for Error {
             Error::Interrupted(signal) => write!(f, "interrupted by signal {signal}"),
         }
     }
+}
+
+fn write_record_too_long(
+    f: &mut fmt::Formatter<'_>,
+    path: Option<&Path>,
+    at: Option<u64>,
+    limit: Bytes,
+) -> fmt::Result {
+    let of = path.map_or(String::new(), |path| format!(" of {}", path.display()));
+    let at = at.map_or(String::new(), |at| format!(" at byte {at}"));
+    write!(f, "a record{of}{at} is longer than {limit}, the most that there is room for")
 }
 
 fn write_output_full(

@@ -124,6 +124,15 @@ impl fmt::Display for Refused {
                 "{peer} was asked for {asked} and offers {offered}, so nothing was touched; name SOURCE by its own name, \
                  and do not trust {peer} if you did"
             ),
+            arguments => arguments.write_of_arguments(f),
+        }
+    }
+}
+
+impl Refused {
+    /// Writes the messages about arguments that contradict each other, and about limits.
+    fn write_of_arguments(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Refused::Nameless(path) => {
                 write!(f, "{} is a directory, and a stream has no name; name a file in it", path.display())
             }
@@ -175,6 +184,7 @@ impl fmt::Display for Refused {
                 directory.display(),
                 Bytes(*available)
             ),
+            _ => unreachable!("`Display` writes the messages about the destination"),
         }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) const PAGE: &str = "docs/benchmarks.md";
 const RESULTS: &str = "bench/results";
 const END: &str = "<!-- end -->";
 
-/// The page with the tables that the results give.
+/// The page, with its tables from the results.
 pub(crate) fn generated(root: &Path) -> Result<String, String> {
     let page = std::fs::read_to_string(root.join(PAGE)).map_err(|e| format!("{PAGE}: {e}"))?;
     filled(&page, &|file| {
@@ -65,14 +65,14 @@ fn filled(page: &str, read: Read<'_>) -> Result<String, String> {
     Ok(text + rest)
 }
 
-/// What a table shows.
+/// The definition of a table.
 struct Asked {
     /// Comparisons with their own column, and its heading.
     columns: Vec<(String, String)>,
     lines: Vec<Line>,
 }
 
-/// A line of a table.
+/// The definition of a line of a table.
 struct Line {
     label: String,
     files: Vec<String>,

@@ -1,7 +1,7 @@
 //! The rules of style that are checked.
 //!
-//! Invariant: each rule is a function from the files to findings, and `fixtures/bad` is a small repository that
-//! breaks each of them. What is found there is compared with `fixtures/bad.txt`.
+//! Invariant: each rule is a function from the files to findings, and `fixtures/bad` is a small repository that breaks
+//! each of them. The findings there are compared with `fixtures/bad.txt`.
 //! Non-goal: what rustfmt and clippy check.
 
 mod cycles;
