@@ -137,6 +137,7 @@ fn transfer_advice(error: &TransferError) -> &'static str {
             SshFault::NoCommand => " (--ssh)",
             SshFault::Start { .. } => ", or name its ssh with --ssh",
             SshFault::NoProgram { .. } => ", or name it with --there",
+            SshFault::Ended { .. } => " (--resume)",
             _ => "",
         },
         _ => "",

@@ -260,7 +260,7 @@ fn whoever_is_killed_of_a_transfer_between_two_hosts_it_ends_in_one_line_and_is_
                 "the client" => {}
                 "a first ssh" => told.is_refused(&["ssh to n1 was ended by signal 9", "--resume"]),
                 "a second ssh" => told.is_refused(&["ssh to n2 was ended by signal 9", "--resume"]),
-                _ => told.is_refused(&["--resume"]),
+                _ => told.is_refused(&["resume"]),
             }
             there.is_gone_on_from(since, &args, route);
         }
@@ -321,7 +321,7 @@ fn whatever_keeps_the_other_end_from_speaking_is_told_in_one_line() {
         (&[&n1, "--there", &format!("{}/in", there.place.0.display())], ["n1 cannot run", "kind of machine"]),
         (&[&there.at("n3", "out")], ["ssh cannot reach n3", "Connection refused"]),
         (&[&there.at("n4", "out")], ["refuses ssh", "Permission denied (publickey"]),
-        (&[&there.at("n5", "out")], ["ssh does not know n5", "see its key"]),
+        (&[&there.at("n5", "out")], ["ssh does not know n5", "look at its key"]),
         (
             &[&n1, "--there", "echo Welcome to n1; thalweg"],
             ["the shell of n1 prints 'Welcome to n1'", "start-up"],
