@@ -1,7 +1,7 @@
 //! What crosses a process boundary: receipts, plans and reports, as JSON objects.
 //!
 //! Invariant: plain data, every field with its unit in its name; `serde` lives in this crate only.
-//! Non-goal: the engine. Nothing here computes.
+//! Non-goals: the engine; nothing here computes.
 
 mod audit;
 mod bench;

@@ -160,7 +160,7 @@ impl File {
     }
 
     /// A file that `fs` opened as `path`.
-    pub(crate) fn of(fs: &Arc<dyn FileSystem>, path: &Path, opened: (FileId, bool)) -> File {
+    pub fn of(fs: &Arc<dyn FileSystem>, path: &Path, opened: (FileId, bool)) -> File {
         File { handle: Handle::new(Arc::clone(fs) as _, path, opened), fs: Arc::clone(fs) }
     }
 
